@@ -14,7 +14,7 @@ type Block struct {
 	Text string
 }
 
-// LocalConfBlocks are the blocks of conf/local.conf in the order in which they are
+// LocalConfBlocks returns the blocks of conf/local.conf in the order in which they are
 // written there.
 func (p Project) LocalConfBlocks() []Block {
 	var all []Block
@@ -31,7 +31,8 @@ func (p Project) LocalConfBlocks() []Block {
 	return all
 }
 
-// KeyAt is where the project file says which machine or distro it is for, or would.
+// KeyAt returns the position of the machine or distro in the project file, or of the
+// file's start.
 func (p Project) KeyAt(key string) (file string, line, column int) {
 	at := position{p.File, 1, 1}
 	if p.setup != nil {

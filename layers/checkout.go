@@ -20,30 +20,30 @@ import (
 	"slipway/layers/progress"
 )
 
-// Fetches wait for servers and checkouts for disks: a few at once use both, more
-// only make a server slow.
-const parallel = 8
+// maxParallel limits fetches, which wait for servers, and checkouts, which wait for
+// disks. A few at the same time use both. More only make a server slow.
+const maxParallel = 8
 
-// Checkout brings every repository of the project to its commit in the workspace,
-// and then its patches into it. What is there already is left alone, and a
-// repository that was changed by hand is never moved. A branch or tag without a
-// commit is looked up once and then kept; Lock moves it. Submodules are not
-// fetched, as kas does not, and named. It can be killed at any time and run again.
+// Checkout brings every repository of the project to its commit in the workspace, then
+// applies its patches. A repository that is at its commit stays untouched. A repository
+// that was changed by hand never moves. A branch or tag without a commit is looked up
+// once, then kept; Lock moves it. As kas does, Checkout fetches no submodules, but
+// names them. It can be killed at any time and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
-	c, err := begin(ctx, p, ws, len(p.Repos))
+	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {
 		return err
 	}
 	defer c.lock.Close()
-	err = c.bringAll(ctx, p.Repos)
+	err = c.checkOutAll(ctx, p.Repos)
 	if err == nil {
 		err = c.patchAll(ctx, p.Repos)
 	}
 	if err == nil {
 		err = c.warnOfOwn(ctx)
 	}
-	err = c.explained(ctx, err)
-	c.end(err)
+	err = c.explainError(ctx, err)
+	c.endStep(err)
 	return err
 }
 
@@ -57,8 +57,8 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
-func begin(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
-	ws, err := ws.absolute()
+func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
+	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +73,9 @@ func begin(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, 
 	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
 }
 
-// end leaves the error to the command, which ends with it: a step that says it too has it
-// on the screen twice.
-func (c *checkout) end(err error) {
+// endStep leaves the error to the command, which prints it: a step that prints it too
+// shows it twice.
+func (c *checkout) endStep(err error) {
 	if err != nil {
 		c.step.End("", errors.New("not all repositories are in place"))
 		return
@@ -87,13 +87,13 @@ func (c *checkout) end(err error) {
 	c.step.End(fmt.Sprintf("%d of %d repositories checked out", len(c.moved), len(c.p.Repos)), nil)
 }
 
-// bringAll brings repositories to the commits that their servers have.
-func (c *checkout) bringAll(ctx context.Context, repos []Repo) error {
-	for _, wave := range waves(repos) {
+// checkOutAll checks out repositories at the commits that their servers have.
+func (c *checkout) checkOutAll(ctx context.Context, repos []Repo) error {
+	for _, wave := range groupByDepth(repos) {
 		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(parallel)
+		group.SetLimit(maxParallel)
 		for _, r := range wave {
-			group.Go(func() error { return c.tree(r).damaged(c.bring(ctx, r)) })
+			group.Go(func() error { return c.repoTree(r).explainDamage(c.checkOutRepo(ctx, r)) })
 		}
 		if err := group.Wait(); err != nil {
 			return err
@@ -102,12 +102,12 @@ func (c *checkout) bringAll(ctx context.Context, repos []Repo) error {
 	return nil
 }
 
-// waves are repositories that can be checked out at once: one whose folder lies
-// inside another's comes after it. Nearly all projects have a single wave.
-func waves(repos []Repo) [][]Repo {
+// groupByDepth groups repositories that can be checked out at the same time: a folder
+// inside another's comes after that one. Nearly all projects have a single group.
+func groupByDepth(repos []Repo) [][]Repo {
 	byDepth := map[int][]Repo{}
 	for _, r := range repos {
-		depth := strings.Count(filepath.Clean(r.folder()), "/")
+		depth := strings.Count(filepath.Clean(r.checkoutFolder()), "/")
 		byDepth[depth] = append(byDepth[depth], r)
 	}
 	var all [][]Repo
@@ -117,8 +117,8 @@ func waves(repos []Repo) [][]Repo {
 	return all
 }
 
-// absolute is the workspace for git, which runs in the checkouts.
-func (ws Workspace) absolute() (Workspace, error) {
+// absolutePaths returns the workspace for git, which runs in the checkouts.
+func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
 		return Workspace{Dir: dir}, err
@@ -127,12 +127,13 @@ func (ws Workspace) absolute() (Workspace, error) {
 	return Workspace{Dir: dir, Mirrors: mirrors}, err
 }
 
-// lingering is how long git may take to end after slipway was killed.
-const lingering = 5 * time.Second
+// gitExitTime is how long git may take to end after slipway was killed.
+const gitExitTime = 5 * time.Second
 
-// Two runs at once in one folder would fight over git's own locks.
+// lockWorkspace takes the workspace's lock: two runs in one folder would fight over
+// git's own locks.
 func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
-	soon, cancel := context.WithTimeout(ctx, lingering)
+	soon, cancel := context.WithTimeout(ctx, gitExitTime)
 	defer cancel()
 	f, err := waitLock(soon, filepath.Join(dir, ".slipway.lock"))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -141,10 +142,10 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	return f, err
 }
 
-func (c *checkout) tree(r Repo) tree { return treeIn(c.p.Dir(c.ws, r), c.lock) }
+func (c *checkout) repoTree(r Repo) tree { return treeIn(c.p.Dir(c.ws, r), c.lock) }
 
-// bring brings one repository to its commit.
-func (c *checkout) bring(ctx context.Context, r Repo) error {
+// checkOutRepo brings one repository to its commit.
+func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)
 	if r.URL == "" {
@@ -157,35 +158,35 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 	if err := t.checkFinished(r); err != nil {
 		return err
 	}
-	if t.stands(r) {
+	if t.isCurrent(r) {
 		return nil
 	}
-	if err := c.checkWay(r); err != nil {
+	if err := c.refuseLinks(r); err != nil {
 		return err
 	}
-	if !t.there() {
-		return c.create(ctx, r, dir)
+	if !t.isCheckout() {
+		return c.createTree(ctx, r, dir)
 	}
 	if err := t.removeLocks(ctx); err != nil {
 		return err
 	}
 	if err := t.useURL(ctx, r.URL); err != nil {
 		if _, bad := t.git(ctx, "rev-parse", "--git-dir"); bad != nil && ctx.Err() == nil {
-			return t.isDamaged(bad)
+			return t.damagedError(bad)
 		}
 		return err
 	}
-	if want, err := t.wanted(ctx, r); err == nil && t.settled() && t.isAt(ctx, want) {
-		if _, err := t.obtain(ctx, r, c.ws); err != nil { // its tag may be new
+	if want, err := t.localCommit(ctx, r); err == nil && t.isComplete() && t.isAt(ctx, want) {
+		if _, err := t.ensureCommit(ctx, r, c.ws); err != nil { // its tag may be new
 			return err
 		}
-		return t.noteFor(ctx, r, want)
+		return t.recordCommit(ctx, r, want)
 	}
-	c.moves(r)
-	return t.bringTo(ctx, r, c.ws)
+	c.markMoved(r)
+	return t.checkOutWanted(ctx, r, c.ws)
 }
 
-func (c *checkout) moves(r Repo) {
+func (c *checkout) markMoved(r Repo) {
 	c.step.Detail(r.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,9 +200,9 @@ func mustExist(r Repo, dir string) error {
 	return nil
 }
 
-// checkWay refuses a folder inside another repository's where a link of that one
-// would lead out of it.
-func (c *checkout) checkWay(r Repo) error {
+// refuseLinks refuses a folder inside another repository's, if a link of that
+// repository would lead out of it.
+func (c *checkout) refuseLinks(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	for _, outer := range c.p.Repos {
 		top := c.p.Dir(c.ws, outer)
@@ -218,31 +219,31 @@ func (c *checkout) checkWay(r Repo) error {
 	return nil
 }
 
-// create checks out into a folder beside the final one, so that a folder with
-// the final name is always whole.
-func (c *checkout) create(ctx context.Context, r Repo, dir string) error {
-	if !free(dir) {
+// createTree checks out into a folder beside the final one, so that a folder with the
+// final name is always complete.
+func (c *checkout) createTree(ctx context.Context, r Repo, dir string) error {
+	if !isFree(dir) {
 		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout; move it away", dir, r.ID)
 	}
-	c.moves(r)
+	c.markMoved(r)
 	partial := filepath.Join(filepath.Dir(dir), ".partial-"+filepath.Base(dir))
 	defer os.RemoveAll(partial)
 	t := treeIn(partial, c.lock)
-	want, err := t.first(ctx, r, c.ws)
+	want, err := t.initAndFetch(ctx, r, c.ws)
 	if err != nil {
 		return err
 	}
-	if err := t.fill(ctx, r, want); err != nil {
+	if err := t.firstCheckout(ctx, r, want); err != nil {
 		if c.ws.Mirrors == "" || ctx.Err() != nil {
 			return err
 		}
-		if dropped, bad := c.ws.mirror(r).dropDamaged(ctx); !dropped || bad != nil {
+		if dropped, bad := c.ws.mirrorFor(r).dropDamaged(ctx); !dropped || bad != nil {
 			return err
 		}
-		if want, err = t.first(ctx, r, c.ws); err != nil {
+		if want, err = t.initAndFetch(ctx, r, c.ws); err != nil {
 			return err
 		}
-		if err := t.fill(ctx, r, want); err != nil {
+		if err := t.firstCheckout(ctx, r, want); err != nil {
 			return err
 		}
 	}
@@ -253,8 +254,8 @@ func (c *checkout) create(ctx context.Context, r Repo, dir string) error {
 	return nil
 }
 
-// free says that nothing is at dir, or an empty folder.
-func free(dir string) bool {
+// isFree reports whether nothing is at dir, or an empty folder.
+func isFree(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return true
@@ -263,94 +264,94 @@ func free(dir string) bool {
 	return info.IsDir() && err == nil && len(entries) == 0
 }
 
-// first makes a new tree, without files yet, and returns the commit for it.
-func (t tree) first(ctx context.Context, r Repo, ws Workspace) (string, error) {
+// initAndFetch creates a new tree without files. It returns the fetched commit.
+func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	if err := t.awaitFetch(ctx); err != nil {
 		return "", err
 	}
 	if err := os.RemoveAll(t.dir); err != nil {
 		return "", err
 	}
-	if err := t.begin(ctx, r); err != nil {
+	if err := t.initRepository(ctx, r); err != nil {
 		return "", err
 	}
-	return t.get(ctx, r, ws, true)
+	return t.fetchCommit(ctx, r, ws, true)
 }
 
-// fill makes a new tree's first checkout. Nothing can be lost in it, and nobody
-// sees it before it is whole.
-func (t tree) fill(ctx context.Context, r Repo, want string) error {
+// firstCheckout checks files out into a new tree. Nothing can be lost in it: it gets
+// its final name later.
+func (t tree) firstCheckout(ctx context.Context, r Repo, want string) error {
 	if err := t.switchTo(ctx, want, false); err != nil {
 		return err
 	}
-	if t.headHere() != want {
-		return r.isElsewhere(want)
+	if t.headCommit() != want {
+		return r.otherCommitError(want)
 	}
 	// git update-ref writes the same, but is a program to start.
 	if err := replaceFile(filepath.Join(t.gitDir, checkedOut), []byte(want+"\n")); err != nil {
 		return err
 	}
-	return t.noteFor(ctx, r, want)
+	return t.recordCommit(ctx, r, want)
 }
 
-// bringTo fetches what r asks for, where it is not here, and checks it out.
-func (t tree) bringTo(ctx context.Context, r Repo, ws Workspace) error {
-	want, err := t.obtain(ctx, r, ws)
+// checkOutWanted fetches the commit of r if it is missing, then checks it out.
+func (t tree) checkOutWanted(ctx context.Context, r Repo, ws Workspace) error {
+	want, err := t.ensureCommit(ctx, r, ws)
 	if err != nil {
 		return err
 	}
 	if err := t.moveTo(ctx, r, want); err != nil {
 		return err
 	}
-	return t.noteFor(ctx, r, want)
+	return t.recordCommit(ctx, r, want)
 }
 
-// noteFor notes that the tree is at a commit for r.
-func (t tree) noteFor(ctx context.Context, r Repo, commit string) (err error) {
+// recordCommit records that the tree is at a commit for r.
+func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err error) {
 	made := record{URL: r.URL, Ref: remoteRef(r), Commit: commit, Head: commit}
 	if r.Commit != commit {
 		made.Pin = r.Commit
 	}
-	if made.Unfetched, err = t.stored(ctx); err != nil {
+	if made.Unfetched, err = t.findUnfetched(ctx); err != nil {
 		return err
 	}
-	return t.note(made)
+	return t.writeRecord(made)
 }
 
-// obtain returns the commit that r asks for, which is here then. A tag beside a
+// ensureCommit returns the commit of r, which is local afterwards. A tag beside a
 // commit has to be seen at it once.
-func (t tree) obtain(ctx context.Context, r Repo, ws Workspace) (string, error) {
-	want, err := t.wanted(ctx, r)
-	if err == nil && t.tagSeen(ctx, r, want) {
+func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, error) {
+	want, err := t.localCommit(ctx, r)
+	if err == nil && t.tagMatches(ctx, r, want) {
 		return want, nil
 	}
-	return t.get(ctx, r, ws, t.shallow())
+	return t.fetchCommit(ctx, r, ws, t.isShallow())
 }
 
-// get gets r's commit, from the mirror if that may be shallow; what a mirror that cannot
-// be written lacks comes from the server. A clone that a user made whole asks the server
-// itself, so that it stays whole.
-func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
+// fetchCommit fetches r's commit, from the mirror if the tree may be shallow. If the
+// mirror is read-only, what it lacks comes from the server. A complete clone of a user
+// asks the server itself, so that it stays complete.
+func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
 	if ws.Mirrors != "" && shallow {
-		m := ws.mirror(r)
-		if m.writable() {
+		m := ws.mirrorFor(r)
+		if m.isWritable() {
 			return m.fetchInto(ctx, r, t)
 		}
-		if commit, err := m.lend(ctx, r, t); commit != "" || err != nil {
+		if commit, err := m.copyPinned(ctx, r, t); commit != "" || err != nil {
 			return commit, err
 		}
 	}
-	commit, err := t.fetch(ctx, r, shallow, "")
+	commit, err := t.fetchFromServer(ctx, r, shallow, "")
 	if err != nil || r.Tag == "" || r.Commit == "" {
 		return commit, err
 	}
 	return commit, t.checkTag(ctx, r, shallow)
 }
 
-func (t tree) tagSeen(ctx context.Context, r Repo, commit string) bool {
+func (t tree) tagMatches(ctx context.Context, r Repo, commit string) bool {
 	if r.Tag == "" || r.Commit == "" {
 		return true
 	}
-	at, err := t.commitOf(ctx, hereRef(r))
+	at, err := t.resolveCommit(ctx, localRef(r))
 	return err == nil && at == commit
 }

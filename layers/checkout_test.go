@@ -213,7 +213,7 @@ func TestCheckoutOfACommitThatNobodyHas(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("Checkout = %v; want %q", err, want)
 	}
-	if got := mustRun(t, ws.mirror(p.Repos[0]).dir, "git", "for-each-ref"); got != "" {
+	if got := mustRun(t, ws.mirrorFor(p.Repos[0]).dir, "git", "for-each-ref"); got != "" {
 		t.Errorf("the mirror got %q; want nothing to be cloned", got)
 	}
 }

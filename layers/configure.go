@@ -36,7 +36,7 @@ func Configure(p Project, ws Workspace, build string) error {
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
-	if err := leaveSetup(conf); err != nil {
+	if err := removeSetupConf(conf); err != nil {
 		return err
 	}
 	if err := writeChanged(filepath.Join(conf, "bblayers.conf"), bblayers); err != nil {
@@ -68,8 +68,8 @@ func (p Project) localConf() []byte {
 	return b.Bytes()
 }
 
-// multiconfigs are the configurations that targets name, in the targets' order;
-// kas writes them in an order that changes from run to run.
+// multiconfigs returns the configurations that targets name, in the targets' order. kas
+// writes them in an order that changes from run to run.
 func (p Project) multiconfigs() []string {
 	var names []string
 	for _, target := range p.Targets {
@@ -113,8 +113,8 @@ type placedLayer struct {
 	repo, path string
 }
 
-// sortedLayers are all layers in bitbake's order: by priority, the highest
-// first, then by the names of repository and layer.
+// sortedLayers returns all layers in bitbake's order: by priority, the highest first,
+// then by the names of repository and layer.
 func (p Project) sortedLayers(ws Workspace) []placedLayer {
 	var all []placedLayer
 	for _, r := range p.Repos {

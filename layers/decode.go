@@ -36,9 +36,10 @@ var buildSystems = map[string]string{
 	"isar": "isar-privileged", "isar-privileged": "isar-privileged", "isar-rootless": "isar-rootless",
 }
 
-// project reads the merged files. Their shapes are right; this checks their sense.
-func (in *reading) project() (Project, error) {
-	p := in.settings()
+// buildProject reads the merged files. Their shapes are right; this checks their
+// meaning.
+func (in *reading) buildProject() (Project, error) {
+	p := in.projectSettings()
 	if s := p.merged.get("build_system"); s != nil && buildSystems[s.text] == "" {
 		return Project{}, s.at.errorf("build_system %q is unknown (have openembedded, oe, isar-privileged, isar-rootless, isar)", s.text)
 	}
@@ -60,21 +61,21 @@ func (in *reading) project() (Project, error) {
 	return p, p.checkLocal()
 }
 
-// settings is the project without its repositories.
-func (in *reading) settings() Project {
+// projectSettings returns the project without its repositories.
+func (in *reading) projectSettings() Project {
 	m := in.merged
 	return Project{
 		File:         in.given,
 		Root:         repositoryOf(in.root),
-		BuildSystem:  buildSystems[m.get("build_system").or(defaultBuildSystem)],
-		Machine:      m.get("machine").or(defaultMachine),
-		Distro:       m.get("distro").or(defaultDistro),
-		Task:         m.get("task").or(defaultTask),
-		Targets:      targets(m.get("target")),
-		LocalConf:    m.get("local_conf_header").texts(),
-		BBLayersConf: m.get("bblayers_conf_header").texts(),
-		Env:          environment(m.get("env")),
-		Artifacts:    m.get("artifacts").texts(),
+		BuildSystem:  buildSystems[m.get("build_system").textOr(defaultBuildSystem)],
+		Machine:      m.get("machine").textOr(defaultMachine),
+		Distro:       m.get("distro").textOr(defaultDistro),
+		Task:         m.get("task").textOr(defaultTask),
+		Targets:      targetNames(m.get("target")),
+		LocalConf:    m.get("local_conf_header").textMap(),
+		BBLayersConf: m.get("bblayers_conf_header").textMap(),
+		Env:          envDefaults(m.get("env")),
+		Artifacts:    m.get("artifacts").textMap(),
 		Warnings:     in.warnings,
 		version:      in.version,
 		merged:       m,
@@ -82,7 +83,7 @@ func (in *reading) settings() Project {
 	}
 }
 
-func targets(v *value) []string {
+func targetNames(v *value) []string {
 	if v == nil {
 		return []string{defaultTarget}
 	}
@@ -96,7 +97,7 @@ func targets(v *value) []string {
 	return names
 }
 
-func environment(v *value) map[string]*string {
+func envDefaults(v *value) map[string]*string {
 	if v == nil {
 		return nil
 	}
@@ -110,8 +111,8 @@ func environment(v *value) map[string]*string {
 	return env
 }
 
-// checkWords refuses what would not survive the quotes of a conf file or would
-// be an option on bitbake's command line.
+// checkWords refuses words that would break the quotes of a conf file, or would be an
+// option on bitbake's command line.
 func (p Project) checkWords() error {
 	words := []*value{p.merged.get("machine"), p.merged.get("distro"), p.merged.get("task"), p.merged.get("target")}
 	if t := p.merged.get("target"); t != nil && t.kind == list {
@@ -131,8 +132,8 @@ func (p Project) checkWords() error {
 	return nil
 }
 
-// followEnvironment has kas's variables hold over the files, and says so: a board is
-// another one with another machine.
+// followEnvironment lets kas's variables overrule the files. It warns, since a board
+// with another machine is another board.
 func (p *Project) followEnvironment() error {
 	for _, v := range []struct {
 		name string
@@ -145,7 +146,7 @@ func (p *Project) followEnvironment() error {
 		if !taskArg.MatchString(value) && (value != "" || v.into != &p.Distro) {
 			return fmt.Errorf("%s: %q cannot be a machine, distro or task\nnext: unset %s", v.name, value, v.name)
 		}
-		p.followed(v.name, value, *v.into)
+		p.warnOverride(v.name, value, *v.into)
 		*v.into = value
 	}
 	asked := strings.Fields(os.Getenv("KAS_TARGET"))
@@ -157,12 +158,12 @@ func (p *Project) followEnvironment() error {
 			return fmt.Errorf("KAS_TARGET: %q cannot be a target\nnext: unset KAS_TARGET", target)
 		}
 	}
-	p.followed("KAS_TARGET", strings.Join(asked, " "), strings.Join(p.Targets, " "))
+	p.warnOverride("KAS_TARGET", strings.Join(asked, " "), strings.Join(p.Targets, " "))
 	p.Targets = asked
 	return nil
 }
 
-func (p *Project) followed(name, value, was string) {
+func (p *Project) warnOverride(name, value, was string) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q; \"unset %s\" ends that", name, value, was, name))
 }
 
@@ -198,12 +199,12 @@ func (p *Project) readRepos() error {
 func (p *Project) readRepo(id string, v *value) (Repo, error) {
 	r := Repo{
 		ID: id, at: v.at,
-		Name:   v.get("name").or(id),
-		URL:    v.get("url").or(""),
-		Commit: v.get("commit").or(""),
-		Branch: p.inherited(v, "branch"),
-		Tag:    p.inherited(v, "tag"),
-		Path:   v.get("path").or(""),
+		Name:   v.get("name").textOr(id),
+		URL:    v.get("url").textOr(""),
+		Commit: v.get("commit").textOr(""),
+		Branch: p.settingOrDefault(v, "branch"),
+		Tag:    p.settingOrDefault(v, "tag"),
+		Path:   v.get("path").textOr(""),
 	}
 	if err := checkSupported(id, v); err != nil {
 		return Repo{}, err
@@ -218,27 +219,28 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 	if r.Patches, err = p.readPatches(id, v.get("patches")); err != nil {
 		return Repo{}, err
 	}
-	if err := r.check(); err != nil {
+	if err := r.validate(); err != nil {
 		return Repo{}, err
 	}
 	err = p.takeLocal(&r)
 	return r, err
 }
 
-// inherited is a setting with its default; an explicit null removes the default.
-func (p *Project) inherited(v *value, key string) string {
+// settingOrDefault returns a setting, or its default. An explicit null removes the
+// default.
+func (p *Project) settingOrDefault(v *value, key string) string {
 	if own := v.get(key); own != nil {
-		return own.or("")
+		return own.textOr("")
 	}
-	return p.merged.get("defaults", "repos", key).or("")
+	return p.merged.get("defaults", "repos", key).textOr("")
 }
 
 // checkSupported refuses what slipway leaves to kas.
 func checkSupported(id string, v *value) error {
 	switch t := v.get("type"); {
-	case t.or("git") == "hg":
+	case t.textOr("git") == "hg":
 		return t.at.errorf("repos.%s: slipway checks out git repositories only; name a git mirror of this one, or use kas for this file", id)
-	case t.or("git") != "git":
+	case t.textOr("git") != "git":
 		return t.at.errorf("repos.%s.type %q is unknown (have git)", id, t.text)
 	}
 	if s := v.get("signed"); s != nil && s.text == "true" {
@@ -247,11 +249,11 @@ func checkSupported(id string, v *value) error {
 	return nil
 }
 
-// chooseCommit settles what of a repository is checked out: its own settings,
-// then an override. Of a refspec, kas overrides nothing but the commit.
+// chooseCommit sets what of a repository is checked out: its own settings, then an
+// override. For a refspec, kas overrides only the commit.
 func (p *Project) chooseCommit(r *Repo, v *value) error {
 	over := p.merged.get("overrides", "repos", r.ID)
-	if refspec := p.inherited(v, "refspec"); refspec != "" {
+	if refspec := p.settingOrDefault(v, "refspec"); refspec != "" {
 		if r.Commit != "" || r.Branch != "" || r.Tag != "" {
 			return r.at.errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
 		}
@@ -261,20 +263,20 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 			return r.at.errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
 		}
 		if b := over.get("branch"); b != nil {
-			r.Branch = b.or("")
+			r.Branch = b.textOr("")
 		}
-		r.URL = over.get("url").or(r.URL)
+		r.URL = over.get("url").textOr(r.URL)
 	}
 	if c := over.get("commit"); c != nil {
-		r.Commit, r.Locked, r.commitAt = c.or(""), c.kind == text, c.at
+		r.Commit, r.Locked, r.commitAt = c.textOr(""), c.kind == text, c.at
 	}
-	r.shorten()
+	r.shortenRefs()
 	return nil
 }
 
-// shorten takes whole refs for the branches and tags that they name. Another one, as
-// refs/pull/1/head, stays whole in Branch.
-func (r *Repo) shorten() {
+// shortenRefs replaces whole refs by the branches and tags that they name. Another ref,
+// such as refs/pull/1/head, stays whole in Branch.
+func (r *Repo) shortenRefs() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
 	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {
 		r.Branch, r.Tag, r.OrTag = "", tag, false
@@ -307,16 +309,16 @@ func (r Repo) checkCommit() error {
 	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideLogins(r.URL))
 }
 
-// folder is where a repository with a url is checked out, below all checkouts.
-func (r Repo) folder() string { return cmp.Or(r.Path, r.Name) }
+// checkoutFolder returns the folder of a repository with a url, below all checkouts.
+func (r Repo) checkoutFolder() string { return cmp.Or(r.Path, r.Name) }
 
-// sameTree says whether a checkout of r is one of other too.
+// sameTree reports whether a checkout of r is one of other too.
 func (r Repo) sameTree(other Repo) bool {
-	return r.URL == other.URL && r.folder() == other.folder() && r.OrTag == other.OrTag &&
+	return r.URL == other.URL && r.checkoutFolder() == other.checkoutFolder() && r.OrTag == other.OrTag &&
 		r.Commit == other.Commit && r.Branch == other.Branch && r.Tag == other.Tag && slices.Equal(r.Patches, other.Patches)
 }
 
-func (r Repo) check() error {
+func (r Repo) validate() error {
 	fail := func(format string, args ...any) error {
 		return r.at.errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
 	}
@@ -327,8 +329,8 @@ func (r Repo) check() error {
 		return nil
 	}
 	switch {
-	case !filepath.IsLocal(r.folder()) || filepath.Clean(r.folder()) == ".":
-		return fail("its folder %q is not below the project's; give a plain name", r.folder())
+	case !filepath.IsLocal(r.checkoutFolder()) || filepath.Clean(r.checkoutFolder()) == ".":
+		return fail("its folder %q is not below the project's; give a plain name", r.checkoutFolder())
 	case strings.HasPrefix(r.URL, "-") || transport.MatchString(r.URL):
 		return fail("url %q is not a repository's address", r.URL)
 	case r.Commit == "" && r.Tag == "" && r.Branch == "":
@@ -347,7 +349,7 @@ func (r Repo) check() error {
 // Besides "disabled", which kas's own documentation asks for, these leave a layer out.
 var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
-// readLayers reads r's layers. Where r has no url, they may lie beside its folder, in the
+// readLayers reads r's layers. If r has no url, they may be beside its folder, in the
 // git repository around it: see checkLayers.
 func readLayers(r Repo, v *value) ([]Layer, error) {
 	id := r.ID
@@ -367,7 +369,7 @@ func readLayers(r Repo, v *value) ([]Layer, error) {
 			}
 			continue
 		}
-		priority, err := strconv.Atoi(e.get("prio").or("0"))
+		priority, err := strconv.Atoi(e.get("prio").textOr("0"))
 		if err != nil || priority < -99 || priority > 99 {
 			return nil, e.at.errorf("repos.%s.layers.%s.prio %q is not a number from -99 to 99", id, layer, e.get("prio").text)
 		}
@@ -383,9 +385,9 @@ func (p *Project) checkLayers(ws Workspace) error {
 			if filepath.IsLocal(layer.Name) || layer.Name == "" {
 				continue
 			}
-			top, below := topOf(p.Dir(ws, r))
+			top, below := splitWorkTree(p.Dir(ws, r))
 			path := filepath.Join(top, below, layer.Name)
-			if rel, err := filepath.Rel(top, path); err != nil || !filepath.IsLocal(rel) || exists(path) && !inside(top, path) {
+			if rel, err := filepath.Rel(top, path); err != nil || !filepath.IsLocal(rel) || exists(path) && !isInside(top, path) {
 				return r.at.errorf("repos.%s.layers: %q is not a folder of the repository %s", r.ID, layer.Name, top)
 			}
 		}
@@ -393,8 +395,9 @@ func (p *Project) checkLayers(ws Workspace) error {
 	return nil
 }
 
-// topOf is the git repository around a folder, and where the folder lies in it.
-func topOf(dir string) (top, below string) {
+// splitWorkTree returns the git repository around a folder, with the folder's path in
+// it.
+func splitWorkTree(dir string) (top, below string) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
@@ -406,9 +409,9 @@ func topOf(dir string) (top, below string) {
 	return top, below
 }
 
-// orderedPatches are the names of patches in kas's order. It sorts numbers as such, and
-// cannot sort numbers and texts.
-func orderedPatches(id string, v *value) ([]string, error) {
+// sortedPatchNames returns the names of patches in kas's order. kas sorts numbers as
+// numbers, and cannot sort numbers with texts.
+func sortedPatchNames(id string, v *value) ([]string, error) {
 	names := slices.Sorted(slices.Values(v.keys))
 	if len(v.numbers) == 0 {
 		return names, nil
@@ -424,12 +427,13 @@ func orderedPatches(id string, v *value) ([]string, error) {
 	return names, nil
 }
 
-// readPatches are in the order of their names; one that is null is left out.
+// readPatches returns the patches in the order of their names, without those that are
+// null.
 func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
 	if v == nil {
 		return nil, nil
 	}
-	names, err := orderedPatches(id, v)
+	names, err := sortedPatchNames(id, v)
 	if err != nil {
 		return nil, err
 	}
@@ -439,11 +443,11 @@ func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
 		if e.kind == null {
 			continue
 		}
-		patch := Patch{ID: name, Path: e.get("path").text, Repo: e.get("repo").or(p.merged.get("defaults", "repos", "patches", "repo").or(""))}
+		patch := Patch{ID: name, Path: e.get("path").text, Repo: e.get("repo").textOr(p.merged.get("defaults", "repos", "patches", "repo").textOr(""))}
 		switch {
 		case patch.Repo == "":
 			return nil, e.at.errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
-		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.get("repos", patch.Repo, "url").or("") != ""),
+		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.get("repos", patch.Repo, "url").textOr("") != ""),
 			patch.Path == "", strings.ContainsFunc(patch.Path, isControl):
 			return nil, e.at.errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
 		}

@@ -15,14 +15,14 @@ import (
 	"slipway/layers/run"
 )
 
-// Move is what became of one repository between two states of a project.
+// Move is the change of one repository between two states of a project.
 type Move struct {
 	ID      string   `json:"repository"`
 	URL     string   `json:"url"`
 	From    string   `json:"from,omitempty"` // "" where it is new
 	To      string   `json:"to,omitempty"`   // "" where it is gone
 	Ahead   int      `json:"ahead"`          // commits that To has and From lacks
-	Behind  int      `json:"behind"`         // the other way round
+	Behind  int      `json:"behind"`         // commits that From has and To lacks
 	Commits []Change `json:"commits"`        // of those that To has the newest, and some at most
 	Unknown string   `json:"unknown,omitempty"`
 
@@ -40,7 +40,7 @@ type Change struct {
 // asks servers for the names alone, without files, and keeps them with the
 // mirrors; a server that has no answer leaves a move without names.
 func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]Move, error) {
-	ws, err := ws.absolute()
+	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	}
 	moves := movesBetween(older, newer)
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallel)
 	for i := range moves {
 		if m := &moves[i]; m.From != "" && m.To != "" {
 			if !wholeCommit.MatchString(m.From) || !wholeCommit.MatchString(m.To) {
@@ -60,8 +60,8 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 				continue
 			}
 			group.Go(func() error {
-				if err := ws.history(m.repo).name(ctx, m, most); err != nil {
-					m.Unknown = lastWords(err)
+				if err := ws.historyMirror(m.repo).nameCommits(ctx, m, most); err != nil {
+					m.Unknown = lastOutputLine(err)
 				}
 				return ctx.Err()
 			})
@@ -71,7 +71,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 }
 
 func movesBetween(older, newer Project) []Move {
-	was := older.pins()
+	was := older.pinnedCommits()
 	var moves []Move
 	for _, r := range newer.Repos {
 		from := was[r.ID]
@@ -88,13 +88,13 @@ func movesBetween(older, newer Project) []Move {
 	return moves
 }
 
-// pins are the commits of a project's repositories. A lock file that is read
-// alone has nothing else.
-func (p Project) pins() map[string]string {
+// pinnedCommits returns the commits of a project's repositories. A lock file that is
+// read alone has nothing else.
+func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
 	if locked := p.merged.get("overrides", "repos"); locked != nil {
 		for _, id := range locked.keys {
-			all[id] = locked.get(id, "commit").or("")
+			all[id] = locked.get(id, "commit").textOr("")
 		}
 	}
 	for _, r := range p.Repos {
@@ -106,13 +106,13 @@ func (p Project) pins() map[string]string {
 // history is a mirror of commits without their files.
 type history struct{ mirror }
 
-func (ws Workspace) history(r Repo) history {
-	dir := strings.TrimSuffix(ws.mirror(r).dir, ".git") + "-history.git"
+func (ws Workspace) historyMirror(r Repo) history {
+	dir := strings.TrimSuffix(ws.mirrorFor(r).dir, ".git") + "-history.git"
 	return history{mirror{store{dir: dir, gitDir: dir}}}
 }
 
-// name fills in what lies between a move's ends.
-func (h history) name(ctx context.Context, m *Move, most int) error {
+// nameCommits adds the commits between a move's ends.
+func (h history) nameCommits(ctx context.Context, m *Move, most int) error {
 	lock, err := lockMirror(ctx, h.dir)
 	if err != nil {
 		return err
@@ -120,10 +120,10 @@ func (h history) name(ctx context.Context, m *Move, most int) error {
 	defer lock.Close()
 	h.hold = lock
 	err = h.withRepair(ctx, m.repo, nil, func() error {
-		if err := h.ready(ctx, m.repo); err != nil {
+		if err := h.prepareMirror(ctx, m.repo); err != nil {
 			return err
 		}
-		return h.complete(ctx, m.From, m.To)
+		return h.fetchHistory(ctx, m.From, m.To)
 	})
 	if err != nil {
 		return err
@@ -135,33 +135,34 @@ func (h history) name(ctx context.Context, m *Move, most int) error {
 	if _, err := fmt.Sscan(count, &m.Behind, &m.Ahead); err != nil {
 		return err
 	}
-	lines, err := h.list(ctx, "log", "-z", fmt.Sprintf("--max-count=%d", most), "--format=%H %s", m.From+".."+m.To)
+	lines, err := h.gitList(ctx, "log", "-z", fmt.Sprintf("--max-count=%d", most), "--format=%H %s", m.From+".."+m.To)
 	for _, line := range lines {
 		commit, subject, _ := strings.Cut(line, " ")
-		m.Commits = append(m.Commits, Change{commit, printable(subject)})
+		m.Commits = append(m.Commits, Change{commit, printableLine(subject)})
 	}
 	return err
 }
 
-// complete fetches the commits' histories where they are not here. A server that
-// cannot leave files out sends them too.
-func (h history) complete(ctx context.Context, commits ...string) error {
+// fetchHistory fetches the commits' histories if they are missing. A server that cannot
+// leave files out sends them too.
+func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	args := []string{"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--filter=tree:0", "--", "origin"}
 	missing := false
 	for _, commit := range commits {
 		kept := "refs/slipway/keep/" + commit
-		if at, err := h.commitOf(ctx, kept); err != nil || at != commit {
+		if at, err := h.resolveCommit(ctx, kept); err != nil || at != commit {
 			args, missing = append(args, commit+":"+kept), true
 		}
 	}
 	if !missing {
 		return ctx.Err()
 	}
-	return h.fetching(ctx, args...)
+	return h.runFetch(ctx, args...)
 }
 
-// printable is a text from outside for a terminal, on one line of some length.
-func printable(text string) string {
+// printableLine returns a text from outside as one line of limited length that is safe
+// on a terminal.
+func printableLine(text string) string {
 	text = plaintext.OneLine(text)
 	const most = 200
 	if len(text) > most {
@@ -170,14 +171,14 @@ func printable(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// lastWords are what a program said before it failed.
-func lastWords(err error) string {
+// lastOutputLine returns the last line of a failed program.
+func lastOutputLine(err error) string {
 	var failed *run.Failure
 	if !errors.As(err, &failed) || failed.Tail == "" {
-		return printable(err.Error())
+		return printableLine(err.Error())
 	}
 	lines := strings.Split(strings.TrimSpace(failed.Tail), "\n")
-	return printable(lines[len(lines)-1])
+	return printableLine(lines[len(lines)-1])
 }
 
 // LoadAt reads a project as its own repository has it at a commit, branch or tag.

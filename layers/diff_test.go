@@ -82,10 +82,10 @@ func TestDiffFetchesNoFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.diff(t, d.load(t, "  a: {url: \"file://"+url+"\", commit: "+first+"}\n"), newer, 9)
-	if objects := mustRun(t, d.ws.history(newer.Repos[0]).dir, "git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"); strings.Contains(objects, "tree") || strings.Count(objects, "commit") != 2 {
+	if objects := mustRun(t, d.ws.historyMirror(newer.Repos[0]).dir, "git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"); strings.Contains(objects, "tree") || strings.Count(objects, "commit") != 2 {
 		t.Errorf("the history holds %q; want two commits and nothing else", objects)
 	}
-	if !d.ws.mirror(newer.Repos[0]).shallow() {
+	if !d.ws.mirrorFor(newer.Repos[0]).isShallow() {
 		t.Error("the mirror has more history than the checkout needs")
 	}
 }
@@ -123,7 +123,7 @@ func TestLoadAt(t *testing.T) {
 		t.Errorf("the repository holds %v, %v; want boards and .git", names, err)
 	}
 	lock, err := Load(t.Context(), "p.lock.yml", Workspace{Dir: dir})
-	if err != nil || lock.pins()["r"] != second {
-		t.Errorf("the lock file alone pins %v, %v; want r at %s", lock.pins(), err, second)
+	if err != nil || lock.pinnedCommits()["r"] != second {
+		t.Errorf("the lock file alone pins %v, %v; want r at %s", lock.pinnedCommits(), err, second)
 	}
 }

@@ -19,18 +19,19 @@ func Dump(p Project) ([]byte, error) {
 			notes = fmt.Appendf(notes, "# repository %s: local folder, not the project's commit\n", r.ID)
 		}
 	}
-	return append(notes, p.flat().yaml()...), nil
+	return append(notes, p.mergedValue().toYAML()...), nil
 }
 
-// DumpJSON is Dump for programs: as "kas dump --format json" does.
+// DumpJSON returns the project in JSON, as "kas dump --format json" does.
 func DumpJSON(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup() // bitbake-setup's files are JSON
 	}
-	return append(p.flat().json(nil, "\n"), '\n'), nil
+	return append(p.mergedValue().appendJSON(nil, "\n"), '\n'), nil
 }
 
-func (p Project) flat() *value {
+// mergedValue returns the merged files as one value, with the user's local folders.
+func (p Project) mergedValue() *value {
 	v := &value{kind: dict, keys: slices.Clone(p.merged.keys), dict: map[string]*value{}}
 	for k, e := range p.merged.dict {
 		v.dict[k] = e
@@ -40,14 +41,14 @@ func (p Project) flat() *value {
 	}}
 	for _, r := range p.Repos {
 		if r.Local {
-			v.replace(r.localEntry(p.merged.get("repos", r.ID)), "repos", r.ID)
-			v.replace(nil, "overrides", "repos", r.ID)
+			v.replacePath(r.localEntry(p.merged.get("repos", r.ID)), "repos", r.ID)
+			v.replacePath(nil, "overrides", "repos", r.ID)
 		}
 	}
 	return v
 }
 
-// localEntry is a local folder as a project file names it: without a url.
+// localEntry returns a local folder as a project file names it: without a url.
 func (r Repo) localEntry(was *value) *value {
 	entry := newDict()
 	for _, key := range []string{"name", "layers"} {
@@ -59,13 +60,13 @@ func (r Repo) localEntry(was *value) *value {
 	return entry
 }
 
-// replace sets what v holds under keys, or takes it out where e is nil. What others hold
-// of v stays as it is.
-func (v *value) replace(e *value, keys ...string) {
+// replacePath sets what v holds under keys, or removes it if e is nil. It copies the
+// parts that other values share.
+func (v *value) replacePath(e *value, keys ...string) {
 	below := v.get(keys[0])
 	if len(keys) > 1 && below != nil {
 		copied := &value{at: below.at, kind: below.kind, keys: slices.Clone(below.keys), dict: maps.Clone(below.dict)}
-		copied.replace(e, keys[1:]...)
+		copied.replacePath(e, keys[1:]...)
 		e = copied
 	}
 	switch {

@@ -25,80 +25,79 @@ const (
 	simpleKey = 123 // characters, from which on a key is written with a "?"
 )
 
-func (v *value) yaml() []byte {
+func (v *value) toYAML() []byte {
 	e := &emitter{spaced: true, fresh: true}
-	e.value(v, 0, 0)
-	e.newline(0)
+	e.writeValue(v, 0, 0)
+	e.moveTo(0)
 	if e.keeps {
-		e.word("...", true)
-		e.newline(0)
+		e.writeIndicator("...", true)
+		e.moveTo(0)
 	}
 	return e.b.Bytes()
 }
 
-// value writes v. What is in it is indented by deep, and by list where it is a list.
-func (e *emitter) value(v *value, deep, list int) {
+// writeValue writes v. Its parts are indented by deep, or by list if v is a list.
+func (e *emitter) writeValue(v *value, deep, list int) {
 	switch {
 	case v.kind == dict && len(v.keys) == 0:
-		e.word("{}", true)
+		e.writeIndicator("{}", true)
 	case v.kind == dict:
 		for _, key := range v.keys {
-			e.newline(deep)
-			e.entry(key, v.numbers[key], v.dict[key], deep)
+			e.moveTo(deep)
+			e.writeEntry(key, v.numbers[key], v.dict[key], deep)
 		}
 	case len(v.list) > 0:
 		for _, item := range v.list {
-			e.newline(list)
-			e.word("-", true)
-			e.value(item, list+indentBy, list+indentBy)
+			e.moveTo(list)
+			e.writeIndicator("-", true)
+			e.writeValue(item, list+indentBy, list+indentBy)
 		}
 	case v.kind == text:
-		e.text(v.text, deep, false)
+		e.writeText(v.text, deep, false)
 	case v.kind != null:
-		e.word(v.scalar(), true)
+		e.writeIndicator(v.scalarText(), true)
 	}
 }
 
-// scalar is what stands for a value that is neither a dict nor a text.
-func (v *value) scalar() string {
+// scalarText returns the text of a value that is neither a dict nor a text.
+func (v *value) scalarText() string {
 	if v.text == "" {
 		return "[]"
 	}
 	return v.text
 }
 
-// entry writes a key and what it holds. A list below a simple key is not
-// indented.
-func (e *emitter) entry(key string, number bool, v *value, deep int) {
+// writeEntry writes a key with its value. A list below a simple key is not indented.
+func (e *emitter) writeEntry(key string, number bool, v *value, deep int) {
 	if key != "" && utf8.RuneCountInString(key) < simpleKey {
 		if number {
-			e.flow(key, "", deep, false)
+			e.writeFlow(key, "", deep, false)
 		} else {
-			e.text(key, deep, true)
+			e.writeText(key, deep, true)
 		}
-		e.word(":", false)
+		e.writeIndicator(":", false)
 		e.spaced, e.fresh = false, false
-		e.value(v, deep+indentBy, deep)
+		e.writeValue(v, deep+indentBy, deep)
 		return
 	}
-	e.word("?", true)
-	e.text(key, deep+indentBy, false)
-	e.newline(deep)
-	e.word(":", true)
-	e.value(v, deep+indentBy, deep+indentBy)
+	e.writeIndicator("?", true)
+	e.writeText(key, deep+indentBy, false)
+	e.moveTo(deep)
+	e.writeIndicator(":", true)
+	e.writeValue(v, deep+indentBy, deep+indentBy)
 }
 
-// word writes an indicator.
-func (e *emitter) word(w string, apart bool) {
+// writeIndicator writes an indicator, such as "-" or "?".
+func (e *emitter) writeIndicator(w string, apart bool) {
 	if apart && !e.spaced {
 		w = " " + w
 	}
-	e.write(w)
+	e.writeRaw(w)
 	e.spaced, e.keeps = false, false
 	e.fresh = e.fresh && (w == "-" || w == "?" || w == ":" || w == " -" || w == " ?")
 }
 
-func (e *emitter) write(s string) {
+func (e *emitter) writeRaw(s string) {
 	e.b.WriteString(s)
 	e.column += len(s)
 }
@@ -108,51 +107,51 @@ func (e *emitter) lineBreak() {
 	e.column, e.spaced, e.fresh = 0, true, true
 }
 
-// newline goes to a line's column, on this line where nothing is in the way.
-func (e *emitter) newline(column int) {
+// moveTo moves to a column, on this line if nothing is in the way.
+func (e *emitter) moveTo(column int) {
 	if !e.fresh || e.column > column || e.column == column && !e.spaced {
 		e.lineBreak()
 	}
 	if e.column < column {
-		e.write(strings.Repeat(" ", column-e.column))
+		e.writeRaw(strings.Repeat(" ", column-e.column))
 		e.spaced = true
 	}
 }
 
-func (e *emitter) text(s string, deep int, key bool) {
-	look := inspect(s)
+func (e *emitter) writeText(s string, deep int, key bool) {
+	look := possibleStyles(s)
 	switch {
 	case !key && strings.Contains(s, "\n") && look.block:
-		e.literal(s, deep)
+		e.writeLiteral(s, deep)
 	case !strings.Contains(s, "\n") && look.plain && plainKind(s) == text:
-		e.flow(s, "", deep, !key)
+		e.writeFlow(s, "", deep, !key)
 	case !strings.Contains(s, "\n") && look.quoted:
-		e.flow(s, "'", deep, !key)
+		e.writeFlow(s, "'", deep, !key)
 	default:
-		e.doubleQuoted(s, deep, !key)
+		e.writeDoubleQuoted(s, deep, !key)
 	}
 }
 
-// look says how a text may be written.
-type look struct{ plain, quoted, block bool }
+// styles are the styles in which a text may be written.
+type styles struct{ plain, quoted, block bool }
 
-func inspect(s string) look {
+func possibleStyles(s string) styles {
 	if s == "" {
-		return look{plain: false, quoted: true}
+		return styles{plain: false, quoted: true}
 	}
 	special := strings.ContainsFunc(s, func(c rune) bool { return c != '\n' && (c < ' ' || c > '~') })
 	if special || strings.Contains(s, " \n") {
-		return look{}
+		return styles{}
 	}
 	edge := strings.HasPrefix(s, " ") || strings.HasSuffix(s, " ")
-	return look{
+	return styles{
 		plain:  !edge && !hasIndicator(s),
 		quoted: true,
 		block:  !strings.HasSuffix(s, " "),
 	}
 }
 
-// hasIndicator finds what would make a reader take a text for something else.
+// hasIndicator reports whether a reader would take a text for something else.
 func hasIndicator(s string) bool {
 	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") || strings.ContainsRune("#,[]{}&*!|>'\"%@`", rune(s[0])) {
 		return true
@@ -163,13 +162,13 @@ func hasIndicator(s string) bool {
 	return strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
 }
 
-// flow writes a text of one line, plain or in single quotes, and goes to the
-// next line at a single space after the width is reached.
-func (e *emitter) flow(s, quote string, deep int, split bool) {
+// writeFlow writes a text of one line, plain or in single quotes. After the width is
+// reached, it breaks the line at a single space.
+func (e *emitter) writeFlow(s, quote string, deep int, split bool) {
 	if !e.spaced {
-		e.write(" ")
+		e.writeRaw(" ")
 	}
-	e.write(quote)
+	e.writeRaw(quote)
 	e.spaced, e.fresh, e.keeps = false, false, false
 	for i := 0; i < len(s); {
 		spaces := len(s[i:]) - len(strings.TrimLeft(s[i:], " "))
@@ -179,22 +178,22 @@ func (e *emitter) flow(s, quote string, deep int, split bool) {
 			word = end + n
 		}
 		if spaces == 1 && split && e.column > lineWidth && i > 0 && end < len(s) {
-			e.newline(deep)
+			e.moveTo(deep)
 			e.spaced, e.fresh = false, false
 		} else {
-			e.write(s[i:end])
+			e.writeRaw(s[i:end])
 		}
 		if quote != "" {
-			e.write(strings.ReplaceAll(s[end:word], "'", "''"))
+			e.writeRaw(strings.ReplaceAll(s[end:word], "'", "''"))
 		} else {
-			e.write(s[end:word])
+			e.writeRaw(s[end:word])
 		}
 		i = word
 	}
-	e.write(quote)
+	e.writeRaw(quote)
 }
 
-func (e *emitter) literal(s string, deep int) {
+func (e *emitter) writeLiteral(s string, deep int) {
 	hints := ""
 	if s[0] == ' ' || s[0] == '\n' {
 		hints = fmt.Sprint(indentBy)
@@ -205,13 +204,13 @@ func (e *emitter) literal(s string, deep int) {
 	} else if !strings.HasSuffix(s, "\n") {
 		hints += "-"
 	}
-	e.word("|"+hints, true)
+	e.writeIndicator("|"+hints, true)
 	e.lineBreak()
 	for line := range strings.Lines(s) {
 		line, ended := strings.CutSuffix(line, "\n")
 		if line != "" {
-			e.newline(deep)
-			e.write(line)
+			e.moveTo(deep)
+			e.writeRaw(line)
 		}
 		e.fresh = line == ""
 		if ended {
@@ -229,7 +228,7 @@ var escapes = map[rune]string{
 	'"': `\"`, '\\': `\\`, 0x85: `\N`, 0xa0: `\_`, 0x2028: `\L`, 0x2029: `\P`,
 }
 
-func escape(c rune) string {
+func escapeRune(c rune) string {
 	switch short, ok := escapes[c]; {
 	case ok:
 		return short
@@ -243,51 +242,51 @@ func escape(c rune) string {
 	return fmt.Sprintf(`\U%08X`, c)
 }
 
-// doubleQuoted breaks lines at a space, and beside what needs an escape.
-func (e *emitter) doubleQuoted(s string, deep int, split bool) {
-	e.word(`"`, true)
+// writeDoubleQuoted breaks lines at a space, and beside what needs an escape.
+func (e *emitter) writeDoubleQuoted(s string, deep int, split bool) {
+	e.writeIndicator(`"`, true)
 	text := []rune(s)
 	var run []rune // not written yet
 	for i, c := range text {
 		next, full := c, e.column+len(run) > lineWidth && (c == ' ' || len(run) == 0)
-		if escaped := escape(c); escaped != string(c) {
-			e.write(string(run) + escaped)
+		if escaped := escapeRune(c); escaped != string(c) {
+			e.writeRaw(string(run) + escaped)
 			run, next = nil, text[min(i+1, len(text)-1)]
 			full = e.column-1 > lineWidth
 		}
 		if full && split && i > 0 && i < len(text)-1 {
-			e.write(string(run) + `\`)
+			e.writeRaw(string(run) + `\`)
 			run = nil
-			e.newline(deep)
+			e.moveTo(deep)
 			e.spaced, e.fresh = false, false
 			if next == ' ' {
-				e.write(`\`)
+				e.writeRaw(`\`)
 			}
 		}
-		if escape(c) == string(c) {
+		if escapeRune(c) == string(c) {
 			run = append(run, c)
 		}
 	}
-	e.write(string(run))
-	e.word(`"`, false)
+	e.writeRaw(string(run))
+	e.writeIndicator(`"`, false)
 }
 
-// json appends v to b as Python's json.dump(v, indent=2) writes it. line ends a
+// appendJSON appends v to b as Python's json.dump(v, indent=2) writes it. line ends a
 // line and indents the next.
-func (v *value) json(b []byte, line string) []byte {
+func (v *value) appendJSON(b []byte, line string) []byte {
 	switch v.kind {
 	case dict:
 		b = append(b, '{')
 		for i, key := range v.keys {
 			b = append(b, separator(i)+line+"  "...)
 			b = append(append(b, jsonText(key)...), ": "...)
-			b = v.dict[key].json(b, line+"  ")
+			b = v.dict[key].appendJSON(b, line+"  ")
 		}
 		return append(b, closing(len(v.keys), line)+"}"...)
 	case list:
 		b = append(b, '[')
 		for i, item := range v.list {
-			b = item.json(append(b, separator(i)+line+"  "...), line+"  ")
+			b = item.appendJSON(append(b, separator(i)+line+"  "...), line+"  ")
 		}
 		return append(b, closing(len(v.list), line)+"]"...)
 	case text:

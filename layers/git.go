@@ -22,9 +22,8 @@ const checkedOut = "refs/slipway/checkout"
 // allHistory is the depth that git takes for no limit.
 const allHistory = 1<<31 - 1
 
-// store is a git repository, with a work tree or without. Branches and tags are
-// named by their whole refs throughout, so that none can pose as a commit or an
-// option.
+// store is a git repository, with or without a work tree. Branches and tags are named
+// by their whole refs, so that none can be mistaken for a commit or an option.
 type store struct {
 	dir    string   // its folder
 	gitDir string   // git's own in it; dir itself where there is no work tree
@@ -34,7 +33,7 @@ type store struct {
 // tree is one checkout.
 type tree struct{ store }
 
-// treeIn is the checkout in dir. In a linked work tree .git is a file that names
+// treeIn returns the checkout in dir. In a linked work tree .git is a file that names
 // git's folder.
 func treeIn(dir string, hold *os.File) tree {
 	gitDir := filepath.Join(dir, ".git")
@@ -47,16 +46,16 @@ func treeIn(dir string, hold *os.File) tree {
 	return tree{store{dir, gitDir, hold}}
 }
 
-func (t tree) there() bool { return exists(t.gitDir) }
+func (t tree) isCheckout() bool { return exists(t.gitDir) }
 
-// endsAt reports whether the history ends at an id, which then is that of a commit that is
-// here, and not of a tag.
+// endsAt reports whether the shallow history ends at an id. The id is then that of a
+// local commit, not of a tag.
 func (g store) endsAt(id string) bool {
 	ends, err := shallowCommits(g.gitDir)
 	return err == nil && slices.Contains(ends, id)
 }
 
-func (g store) shallow() bool { return exists(filepath.Join(g.gitDir, "shallow")) }
+func (g store) isShallow() bool { return exists(filepath.Join(g.gitDir, "shallow")) }
 
 // git runs git in the repository and nowhere else: without the explicit folders,
 // a damaged one would send it to the repository around it. A user's hooks are for
@@ -70,8 +69,8 @@ func (g store) git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// list runs git where its answer is a list whose items end with a NUL.
-func (g store) list(ctx context.Context, args ...string) ([]string, error) {
+// gitList runs git where its output is a list whose items end with a NUL.
+func (g store) gitList(ctx context.Context, args ...string) ([]string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	if err != nil || len(out) == 0 {
 		return nil, err
@@ -93,25 +92,26 @@ func (g store) command(args ...string) run.Command {
 	return c
 }
 
-// ofAnotherGit is what a git that runs slipway, in a hook or an alias, says of its own
-// repository: with GIT_INDEX_FILE, a checkout would write over that one's index.
-var ofAnotherGit = []string{
+// gitVariables are what a git that runs slipway, in a hook or an alias, sets for its
+// own repository. With GIT_INDEX_FILE, a checkout would write over that repository's
+// index.
+var gitVariables = []string{
 	"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE",
 	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_IMPLICIT_WORK_TREE", "GIT_CONFIG",
 }
 
-// gitCommand runs git where nobody answers questions: ssh would wait at the terminal,
-// which a program in the background cannot read. Where a desktop has a window for
-// passwords, ssh asks in that.
+// gitCommand runs git without a terminal: ssh would wait there for an answer, which a
+// program in the background cannot read. On a desktop with a window for passwords, ssh
+// uses that.
 func gitCommand(dir string, argv []string) run.Command {
 	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
-	return run.Command{Argv: argv, Dir: dir, Unset: ofAnotherGit, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
+	return run.Command{Argv: argv, Dir: dir, Unset: gitVariables, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
-// begin makes an empty repository for what is at r's server: what git init and git remote
-// add write, without their time, which is most of what a cold checkout has beside git's
-// fetch and checkout.
-func (g store) begin(ctx context.Context, r Repo) error {
+// initRepository creates an empty repository for r's server. It writes what git init
+// and git remote add write, without their time, which is most of a cold checkout beside
+// git's fetch and checkout.
+func (g store) initRepository(ctx context.Context, r Repo) error {
 	bare := g.gitDir == g.dir
 	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -130,18 +130,18 @@ func (g store) begin(ctx context.Context, r Repo) error {
 	if err := os.WriteFile(filepath.Join(g.gitDir, "HEAD"), []byte("ref: refs/heads/slipway\n"), 0o644); err != nil {
 		return err
 	}
-	if !bare || !shared(filepath.Dir(g.dir)) {
+	if !bare || !isGroupWritable(filepath.Dir(g.dir)) {
 		return nil
 	}
 	_, err := g.git(ctx, "init", "-q", "--template=", "--bare", "--shared=group") // which changes the modes of what is there
 	return err
 }
 
-// quoteConfig is for a text in quotes in git's configuration.
+// quoteConfig escapes a text in quotes in git's configuration.
 var quoteConfig = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`)
 
-// useURL follows a project whose url changed. Branches and tags that were looked
-// up at the old one are forgotten.
+// useURL sets a changed url. It forgets branches and tags that were looked up at the
+// old one.
 func (g store) useURL(ctx context.Context, url string) error {
 	if now, err := g.git(ctx, "config", "--get", "remote.origin.url"); err == nil && now == url {
 		return nil
@@ -162,8 +162,7 @@ func (g store) useURL(ctx context.Context, url string) error {
 	return err
 }
 
-// remoteRef is the branch or tag of a repository at its server, and hereRef
-// where its commit is kept here: apart from a user's own branches and tags.
+// remoteRef returns the branch or tag of a repository at its server.
 func remoteRef(r Repo) string {
 	if r.Tag != "" {
 		return "refs/tags/" + r.Tag
@@ -174,60 +173,63 @@ func remoteRef(r Repo) string {
 	return "refs/heads/" + r.Branch
 }
 
-func hereRef(r Repo) string {
+// localRef returns the ref that keeps the commit of remoteRef, apart from a user's own
+// branches and tags.
+func localRef(r Repo) string {
 	return "refs/slipway/at/" + strings.TrimPrefix(remoteRef(r), "refs/")
 }
 
-// wanted is the commit that r asks for, where it is here. A pin may be the id of a tag.
-func (g store) wanted(ctx context.Context, r Repo) (string, error) {
+// localCommit returns the commit of r if it is local. A pin may be the id of a tag.
+func (g store) localCommit(ctx context.Context, r Repo) (string, error) {
 	if err := r.checkCommit(); err != nil {
 		return "", err
 	}
-	return g.commitOf(ctx, cmp.Or(r.Commit, hereRef(r)))
+	return g.resolveCommit(ctx, cmp.Or(r.Commit, localRef(r)))
 }
 
-func (g store) commitOf(ctx context.Context, ref string) (string, error) {
+func (g store) resolveCommit(ctx context.Context, ref string) (string, error) {
 	return g.git(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}")
 }
 
-func (g store) has(ctx context.Context, commit string) bool {
+func (g store) hasCommit(ctx context.Context, commit string) bool {
 	_, err := g.git(ctx, "cat-file", "-e", commit+"^{commit}")
 	return err == nil
 }
 
-// fetch gets r's commit, alone where the server gives it so, and keeps it under
-// kept, if that is not "". A whole clone stays whole: a shallow fetch into it would cut its history.
-func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
+// fetchFromServer fetches r's commit, alone if the server allows it. It keeps the
+// commit under kept, if that is not "". A complete clone stays complete: a shallow
+// fetch into it would cut its history.
+func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
 	if r.Commit == "" {
 		if err := g.fetchTip(ctx, r, shallow); err != nil {
-			return "", r.unfetched(err)
+			return "", r.explainFetchError(err)
 		}
-		return g.wanted(ctx, r)
+		return g.localCommit(ctx, r)
 	}
 	err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":"))
 	if err == nil {
 		if g.endsAt(r.Commit) {
 			return r.Commit, nil
 		}
-		if commit, err := g.wanted(ctx, r); err == nil {
+		if commit, err := g.localCommit(ctx, r); err == nil {
 			return commit, nil
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
-	case g.notThere(ctx, err):
-		return "", r.noCommit()
-	case err != nil && !refused(err):
-		return "", r.unfetched(err)
+	case g.serverLacksCommit(ctx, err):
+		return "", r.noCommitError()
+	case err != nil && !serverRefused(err):
+		return "", r.explainFetchError(err)
 	}
 	// An old server hands out branches and tags only.
 	if err := g.fetchRefs(ctx, false, "+refs/heads/*:refs/slipway/all/heads/*", "+refs/tags/*:refs/slipway/all/tags/*"); err != nil {
-		return "", r.unfetched(err)
+		return "", r.explainFetchError(err)
 	}
-	commit, err := g.wanted(ctx, r)
+	commit, err := g.localCommit(ctx, r)
 	if err != nil {
-		return "", r.noCommit()
+		return "", r.noCommitError()
 	}
 	return commit, nil
 }
@@ -241,7 +243,7 @@ func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {
 		}
 		ref = found.ref
 	}
-	return g.fetchRefs(ctx, shallow, ref+":"+hereRef(r))
+	return g.fetchRefs(ctx, shallow, ref+":"+localRef(r))
 }
 
 func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {
@@ -249,17 +251,16 @@ func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) 
 	switch {
 	case shallow:
 		args = append(args, "--depth=1")
-	case g.shallow():
+	case g.isShallow():
 		args = append(args, "--depth="+strconv.Itoa(allHistory))
 	}
-	return g.fetching(ctx, append(append(args, "--", "origin"), refspecs...)...)
+	return g.runFetch(ctx, append(append(args, "--", "origin"), refspecs...)...)
 }
 
-// fetching runs a fetch. A helper that keeps passwords outlives it, and so must not
-// hold the lock of a workspace or mirror. A fetch whose slipway was killed may
-// outlive that for a moment: it holds a lock of its own, whose file is gone where
-// the fetch ended well.
-func (g store) fetching(ctx context.Context, args ...string) error {
+// runFetch runs a fetch. A credential helper outlives it, so it must not hold the lock
+// of a workspace or mirror. A fetch whose slipway was killed may run on for a moment:
+// it holds a lock of its own, whose file it removes at its end.
+func (g store) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
 	}
@@ -276,8 +277,9 @@ func (g store) fetching(ctx context.Context, args ...string) error {
 
 func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
 
-// removeLocks removes the locks that a killed git left on what slipway alone writes. The
-// caller holds the lock of the workspace or mirror, so no other git of ours runs here.
+// removeLocks removes the locks that a killed git left on files that only slipway
+// writes. The caller holds the lock of the workspace or mirror, so no other git of
+// slipway runs here.
 func (g store) removeLocks(ctx context.Context) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
@@ -295,7 +297,7 @@ func (g store) removeLocks(ctx context.Context) error {
 	return removeFiles(locks)
 }
 
-// removeFiles removes those of the files that are there.
+// removeFiles removes the files that exist.
 func removeFiles(paths []string) error {
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -310,7 +312,7 @@ func (g store) awaitFetch(ctx context.Context) error {
 	if !exists(g.fetchLock()) {
 		return nil
 	}
-	soon, cancel := context.WithTimeout(ctx, lingering)
+	soon, cancel := context.WithTimeout(ctx, gitExitTime)
 	defer cancel()
 	left := []string{g.fetchLock()}
 	lock, err := waitLock(soon, g.fetchLock())
@@ -324,12 +326,12 @@ func (g store) awaitFetch(ctx context.Context) error {
 	return removeFiles(left)
 }
 
-// checkTag makes sure that a tag is where the pinned commit says that it is.
+// checkTag checks that a tag is at the pinned commit.
 func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
-	if err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r)); err != nil {
+	if err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+localRef(r)); err != nil {
 		return err
 	}
-	ids, err := g.git(ctx, "rev-parse", hereRef(r), hereRef(r)+"^{commit}")
+	ids, err := g.git(ctx, "rev-parse", localRef(r), localRef(r)+"^{commit}")
 	if err != nil {
 		return err
 	}

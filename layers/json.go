@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// documentJSON is document for a file in JSON. Most of JSON is YAML; what YAML
-// takes for two characters, \ud83d\ude00, is one of JSON's.
-func documentJSON(path string, data []byte) (*yaml.Node, error) {
+// readJSONDocument reads a file in JSON. Most of JSON is YAML, but YAML takes
+// \ud83d\ude00 for two characters, where JSON has one.
+func readJSONDocument(path string, data []byte) (*yaml.Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	r := &jsonReader{file: path, data: data, lines: lineStarts(data)}
 	if err := r.checkSyntax(); err != nil {
@@ -19,12 +19,12 @@ func documentJSON(path string, data []byte) (*yaml.Node, error) {
 	}
 	r.tokens = json.NewDecoder(bytes.NewReader(data))
 	r.tokens.UseNumber()
-	return r.node()
+	return r.readNode()
 }
 
-// node is what comes next, as YAML would say it.
-func (r *jsonReader) node() (*yaml.Node, error) {
-	token, at, err := r.next()
+// readNode reads the next value as a YAML node.
+func (r *jsonReader) readNode() (*yaml.Node, error) {
+	token, at, err := r.nextToken()
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +46,14 @@ func (r *jsonReader) node() (*yaml.Node, error) {
 		if token == '{' {
 			n.Kind = yaml.MappingNode
 		}
-		return n, r.content(n)
+		return n, r.readContent(n)
 	}
 	return n, nil
 }
 
-func (r *jsonReader) content(n *yaml.Node) error {
+func (r *jsonReader) readContent(n *yaml.Node) error {
 	for r.tokens.More() {
-		c, err := r.node()
+		c, err := r.readNode()
 		if err != nil {
 			return err
 		}

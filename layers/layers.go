@@ -1,10 +1,8 @@
-// Package layers turns a project file into pinned checkouts and bitbake's conf/
-// folder. Project files are kas's, or bitbake-setup's where the name ends in
-// .conf.json; what of them it does not read it refuses by name, so that no build
-// differs silently from the one that those would make.
-//
-// A project file comes from outside: it is read with limits, it names no file
-// outside its repository, and nothing in it reaches a shell.
+// Package layers turns a project file into pinned checkouts with bitbake's conf/ folder.
+// Project files are kas's, or bitbake-setup's if the name ends in .conf.json. It refuses
+// keys that it does not read, so that no build differs silently from theirs. A project
+// file comes from outside: it is read with limits, names no file outside its repository,
+// and never reaches a shell.
 package layers
 
 import (
@@ -63,7 +61,7 @@ type Layer struct {
 // Patch is a change that a project makes to a repository.
 type Patch struct {
 	ID   string
-	Repo string // the id of the repository that the patch lies in
+	Repo string // the id of the repository that holds the patch
 	Path string // in that repository: a patch, or a folder with a quilt series
 }
 
@@ -77,7 +75,7 @@ type Workspace struct {
 	Local map[string]string
 }
 
-// Dir is where a repository of the project lies.
+// Dir returns the folder of a repository of the project.
 func (p Project) Dir(ws Workspace, r Repo) string {
 	switch {
 	case r.Path == "" && r.URL == "":

@@ -23,7 +23,7 @@ const maxFiles = 200 // includes and lock files together
 
 // Load reads a project file, the files that it includes and their lock files.
 // Several files, as in "a.yml:b.yml", are merged from left to right. Files that
-// lie in other repositories are read from ws; what is missing there is checked
+// are in other repositories are read from ws; what is missing there is checked
 // out. Where a file says nothing, kas's defaults hold.
 //
 // It differs from kas on purpose. Where a text is due, 12:30, no and 2024-01-02
@@ -46,11 +46,11 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if err != nil {
 		return Project{}, err
 	}
-	return in.project()
+	return in.buildProject()
 }
 
-// loader reads a project's files again and again, until the repositories that
-// they include files from are checked out as those files themselves demand.
+// loader reads a project's files again until the repositories with included files are
+// checked out as those files themselves want.
 type loader struct {
 	given  string   // to Load
 	files  []string // the same, with whole paths
@@ -90,15 +90,15 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 // maxRounds is how deep files of repositories may lead to files of other ones.
 const maxRounds = 20
 
-// readAll reads all files. What they say of a repository may change as files of
-// that very repository are read, so it is checked out again then.
+// readAll reads all files. A repository's own files may change its settings. It is then
+// checked out again.
 func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	for range maxRounds {
-		in, err := l.read()
+		in, err := l.readOnce()
 		if err != nil {
 			return nil, err
 		}
-		moved, err := l.place(ctx, in)
+		moved, err := l.checkOutSources(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -109,11 +109,11 @@ func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	return nil, fmt.Errorf("%s: files of other repositories change again and again where those come from; pin a commit for each repository that is included from", l.given)
 }
 
-// place checks out the repositories that files are included from, and says
-// whether one of them was missing or elsewhere.
-func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
-	p, moved := in.settings(), false
-	ids, lost := in.sources(p)
+// checkOutSources checks out the repositories that files are included from. It reports
+// whether one of them was missing or at another commit.
+func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error) {
+	p, moved := in.projectSettings(), false
+	ids, lost := in.sourceRepos(p)
 	for _, id := range ids {
 		r, err := p.readRepo(id, p.merged.get("repos", id))
 		if err != nil {
@@ -128,7 +128,7 @@ func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
 		p.Repos = append(p.Repos, r)
 	}
 	if moved {
-		return true, l.bring(ctx, p)
+		return true, l.checkOutRepos(ctx, p)
 	}
 	if lost != nil {
 		return false, lost.at.errorf("include of %s: repos names no repository %q; enter the one that holds the file", lost.file, lost.repo)
@@ -136,26 +136,26 @@ func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
 	return false, nil
 }
 
-// ErrNotHere is what an offline Load ends with where files come from a repository
-// that is not checked out.
+// ErrNotHere ends an offline Load if files come from a repository that is not checked
+// out.
 var ErrNotHere = errors.New("files are included from it, and it is not checked out as the project wants it")
 
-func (l *loader) bring(ctx context.Context, p Project) error {
+func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 	if !l.ws.Offline {
 		return Checkout(ctx, p, l.ws)
 	}
 	for _, r := range p.Repos {
-		if r.URL != "" && !treeIn(p.Dir(l.ws, r), nil).stands(r) {
+		if r.URL != "" && !treeIn(p.Dir(l.ws, r), nil).isCurrent(r) {
 			return r.at.errorf("repos.%s: %w", r.ID, ErrNotHere)
 		}
 	}
 	return nil
 }
 
-// sources are the repositories that files come from, with those that hold
-// patches of them. A need that no repository fills may be named by a file that
-// could not be read yet.
-func (in *reading) sources(p Project) (ids []string, lost *need) {
+// sourceRepos returns the repositories that files come from, with those that hold
+// patches of them. A need without a repository may be met by a file that could not be
+// read yet.
+func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	repos := p.merged.get("repos")
 	for _, n := range in.needs {
 		if _, known := repos.entry(n.repo); known {
@@ -202,23 +202,23 @@ type source struct {
 	open     []string // the files that include it
 }
 
-func (l *loader) read() (*reading, error) {
+func (l *loader) readOnce() (*reading, error) {
 	in := &reading{loader: l}
 	for i, path := range l.files {
-		if err := in.file(path, source{root: l.root, first: i == 0}); err != nil {
+		if err := in.readProjectFile(path, source{root: l.root, first: i == 0}); err != nil {
 			return nil, err
 		}
 	}
 	return in, nil
 }
 
-// file reads a file's lock file and includes before the file itself, so that the
-// file wins.
-func (in *reading) file(path string, from source) error {
+// readProjectFile reads a file's lock file and includes before the file itself, so that
+// the file wins.
+func (in *reading) readProjectFile(path string, from source) error {
 	if in.count++; in.count > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
 	}
-	v, err := in.parse(path)
+	v, err := in.parseProjectFile(path)
 	if err != nil {
 		return err
 	}
@@ -226,12 +226,12 @@ func (in *reading) file(path string, from source) error {
 	if below.root, err = in.sourceDir(v, from); err != nil {
 		return err
 	}
-	if err := in.lockOf(path, below); err != nil {
+	if err := in.readLockOf(path, below); err != nil {
 		return err
 	}
 	if includes := v.get("header", "includes"); includes != nil {
 		for _, include := range includes.list {
-			if err := in.include(path, include, below); err != nil {
+			if err := in.readInclude(path, include, below); err != nil {
 				return err
 			}
 		}
@@ -241,14 +241,14 @@ func (in *reading) file(path string, from source) error {
 	}
 	switch {
 	case !from.lock:
-		in.merged = merge(in.merged, v)
+		in.merged = mergeValues(in.merged, v)
 	case !slices.Contains(in.update, AllPins):
-		in.merged = merge(in.merged, in.kept(v))
+		in.merged = mergeValues(in.merged, in.withoutUpdatedPins(v))
 	}
 	return nil
 }
 
-func (in *reading) parse(path string) (*value, error) {
+func (in *reading) parseProjectFile(path string) (*value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
 	}
@@ -280,8 +280,8 @@ func (in *reading) checkHeader(path string, v *value) error {
 	return nil
 }
 
-// sourceDir is the root of the repository that a file's includes lie in. The one
-// file that "kas menu" writes lies elsewhere and names it.
+// sourceDir returns the root of the repository of a file's includes. The file that "kas
+// menu" writes is elsewhere and names it.
 func (in *reading) sourceDir(v *value, from source) (string, error) {
 	dir := v.get("_source_dir")
 	if dir == nil {
@@ -297,22 +297,22 @@ func (in *reading) sourceDir(v *value, from source) (string, error) {
 	return dir.text, nil
 }
 
-// lockOf reads the lock file of a file.
-func (in *reading) lockOf(path string, from source) error {
+// readLockOf reads the lock file of a file.
+func (in *reading) readLockOf(path string, from source) error {
 	path = LockFile(path)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if !inside(filepath.Dir(path), path) {
+	if !isInside(filepath.Dir(path), path) {
 		return fmt.Errorf("%s: leads to a file elsewhere; replace the link with the file", path)
 	}
 	from.lock = true
-	return in.file(path, from)
+	return in.readProjectFile(path, from)
 }
 
-func (in *reading) include(by string, v *value, from source) error {
+func (in *reading) readInclude(by string, v *value, from source) error {
 	if v.kind == text {
-		return in.included(v, from, filepath.Dir(by))
+		return in.readIncludedFile(v, from, filepath.Dir(by))
 	}
 	n := need{v.get("repo").text, v.get("file").text, v.at}
 	in.needs = append(in.needs, n)
@@ -322,10 +322,10 @@ func (in *reading) include(by string, v *value, from source) error {
 	}
 	from.root = Project{Root: repositoryOf(in.root)}.Dir(in.ws, r)
 	from.external = from.root != repositoryOf(in.root)
-	return in.included(v.get("file"), from)
+	return in.readIncludedFile(v.get("file"), from)
 }
 
-func (in *reading) included(name *value, from source, beside ...string) error {
+func (in *reading) readIncludedFile(name *value, from source, beside ...string) error {
 	path, err := findInclude(name, from.root, beside...)
 	if err != nil {
 		return err
@@ -333,7 +333,7 @@ func (in *reading) included(name *value, from source, beside ...string) error {
 	if slices.Contains(from.open, path) {
 		return name.at.errorf("include %q leads back to %s, which is being read; take this include out", name.text, path)
 	}
-	return in.file(path, from)
+	return in.readProjectFile(path, from)
 }
 
 // findInclude finds an included file in its repository: from the root or, as in
@@ -351,7 +351,7 @@ func findInclude(name *value, root string, beside ...string) (string, error) {
 	_, err := os.Lstat(path)
 	info, followed := os.Stat(path)
 	switch {
-	case err == nil && followed == nil && !inside(root, path), !filepath.IsAbs(name.text) && !filepath.IsLocal(name.text):
+	case err == nil && followed == nil && !isInside(root, path), !filepath.IsAbs(name.text) && !filepath.IsLocal(name.text):
 		return "", name.at.errorf("include %q leaves its repository %s; move the file into it, and write its path from there", name.text, root)
 	case err != nil:
 		return "", name.at.errorf("include %q is not in %s; write its path from there", name.text, root)
@@ -364,8 +364,8 @@ func findInclude(name *value, root string, beside ...string) (string, error) {
 	return path, err
 }
 
-// inside says whether path, with its links followed, lies below root.
-func inside(root, path string) bool {
+// isInside reports whether path, with its links followed, is below root.
+func isInside(root, path string) bool {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return false
@@ -383,10 +383,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// LockFile is where the lock of a project file lies: a.yml has a.lock.yml.
+// LockFile returns the path of a project file's lock: a.yml has a.lock.yml.
 func LockFile(path string) string {
 	if file, _, ok := cutSetup(path); ok {
-		return setupLock(file)
+		return setupLockPath(file)
 	}
 	ext := filepath.Ext(path)
 	return strings.TrimSuffix(path, ext) + ".lock" + ext
@@ -395,8 +395,8 @@ func LockFile(path string) string {
 // repositoryOf returns the work tree that dir is in; without git, dir itself.
 func repositoryOf(dir string) string { return cmp.Or(workTree(dir), dir) }
 
-// workTree is the git work tree around dir, of the repository around it where
-// that one is a submodule; "" without git.
+// workTree returns the git work tree around dir, "" without git. For a submodule it
+// returns the work tree of the repository around it.
 func workTree(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -412,8 +412,8 @@ func workTree(dir string) string {
 	}
 }
 
-// A submodule's .git is a file that points into its parent's .git/modules; that
-// of a linked work tree points elsewhere.
+// isSubmodule reports whether .git is a file that points into the parent's
+// .git/modules. That of a linked work tree points elsewhere.
 func isSubmodule(dir string) bool {
 	data, err := os.ReadFile(filepath.Join(dir, ".git"))
 	return err == nil && strings.Contains(string(data), "/modules/")

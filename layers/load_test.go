@@ -303,11 +303,11 @@ func TestParseJSON(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v, warnings, err := parse("p.json", []byte(tt.input), project)
+			v, warnings, err := parseFile("p.json", []byte(tt.input), project)
 			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) || tt.wantErr == "" && err != nil {
 				t.Errorf("parse = %v; want an error with %q", err, tt.wantErr)
 			}
-			if got := v.get("machine").or(""); got != tt.machine || len(warnings) > 0 {
+			if got := v.get("machine").textOr(""); got != tt.machine || len(warnings) > 0 {
 				t.Errorf("machine %q, warnings %q; want %q and none", got, warnings, tt.machine)
 			}
 		})
@@ -409,11 +409,11 @@ func checkLoad(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	l.placed["other"] = Repo{ID: "other", Path: "other"}
-	in, err := l.read()
+	in, err := l.readOnce()
 	if err != nil {
 		return
 	}
-	p, err := in.project()
+	p, err := in.buildProject()
 	if err != nil {
 		return
 	}
@@ -430,7 +430,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("header: {version: 1}\ndistro: ''\nrepos:\n  h: {layers: {../m: }}\n  r: {url: u, commit: main, patches: {0010: {path: ../p, repo: h}, 9: , 0x7: {path: q, repo: n}}}\n"))
 	f.Add([]byte("header: {version: 1}\nbblayers_conf_header:\n  ? a\n  : |2+\n     b\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, _, err := parse("p.yml", data, project)
+		v, _, err := parseFile("p.yml", data, project)
 		if err != nil {
 			return
 		}
@@ -438,7 +438,7 @@ func FuzzParse(f *testing.F) {
 		if in.checkHeader("p.yml", v) != nil {
 			return
 		}
-		if p, err := in.project(); err == nil {
+		if p, err := in.buildProject(); err == nil {
 			checkDump(t, p)
 		}
 	})
@@ -457,11 +457,11 @@ func checkDump(t *testing.T, p Project) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := parse("p.yml", flat, project)
+	again, _, err := parseFile("p.yml", flat, project)
 	if err != nil {
 		t.Fatalf("Dump wrote what Load refuses: %v\n%s", err, flat)
 	}
-	second, err := (&reading{loader: &loader{root: p.Root, given: p.File}, version: p.version, merged: again}).project()
+	second, err := (&reading{loader: &loader{root: p.Root, given: p.File}, version: p.version, merged: again}).buildProject()
 	if err != nil {
 		t.Fatalf("Dump wrote another project: %v\n%s", err, flat)
 	}

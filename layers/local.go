@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ParseLocal reads the folders that a build takes as they are in place of checkouts:
-// "oe=/src/oe,meta-x=~/meta-x". A relative one is the current folder's.
+// ParseLocal reads the folders that a build uses in place of checkouts:
+// "oe=/src/oe,meta-x=~/meta-x". A relative one is below the current folder.
 func ParseLocal(text string) (map[string]string, error) {
 	folders := map[string]string{}
 	for entry := range strings.SplitSeq(text, ",") {
@@ -26,7 +26,7 @@ func ParseLocal(text string) (map[string]string, error) {
 		if folders[id] != "" {
 			return nil, fmt.Errorf("names repository %s twice", id)
 		}
-		abs, err := filepath.Abs(homeFolder(dir))
+		abs, err := filepath.Abs(expandHome(dir))
 		if err != nil {
 			return nil, err
 		}
@@ -35,8 +35,8 @@ func ParseLocal(text string) (map[string]string, error) {
 	return folders, nil
 }
 
-// takeLocal has a repository's files come from the user's folder, where one is named.
-// What the project pins stays known, for status.
+// takeLocal sets the user's folder for a repository, if there is one. status still
+// needs what the project pins.
 func (p *Project) takeLocal(r *Repo) error {
 	dir, ok := p.local[r.ID]
 	if !ok {
@@ -58,13 +58,13 @@ func (p *Project) takeLocal(r *Repo) error {
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
-			return fmt.Errorf("local folder %s: the project has no repository %q (have %s)", p.local[id], id, strings.Join(p.ids(), ", "))
+			return fmt.Errorf("local folder %s: the project has no repository %q (have %s)", p.local[id], id, strings.Join(p.repoIDs(), ", "))
 		}
 	}
 	return nil
 }
 
-func (p Project) ids() []string {
+func (p Project) repoIDs() []string {
 	ids := make([]string, len(p.Repos))
 	for i, r := range p.Repos {
 		ids[i] = r.ID
@@ -72,11 +72,11 @@ func (p Project) ids() []string {
 	return ids
 }
 
-// localTree is the work tree that a local folder is in, which may be a part of it.
+// localTree returns the work tree around a local folder, which may be a part of it.
 func localTree(dir string) tree { return treeIn(cmp.Or(workTree(dir), dir), nil) }
 
-// localSaid is what a warning says of a local folder.
-func localSaid(ctx context.Context, r Repo) (string, error) {
+// localWarning returns the warning of a local folder.
+func localWarning(ctx context.Context, r Repo) (string, error) {
 	s := State{Repo: r, Dir: r.Path}
 	if err := s.describeLocal(ctx); err != nil {
 		return "", err
@@ -93,12 +93,12 @@ func localSaid(ctx context.Context, r Repo) (string, error) {
 
 func (s *State) describeLocal(ctx context.Context) error {
 	t := localTree(s.Dir)
-	if !t.there() {
+	if !t.isCheckout() {
 		return nil
 	}
-	s.Head, _ = t.commitOf(ctx, "HEAD") // a repository without a commit has none
+	s.Head, _ = t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
 	s.Branch, _ = t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD")
-	modified, err := t.modified(ctx, s.Dir)
+	modified, err := t.modifiedFiles(ctx, s.Dir)
 	s.Edited = len(modified) > 0
-	return t.damaged(err)
+	return t.explainDamage(err)
 }

@@ -20,14 +20,14 @@ import (
 // A lock file has the oldest version of kas's format that knows locks.
 const lockVersion = 14
 
-// lock is one lock file of a project.
+// lockFile is one lock file of a project.
 type lockFile struct {
 	path     string
 	v        *value
 	external bool // of another repository, which is not ours to change
 }
 
-// AllPins stands for every repository in what Lock updates.
+// AllPins names every repository for Lock to update.
 const AllPins = "all"
 
 // Lock pins the project's branches and tags in its lock files, as "kas lock" does: a
@@ -51,16 +51,16 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 		}
 		l.update = update
 		l.pin = func(ctx context.Context, r Repo) (Repo, error) {
-			if r.floats() {
+			if r.isFloating() {
 				step.Detail(r.ID)
 			}
-			return l.pinned(ctx, r)
+			return l.pinRepo(ctx, r)
 		}
 		in, err := l.readAll(ctx)
 		if err != nil {
 			return "", err
 		}
-		floating, err := in.floating(ctx)
+		floating, err := in.floatingRepos(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -68,19 +68,19 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 			return "nothing to pin: the project files pin all, or their lock files do, whose pins -update moves", nil
 		}
 		all := len(floating)
-		moved, err := in.write(ctx, floating)
+		moved, err := in.writeLocks(ctx, floating)
 		return fmt.Sprintf("%d of %d repositories moved", moved, all), err
 	})
 }
 
-// checkUpdate refuses what no pin can be moved of.
+// checkUpdate refuses repositories whose pin cannot move.
 func (p Project) checkUpdate(update []string) error {
 	for _, id := range update {
-		i := slices.Index(p.ids(), id)
+		i := slices.Index(p.repoIDs(), id)
 		switch {
 		case id == AllPins:
 		case i < 0:
-			return fmt.Errorf("the project has no repository %q (have %s)", id, strings.Join(p.ids(), ", "))
+			return fmt.Errorf("the project has no repository %q (have %s)", id, strings.Join(p.repoIDs(), ", "))
 		case p.Repos[i].Local:
 			return fmt.Errorf("repository %s is the local folder %s, so its pin stays; lock it without SLIPWAY_LOCAL", id, p.Repos[i].Path)
 		case p.Repos[i].URL == "":
@@ -92,28 +92,28 @@ func (p Project) checkUpdate(update []string) error {
 	return nil
 }
 
-// moves says whether Lock is to move a pin that holds already.
-func moves(update []string, id string) bool {
+// shouldUpdate reports whether Lock has to move an existing pin.
+func shouldUpdate(update []string, id string) bool {
 	return slices.Contains(update, id) || slices.Contains(update, AllPins)
 }
 
-// kept is a lock file without the pins that are to move.
-func (l *loader) kept(lock *value) *value {
-	out := merge(newDict(), lock)
+// withoutUpdatedPins returns a lock file without the pins that have to move.
+func (l *loader) withoutUpdatedPins(lock *value) *value {
+	out := mergeValues(newDict(), lock)
 	for _, id := range l.update {
-		out.replace(nil, "overrides", "repos", id, "commit")
+		out.replacePath(nil, "overrides", "repos", id, "commit")
 	}
 	return out
 }
 
-// floats says whether a server decides which commit r is at.
-func (r Repo) floats() bool { return r.URL != "" && r.Commit == "" }
+// isFloating reports whether a server decides the commit of r.
+func (r Repo) isFloating() bool { return r.URL != "" && r.Commit == "" }
 
-func (l *loader) pinned(ctx context.Context, r Repo) (Repo, error) {
-	if !r.floats() {
+func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
+	if !r.isFloating() {
 		return r, nil
 	}
-	if now := treeIn((Project{Root: l.root}).Dir(l.ws, r), nil).record(); now.fits(r) && !moves(l.update, r.ID) {
+	if now := treeIn((Project{Root: l.root}).Dir(l.ws, r), nil).readRecord(); now.matchesRepo(r) && !shouldUpdate(l.update, r.ID) {
 		r.Commit = now.Commit
 		return r, nil
 	}
@@ -122,32 +122,32 @@ func (l *loader) pinned(ctx context.Context, r Repo) (Repo, error) {
 	return r, err
 }
 
-// floating are the repositories without a commit of their own, with the commits that
-// they are to be pinned at.
-func (in *reading) floating(ctx context.Context) ([]Repo, error) {
-	p, err := in.project()
+// floatingRepos returns the repositories without a commit of their own, with the
+// commits to pin them at.
+func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
+	p, err := in.buildProject()
 	if err != nil {
 		return nil, err
 	}
-	repos := slices.DeleteFunc(p.Repos, func(r Repo) bool { return !r.floats() })
+	repos := slices.DeleteFunc(p.Repos, func(r Repo) bool { return !r.isFloating() })
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallel)
 	for i, r := range repos {
 		group.Go(func() (err error) {
 			if placed, ok := in.placed[r.ID]; ok {
 				r = placed // its files were read at that commit
 			}
-			repos[i], err = in.pinned(ctx, r)
+			repos[i], err = in.pinRepo(ctx, r)
 			return err
 		})
 	}
 	return repos, group.Wait()
 }
 
-// write puts the commits of repositories into every lock file that has them,
-// and of those that none has into the first. It says how many moved. kas leaves
-// a second entry as it is, though the later file's entry holds.
-func (in *reading) write(ctx context.Context, repos []Repo) (int, error) {
+// writeLocks writes the commits of repositories into every lock file that has them.
+// Those that no file has go into the first. It returns how many moved. kas leaves a
+// second entry as it is, though the later file's entry wins.
+func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	moved, locked := map[string]bool{}, map[string]bool{}
 	for _, file := range in.locks {
 		changed := 0
@@ -161,24 +161,27 @@ func (in *reading) write(ctx context.Context, repos []Repo) (int, error) {
 				continue
 			}
 			if file.external {
-				warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
+				showWarning(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
 				continue
 			}
 			entry.set("commit", &value{kind: text, text: r.Commit})
 			moved[r.ID] = true
 			changed++
 		}
-		if err := file.write(changed); err != nil {
+		if err := file.writeFile(changed); err != nil {
 			return 0, err
 		}
 	}
 	repos = slices.DeleteFunc(repos, func(r Repo) bool { return locked[r.ID] })
-	return len(moved) + len(repos), in.firstLock().add(repos)
+	return len(moved) + len(repos), in.firstLock().addPins(repos)
 }
 
-func warn(ctx context.Context, said string) { progress.Start(ctx, "warning", 0, "").End(said, nil) }
+func showWarning(ctx context.Context, said string) {
+	progress.Start(ctx, "warning", 0, "").End(said, nil)
+}
 
-// firstLock is the lock file beside the first project file, empty where there is none.
+// firstLock returns the lock file beside the first project file, empty if it does not
+// exist.
 func (in *reading) firstLock() lockFile {
 	path := LockFile(in.files[0])
 	for _, file := range in.locks {
@@ -195,7 +198,7 @@ func (in *reading) firstLock() lockFile {
 
 func newDict() *value { return &value{kind: dict, dict: map[string]*value{}} }
 
-func (f lockFile) add(repos []Repo) error {
+func (f lockFile) addPins(repos []Repo) error {
 	into := f.v
 	for _, key := range []string{"overrides", "repos"} {
 		if into.get(key) == nil {
@@ -209,19 +212,19 @@ func (f lockFile) add(repos []Repo) error {
 		}
 		into.get(r.ID).set("commit", &value{kind: text, text: r.Commit})
 	}
-	return f.write(len(repos))
+	return f.writeFile(len(repos))
 }
 
-func (f lockFile) write(changes int) error {
+func (f lockFile) writeFile(changes int) error {
 	if changes == 0 {
 		return nil
 	}
 	if n, _ := strconv.Atoi(f.v.get("header", "version").text); n < lockVersion {
 		f.v.get("header").set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
 	}
-	content := f.v.yaml()
+	content := f.v.toYAML()
 	if filepath.Ext(f.path) == ".json" {
-		content = append(f.v.json(nil, "\n"), '\n')
+		content = append(f.v.appendJSON(nil, "\n"), '\n')
 	}
 	return writeChanged(f.path, content)
 }
@@ -231,12 +234,12 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 	var mu sync.Mutex
 	commits := map[string]string{}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallel)
 	for id, source := range p.setup.toLock {
-		if !source.repo.floats() {
+		if !source.repo.isFloating() {
 			continue
 		}
-		if i := slices.IndexFunc(p.Repos, func(r Repo) bool { return r.ID == id && r.Locked && r.URL == source.repo.URL }); i >= 0 && !moves(update, id) {
+		if i := slices.IndexFunc(p.Repos, func(r Repo) bool { return r.ID == id && r.Locked && r.URL == source.repo.URL }); i >= 0 && !shouldUpdate(update, id) {
 			mu.Lock()
 			commits[id] = p.Repos[i].Commit
 			mu.Unlock()
@@ -260,12 +263,12 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 	return LockFile(p.File), writeChanged(LockFile(p.File), content)
 }
 
-// tip is what a server has for r: its branch or tag, the commit there and, of a tag that
-// is an object of its own, that.
+// tip is what a server has for r: its branch or tag with the commit, and the tag's own
+// object if it has one.
 type tip struct{ ref, commit, object string }
 
-// lookUp asks r's server. Of a tag and a branch that one name may mean, the tag holds
-// unless the branch is the server's own: so does git in kas's clones.
+// lookUp asks r's server. If a name is both a tag and a branch, the tag wins, unless
+// the branch is the server's default. git does the same in kas's clones.
 func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	refs := []string{remoteRef(r)}
 	if r.OrTag {

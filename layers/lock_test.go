@@ -88,7 +88,7 @@ func TestLockKeepsPins(t *testing.T) {
 		if err := Lock(t.Context(), loaded(), ws, step.update); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(step.want, loaded().pins()); diff != "" {
+		if diff := cmp.Diff(step.want, loaded().pinnedCommits()); diff != "" {
 			t.Errorf("pins after Lock of %q (-want +got):\n%s", step.update, diff)
 		}
 	}

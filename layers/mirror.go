@@ -20,11 +20,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// A mirror keeps what was fetched from one url, so that every board and build
-// fetches it once. A checkout gets the mirror's packs as hard links, or copies on
-// another file system. That costs no time and no space, as git's alternates would
-// not; but with those a checkout breaks when its mirror is deleted or collected,
-// and a link stays.
+// mirror keeps what was fetched from one url, so that every board and build fetches it
+// once. A checkout gets the mirror's packs as hard links, or as copies on another file
+// system. Hard links cost as little time and space as git's alternates. With alternates
+// a checkout breaks when its mirror is deleted or collected; a link stays.
 type mirror struct{ store }
 
 // maxPacks is how many fetches a mirror holds as they came. Every git program
@@ -34,14 +33,14 @@ const maxPacks = 40
 // An url is named so that a person finds its mirror; the digest tells it apart.
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
-func (ws Workspace) mirror(r Repo) mirror {
+func (ws Workspace) mirrorFor(r Repo) mirror {
 	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
 	return mirror{store{dir: dir, gitDir: dir}}
 }
 
-// fetchInto brings r's commit into the tree, by way of the mirror, and returns it.
+// fetchInto brings r's commit into the tree through the mirror. It returns the commit.
 func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
@@ -50,13 +49,13 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	defer lock.Close()
 	m.hold = lock
 	err = m.withRepair(ctx, r, []string{"--objects"}, func() (err error) {
-		if err = m.ready(ctx, r); err == nil {
-			commit, err = m.obtain(ctx, r)
+		if err = m.prepareMirror(ctx, r); err == nil {
+			commit, err = m.ensureCommit(ctx, r)
 		}
 		return err
 	})
 	if err != nil && ctx.Err() == nil { // half a pack may be what fills the disk
-		err = errors.Join(err, m.removeLeft(ctx))
+		err = errors.Join(err, m.removeLeftovers(ctx))
 	}
 	if err != nil {
 		return "", err
@@ -67,11 +66,11 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	if r.Tag == "" && r.Commit != "" {
 		return commit, nil
 	}
-	_, err = t.git(ctx, "update-ref", hereRef(r), commit)
+	_, err = t.git(ctx, "update-ref", localRef(r), commit)
 	return commit, err
 }
 
-// Mirrors are used by many processes at once.
+// lockMirror takes a mirror's lock: many processes use mirrors at the same time.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	if err := localfile.MkdirAll(filepath.Dir(dir)); err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	return waitLock(ctx, dir+".lock")
 }
 
-// waitLock opens a file and holds its lock, which a closed file gives back.
+// waitLock opens a file, then takes its lock. Closing the file releases the lock.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	f, err := openLock(path)
 	if err != nil {
@@ -92,26 +91,26 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 	return f, nil
 }
 
-// ready makes the mirror, or removes what a fetch left that was killed: whoever
-// holds the mirror's lock is alone in it.
-func (m mirror) ready(ctx context.Context, r Repo) error {
+// prepareMirror creates the mirror, or removes what a killed fetch left. The caller
+// holds the mirror's lock, so it is alone in it.
+func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	if err := m.awaitFetch(ctx); err != nil {
 		return err
 	}
 	if exists(filepath.Join(m.dir, "HEAD")) {
-		return m.removeLeft(ctx)
+		return m.removeLeftovers(ctx)
 	}
 	partial := mirror{store{m.dir + ".partial", m.dir + ".partial", m.hold}}
 	if err := os.RemoveAll(partial.dir); err != nil {
 		return err
 	}
-	if err := partial.begin(ctx, r); err != nil {
+	if err := partial.initRepository(ctx, r); err != nil {
 		return err
 	}
 	return os.Rename(partial.dir, m.dir)
 }
 
-func (m mirror) removeLeft(ctx context.Context) error {
+func (m mirror) removeLeftovers(ctx context.Context) error {
 	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
 		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), pattern))
 		if err != nil {
@@ -124,18 +123,18 @@ func (m mirror) removeLeft(ctx context.Context) error {
 	return m.removeLocks(ctx)
 }
 
-// obtain fetches r's commit where the mirror lacks it, and returns it. A branch or a tag
-// without a commit may have moved since it was fetched last.
-func (m mirror) obtain(ctx context.Context, r Repo) (commit string, err error) {
+// ensureCommit fetches r's commit if the mirror lacks it. It returns the commit. A
+// branch or a tag without a commit may have moved since the last fetch.
+func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err error) {
 	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack"))
 	if err != nil {
 		return "", err
 	}
 	if r.Commit != "" && len(packs) > 0 {
-		commit, _ = m.wanted(ctx, r) // fails where it is not here
+		commit, _ = m.localCommit(ctx, r) // fails where it is not here
 	}
 	if commit == "" {
-		if commit, err = m.fetch(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
+		if commit, err = m.fetchFromServer(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
 			return "", err
 		}
 	}
@@ -151,8 +150,8 @@ func (m mirror) obtain(ctx context.Context, r Repo) (commit string, err error) {
 	return commit, err
 }
 
-// copyTo gives a tree everything that the mirror has. git finds a pack by its
-// index, which therefore comes last.
+// copyTo copies everything in the mirror to a tree. git finds a pack by its index,
+// which therefore comes last.
 func (m mirror) copyTo(t tree, commit string) error {
 	indexes, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/pack-*.idx"))
 	if err != nil {
@@ -160,7 +159,7 @@ func (m mirror) copyTo(t tree, commit string) error {
 	}
 	for _, index := range indexes {
 		pack := strings.TrimSuffix(index, ".idx")
-		if !wholePack(pack, len(commit)/2) {
+		if !isCompletePack(pack, len(commit)/2) {
 			continue // nothing that was looked up came out of it
 		}
 		for _, ending := range []string{".pack", ".rev", ".idx"} {
@@ -173,9 +172,9 @@ func (m mirror) copyTo(t tree, commit string) error {
 	return m.cutHistory(t, commit)
 }
 
-// wholePack says that neither a pack nor its index was cut off: the pack ends with
-// its checksum, and the index with that and its own.
-func wholePack(pack string, digest int) bool {
+// isCompletePack reports whether a pack and its index are complete. The pack ends with
+// its checksum, the index with that and its own.
+func isCompletePack(pack string, digest int) bool {
 	own, err := lastBytes(pack+".pack", digest)
 	if err != nil {
 		return false
@@ -220,9 +219,9 @@ func linkOrCopy(from, to string) error {
 	return os.Rename(out.Name(), to)
 }
 
-// cutHistory tells git in the tree where the mirror's history ends. Where it ends
-// at the commit itself, nothing else of it matters; a tree that has more history
-// of other commits keeps that.
+// cutHistory tells git in the tree where the mirror's history ends. If it ends at the
+// commit itself, nothing else of it matters. A tree that has more history of other
+// commits keeps that.
 func (m mirror) cutHistory(t tree, commit string) error {
 	ends, err := shallowCommits(m.gitDir)
 	if err != nil || len(ends) == 0 {

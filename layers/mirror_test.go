@@ -132,7 +132,7 @@ func TestMirrorIsSharedAtOnce(t *testing.T) {
 func TestMirrorAfterAKill(t *testing.T) {
 	url, first, second := server(t)
 	ws := mirrored(t)
-	m := ws.mirror(Repo{URL: url, Commit: first})
+	m := ws.mirrorFor(Repo{URL: url, Commit: first})
 	write(t, m.dir+".partial", map[string]string{"HEAD": "half"})
 	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), ws); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestMirrorIsMended(t *testing.T) {
 				if err := Checkout(t.Context(), p, ws); err != nil {
 					t.Fatal(err)
 				}
-				dir, r := ws.mirror(p.Repos[0]).dir, filepath.Join(ws.Dir, "r")
+				dir, r := ws.mirrorFor(p.Repos[0]).dir, filepath.Join(ws.Dir, "r")
 				if err := os.RemoveAll(r); err != nil {
 					t.Fatal(err)
 				}
@@ -223,7 +223,7 @@ func TestCheckoutWaitsForAnOrphanedFetch(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		ws := mirrored(t)
 		p := loadRepo(t, "url: "+url+", commit: "+first)
-		at := ws.mirror(p.Repos[0]).dir
+		at := ws.mirrorFor(p.Repos[0]).dir
 		if !shared {
 			at, ws.Mirrors = filepath.Join(ws.Dir, ".partial-r/.git"), ""
 		}
@@ -253,7 +253,7 @@ func TestMirrorIsRepackedNowAndThen(t *testing.T) {
 	if err := Checkout(t.Context(), p, ws); err != nil {
 		t.Fatal(err)
 	}
-	pack := strings.TrimSuffix(onlyPack(t, ws.mirror(p.Repos[0]).dir), ".pack")
+	pack := strings.TrimSuffix(onlyPack(t, ws.mirrorFor(p.Repos[0]).dir), ".pack")
 	for i := range maxPacks { // git does not mind the same pack under many names
 		for _, ending := range []string{".pack", ".idx"} {
 			if err := os.Link(pack+ending, fmt.Sprintf("%s-%d%s", pack, i, ending)); err != nil {
@@ -264,7 +264,7 @@ func TestMirrorIsRepackedNowAndThen(t *testing.T) {
 	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err != nil {
 		t.Fatal(err)
 	}
-	onlyPack(t, ws.mirror(p.Repos[0]).dir)
+	onlyPack(t, ws.mirrorFor(p.Repos[0]).dir)
 	mustRun(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
 }
 
@@ -304,7 +304,7 @@ func TestMirrorNames(t *testing.T) {
 	for _, url := range []string{
 		"https://a.example/r", "https://a.example/r.git", "https://a.example:r", "git@a.example:r", "/../..", "..", "x" + strings.Repeat("/y", 500),
 	} {
-		dir := Workspace{Mirrors: "/m"}.mirror(Repo{URL: url}).dir
+		dir := Workspace{Mirrors: "/m"}.mirrorFor(Repo{URL: url}).dir
 		if filepath.Dir(dir) != "/m" || len(filepath.Base(dir)) > 120 || strings.HasPrefix(filepath.Base(dir), ".") || seen[dir] != "" {
 			t.Errorf("mirror of %q is %q, also that of %q; want a folder of its own in /m", url, dir, seen[dir])
 		}

@@ -23,55 +23,56 @@ import (
 
 // moveTo checks a commit out, unless that would lose something of the user's.
 func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
-	repeat := !t.settled()
-	ready := t.checkFree
+	repeat := !t.isComplete()
+	ready := t.refuseLoss
 	if repeat {
-		ready = t.recover
+		ready = t.prepareRepeat
 	}
 	if err := ready(ctx, r, commit); err != nil {
 		return err
 	}
-	before, _ := t.commitOf(ctx, "HEAD") // none in a new tree
-	if err := renameio.WriteFile(t.moving(), []byte(commit), 0o644); err != nil {
+	before, _ := t.resolveCommit(ctx, "HEAD") // none in a new tree
+	if err := renameio.WriteFile(t.markerPath(), []byte(commit), 0o644); err != nil {
 		return err
 	}
 	if err := t.switchTo(ctx, commit, repeat); err != nil {
-		if t.untouched(ctx, before, commit) {
-			return errors.Join(err, os.Remove(t.moving()))
+		if t.isUntouched(ctx, before, commit) {
+			return errors.Join(err, os.Remove(t.markerPath()))
 		}
 		return err
 	}
-	if err := t.arrived(ctx, r, commit); err != nil {
+	if err := t.confirmCheckout(ctx, r, commit); err != nil {
 		return err
 	}
-	return os.Remove(t.moving())
+	return os.Remove(t.markerPath())
 }
 
-// arrived makes sure of what git checked out, and keeps it.
-func (t tree) arrived(ctx context.Context, r Repo, commit string) error {
-	if t.headHere() != commit && !t.isAt(ctx, commit) {
-		return r.isElsewhere(commit)
+// confirmCheckout checks what git checked out, then records it in a ref.
+func (t tree) confirmCheckout(ctx context.Context, r Repo, commit string) error {
+	if t.headCommit() != commit && !t.isAt(ctx, commit) {
+		return r.otherCommitError(commit)
 	}
 	_, err := t.git(ctx, "update-ref", checkedOut, commit)
 	return err
 }
 
-func (r Repo) isElsewhere(commit string) error {
+func (r Repo) otherCommitError(commit string) error {
 	return r.at.errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
 }
 
 func (t tree) isAt(ctx context.Context, commit string) bool {
-	head, err := t.commitOf(ctx, "HEAD")
+	head, err := t.resolveCommit(ctx, "HEAD")
 	return err == nil && head == commit
 }
 
-// moving is the file that says that a checkout has begun, and of which commit.
-func (t tree) moving() string { return filepath.Join(t.gitDir, "slipway-moving") }
+// markerPath returns the file that marks a checkout in progress. It holds the commit.
+func (t tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
 
-func (t tree) settled() bool { return !exists(t.moving()) }
+// isComplete reports that no checkout was stopped here.
+func (t tree) isComplete() bool { return !exists(t.markerPath()) }
 
-// switchTo runs git. Where it cannot write a file, git says so and goes on, and
-// its exit status is 0.
+// switchTo runs git checkout. If git cannot write a file, it prints an error and goes
+// on, with exit status 0.
 func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 	c := t.command("checkout", "-q", "--detach", "--no-recurse-submodules", "--no-overwrite-ignore")
 	if force {
@@ -93,70 +94,70 @@ func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 	return nil
 }
 
-// untouched says that git refused before it wrote anything.
-func (t tree) untouched(ctx context.Context, before, commit string) bool {
-	if head, _ := t.commitOf(ctx, "HEAD"); head != before {
+// isUntouched reports that git refused before it wrote anything.
+func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
+	if head, _ := t.resolveCommit(ctx, "HEAD"); head != before {
 		return false
 	}
-	edited, err := t.edited(ctx)
+	edited, err := t.editedFiles(ctx)
 	if err != nil || len(edited) > 0 {
 		return false
 	}
-	blocks, err := t.inTheWay(ctx, commit)
-	return err == nil && len(blocks) == 0
+	files, err := t.overwrittenFiles(ctx, commit)
+	return err == nil && len(files) == 0
 }
 
-// checkFree refuses a tree where the checkout of a commit would lose something.
-func (t tree) checkFree(ctx context.Context, r Repo, commit string) error {
-	if err := t.checkKept(ctx, r, commit, ""); err != nil {
+// refuseLoss refuses a tree in which the checkout of a commit would lose something.
+func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
+	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
 		return err
 	}
-	edited, err := t.edited(ctx)
+	edited, err := t.editedFiles(ctx)
 	if err != nil {
 		return err
 	}
 	if len(edited) > 0 {
 		return fmt.Errorf("%s: has local changes, which are left alone:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
 	}
-	blocks, err := t.inTheWay(ctx, commit)
+	files, err := t.overwrittenFiles(ctx, commit)
 	if err != nil {
 		return err
 	}
-	if len(blocks) > 0 {
-		names := make([]string, len(blocks))
-		for i, b := range blocks {
-			names[i] = printable(b.path)
+	if len(files) > 0 {
+		names := make([]string, len(files))
+		for i, b := range files {
+			names[i] = printableLine(b.path)
 		}
 		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.dir, firstLines(names, 5))
 	}
 	return nil
 }
 
-// edited lists what differs from HEAD, of the files that git knows.
-func (t tree) edited(ctx context.Context) ([]string, error) {
+// editedFiles lists the tracked files that differ from HEAD.
+func (t tree) editedFiles(ctx context.Context) ([]string, error) {
 	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
 }
 
-// recover makes ready to repeat a checkout that was killed half-way: edits become
-// a commit that a ref keeps, and files in the way are moved into .git.
-func (t tree) recover(ctx context.Context, r Repo, commit string) error {
-	marker, err := os.ReadFile(t.moving())
+// prepareRepeat prepares to repeat a checkout that was killed halfway. It keeps edits
+// as a commit under a ref. It moves files in the way into .git.
+func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
+	marker, err := os.ReadFile(t.markerPath())
 	if err != nil {
 		return err
 	}
 	killed := string(marker)
-	if err := t.checkKept(ctx, r, commit, killed); err != nil {
+	if err := t.refuseLeavingCommits(ctx, r, commit, killed); err != nil {
 		return err
 	}
 	if err := removeFiles([]string{filepath.Join(t.gitDir, "index.lock"), filepath.Join(t.gitDir, "HEAD.lock")}); err != nil {
 		return err
 	}
 	var kept []string
-	if kept, err = t.keepEdits(ctx); err != nil {
+	if kept, err = t.stashEdits(ctx); err != nil {
 		return err
 	}
-	files, err := t.moveAside(ctx, killed, commit)
+	files, err := t.moveUntracked(ctx, killed, commit)
 	if err != nil {
 		return err
 	}
@@ -166,13 +167,13 @@ func (t tree) recover(ctx context.Context, r Repo, commit string) error {
 	return nil
 }
 
-// keepEdits keeps the files that git knows as they are, under a ref of their own:
-// the next repeat must not forget this one's.
-func (t tree) keepEdits(ctx context.Context) ([]string, error) {
-	if _, err := t.commitOf(ctx, "HEAD"); err != nil {
+// stashEdits keeps the edits of tracked files under a ref of their own: the next repeat
+// must not lose this one's.
+func (t tree) stashEdits(ctx context.Context) ([]string, error) {
+	if _, err := t.resolveCommit(ctx, "HEAD"); err != nil {
 		return nil, ctx.Err()
 	}
-	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email="+ourEmail, "stash", "create")
+	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email="+slipwayEmail, "stash", "create")
 	if err != nil || stash == "" {
 		return nil, err
 	}
@@ -182,21 +183,21 @@ func (t tree) keepEdits(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.dir, stash)}, nil
 }
 
-// moveAside moves what is in the way of the commits to a folder in .git, and
-// removes what git wrote. Files of the killed commit would else stay in a tree
-// that goes on to another one.
-func (t tree) moveAside(ctx context.Context, commits ...string) ([]string, error) {
+// moveUntracked moves files in the way of the commits to a folder in .git. It removes
+// files that git wrote: those of the killed commit would stay in a tree that moves on
+// to another one.
+func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
 	aside, moved := "", 0
 	for _, commit := range commits {
-		if !wholeCommit.MatchString(commit) || !t.has(ctx, commit) {
+		if !wholeCommit.MatchString(commit) || !t.hasCommit(ctx, commit) {
 			continue // the marker is of an older slipway, or its commit is gone
 		}
-		blocks, err := t.inTheWay(ctx, commit)
+		files, err := t.overwrittenFiles(ctx, commit)
 		if err != nil {
 			return nil, err
 		}
-		for _, b := range blocks {
-			if b.written(t.dir) {
+		for _, b := range files {
+			if b.matchesCommit(t.dir) {
 				if err := os.Remove(filepath.Join(t.dir, b.path)); err != nil {
 					return nil, err
 				}

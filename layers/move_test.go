@@ -152,7 +152,7 @@ func TestEditedTakesNoLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edited, err := treeIn(m.r, nil).edited(t.Context())
+	edited, err := treeIn(m.r, nil).editedFiles(t.Context())
 	if err != nil || len(edited) > 0 {
 		t.Errorf("edited = %q, %v; want nothing", edited, err)
 	}

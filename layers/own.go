@@ -24,12 +24,12 @@ const (
 	listedCommits = 1000
 )
 
-// ownCommit is one of a user's commits, and the ref that leads to it.
+// ownCommit is one of a user's commits with the ref that leads to it.
 type ownCommit struct{ ref, id, subject string }
 
-// ownCommits lists the commits of tips that neither r's server has nor Slipway made,
-// nor the commits in without hold, the newest first. The ends of a shallow history came
-// from a server, too.
+// ownCommits lists commits of tips, the newest first. It leaves out those of r's
+// server, those that Slipway made and those that without holds. The ends of a shallow
+// history came from a server, too.
 func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...string) ([]ownCommit, error) {
 	ends, err := shallowCommits(t.commonDir())
 	if err != nil {
@@ -51,18 +51,18 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	}
 	var own []ownCommit
 	for line := range strings.SplitSeq(string(out), "\x00") {
-		if fields := strings.SplitN(line, "\t", 4); len(fields) == 4 && fields[2] != ourEmail {
-			own = append(own, ownCommit{fields[0], fields[1], printable(fields[3])})
+		if fields := strings.SplitN(line, "\t", 4); len(fields) == 4 && fields[2] != slipwayEmail {
+			own = append(own, ownCommit{fields[0], fields[1], printableLine(fields[3])})
 		}
 	}
 	return own, nil
 }
 
-// remotesOf are the options that name the branches of r's server, as the tree knows
+// remotesOf returns the options that name the branches of r's server, as the tree knows
 // them. A colleague's repository is a remote, too, and not the project's.
 func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	options := []string{"--remotes=origin"}
-	remotes, err := t.list(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
+	remotes, err := t.gitList(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
 	if err != nil {
 		return options
 	}
@@ -75,7 +75,8 @@ func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	return options
 }
 
-// commonDir is git's folder of the repository, of which a linked work tree has a part.
+// commonDir returns git's folder of the whole repository. A linked work tree has only a
+// part of it.
 func (g store) commonDir() string {
 	common := strings.TrimSpace(string(readSmall(filepath.Join(g.gitDir, "commondir"))))
 	if common == "" || filepath.IsAbs(common) {
@@ -84,14 +85,14 @@ func (g store) commonDir() string {
 	return filepath.Join(g.gitDir, common)
 }
 
-// checkKept refuses to leave commits of the user's behind that HEAD holds. The commit
-// of a checkout that was killed at its very end is no one's own.
-func (t tree) checkKept(ctx context.Context, r Repo, to, killed string) error {
-	head, err := t.commitOf(ctx, "HEAD")
+// refuseLeavingCommits refuses to leave the user's commits at HEAD behind. The commit
+// of a checkout that was killed at its very end is nobody's.
+func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed string) error {
+	head, err := t.resolveCommit(ctx, "HEAD")
 	if err != nil || head == killed {
 		return ctx.Err() // nothing was checked out yet
 	}
-	if last, err := t.commitOf(ctx, checkedOut); err == nil && last == head {
+	if last, err := t.resolveCommit(ctx, checkedOut); err == nil && last == head {
 		return nil
 	}
 	own, err := t.ownCommits(ctx, r, []string{"HEAD"}, to, killed)
@@ -100,10 +101,10 @@ func (t tree) checkKept(ctx context.Context, r Repo, to, killed string) error {
 	}
 	branch, _ := t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails where HEAD is detached
 	if len(own) == 0 {
-		warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
+		showWarning(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
 		return nil
 	}
-	return t.leavesBehind(r, own, branch, to)
+	return t.leftCommitsError(r, own, branch, to)
 }
 
 func onBranch(branch string) string {
@@ -113,8 +114,8 @@ func onBranch(branch string) string {
 	return ", to branch " + branch
 }
 
-// leavesBehind says which commits a checkout would leave out, and what to do.
-func (t tree) leavesBehind(r Repo, own []ownCommit, branch, to string) error {
+// leftCommitsError says which commits a checkout would leave out, with the next steps.
+func (t tree) leftCommitsError(r Repo, own []ownCommit, branch, to string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {
 		lines[i] = c.id + " " + c.subject
@@ -127,9 +128,9 @@ func (t tree) leavesBehind(r Repo, own []ownCommit, branch, to string) error {
 		t.dir, where, to, r.ID, firstLines(lines, shownCommits), plaintext.Quote(r.ID), dir, keep, dir, to)
 }
 
-// unfinished are the files by which git knows what a user has begun in a tree, and has
-// not ended.
-var unfinished = []struct{ file, command string }{
+// unfinishedFiles are the files by which git marks an operation that a user began and
+// has not ended.
+var unfinishedFiles = []struct{ file, command string }{
 	{"rebase-merge", "rebase"},
 	{"rebase-apply/applying", "am"},
 	{"rebase-apply", "rebase"},
@@ -140,10 +141,10 @@ var unfinished = []struct{ file, command string }{
 	{"BISECT_START", "bisect"},
 }
 
-// checkFinished refuses a tree in the middle of a rebase or the like: what is checked
-// out there is neither the user's work nor the project's commit.
+// checkFinished refuses a tree in the middle of a rebase or the like: its files are
+// neither the user's work nor the project's commit.
 func (t tree) checkFinished(r Repo) error {
-	for _, u := range unfinished {
+	for _, u := range unfinishedFiles {
 		if !exists(filepath.Join(t.gitDir, u.file)) {
 			continue
 		}
@@ -156,14 +157,14 @@ func (t tree) checkFinished(r Repo) error {
 	return nil
 }
 
-// leftOut says which of the user's commits no build takes: those of branches that are
-// not checked out, and the stash. Slipway makes no branches, so most trees need no git
-// for this.
-func (t tree) leftOut(ctx context.Context, r Repo) (string, error) {
+// leftOutWarning says which of the user's commits no build takes: those of branches
+// that are not checked out, and the stash. Slipway makes no branches, so most trees
+// need no git for this.
+func (t tree) leftOutWarning(ctx context.Context, r Repo) (string, error) {
 	if !t.hasBranches() {
 		return "", nil
 	}
-	head, _ := t.commitOf(ctx, "HEAD") // a repository without a commit has none
+	head, _ := t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
 	own, err := t.ownCommits(ctx, r, []string{"--branches"}, head)
 	if err != nil {
 		return "", err
@@ -177,7 +178,7 @@ func (t tree) leftOut(ctx context.Context, r Repo) (string, error) {
 	for _, ref := range slices.Sorted(maps.Keys(count)) {
 		said = append(said, fmt.Sprintf("branch %s has %d (%s %s)", strings.TrimPrefix(ref, "refs/heads/"), count[ref], newest[ref].id, newest[ref].subject))
 	}
-	if _, err := t.commitOf(ctx, "refs/stash"); err == nil {
+	if _, err := t.resolveCommit(ctx, "refs/stash"); err == nil {
 		said = append(said, "the stash has some")
 	}
 	if len(said) == 0 {
@@ -186,7 +187,7 @@ func (t tree) leftOut(ctx context.Context, r Repo) (string, error) {
 	return fmt.Sprintf("repository %s has commits of yours, which a build leaves out: %s (in %s)", r.ID, strings.Join(said, ", "), t.dir), nil
 }
 
-// hasBranches says whether a tree may have branches or a stash.
+// hasBranches reports whether a tree may have branches or a stash.
 func (t tree) hasBranches() bool {
 	common := t.commonDir()
 	if exists(filepath.Join(common, "packed-refs")) || exists(filepath.Join(common, "reftable")) || exists(filepath.Join(common, "refs/stash")) {

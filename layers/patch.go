@@ -31,52 +31,52 @@ const (
 	maxAllBytes   = 64 << 20 // they are in memory together
 )
 
-// patchFile is one patch as it was read.
+// patchFile is a patch with its content.
 type patchFile struct {
 	of      Patch
 	name    string // its path in its repository
 	content []byte
 }
 
-// patchAll brings the patches of repositories into their checkouts.
+// patchAll applies the patches of repositories to their checkouts.
 func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	for _, r := range repos {
 		if r.URL == "" { // its files are the user's
 			continue
 		}
-		if err := c.patch(ctx, r); err != nil {
-			return c.tree(r).damaged(err)
+		if err := c.patchRepo(ctx, r); err != nil {
+			return c.repoTree(r).explainDamage(err)
 		}
 	}
 	return nil
 }
 
-func (c *checkout) patch(ctx context.Context, r Repo) error {
-	t := c.tree(r)
-	now := t.record()
+func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
+	t := c.repoTree(r)
+	now := t.readRecord()
 	files, err := c.patchFiles(r)
 	if err != nil {
 		return err
 	}
-	sum := digestOf(files)
-	if now.Patches == sum && (sum == "" || t.stands(r)) {
+	sum := digestOfPatches(files)
+	if now.Patches == sum && (sum == "" || t.isCurrent(r)) {
 		return nil
 	}
-	c.moves(r)
+	c.markMoved(r)
 	now.Patches, now.Count = sum, len(files)
 	if err := t.removeLocks(ctx); err != nil {
 		return err
 	}
-	if now.Head, err = t.patched(ctx, r, now.Commit, files); err != nil {
+	if now.Head, err = t.commitPatches(ctx, r, now.Commit, files); err != nil {
 		return err
 	}
 	if err := t.moveTo(ctx, r, now.Head); err != nil {
 		return err
 	}
-	return t.note(now)
+	return t.writeRecord(now)
 }
 
-func digestOf(files []patchFile) string {
+func digestOfPatches(files []patchFile) string {
 	if len(files) == 0 {
 		return ""
 	}
@@ -87,7 +87,7 @@ func digestOf(files []patchFile) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// patchFiles reads r's patches out of the repositories that they lie in.
+// patchFiles reads r's patches from the repositories that hold them.
 func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	var files []patchFile
 	for _, patch := range r.Patches {
@@ -106,8 +106,8 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	return files, nil
 }
 
-// patchDir is the git repository that a patch lies in, and the folder in it from which
-// its path goes on.
+// patchDir returns the git repository that holds a patch, with the folder in it that
+// the patch's path starts from.
 func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) {
 	for _, source := range c.p.Repos {
 		if source.ID != patch.Repo {
@@ -117,14 +117,14 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 		if source.URL != "" {
 			return dir, ".", nil
 		}
-		top, below = topOf(dir)
+		top, below = splitWorkTree(dir)
 		return top, below, nil
 	}
 	return "", "", r.at.errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
-// readPatch reads a patch, or those that a folder's series names. No path and no
-// link leads out of the repository.
+// readPatch reads a patch, or those that a folder's series names. It follows no path or
+// link out of the repository.
 func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))
 	if err != nil || !filepath.IsLocal(name) {
@@ -182,7 +182,7 @@ func tooMany(files []patchFile) bool {
 	return len(files) > maxPatches || bytes > maxAllBytes
 }
 
-// seriesEntry is a line without its comment. kas stops at an empty line, which
+// seriesEntry returns a line without its comment. kas stops at an empty line, which
 // quilt skips.
 func seriesEntry(line string) string {
 	if strings.HasPrefix(line, "#") {
@@ -205,9 +205,9 @@ func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
 	return patchFile{patch, name, data}, err
 }
 
-// patched makes a commit of each patch, the first on top of base, and returns the
+// commitPatches makes a commit of each patch, the first on top of base. It returns the
 // last one. It uses an index of its own: neither files nor HEAD change.
-func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFile) (string, error) {
+func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []patchFile) (string, error) {
 	if len(files) == 0 {
 		return base, nil
 	}
@@ -218,12 +218,12 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 	if err != nil {
 		return "", err
 	}
-	b.sign(seconds)
+	b.setIdentity(seconds)
 	if _, err := b.runGit(ctx, nil, "read-tree", base); err != nil {
 		return "", err
 	}
 	for _, f := range files {
-		if base, err = b.commit(ctx, base, f); err != nil {
+		if base, err = b.commitPatch(ctx, base, f); err != nil {
 			return "", r.at.errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
 				r.ID, f.of.ID, f.name, f.of.Repo, base, err)
 		}
@@ -231,23 +231,24 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 	return base, nil
 }
 
-// ourEmail, as the committer's, tells commits that Slipway made from those of users: one
-// that a user amends keeps its author.
-const ourEmail = "slipway@localhost"
+// slipwayEmail, as the committer's, tells commits of Slipway from those of users: a
+// commit that a user amends keeps its author.
+const slipwayEmail = "slipway@localhost"
 
 // patchIndex is git's index while patches are applied.
 const patchIndex = "slipway-index"
 
-// patchBench is a tree with an index where patches are applied.
+// patchBench is a tree with an index in which patches are applied.
 type patchBench struct {
 	tree
 	env []string
 }
 
-// sign makes commits those of nobody, at the time of the commit below them.
-func (b *patchBench) sign(seconds string) {
+// setIdentity makes Slipway the author of the commits, at the time of the commit below
+// them.
+func (b *patchBench) setIdentity(seconds string) {
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+ourEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
+		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+slipwayEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
 	}
 }
 
@@ -261,7 +262,7 @@ func (b *patchBench) runGit(ctx context.Context, stdin []byte, args ...string) (
 	return strings.TrimSpace(string(out)), err
 }
 
-func (b *patchBench) commit(ctx context.Context, onto string, f patchFile) (string, error) {
+func (b *patchBench) commitPatch(ctx context.Context, onto string, f patchFile) (string, error) {
 	if _, err := b.runGit(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
 		return onto, err
 	}

@@ -46,7 +46,7 @@ func FuzzPrintable(f *testing.F) {
 	f.Add("\u202egnp.elif")
 	f.Add(strings.Repeat("ä", 300))
 	f.Fuzz(func(t *testing.T, text string) {
-		got := printable(text)
+		got := printableLine(text)
 		unsafe := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 		if strings.ContainsFunc(got, unsafe) || len(got) > 3*len(text)+3 || len(got) > 620 {
 			t.Errorf("printable(%q) = %q", text, got)

@@ -10,19 +10,19 @@ import (
 	"slipway/layers/run"
 )
 
-// Reached is how a repository's server answered.
+// Reached is the answer of a repository's server.
 type Reached struct {
 	Repo Repo
 	Here bool // the commit is in the checkout or the mirror: a build needs no server
 	Err  error
 }
 
-const asked = 8 // servers at a time
+const maxServers = 8 // servers at a time
 
-// Reach asks the servers of a project's repositories for an answer, through the user's
-// own insteadOf and proxies, and gives each so long. It changes nothing.
+// Reach asks the servers of a project's repositories for an answer, with the user's own
+// insteadOf and proxies. Each server has that much time. It changes nothing.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
-	ws, err := ws.absolute()
+	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +33,12 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 		}
 	}
 	var g errgroup.Group
-	g.SetLimit(asked)
+	g.SetLimit(maxServers)
 	for i := range all {
 		g.Go(func() error {
 			r := all[i].Repo
-			all[i].Here = heldHere(ctx, p, ws, r)
-			all[i].Err = answers(ctx, r, each)
+			all[i].Here = hasLocally(ctx, p, ws, r)
+			all[i].Err = askServer(ctx, r, each)
 			return nil
 		})
 	}
@@ -46,23 +46,23 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 	return all, nil
 }
 
-func answers(ctx context.Context, r Repo, each time.Duration) error {
+func askServer(ctx context.Context, r Repo, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
 	_, err := run.Output(ctx, gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.URL, "HEAD"}))
 	return err
 }
 
-func heldHere(ctx context.Context, p Project, ws Workspace, r Repo) bool {
+func hasLocally(ctx context.Context, p Project, ws Workspace, r Repo) bool {
 	if !wholeCommit.MatchString(r.Commit) {
 		return false
 	}
-	if t := treeIn(p.Dir(ws, r), nil); t.there() && t.has(ctx, r.Commit) {
+	if t := treeIn(p.Dir(ws, r), nil); t.isCheckout() && t.hasCommit(ctx, r.Commit) {
 		return true
 	}
 	if ws.Mirrors == "" {
 		return false
 	}
-	m := ws.mirror(r)
-	return exists(m.dir) && m.has(ctx, r.Commit)
+	m := ws.mirrorFor(r)
+	return exists(m.dir) && m.hasCommit(ctx, r.Commit)
 }

@@ -10,8 +10,8 @@ import (
 	"slipway/layers/localfile"
 )
 
-// record is what slipway brought a checkout to. With it, and git's own small
-// files, a checkout where nothing is to do needs no run of git.
+// record is the state that slipway brought a checkout to. With it, and git's own small
+// files, a checkout that is up to date needs no run of git.
 type record struct {
 	URL     string `json:"url"`
 	Ref     string `json:"ref"`           // the branch or tag that was asked for
@@ -30,15 +30,15 @@ const maxStateBytes = 1 << 18
 
 func (t tree) recordFile() string { return filepath.Join(t.gitDir, "slipway.json") }
 
-// record is empty where there is none that can be read.
-func (t tree) record() (r record) {
+// readRecord returns an empty record if there is none that can be read.
+func (t tree) readRecord() (r record) {
 	if err := json.Unmarshal(readSmall(t.recordFile()), &r); err != nil {
 		return record{}
 	}
 	return r
 }
 
-func (t tree) note(r record) error {
+func (t tree) writeRecord(r record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -46,9 +46,8 @@ func (t tree) note(r record) error {
 	return replaceFile(t.recordFile(), data)
 }
 
-// replaceFile writes a file that is whole or absent, and leaves it to the system
-// when the disk has it: a sync here would wait for all files of all checkouts,
-// which git does not sync either.
+// replaceFile writes a file that is complete or absent. It does not sync: a sync here
+// would wait for all files of all checkouts, which git does not sync either.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
@@ -62,20 +61,20 @@ func replaceFile(path string, content []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// fits says that the record is of what r asks for, but for its patches.
-func (c record) fits(r Repo) bool {
+// matchesRepo reports whether the record is of r's settings, except its patches.
+func (c record) matchesRepo(r Repo) bool {
 	return c.Head != "" && c.URL == r.URL && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
 }
 
-// stands says that the tree is where slipway brought it for r, patched or not.
-func (t tree) stands(r Repo) bool {
-	c := t.record()
-	return c.fits(r) && t.settled() && t.headHere() == c.Head
+// isCurrent reports whether the tree is at the commit that slipway checked out for r,
+// patched or not.
+func (t tree) isCurrent(r Repo) bool {
+	c := t.readRecord()
+	return c.matchesRepo(r) && t.isComplete() && t.headCommit() == c.Head
 }
 
-// headHere is the commit that HEAD names in the plainest of git's ways, and
-// nothing where only git can tell.
-func (t tree) headHere() string {
+// headCommit returns the commit of HEAD, or "" if only git can tell.
+func (t tree) headCommit() string {
 	head := strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, "HEAD"))))
 	if ref, ok := strings.CutPrefix(head, "ref: "); ok {
 		if !strings.HasPrefix(ref, "refs/heads/") || !filepath.IsLocal(ref) {

@@ -79,7 +79,7 @@ func TestRefsAsKas(t *testing.T) {
 			if theirs, ours := headOf(t, filepath.Join(runs[0].Dir, repo)), headOf(t, filepath.Join(ws.Dir, repo)); theirs != ours {
 				t.Errorf("%s is %s; kas has %s", keys, ours, theirs)
 			}
-			if s := treeIn(filepath.Join(ws.Dir, repo), nil); !s.stands(p.Repos[i]) {
+			if s := treeIn(filepath.Join(ws.Dir, repo), nil); !s.isCurrent(p.Repos[i]) {
 				t.Errorf("%s: a second checkout would ask git again", keys)
 			}
 		}

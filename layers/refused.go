@@ -10,15 +10,15 @@ import (
 	"slipway/layers/run"
 )
 
-// What git says, where every word of it is in English, of a server that was reached
-// and did not want to give one commit alone: git itself, the server, and git of
-// servers of plain files.
-var wantsBranches = []string{"Server does not allow request for unadvertised object", "remote error: ", "not support shallow", "couldn't find remote ref"}
+// refusalTexts are the messages of a server that was reached but refuses to send one
+// commit alone. They come from git itself, the server, or git for servers of plain
+// files.
+var refusalTexts = []string{"Server does not allow request for unadvertised object", "remote error: ", "not support shallow", "couldn't find remote ref"}
 
-// refused says that a whole clone may get what this fetch did not. A server that
-// cannot be reached is not tried again: that may take minutes.
-func refused(err error) bool {
-	for _, said := range wantsBranches {
+// serverRefused reports whether a complete clone may get what this fetch did not. A
+// server that cannot be reached is not tried again: that may take minutes.
+func serverRefused(err error) bool {
+	for _, said := range refusalTexts {
 		if strings.Contains(err.Error(), said) {
 			return true
 		}
@@ -26,9 +26,10 @@ func refused(err error) bool {
 	return false
 }
 
-// notThere says that the server has no such commit, so that no clone has it. A server
-// of the protocol's older versions says the same of one that it does not give.
-func (g store) notThere(ctx context.Context, err error) bool {
+// serverLacksCommit reports whether the server has no such commit, so that no clone has
+// it. With the protocol's older versions a server says the same of a commit that it
+// only refuses to send.
+func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 	if err == nil || !strings.Contains(err.Error(), "not our ref") {
 		return false
 	}
@@ -42,12 +43,12 @@ func (g store) notThere(ctx context.Context, err error) bool {
 	return err == nil && newer
 }
 
-func (r Repo) noCommit() error {
+func (r Repo) noCommitError() error {
 	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, plaintext.HideLogins(r.URL))
 }
 
-// unfetched says where the url of a failed fetch comes from.
-func (r Repo) unfetched(err error) error {
+// explainFetchError adds where the url of a failed fetch comes from.
+func (r Repo) explainFetchError(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || diskFull(err) {
 		return err

@@ -16,42 +16,43 @@ import (
 // A mirror is only a cache. Where a full disk or a loss of power damaged it, it is
 // thrown away and made anew. That is looked for only after something went wrong.
 
-// What git says of its files where a disk or a loss of power damaged them.
-var damage = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
+// damageTexts are git's messages about files that a disk or a loss of power damaged.
+var damageTexts = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
 
-// damaged adds to a failure of git in a checkout what to do about its damage. It is
-// not repaired: what a user has in a checkout lies nowhere else.
-func (t tree) damaged(err error) error {
+// explainDamage adds to a failure of git what to do about a damaged checkout. Slipway
+// does not repair it: a user's work in a checkout may exist nowhere else.
+func (t tree) explainDamage(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || !slices.Contains(failure.Argv, "--git-dir="+t.gitDir) {
 		return err
 	}
-	for _, said := range damage {
+	for _, said := range damageTexts {
 		if strings.Contains(failure.Tail, said) {
-			return t.isDamaged(err)
+			return t.damagedError(err)
 		}
 	}
 	return err
 }
 
-func (t tree) isDamaged(err error) error {
+func (t tree) damagedError(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
 }
 
-// withRepair does work in the mirror. If git cannot list the mirror's commits afterwards,
-// it does the work again in a new mirror. list holds options for the listing.
+// withRepair does work in the mirror. If git cannot list the mirror's commits
+// afterwards, it does the work again in a new mirror. list holds options for the
+// listing.
 func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if dropped, bad := m.drop(ctx, m.lists(ctx, r, list)); !dropped || bad != nil {
+	if dropped, bad := m.removeUnlessSound(ctx, m.canList(ctx, r, list)); !dropped || bad != nil {
 		return err
 	}
 	return work()
 }
 
-func (m mirror) lists(ctx context.Context, r Repo, options []string) bool {
+func (m mirror) canList(ctx context.Context, r Repo, options []string) bool {
 	url, err := m.git(ctx, "config", "--get", "remote.origin.url")
 	if err != nil || url != r.URL {
 		return false
@@ -60,7 +61,7 @@ func (m mirror) lists(ctx context.Context, r Repo, options []string) bool {
 	return err == nil
 }
 
-// dropDamaged looks at all that the mirror holds, where a checkout of that failed.
+// dropDamaged verifies all packs of the mirror, after a checkout from it failed.
 func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
@@ -73,10 +74,10 @@ func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
 		return false, err
 	}
 	_, err = m.git(ctx, append([]string{"verify-pack", "--"}, packs...)...)
-	return m.drop(ctx, err == nil)
+	return m.removeUnlessSound(ctx, err == nil)
 }
 
-func (m mirror) drop(ctx context.Context, sound bool) (dropped bool, err error) {
+func (m mirror) removeUnlessSound(ctx context.Context, sound bool) (dropped bool, err error) {
 	if sound || ctx.Err() != nil {
 		return false, ctx.Err()
 	}

@@ -100,9 +100,9 @@ func cutSetup(name string) (file string, choices []string, ok bool) {
 	return file + setupEnding, strings.Split(words, ","), true
 }
 
-// setupLock is the lock file of a bitbake-setup file: one for it alone, or else
-// one for its folder, which has the name that bitbake-setup gives.
-func setupLock(file string) string {
+// setupLockPath returns the lock file of a bitbake-setup file: one for it alone, or one
+// for its folder with the name that bitbake-setup uses.
+func setupLockPath(file string) string {
 	const fixed = "sources-fixed-revisions.json"
 	own := strings.TrimSuffix(file, setupEnding) + "." + fixed
 	if shared := filepath.Join(filepath.Dir(file), fixed); !exists(own) && exists(shared) {
@@ -130,10 +130,10 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	if err := p.checkSetup(); err != nil {
 		return Project{}, err
 	}
-	if err := p.choose(choices); err != nil {
+	if err := p.chooseConfiguration(choices); err != nil {
 		return Project{}, err
 	}
-	if err := p.readSources(setupLock(abs)); err != nil {
+	if err := p.readSources(setupLockPath(abs)); err != nil {
 		return Project{}, err
 	}
 	if err := p.placeLayers(filepath.Dir(abs)); err != nil {
@@ -144,13 +144,13 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 			return Project{}, err
 		}
 		if r := p.Repos[i]; r.Local {
-			s.sources.set(r.ID, r.placed(newDict()))
+			s.sources.set(r.ID, r.withWholePath(newDict()))
 		}
 	}
 	return p, p.checkLocal()
 }
 
-// checkSetup looks at what concerns the whole file.
+// checkSetup checks the keys of the whole file.
 func (p *Project) checkSetup() error {
 	file := p.setup.file
 	if v := file.get("version"); v.text != setupVersion {
@@ -170,7 +170,7 @@ func (p *Project) checkSetup() error {
 	return nil
 }
 
-// parseDate reads what of ISO 8601 people write. A date without a place is the
+// parseDate parses the usual forms of ISO 8601. A date without a time zone is the
 // machine's own.
 func parseDate(s string) (time.Time, error) {
 	var first error
@@ -200,7 +200,7 @@ func (p *Project) placeLayers(here string) error {
 		case !layerPath.MatchString(v.text) || !filepath.IsLocal(v.text):
 			return v.at.errorf("bb-layers: %q is not a folder below the checkouts; name a layer outside them as a local source", v.text)
 		case i < 0:
-			return v.at.errorf("bb-layers: %q is in none of the sources (have %s)", v.text, strings.Join(p.folders(), ", "))
+			return v.at.errorf("bb-layers: %q is in none of the sources (have %s)", v.text, strings.Join(p.sourceFolders(), ", "))
 		}
 		p.Repos[i].Layers = append(p.Repos[i].Layers, Layer{Name: rest})
 	}
@@ -223,11 +223,11 @@ func (p *Project) placeLayers(here string) error {
 	return nil
 }
 
-// repoAround is the repository that a path below the checkouts lies in, and the
-// path in that. One checked out inside another is the nearer one.
+// repoAround returns the repository around a path below the checkouts, with the path in
+// it. It prefers a repository inside another one.
 func (p *Project) repoAround(path string) (index int, rest string) {
 	index, longest := -1, -1
-	for i, folder := range p.folders() {
+	for i, folder := range p.sourceFolders() {
 		rel, err := filepath.Rel(folder, filepath.Clean(path))
 		if err == nil && filepath.IsLocal(rel) && len(folder) > longest {
 			index, longest, rest = i, len(folder), rel
@@ -236,8 +236,8 @@ func (p *Project) repoAround(path string) (index int, rest string) {
 	return index, rest
 }
 
-// folders are those of the sources, below the checkouts.
-func (p *Project) folders() []string {
+// sourceFolders returns the folders of the sources, below the checkouts.
+func (p *Project) sourceFolders() []string {
 	var all []string
 	for _, r := range p.Repos {
 		all = append(all, r.Name)
@@ -260,8 +260,8 @@ func (p *Project) checkEnvironment(names *value) error {
 	return nil
 }
 
-// homeFolder follows a leading ~/ to the user's own folder.
-func homeFolder(path string) string {
+// expandHome replaces a leading ~/ by the user's home folder.
+func expandHome(path string) string {
 	rest, ok := strings.CutPrefix(path, "~/")
 	home, err := os.UserHomeDir()
 	if !ok || err != nil {

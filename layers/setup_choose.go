@@ -13,55 +13,56 @@ const (
 	maxItems = 500 // of sources, layers and fragments each
 )
 
-// setupKeys are those of a configuration, but for its name and what it holds.
+// setupKeys are the keys of a configuration, except its name and the configurations in
+// it.
 var setupKeys = []string{
 	"description", "notes", "oe-template", "bb-layers", "bb-layers-file-relative", "oe-fragments",
 	"oe-fragments-one-of", "bb-env-passthrough-additions", "install-buildtools", "setup-dir-name",
 }
 
-// choose finds the configuration that is asked for and makes its choices.
-func (p *Project) choose(words []string) error {
+// chooseConfiguration finds the named configuration, then makes its choices.
+func (p *Project) chooseConfiguration(words []string) error {
 	s := p.setup
 	var chains [][]*value
-	if err := chainsOf(s.file.get("bitbake-setup", "configurations"), nil, &chains); err != nil {
+	if err := listChains(s.file.get("bitbake-setup", "configurations"), nil, &chains); err != nil {
 		return err
 	}
-	words, err := s.pick(chains, words)
+	words, err := s.pickConfiguration(chains, words)
 	if err != nil {
 		return err
 	}
 	parts := map[string]*value{}
 	for _, key := range setupKeys {
-		if parts[key], err = merged(s.chain, key); err != nil {
+		if parts[key], err = mergeChain(s.chain, key); err != nil {
 			return err
 		}
 	}
-	if err := s.use(parts, words); err != nil {
+	if err := s.useParts(parts, words); err != nil {
 		return err
 	}
 	if s.template != "" && s.layers != nil {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: bb-layers and oe-template: the template has layers of its own, which bitbake-setup leaves out here; drop one of the two", parts["oe-template"].at))
 	}
-	p.Machine = s.builtin("machine", defaultMachine)
-	p.Distro = s.builtin("distro", defaultDistro)
+	p.Machine = s.builtinFragment("machine", defaultMachine)
+	p.Distro = s.builtinFragment("distro", defaultDistro)
 	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
 }
 
-// use takes over the parts of the chosen configuration.
-func (s *setup) use(parts map[string]*value, words []string) error {
+// useParts takes over the parts of the chosen configuration.
+func (s *setup) useParts(parts map[string]*value, words []string) error {
 	leaf := s.chain[len(s.chain)-1]
 	if parts["description"] == nil {
-		return leaf.at.errorf("configuration %q has no description", nameOf(s.chain))
+		return leaf.at.errorf("configuration %q has no description", chainName(s.chain))
 	}
 	s.description = parts["description"].text
-	s.template = parts["oe-template"].or("")
+	s.template = parts["oe-template"].textOr("")
 	if layers := parts["bb-layers"]; layers != nil {
 		if s.layers = layers.list; len(s.layers) > maxItems {
 			return layers.at.errorf("more than %d layers", maxItems)
 		}
 	}
 	if s.template == "" && len(s.layers) == 0 {
-		return leaf.at.errorf("configuration %q has neither bb-layers nor oe-template, so bitbake-setup leaves conf/ to people; add one", nameOf(s.chain))
+		return leaf.at.errorf("configuration %q has neither bb-layers nor oe-template, so bitbake-setup leaves conf/ to people; add one", chainName(s.chain))
 	}
 	if beside := parts["bb-layers-file-relative"]; beside != nil {
 		if len(s.layers) == 0 {
@@ -72,29 +73,29 @@ func (s *setup) use(parts map[string]*value, words []string) error {
 	if notes := parts["notes"]; notes != nil {
 		s.notes = notes.text
 		if notes.kind == list {
-			s.notes = strings.Join(notes.strings(), "\n")
+			s.notes = strings.Join(notes.listTexts(), "\n")
 		}
 	}
 	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
 }
 
-// chainsOf lists the configurations that hold no others, each after those around it.
-func chainsOf(configurations *value, around []*value, all *[][]*value) error {
+// listChains lists the configurations that hold no others, each after those around it.
+func listChains(configurations *value, around []*value, all *[][]*value) error {
 	if len(configurations.list) == 0 {
 		return configurations.at.errorf("configurations is empty")
 	}
 	for _, c := range configurations.list {
-		if own := c.get("name").or(""); len(own) > maxName || strings.ContainsFunc(own, isControl) {
+		if own := c.get("name").textOr(""); len(own) > maxName || strings.ContainsFunc(own, isControl) {
 			return c.at.errorf("a configuration's name is longer than %d bytes or holds a control character", maxName)
 		}
 		chain := append(slices.Clone(around), c)
 		if inner := c.get("configurations"); inner != nil {
-			if err := chainsOf(inner, chain, all); err != nil {
+			if err := listChains(inner, chain, all); err != nil {
 				return err
 			}
 			continue
 		}
-		if nameOf(chain) == "" {
+		if chainName(chain) == "" {
 			return c.at.errorf("a configuration needs a name")
 		}
 		*all = append(*all, chain)
@@ -102,20 +103,20 @@ func chainsOf(configurations *value, around []*value, all *[][]*value) error {
 	return nil
 }
 
-func nameOf(chain []*value) string {
+func chainName(chain []*value) string {
 	var name strings.Builder
 	for _, c := range chain {
-		name.WriteString(c.get("name").or(""))
+		name.WriteString(c.get("name").textOr(""))
 	}
 	return name.String()
 }
 
-// pick finds the configuration that the first word names and returns the other
-// words. Where there is a single configuration, no word needs to.
-func (s *setup) pick(chains [][]*value, words []string) ([]string, error) {
+// pickConfiguration finds the configuration that the first word names. It returns the
+// other words. A single configuration needs no word.
+func (s *setup) pickConfiguration(chains [][]*value, words []string) ([]string, error) {
 	var names []string
 	for _, chain := range chains {
-		names = append(names, nameOf(chain))
+		names = append(names, chainName(chain))
 	}
 	if len(words) > 0 {
 		for i, name := range slices.Backward(names) { // of two with one name, bitbake-setup takes the last
@@ -136,9 +137,9 @@ func (s *setup) pick(chains [][]*value, words []string) ([]string, error) {
 	return nil, at.errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
 }
 
-// merged is what a chain of configurations has under a key, put together as
-// bitbake-setup does it: with Python's +, which joins texts and lists.
-func merged(chain []*value, key string) (*value, error) {
+// mergeChain returns what a chain of configurations has under a key. It joins texts and
+// lists as bitbake-setup does, with Python's +.
+func mergeChain(chain []*value, key string) (*value, error) {
 	var sum *value
 	for _, c := range chain {
 		v := c.get(key)
@@ -160,7 +161,7 @@ func merged(chain []*value, key string) (*value, error) {
 // useFragments lists the fragments in the order in which they are enabled, with
 // one of each choice. words are the choices that people made.
 func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
-	all, err := fragmentsOf(fixed)
+	all, err := fragmentNames(fixed)
 	if err != nil {
 		return err
 	}
@@ -176,18 +177,19 @@ func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
 	}
 	for _, w := range words {
 		if !slices.ContainsFunc(chosen, func(v *value) bool { return v.text == w }) {
-			return s.file.get("bitbake-setup").at.errorf("configuration %q has no choice %q", nameOf(s.chain), w)
+			return s.file.get("bitbake-setup").at.errorf("configuration %q has no choice %q", chainName(s.chain), w)
 		}
 	}
 	slices.SortFunc(chosen, func(a, b *value) int { return cmp.Compare(a.text, b.text) })
 	for _, f := range slices.Concat(all, chosen) {
-		s.enable(f.text)
+		s.enableFragment(f.text)
 	}
 	return nil
 }
 
-// fragmentsOf are the names in a list of fragments, some of which may be described.
-func fragmentsOf(v *value) ([]*value, error) {
+// fragmentNames returns the names in a list of fragments, of which some may have
+// descriptions.
+func fragmentNames(v *value) ([]*value, error) {
 	if v == nil {
 		return nil, nil
 	}
@@ -208,7 +210,7 @@ func fragmentsOf(v *value) ([]*value, error) {
 }
 
 func chooseOne(path string, possible *value, words []string) (*value, error) {
-	options, err := fragmentsOf(possible.get("options"))
+	options, err := fragmentNames(possible.get("options"))
 	if err != nil {
 		return nil, err
 	}
@@ -226,9 +228,9 @@ func chooseOne(path string, possible *value, words []string) (*value, error) {
 	return chosen[0], nil
 }
 
-// enable adds a fragment as bitbake-config-build does: the later machine or
-// distro takes the place of an earlier one.
-func (s *setup) enable(fragment string) {
+// enableFragment adds a fragment as bitbake-config-build does: a later machine or
+// distro replaces an earlier one.
+func (s *setup) enableFragment(fragment string) {
 	if slices.Contains(s.fragments, fragment) {
 		return
 	}
@@ -239,8 +241,8 @@ func (s *setup) enable(fragment string) {
 	s.fragments = append(s.fragments, fragment)
 }
 
-// builtin is what a fragment such as machine/qemuarm64 says.
-func (s *setup) builtin(kind, otherwise string) string {
+// builtinFragment returns the name in a fragment such as machine/qemuarm64.
+func (s *setup) builtinFragment(kind, otherwise string) string {
 	for _, f := range s.fragments {
 		if name, ok := strings.CutPrefix(f, kind+"/"); ok {
 			return name

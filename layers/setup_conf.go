@@ -30,7 +30,7 @@ const (
 `
 )
 
-// toolConf is the file that bitbake-config-build keeps the fragments in.
+// toolConf is the file in which bitbake-config-build keeps the fragments.
 const toolConf = "toolcfg.conf"
 
 // configureSetup writes conf/ as bitbake-setup does. People edit these files, and
@@ -45,7 +45,7 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
-	w, err := readWritten(conf)
+	w, err := readConfRecord(conf)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 	}
 	changed := map[string][]byte{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		write, err := w.wants(name, files[name])
+		write, err := w.needsWrite(name, files[name])
 		if err != nil {
 			return fmt.Errorf("%w, and %s now asks for other content; move it away, build again, and put your changes back in", err, p.File)
 		}
@@ -64,21 +64,21 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 			changed[name] = files[name]
 		}
 	}
-	return w.write(files, changed)
+	return w.applyChanges(files, changed)
 }
 
-// leaveSetup makes way in conf/ for a project file of kas's where the one before was
-// bitbake-setup's: what that enabled would go on to hold, and what people edited
-// would be written over.
-func leaveSetup(conf string) error {
-	w, err := readWritten(conf)
+// removeSetupConf removes what bitbake-setup's project file had written into conf/,
+// before a project file of kas's. Otherwise its fragments would stay enabled, and
+// people's edits would be overwritten.
+func removeSetupConf(conf string) error {
+	w, err := readConfRecord(conf)
 	if err != nil || len(w.digests) == 0 {
 		return err
 	}
 	unwanted := map[string][]byte{}
 	for _, name := range slices.Sorted(maps.Keys(w.digests)) {
 		path := filepath.Join(conf, name)
-		if remove, err := w.wants(name, nil); err != nil {
+		if remove, err := w.needsWrite(name, nil); err != nil {
 			return err
 		} else if remove {
 			unwanted[name] = nil
@@ -86,19 +86,19 @@ func leaveSetup(conf string) error {
 			return fmt.Errorf("%s was edited, and the project file is now kas's, for which it is written anew; move it away, build again, and put your changes into site.conf", path)
 		}
 	}
-	if err := w.write(nil, unwanted); err != nil {
+	if err := w.applyChanges(nil, unwanted); err != nil {
 		return err
 	}
 	return os.Remove(filepath.Join(conf, writtenFile))
 }
 
-// setupConf is what belongs into conf/, by name; nil where no file should be.
+// setupConf returns the content of conf/ by name, nil for a file that should not exist.
 func (p Project) setupConf(ws Workspace) (map[string][]byte, error) {
 	t, err := p.findTemplate(ws)
 	if err != nil {
 		return nil, err
 	}
-	files, err := t.files()
+	files, err := t.readFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 		if !exists(path) {
 			return nil, v.at.errorf("bb-layers-file-relative: there is no %s", path)
 		}
-		if !inside(p.Root, path) {
+		if !isInside(p.Root, path) {
 			return nil, v.at.errorf("bb-layers-file-relative: %q leads out of the repository %s; name it as a local source", v.text, p.Root)
 		}
 		paths = append(paths, path)
@@ -154,8 +154,8 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// fragmentsConf is the file that the project's fragments are enabled in. An
-// OpenEmbedded that does not read it would build for another machine.
+// fragmentsConf returns the file that enables the project's fragments. An OpenEmbedded
+// that does not read it would build for another machine.
 func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	if len(p.setup.fragments) == 0 {
 		return nil, nil
@@ -169,16 +169,16 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
 }
 
-// written remembers what was written into conf/, to tell it from people's edits.
-type written struct {
+// confRecord records what was written into conf/, to tell it from people's edits.
+type confRecord struct {
 	conf    string
 	digests map[string]string // by name
 }
 
 const writtenFile = ".slipway-written.json"
 
-func readWritten(conf string) (written, error) {
-	w := written{conf: conf, digests: map[string]string{}}
+func readConfRecord(conf string) (confRecord, error) {
+	w := confRecord{conf: conf, digests: map[string]string{}}
 	data, err := os.ReadFile(filepath.Join(conf, writtenFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
@@ -192,8 +192,8 @@ func readWritten(conf string) (written, error) {
 	return w, nil
 }
 
-// wants says whether a file is to be written (or removed, where content is nil).
-func (w written) wants(name string, content []byte) (bool, error) {
+// needsWrite reports whether a file has to be written, or removed if content is nil.
+func (w confRecord) needsWrite(name string, content []byte) (bool, error) {
 	path := filepath.Join(w.conf, name)
 	old, err := os.ReadFile(path)
 	there := err == nil
@@ -205,25 +205,25 @@ func (w written) wants(name string, content []byte) (bool, error) {
 	case !there:
 		return content != nil, nil
 	case content == nil:
-		return before == digest(old), nil
-	case digest(old) == digest(content):
+		return before == hexDigest(old), nil
+	case hexDigest(old) == hexDigest(content):
 		return false, nil
-	case before == digest(old):
+	case before == hexDigest(old):
 		return true, nil
-	case before == digest(content): // edited, and the project asks for nothing new
+	case before == hexDigest(content): // edited, and the project asks for nothing new
 		return false, nil
 	}
 	return false, fmt.Errorf("%s was edited or made by something else", path)
 }
 
-func digest(content []byte) string {
+func hexDigest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
 }
 
-// write makes the changes. What is remembered is written last: a run that is
-// killed before repeats them.
-func (w written) write(files, changed map[string][]byte) error {
+// applyChanges writes and removes files. It writes the record last: a killed run
+// repeats them.
+func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		path := filepath.Join(w.conf, name)
 		if changed[name] == nil {
@@ -237,7 +237,7 @@ func (w written) write(files, changed map[string][]byte) error {
 	now := map[string]string{}
 	for name, content := range files {
 		if content != nil {
-			now[name] = digest(content)
+			now[name] = hexDigest(content)
 		}
 	}
 	data, err := json.MarshalIndent(now, "", "  ")

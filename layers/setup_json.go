@@ -18,14 +18,14 @@ import (
 type jsonReader struct {
 	file     string
 	data     []byte
-	lines    []int // where each line begins in data
-	last     place // that was asked for: a file may be one long line
+	lines    []int     // where each line begins in data
+	last     bytePlace // that was asked for: a file may be one long line
 	tokens   *json.Decoder
 	values   int
 	warnings []string
 }
 
-type place struct {
+type bytePlace struct {
 	offset int
 	position
 }
@@ -48,7 +48,7 @@ func parseJSON(path string, data []byte, s *shape) (*value, []string, error) {
 	}
 	r.tokens = json.NewDecoder(strings.NewReader(string(data)))
 	r.tokens.UseNumber()
-	v, err := r.value(s, "", 0)
+	v, err := r.readValue(s, "", 0)
 	return v, r.warnings, err
 }
 
@@ -62,8 +62,8 @@ func lineStarts(data []byte) []int {
 	return starts
 }
 
-// at is the place of a byte. A column is counted in characters, from 1.
-func (r *jsonReader) at(offset int) position {
+// positionAt returns the position of a byte. A column is counted in characters, from 1.
+func (r *jsonReader) positionAt(offset int) position {
 	offset = min(offset, len(r.data))
 	line := sort.SearchInts(r.lines, offset+1) // the lines that begin at offset or before
 	begin, column := r.lines[line-1], 1
@@ -71,19 +71,19 @@ func (r *jsonReader) at(offset int) position {
 		begin, column = r.last.offset, r.last.column
 	}
 	column += utf8.RuneCount(r.data[begin:offset])
-	r.last = place{offset, position{r.file, line, column}}
+	r.last = bytePlace{offset, position{r.file, line, column}}
 	return r.last.position
 }
 
-// checkSyntax looks at the whole file, so that walking its tokens cannot fail.
+// checkSyntax checks the whole file, so that walking its tokens cannot fail.
 func (r *jsonReader) checkSyntax() error {
 	if bytes.HasPrefix(r.data, []byte("\ufeff")) { // Python's json stops there too
-		return r.at(0).errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
+		return r.positionAt(0).errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
 	}
 	for i := 0; i < len(r.data); {
 		c, size := utf8.DecodeRune(r.data[i:])
 		if c == utf8.RuneError && size == 1 {
-			return r.at(i).errorf("not UTF-8; save the file in that encoding")
+			return r.positionAt(i).errorf("not UTF-8; save the file in that encoding")
 		}
 		i += size
 	}
@@ -91,24 +91,24 @@ func (r *jsonReader) checkSyntax() error {
 	err := json.Unmarshal(r.data, &whole)
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		return r.at(max(int(syntax.Offset)-1, 0)).errorf("not valid JSON: %w", err)
+		return r.positionAt(max(int(syntax.Offset)-1, 0)).errorf("not valid JSON: %w", err)
 	}
 	return err
 }
 
-// next is the next token and where it begins.
-func (r *jsonReader) next() (json.Token, position, error) {
+// nextToken returns the next token with its position.
+func (r *jsonReader) nextToken() (json.Token, position, error) {
 	begin := int(r.tokens.InputOffset())
 	for begin < len(r.data) && strings.IndexByte(" \t\r\n,:", r.data[begin]) >= 0 {
 		begin++
 	}
 	token, err := r.tokens.Token()
-	return token, r.at(begin), err
+	return token, r.positionAt(begin), err
 }
 
-// value reads what comes next. path says in an error what it is.
-func (r *jsonReader) value(s *shape, path string, depth int) (*value, error) {
-	token, at, err := r.next()
+// readValue reads the next value. path names it in an error.
+func (r *jsonReader) readValue(s *shape, path string, depth int) (*value, error) {
+	token, at, err := r.nextToken()
 	if err != nil {
 		return nil, err
 	}
@@ -132,20 +132,20 @@ func (r *jsonReader) value(s *shape, path string, depth int) (*value, error) {
 		}
 	}
 	if s.kinds&v.kind == 0 {
-		return nil, at.errorf("%s is %s; want %s", name(path), v.kind, s.kinds)
+		return nil, at.errorf("%s is %s; want %s", displayPath(path), v.kind, s.kinds)
 	}
 	switch v.kind {
 	case list:
-		err = r.items(v, s, path, depth)
+		err = r.readItems(v, s, path, depth)
 	case dict:
-		err = r.entries(v, s, path, depth)
+		err = r.readEntries(v, s, path, depth)
 	}
 	return v, err
 }
 
-func (r *jsonReader) items(v *value, s *shape, path string, depth int) error {
+func (r *jsonReader) readItems(v *value, s *shape, path string, depth int) error {
 	for i := 0; r.tokens.More(); i++ {
-		e, err := r.value(s.each, fmt.Sprintf("%s[%d]", path, i), depth+1)
+		e, err := r.readValue(s.each, fmt.Sprintf("%s[%d]", path, i), depth+1)
 		if err != nil {
 			return err
 		}
@@ -155,25 +155,25 @@ func (r *jsonReader) items(v *value, s *shape, path string, depth int) error {
 	return err
 }
 
-func (r *jsonReader) entries(v *value, s *shape, path string, depth int) error {
+func (r *jsonReader) readEntries(v *value, s *shape, path string, depth int) error {
 	v.dict = map[string]*value{}
 	lines := map[string]int{}
 	for r.tokens.More() {
-		token, at, err := r.next()
+		token, at, err := r.nextToken()
 		if err != nil {
 			return err
 		}
 		key, _ := token.(string)
 		if strings.ContainsFunc(key, isControl) { // errors name keys
-			return at.errorf("a key in %s holds a control character: %q", name(path), key)
+			return at.errorf("a key in %s holds a control character: %q", displayPath(path), key)
 		}
 		below := s.each
 		if s.keys != nil {
 			if below = s.keys[key]; below == nil {
-				return at.errorf("unknown key %q in %s (have %s)", key, name(path), strings.Join(s.known(), ", "))
+				return at.errorf("unknown key %q in %s (have %s)", key, displayPath(path), strings.Join(s.knownKeys(), ", "))
 			}
 		}
-		e, err := r.value(below, strings.TrimPrefix(path+"."+key, "."), depth+1)
+		e, err := r.readValue(below, strings.TrimPrefix(path+"."+key, "."), depth+1)
 		if err != nil {
 			return err
 		}
@@ -186,11 +186,11 @@ func (r *jsonReader) entries(v *value, s *shape, path string, depth int) error {
 	if _, err := r.tokens.Token(); err != nil {
 		return err
 	}
-	return s.complete(v, name(path))
+	return s.requireKeys(v, displayPath(path))
 }
 
-// pythonJSON is v as Python's json.dump(v, sort_keys=True, indent=4) writes it,
-// which is how bitbake-setup writes its files.
+// pythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, which
+// is how bitbake-setup writes its files.
 func pythonJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -214,8 +214,8 @@ func pythonJSON(v any) ([]byte, error) {
 	return out, nil
 }
 
-// plain is v for a JSON writer.
-func (v *value) plain() any {
+// plainValue returns v for a JSON writer.
+func (v *value) plainValue() any {
 	switch v.kind {
 	case text:
 		return v.text
@@ -224,21 +224,21 @@ func (v *value) plain() any {
 	case list:
 		all := []any{}
 		for _, e := range v.list {
-			all = append(all, e.plain())
+			all = append(all, e.plainValue())
 		}
 		return all
 	case dict:
 		all := map[string]any{}
 		for k, e := range v.dict {
-			all[k] = e.plain()
+			all[k] = e.plainValue()
 		}
 		return all
 	}
 	return nil
 }
 
-// strings are the texts of a list.
-func (v *value) strings() []string {
+// listTexts returns the texts of a list.
+func (v *value) listTexts() []string {
 	if v == nil {
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 // A lock file replaces whole sources.
 var setupOverrides = &shape{kinds: dict, needs: []string{"sources"}, keys: map[string]*shape{"description": aText, "version": aText, "sources": setupSources}}
 
-// readSources makes a repository of each source, at the commit of the lock file
-// where that has one.
+// readSources makes a repository of each source, at the commit of the lock file if that
+// has one.
 func (p *Project) readSources(lock string) error {
 	s := p.setup
 	s.sources = &value{kind: dict, dict: map[string]*value{}}
@@ -33,14 +33,14 @@ func (p *Project) readSources(lock string) error {
 		s.toLock[id] = lockable{declared.dict[id], r}
 		if over := fixed.get(id); over != nil {
 			own := r
-			if r, err = own.overridden(over, filepath.Dir(lock)); err != nil {
+			if r, err = own.withOverride(over, filepath.Dir(lock)); err != nil {
 				return err
 			}
-			s.sources.set(id, r.placed(over))
+			s.sources.set(id, r.withWholePath(over))
 			if own.URL == "" || r.URL == "" {
 				s.toLock[id] = lockable{over, r} // from elsewhere than the project file says, on purpose
 			}
-			p.Warnings = append(p.Warnings, own.unlike(r)...)
+			p.Warnings = append(p.Warnings, own.lockWarnings(r)...)
 		}
 		if twin, there := folders[r.Name]; there {
 			return r.at.errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
@@ -72,7 +72,7 @@ func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
 // readSource reads one source. base is where a path on the local disk may begin,
 // for files in which it may.
 func readSource(id string, v *value, base string) (Repo, error) {
-	r := Repo{ID: id, Name: filepath.Clean(v.get("path").or(id)), at: v.at}
+	r := Repo{ID: id, Name: filepath.Clean(v.get("path").textOr(id)), at: v.at}
 	if !layerPath.MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
 		return Repo{}, v.at.errorf("sources.%s: its folder %q is not below the checkouts; give it a plain path", id, r.Name)
 	}
@@ -89,38 +89,38 @@ func readSource(id string, v *value, base string) (Repo, error) {
 }
 
 func (r *Repo) useLocal(v *value, base string) error {
-	r.Path = homeFolder(v.get("path").text)
+	r.Path = expandHome(v.get("path").text)
 	if base != "" && !filepath.IsAbs(r.Path) {
 		r.Path = filepath.Join(base, r.Path)
 	}
 	if !filepath.IsAbs(r.Path) {
 		return v.at.errorf("sources.%s.local: path %q is not absolute; begin it with / or ~/", r.ID, r.Path)
 	}
-	return r.check()
+	return r.validate()
 }
 
 func (r *Repo) useRemote(v *value) error {
 	path := "sources." + r.ID + ".git-remote"
-	// bitbake-setup fetches from each address in turn and keeps what the last one gave.
+	// bitbake-setup fetches from each address in turn. It keeps the result of the last one.
 	if remotes := v.get("remotes"); remotes != nil {
 		for _, name := range remotes.keys {
 			r.URL = remotes.dict[name].get("uri").text
 		}
 	}
-	if r.URL = v.get("uri").or(r.URL); r.URL == "" {
+	if r.URL = v.get("uri").textOr(r.URL); r.URL == "" {
 		return v.at.errorf("%s: needs a uri or remotes", path)
 	}
 	if strings.Contains(r.URL, ";") {
 		return v.at.errorf("%s: uri %q has parameters of bitbake's fetcher; write the address as git takes it, with branch and rev beside it", path, r.URL)
 	}
 	r.Path = r.Name
-	r.useRev(v.get("rev").text, v.get("branch").or(""))
-	return r.check()
+	r.useRev(v.get("rev").text, v.get("branch").textOr(""))
+	return r.validate()
 }
 
-// useRev reads a revision: a commit, the branch, or a ref by its whole name.
-// Another name beside a branch is a tag; without a branch it may be either. That
-// a commit lies on the branch is not looked at: its id says enough.
+// useRev reads a revision: a commit, the branch, or a ref by its whole name. Another
+// name beside a branch is a tag. Without a branch it may be either. Whether a commit is
+// on the branch is not checked: its id says enough.
 func (r *Repo) useRev(rev, branch string) {
 	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
 	head, isHead := strings.CutPrefix(rev, "refs/heads/")
@@ -138,9 +138,9 @@ func (r *Repo) useRev(rev, branch string) {
 	}
 }
 
-// overridden is r as a lock file has it. Its branch or tag stays, so that Lock
+// withOverride returns r as a lock file has it. Its branch or tag stays, so that Lock
 // can move it.
-func (r Repo) overridden(v *value, base string) (Repo, error) {
+func (r Repo) withOverride(v *value, base string) (Repo, error) {
 	over, err := readSource(r.ID, v, base)
 	if err != nil {
 		return Repo{}, err
@@ -158,9 +158,9 @@ type lockable struct {
 	repo Repo
 }
 
-// unlike says where a lock file has more than the commit of a branch or tag, and
-// so may be older than the project file.
-func (r Repo) unlike(locked Repo) []string {
+// lockWarnings warns where a lock file has more than the commit of a branch or tag: it
+// may be older than the project file.
+func (r Repo) lockWarnings(locked Repo) []string {
 	const holds = "; as with bitbake-setup, this file holds; layers:lock writes it anew by the project file"
 	switch {
 	case r.URL == "" || locked.URL == "":
@@ -173,23 +173,23 @@ func (r Repo) unlike(locked Repo) []string {
 	return nil
 }
 
-// placed is a source with its path on the local disk made whole, as in the file
-// that Dump makes nothing says what it begins at.
-func (r Repo) placed(v *value) *value {
+// withWholePath returns a source with an absolute path on the local disk: in the file
+// that Dump writes, no folder would be the base of a relative one.
+func (r Repo) withWholePath(v *value) *value {
 	if r.URL != "" {
 		return v
 	}
 	path := &value{kind: text, text: r.Path}
 	local := &value{kind: dict, keys: []string{"path"}, dict: map[string]*value{"path": path}}
-	return merge(v, &value{at: v.at, kind: dict, keys: []string{"local"}, dict: map[string]*value{"local": local}})
+	return mergeValues(v, &value{at: v.at, kind: dict, keys: []string{"local"}, dict: map[string]*value{"local": local}})
 }
 
-// setupLockContent is the lock file, with the commits that Lock found, by id. Every
-// source is in it, as in bitbake-setup's own.
+// setupLockContent returns the lock file with the commits that Lock found, by id. It
+// has every source, as bitbake-setup's own.
 func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	sources := map[string]any{}
 	for id, source := range p.setup.toLock {
-		plain := source.v.plain().(map[string]any)
+		plain := source.v.plainValue().(map[string]any)
 		if commits[id] != "" {
 			plain["git-remote"].(map[string]any)["rev"] = commits[id]
 		}
@@ -198,18 +198,18 @@ func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	return pythonJSON(map[string]any{"sources": sources})
 }
 
-// dumpSetup is the project as one bitbake-setup file: without other
+// dumpSetup returns the project as one bitbake-setup file: without other
 // configurations, with the choices made and the commits of the lock file.
 func (p Project) dumpSetup() ([]byte, error) {
 	s := p.setup
-	configuration := map[string]any{"name": nameOf(s.chain), "description": s.description}
+	configuration := map[string]any{"name": chainName(s.chain), "description": s.description}
 	for _, key := range setupKeys {
-		v, err := merged(s.chain, key)
+		v, err := mergeChain(s.chain, key)
 		if err != nil {
 			return nil, err
 		}
 		if v != nil {
-			configuration[key] = v.plain()
+			configuration[key] = v.plainValue()
 		}
 	}
 	delete(configuration, "oe-fragments-one-of")
@@ -219,8 +219,8 @@ func (p Project) dumpSetup() ([]byte, error) {
 	if len(s.fragments) > 0 {
 		configuration["oe-fragments"] = s.fragments
 	}
-	file := s.file.plain().(map[string]any)
-	file["sources"] = s.sources.plain()
+	file := s.file.plainValue().(map[string]any)
+	file["sources"] = s.sources.plainValue()
 	file["bitbake-setup"] = map[string]any{"configurations": []any{configuration}}
 	flat, err := pythonJSON(file)
 	return append(flat, '\n'), err

@@ -23,7 +23,7 @@ type template struct {
 }
 
 // findTemplate finds the template that the project names, as OpenEmbedded's
-// oe-setup-build does; nil where it names none.
+// oe-setup-build does. It returns nil if the project names none.
 func (p Project) findTemplate(ws Workspace) (*template, error) {
 	name := p.setup.template
 	if name == "" {
@@ -49,7 +49,7 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 		if p.setup.sources.get(r.ID) == nil {
 			continue // the repository that the project file is in
 		}
-		all, err := templatesIn(p.Dir(ws, r), r.Name)
+		all, err := listTemplates(p.Dir(ws, r), r.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -72,9 +72,9 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 
 func (t *template) dir() string { return filepath.Join(t.repo, t.path) }
 
-// templatesIn lists a repository's templates. Their names are made of the layer's
-// folder and the template's. folder is the repository's own.
-func templatesIn(repo, folder string) ([]*template, error) {
+// listTemplates lists a repository's templates. A name consists of the layer's folder
+// and the template's. folder is the repository's own.
+func listTemplates(repo, folder string) ([]*template, error) {
 	root, err := filepath.EvalSymlinks(repo)
 	if err != nil {
 		return nil, err
@@ -108,14 +108,14 @@ func templatesIn(repo, folder string) ([]*template, error) {
 	return found, err
 }
 
-// quoteGlob is a path as a pattern that only it matches.
+// quoteGlob returns a path as a pattern that matches only it.
 func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// files is what the template gives for conf/, by name. What it says of itself in
-// texts may be missing; then those of OpenEmbedded's own template serve.
-func (t *template) files() (map[string][]byte, error) {
+// readFiles returns the template's files for conf/, by name. Its texts about itself may
+// be missing. Those of OpenEmbedded's default template are then used.
+func (t *template) readFiles() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if t == nil {
 		return files, nil

@@ -474,7 +474,7 @@ func TestLockSetup(t *testing.T) {
 			t.Fatal(err)
 		}
 		remote := v.get("sources", "oe", "git-remote")
-		if remote.get("uri").text != step.uri || remote.get("rev").text != step.locked || v.get("sources", "mine", "local", "path").or("") != "mine" {
+		if remote.get("uri").text != step.uri || remote.get("rev").text != step.locked || v.get("sources", "mine", "local", "path").textOr("") != "mine" {
 			text, err := os.ReadFile(lock)
 			t.Errorf("the lock of %s at %s: %s, %v; want it at %s", step.uri, step.rev, text, err, step.locked)
 		}
@@ -541,7 +541,7 @@ func checkSetup(t *testing.T, file string) {
 		return
 	}
 	for _, r := range p.Repos {
-		if r.URL != "" && !filepath.IsLocal(r.folder()) || strings.HasPrefix(r.URL, "-") {
+		if r.URL != "" && !filepath.IsLocal(r.checkoutFolder()) || strings.HasPrefix(r.URL, "-") {
 			t.Errorf("%s: %+v leaves the checkouts or is an option", file, r)
 		}
 	}

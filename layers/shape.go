@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// shape says what a part of a project file may be.
+// shape describes what a part of a project file may be.
 type shape struct {
 	kinds    kind
 	keys     map[string]*shape // of a dict whose keys are fixed
@@ -77,8 +77,8 @@ var repository = &shape{kinds: dict | null, keys: map[string]*shape{
 	"patches":         {kinds: dict, numbered: true, each: &shape{kinds: dict | null, needs: []string{"path"}, keys: map[string]*shape{"repo": aText, "path": aText}}},
 }}
 
-// below is the shape of what a dict holds under key.
-func (s *shape) below(key string, at position, path string) (*shape, error) {
+// keyShape returns the shape of what a dict holds under key.
+func (s *shape) keyShape(key string, at position, path string) (*shape, error) {
 	if s.keys == nil {
 		return s.each, nil
 	}
@@ -86,15 +86,15 @@ func (s *shape) below(key string, at position, path string) (*shape, error) {
 		return below, nil
 	}
 	return nil, at.errorf("unknown key %q in %s (have %s); fix it, or use kas if a newer kas reads it",
-		key, name(path), strings.Join(s.known(), ", "))
+		key, displayPath(path), strings.Join(s.knownKeys(), ", "))
 }
 
-func (s *shape) known() []string {
+func (s *shape) knownKeys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.keys)), func(k string) bool { return s.keys[k].refused != "" })
 }
 
-// complete misses the keys that a dict must have.
-func (s *shape) complete(v *value, path string) error {
+// requireKeys refuses a dict that lacks a required key.
+func (s *shape) requireKeys(v *value, path string) error {
 	for _, key := range s.needs {
 		if v.dict[key] == nil {
 			return v.at.errorf("%s lacks the key %q", path, key)

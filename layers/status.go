@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// State is how one repository's checkout compares with the project.
+// State compares one repository's checkout with the project.
 type State struct {
 	Repo    Repo
 	Dir     string
@@ -20,49 +20,50 @@ type State struct {
 	Patched int  // patches that HEAD has
 	Stale   bool // the project's patches are not those that were applied
 	Ahead   int  // commits of HEAD that Wanted lacks
-	Behind  int  // the other way round
+	Behind  int  // commits of Wanted that HEAD lacks
 }
 
-// Status looks at the checkouts in a workspace, without asking any server.
+// Status compares the checkouts in a workspace with the project, without asking any
+// server.
 func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
-	ws, err := ws.absolute()
+	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
 	}
 	c := &checkout{p: p, ws: ws}
 	states := make([]State, len(p.Repos))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallel)
 	for i, r := range p.Repos {
 		states[i] = State{Repo: r, Dir: p.Dir(ws, r), Wanted: r.Commit}
 		if r.Local {
 			group.Go(func() error { return states[i].describeLocal(ctx) })
 			continue
 		}
-		if t := treeIn(states[i].Dir, nil); t.there() {
-			group.Go(func() error { return t.damaged(c.describe(ctx, t, &states[i])) })
+		if t := treeIn(states[i].Dir, nil); t.isCheckout() {
+			group.Go(func() error { return t.explainDamage(c.describeTree(ctx, t, &states[i])) })
 		}
 	}
 	return states, group.Wait()
 }
 
-func (c *checkout) describe(ctx context.Context, t tree, s *State) error {
-	s.Head, _ = t.commitOf(ctx, "HEAD") // a repository without a commit has none
+func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
+	s.Head, _ = t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
 	if s.Repo.URL == "" {
-		edited, err := t.edited(ctx)
+		edited, err := t.editedFiles(ctx)
 		s.Edited = len(edited) > 0
 		return err
 	}
-	modified, err := t.modified(ctx, t.dir)
+	modified, err := t.modifiedFiles(ctx, t.dir)
 	if err != nil {
 		return err
 	}
 	s.Edited = len(modified) > 0
-	s.Stopped = !t.settled()
+	s.Stopped = !t.isComplete()
 	if branch, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
 		s.Branch = strings.TrimPrefix(branch, "refs/heads/")
 	}
-	if err := c.compare(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit.MatchString(s.Wanted) || !t.has(ctx, s.Wanted) {
+	if err := c.findWanted(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit.MatchString(s.Wanted) || !t.hasCommit(ctx, s.Wanted) {
 		return err
 	}
 	count, err := t.git(ctx, "rev-list", "--left-right", "--count", s.Wanted+"..."+s.Head)
@@ -73,13 +74,13 @@ func (c *checkout) describe(ctx context.Context, t tree, s *State) error {
 	return err
 }
 
-// compare finds the commit that the tree should be at, and its patches.
-func (c *checkout) compare(ctx context.Context, t tree, s *State) error {
-	now := t.record()
-	if now.fits(s.Repo) {
+// findWanted finds the commit that the tree should be at, with its patches.
+func (c *checkout) findWanted(ctx context.Context, t tree, s *State) error {
+	now := t.readRecord()
+	if now.matchesRepo(s.Repo) {
 		s.Wanted = now.Head
 	} else {
-		if want, err := t.wanted(ctx, s.Repo); err == nil {
+		if want, err := t.localCommit(ctx, s.Repo); err == nil {
 			s.Wanted = want
 		}
 		now = record{}
@@ -89,14 +90,14 @@ func (c *checkout) compare(ctx context.Context, t tree, s *State) error {
 		s.Stale = true // checkout says why they cannot be read
 		return ctx.Err()
 	}
-	s.Stale = digestOf(files) != now.Patches
+	s.Stale = digestOfPatches(files) != now.Patches
 	if s.Head == now.Head {
 		s.Patched = now.Count
 	}
 	return nil
 }
 
-// Word says in a word or two how the checkout stands.
+// Word tells the state of the checkout in a word or two.
 func (s State) Word() string {
 	switch {
 	case s.Head == "" && s.Repo.URL != "":

@@ -14,45 +14,46 @@ import (
 // Slipway fetches no submodules and, without git-lfs, no files of Git LFS; nor does kas.
 // A build that lacks them fails far from the cause, so they are named.
 
-// unfetched are the submodules of a checkout, and its files that Git LFS stores
+// unfetched are the submodules of a checkout, with the files that Git LFS stores
 // elsewhere.
 type unfetched struct {
 	Submodules []string `json:"submodules,omitempty"`
 	Files      []string `json:"lfs,omitempty"`
 }
 
-// maxUnfetched is how many of a kind are remembered.
+// maxUnfetched is how many of a kind are recorded.
 const maxUnfetched = 20
 
-// stored looks for what the checked out commit stores elsewhere.
-func (t tree) stored(ctx context.Context) (u unfetched, err error) {
+// findUnfetched looks for what the checked out commit stores elsewhere.
+func (t tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 	index, err := os.ReadFile(filepath.Join(t.gitDir, "index"))
 	if err != nil || !bytes.Contains(index, []byte("attributes")) && !bytes.Contains(index, []byte("modules")) {
 		return u, err // the index has the names, or what they do not share with the one before
 	}
-	names, err := t.list(ctx, "ls-files", "-z", "--", ".gitmodules", ":(glob)**/.gitattributes")
+	names, err := t.gitList(ctx, "ls-files", "-z", "--", ".gitmodules", ":(glob)**/.gitattributes")
 	if err != nil {
 		return u, err
 	}
 	lfs := false
 	for _, name := range names {
 		if name == ".gitmodules" {
-			if u.Submodules, err = t.submodules(ctx); err != nil {
+			if u.Submodules, err = t.listSubmodules(ctx); err != nil {
 				return u, err
 			}
 			continue
 		}
-		lfs = lfs || bytes.Contains(beginning(filepath.Join(t.dir, name), maxFileBytes), []byte("filter=lfs"))
+		lfs = lfs || bytes.Contains(readBeginning(filepath.Join(t.dir, name), maxFileBytes), []byte("filter=lfs"))
 	}
 	if lfs {
-		names, err = t.list(ctx, "ls-files", "-z", "--", ":(attr:filter=lfs)")
-		u.Files = remembered(names)
+		names, err = t.gitList(ctx, "ls-files", "-z", "--", ":(attr:filter=lfs)")
+		u.Files = limitNames(names)
 	}
 	return u, err
 }
 
-// beginning is that of a regular file; a link in a repository may lead to anything.
-func beginning(path string, most int64) []byte {
+// readBeginning reads the first bytes of a regular file. A link in a repository may
+// lead to anything.
+func readBeginning(path string, most int64) []byte {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
@@ -65,48 +66,48 @@ func beginning(path string, most int64) []byte {
 	return data
 }
 
-// remembered are names that a record can hold.
-func remembered(names []string) []string {
+// limitNames drops the names that are too long or too many for a record.
+func limitNames(names []string) []string {
 	names = slices.DeleteFunc(names, func(name string) bool { return len(name) > 500 })
 	return names[:min(len(names), maxUnfetched)]
 }
 
-func (t tree) submodules(ctx context.Context) ([]string, error) {
-	entries, err := t.list(ctx, "ls-files", "-z", "--stage")
+func (t tree) listSubmodules(ctx context.Context) ([]string, error) {
+	entries, err := t.gitList(ctx, "ls-files", "-z", "--stage")
 	var paths []string
 	for _, entry := range entries {
 		if info, path, _ := strings.Cut(entry, "\t"); strings.HasPrefix(info, "160000 ") {
 			paths = append(paths, path)
 		}
 	}
-	return remembered(paths), err
+	return limitNames(paths), err
 }
 
-// said says what of them is not here.
-func (u unfetched) said(r Repo, dir string) []string {
+// missingWarnings returns a warning for the submodules, or LFS files, that are missing.
+func (u unfetched) missingWarnings(r Repo, dir string) []string {
 	var lines, lack []string
 	for _, path := range u.Submodules {
 		if entries, err := os.ReadDir(filepath.Join(dir, path)); err == nil && len(entries) == 0 {
-			lack = append(lack, printable(path))
+			lack = append(lack, printableLine(path))
 		}
 	}
 	if len(lack) > 0 {
-		lines = append(lines, fmt.Sprintf("repository %s has submodules, which Slipway does not fetch, nor does kas: %s; \"git -C %s submodule update --init\" does", r.ID, someOf(lack), dir))
+		lines = append(lines, fmt.Sprintf("repository %s has submodules, which Slipway does not fetch, nor does kas: %s; \"git -C %s submodule update --init\" does", r.ID, firstNames(lack), dir))
 	}
 	lack = nil
 	for _, path := range u.Files {
-		if bytes.HasPrefix(beginning(filepath.Join(dir, path), 64), []byte("version https://git-lfs.github.com/spec/")) {
-			lack = append(lack, printable(path))
+		if bytes.HasPrefix(readBeginning(filepath.Join(dir, path), 64), []byte("version https://git-lfs.github.com/spec/")) {
+			lack = append(lack, printableLine(path))
 		}
 	}
 	if len(lack) > 0 {
-		lines = append(lines, fmt.Sprintf("repository %s has files of Git LFS, of which only pointers are here: %s; install git-lfs, and \"git -C %s lfs pull\" fetches them", r.ID, someOf(lack), dir))
+		lines = append(lines, fmt.Sprintf("repository %s has files of Git LFS, of which only pointers are here: %s; install git-lfs, and \"git -C %s lfs pull\" fetches them", r.ID, firstNames(lack), dir))
 	}
 	return lines
 }
 
-// someOf are the first names of a list.
-func someOf(names []string) string {
+// firstNames returns the first names of a list.
+func firstNames(names []string) string {
 	more := ""
 	if len(names) > namedEdits {
 		more = fmt.Sprintf(" and %d more", len(names)-namedEdits)

@@ -37,8 +37,8 @@ func (p position) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
 }
 
-// kind is what a value is. Where YAML guesses it from spelling, the shape that
-// the value should have decides instead, so that a commit 0e12345 is not a number.
+// kind is the kind of a value. YAML guesses it from the spelling. Here the shape that
+// the value should have decides, so that a commit 0e12345 is not a number.
 type kind int
 
 const (
@@ -63,7 +63,7 @@ type value struct {
 	numbers map[string]bool // the keys that are numbers to kas
 }
 
-// get follows keys down; a part that is not there is nil, on which all methods work.
+// get returns the part below keys. A missing part is nil, on which all methods work.
 func (v *value) get(keys ...string) *value {
 	for _, k := range keys {
 		if v == nil || v.kind != dict {
@@ -74,7 +74,7 @@ func (v *value) get(keys ...string) *value {
 	return v
 }
 
-// entry is what a dict holds under key, and whether it does.
+// entry returns what a dict holds under key, and whether it does.
 func (v *value) entry(key string) (*value, bool) {
 	if v == nil {
 		return nil, false
@@ -83,15 +83,15 @@ func (v *value) entry(key string) (*value, bool) {
 	return e, there
 }
 
-// or returns the value's text, or what serves where there is none.
-func (v *value) or(otherwise string) string {
+// textOr returns the value's text, or the given one if there is none.
+func (v *value) textOr(otherwise string) string {
 	if v == nil || v.kind&(text|number|boolean) == 0 {
 		return otherwise
 	}
 	return v.text
 }
 
-func (v *value) texts() map[string]string {
+func (v *value) textMap() map[string]string {
 	if v == nil {
 		return nil
 	}
@@ -109,16 +109,16 @@ func (v *value) set(key string, e *value) {
 	v.dict[key] = e
 }
 
-// number says that a key is a number to kas.
-func (v *value) number(key string) {
+// markNumber records that a key is a number to kas.
+func (v *value) markNumber(key string) {
 	if v.numbers == nil {
 		v.numbers = map[string]bool{}
 	}
 	v.numbers[key] = true
 }
 
-// merge returns base with over's settings: dicts are merged, all else replaced.
-func merge(base, over *value) *value {
+// mergeValues returns base with over's settings: dicts are merged, all else replaced.
+func mergeValues(base, over *value) *value {
 	if base == nil || base.kind != dict || over.kind != dict {
 		return over
 	}
@@ -128,17 +128,17 @@ func merge(base, over *value) *value {
 	}
 	for _, v := range []*value{base, over} {
 		for k := range v.numbers {
-			out.number(k)
+			out.markNumber(k)
 		}
 	}
 	for _, k := range over.keys {
-		out.set(k, merge(out.dict[k], over.dict[k]))
+		out.set(k, mergeValues(out.dict[k], over.dict[k]))
 	}
 	return out
 }
 
-// reader turns one file's YAML into a value.
-type reader struct {
+// yamlReader turns one file's YAML into a value.
+type yamlReader struct {
 	file     string
 	values   int
 	warnings []string
@@ -149,28 +149,28 @@ func readFile(path string, s *shape) (*value, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return parse(path, data, s)
+	return parseFile(path, data, s)
 }
 
-func parse(path string, data []byte, s *shape) (*value, []string, error) {
-	read := document
+func parseFile(path string, data []byte, s *shape) (*value, []string, error) {
+	read := readDocument
 	if filepath.Ext(path) == ".json" {
-		read = documentJSON
+		read = readJSONDocument
 	}
 	top, err := read(path, data)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := reader{file: path}
-	v, err := r.value(top, s, "", 0)
+	r := yamlReader{file: path}
+	v, err := r.readValue(top, s, "", 0)
 	return v, r.warnings, err
 }
 
 // YAML 1.2 calls itself so where kas reads it as the 1.1 that it knows.
 var yamlVersion = regexp.MustCompile(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
-// document is the content of a file's one document.
-func document(path string, data []byte) (*yaml.Node, error) {
+// readDocument returns the content of a file's one document.
+func readDocument(path string, data []byte) (*yaml.Node, error) {
 	data = yamlVersion.ReplaceAll(data, []byte("${1}1"))
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
@@ -204,29 +204,30 @@ func syntaxError(path string, data []byte, err error) error {
 	return at.errorf("not valid YAML: %s", where.Message)
 }
 
-// notInYAML is true for what is not UTF-8, and for most control characters.
+// notInYAML reports whether a rune is no UTF-8, or a control character that YAML
+// refuses.
 func notInYAML(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
-func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
+func (r *yamlReader) positionOf(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
 
-// count keeps aliases from multiplying what is read.
-func (r *reader) count(at position, values, depth int) error {
+// countValues keeps aliases from multiplying what is read.
+func (r *yamlReader) countValues(at position, values, depth int) error {
 	if r.values += values; r.values > maxValues || depth > maxDepth {
 		return at.errorf("too many or too deeply nested values for a project file")
 	}
 	return nil
 }
 
-// value checks n against the shape that it should have. path says in an error
-// where n is: repos.poky.layers.
-func (r *reader) value(n *yaml.Node, s *shape, path string, depth int) (*value, error) {
-	at := r.at(n)
+// readValue checks n against the shape that it should have. path names n in an error:
+// repos.poky.layers.
+func (r *yamlReader) readValue(n *yaml.Node, s *shape, path string, depth int) (*value, error) {
+	at := r.positionOf(n)
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if err := r.count(at, 1, depth); err != nil {
+	if err := r.countValues(at, 1, depth); err != nil {
 		return nil, err
 	}
 	if s.refused != "" {
@@ -238,7 +239,7 @@ func (r *reader) value(n *yaml.Node, s *shape, path string, depth int) (*value, 
 		v.kind = text
 	}
 	if s.kinds&v.kind == 0 {
-		return nil, at.errorf("%s is %s; want %s", name(path), v.kind, s.kinds)
+		return nil, at.errorf("%s is %s; want %s", displayPath(path), v.kind, s.kinds)
 	}
 	switch v.kind {
 	case number:
@@ -250,16 +251,16 @@ func (r *reader) value(n *yaml.Node, s *shape, path string, depth int) (*value, 
 	case boolean:
 		v.text = strconv.FormatBool(isTrue(n.Value))
 	case list:
-		return v, r.items(v, n, s, path, depth)
+		return v, r.readItems(v, n, s, path, depth)
 	case dict:
-		return v, r.entries(v, n, s, path, depth)
+		return v, r.readEntries(v, n, s, path, depth)
 	}
 	return v, nil
 }
 
-func (r *reader) items(v *value, n *yaml.Node, s *shape, path string, depth int) error {
+func (r *yamlReader) readItems(v *value, n *yaml.Node, s *shape, path string, depth int) error {
 	for i, c := range n.Content {
-		e, err := r.value(c, s.each, fmt.Sprintf("%s[%d]", path, i), depth+1)
+		e, err := r.readValue(c, s.each, fmt.Sprintf("%s[%d]", path, i), depth+1)
 		if err != nil {
 			return err
 		}
@@ -268,24 +269,24 @@ func (r *reader) items(v *value, n *yaml.Node, s *shape, path string, depth int)
 	return nil
 }
 
-func (r *reader) entries(v *value, n *yaml.Node, s *shape, path string, depth int) error {
+func (r *yamlReader) readEntries(v *value, n *yaml.Node, s *shape, path string, depth int) error {
 	v.dict = map[string]*value{}
-	pairs, err := r.pairs(n, path, depth)
+	pairs, err := r.readPairs(n, path, depth)
 	if err != nil {
 		return err
 	}
 	lines := map[string]int{}
 	for _, p := range pairs {
-		at := r.at(p.key)
-		key, number, err := r.key(p.key, s, path)
+		at := r.positionOf(p.key)
+		key, number, err := r.readKey(p.key, s, path)
 		if err != nil {
 			return err
 		}
-		below, err := s.below(key, at, path)
+		below, err := s.keyShape(key, at, path)
 		if err != nil {
 			return err
 		}
-		e, err := r.value(p.value, below, strings.TrimPrefix(path+"."+key, "."), depth+1)
+		e, err := r.readValue(p.value, below, strings.TrimPrefix(path+"."+key, "."), depth+1)
 		if err != nil {
 			return err
 		}
@@ -296,14 +297,14 @@ func (r *reader) entries(v *value, n *yaml.Node, s *shape, path string, depth in
 			lines[key] = at.line
 		}
 		if number {
-			v.number(key)
+			v.markNumber(key)
 		}
 		v.set(key, e)
 	}
-	return s.complete(v, path)
+	return s.requireKeys(v, path)
 }
 
-func name(path string) string {
+func displayPath(path string) string {
 	if path == "" {
 		return "the file"
 	}

@@ -20,7 +20,7 @@ var (
 	boolWord  = regexp.MustCompile(`^(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$`)
 )
 
-// plainKind is what YAML 1.1 takes a word without quotes for.
+// plainKind returns the kind of a word without quotes in YAML 1.1.
 func plainKind(word string) kind {
 	switch {
 	case word == "" || slices.Contains([]string{"~", "null", "Null", "NULL"}, word):
@@ -35,8 +35,8 @@ func plainKind(word string) kind {
 	return text
 }
 
-// tagged is what a tag makes of a word.
-var tagged = map[string]kind{"!": text, "!!str": text, "!!int": number, "!!bool": boolean, "!!null": null}
+// tagKinds are the kinds that tags set.
+var tagKinds = map[string]kind{"!": text, "!!str": text, "!!int": number, "!!bool": boolean, "!!null": null}
 
 func kindOf(n *yaml.Node) kind {
 	own := n.Style&yaml.TaggedStyle != 0
@@ -45,8 +45,8 @@ func kindOf(n *yaml.Node) kind {
 		return dict
 	case n.Kind == yaml.SequenceNode && (!own || n.ShortTag() == "!!seq"):
 		return list
-	case n.Kind == yaml.ScalarNode && own && tagged[n.ShortTag()] != 0:
-		return tagged[n.ShortTag()]
+	case n.Kind == yaml.ScalarNode && own && tagKinds[n.ShortTag()] != 0:
+		return tagKinds[n.ShortTag()]
 	case n.Kind == yaml.ScalarNode && !own && isPlain(n):
 		return plainKind(n.Value)
 	case n.Kind == yaml.ScalarNode && !own:
@@ -89,9 +89,9 @@ type pair struct {
 	merged     bool // comes from elsewhere, by a merge key
 }
 
-// pairs are the keys and values of n. What merge keys bring in comes first, so
-// that n's own keys win, and the first of several sources wins over the next.
-func (r *reader) pairs(n *yaml.Node, path string, depth int) ([]pair, error) {
+// readPairs returns the keys and values of n. Those from merge keys come first, so that
+// n's own keys win. The first of several sources wins over the next.
+func (r *yamlReader) readPairs(n *yaml.Node, path string, depth int) ([]pair, error) {
 	var own, merged []pair
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -99,7 +99,7 @@ func (r *reader) pairs(n *yaml.Node, path string, depth int) ([]pair, error) {
 			key = key.Alias
 		}
 		if key.Kind == yaml.ScalarNode && isPlain(key) && key.Value == "<<" {
-			more, err := r.merge(value, path, depth)
+			more, err := r.readMerge(value, path, depth)
 			if err != nil {
 				return nil, err
 			}
@@ -111,15 +111,15 @@ func (r *reader) pairs(n *yaml.Node, path string, depth int) ([]pair, error) {
 		}
 		own = append(own, pair{key: key, value: value})
 	}
-	return append(merged, own...), r.count(r.at(n), len(own)+len(merged), depth)
+	return append(merged, own...), r.countValues(r.positionOf(n), len(own)+len(merged), depth)
 }
 
-func (r *reader) merge(n *yaml.Node, path string, depth int) ([]pair, error) {
-	at := r.at(n)
+func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, error) {
+	at := r.positionOf(n)
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if err := r.count(at, 1, depth); err != nil {
+	if err := r.countValues(at, 1, depth); err != nil {
 		return nil, err
 	}
 	sources := []*yaml.Node{n}
@@ -133,9 +133,9 @@ func (r *reader) merge(n *yaml.Node, path string, depth int) ([]pair, error) {
 			source = source.Alias
 		}
 		if source.Kind != yaml.MappingNode {
-			return nil, at.errorf("the merge key << in %s needs keys with values, or a list of such", name(path))
+			return nil, at.errorf("the merge key << in %s needs keys with values, or a list of such", displayPath(path))
 		}
-		pairs, err := r.pairs(source, path, depth+1)
+		pairs, err := r.readPairs(source, path, depth+1)
 		if err != nil {
 			return nil, err
 		}
@@ -146,24 +146,25 @@ func (r *reader) merge(n *yaml.Node, path string, depth int) ([]pair, error) {
 	return all, nil
 }
 
-// key is a key's text. It refuses keys that kas would take for something else: it sorts
-// 10 before 9 as texts, and after it as numbers. Where a number may stand, 0010 is 8.
-func (r *reader) key(n *yaml.Node, s *shape, path string) (key string, isNumber bool, err error) {
+// readKey returns a key's text. It refuses keys that kas would read as something else:
+// kas sorts 10 before 9 as texts, and after it as numbers. If a number is allowed, 0010
+// is 8.
+func (r *yamlReader) readKey(n *yaml.Node, s *shape, path string) (key string, isNumber bool, err error) {
 	k := kindOf(n)
 	if k == text || n.Value == "=" {
 		return n.Value, false, nil
 	}
 	id, err := parseInt(n.Value)
 	if k != number || !s.numbered || err != nil {
-		return "", false, r.at(n).errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, name(path), k)
+		return "", false, r.positionOf(n).errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, displayPath(path), k)
 	}
 	return strconv.FormatInt(id, 10), true, nil
 }
 
 // checkKey refuses keys that are not one line of text.
-func (r *reader) checkKey(n *yaml.Node, path string) error {
+func (r *yamlReader) checkKey(n *yaml.Node, path string) error {
 	if n.Kind != yaml.ScalarNode || strings.ContainsFunc(n.Value, isControl) {
-		return r.at(n).errorf("a key in %s is not one line of text", name(path))
+		return r.positionOf(n).errorf("a key in %s is not one line of text", displayPath(path))
 	}
 	return nil
 }

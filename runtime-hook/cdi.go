@@ -32,15 +32,15 @@ the recipe's does that.
   --root DIR     of the board whose image is built at DIR
 `
 
-// installed is where boards have this program.
-const installed = "/usr/bin/" + oci.Program
+// installedPath is the path of this program on boards.
+const installedPath = "/usr/bin/" + oci.Program
 
 func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("cdi", flag.ContinueOnError)
 	output := flags.String("output", "", "")
 	mounts := flags.Bool("mounts", false, "")
 	root := flags.String("root", "/", "")
-	if done, err := parse(flags, cdiUsage, args, stdout, stderr); done {
+	if done, err := parseFlags(flags, cdiUsage, args, stdout, stderr); done {
 		return err
 	}
 	b, err := cdiBoard(*root, *mounts)
@@ -94,25 +94,26 @@ func cdiBoard(root string, mounts bool) (cdi.Board, error) {
 			return cdi.Board{}, err
 		}
 		if root != "/" {
-			h.Path = installed
+			h.Path = installedPath
 		}
 		b.Hook, b.Env = append([]string{h.Path}, h.Args[1:]...), h.Env
 	}
 	return b, nil
 }
 
-// boardPlan is all that the board whose file tree is root gives by its settings.
+// boardPlan returns all that the board whose file tree is root provides by its
+// settings.
 func boardPlan(root string, set config.Config) (plan.Plan, error) {
 	dir := filepath.Join(root, set.CSVDir)
 	wanted := request{Config: set}
-	files, entries, _, err := csv.ReadDir(dir, wanted.lists())
+	files, entries, _, err := csv.ReadDir(dir, wanted.listFilter())
 	if err != nil {
 		return plan.Plan{}, err
 	}
 	if len(files) == 0 {
-		return plan.Plan{}, wanted.noLists(root)
+		return plan.Plan{}, wanted.explainNoLists(root)
 	}
-	p, _ := plan.Compile(root, entries, options(set))
+	p, _ := plan.Compile(root, entries, planOptions(set))
 	if !set.Devices {
 		p.Devices = nil
 	}

@@ -45,16 +45,16 @@ func checkCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	root := flags.String("root", "/", "")
 	asJSON := flags.Bool("json", false, "")
-	if done, err := parse(flags, checkUsage, args, stdout, stderr); done {
+	if done, err := parseFlags(flags, checkUsage, args, stdout, stderr); done {
 		return err
 	}
-	r, err := check(*root)
+	r, err := checkBoard(*root)
 	if err != nil {
 		return err
 	}
-	write := r.text
+	write := r.writeTable
 	if *asJSON {
-		write = r.json
+		write = r.writeJSON
 	}
 	if err := write(stdout); err != nil {
 		return err
@@ -65,22 +65,22 @@ func checkCommand(args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-func check(root string) (report, error) {
+func checkBoard(root string) (report, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return report{}, err
 	}
-	set, problems := settings(root)
+	set, problems := readSettings(root)
 	dir := filepath.Join(root, set.CSVDir)
 	wanted := request{Config: set}
-	files, entries, wrong, err := csv.ReadDir(dir, wanted.lists())
+	files, entries, wrong, err := csv.ReadDir(dir, wanted.listFilter())
 	if err != nil {
 		return report{}, err
 	}
 	if len(files) == 0 {
-		return report{}, fmt.Errorf("%w, or name another --root", wanted.noLists(root))
+		return report{}, fmt.Errorf("%w, or name another --root", wanted.explainNoLists(root))
 	}
-	p, more := plan.Compile(root, entries, options(set))
+	p, more := plan.Compile(root, entries, planOptions(set))
 	if !set.Devices {
 		p.Devices = nil
 	}
@@ -92,13 +92,13 @@ func check(root string) (report, error) {
 		}
 	}
 	return report{
-		Files: files, Problems: problems, Unused: len(unused(problems)),
-		Plan: p, Board: choose.ReadBoard(root, told(set)), GPUs: gpus,
+		Files: files, Problems: problems, Unused: len(unusedProblems(problems)),
+		Plan: p, Board: choose.ReadBoard(root, toldBoard(set)), GPUs: gpus,
 	}, nil
 }
 
-// settings are the board's, with what is wrong with them.
-func settings(root string) (config.Config, []csv.Problem) {
+// readSettings returns the board's settings, with the problems in them.
+func readSettings(root string) (config.Config, []csv.Problem) {
 	set, err := config.Read(root)
 	var faults config.Faults
 	errors.As(err, &faults)

@@ -239,8 +239,8 @@ func TestPodman(t *testing.T) {
 func (e *engine) recipeHooks() (hook, precreate string) {
 	e.t.Helper()
 	hook, precreate = filepath.Join(e.dir, "hooks"), "/etc/containers/oci/hooks.d"
-	e.install("slipway-hook.json", hook+"/slipway-hook.json", installed, hookBinary(e.t))
-	e.install("slipway-precreate.json", precreate+"/slipway-precreate.json", installed, hookBinary(e.t))
+	e.install("slipway-hook.json", hook+"/slipway-hook.json", installedPath, hookBinary(e.t))
+	e.install("slipway-precreate.json", precreate+"/slipway-precreate.json", installedPath, hookBinary(e.t))
 	// Precreate alone: where it is called, it adds the hook.
 	e.install("podman.conf", "/etc/containers/containers.conf.d/slipway.conf", "/usr/share/containers/oci/hooks.d", filepath.Join(e.dir, "none"))
 	return hook, precreate

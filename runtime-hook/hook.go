@@ -42,18 +42,18 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	flags := flag.NewFlagSet("hook", flag.ContinueOnError)
 	devices := flags.String("devices", "", "")
 	looked := flags.Int64("looked", 0, "")
-	if done, err := parse(flags, hookUsage, args, stdout, stderr); done {
+	if done, err := parseFlags(flags, hookUsage, args, stdout, stderr); done {
 		return err
 	}
 	state, err := oci.ReadState(stdin)
 	if err != nil {
 		return err
 	}
-	config, wanted, err := read(state, *devices)
+	config, wanted, err := readContainer(state, *devices)
 	if err == nil && !wanted.Wants() {
 		return nil
 	}
-	wanted.looked = lookedNow(*looked)
+	wanted.looked = lookedJustNow(*looked)
 	log := openLog(wanted.LogFile)
 	defer log.Close()
 	line, details := "", ""
@@ -79,7 +79,7 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (line, deta
 	if !config.MountNamespace {
 		return "", "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}
-	s, err := wanted.share()
+	s, err := wanted.planShare()
 	if err != nil {
 		return "", "", err
 	}
@@ -87,22 +87,22 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (line, deta
 	if err != nil {
 		return "", "", err
 	}
-	nodes, rules := lacking(config, s.Devices)
+	nodes, rules := missingDevices(config, s.Devices)
 	if err := process.Allow(rules); err != nil {
 		s.notes = append(s.notes, err.Error())
 	}
-	if gids := groups(config, nodes); len(gids) > 0 && !config.RunsAsRoot() {
+	if gids := missingGroups(config, nodes); len(gids) > 0 && !config.RunsAsRoot() {
 		s.notes = append(s.notes, fmt.Sprintf("the container's user is in none of the groups %v, which may open devices of the board: use slipway-runtime or CDI, or name the groups to the engine (--group-add)", gids))
 	}
 	p := s.Plan
 	p.Devices = nodes
-	res, err := wanted.apply(process, config, p)
+	res, err := wanted.applyPlan(process, config, p)
 	res.Devices += len(s.Devices) - len(nodes)
-	return summary(res, append(res.Skipped, s.notes...)), wanted.details(s, res), err
+	return summaryLine(res, append(res.Skipped, s.notes...)), wanted.detailLines(s, res), err
 }
 
-// apply makes in the container what p lists.
-func (r request) apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
+// applyPlan makes in the container what p lists.
+func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
 	if err := process.Enter(); err != nil {
 		return inject.Result{}, err
 	}
@@ -111,9 +111,9 @@ func (r request) apply(process inject.Process, config oci.Config, p plan.Plan) (
 		return inject.Result{}, err
 	}
 	defer root.Close()
-	root.Spare(config.ReadOnly)
+	root.SkipMounts(config.ReadOnly)
 	if config.Shared {
-		if err := root.Shared(); err != nil {
+		if err := root.ReadSharedMounts(); err != nil {
 			return inject.Result{}, err
 		}
 	}
@@ -125,20 +125,21 @@ func (r request) apply(process inject.Process, config oci.Config, p plan.Plan) (
 		p.Libraries = slices.DeleteFunc(slices.Clone(p.Libraries), func(l plan.Library) bool { return root.RemoveBlank(l.Path) })
 	}
 	if err == nil {
-		used := r.compat(root)
+		used := r.findCompat(root)
 		res.Compat = used.Dir
 		res.Skipped = append(res.Skipped, ldcache.Update(root, append(used.Libraries, p.Libraries...))...)
 	}
 	return res, err
 }
 
-// compat are the CUDA driver libraries of the image, where they are newer than the board's.
-func (r request) compat(root *inject.Root) compat.Used {
+// findCompat returns the CUDA driver libraries of the image, if they are newer than the
+// board's.
+func (r request) findCompat(root *inject.Root) compat.Used {
 	dir := r.CompatDir
 	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {
 		return compat.Used{}
 	}
-	board := choose.ReadBoard("/", told(r.Config))
+	board := choose.ReadBoard("/", toldBoard(r.Config))
 	if dir == config.Auto {
 		dir = board.CompatDir()
 	}

@@ -11,9 +11,8 @@ import (
 
 const maxLogBytes = 1 << 20
 
-// openLog opens the log, or something that takes lines and forgets them: a
-// container does not fail for want of a log. It must be opened before the hook
-// enters a container.
+// openLog opens the log, or a file that discards its lines: no container fails for want
+// of a log. It must run before the hook enters a container.
 func openLog(file string) *os.File {
 	f, err := openLogFile(file)
 	if err != nil {
@@ -40,7 +39,7 @@ func openLogFile(file string) (*os.File, error) {
 		return f, openErr
 	}
 	defer f.Close()
-	putAside(f, file)
+	rotateLog(f, file)
 	return appendTo(file)
 }
 
@@ -48,9 +47,9 @@ func appendTo(file string) (*os.File, error) {
 	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
 }
 
-// putAside renames the full log f, unless another hook does or did: a second one
-// would put the new log in the place of the old.
-func putAside(f *os.File, file string) {
+// rotateLog renames the full log f, unless another hook does or did: a second rename
+// would move the new log over the old one.
+func rotateLog(f *os.File, file string) {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 // lookedFor is how long it counts, in ns.
 const lookedFor = 2_000_000_000
 
-// uptime is the time since the board booted, in ns, also of when it slept.
+// uptime returns the time in ns since the board booted, with the time that it slept.
 func uptime() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -23,11 +23,11 @@ func uptime() int64 {
 	return t.Nano()
 }
 
-// lookedArg tells the hook that the board was looked at when its uptime was at.
+// lookedArg returns the argument that tells the hook when the board was last looked at.
 func lookedArg(at int64) string { return "--looked=" + strconv.FormatInt(at, 10) }
 
-// lookedNow reports whether that was just now.
-func lookedNow(at int64) bool {
+// lookedJustNow reports whether that time has just passed.
+func lookedJustNow(at int64) bool {
 	ago := uptime() - at
 	return at > 0 && ago >= 0 && ago < lookedFor
 }

@@ -95,7 +95,7 @@ func TestLookedNow(t *testing.T) {
 		ago  int64
 		want bool
 	}{{0, true}, {3 * second, false}, {-3600 * second, false}, {uptime(), false}, {uptime() * 2, false}} {
-		if got := lookedNow(uptime() - tt.ago); got != tt.want {
+		if got := lookedJustNow(uptime() - tt.ago); got != tt.want {
 			t.Errorf("looked %d ns ago: %v; want %v", tt.ago, got, tt.want)
 		}
 	}

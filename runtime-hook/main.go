@@ -1,5 +1,5 @@
-// Slipway-hook gives containers what their board lists for them: the libraries,
-// devices and links of NVIDIA's CSV files. It runs on the board, as an OCI hook.
+// Slipway-hook adds to containers what their board lists for them: the libraries,
+// devices, links of NVIDIA's CSV files. It runs on the board, as an OCI hook.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 // version is set by the linker: -X main.version=1.2.3.
 var version = "dev"
 
-// The hook moves its thread between namespaces, and /proc/self speaks of the
-// first thread of a process; so the main goroutine stays on that one.
+// The hook moves its thread between namespaces. /proc/self describes the first thread of
+// a process, so the main goroutine stays on that one.
 func init() { runtime.LockOSThread() }
 
 const usage = `slipway-hook gives containers what their board lists for them in
@@ -43,7 +43,7 @@ var errUsage = errors.New("usage")
 var errFound = errors.New("found")
 
 func main() {
-	args := command(filepath.Base(os.Args[0]), os.Args[1:])
+	args := commandFor(filepath.Base(os.Args[0]), os.Args[1:])
 	err := runCommand(args, os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
@@ -57,8 +57,8 @@ func main() {
 	}
 }
 
-// command is what the arguments mean under the name that the program was called by.
-func command(name string, args []string) []string {
+// commandFor returns the arguments that a call by this program name means.
+func commandFor(name string, args []string) []string {
 	switch {
 	case name == runtimeName:
 		return append([]string{"runtime"}, args...)
@@ -95,8 +95,8 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return errUsage
 }
 
-// parse reads a command's flags; done says that there is nothing left to do.
-func parse(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
+// parseFlags parses a command's flags. done reports that nothing is left to do.
+func parseFlags(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	err = flags.Parse(args)

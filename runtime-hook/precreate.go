@@ -19,12 +19,12 @@ and prints it, with the board's devices and this hook where it asks for them.
 `
 
 func precreateCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if done, err := parse(flag.NewFlagSet("precreate", flag.ContinueOnError), precreateUsage, args, stdout, stderr); done {
+	if done, err := parseFlags(flag.NewFlagSet("precreate", flag.ContinueOnError), precreateUsage, args, stdout, stderr); done {
 		return err
 	}
 	data, err := oci.ReadSpec(stdin)
 	if err == nil {
-		data, err = filter(data)
+		data, err = filterSpec(data)
 	}
 	if err != nil {
 		return fmt.Errorf("spec on standard input: %w", err)
@@ -33,14 +33,14 @@ func precreateCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	return err
 }
 
-// filter adds to a container's spec what it asks for. Where that cannot be given, it
-// adds the hook, which will say why: what a filter says podman does not show.
-func filter(data []byte) ([]byte, error) {
+// filterSpec adds to a container's spec what it asks for. If that is not possible, it
+// adds the hook, which will say why: podman does not show a filter's messages.
+func filterSpec(data []byte) ([]byte, error) {
 	config, err := oci.ParseConfig(data, "/")
 	if err != nil {
 		return nil, err
 	}
-	add, asks, err := additions(config)
+	add, asks, err := findAdditions(config)
 	if err == nil && !asks {
 		return data, nil
 	}

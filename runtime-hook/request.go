@@ -16,15 +16,15 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// request is what a container asks for, and the board's settings.
+// request is what a container asks for, with the board's settings.
 type request struct {
 	choose.Selection
 	config.Config
 	looked bool // slipway-runtime looked at the board for this container
 }
 
-// readRequest reads the request of a container. Containers that ask for nothing do not depend on
-// the board's settings; the others do not start while those are wrong.
+// readRequest reads the request of a container. A container that asks for nothing does
+// not depend on the board's settings. Any other does not start while those are wrong.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.From(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
@@ -35,7 +35,7 @@ func readRequest(c oci.Config) (request, error) {
 	case wrong != nil:
 		err = cmp.Or(err, wrong)
 	case set.VolumeMounts && len(c.DeviceMounts) > 0:
-		wanted, err = choose.From(append(slices.Clone(c.Env), visible+strings.Join(c.DeviceMounts, ",")))
+		wanted, err = choose.From(append(slices.Clone(c.Env), visiblePrefix+strings.Join(c.DeviceMounts, ",")))
 	case !set.Variable && !c.Privileged:
 		logIgnored(set, c.Rootfs, wanted.Wants() || err != nil)
 		return request{}, nil
@@ -43,10 +43,10 @@ func readRequest(c oci.Config) (request, error) {
 	return request{Selection: wanted, Config: set}, err
 }
 
-// visible begins what names a container's devices in its environment.
-const visible = "NVIDIA_VISIBLE_DEVICES="
+// visiblePrefix begins the environment variable that names a container's devices.
+const visiblePrefix = "NVIDIA_VISIBLE_DEVICES="
 
-// logIgnored says in the log that a container's variable counts for nothing.
+// logIgnored logs that a container's variable has no effect.
 func logIgnored(set config.Config, rootfs string, asked bool) {
 	if !asked {
 		return
@@ -56,9 +56,9 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
 
-// read reads a container's config.json and request. Devices stand in the place of
-// those that the container names, where there are any.
-func read(state oci.State, devices string) (oci.Config, request, error) {
+// readContainer reads a container's config.json and request. devices, if there are any,
+// replace those that the container names.
+func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {
 		// The board's settings say where this is logged.
@@ -67,70 +67,70 @@ func read(state oci.State, devices string) (oci.Config, request, error) {
 	}
 	if devices != "" {
 		// An engine gave them, of a CDI spec: the container need not be privileged.
-		c.Env, c.DeviceMounts, c.Privileged = append(c.Env, visible+devices), nil, true
+		c.Env, c.DeviceMounts, c.Privileged = append(c.Env, visiblePrefix+devices), nil, true
 	}
 	wanted, err := readRequest(c)
 	return c, wanted, err
 }
 
-// share is what a container gets of what the board has, and what to say of it.
+// share is the part of the board's files that a container gets, with notes for the log.
 type share struct {
 	plan.Plan
 	left  []choose.Left
 	notes []string
 }
 
-// share works out what the container gets.
-func (r request) share() (share, error) {
-	notes, err := r.Check("/", told(r.Config))
+// planShare computes what the container gets.
+func (r request) planShare() (share, error) {
+	notes, err := r.Check("/", toldBoard(r.Config))
 	if err != nil {
 		return share{}, err
 	}
-	lists, err := csv.ReadFiles(r.CSVDir, r.lists())
+	lists, err := csv.ReadFiles(r.CSVDir, r.listFilter())
 	if err != nil {
 		return share{}, err
 	}
 	if len(lists) == 0 {
-		why := r.noLists("/")
+		why := r.explainNoLists("/")
 		if errors.Is(why, errNoLists) {
 			return share{}, why
 		}
 		notes = append(notes, why.Error())
 	}
-	p, problems := cache.Compile(lists, options(r.Config), r.looked)
-	p, left, err := r.Of("/", p)
+	p, problems := cache.Compile(lists, planOptions(r.Config), r.looked)
+	p, left, err := r.PartOf("/", p)
 	if !r.Devices {
 		for _, d := range p.Devices {
 			left = append(left, choose.Left{Path: d.Path, Why: "devices = false in " + config.File})
 		}
 		p.Devices = nil
 	}
-	return share{p, left, append(notes, unused(problems)...)}, err
+	return share{p, left, append(notes, unusedProblems(problems)...)}, err
 }
 
-// options are those of the settings for the board's plan.
-func options(set config.Config) plan.Options {
+// planOptions returns the settings for the board's plan.
+func planOptions(set config.Config) plan.Options {
 	return plan.Options{Wholes: set.WholeFolders, Ignore: set.Ignore}
 }
 
-// told is what the settings say of the board.
-func told(set config.Config) choose.Board {
+// toldBoard returns what the settings say about the board.
+func toldBoard(set config.Config) choose.Board {
 	return choose.Board{CUDA: set.CUDA, JetPack: set.JetPack, Arch: set.Arch}
 }
 
-// lists are the files that count for the container.
-func (r request) lists() func(name string) bool {
+// listFilter returns the filter of the list files that count for the container.
+func (r request) listFilter() func(name string) bool {
 	if r.BaseFilesOnly && !r.AllLists() {
 		return csv.Base
 	}
 	return csv.All
 }
 
-// errNoLists is a board that has a GPU, and its files in no list.
+// errNoLists means that the board has a GPU, but no list has its files.
 var errNoLists = errors.New("the files of its driver are in no list")
 
-// noLists says why the board whose file tree is root has no lists that count.
-func (r request) noLists(root string) error {
+// explainNoLists says why the board whose file tree is root has no lists that count.
+func (r request) explainNoLists(root string) error {
 	dir := filepath.Join(root, r.CSVDir)
 	if r.BaseFilesOnly && !r.AllLists() {
 		return fmt.Errorf("%s: no l4t.csv, drivers.csv or devices.csv there, and %s says base-files-only", dir, config.File)

@@ -41,7 +41,7 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 		return err
 	}
 	call := wrap.Parse(args)
-	err := prepare(call)
+	err := prepareBundle(call)
 	if err == nil {
 		// A container can be stopped and deleted whatever is wrong with the settings.
 		set, _ := config.Read("/")
@@ -51,9 +51,9 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 	return err
 }
 
-// prepare edits the config.json of a container that is made. What the runtime can
-// say about a bundle better itself is left to it.
-func prepare(call wrap.Call) error {
+// prepareBundle edits the config.json of a container that is created. The runtime
+// itself reports what is wrong with a bundle.
+func prepareBundle(call wrap.Call) error {
 	if !call.Creates {
 		return nil
 	}
@@ -64,7 +64,7 @@ func prepare(call wrap.Call) error {
 	if err != nil {
 		return err
 	}
-	edited, asks, err := edit(call.Config, data, filepath.Dir(call.Config))
+	edited, asks, err := editSpec(call.Config, data, filepath.Dir(call.Config))
 	if err != nil || !asks {
 		return err
 	}

@@ -12,19 +12,19 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// hookEnv is all that the hook gets of an environment. Without one, a
-// createContainer hook has the image's. The hook works on one thread: where Go's
-// runtime knows that, the hook starts in four fifths of the time.
+// hookEnv is the hook's whole environment. Without one, a createContainer hook has the
+// image's. The hook works on one thread: it starts in four fifths of the time if Go's
+// runtime knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
-// edit adds to data, the config.json of bundle, what the container asks for. One that
-// does not ask keeps its own. Errors call the config.json by name where it is at fault.
-func edit(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
+// editSpec adds what the container asks for to data, the config.json of bundle. A spec
+// that asks for nothing stays as it is. Errors name the config.json if it is at fault.
+func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", name, err)
 	}
-	add, asks, err := additions(config)
+	add, asks, err := findAdditions(config)
 	if err != nil || !asks {
 		return data, asks, err
 	}
@@ -34,27 +34,27 @@ func edit(name string, data []byte, bundle string) (edited []byte, asks bool, er
 	return edited, true, nil
 }
 
-// additions are what a hook alone cannot give: the devices, and the hook itself.
-func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
+// findAdditions returns what a hook alone cannot add: the devices, and the hook itself.
+func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	wanted, err := readRequest(config)
 	if err != nil || !wanted.Wants() {
 		return oci.Additions{}, false, err
 	}
 	looked := uptime()
-	p, err := wanted.share()
+	p, err := wanted.planShare()
 	if err != nil {
 		return oci.Additions{}, true, err
 	}
-	nodes, rules := lacking(config, p.Devices)
+	nodes, rules := missingDevices(config, p.Devices)
 	for _, d := range nodes {
 		if runtimeMakes(config, d) {
-			add.Nodes = append(add.Nodes, node(d))
+			add.Nodes = append(add.Nodes, deviceNode(d))
 		}
 	}
 	for _, d := range rules {
-		add.Rules = append(add.Rules, rule(d))
+		add.Rules = append(add.Rules, deviceRule(d))
 	}
-	add.GIDs = groups(config, p.Devices)
+	add.GIDs = missingGroups(config, p.Devices)
 	add.Hook, err = missingHook(config)
 	if add.Hook != nil {
 		add.Hook.Args = append(add.Hook.Args, lookedArg(looked))
@@ -62,9 +62,9 @@ func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	return add, true, err
 }
 
-// groups are those that the container's first process needs to open the devices as any
-// user, and is no member of.
-func groups(config oci.Config, devices []plan.Device) (gids []uint32) {
+// missingGroups returns the groups that the container's first process needs to open the
+// devices as any user, but is no member of.
+func missingGroups(config oci.Config, devices []plan.Device) (gids []uint32) {
 	for _, d := range devices {
 		if gid, ok := config.MissingGroup(d.GID); ok && d.ForGroup() && !slices.Contains(gids, gid) {
 			gids = append(gids, gid)
@@ -74,9 +74,9 @@ func groups(config oci.Config, devices []plan.Device) (gids []uint32) {
 	return gids
 }
 
-// lacking is which of the devices the runtime does not make by itself, and which
-// it does not let the container use.
-func lacking(config oci.Config, devices []plan.Device) (nodes, rules []plan.Device) {
+// missingDevices returns the devices that the runtime does not make by itself, and
+// those that it does not let the container use.
+func missingDevices(config oci.Config, devices []plan.Device) (nodes, rules []plan.Device) {
 	for _, d := range devices {
 		major, minor := int64(d.Major), int64(d.Minor)
 		if !config.HasNode(d.Path, major, minor) {
@@ -89,20 +89,20 @@ func lacking(config oci.Config, devices []plan.Device) (nodes, rules []plan.Devi
 	return nodes, rules
 }
 
-// runtimeMakes reports whether the node is one for the runtime to make. Outside of
-// /dev the image has a say in what is there, which the hook takes more care of. In a
-// user namespace runtimes mount the board's node of the same path, which another
-// may have; and crun (1.8) then tells hooks that the bundle is "/".
+// runtimeMakes reports whether the runtime should make the node. Outside of /dev the
+// image decides what is there, which the hook handles with more care. In a user
+// namespace runtimes mount the board's node of the same path, which may be another
+// device. crun (1.8) then tells hooks that the bundle is "/".
 func runtimeMakes(config oci.Config, d plan.Device) bool {
 	return strings.HasPrefix(d.Path, "/dev/") && !config.UserNamespace
 }
 
-func node(d plan.Device) specs.LinuxDevice {
+func deviceNode(d plan.Device) specs.LinuxDevice {
 	mode := os.FileMode(d.Mode)
 	return specs.LinuxDevice{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode, UID: &d.UID, GID: &d.GID}
 }
 
-func rule(d plan.Device) specs.LinuxDeviceCgroup {
+func deviceRule(d plan.Device) specs.LinuxDeviceCgroup {
 	major, minor := int64(d.Major), int64(d.Minor)
 	return specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"}
 }
@@ -115,7 +115,7 @@ func ownHook() (*specs.Hook, error) {
 	return &specs.Hook{Path: self, Args: []string{oci.Program, "hook"}, Env: hookEnv}, nil
 }
 
-// missingHook is our hook, nil where the container has it.
+// missingHook returns this program's hook, nil if the container has it.
 func missingHook(config oci.Config) (*specs.Hook, error) {
 	if config.Hooked {
 		return nil, nil

@@ -10,13 +10,13 @@ import (
 	"slipway/runtime-hook/internal/inject"
 )
 
-// shown bounds the line of a container; check lists everything.
-const shown = 3
+// maxShown limits the line of a container; check lists everything.
+const maxShown = 3
 
-// summary is the line of the log for a container.
-func summary(res inject.Result, notes []string) string {
+// summaryLine returns the log's line for a container.
+func summaryLine(res inject.Result, notes []string) string {
 	s := fmt.Sprintf("gave %s, %s, %s, %s",
-		count(res.Files, "file"), count(res.Folders, "folder"), count(res.Links, "link"), count(res.Devices, "device"))
+		countOf(res.Files, "file"), countOf(res.Folders, "folder"), countOf(res.Links, "link"), countOf(res.Devices, "device"))
 	if res.Before > 0 {
 		s += fmt.Sprintf(", and has %d already", res.Before)
 	}
@@ -26,22 +26,22 @@ func summary(res inject.Result, notes []string) string {
 	if len(notes) == 0 {
 		return s
 	}
-	s += fmt.Sprintf("; %s: %s", count(len(notes), "warning"), strings.Join(notes[:min(shown, len(notes))], "; "))
-	if len(notes) > shown {
+	s += fmt.Sprintf("; %s: %s", countOf(len(notes), "warning"), strings.Join(notes[:min(maxShown, len(notes))], "; "))
+	if len(notes) > maxShown {
 		s += "; \"slipway-hook check\" lists all of the board's"
 	}
 	return s
 }
 
-func count(n int, what string) string {
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// details are the further lines of the log for a container that got s.
-func (r request) details(s share, res inject.Result) string {
+// detailLines returns the further log lines for a container that got s.
+func (r request) detailLines(s share, res inject.Result) string {
 	if r.LogLevel != config.Debug {
 		return ""
 	}
@@ -67,8 +67,9 @@ func (r request) details(s share, res inject.Result) string {
 	return b.String()
 }
 
-// unused are the problems that kept something from being used, one a line.
-func unused(problems []csv.Problem) []string {
+// unusedProblems returns the problems that kept an entry or a setting from being used,
+// one a line.
+func unusedProblems(problems []csv.Problem) []string {
 	var out []string
 	for _, p := range problems {
 		if p.Unused {
@@ -78,8 +79,8 @@ func unused(problems []csv.Problem) []string {
 	return out
 }
 
-// printable keeps a name from an image or a CSV on one line of a log, and from
-// being obeyed by a terminal.
+// printable keeps a name from an image or a CSV on one line of a log. It removes what a
+// terminal would obey.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

@@ -12,24 +12,24 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// use says for whom an entry of the plan is.
-type use struct {
+// entryUse says for whom an entry of the plan is.
+type entryUse struct {
 	Capabilities string `json:"capabilities"`
 	GPU          *int   `json:"gpu,omitempty"` // nil where it is of none alone
 }
 
-func (u use) gpu() string {
+func (u entryUse) gpuText() string {
 	if u.GPU == nil {
 		return "-"
 	}
 	return fmt.Sprint(*u.GPU)
 }
 
-// uses are those of all entries of the plan, by path in the container.
-func (r report) uses() map[string]use {
-	uses := map[string]use{}
+// usesByPath returns the uses of all entries of the plan, by path in the container.
+func (r report) usesByPath() map[string]entryUse {
+	uses := map[string]entryUse{}
 	for p, class := range choose.Classes(r.Plan) {
-		uses[p] = use{Capabilities: class.String()}
+		uses[p] = entryUse{Capabilities: class.String()}
 	}
 	for _, g := range r.GPUs {
 		for _, node := range g.Nodes {
@@ -46,15 +46,15 @@ func (r report) uses() map[string]use {
 type (
 	usedMount struct {
 		plan.Mount
-		use
+		entryUse
 	}
 	usedLink struct {
 		plan.Link
-		use
+		entryUse
 	}
 	usedDevice struct {
 		plan.Device
-		use
+		entryUse
 	}
 	usedPlan struct {
 		Mounts    []usedMount    `json:"mounts"`
@@ -64,8 +64,8 @@ type (
 	}
 )
 
-func (r report) json(w io.Writer) error {
-	uses := r.uses()
+func (r report) writeJSON(w io.Writer) error {
+	uses := r.usesByPath()
 	p := usedPlan{[]usedMount{}, []usedLink{}, []usedDevice{}, append([]plan.Library{}, r.Plan.Libraries...)}
 	for _, m := range r.Plan.Mounts {
 		p.Mounts = append(p.Mounts, usedMount{m, uses[m.Path]})
@@ -87,14 +87,14 @@ func (r report) json(w io.Writer) error {
 	}{r.Files, append([]csv.Problem{}, r.Problems...), r.Unused, r.Board, p})
 }
 
-func (r report) text(w io.Writer) error {
+func (r report) writeTable(w io.Writer) error {
 	for _, p := range r.Problems {
 		fmt.Fprintln(w, printable(p.String()))
 	}
 	if len(r.Problems) > 0 {
 		fmt.Fprintln(w)
 	}
-	uses := r.uses()
+	uses := r.usesByPath()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(table, printableRow(cells)) }
 	row("KIND", "IN THE CONTAINER", "FROM THE BOARD", "FOR", "GPU", "LISTED AT")
@@ -108,17 +108,18 @@ func (r report) text(w io.Writer) error {
 		row("link", l.Path, "-> "+l.Target, uses[l.Path].Capabilities, "-", l.From)
 	}
 	for _, d := range r.Plan.Devices {
-		row("device", d.Path, fmt.Sprintf("%d:%d %04o", d.Major, d.Minor, d.Mode), uses[d.Path].Capabilities, uses[d.Path].gpu(), d.From)
+		row("device", d.Path, fmt.Sprintf("%d:%d %04o", d.Major, d.Minor, d.Mode), uses[d.Path].Capabilities, uses[d.Path].gpuText(), d.From)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n%s read; %s, of which %d kept an entry or a setting from being used\n", printable(boardLine(r.Board, r.GPUs)),
-		count(len(r.Files), "CSV file"), count(len(r.Problems), "problem"), r.Unused)
+		countOf(len(r.Files), "CSV file"), countOf(len(r.Problems), "problem"), r.Unused)
 	return err
 }
 
-// boardLine is what images may require, and containers choose from.
+// boardLine returns the board's properties that images may require, with the GPUs that
+// containers choose from.
 func boardLine(b choose.Board, gpus []choose.GPU) string {
 	var told []string
 	for _, f := range []struct{ name, value string }{

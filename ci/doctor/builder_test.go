@@ -35,7 +35,7 @@ func TestLineForRootInContainer(t *testing.T) {
 		{below, "build", "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && runuser", "builder: ."},
 	} {
 		t.Chdir(tt.here)
-		line := asBuilder(patient{spec: images.Spec{Board: "b"}, Options: Options{Build: images.Options{Dir: tt.build}}})
+		line := builderCommands(boardBuild{spec: images.Spec{Board: "b"}, Options: Options{Build: images.Options{Dir: tt.build}}})
 		if !strings.Contains(line, tt.want) || strings.Contains(line, tt.not) || !strings.HasSuffix(line, " -- env HOME=/home/builder go tool mage build b") {
 			t.Errorf("in %s: %s", tt.here, line)
 		}

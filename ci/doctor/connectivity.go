@@ -10,25 +10,26 @@ import (
 	"strings"
 
 	"slipway/images/lint"
+	"slipway/layers/plaintext"
 )
 
 const connectivityCheck = "CONNECTIVITY_CHECK_URIS"
 
-// usualConnectivity is openembedded-core's default.
-var usualConnectivity = "https://www.yoctoproject.org/connectivity.html"
+// defaultConnectivity is openembedded-core's default.
+var defaultConnectivity = "https://www.yoctoproject.org/connectivity.html"
 
-// connectivity asks the servers that bitbake's own check asks. It asks them past all
-// mirrors, before the first build in a folder.
-func connectivity(ctx context.Context, p patient) []Finding {
+// checkConnectivity asks the servers that bitbake's own check asks. bitbake asks them
+// without mirrors, before the first build in a folder.
+func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 	if p.layers.Branch["openembedded-core"] == "" {
 		return nil
 	}
-	noNetwork, err := p.setting("BB_NO_NETWORK")
+	noNetwork, err := p.effectiveSetting("BB_NO_NETWORK")
 	if p.Build.Offline || err == nil && noNetwork == "1" || os.Getenv("BB_NO_NETWORK") == "1" {
-		return []Finding{ok("connectivity", "not asked (offline, or BB_NO_NETWORK is set)")}
+		return []Finding{okFinding("connectivity", "not asked (offline, or BB_NO_NETWORK is set)")}
 	}
-	addresses, err := lint.Setting(p.project, p.bitbake(), connectivityCheck, usualConnectivity)
-	if set, _ := p.setting(connectivityCheck); set != "" {
+	addresses, err := lint.Setting(p.project, p.bitbakeDir(), connectivityCheck, defaultConnectivity)
+	if set, _ := p.effectiveSetting(connectivityCheck); set != "" {
 		addresses = set
 	}
 	if err != nil {
@@ -40,29 +41,22 @@ func connectivity(ctx context.Context, p patient) []Finding {
 		if !strings.HasPrefix(address, "http") || strings.Contains(address, "$") {
 			continue
 		}
-		if err := get(ctx, address); err != nil {
+		if err := fetchPage(ctx, address); err != nil {
 			findings = append(findings, Finding{
-				"connectivity", Stops, address + " does not answer: " + brief(err),
+				"connectivity", Stops, address + " does not answer: " + briefError(err),
 				"bitbake asks it before the first build in a folder, past all mirrors, and stops (" + connectivityCheck + ")",
 				"where mirrors have all sources, set in " + p.siteConf() + "\n" + connectivityCheck + ` = ""`,
 			})
 		}
 	}
 	if len(findings) == 0 {
-		return []Finding{ok("connectivity", "%s", word(strings.TrimSpace(addresses) == "", "not asked: "+connectivityCheck+" is empty", strings.TrimSpace(addresses)+" answers"))}
+		return []Finding{okFinding("connectivity", "%s", plaintext.Either(strings.TrimSpace(addresses) == "", "not asked: "+connectivityCheck+" is empty", strings.TrimSpace(addresses)+" answers"))}
 	}
 	return findings
 }
 
-func word(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
-}
-
-// get wants a page, as bitbake does: an error page of a proxy is none.
-func get(ctx context.Context, address string) error {
+// fetchPage wants a page, as bitbake does: a proxy's error page is none.
+func fetchPage(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -21,8 +21,8 @@ func TestConnectivity(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	usual := usualConnectivity
-	defer func() { usualConnectivity = usual }()
+	usual := defaultConnectivity
+	defer func() { defaultConnectivity = usual }()
 	t.Setenv("BB_NO_NETWORK", "")
 	for _, tt := range []struct {
 		name, usual, conf, state, saw string
@@ -37,11 +37,11 @@ func TestConnectivity(t *testing.T) {
 		{"no network is wanted", "none", `BB_NO_NETWORK = "1"`, OK, "not asked"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if usualConnectivity = "http://127.0.0.1:1/"; tt.usual != "none" {
-				usualConnectivity = server.URL + tt.usual
+			if defaultConnectivity = "http://127.0.0.1:1/"; tt.usual != "none" {
+				defaultConnectivity = server.URL + tt.usual
 			}
 			dir := t.TempDir()
-			p := patient{
+			p := boardBuild{
 				ws:      layers.Workspace{Dir: filepath.Join(dir, "board/layers")},
 				layers:  lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}},
 				Options: Options{Build: images.Options{Dir: dir}},
@@ -52,21 +52,21 @@ func TestConnectivity(t *testing.T) {
 			if err := os.WriteFile(p.siteConf(), []byte(strings.ReplaceAll(tt.conf, "$H", server.URL)+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			found := connectivity(t.Context(), p)
+			found := checkConnectivity(t.Context(), p)
 			if len(found) != 1 || found[0].State != tt.state || !strings.Contains(found[0].Saw, tt.saw) {
 				t.Errorf("connectivity = %+v; want %s, %q", found, tt.state, tt.saw)
 			}
 		})
 	}
-	offline := patient{
+	offline := boardBuild{
 		layers:  lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}},
 		Options: Options{Build: images.Options{Dir: t.TempDir(), Offline: true}},
 	}
-	usualConnectivity = "http://127.0.0.1:1/"
-	if found := connectivity(t.Context(), offline); len(found) != 1 || found[0].State != OK {
+	defaultConnectivity = "http://127.0.0.1:1/"
+	if found := checkConnectivity(t.Context(), offline); len(found) != 1 || found[0].State != OK {
 		t.Errorf("offline: %+v; want OK without a request", found)
 	}
-	if found := connectivity(t.Context(), patient{}); found != nil {
+	if found := checkConnectivity(t.Context(), boardBuild{}); found != nil {
 		t.Errorf("a project without openembedded-core: %+v", found)
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 const gib = 1 << 30
 
-// existing is dir, or the nearest folder above it that is there.
-func existing(dir string) string {
+// nearestExisting returns dir, or the nearest folder above it that exists.
+func nearestExisting(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "."
@@ -31,31 +31,31 @@ func existing(dir string) string {
 	}
 }
 
-// part is one kind of what a build leaves on the disk.
-type part struct {
+// diskPart is one kind of files that a build leaves on the disk.
+type diskPart struct {
 	name    string
 	dir     string
 	needGiB int
 }
 
-func (p patient) parts() []part {
+func (p boardBuild) diskParts() []diskPart {
 	build := p.Build.Dir
 	if p.spec.Debian != nil {
-		return []part{{"image", build, 4}}
+		return []diskPart{{"image", build, 4}}
 	}
 	d := p.spec.Build.Disk
-	return []part{
+	return []diskPart{
 		{"layers", p.ws.Dir, d.LayersGiB},
-		{"downloads", p.downloads(), d.DownloadsGiB},
-		{"sstate", p.folder("SSTATE_DIR", p.Build.SstateDir()), d.SstateGiB},
-		{"tmp", p.folder("TMPDIR", filepath.Join(p.bitbake(), "tmp")), d.TmpGiB},
+		{"downloads", p.downloadsDir(), d.DownloadsGiB},
+		{"sstate", p.variableFolder("SSTATE_DIR", p.Build.SstateDir()), d.SstateGiB},
+		{"tmp", p.variableFolder("TMPDIR", filepath.Join(p.bitbakeDir(), "tmp")), d.TmpGiB},
 	}
 }
 
-// folder is the one that bitbake will use as a variable says. Build sets those that
-// boards share in the environment, which only a firm assignment overrules. A shell's
-// TMPDIR reaches bitbake only where the project lets it through.
-func (p patient) folder(name, otherwise string) string {
+// variableFolder returns the folder that bitbake will use for a variable. Build sets
+// those that boards share in the environment, which only a plain assignment overrules.
+// A shell's TMPDIR reaches bitbake only if the project passes it on.
+func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
 	if value != nil && *value != "" {
 		otherwise = *value
@@ -63,12 +63,12 @@ func (p patient) folder(name, otherwise string) string {
 	if through || name != "TMPDIR" {
 		otherwise = cmp.Or(os.Getenv(name), otherwise)
 	}
-	dir, err := lint.Setting(p.project, p.bitbake(), name, otherwise)
+	dir, err := lint.Setting(p.project, p.bitbakeDir(), name, otherwise)
 	if err != nil {
 		return otherwise // configuration says why it cannot be read
 	}
-	if dir = p.expanded(dir); !filepath.IsAbs(dir) && dir != otherwise {
-		dir = filepath.Join(p.bitbake(), dir)
+	if dir = p.expandPath(dir); !filepath.IsAbs(dir) && dir != otherwise {
+		dir = filepath.Join(p.bitbakeDir(), dir)
 	}
 	return dir
 }
@@ -82,12 +82,12 @@ type demand struct {
 	counted    bool // all that is there already
 }
 
-// disk adds up what the build will still write on each file system.
-func disk(ctx context.Context, p patient) []Finding {
+// checkDisk adds up what the build will still write on each file system.
+func checkDisk(ctx context.Context, p boardBuild) []Finding {
 	var all []*demand
 	byDevice := map[uint64]*demand{}
-	for _, part := range p.parts() {
-		dir := existing(part.dir)
+	for _, part := range p.diskParts() {
+		dir := nearestExisting(part.dir)
 		var st unix.Stat_t
 		var fs unix.Statfs_t
 		if err := cmp.Or(unix.Stat(dir, &st), unix.Statfs(dir, &fs)); err != nil {
@@ -100,14 +100,14 @@ func disk(ctx context.Context, p patient) []Finding {
 			all = append(all, d)
 		}
 		need := uint64(part.needGiB) * gib
-		there, counted := used(ctx, part.dir)
+		there, counted := usedBytes(ctx, part.dir)
 		d.need += need - min(need, there)
 		d.counted = d.counted && counted
 		d.of = append(d.of, fmt.Sprintf("%s %d", part.name, part.needGiB))
 	}
 	var findings []Finding
 	for _, d := range all {
-		findings = append(findings, d.findings(p)...)
+		findings = append(findings, d.listFindings(p)...)
 	}
 	return findings
 }
@@ -120,8 +120,8 @@ func newDemand(dir string, fs unix.Statfs_t) *demand {
 	return &d
 }
 
-func (d demand) findings(p patient) []Finding {
-	all := []Finding{d.space(p)}
+func (d demand) listFindings(p boardBuild) []Finding {
+	all := []Finding{d.spaceFinding(p)}
 	if d.inodes < enoughInodes && p.spec.Debian == nil {
 		all = append(all, Finding{
 			"disk", Warning, fmt.Sprintf("%s: %d files can still be made", d.dir, d.inodes),
@@ -133,9 +133,10 @@ func (d demand) findings(p patient) []Finding {
 
 const enoughInodes = 4_000_000
 
-// space is generous: a build that runs full loses hours. At less than half it will.
-func (d demand) space(p patient) Finding {
-	f := ok("disk", "%s: %d GiB free, %d GiB still to be written", d.dir, d.free/gib, d.need/gib)
+// spaceFinding wants plenty of space: a build that fills the disk loses hours. With
+// less than half of it, the build stops.
+func (d demand) spaceFinding(p boardBuild) Finding {
+	f := okFinding("disk", "%s: %d GiB free, %d GiB still to be written", d.dir, d.free/gib, d.need/gib)
 	if d.free >= d.need {
 		return f
 	}
@@ -154,9 +155,9 @@ func (d demand) space(p patient) Finding {
 	return f
 }
 
-// used is what lies in a folder already, and whether all of it could be counted in a
-// moment. The folder may be a link to another disk.
-func used(ctx context.Context, dir string) (total uint64, counted bool) {
+// usedBytes returns the size of a folder's files, and whether all could be counted in a
+// few seconds. The folder may be a link to another disk.
+func usedBytes(ctx context.Context, dir string) (total uint64, counted bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if real, err := filepath.EvalSymlinks(dir); err == nil {

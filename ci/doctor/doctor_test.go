@@ -73,7 +73,7 @@ func TestBuildable(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	all := buildable(t.Context(), patient{spec: images.Spec{Board: "b"}})
+	all := checkBuildable(t.Context(), boardBuild{spec: images.Spec{Board: "b"}})
 	if f := all[len(all)-1]; f.State != Stops || !strings.Contains(f.Saw, "en_US.UTF-8") || !strings.Contains(f.Fix, "localedef") {
 		t.Errorf("buildable without a locale: %+v", all)
 	}
@@ -86,17 +86,17 @@ func TestBuildable(t *testing.T) {
 
 func TestUnread(t *testing.T) {
 	spec := images.Spec{Board: "b"}
-	if f := unread(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Fix, "layers:checkout b") {
+	if f := unreadProject(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Fix, "layers:checkout b") {
 		t.Errorf("offline, without a repository: %+v", f)
 	}
-	if f := unread(spec, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
+	if f := unreadProject(spec, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
 		t.Errorf("a broken file: %+v", f)
 	}
 }
 
 func TestPrint(t *testing.T) {
 	var text bytes.Buffer
-	Finding{"a", Stops, "one\ntwo\x1b[2J\u009b2J", "why", "fix\nand more"}.print(&text)
+	Finding{"a", Stops, "one\ntwo\x1b[2J\u009b2J", "why", "fix\nand more"}.writeText(&text)
 	want := "  STOP  a             one\n        two[2J2J\n        why\n        fix\n        and more\n"
 	if text.String() != want {
 		t.Errorf("print = %q; want %q", text.String(), want)
@@ -117,7 +117,7 @@ func TestLookAtEveryBoard(t *testing.T) {
 		if spec.Debian != nil {
 			continue
 		}
-		p := patient{spec: spec, Options: Options{Build: images.Options{Dir: t.TempDir(), Offline: true}}}
+		p := boardBuild{spec: spec, Options: Options{Build: images.Options{Dir: t.TempDir(), Offline: true}}}
 		if p.project, p.ws, err = images.Project(t.Context(), spec, p.Build); err != nil {
 			t.Errorf("%s: %v", board, err)
 			continue
@@ -126,7 +126,7 @@ func TestLookAtEveryBoard(t *testing.T) {
 		if p.layers.Release() == "" {
 			t.Errorf("%s: no release is known of %v", board, p.layers.Branch)
 		}
-		for _, f := range configuration(t.Context(), p) {
+		for _, f := range checkConfiguration(t.Context(), p) {
 			if f.State != OK {
 				t.Errorf("%s: %+v", board, f)
 			}
@@ -166,12 +166,12 @@ func TestTools(t *testing.T) {
 		have, least string
 		want        bool
 	}{{"3.9", "3.10", true}, {"3.11.7", "3.9", false}, {"1.34", "1.28", false}, {"12", "10.1", false}, {"2.22", "2.22.0", false}, {"1.8.3", "1.8.3.1", true}, {"3.6", "", false}} {
-		if got := older(tt.have, tt.least); got != tt.want {
+		if got := isOlder(tt.have, tt.least); got != tt.want {
 			t.Errorf("older(%q, %q) = %t", tt.have, tt.least, got)
 		}
 	}
 	for release, want := range map[string]string{"thud": "3.4", "kirkstone": "3.6", "scarthgap": "3.8", "wrynose": "3.9", "": ""} {
-		if got := hostTools[0].wanted(release); got != want {
+		if got := hostTools[0].minVersion(release); got != want {
 			t.Errorf("python for %q: %q; want %q", release, got, want)
 		}
 	}
@@ -180,8 +180,8 @@ func TestTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":/bin:/usr/bin")
-	p := patient{layers: lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}}}
-	if f := tools(t.Context(), p)[0]; f.State != Stops || f.Saw != "python is 3.7.3" || !strings.Contains(f.Why, "3.8") {
+	p := boardBuild{layers: lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}}}
+	if f := checkTools(t.Context(), p)[0]; f.State != Stops || f.Saw != "python is 3.7.3" || !strings.Contains(f.Why, "3.8") {
 		t.Errorf("tools with an old python: %+v", f)
 	}
 }
@@ -207,7 +207,7 @@ func TestPython(t *testing.T) {
 		}
 		t.Setenv("PATH", bin+":/bin:/usr/bin")
 		saw := ""
-		for _, f := range python(t.Context(), tt.release) {
+		for _, f := range checkPython(t.Context(), tt.release) {
 			saw += f.Saw
 		}
 		if saw != tt.want {
@@ -217,31 +217,31 @@ func TestPython(t *testing.T) {
 }
 
 func TestCrowd(t *testing.T) {
-	p := patient{spec: images.Spec{Board: "b", Build: images.Needs{TaskMiB: 1024}}}
+	p := boardBuild{spec: images.Spec{Board: "b", Build: images.Needs{TaskMiB: 1024}}}
 	none := func(string) string { return "" }
-	if f := crowd(p, 16*gib, 0, 16, none); f.State != OK {
+	if f := checkParallel(p, 16*gib, 0, 16, none); f.State != OK {
 		t.Errorf("16 GiB for 16: %+v", f)
 	}
-	if f := crowd(p, 16*gib, 0, 64, none); f.State != Warning || !strings.Contains(f.Fix, `BB_NUMBER_THREADS=16 PARALLEL_MAKE="-j 16"`) {
+	if f := checkParallel(p, 16*gib, 0, 64, none); f.State != Warning || !strings.Contains(f.Fix, `BB_NUMBER_THREADS=16 PARALLEL_MAKE="-j 16"`) {
 		t.Errorf("16 GiB for 64: %+v", f)
 	}
 	set := map[string]string{"BB_NUMBER_THREADS": "16", "PARALLEL_MAKE": "-j 16"}
-	if f := crowd(p, 16*gib, 0, 64, func(name string) string { return set[name] }); f.State != OK {
+	if f := checkParallel(p, 16*gib, 0, 64, func(name string) string { return set[name] }); f.State != OK {
 		t.Errorf("16 GiB for 64, limited to 16: %+v", f)
 	}
 }
 
 func TestSpace(t *testing.T) {
-	p := patient{spec: images.Spec{Board: "b"}}
+	p := boardBuild{spec: images.Spec{Board: "b"}}
 	for free, want := range map[uint64]string{100 * gib: OK, 60 * gib: Warning, 40 * gib: Stops} {
 		d := demand{dir: "/d", need: 100 * gib, free: free, counted: true}
-		if f := d.space(p); f.State != want {
+		if f := d.spaceFinding(p); f.State != want {
 			t.Errorf("%d GiB free of 100: %+v; want %s", free/gib, f, want)
 		}
 	}
 	// What could not be counted may be all that a build needs.
 	d := demand{dir: "/d", need: 100 * gib, free: gib}
-	if f := d.space(p); f.State != Warning || !strings.HasSuffix(f.Why, "could be counted in a moment") {
+	if f := d.spaceFinding(p); f.State != Warning || !strings.HasSuffix(f.Why, "could be counted in a moment") {
 		t.Errorf("1 GiB free beside more than could be counted: %+v", f)
 	}
 }
@@ -256,12 +256,12 @@ func TestDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(os.Getenv("TMPDIR"), "large"), make([]byte, 1<<16), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := patient{
+	p := boardBuild{
 		spec:    images.Spec{Board: "b", Build: images.Needs{Disk: images.DiskNeeds{LayersGiB: 1, DownloadsGiB: 1, SstateGiB: 1, TmpGiB: 1 << 14}}},
 		ws:      layers.Workspace{Dir: filepath.Join(dir, "b/layers")},
 		Options: Options{Build: images.Options{Dir: dir}},
 	}
-	f, _ := find(disk(t.Context(), p), "disk")
+	f, _ := find(checkDisk(t.Context(), p), "disk")
 	if f.State != Stops || !strings.Contains(f.Saw, "16387 GiB still to be written") || !strings.HasSuffix(f.Why, "layers 1, downloads 1, sstate 1, tmp 16384") {
 		t.Errorf("disk for 16 TiB: %+v", f)
 	}
@@ -296,8 +296,8 @@ func TestFolder(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(conf, "site.conf"), []byte(tt.site+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			p := patient{ws: layers.Workspace{Dir: filepath.Join(dir, "b/layers")}, project: layers.Project{Env: tt.project}}
-			if got := p.folder("DL_DIR", "/otherwise"); got != tt.want {
+			p := boardBuild{ws: layers.Workspace{Dir: filepath.Join(dir, "b/layers")}, project: layers.Project{Env: tt.project}}
+			if got := p.variableFolder("DL_DIR", "/otherwise"); got != tt.want {
 				t.Errorf("folder = %s; want %s", got, tt.want)
 			}
 		})
@@ -318,24 +318,24 @@ func TestDiskSubtractsWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, at := range []string{dir, link} {
-		if got, counted := used(t.Context(), at); got < 8<<20 || got > 9<<20 || !counted {
+		if got, counted := usedBytes(t.Context(), at); got < 8<<20 || got > 9<<20 || !counted {
 			t.Errorf("used in %s = %d, %t; want 8 MiB", at, got, counted)
 		}
 	}
-	if got, counted := used(t.Context(), filepath.Join(dir, "none")); got != 0 || !counted {
+	if got, counted := usedBytes(t.Context(), filepath.Join(dir, "none")); got != 0 || !counted {
 		t.Errorf("used of no folder = %d, %t", got, counted)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, counted := used(ended, dir); counted {
+	if _, counted := usedBytes(ended, dir); counted {
 		t.Error("used counted all although its time was over")
 	}
 }
 
 func TestPath(t *testing.T) {
 	for dir, want := range map[string]string{"/src/build": OK, "/my src/build": Stops, "/src/a+b": Stops, "/größe/build": Stops, "/" + strings.Repeat("x", 400): Stops} {
-		p := patient{ws: layers.Workspace{Dir: dir + "/board/layers"}}
-		if f := path(t.Context(), p)[0]; f.State != want {
+		p := boardBuild{ws: layers.Workspace{Dir: dir + "/board/layers"}}
+		if f := checkPath(t.Context(), p)[0]; f.State != want {
 			t.Errorf("path %s: %+v; want %s", dir, f, want)
 		}
 	}
@@ -344,7 +344,7 @@ func TestPath(t *testing.T) {
 // A file system that runs no programs, and one without owners and links.
 func TestFileSystem(t *testing.T) {
 	dir := t.TempDir()
-	if err := tried(t.Context(), dir); err != nil {
+	if err := tryFiles(t.Context(), dir); err != nil {
 		t.Errorf("tried in a folder for tests: %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -354,19 +354,19 @@ func TestFileSystem(t *testing.T) {
 		t.Skipf("cannot mount here (%v): run this as root", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	if err := tried(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "noexec") {
+	if err := tryFiles(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "noexec") {
 		t.Errorf("tried on noexec = %v", err)
 	}
-	all := fileSystem(t.Context(), patient{Options: Options{Build: images.Options{Dir: filepath.Join(dir, "build")}}})
+	all := checkFileSystem(t.Context(), boardBuild{Options: Options{Build: images.Options{Dir: filepath.Join(dir, "build")}}})
 	if len(all) < 2 || all[0].State != Warning || !strings.Contains(all[0].Saw, "tmpfs") || all[1].State != Stops {
-		t.Errorf("fileSystem on a tmpfs with noexec: %+v", all)
+		t.Errorf("checkFileSystem on a tmpfs with noexec: %+v", all)
 	}
 }
 
 func TestRunning(t *testing.T) {
 	dir := t.TempDir()
-	p := patient{ws: layers.Workspace{Dir: filepath.Join(dir, "layers")}}
-	if f := running(t.Context(), p)[0]; f.State != OK {
+	p := boardBuild{ws: layers.Workspace{Dir: filepath.Join(dir, "layers")}}
+	if f := checkOtherBuilds(t.Context(), p)[0]; f.State != OK {
 		t.Errorf("running in an empty folder: %+v", f)
 	}
 	f, err := os.Create(filepath.Join(dir, "build.lock"))
@@ -377,25 +377,25 @@ func TestRunning(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if f := running(t.Context(), p)[0]; f.State != Stops {
+	if f := checkOtherBuilds(t.Context(), p)[0]; f.State != Stops {
 		t.Errorf("running beside a build: %+v", f)
 	}
 }
 
 // bitbake makes the same namespace, and build would find out minutes later.
 func TestUserNamespaces(t *testing.T) {
-	p := patient{layers: lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}}}
+	p := boardBuild{layers: lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}}}
 	works := exec.Command("unshare", "--user", "--map-current-user", "--net", "true").Run() == nil
-	if f := userNamespaces(t.Context(), p)[0]; (f.State == OK) != works {
-		t.Errorf("userNamespaces: %+v; unshare works: %t", f, works)
+	if f := checkUserNamespaces(t.Context(), p)[0]; (f.State == OK) != works {
+		t.Errorf("checkUserNamespaces: %+v; unshare works: %t", f, works)
 	}
 	bin := t.TempDir()
 	if err := run.WriteProgram(filepath.Join(bin, "unshare"), []byte("#!/bin/sh\necho 'unshare: write failed /proc/self/uid_map: Operation not permitted' >&2; exit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":/bin:/usr/bin")
-	if f := userNamespaces(t.Context(), p)[0]; f.State != Stops || !strings.Contains(f.Saw, "uid_map") {
-		t.Errorf("userNamespaces where none can be made: %+v", f)
+	if f := checkUserNamespaces(t.Context(), p)[0]; f.State != Stops || !strings.Contains(f.Saw, "uid_map") {
+		t.Errorf("checkUserNamespaces where none can be made: %+v", f)
 	}
 }
 
@@ -408,42 +408,42 @@ func TestClock(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer server.Close()
-	skew, err := headOf(t.Context(), server.URL)
+	skew, err := serverSkew(t.Context(), server.URL)
 	if err != nil || skew > -47*time.Hour {
-		t.Fatalf("headOf = %v, %v; want two days", skew, err)
+		t.Fatalf("serverSkew = %v, %v; want two days", skew, err)
 	}
 	for skew, want := range map[time.Duration]string{skew: Stops, time.Hour: Warning} {
-		if all := skewed("h", skew); len(all) != 1 || all[0].State != want {
+		if all := skewFindings("h", skew); len(all) != 1 || all[0].State != want {
 			t.Errorf("skewed by %v: %+v; want %s", skew, all, want)
 		}
 	}
-	if all := skewed("h", time.Minute); len(all) > 0 {
+	if all := skewFindings("h", time.Minute); len(all) > 0 {
 		t.Errorf("skewed by a minute: %+v", all)
 	}
-	if len(pastClock(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))) != 1 || len(pastClock(written.AddDate(1, 0, 0))) != 0 {
-		t.Error("pastClock does not tell 1970 from now")
+	if len(checkPastClock(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))) != 1 || len(checkPastClock(releaseDate.AddDate(1, 0, 0))) != 0 {
+		t.Error("checkPastClock does not tell 1970 from now")
 	}
 	server.Close()
-	if _, err := headOf(t.Context(), server.URL); err == nil {
-		t.Error("headOf a server that is gone = nil")
+	if _, err := serverSkew(t.Context(), server.URL); err == nil {
+		t.Error("serverSkew of a server that is gone = nil")
 	}
 }
 
 // The files of SDK Manager: not set, some of them, those for Xavier in their own folder.
 func TestManualDownloads(t *testing.T) {
 	dir := t.TempDir()
-	p := patient{
+	p := boardBuild{
 		ws:      layers.Workspace{Dir: filepath.Join(dir, "board/layers")},
 		project: layers.Project{Machine: "jetson-xavier"},
 		layers:  lint.Layers{Branch: map[string]string{"meta-tegra": "zeus-l4t-r32.3.1"}},
 	}
-	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.Contains(f.Fix, "\nlibcudnn7_7.6.3.28-1+cuda10.0_arm64.deb\n") || !strings.Contains(f.Fix, "\nDLA/libnvinfer6_") {
+	if f := checkManualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.Contains(f.Fix, "\nlibcudnn7_7.6.3.28-1+cuda10.0_arm64.deb\n") || !strings.Contains(f.Fix, "\nDLA/libnvinfer6_") {
 		t.Errorf("without %s: %+v", devnet, f)
 	}
 	p.project.LocalConf = map[string]string{"nvidia": devnet + ` = "file://${TOPDIR}/sdkm"`}
 	d, _ := p.layers.DownloadsOf()
 	for _, file := range d.SDKManager[1:] {
-		at := filepath.Join(p.bitbake(), "sdkm", strings.Replace(file, "NoDLA/", "DLA/", 1))
+		at := filepath.Join(p.bitbakeDir(), "sdkm", strings.Replace(file, "NoDLA/", "DLA/", 1))
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -451,16 +451,16 @@ func TestManualDownloads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Fix, "folder:\n"+d.SDKManager[0]) {
+	if f := checkManualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Fix, "folder:\n"+d.SDKManager[0]) {
 		t.Errorf("without one of the files: %+v", f)
 	}
-	t.Setenv(devnet, "file://"+filepath.Join(p.bitbake(), "sdkm"))
+	t.Setenv(devnet, "file://"+filepath.Join(p.bitbakeDir(), "sdkm"))
 	p.project.LocalConf, p.project.Env = nil, map[string]*string{devnet: nil}
-	if f := manualDownloads(t.Context(), p)[0]; !strings.HasSuffix(f.Fix, "folder:\n"+d.SDKManager[0]) {
+	if f := checkManualDownloads(t.Context(), p)[0]; !strings.HasSuffix(f.Fix, "folder:\n"+d.SDKManager[0]) {
 		t.Errorf("by the environment: %+v", f)
 	}
 	p.layers.Branch["meta-tegra"] = "kirkstone-l4t-r32.7.x"
-	if all := manualDownloads(t.Context(), p); len(all) != 0 {
+	if all := checkManualDownloads(t.Context(), p); len(all) != 0 {
 		t.Errorf("on a branch that needs none: %+v", all)
 	}
 }
@@ -468,17 +468,17 @@ func TestManualDownloads(t *testing.T) {
 // Who follows doctor's advice to name a mirror is not stopped any more.
 func TestMirrored(t *testing.T) {
 	t.Setenv(cache.Environment, "off")
-	p := patient{ws: layers.Workspace{Dir: filepath.Join(t.TempDir(), "layers")}}
-	if p.mirrored() {
+	p := boardBuild{ws: layers.Workspace{Dir: filepath.Join(t.TempDir(), "layers")}}
+	if p.hasMirrors() {
 		t.Error("mirrored without a mirror")
 	}
 	p.project.LocalConf = map[string]string{"m": `PREMIRRORS:prepend = "https://.*/.* http://localhost/"`}
-	if !p.mirrored() {
+	if !p.hasMirrors() {
 		t.Error("not mirrored with PREMIRRORS")
 	}
 	p.project.LocalConf = nil
 	t.Setenv(cache.Environment, "http://localhost:8600")
-	if !p.mirrored() {
+	if !p.hasMirrors() {
 		t.Error("not mirrored with a cache")
 	}
 }
@@ -487,16 +487,16 @@ func TestProxies(t *testing.T) {
 	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "GIT_SSH_COMMAND", "GIT_PROXY_COMMAND"} {
 		t.Setenv(name, "")
 	}
-	p := patient{project: layers.Project{Repos: []layers.Repo{{ID: "a", URL: "https://h/a"}, {ID: "b", URL: "git@h:b"}, {ID: "c"}, {ID: "d", URL: "../d"}, {ID: "e", URL: "/e:e"}}}}
-	if all := proxies(t.Context(), p); len(all) != 0 {
+	p := boardBuild{project: layers.Project{Repos: []layers.Repo{{ID: "a", URL: "https://h/a"}, {ID: "b", URL: "git@h:b"}, {ID: "c"}, {ID: "d", URL: "../d"}, {ID: "e", URL: "/e:e"}}}}
+	if all := checkProxies(t.Context(), p); len(all) != 0 {
 		t.Errorf("without proxies: %+v", all)
 	}
 	t.Setenv("HTTPS_PROXY", "http://p:3128")
-	if all := proxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Fix, "export https_proxy=") {
+	if all := checkProxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Fix, "export https_proxy=") {
 		t.Errorf("in capitals: %+v", all)
 	}
 	t.Setenv("https_proxy", "http://p:3128")
-	if all := proxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Saw, "b is fetched by ssh") {
+	if all := checkProxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Saw, "b is fetched by ssh") {
 		t.Errorf("with a repository by ssh: %+v", all)
 	}
 }
@@ -504,16 +504,16 @@ func TestProxies(t *testing.T) {
 // A server that says no stops a build, but not one whose layers are here.
 func TestUnreached(t *testing.T) {
 	r := layers.Reached{Repo: layers.Repo{ID: "a", URL: "https://h/a"}, Err: fmt.Errorf("no answer within 1s")}
-	if f := unreached(r); f.State != Stops || !strings.Contains(f.Fix, "git ls-remote https://h/a HEAD") {
+	if f := unreachedFinding(r); f.State != Stops || !strings.Contains(f.Fix, "git ls-remote https://h/a HEAD") {
 		t.Errorf("unreached: %+v", f)
 	}
 	r.Repo.URL = "https://h/$(id)"
 	r.Err = &run.Failure{Tail: "banner\nHost key verification failed.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights"}
-	if f := unreached(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Fix, "'https://h/$(id)'") != 2 {
+	if f := unreachedFinding(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Fix, "'https://h/$(id)'") != 2 {
 		t.Errorf("unreached by ssh: %+v", f)
 	}
 	r.Here = true
-	if f := unreached(r); f.State != Warning {
+	if f := unreachedFinding(r); f.State != Warning {
 		t.Errorf("unreached, but here: %+v", f)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"slipway/layers/run"
 )
 
-func clone(context.Context, patient) []Finding {
+func checkClone(context.Context, boardBuild) []Finding {
 	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Fix: "clone Slipway, install Go, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
 		f.Saw = "this folder is not Slipway's clone"
@@ -31,10 +31,10 @@ func clone(context.Context, patient) []Finding {
 		f.Saw = "no go command"
 		return []Finding{f}
 	}
-	return []Finding{ok("clone", "here, with %s", path)}
+	return []Finding{okFinding("clone", "here, with %s", path)}
 }
 
-func packages(ctx context.Context, p patient) []Finding {
+func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
 	needed := append(images.HostPackages(p.spec), qemu.HostPackages(p.spec)...)
 	missing, err := host.Missing(ctx, needed...)
@@ -44,42 +44,42 @@ func packages(ctx context.Context, p patient) []Finding {
 	case len(missing) > 0:
 		f.Saw, f.Fix = "missing: "+strings.Join(missing, " "), host.AptLine(missing)
 	default:
-		f = ok("packages", "all %d installed", len(needed))
+		f = okFinding("packages", "all %d installed", len(needed))
 	}
 	return []Finding{f}
 }
 
-// buildable asks what build asks before it begins. What there is to say of root, user
-// says.
-func buildable(ctx context.Context, p patient) []Finding {
+// checkBuildable runs the checks that build runs first, except the one for root, which
+// checkUser has.
+func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
 	for _, err := range images.Hindrances(ctx, p.spec) {
 		if !errors.Is(err, images.ErrRoot) {
-			all = append(all, hindered(err))
+			all = append(all, hindranceFinding(err))
 		}
 	}
 	if len(all) == 0 {
-		return []Finding{ok("build", "this machine has what it asks for first")}
+		return []Finding{okFinding("build", "this machine has what it asks for first")}
 	}
 	return all
 }
 
-func hindered(err error) Finding {
+func hindranceFinding(err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
 	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(fix), "fix what it says")}
 }
 
-// user is who builds. In a container there is often nobody but root, and no sudo.
-func user(_ context.Context, p patient) []Finding {
+// checkUser checks who builds. A container often has no user but root, and no sudo.
+func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
 		fix := "sudo -u NAME -H go tool mage build " + p.spec.Board
 		if inContainer() {
-			fix = asBuilder(p)
+			fix = builderCommands(p)
 		}
 		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", fix}}
 	}
-	dir := existing(p.Build.Dir)
+	dir := nearestExisting(p.Build.Dir)
 	if probe, err := os.MkdirTemp(dir, ".doctor-"); err != nil {
 		fix := fmt.Sprintf("sudo chown -R %d:%d %s", os.Getuid(), os.Getgid(), dir)
 		if build, _ := filepath.Abs(p.Build.Dir); build != dir {
@@ -89,12 +89,13 @@ func user(_ context.Context, p patient) []Finding {
 	} else if err := os.Remove(probe); err != nil {
 		return []Finding{{"user", Warning, err.Error(), "what the build removes would stay", "look at the rights of " + dir}}
 	}
-	return []Finding{ok("user", "uid %d, which may write in %s", os.Geteuid(), dir)}
+	return []Finding{okFinding("user", "uid %d, which may write in %s", os.Geteuid(), dir)}
 }
 
-// asBuilder makes a user who owns the clone, wherever that user may go: git and go
-// refuse another's, and the folders of root's home let nobody in.
-func asBuilder(p patient) string {
+// builderCommands returns commands that add a user who owns the clone, in a folder that
+// this user may enter: git and go refuse another user's clone, and root's home is
+// closed to others.
+func builderCommands(p boardBuild) string {
 	fix := "useradd -m builder && "
 	here, err := os.Getwd()
 	if err == nil && openToAll(here) {
@@ -109,7 +110,7 @@ func asBuilder(p patient) string {
 	return fix + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board
 }
 
-// openToAll is true where every user may enter a folder and those above it.
+// openToAll reports whether every user may enter a folder and those above it.
 func openToAll(dir string) bool {
 	for {
 		info, err := os.Stat(dir)
@@ -132,8 +133,8 @@ func inContainer() bool {
 	return os.Getenv("container") != ""
 }
 
-// umask reads what bitbake's own check would: it wants others to read what it builds.
-func umask(context.Context, patient) []Finding {
+// checkUmask checks what bitbake checks: others must be able to read what it builds.
+func checkUmask(context.Context, boardBuild) []Finding {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return nil
@@ -147,54 +148,54 @@ func umask(context.Context, patient) []Finding {
 	if mask&0o755 != 0 {
 		return []Finding{{"umask", Stops, fmt.Sprintf("%04o", mask), "files in the image would have these rights too, and bitbake refuses it", "umask 022"}}
 	}
-	return []Finding{ok("umask", "%04o", mask)}
+	return []Finding{okFinding("umask", "%04o", mask)}
 }
 
-// tool is a program of a version that a release of Yocto wants at least.
+// tool is a program with the oldest versions that releases of Yocto accept.
 type tool struct {
 	name, pkg string
 	argv      []string
-	least     []since
+	minimums  []minSince
 }
 
-// since is a version that is wanted from a release on.
-type since struct{ release, version string }
+// minSince is the oldest accepted version from a release on.
+type minSince struct{ release, version string }
 
 // The versions are those of each release's sanity.bbclass.
 var hostTools = []tool{
-	{"python", "python3", []string{"python3", "--version"}, []since{{"thud", "3.4"}, {"dunfell", "3.5"}, {"hardknott", "3.6"}, {"mickledore", "3.8"}, {"walnascar", "3.9"}}},
-	{"gcc", "gcc", []string{"gcc", "-dumpfullversion", "-dumpversion"}, []since{{"dunfell", "5.0"}, {"gatesgarth", "6.0"}, {"kirkstone", "7.5"}, {"mickledore", "8.0"}, {"whinlatter", "10.1"}}},
-	{"tar", "tar", []string{"tar", "--version"}, []since{{"thud", "1.24"}, {"zeus", "1.28"}}},
-	{"git", "git", []string{"git", "--version"}, []since{{"thud", "1.8.3.1"}, {"master", "2.22.0"}}},
-	{"make", "make", []string{"make", "--version"}, []since{{"kirkstone", "4.0"}}},
+	{"python", "python3", []string{"python3", "--version"}, []minSince{{"thud", "3.4"}, {"dunfell", "3.5"}, {"hardknott", "3.6"}, {"mickledore", "3.8"}, {"walnascar", "3.9"}}},
+	{"gcc", "gcc", []string{"gcc", "-dumpfullversion", "-dumpversion"}, []minSince{{"dunfell", "5.0"}, {"gatesgarth", "6.0"}, {"kirkstone", "7.5"}, {"mickledore", "8.0"}, {"whinlatter", "10.1"}}},
+	{"tar", "tar", []string{"tar", "--version"}, []minSince{{"thud", "1.24"}, {"zeus", "1.28"}}},
+	{"git", "git", []string{"git", "--version"}, []minSince{{"thud", "1.8.3.1"}, {"master", "2.22.0"}}},
+	{"make", "make", []string{"make", "--version"}, []minSince{{"kirkstone", "4.0"}}},
 }
 
 const buildtools = "use a newer distribution, or run scripts/install-buildtools of the checkout of openembedded-core and source what it names"
 
-func tools(ctx context.Context, p patient) []Finding {
+func checkTools(ctx context.Context, p boardBuild) []Finding {
 	release := p.layers.Release()
 	var bad []Finding
 	var seen []string
 	for _, t := range hostTools {
-		version, err := t.version(ctx)
-		least := t.wanted(release)
+		version, err := t.installedVersion(ctx)
+		least := t.minVersion(release)
 		switch {
 		case err != nil:
 			continue // build's own check says which program is missing
-		case older(version, least):
+		case isOlder(version, least):
 			bad = append(bad, Finding{"tools", Stops, fmt.Sprintf("%s is %s", t.name, version), fmt.Sprintf("%s wants %s at least", release, least), buildtools})
 		}
 		seen = append(seen, t.name+" "+version)
 	}
-	bad = append(bad, python(ctx, release)...)
+	bad = append(bad, checkPython(ctx, release)...)
 	if len(bad) > 0 {
 		return bad
 	}
-	return []Finding{ok("tools", "%s", strings.Join(seen, ", "))}
+	return []Finding{okFinding("tools", "%s", strings.Join(seen, ", "))}
 }
 
-// python looks for what left Python and old releases import.
-func python(ctx context.Context, release string) (bad []Finding) {
+// checkPython checks for modules that newer Pythons lack and old releases import.
+func checkPython(ctx context.Context, release string) (bad []Finding) {
 	lacks := func(statement string) bool {
 		return run.Run(ctx, run.Command{Argv: []string{"python3", "-W", "ignore", "-c", statement}}) != nil
 	}
@@ -210,7 +211,7 @@ func python(ctx context.Context, release string) (bad []Finding) {
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+|\d+`)
 
-func (t tool) version(ctx context.Context) (string, error) {
+func (t tool) installedVersion(ctx context.Context) (string, error) {
 	out, err := run.Output(ctx, run.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})
 	if err != nil {
 		return "", err
@@ -221,10 +222,10 @@ func (t tool) version(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%v says no version", t.argv)
 }
 
-// wanted is the version for a release, or "".
-func (t tool) wanted(release string) string {
+// minVersion returns the oldest version for a release, or "".
+func (t tool) minVersion(release string) string {
 	version := ""
-	for _, s := range t.least {
+	for _, s := range t.minimums {
 		if release != "" && !lint.Before(release, s.release) {
 			version = s.version
 		}
@@ -232,8 +233,8 @@ func (t tool) wanted(release string) string {
 	return version
 }
 
-// older compares versions number by number.
-func older(have, least string) bool {
+// isOlder compares versions number by number.
+func isOlder(have, least string) bool {
 	h, l := strings.Split(have, "."), strings.Split(least, ".")
 	for i := range l {
 		want, err := strconv.Atoi(l[i])

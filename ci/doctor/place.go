@@ -18,9 +18,10 @@ import (
 // Paths in a build grow longer by the names of recipes and their sources.
 const longestTMPDIR = 400
 
-// path looks at the path of the build folder, which ends up in makefiles and scripts.
-func path(_ context.Context, p patient) []Finding {
-	tmp := filepath.Join(p.bitbake(), "tmp")
+// checkPath checks the path of the build folder, which ends up in makefiles and
+// scripts.
+func checkPath(_ context.Context, p boardBuild) []Finding {
+	tmp := filepath.Join(p.bitbakeDir(), "tmp")
 	const fix = "move the clone to a folder with a short path of plain letters"
 	if len(tmp) > longestTMPDIR {
 		return []Finding{{"path", Stops, fmt.Sprintf("%s has %d bytes", tmp, len(tmp)), fmt.Sprintf("bitbake refuses more than %d", longestTMPDIR), fix}}
@@ -28,11 +29,11 @@ func path(_ context.Context, p patient) []Finding {
 	if i := strings.IndexFunc(tmp, func(r rune) bool { return r > '~' || strings.ContainsRune(" +@%\t", r) }); i >= 0 {
 		return []Finding{{"path", Stops, fmt.Sprintf("%s has %q in it", tmp, []rune(tmp[i:])[0]), "what is built puts its path into makefiles and scripts, which stumble over it; bitbake refuses it", fix}}
 	}
-	return []Finding{ok("path", "%s", tmp)}
+	return []Finding{okFinding("path", "%s", tmp)}
 }
 
-// Kinds of file systems by the kernel's numbers, where something is to be said of them.
-var kinds = map[int64]struct{ name, state, why string }{
+// fileSystems are the file systems with limits, by the kernel's numbers.
+var fileSystems = map[int64]struct{ name, state, why string }{
 	unix.NFS_SUPER_MAGIC:       {"NFS", Stops, "bitbake refuses it: locks and times of files are not reliable there"},
 	unix.V9FS_MAGIC:            {"9p", Warning, "it is a folder of another machine (WSL, a virtual machine): very slow, and without all kinds of files"},
 	unix.SMB_SUPER_MAGIC:       {"SMB", Stops, "it has no owners, links and rights of files"},
@@ -47,19 +48,19 @@ var kinds = map[int64]struct{ name, state, why string }{
 
 const otherDisk = "build in a folder on a local disk with ext4, xfs or btrfs (in a container: on a volume)"
 
-// fileSystem looks at the kind of the build folder's file system, and tries what a
+// checkFileSystem checks the kind of the build folder's file system, then tries what a
 // build does on it.
-func fileSystem(ctx context.Context, p patient) []Finding {
-	dir := existing(p.Build.Dir)
+func checkFileSystem(ctx context.Context, p boardBuild) []Finding {
+	dir := nearestExisting(p.Build.Dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return []Finding{{"file system", Stops, dir + ": " + err.Error(), "the build writes there", otherDisk}}
 	}
 	var findings []Finding
-	if kind, known := kinds[int64(st.Type)]; known {
+	if kind, known := fileSystems[int64(st.Type)]; known {
 		findings = append(findings, Finding{"file system", kind.state, dir + " is on " + kind.name, kind.why, otherDisk})
 	}
-	if err := tried(ctx, dir); errors.Is(err, fs.ErrPermission) && unix.Access(dir, unix.W_OK) != nil {
+	if err := tryFiles(ctx, dir); errors.Is(err, fs.ErrPermission) && unix.Access(dir, unix.W_OK) != nil {
 		return findings // that is said of the user
 	} else if err != nil {
 		findings = append(findings, Finding{"file system", Stops, err.Error(), "a build makes files of all kinds and runs what it made", otherDisk})
@@ -69,13 +70,13 @@ func fileSystem(ctx context.Context, p patient) []Finding {
 		findings = append(findings, Finding{"file system", Stops, "/tmp is mounted with noexec", "bitbake and the build's tools run scripts from it", "sudo mount -o remount,exec /tmp"})
 	}
 	if len(findings) == 0 {
-		findings = append(findings, ok("file system", "tried in %s: case, links, rights, programs", dir))
+		findings = append(findings, okFinding("file system", "tried in %s: case, links, rights, programs", dir))
 	}
 	return findings
 }
 
-// tried makes files of the kinds that a build does, in a folder of its own.
-func tried(ctx context.Context, dir string) (err error) {
+// tryFiles makes files of the kinds that a build does, in its own folder.
+func tryFiles(ctx context.Context, dir string) (err error) {
 	at, err := os.MkdirTemp(dir, ".Doctor-")
 	if err != nil {
 		return err
@@ -106,20 +107,20 @@ func tried(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// running looks for a build that goes on in the same folder.
-func running(_ context.Context, p patient) []Finding {
+// checkOtherBuilds looks for another build in the same folder.
+func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 	lock := images.BuildLockOf(p.ws)
-	if held(lock) {
+	if isLocked(lock) {
 		return []Finding{{"running", Stops, "another slipway is building " + p.spec.Board + " here", "two builds in one folder spoil each other", "wait for it, or stop it; " + lock + " is its mark"}}
 	}
-	if held(filepath.Join(p.bitbake(), "bitbake.lock")) {
-		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbake(), "the build asks it, with the settings that it was started with", "if nobody is using it: in that folder's environment, bitbake -m"}}
+	if isLocked(filepath.Join(p.bitbakeDir(), "bitbake.lock")) {
+		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbakeDir(), "the build asks it, with the settings that it was started with", "if nobody is using it: in that folder's environment, bitbake -m"}}
 	}
-	return []Finding{ok("running", "no other build in %s", filepath.Dir(lock))}
+	return []Finding{okFinding("running", "no other build in %s", filepath.Dir(lock))}
 }
 
-// held is true where another process has a lock on the file.
-func held(path string) bool {
+// isLocked reports whether another process has a lock on the file.
+func isLocked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false

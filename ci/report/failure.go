@@ -11,24 +11,23 @@ import (
 // How a run fails, as far as a script has to know: it may try again later, look at
 // the board, or fix a file. An error that is none of these is any other one.
 var (
-	// ErrUnreachable is for a board that did not answer, let nobody in, or was lost in
-	// the middle.
+	// ErrUnreachable means that a board did not answer, refused the login, or was lost
+	// during the run.
 	ErrUnreachable = errors.New("the board was not reached")
-	// ErrFailed is what a run ends with whose report is whole and says that the board
-	// failed.
+	// ErrFailed means that the report is complete and says that the board failed.
 	ErrFailed = errors.New("the board failed its checks")
-	// ErrWrong is for suites and board.yml files that cannot be used as they are.
+	// ErrWrong means that a suite or a board.yml file cannot be used as it is.
 	ErrWrong = errors.New("a suite or a board.yml is wrong")
-	// errNoStatus is for a container that has no status of its own to tell.
+	// errNoStatus means that the container has no exit status.
 	errNoStatus = errors.New("the container has no status")
 )
 
-// noStatus is what deploy:run exits with then, whatever the reason was, as ssh does:
-// the programs of containers rarely end with it.
+// noStatus is the exit status of deploy:run in that case, as of ssh: the programs of
+// containers rarely end with it.
 const noStatus = 255
 
-// outcomes are the kinds of failure, with the word for them in a report and the
-// status that a command exits with. 2 is for command lines that lack something.
+// outcomes are the kinds of failure, with the word in a report and the exit status of a
+// command. 2 is for command lines that lack something.
 var outcomes = []struct {
 	err    error
 	word   string
@@ -42,7 +41,7 @@ var outcomes = []struct {
 	{flash.ErrDevice, "device", 8},
 }
 
-// ExitStatus is what a command exits with that ended with err.
+// ExitStatus returns the exit status of a command that ended with err.
 func ExitStatus(err error) int {
 	var c ContainerFailed
 	if errors.As(err, &c) {
@@ -62,7 +61,7 @@ func ExitStatus(err error) int {
 	return 0
 }
 
-// ReasonFor is the word for err in a report.
+// ReasonFor returns the word for err in a report.
 func ReasonFor(err error) string {
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {
@@ -75,31 +74,30 @@ func ReasonFor(err error) string {
 	return ""
 }
 
-// Because says of which kind err is, and leaves its text as it is. What was stopped
-// is of no kind.
+// Because sets the kind of err. It keeps the text. A run that was stopped gets no kind.
 func Because(ctx context.Context, kind, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, kind) {
 		return err
 	}
-	return because{kind, err}
+	return kindError{kind, err}
 }
 
-type because struct{ kind, err error }
+type kindError struct{ kind, err error }
 
-func (b because) Error() string   { return b.err.Error() }
-func (b because) Unwrap() []error { return []error{b.kind, b.err} }
+func (b kindError) Error() string   { return b.err.Error() }
+func (b kindError) Unwrap() []error { return []error{b.kind, b.err} }
 
-// OfContainer is err as the command of a container exits with it: any but that
-// of the container's program is none of its status.
+// OfContainer returns err for the exit of a container's command. Only the container's
+// own program sets a status.
 func OfContainer(err error) error {
 	if c := (ContainerFailed{}); err == nil || errors.As(err, &c) {
 		return err
 	}
-	return because{errNoStatus, err}
+	return kindError{errNoStatus, err}
 }
 
-// ContainerFailed is a container's program that ended with a status of its own, which
-// the command then has too.
+// ContainerFailed is the exit status of a container's program, which the command then
+// has too.
 type ContainerFailed struct{ Status uint32 }
 
 func (e ContainerFailed) Error() string {

@@ -11,8 +11,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// A Form is a way in which reports are shown to programs or people. Each shows one
-// report, or those of several boards as one.
+// Form is a format in which reports are shown to programs or people. Each shows one
+// report, or those of several boards together.
 type Form struct {
 	name   string
 	file   string // below a board's folder; "" for those that are only printed
@@ -20,15 +20,15 @@ type Form struct {
 }
 
 var forms = []Form{
-	{"json", ReportJSON, jsonOf},
-	{"junit", ReportJUnit, junitOf},
-	{"html", ReportHTML, htmlOf},
-	{"tap", "", tapOf},
-	{"lava", "", lavaOf},
+	{"json", ReportJSON, renderJSON},
+	{"junit", ReportJUnit, renderJUnit},
+	{"html", ReportHTML, renderHTML},
+	{"tap", "", renderTAP},
+	{"lava", "", renderLAVA},
 }
 
-// FormOf is the form that a person names, or JSON where that was asked for in the
-// other way. Nothing named is no form: what is shown then is for a person.
+// FormOf returns the form of that name, or JSON if json is set. Without a name it
+// returns nil: the output is then for a person.
 func FormOf(name string, json bool) (*Form, error) {
 	if json && name == "" {
 		name = "json"
@@ -43,7 +43,8 @@ func FormOf(name string, json bool) (*Form, error) {
 	return &forms[i], nil
 }
 
-// withPage is all forms, with a page that knows more than the reports.
+// withPage returns all forms, with a renderer for the page that knows more than the
+// reports.
 func withPage(render func([]Report) ([]byte, error)) []Form {
 	all := slices.Clone(forms)
 	for i := range all {
@@ -64,7 +65,7 @@ func formNames() string {
 
 // WriteAs writes reports in a form.
 func WriteAs(w io.Writer, f *Form, all ...Report) error {
-	data, err := f.render(tidied(all))
+	data, err := f.render(tidyAll(all))
 	if err != nil {
 		return fmt.Errorf("render the report as %s: %w", f.name, err)
 	}
@@ -72,7 +73,7 @@ func WriteAs(w io.Writer, f *Form, all ...Report) error {
 	return err
 }
 
-func tidied(all []Report) []Report {
+func tidyAll(all []Report) []Report {
 	clean := make([]Report, len(all))
 	for i, r := range all {
 		clean[i] = r.Tidy()
@@ -80,14 +81,14 @@ func tidied(all []Report) []Report {
 	return clean
 }
 
-// point is a stage or a check, for forms that have one list of them.
+// point is a stage or a check, for forms with one list of both.
 type point struct {
 	suite, name string
 	CheckResult
 }
 
-// points are all stages and checks of a report.
-func (r Report) points() []point {
+// listPoints returns all stages and checks of a report.
+func (r Report) listPoints() []point {
 	var all []point
 	for _, s := range r.Stages {
 		all = append(all, point{"stages", s.Name, CheckResult{Kind: "stage", Status: s.Status, ElapsedMS: s.ElapsedMS, Saw: s.Saw, Next: s.Next}})
@@ -100,14 +101,14 @@ func (r Report) points() []point {
 	return all
 }
 
-// label tells a report from those of other boards of its kind.
-func (r Report) label() string { return cmp.Or(r.Target, r.Board) }
+// boardLabel tells a report from those of other boards of its kind.
+func (r Report) boardLabel() string { return cmp.Or(r.Target, r.Board) }
 
-// oneLine is for forms in which a line has a meaning.
+// oneLine joins the lines of a text, for forms in which a line has a meaning.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// about are lines on the board, for forms with a place for remarks.
-func (r Report) about() []string {
+// aboutLines returns lines about the board, for forms with a place for remarks.
+func (r Report) aboutLines() []string {
 	lines := []string{"board: " + oneLine(r.Board)}
 	if r.Target != "" {
 		lines = append(lines, "reached as: "+oneLine(r.Target))
@@ -118,31 +119,31 @@ func (r Report) about() []string {
 	return lines
 }
 
-// jsonOf is the report, or an object with several.
-func jsonOf(all []Report) ([]byte, error) {
+// renderJSON returns the report, or an object with several.
+func renderJSON(all []Report) ([]byte, error) {
 	if len(all) == 1 {
-		return all[0].json()
+		return all[0].indentedJSON()
 	}
 	var b bytes.Buffer
 	err := plaintext.WriteJSON(&b, reportsFile{Version: reportVersion, Reports: all})
 	return b.Bytes(), err
 }
 
-// ids gives the names of one list an id each.
-type ids map[string]bool
+// usedIDs gives each name of a list its own id.
+type usedIDs map[string]bool
 
-func (n ids) of(name string) string {
-	id := plain(name)
+func (n usedIDs) newID(name string) string {
+	id := safeName(name)
 	for i := 2; n[id]; i++ {
-		id = fmt.Sprintf("%s-%d", plain(name), i)
+		id = fmt.Sprintf("%s-%d", safeName(name), i)
 	}
 	n[id] = true
 	return id
 }
 
-// plain has the characters that LAVA takes in a name, and a file system too: no
-// blanks, nothing that ends a signal or leads to another folder.
-func plain(name string) string {
+// safeName keeps the characters that both LAVA and a file system accept in a name. It
+// has no blanks, nothing that ends a signal, and leads to no other folder.
+func safeName(name string) string {
 	words := strings.FieldsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._", c)
 	})

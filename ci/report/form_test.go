@@ -39,13 +39,13 @@ var tapPoint = regexp.MustCompile(`(?m)^(not )?ok (\d+) - `)
 // wantPoints wants of TAP one point for each stage and check, in their order.
 func wantPoints(t *testing.T, all []Report) {
 	t.Helper()
-	data, err := tapOf(tidied(all))
+	data, err := renderTAP(tidyAll(all))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []string
 	for _, r := range all {
-		for _, p := range r.points() {
+		for _, p := range r.listPoints() {
 			want = append(want, fmt.Sprintf("%v %d", p.Status == Failed, len(want)+1))
 		}
 	}
@@ -69,17 +69,17 @@ var (
 // than their metrics besides; in each set another name for each.
 func wantSignals(t *testing.T, all []Report) {
 	t.Helper()
-	data, err := lavaOf(tidied(all))
+	data, err := renderLAVA(tidyAll(all))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]int{}
 	for _, r := range all {
-		for _, p := range r.points() {
+		for _, p := range r.listPoints() {
 			want[lavaResults[p.Status]]++
 			if len(p.Metrics) > 1 {
 				for _, m := range p.Metrics {
-					want[plaintext.Either(m.within(), "pass", "fail")]++
+					want[plaintext.Either(m.withinLimits(), "pass", "fail")]++
 				}
 			}
 		}

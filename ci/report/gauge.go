@@ -18,11 +18,11 @@ type gauge struct {
 	Runs                             int
 }
 
-// gauges are the metrics of a report, with their values in earlier ones.
-func (r Report) gauges(past []Report) []gauge {
+// metricGauges returns the metrics of a report, with their values in earlier ones.
+func (r Report) metricGauges(past []Report) []gauge {
 	earlier := map[string][]float64{}
 	for _, p := range past {
-		for key, m := range p.metrics() {
+		for key, m := range p.metricsByKey() {
 			earlier[key] = append(earlier[key], m.Value)
 		}
 	}
@@ -30,8 +30,8 @@ func (r Report) gauges(past []Report) []gauge {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			for _, m := range c.Metrics {
-				g := m.gauge(c.Name)
-				g.trend(append(earlier[metricKey(s, c, m)], m.Value))
+				g := m.newGauge(c.Name)
+				g.setTrend(append(earlier[metricKey(s, c, m)], m.Value))
 				all = append(all, g)
 			}
 		}
@@ -43,7 +43,7 @@ func metricKey(s SuiteResult, c CheckResult, m Metric) string {
 	return s.Name + "\n" + c.Name + "\n" + m.Name
 }
 
-func (r Report) metrics() map[string]Metric {
+func (r Report) metricsByKey() map[string]Metric {
 	all := map[string]Metric{}
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
@@ -55,7 +55,7 @@ func (r Report) metrics() map[string]Metric {
 	return all
 }
 
-// scale is from the least to the most of what one drawing shows.
+// scale is the range of values of one drawing.
 type scale struct{ least, most float64 }
 
 func scaleOf(values ...*float64) scale {
@@ -73,40 +73,40 @@ func scaleOf(values ...*float64) scale {
 	return s
 }
 
-// at is a value's place, in hundredths, and not quite at the edges. Halves, as the
-// greatest numbers' difference is none.
-func (s scale) at(v float64) float64 {
+// placeOf returns a value's place in hundredths, a little off the edges. It halves the
+// values, as the difference of the greatest numbers overflows.
+func (s scale) placeOf(v float64) float64 {
 	if s.least == s.most {
 		return 50
 	}
 	return 4 + 92*((v/2-s.least/2)/(s.most/2-s.least/2))
 }
 
-func (m Metric) gauge(check string) gauge {
+func (m Metric) newGauge(check string) gauge {
 	g := gauge{Check: check, Name: m.Name, Value: FormatNumber(m.Value, m.Unit), Status: Passed}
 	s := scaleOf(&m.Value, m.Min, m.Max, m.Last)
-	g.X = s.at(m.Value)
-	if !m.within() {
+	g.X = s.placeOf(m.Value)
+	if !m.withinLimits() {
 		g.Status = Failed
 	}
 	if m.Last != nil {
-		g.Was, g.LastX, g.Last = true, s.at(*m.Last), FormatNumber(*m.Last, m.Unit)
+		g.Was, g.LastX, g.Last = true, s.placeOf(*m.Last), FormatNumber(*m.Last, m.Unit)
 	}
 	from, to := 0.0, 100.0
 	var limits []string
 	if m.Min != nil {
-		from, limits = s.at(*m.Min), append(limits, "at least "+FormatNumber(*m.Min, m.Unit))
+		from, limits = s.placeOf(*m.Min), append(limits, "at least "+FormatNumber(*m.Min, m.Unit))
 	}
 	if m.Max != nil {
-		to, limits = s.at(*m.Max), append(limits, "at most "+FormatNumber(*m.Max, m.Unit))
+		to, limits = s.placeOf(*m.Max), append(limits, "at most "+FormatNumber(*m.Max, m.Unit))
 	}
 	g.Limits, g.Band = strings.Join(limits, ", "), len(limits) > 0
 	g.BandX, g.BandW = from, max(to-from, 0)
 	return g
 }
 
-// trend draws the values of several runs, the last of which is this one.
-func (g *gauge) trend(values []float64) {
+// setTrend draws the values of several runs. The last one is this run.
+func (g *gauge) setTrend(values []float64) {
 	if len(values) < 2 {
 		return
 	}
@@ -117,12 +117,12 @@ func (g *gauge) trend(values []float64) {
 	s := scaleOf(all...)
 	var points []string
 	for i, v := range values {
-		points = append(points, fmt.Sprintf("%.1f,%.1f", 100*float64(i)/float64(len(values)-1), 24-s.at(v)*.24))
+		points = append(points, fmt.Sprintf("%.1f,%.1f", 100*float64(i)/float64(len(values)-1), 24-s.placeOf(v)*.24))
 	}
 	g.Trend, g.Runs = strings.Join(points, " "), len(values)
 }
 
-// String is the metric as a person reads it.
+// String returns the metric for a person.
 func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
 func FormatNumber(v float64, unit string) string {

@@ -24,7 +24,7 @@ func TestGauge(t *testing.T) {
 		{"limits that contradict", Metric{Value: 0, Min: new(10.0), Max: new(-10.0)}, "failed 50 96+0 -"},
 		{"the greatest numbers", Metric{Value: 0, Min: new(-math.MaxFloat64), Max: new(math.MaxFloat64)}, "passed 50 4+92 -"},
 	} {
-		g := tt.give.gauge("check")
+		g := tt.give.newGauge("check")
 		got := fmt.Sprintf("%s %g", g.Status, g.X)
 		for _, part := range []struct {
 			there bool
@@ -49,7 +49,7 @@ func TestTrendOfEarlierRuns(t *testing.T) {
 	for i := range maxPast + 2 {
 		r.Started = r.Started.Add(time.Minute)
 		r.Suites[0].Checks[5].Metrics[0].Value = float64(40 + i%2)
-		if err := r.keep(dir); err != nil {
+		if err := r.saveCopy(dir); err != nil {
 			t.Fatal(err)
 		}
 	}

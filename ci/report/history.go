@@ -22,8 +22,8 @@ import (
 // each board: boards of one kind share the artifact, but not their links and disks.
 const MetricsFolder = "metrics"
 
-// HistoryFile is a board's own: it is known by its serial, else by what it is reached
-// as; "" where there is no folder for it.
+// HistoryFile returns a board's own file, by its serial or else by its target. It
+// returns "" if the folder does not exist.
 func HistoryFile(dir string, id Identity, name string) string {
 	if _, none := os.Stat(dir); dir == "" || none != nil {
 		return ""
@@ -35,7 +35,7 @@ func HistoryFile(dir string, id Identity, name string) string {
 	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
 }
 
-// fileName is a text of a board's as the name of a file, and no other text's.
+// fileName returns a file name for a board's text that no other text has.
 func fileName(text string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)) {
@@ -50,12 +50,12 @@ func fileName(text string) string {
 	return safe[:min(len(safe), 80)] + "~" + hex.EncodeToString(sum[:6])
 }
 
-// History is the metrics of the last good run, by suite, check and name.
+// History holds the metrics of the last good run, by suite, check and name.
 type History map[string]float64
 
 func HistoryKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
 
-// ReadHistory reads what an earlier run left; "" is no file.
+// ReadHistory reads the file of an earlier run; "" is no file.
 func ReadHistory(file string) (History, error) {
 	if file == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func ReadHistory(file string) (History, error) {
 	return h, nil
 }
 
-// Save keeps the metrics of a report that passed; those that it lacks stay.
+// Save saves the metrics of a report that passed. It keeps those that the report lacks.
 func (h History) Save(file string, r Report) error {
 	all := maps.Clone(h)
 	if all == nil {

@@ -18,17 +18,17 @@ var (
 	overview = pages.Lookup("report_overview.html.tmpl")
 )
 
-// htmlOf renders a page: one file that needs nothing beside it. Several reports are a
-// table.
-func htmlOf(all []Report) ([]byte, error) {
+// renderHTML renders one page without other files. Several reports become a table.
+func renderHTML(all []Report) ([]byte, error) {
 	if len(all) != 1 {
-		return overviewOf(all, nil)
+		return renderOverview(all, nil)
 	}
-	return pageOf(all[0], nil)
+	return renderPage(all[0], nil)
 }
 
-// pageOf renders the page of one report, with lines through its metrics in earlier ones.
-func pageOf(r Report, past []Report) ([]byte, error) {
+// renderPage renders the page of one report, with lines through its metrics in earlier
+// ones.
+func renderPage(r Report, past []Report) ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, newView(r, past))
 	return b.Bytes(), err
@@ -49,18 +49,18 @@ type view struct {
 
 type fact struct{ Name, Value string }
 
-// failure is a stage or a check that failed, as it stands at the top.
+// failure is a stage or a check that failed, as the page's top shows it.
 type failure struct{ Where, Name, Saw, Want, Next string }
 
-// chart is a table whose rows carry bars on one scale of time.
+// chart is a table whose rows have bars on one scale of time.
 type chart struct {
 	Name, Tally, Took string
 	Rows              []row
 	Ticks             []tick
 }
 
-// row is a stage or a check. X and W are where its bar begins and how long it is,
-// in hundredths of the scale.
+// row is a stage or a check. X is the start of its bar, W its length, in hundredths of
+// the scale.
 type row struct {
 	Status          Status
 	Name, Kind, Saw string
@@ -78,13 +78,13 @@ type tick struct {
 // signs tell the statuses apart where there is no colour.
 var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cached: "="}
 
-// Sign is what stands before the row.
+// Sign returns the sign before the row.
 func (r row) Sign() string { return signs[r.Status] }
 
 func newView(r Report, past []Report) view {
 	v := view{
-		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: seconds(r.ElapsedMS),
-		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(), Failures: r.failures(), Logs: r.Logs,
+		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: formatMS(r.ElapsedMS),
+		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(), Failures: r.listFailures(), Logs: r.Logs,
 	}
 	if r.Failed() {
 		v.Verdict = Failed
@@ -93,17 +93,17 @@ func newView(r Report, past []Report) view {
 		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]
 		v.Program = "Slipway " + p.String()
 	}
-	v.Headline, v.Gauges = r.headline(), r.gauges(past)
+	v.Headline, v.Gauges = r.headline(), r.metricGauges(past)
 	if len(r.Stages) > 0 {
 		v.Charts = append(v.Charts, r.stageChart())
 	}
 	for _, s := range r.Suites {
-		v.Charts = append(v.Charts, s.chart())
+		v.Charts = append(v.Charts, s.checkChart())
 	}
 	return v
 }
 
-// headline is the verdict's reason in one line.
+// headline returns the reason for the verdict in one line.
 func (r Report) headline() string {
 	n := r.Counts()
 	for _, s := range r.Stages {
@@ -122,8 +122,8 @@ func (r Report) headline() string {
 	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.Total(), n.Checks[Skipped])
 }
 
-// failures are what failed, in the order of the run.
-func (r Report) failures() []failure {
+// listFailures returns what failed, in the order of the run.
+func (r Report) listFailures() []failure {
 	var all []failure
 	checksSay := r.Counts().Checks[Failed] > 0
 	for _, s := range r.Stages {
@@ -142,10 +142,11 @@ func (r Report) failures() []failure {
 	return all
 }
 
-// shownKey digits of an image's key tell it from all others that a person meets.
+// shownKey is the number of digits that tell an image's key from all others that a
+// person sees.
 const shownKey = 12
 
-// Facts are what the board said of itself, without what it left out.
+// Facts returns what the board said about itself, without what it left out.
 func (id Identity) Facts() []fact {
 	all := []fact{
 		{"Hostname", id.Hostname},
@@ -173,28 +174,28 @@ func (id Identity) Facts() []fact {
 	return known
 }
 
-// stageChart lays the stages end to end: each waits for the one before.
+// stageChart draws the stages end to end: each waits for the one before.
 func (r Report) stageChart() chart {
-	c := chart{Name: "stages", Tally: CountWords(r.Counts().Stages), Took: seconds(r.ElapsedMS)}
+	c := chart{Name: "stages", Tally: CountWords(r.Counts().Stages), Took: formatMS(r.ElapsedMS)}
 	var at int64
 	for _, s := range r.Stages {
 		c.Rows = append(c.Rows, row{Status: s.Status, Name: s.Name, Saw: s.Saw, start: at, took: s.ElapsedMS})
 		at += s.ElapsedMS
 	}
-	return c.scaled()
+	return c.withBars()
 }
 
-func (s SuiteResult) chart() chart {
+func (s SuiteResult) checkChart() chart {
 	tally, _ := s.Tally()
-	c := chart{Name: s.Name, Tally: tally, Took: seconds(s.ElapsedMS)}
+	c := chart{Name: s.Name, Tally: tally, Took: formatMS(s.ElapsedMS)}
 	for _, r := range s.Checks {
 		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, Proof: proofs[r.Proves], start: r.StartMS, took: r.ElapsedMS})
 	}
-	return c.scaled()
+	return c.withBars()
 }
 
-// scaled sets the bars, and the ticks behind them.
-func (c chart) scaled() chart {
+// withBars sets the bars, then the ticks.
+func (c chart) withBars() chart {
 	end := int64(1)
 	for _, r := range c.Rows {
 		end = max(end, r.start+r.took)
@@ -202,7 +203,7 @@ func (c chart) scaled() chart {
 	scale := 100 / float64(end)
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		if r.Took = seconds(r.took); r.Status == Skipped && r.took == 0 {
+		if r.Took = formatMS(r.took); r.Status == Skipped && r.took == 0 {
 			r.Took = "–"
 			continue
 		}
@@ -217,7 +218,7 @@ func (c chart) scaled() chart {
 	return c
 }
 
-// roundStep is 1, 2 or 5 times a power of ten, so that there are few ticks.
+// roundStep returns 1, 2 or 5 times a power of ten, so that there are few ticks.
 func roundStep(end int64) int64 {
 	for step := int64(1); ; step *= 10 {
 		for _, factor := range []int64{1, 2, 5} {

@@ -55,18 +55,18 @@ type (
 	}
 )
 
-// junitOf renders the stages of each report as one test suite, and each suite as one of
+// renderJUnit renders the stages of each report as one test suite, and each suite as
 // its own.
-func junitOf(all []Report) ([]byte, error) {
+func renderJUnit(all []Report) ([]byte, error) {
 	doc := junitSuites{Name: "slipway"}
 	var elapsedMS int64
 	for _, r := range all {
 		elapsedMS += r.ElapsedMS
 		for _, s := range r.junitSuites() {
 			if len(all) > 1 {
-				s.among(r.label())
+				s.prefixLabel(r.boardLabel())
 			}
-			doc.add(s)
+			doc.addSuite(s)
 		}
 	}
 	if len(all) == 1 {
@@ -76,14 +76,15 @@ func junitOf(all []Report) ([]byte, error) {
 	return doc.encode()
 }
 
-// JUnit renders one suite of cases that no report has, such as the boards of a fleet.
+// JUnit renders one suite of cases that belongs to no report, such as the boards of a
+// fleet.
 func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
 	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
 	for _, c := range cases {
-		s.add(junitCase{Name: c.Name, ClassName: board + "." + suite, Time: junitSeconds(c.ElapsedMS)}, c)
+		s.addCase(junitCase{Name: c.Name, ClassName: board + "." + suite, Time: junitSeconds(c.ElapsedMS)}, c)
 	}
 	doc := junitSuites{Name: "slipway " + board, Time: s.Time}
-	doc.add(s)
+	doc.addSuite(s)
 	return doc.encode()
 }
 
@@ -113,9 +114,9 @@ func (r Report) junitSuites() []junitSuite {
 	return all
 }
 
-// among tells a board's suite from the same one of other boards. CI servers make
+// prefixLabel tells a board's suite from the same one of other boards. CI servers make
 // folders of the dots in a class's name, which addresses have too.
-func (s *junitSuite) among(label string) {
+func (s *junitSuite) prefixLabel(label string) {
 	s.Name = label + " " + s.Name
 	for i := range s.Cases {
 		s.Cases[i].ClassName = strings.ReplaceAll(label, ".", "-") + "." + s.Cases[i].ClassName
@@ -148,7 +149,7 @@ func (r Report) junitStages() junitSuite {
 	}
 	suite := r.newJUnitSuite("stages", total)
 	for _, s := range r.Stages {
-		suite.add(junitCase{Name: s.Name, ClassName: r.Board + ".stages", Time: junitSeconds(s.ElapsedMS)},
+		suite.addCase(junitCase{Name: s.Name, ClassName: r.Board + ".stages", Time: junitSeconds(s.ElapsedMS)},
 			CheckResult{Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next})
 	}
 	return suite
@@ -156,21 +157,21 @@ func (r Report) junitStages() junitSuite {
 
 func (r Report) junitSuite(s SuiteResult) junitSuite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
-	if proved := s.proved(); proved != "" { // the schema has no properties of a case
+	if proved := s.proofList(); proved != "" { // the schema has no properties of a case
 		suite.Properties = append(suite.Properties, junitProperty{"proves", proved})
 	}
 	for _, c := range s.Checks {
-		suite.add(junitCase{Name: c.Name, ClassName: r.Board + "." + s.Name, Time: junitSeconds(c.ElapsedMS)}, c)
+		suite.addCase(junitCase{Name: c.Name, ClassName: r.Board + "." + s.Name, Time: junitSeconds(c.ElapsedMS)}, c)
 	}
 	return suite
 }
 
-func (s *junitSuite) add(c junitCase, result CheckResult) {
+func (s *junitSuite) addCase(c junitCase, result CheckResult) {
 	s.Tests++
 	switch result.Status {
 	case Failed:
 		s.Failures++
-		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
+		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
 	case Skipped:
 		s.Skipped++
 		c.Skipped = &junitMessage{Message: result.Saw}
@@ -180,7 +181,7 @@ func (s *junitSuite) add(c junitCase, result CheckResult) {
 	s.Cases = append(s.Cases, c)
 }
 
-func explanation(c CheckResult) string {
+func explainResult(c CheckResult) string {
 	text := "saw:  " + c.Saw
 	if c.Want != "" {
 		text += "\nwant: " + c.Want
@@ -191,7 +192,7 @@ func explanation(c CheckResult) string {
 	return text
 }
 
-func (s *junitSuites) add(suite junitSuite) {
+func (s *junitSuites) addSuite(suite junitSuite) {
 	s.Tests += suite.Tests
 	s.Failures += suite.Failures
 	s.Skipped += suite.Skipped

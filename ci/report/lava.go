@@ -8,26 +8,26 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// lavaOf renders the lines by which LAVA's test shell takes results from what a job
-// prints: one test set a suite, one test case a check and each of its metrics.
-func lavaOf(all []Report) ([]byte, error) {
+// renderLAVA renders the lines from which LAVA's test shell reads a job's results. A
+// suite is a test set. A check and each of its metrics are test cases.
+func renderLAVA(all []Report) ([]byte, error) {
 	var b bytes.Buffer
-	sets := ids{}
+	sets := usedIDs{}
 	for _, r := range all {
-		for _, line := range r.about() {
+		for _, line := range r.aboutLines() {
 			fmt.Fprintln(&b, lavaText(line))
 		}
 		prefix := ""
 		if len(all) > 1 {
-			prefix = r.label() + "."
+			prefix = r.boardLabel() + "."
 		}
 		if len(r.Stages) > 0 {
 			stages := Report{Stages: r.Stages}
-			writeLAVA(&b, sets.of(prefix+"stages"), stages.points())
+			writeLAVA(&b, sets.newID(prefix+"stages"), stages.listPoints())
 		}
 		for _, s := range r.Suites {
 			suite := Report{Suites: []SuiteResult{s}}
-			writeLAVA(&b, sets.of(prefix+s.Name), suite.points())
+			writeLAVA(&b, sets.newID(prefix+s.Name), suite.listPoints())
 		}
 	}
 	return b.Bytes(), nil
@@ -35,23 +35,23 @@ func lavaOf(all []Report) ([]byte, error) {
 
 func writeLAVA(b *bytes.Buffer, set string, points []point) {
 	fmt.Fprintf(b, "<LAVA_SIGNAL_TESTSET START %s>\n", set)
-	cases := ids{}
+	cases := usedIDs{}
 	for _, p := range points {
 		if p.Status == Failed {
-			fmt.Fprintf(b, "%s: %s\n%s\n", lavaText(oneLine(p.suite)), lavaText(oneLine(p.name)), lavaText(explanation(p.CheckResult)))
+			fmt.Fprintf(b, "%s: %s\n%s\n", lavaText(oneLine(p.suite)), lavaText(oneLine(p.name)), lavaText(explainResult(p.CheckResult)))
 		}
 		measured := ""
 		if len(p.Metrics) == 1 {
 			measured = lavaMeasurement(p.Metrics[0])
 		}
-		id := cases.of(p.name)
+		id := cases.newID(p.name)
 		fmt.Fprintf(b, "<LAVA_SIGNAL_TESTCASE TEST_CASE_ID=%s RESULT=%s%s>\n", id, lavaResults[p.Status], measured)
 		if len(p.Metrics) < 2 {
 			continue
 		}
 		for _, m := range p.Metrics {
 			fmt.Fprintf(b, "<LAVA_SIGNAL_TESTCASE TEST_CASE_ID=%s RESULT=%s%s>\n",
-				cases.of(id+"."+m.Name), plaintext.Either(m.within(), "pass", "fail"), lavaMeasurement(m))
+				cases.newID(id+"."+m.Name), plaintext.Either(m.withinLimits(), "pass", "fail"), lavaMeasurement(m))
 		}
 	}
 	fmt.Fprintln(b, "<LAVA_SIGNAL_TESTSET STOP>")
@@ -60,17 +60,17 @@ func writeLAVA(b *bytes.Buffer, set string, points []point) {
 var lavaResults = map[Status]string{Passed: "pass", Cached: "pass", Failed: "fail", Skipped: "skip"}
 
 func lavaMeasurement(m Metric) string {
-	text := " MEASUREMENT=" + decimal(m.Value)
+	text := " MEASUREMENT=" + formatDecimal(m.Value)
 	if m.Unit != "" {
-		text += " UNITS=" + plain(strings.NewReplacer("%", "percent", "/", "_per_").Replace(m.Unit))
+		text += " UNITS=" + safeName(strings.NewReplacer("%", "percent", "/", "_per_").Replace(m.Unit))
 	}
 	return text
 }
 
-// within says whether a metric keeps its limits.
-func (m Metric) within() bool {
+// withinLimits reports whether a metric keeps its limits.
+func (m Metric) withinLimits() bool {
 	return (m.Min == nil || m.Value >= *m.Min) && (m.Max == nil || m.Value <= *m.Max)
 }
 
-// lavaText keeps the board's words from being taken for signals.
+// lavaText escapes signals in a board's text.
 func lavaText(text string) string { return strings.ReplaceAll(text, "<LAVA", "< LAVA") }

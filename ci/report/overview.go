@@ -13,21 +13,21 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteAll writes the reports of several boards into dir as one: a page with a table
-// of boards and checks, report.json, junit.xml, and below boards/ a page for each.
+// WriteAll writes the reports of several boards into dir as one: a page with a table of
+// boards and checks, report.json, junit.xml, and below boards/ a page for each.
 func WriteAll(dir string, all []Report) error {
 	if len(all) == 1 {
 		return all[0].Write(dir)
 	}
-	all = tidied(all)
+	all = tidyAll(all)
 	const below = "boards"
 	if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
 		return err
 	}
-	names, links := ids{}, make([]string, len(all))
+	names, links := usedIDs{}, make([]string, len(all))
 	for i, r := range all {
-		links[i] = below + "/" + names.of(r.label()) + ".html"
-		data, err := htmlOf([]Report{r})
+		links[i] = below + "/" + names.newID(r.boardLabel()) + ".html"
+		data, err := renderHTML([]Report{r})
 		if err == nil {
 			err = renameio.WriteFile(filepath.Join(dir, links[i]), data, 0o644)
 		}
@@ -35,11 +35,11 @@ func WriteAll(dir string, all []Report) error {
 			return err
 		}
 	}
-	return writeForms(dir, all, withPage(func(all []Report) ([]byte, error) { return overviewOf(all, links) }))
+	return writeForms(dir, all, withPage(func(all []Report) ([]byte, error) { return renderOverview(all, links) }))
 }
 
-// overviewOf renders the table. Its rows lead to links, where there are any.
-func overviewOf(all []Report, links []string) ([]byte, error) {
+// renderOverview renders the table. Its rows link to links, if there are any.
+func renderOverview(all []Report, links []string) ([]byte, error) {
 	var b bytes.Buffer
 	err := overview.Execute(&b, newOverview(all, links))
 	return b.Bytes(), err
@@ -50,13 +50,13 @@ type table struct {
 	Verdict  Status
 	Headline string
 	Reasons  string
-	Mishaps  []mishap
+	Failures []commonFailure
 	Columns  []string
 	Rows     []boardRow
 }
 
-// mishap is one stage or check that failed, with the boards on which it did.
-type mishap struct {
+// commonFailure is one stage or check that failed, with the boards on which it did.
+type commonFailure struct {
 	Where, Name string
 	Boards      []boardFailure
 	More        int
@@ -64,7 +64,7 @@ type mishap struct {
 
 type boardFailure struct{ Label, Link, Saw, Next string }
 
-// boardRow is a board's line of the table.
+// boardRow is a board's row of the table.
 type boardRow struct {
 	Label, Board, Link, Headline, Took string
 	Status                             Status
@@ -76,7 +76,7 @@ type cell struct {
 	Text   string
 }
 
-// Sign is what stands in the cell.
+// Sign returns the text of the cell.
 func (c cell) Sign() string { return cmp.Or(signs[c.Status], c.Text) }
 
 // Limits of a page that a browser still shows.
@@ -86,7 +86,7 @@ const (
 )
 
 func newOverview(all []Report, links []string) table {
-	t := table{Verdict: Passed, Mishaps: mishaps(all, links)}
+	t := table{Verdict: Passed, Failures: groupFailures(all, links)}
 	columns, cells := byCheck(all)
 	if len(columns) > maxColumns {
 		columns, cells = bySuite(all)
@@ -94,7 +94,7 @@ func newOverview(all []Report, links []string) table {
 	t.Columns = columns
 	failed, reasons := 0, map[string]int{}
 	for i, r := range all {
-		row := boardRow{Label: r.label(), Board: r.Board, Headline: r.headline(), Took: seconds(r.ElapsedMS), Status: Passed, Cells: cells[i]}
+		row := boardRow{Label: r.boardLabel(), Board: r.Board, Headline: r.headline(), Took: formatMS(r.ElapsedMS), Status: Passed, Cells: cells[i]}
 		if links != nil {
 			row.Link = links[i]
 		}
@@ -125,7 +125,7 @@ func newOverview(all []Report, links []string) table {
 func byCheck(all []Report) (columns []string, cells [][]cell) {
 	at := map[string]int{}
 	for _, r := range all {
-		for _, p := range r.points() {
+		for _, p := range r.listPoints() {
 			key := p.suite + ": " + p.name
 			if _, known := at[key]; !known {
 				at[key] = len(columns)
@@ -138,7 +138,7 @@ func byCheck(all []Report) (columns []string, cells [][]cell) {
 	}
 	for _, r := range all {
 		row := make([]cell, len(columns))
-		for _, p := range r.points() {
+		for _, p := range r.listPoints() {
 			row[at[p.suite+": "+p.name]] = cell{p.Status, plaintext.FirstLine(p.Saw)}
 		}
 		cells = append(cells, row)
@@ -174,34 +174,35 @@ func bySuite(all []Report) (columns []string, cells [][]cell) {
 	return columns, cells
 }
 
-// mishaps are what failed, that which failed on most boards first.
-func mishaps(all []Report, links []string) []mishap {
+// groupFailures groups what failed by stage and check. Those that failed on most boards
+// come first.
+func groupFailures(all []Report, links []string) []commonFailure {
 	at := map[string]int{}
-	var found []mishap
+	var found []commonFailure
 	for i, r := range all {
-		for _, f := range r.failures() {
+		for _, f := range r.listFailures() {
 			key := f.Where + "\n" + f.Name
 			if _, known := at[key]; !known {
 				at[key] = len(found)
-				found = append(found, mishap{Where: f.Where, Name: f.Name})
+				found = append(found, commonFailure{Where: f.Where, Name: f.Name})
 			}
 			m := &found[at[key]]
 			if len(m.Boards) == maxBoardsAFailed {
 				m.More++
 				continue
 			}
-			b := boardFailure{Label: r.label(), Saw: f.Saw, Next: f.Next}
+			b := boardFailure{Label: r.boardLabel(), Saw: f.Saw, Next: f.Next}
 			if links != nil {
 				b.Link = links[i]
 			}
 			m.Boards = append(m.Boards, b)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b mishap) int {
+	slices.SortStableFunc(found, func(a, b commonFailure) int {
 		return cmp.Compare(len(b.Boards)+b.More, len(a.Boards)+a.More)
 	})
 	return found
 }
 
-// Count is on how many boards it failed.
-func (m mishap) Count() int { return len(m.Boards) + m.More }
+// Count returns on how many boards it failed.
+func (m commonFailure) Count() int { return len(m.Boards) + m.More }

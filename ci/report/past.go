@@ -10,21 +10,21 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Earlier reports of a board lie below its folder, for the lines that show how a metric
-// went.
+// Earlier reports of a board are below its folder, for the lines through the values of
+// a metric.
 const (
 	pastFolder  = "reports"
 	maxPast     = 30
 	pastPattern = "20060102T150405.000Z"
 )
 
-// keep puts a copy of the report among the earlier ones, and removes the oldest.
-func (r Report) keep(dir string) error {
+// saveCopy saves a copy of the report among the earlier ones. It removes the oldest.
+func (r Report) saveCopy(dir string) error {
 	dir = filepath.Join(dir, pastFolder)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	data, err := r.Tidy().json()
+	data, err := r.Tidy().indentedJSON()
 	if err != nil {
 		return err
 	}
@@ -42,16 +42,16 @@ func (r Report) keep(dir string) error {
 	return err
 }
 
-// pastNames are the files of earlier reports, the oldest first.
+// pastNames returns the files of earlier reports, the oldest first.
 func pastNames(dir string) ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "[0-9]*Z.json"))
 	slices.Sort(names)
 	return names, err
 }
 
-// past are the earlier reports of the same board that are older than r. One that cannot
-// be read is no reason to have no report now.
-func (r Report) past(dir string) []Report {
+// earlierReports returns the reports of the same board that are older than r. It skips
+// those that cannot be read.
+func (r Report) earlierReports(dir string) []Report {
 	names, _ := pastNames(filepath.Join(dir, pastFolder))
 	var all []Report
 	for _, name := range names[max(len(names)-maxPast, 0):] {
@@ -62,8 +62,8 @@ func (r Report) past(dir string) []Report {
 	return all
 }
 
-// ofSameBoard goes by the serial, else by what the boards were reached as: a virtual
-// board, by the name of its kind.
+// ofSameBoard compares the serials, or else the targets. For a virtual board it
+// compares the names of the boards.
 func (r Report) ofSameBoard(other Report) bool {
 	if serial := r.Identity.Serial; serial != "" || other.Identity.Serial != "" {
 		return serial == other.Identity.Serial

@@ -13,13 +13,13 @@ func TestPastIsOfOneBoard(t *testing.T) {
 		{Identity: Identity{Serial: "A1"}, Target: "x"}, {Identity: Identity{Serial: "A2"}, Target: "x"}, {Target: "x"}, {Target: "y"},
 	} {
 		r.Board, r.Started = "kind", began.Add(time.Duration(i)*time.Minute)
-		if err := r.keep(dir); err != nil {
+		if err := r.saveCopy(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, r := range []Report{{Identity: Identity{Serial: "A2"}, Target: "moved"}, {Target: "y"}} {
 		r.Started = time.Now()
-		past := r.past(dir)
+		past := r.earlierReports(dir)
 		if len(past) != 1 || past[0].Identity.Serial != r.Identity.Serial {
 			t.Errorf("the past of %+v is %+v; want the one of the same board", r, past)
 		}

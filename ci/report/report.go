@@ -1,5 +1,5 @@
-// Package report holds what a run on a board showed, and writes it for people and for
-// programs: JSON, JUnit, TAP, LAVA and a page. It asks no board; see ci.
+// Package report turns the result of a run on a board into JSON, JUnit, TAP, LAVA or a
+// page. It asks no board; see ci.
 package report
 
 import (
@@ -34,8 +34,8 @@ const (
 	Cached  Status = "cached" // nothing to do: an earlier result serves
 )
 
-// Report is what came of a run: the stages that led to the board, and the checks
-// on it.
+// Report is the result of a run: the stages that led to the board, and the checks on
+// it.
 type Report struct {
 	Version   int            `json:"version"`
 	Board     string         `json:"board"`
@@ -51,7 +51,7 @@ type Report struct {
 	Logs      []Log          `json:"logs,omitempty"`
 }
 
-// Host is the machine that asked.
+// Host is the machine that ran the checks.
 type Host struct {
 	Name string `json:"name"`
 	OS   string `json:"os"`
@@ -59,8 +59,8 @@ type Host struct {
 	CPUs int    `json:"cpus"`
 }
 
-// Identity is which board answered, and what it runs, in its own words. They are
-// as true as the board is.
+// Identity is which board answered, with what it runs, as it reported itself. Nothing
+// else confirms it.
 type Identity struct {
 	Hostname  string `json:"hostname,omitempty"`
 	Model     string `json:"model,omitempty"`
@@ -78,7 +78,7 @@ type Identity struct {
 	ImageKey  string `json:"imageKey,omitempty"` // of the artifact that was deployed
 }
 
-// Stage is one step on the way to the board: build, flash, boot, ...
+// Stage is one step of a run before its checks: build, flash, boot, ...
 type Stage struct {
 	Name      string `json:"name"`
 	Status    Status `json:"status"`
@@ -87,14 +87,14 @@ type Stage struct {
 	Next      string `json:"next,omitempty"` // what to do, where it failed
 }
 
-// SuiteResult is what came of one suite.
+// SuiteResult is the result of one suite.
 type SuiteResult struct {
 	Name      string        `json:"name"`
 	ElapsedMS int64         `json:"elapsedMs"`
 	Checks    []CheckResult `json:"checks"`
 }
 
-// CheckResult is what came of one check.
+// CheckResult is the result of one check.
 type CheckResult struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
@@ -110,8 +110,8 @@ type CheckResult struct {
 	Metrics  []Metric `json:"metrics,omitempty"`
 }
 
-// Proof is what a check that passed has shown of something that hardware does, and
-// that software can do in its place.
+// Proof is what a check that passed has shown about a function that hardware or
+// software can do.
 type Proof string
 
 // What a check can prove. It takes that from the name of the driver that did the work.
@@ -121,13 +121,13 @@ const (
 	ProvesParts    Proof = "parts" // they are there; nothing was seen at work
 )
 
-// proofs says each to a person.
+// proofs are the texts for a person.
 var proofs = map[Proof]string{
 	"": "", ProvesHardware: "proved in hardware", ProvesSoftware: "proved in software", ProvesParts: "the parts are there; nothing was seen at work",
 }
 
-// proved is what the checks of a suite have proved: "parts, software".
-func (s SuiteResult) proved() string {
+// proofList returns what the checks of a suite have proved: "parts, software".
+func (s SuiteResult) proofList() string {
 	var all []string
 	for _, c := range s.Checks {
 		if c.Proves != "" {
@@ -138,7 +138,7 @@ func (s SuiteResult) proved() string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// Metric is a number that a check read on the board, and what it was held against.
+// Metric is a number that a check read on the board, with its limits.
 type Metric struct {
 	Name  string   `json:"name"`
 	Unit  string   `json:"unit,omitempty"`
@@ -148,7 +148,7 @@ type Metric struct {
 	Last  *float64 `json:"last,omitempty"` // in the last run that passed
 }
 
-// Log is what the board said in a failed run.
+// Log is the board's output in a failed run.
 type Log struct {
 	Name  string `json:"name"`
 	Text  string `json:"text"`           // its end
@@ -170,21 +170,21 @@ func New(spec images.Spec) Report {
 // startStage is the stage of a run that was refused before it began.
 const startStage = "start"
 
-// Refused is the report of a run that did not begin.
+// Refused returns the report of a run that did not begin.
 func Refused(spec images.Spec, err error) (Report, error) {
 	r := New(spec)
 	r.AddFailure(startStage, err, "")
 	return r, err
 }
 
-// Failed says whether anything failed. A report of which nothing passed failed
-// too: it proves nothing.
+// Failed reports whether anything failed. A report in which nothing passed failed too:
+// it proves nothing.
 func (r Report) Failed() bool {
 	n := r.Counts()
 	return n.Stages[Failed]+n.Checks[Failed] > 0 || n.Stages[Passed]+n.Stages[Cached]+n.Checks[Passed] == 0
 }
 
-// Tallies are how many stages and checks ended in which way.
+// Tallies count the stages and checks by status.
 type Tallies struct{ Stages, Checks map[Status]int }
 
 func (r Report) Counts() Tallies {
@@ -208,7 +208,7 @@ func (n Tallies) Total() int {
 	return sum
 }
 
-// CountWords is "11 passed, 1 failed".
+// CountWords returns counts in words: "11 passed, 1 failed".
 func CountWords(n map[Status]int) string {
 	var words []string
 	for _, s := range []Status{Failed, Passed, Cached, Skipped} {
@@ -222,14 +222,14 @@ func CountWords(n map[Status]int) string {
 	return strings.Join(words, ", ")
 }
 
-// Write writes the report into dir as JSON, as JUnit XML, and as a page. Each
-// file is whole or not there.
+// Write writes the report into dir as JSON, as JUnit XML, and as a page. Each file is
+// complete or absent.
 func (r Report) Write(dir string) error {
-	past, r := r.past(dir), r.Tidy()
+	past, r := r.earlierReports(dir), r.Tidy()
 	if err := r.writeLogs(dir); err != nil {
 		return err
 	}
-	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return pageOf(all[0], past) }))
+	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return renderPage(all[0], past) }))
 }
 
 func writeForms(dir string, all []Report, forms []Form) error {
@@ -251,8 +251,8 @@ func writeForms(dir string, all []Report, forms []Form) error {
 	return nil
 }
 
-// Remove removes what an earlier run wrote, so that nobody takes it for news
-// of a run that was cut short.
+// Remove removes the files of an earlier run, so that nobody takes them for those of a
+// run that was cut short.
 func Remove(dir string) error {
 	names, err := filepath.Glob(logFiles(dir))
 	if err != nil {
@@ -269,19 +269,19 @@ func Remove(dir string) error {
 	return nil
 }
 
-func (r Report) json() ([]byte, error) {
+func (r Report) indentedJSON() ([]byte, error) {
 	data, err := json.MarshalIndent(r, "", "  ")
 	return append(data, '\n'), err
 }
 
-// Summary tells a person at a terminal what failed and what to do, and then how
-// much passed. Of a run that did not begin, its error says all.
+// Summary prints for a person at a terminal what failed, with the next steps, then how
+// much passed. For a run that did not begin, its error is enough.
 func (r Report) Summary(w io.Writer) {
 	if len(r.Stages) == 1 && r.Stages[0].Name == startStage {
 		return
 	}
 	r = r.Tidy()
-	for _, f := range r.failures() {
+	for _, f := range r.listFailures() {
 		writeFailure(w, f)
 	}
 	n := r.Counts()
@@ -289,7 +289,7 @@ func (r Report) Summary(w io.Writer) {
 	if r.Failed() {
 		verdict = "FAILED"
 	}
-	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, seconds(r.ElapsedMS))
+	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, formatMS(r.ElapsedMS))
 	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", CountWords(n.Stages), CountWords(n.Checks))
 }
 
@@ -303,14 +303,14 @@ func writeFailure(w io.Writer, f failure) {
 	fmt.Fprintln(w)
 }
 
-func seconds(ms int64) string {
+func formatMS(ms int64) string {
 	if ms < 1000 {
 		return fmt.Sprintf("%d ms", ms)
 	}
 	return fmt.Sprintf("%.1f s", float64(ms)/1000)
 }
 
-// thisHost is the machine that this runs on.
+// thisHost returns the machine that this runs on.
 func thisHost() Host {
 	name, _ := os.Hostname()
 	h := Host{Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
@@ -327,9 +327,8 @@ const (
 	MaxLogBytes  = 64 << 10
 )
 
-// Tidy returns the report with nothing in it that a terminal or a reader of XML
-// could take for more than text. Boards' words come in through many doors; this
-// is the only one out.
+// Tidy returns the report without control characters, which a terminal or a reader of
+// XML would obey. A board's text comes in at many places, but leaves only here.
 func (r Report) Tidy() Report {
 	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
 	r.Board, r.Host.Name, r.Host.OS = plaintext.Clean(r.Board, 200), plaintext.Clean(r.Host.Name, 200), plaintext.Clean(r.Host.OS, 200)
@@ -367,7 +366,7 @@ func (r Report) Tidy() Report {
 	return r
 }
 
-// tidyMetrics leaves out what JSON has no word for: numbers that are none.
+// tidyMetrics drops values that JSON cannot hold.
 func tidyMetrics(all []Metric) []Metric {
 	var known []Metric
 	for _, m := range all {
@@ -393,7 +392,7 @@ func (r *Report) AddFailure(stage string, err error, next string) {
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 
-// Tally is how a suite went, as the last words of its step.
+// Tally returns the counts of a suite, as the last words of its step.
 func (r SuiteResult) Tally() (string, error) {
 	n := map[Status]int{}
 	for _, c := range r.Checks {
@@ -406,9 +405,9 @@ func (r SuiteResult) Tally() (string, error) {
 	return text, nil
 }
 
-// WriteAndSay is Write, and tells where the report is.
+// WriteAndSay writes the report, then prints its path.
 func (r Report) WriteAndSay(w io.Writer, dir string) error {
-	if err := errors.Join(r.Write(dir), r.keep(dir)); err != nil {
+	if err := errors.Join(r.Write(dir), r.saveCopy(dir)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, ReportHTML), ReportJSON, ReportJUnit)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// NewLog keeps the end of a text for the report, and all of it where that is more.
+// NewLog keeps the end of a text for the report, with the whole text if that is longer.
 func NewLog(name, text string) Log {
 	l := Log{Name: name, Text: plaintext.CleanTail(text, MaxLogBytes)}
 	if len(text) > MaxLogBytes {
@@ -20,18 +20,19 @@ func NewLog(name, text string) Log {
 	return l
 }
 
-// logFiles are those that writeLogs writes. Flashing has files of its own beside them.
+// logFiles returns the pattern of the files that writeLogs writes. Flashing has its own
+// files beside them.
 func logFiles(dir string) string { return filepath.Join(images.LogDir(dir), "smoke-*.txt") }
 
-// writeLogs writes what is too long for the report into files beside it, which the
-// report then names.
+// writeLogs writes texts that are too long for the report into files beside it. The
+// report then names the files.
 func (r *Report) writeLogs(dir string) error {
 	for i := range r.Logs {
 		l := &r.Logs[i]
 		if l.Whole == "" {
 			continue
 		}
-		file := strings.Replace(logFiles(""), "*", plain(l.Name), 1)
+		file := strings.Replace(logFiles(""), "*", safeName(l.Name), 1)
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// reportVersion is that of report.json. A program that needs another one than it
-// knows must not guess.
+// reportVersion is the version of report.json. A program must refuse a version that it
+// does not know.
 const reportVersion = 1
 
 // Limits of a report from elsewhere: far above those that a run writes.
@@ -24,14 +24,14 @@ const (
 	maxReportMillis = int64(1) << 40
 )
 
-// reportsFile is what report.json holds for several boards.
+// reportsFile is the content of report.json for several boards.
 type reportsFile struct {
 	Version int      `json:"version"`
 	Reports []Report `json:"reports"`
 }
 
-// ReadReports reads what a report.json holds, of one board or of several. It may come
-// from anywhere: what it says is held against what a run can write.
+// ReadReports reads a report.json of one board or of several. It may come from
+// anywhere, so it is checked against the limits of a run.
 func ReadReports(path string) ([]Report, error) {
 	data, err := localfile.Read(path, maxReportBytes)
 	if err != nil {
@@ -70,15 +70,15 @@ func parseReports(data []byte) ([]Report, error) {
 		return nil, fmt.Errorf("%d reports in one file; want 1 to %d", len(all), maxReports)
 	}
 	for i, r := range all {
-		if err := r.sound(); err != nil {
+		if err := r.checkLimits(); err != nil {
 			return nil, fmt.Errorf("report %d: %w", i+1, err)
 		}
 	}
-	return tidied(all), nil
+	return tidyAll(all), nil
 }
 
-// sound says what is wrong with a report that no run wrote.
-func (r Report) sound() error {
+// checkLimits refuses a report that no run wrote.
+func (r Report) checkLimits() error {
 	if r.Version != reportVersion || r.Board == "" {
 		return fmt.Errorf("version %d of board %q; want version %d and a board's name", r.Version, plaintext.Clean(r.Board, 100), reportVersion)
 	}
@@ -95,7 +95,7 @@ func (r Report) sound() error {
 			spans = append(spans, c.StartMS)
 		}
 	}
-	for _, p := range r.points() {
+	for _, p := range r.listPoints() {
 		if signs[p.Status] == "" {
 			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", plaintext.Clean(p.name, 100), plaintext.Clean(string(p.Status), 100))
 		}
@@ -112,8 +112,8 @@ func (r Report) sound() error {
 	return nil
 }
 
-// Convert shows the reports of files in a form, or with a folder writes them there:
-// one as smoke does it, several as WriteAll does.
+// Convert prints the reports of files in a form, or writes them into a folder: one
+// report as smoke does, several as WriteAll does.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	if f == nil && dir == "" {
 		return errors.New("say -as=FORM to print the report (" + formNames() + "), or -out=FOLDER to write it there")

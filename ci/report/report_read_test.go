@@ -47,7 +47,7 @@ func TestReadReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(tidied(all), got); diff != "" {
+		if diff := cmp.Diff(tidyAll(all), got); diff != "" {
 			t.Errorf("%s (-wrote +read):\n%s", name, diff)
 		}
 	}

@@ -236,7 +236,7 @@ func FuzzReport(f *testing.F) {
 			Suites: []SuiteResult{{Name: text, Checks: []CheckResult{{Name: text, Status: Failed, Saw: text, Want: text}, {Name: text, Status: Skipped, Saw: text}}}},
 			Logs:   []Log{{Name: text, Text: text, File: text}}, Slipway: images.Program{Version: text, Commit: text},
 		}.Tidy()
-		data, err := junitOf([]Report{r})
+		data, err := renderJUnit([]Report{r})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func FuzzReport(f *testing.F) {
 				t.Fatalf("junit.xml: %v", err)
 			}
 		}
-		if data, err := r.json(); err != nil || !json.Valid(data) {
+		if data, err := r.indentedJSON(); err != nil || !json.Valid(data) {
 			t.Fatalf("report.json: %v", err)
 		}
 		for _, f := range forms {

@@ -9,15 +9,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// tapOf renders the Test Anything Protocol: one flat list, as many readers skip what is
-// nested. It is of version 14 with its escapes and says 13, which is the same without
+// renderTAP renders the Test Anything Protocol as one flat list, as many readers skip
+// nested ones. It has the escapes of version 14, but says 13, which is the same without
 // nesting: prove of Perl 5.36 takes a 14 for an error.
-func tapOf(all []Report) ([]byte, error) {
+func renderTAP(all []Report) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "TAP version 13")
 	total := 0
 	for _, r := range all {
-		total += len(r.points())
+		total += len(r.listPoints())
 	}
 	if total == 0 {
 		b.WriteString("1..1\nnot ok 1 - nothing was run\n") // a bail-out has no plan, which readers mind
@@ -26,14 +26,14 @@ func tapOf(all []Report) ([]byte, error) {
 	fmt.Fprintf(&b, "1..%d\n", total)
 	n := 0
 	for _, r := range all {
-		for _, line := range r.about() {
+		for _, line := range r.aboutLines() {
 			fmt.Fprintln(&b, "# "+line)
 		}
 		prefix := ""
 		if len(all) > 1 {
-			prefix = r.label() + ": "
+			prefix = r.boardLabel() + ": "
 		}
-		for _, p := range r.points() {
+		for _, p := range r.listPoints() {
 			n++
 			writeTAP(&b, n, prefix, p)
 		}
@@ -63,7 +63,7 @@ func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 }
 
 func writeTAPMetric(b *bytes.Buffer, m Metric) {
-	fmt.Fprintf(b, "    - name: %s\n      value: %s\n", yamlText(m.Name), decimal(m.Value))
+	fmt.Fprintf(b, "    - name: %s\n      value: %s\n", yamlText(m.Name), formatDecimal(m.Value))
 	if m.Unit != "" {
 		fmt.Fprintf(b, "      unit: %s\n", yamlText(m.Unit))
 	}
@@ -72,20 +72,20 @@ func writeTAPMetric(b *bytes.Buffer, m Metric) {
 		value *float64
 	}{{"min", m.Min}, {"max", m.Max}, {"last", m.Last}} {
 		if bound.value != nil {
-			fmt.Fprintf(b, "      %s: %s\n", bound.name, decimal(*bound.value))
+			fmt.Fprintf(b, "      %s: %s\n", bound.name, formatDecimal(*bound.value))
 		}
 	}
 }
 
-// tapText takes a name's meaning as a line or as a directive from it.
+// tapText escapes what would be a directive or another line.
 func tapText(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `#`, `\#`).Replace(oneLine(text))
 }
 
-// yamlText quotes what has no control characters but line ends and tabs. Perl's reader
-// of YAML knows few escapes, which these are among.
+// yamlText quotes a text without control characters, except line ends and tabs. Perl's
+// reader of YAML knows few escapes; these are among them.
 func yamlText(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(text) + `"`
 }
 
-func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+func formatDecimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

@@ -20,8 +20,8 @@ import (
 )
 
 // Build makes the layers of a rig's root, the lowest first: the userland of Debian
-// packages, and what is built in it. Each is a folder that is whole or absent, named by
-// a digest of what went into it, and made again when that changes.
+// packages, then what is built in it. Each is a folder that is complete or absent. Its
+// name has a digest of its inputs, so a change makes a new one.
 func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string, error) {
 	dir, err := filepath.Abs(opt.BoardDir(spec))
 	if err != nil {
@@ -46,21 +46,22 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 	return buildOn(ctx, spec, dir, layers)
 }
 
-// checkGiven finds what the user has named wrongly, before minutes are spent on the rest.
+// checkGiven checks the folders that the user names, before minutes are spent on the
+// rest.
 func checkGiven(spec images.Spec) error {
 	for _, source := range spec.Rig.Source {
-		if _, err := given(source); err != nil {
+		if _, err := givenFolder(source); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// buildOn adds what is built from source, each on all that is below it.
+// buildOn adds what is built from source, each on the layers below it.
 func buildOn(ctx context.Context, spec images.Spec, dir string, layers []string) ([]string, error) {
 	for _, source := range spec.Rig.Source {
 		b := build{spec: spec, source: source, dir: dir, below: slices.Clone(layers)}
-		made, err := b.layer(ctx)
+		made, err := b.buildLayer(ctx)
 		if err != nil {
 			return layers, err
 		}
@@ -69,7 +70,7 @@ func buildOn(ctx context.Context, spec images.Spec, dir string, layers []string)
 	return layers, nil
 }
 
-// build is one layer.
+// build is the build of one layer.
 type build struct {
 	spec   images.Spec
 	source images.RigSource
@@ -77,9 +78,9 @@ type build struct {
 	below  []string
 }
 
-func (b build) layer(ctx context.Context) (string, error) {
+func (b build) buildLayer(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, b.source.Name, 0, "")
-	key, err := b.key()
+	key, err := b.layerKey()
 	if err != nil {
 		step.End("", err)
 		return "", err
@@ -89,13 +90,13 @@ func (b build) layer(ctx context.Context) (string, error) {
 		step.Reuse("nothing changed")
 		return made, nil
 	}
-	err = b.make(ctx, step, made)
+	err = b.makeLayer(ctx, step, made)
 	step.End("built from source", err)
 	return made, err
 }
 
-// key is a digest of the script, of all that it is given, and of what it is built on.
-func (b build) key() (string, error) {
+// layerKey returns a digest of the script, of its inputs, and of the layers below.
+func (b build) layerKey() (string, error) {
 	h := sha256.New()
 	script, err := b.spec.File(b.source.Script)
 	if err != nil {
@@ -108,15 +109,15 @@ func (b build) key() (string, error) {
 			return "", fmt.Errorf("%w; the rig is built from the sources, in the clone", err)
 		}
 	}
-	dir, err := given(b.source)
+	dir, err := givenFolder(b.source)
 	if err == nil && dir != "" {
 		err = hashTree(h, dir)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }
 
-// given is the folder that the machine's user has for the script, or nothing.
-func given(source images.RigSource) (string, error) {
+// givenFolder returns the folder that the user names for the script, or "".
+func givenFolder(source images.RigSource) (string, error) {
 	dir := os.Getenv(source.Given)
 	if source.Given == "" || dir == "" {
 		return "", nil
@@ -151,8 +152,9 @@ func hashTree(h hash.Hash, dir string) error {
 	})
 }
 
-// make builds the layer under another name, and then removes what it replaces.
-func (b build) make(ctx context.Context, step *progress.Step, made string) error {
+// makeLayer builds the layer under a temporary name, then removes the one that it
+// replaces.
+func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) error {
 	part, work := filepath.Join(b.dir, b.source.Name+".part"), filepath.Join(b.dir, b.source.Name+".work")
 	defer os.RemoveAll(part)
 	defer os.RemoveAll(work)
@@ -164,7 +166,7 @@ func (b build) make(ctx context.Context, step *progress.Step, made string) error
 			return err
 		}
 	}
-	if err := b.script(ctx, step, part, work); err != nil {
+	if err := b.runScript(ctx, step, part, work); err != nil {
 		return err
 	}
 	old, err := filepath.Glob(filepath.Join(b.dir, b.source.Name+"-????????????"))
@@ -179,8 +181,8 @@ func (b build) make(ctx context.Context, step *progress.Step, made string) error
 	return os.Rename(part, made)
 }
 
-// script runs the board's script in a room of its own, below the layers so far.
-func (b build) script(ctx context.Context, step *progress.Step, part, work string) error {
+// runScript runs the board's script on the layers so far.
+func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	script, err := b.spec.File(b.source.Script)
 	if err != nil {
 		return err
@@ -188,8 +190,8 @@ func (b build) script(ctx context.Context, step *progress.Step, part, work strin
 	return b.runStep(ctx, step, script, part, work)
 }
 
-// runStep runs a script that finds its sources in /source, works in /build, and puts what it
-// made into /made.
+// runStep runs a script that finds its sources in /source, works in /build, and puts
+// its results into /made.
 func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, script, 0o644); err != nil {
@@ -203,7 +205,7 @@ func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, 
 		}
 		binds = append(binds, bind{whole, filepath.Join("/source", filepath.Base(from)), false})
 	}
-	if dir, err := given(b.source); err != nil {
+	if dir, err := givenFolder(b.source); err != nil {
 		return err
 	} else if dir != "" {
 		binds = append(binds, bind{dir, "/source/given", false})
@@ -213,28 +215,29 @@ func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, 
 		return err
 	}
 	defer log.Close()
-	m, err := enter(ctx, root{layers: b.below, at: mountPoint(b.dir), binds: binds, network: b.source.Network, name: b.spec.Board})
+	m, err := newNamespaces(ctx, root{layers: b.below, at: mountPoint(b.dir), binds: binds, network: b.source.Network, name: b.spec.Board})
 	if err != nil {
 		return err
 	}
-	err = m.runIn(ctx, run.Command{
-		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: outside(),
+	err = m.runProgram(ctx, run.Command{
+		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: unsetVariables(),
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 		Line: func(line string) {
 			fmt.Fprintln(log, line)
 			step.Detail(plaintext.OneLine(line))
 		},
 	})
-	m.leave()
+	m.close()
 	if err != nil {
 		return fmt.Errorf("build %s: %w\n  full log: %s", b.source.Name, err, log.Name())
 	}
 	return nil
 }
 
-// outside are the variables of this machine's that a script does not get, as they name folders
-// that the root has not, or change what is built: all but those of proxies.
-func outside() (names []string) {
+// unsetVariables returns the variables of this machine that a script does not get: they
+// name folders outside of the root, or change what is built. The proxies' variables
+// stay.
+func unsetVariables() (names []string) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); !strings.HasSuffix(strings.ToLower(name), "_proxy") {
 			names = append(names, name)
@@ -243,5 +246,6 @@ func outside() (names []string) {
 	return names
 }
 
-// mountPoint is where roots are put together. It stays empty, as seen from outside.
+// mountPoint returns the folder where roots are mounted. It stays empty, as seen from
+// outside.
 func mountPoint(dir string) string { return filepath.Join(dir, "root") }

@@ -1,7 +1,7 @@
-// Package rig is a board of namespaces on this machine: a userland of Debian packages
-// with drivers and daemons built from this clone, network interfaces that stand for a
+// Package rig runs a board made of namespaces on this machine. It has a userland of
+// Debian packages, drivers and daemons built from this clone, network interfaces for a
 // DPU's ports, machines behind them, and a real SSH server. All of it is software, and
-// ends with the process that made it. What is proved there is package ci's.
+// ends with the process that started it. Package ci checks what it can prove.
 package rig
 
 import (
@@ -23,17 +23,17 @@ import (
 	"slipway/layers/lock"
 )
 
-// Rig is such a board, while it is on.
+// Rig is a running rig.
 type Rig struct {
 	Address target.Address
 
-	dir  string
-	lock *os.File
-	room *room
-	door *door
+	dir     string
+	lock    *os.File
+	spaces  *namespaces
+	forward *portForward
 }
 
-// Needs says what this machine lacks.
+// Needs returns an error if this machine cannot run a rig.
 func Needs() error {
 	if os.Getuid() != 0 {
 		return errors.New("a rig is made of namespaces, mounts and network interfaces: run this as root")
@@ -41,7 +41,7 @@ func Needs() error {
 	return nil
 }
 
-// Start switches a rig on whose root is made of the layers; dir is the board's folder.
+// Start starts a rig whose root is made of the layers; dir is the board's folder.
 func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (r *Rig, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -53,7 +53,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (
 			err = errors.Join(err, r.Stop())
 		}
 	}()
-	if r.lock, err = lockOf(dir); err != nil {
+	if r.lock, err = takeLock(dir); err != nil {
 		return r, err
 	}
 	server, err := newServer(filepath.Join(dir, "ssh"))
@@ -61,29 +61,29 @@ func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (
 		return r, err
 	}
 	keys := filepath.Dir(server.Identity)
-	r.room, err = enter(ctx, root{layers: layers, at: mountPoint(dir), binds: []bind{{keys, keys, true}}, name: spec.Board})
+	r.spaces, err = newNamespaces(ctx, root{layers: layers, at: mountPoint(dir), binds: []bind{{keys, keys, true}}, name: spec.Board})
 	if err != nil {
 		return r, err
 	}
-	if err := r.room.plug(ctx, *spec.Rig); err != nil {
+	if err := r.spaces.createNetwork(ctx, *spec.Rig); err != nil {
 		return r, err
 	}
 	// It stays on after a Ctrl-C, until whoever uses it has tidied up.
-	if err := r.room.do(func() error { return server.Start(context.WithoutCancel(ctx)) }); err != nil {
+	if err := r.spaces.runOnThread(func() error { return server.Start(context.WithoutCancel(ctx)) }); err != nil {
 		return r, err
 	}
-	if r.door, err = openDoor(r.room, fmt.Sprintf("127.0.0.1:%d", server.Port)); err != nil {
+	if r.forward, err = startForward(r.spaces, fmt.Sprintf("127.0.0.1:%d", server.Port)); err != nil {
 		return r, err
 	}
 	r.Address = target.Address{
-		Host: "127.0.0.1", Port: r.door.port(), User: "root",
+		Host: "127.0.0.1", Port: r.forward.localPort(), User: "root",
 		HostKeyAlias: fmt.Sprintf("[127.0.0.1]:%d", server.Port), KnownHosts: []string{server.KnownHosts},
 		Identities: []string{server.Identity}, IdentitiesOnly: true, Agent: "none",
 	}
-	return r, r.tell()
+	return r, r.writeState()
 }
 
-// newServer has keys that were made for this run.
+// newServer creates a server with new keys.
 func newServer(dir string) (*sshd.Server, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
@@ -98,13 +98,13 @@ func newServer(dir string) (*sshd.Server, error) {
 	return server, err
 }
 
-// Stop switches the rig off. Nothing of it is left but files of its folder.
+// Stop stops the rig. It leaves only files of its folder.
 func (r *Rig) Stop() error {
-	if r.door != nil {
-		r.door.close()
+	if r.forward != nil {
+		r.forward.close()
 	}
-	if r.room != nil {
-		r.room.leave()
+	if r.spaces != nil {
+		r.spaces.close()
 	}
 	if r.lock == nil {
 		return nil // another one is on
@@ -113,7 +113,7 @@ func (r *Rig) Stop() error {
 	return errors.Join(os.RemoveAll(filepath.Join(r.dir, "ssh")), os.RemoveAll(stateFile(r.dir)))
 }
 
-// state is what other commands need to know of a rig that is on.
+// state is what other commands need to know about a running rig.
 type state struct {
 	PID     int            `json:"pid"` // of the process that holds it
 	Address target.Address `json:"address"`
@@ -121,7 +121,7 @@ type state struct {
 
 func stateFile(dir string) string { return filepath.Join(dir, "rig.json") }
 
-func (r *Rig) tell() error {
+func (r *Rig) writeState() error {
 	data, err := json.Marshal(state{os.Getpid(), r.Address})
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func openLock(dir string) (*os.File, error) {
 	return lock.Open(filepath.Join(dir, lockName), 0o644)
 }
 
-func lockOf(dir string) (*os.File, error) {
+func takeLock(dir string) (*os.File, error) {
 	f, err := openLock(dir)
 	if err != nil {
 		return nil, err
@@ -153,12 +153,12 @@ func lockOf(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// ErrOff is for a rig that is not on.
+// ErrOff means that the rig is not running.
 var ErrOff = errors.New("the rig is not on; switch it on: rig:up -keep")
 
-// find reads what is known of the rig that is on. Its lock is the proof that it is:
-// nobody has it who was killed.
-func find(dir string) (s state, held *os.File, err error) {
+// findRunning reads the state of the running rig. Its lock proves that it runs: a
+// killed process has no lock.
+func findRunning(dir string) (s state, held *os.File, err error) {
 	if _, err := os.Stat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) {
 		return s, nil, ErrOff // and nothing is written
 	}
@@ -184,18 +184,18 @@ func find(dir string) (s state, held *os.File, err error) {
 	return s, held, nil
 }
 
-// Find is where the rig that is on can be reached.
+// Find returns the address of the running rig.
 func Find(dir string) (target.Address, error) {
-	s, held, err := find(dir)
+	s, held, err := findRunning(dir)
 	if err != nil {
 		return target.Address{}, err
 	}
 	return s.Address, held.Close()
 }
 
-// Down asks the process that holds the rig to switch it off, and waits for that.
+// Down asks the process of the rig to stop it, then waits for that.
 func Down(ctx context.Context, dir string) error {
-	s, held, err := find(dir)
+	s, held, err := findRunning(dir)
 	if err != nil {
 		return err
 	}

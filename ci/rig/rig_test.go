@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		fmt.Println(r.room.first.Process.Pid)
+		fmt.Println(r.spaces.first.Process.Pid)
 		select {}
 	}
 	os.Exit(m.Run())
@@ -73,7 +73,7 @@ func TestRig(t *testing.T) {
 			r.Stop()
 		}
 	})
-	spaces := namespaces(t, r.room.first.Process.Pid)
+	spaces := namespacesOf(t, r.spaces.first.Process.Pid)
 	conn, err := target.WaitDial(t.Context(), r.Address, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestKilled(t *testing.T) {
 	if _, err := fmt.Sscan(line, &first); err != nil {
 		t.Fatalf("it said %q", line)
 	}
-	spaces := namespaces(t, first)
+	spaces := namespacesOf(t, first)
 	if _, err := Find(dir); err != nil {
 		t.Errorf("Find = %v", err)
 	}
@@ -235,7 +235,7 @@ func (r *Rig) carries(from, to, address string) error {
 // at calls f on a thread in the network of a place.
 func (r *Rig) at(place string, f func() error) error {
 	var fd int
-	err := r.room.do(func() (err error) {
+	err := r.spaces.runOnThread(func() (err error) {
 		fd, err = unix.Open("/run/netns/"+place, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		return err
 	})
@@ -269,8 +269,8 @@ func mounts(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// namespaces are those of a process that are not this test's own.
-func namespaces(t *testing.T, pid int) (all []string) {
+// namespacesOf are those of a process that are not this test's own.
+func namespacesOf(t *testing.T, pid int) (all []string) {
 	t.Helper()
 	for _, kind := range []string{"net", "mnt", "pid", "uts", "ipc"} {
 		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
@@ -315,7 +315,7 @@ func inhabited(spaces []string) string {
 
 func TestState(t *testing.T) {
 	dir := t.TempDir()
-	lock, err := lockOf(dir)
+	lock, err := takeLock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (r root) inside(path ...string) string {
+func (r root) pathInside(path ...string) string {
 	return filepath.Join(append([]string{r.at, "root"}, path...)...)
 }
 
-// furnish mounts the root: the layers under a layer in memory, devices, and what is
-// bound into it.
-func (r root) furnish() error {
+// mountRoot mounts the root: the layers below a layer in memory, the devices, and the
+// binds.
+func (r root) mountRoot() error {
 	if err := os.MkdirAll(r.at, 0o755); err != nil {
 		return err
 	}
 	if err := mount("tmpfs", r.at, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	if err := r.overlay(); err != nil {
+	if err := r.mountOverlay(); err != nil {
 		return err
 	}
 	for _, m := range []struct {
@@ -36,26 +36,27 @@ func (r root) furnish() error {
 		{"devpts", "dev/pts", "newinstance,ptmxmode=0666,mode=620", unix.MS_NOSUID | unix.MS_NOEXEC},
 		{"tmpfs", "dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 	} {
-		if err := os.MkdirAll(r.inside(m.at), 0o755); err != nil {
+		if err := os.MkdirAll(r.pathInside(m.at), 0o755); err != nil {
 			return err
 		}
-		if err := mount(m.kind, r.inside(m.at), m.kind, m.flags, m.options); err != nil {
+		if err := mount(m.kind, r.pathInside(m.at), m.kind, m.flags, m.options); err != nil {
 			return err
 		}
 	}
-	if err := r.devices(); err != nil {
+	if err := r.makeDevices(); err != nil {
 		return err
 	}
 	for _, b := range r.binds {
-		if err := b.mount(r.inside(b.at)); err != nil {
+		if err := b.mountAt(r.pathInside(b.at)); err != nil {
 			return err
 		}
 	}
-	return r.resolver()
+	return r.copyResolver()
 }
 
-// resolver lets a room with this machine's network find names as it does.
-func (r root) resolver() error {
+// copyResolver copies the files by which this machine finds names, for namespaces with
+// its network.
+func (r root) copyResolver() error {
 	if !r.network {
 		return nil
 	}
@@ -64,15 +65,15 @@ func (r root) resolver() error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(r.inside(file), data, 0o644); err != nil {
+		if err := os.WriteFile(r.pathInside(file), data, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b bind) mount(at string) error {
-	if err := b.place(at); err != nil {
+func (b bind) mountAt(at string) error {
+	if err := b.makeMountPoint(at); err != nil {
 		return err
 	}
 	if err := mount(b.from, at, "", unix.MS_BIND, ""); err != nil || b.write {
@@ -81,8 +82,8 @@ func (b bind) mount(at string) error {
 	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// place makes what is mounted over: a folder, or for a file an empty one.
-func (b bind) place(at string) error {
+// makeMountPoint creates the mount point: a folder, or for a file an empty one.
+func (b bind) makeMountPoint(at string) error {
 	info, err := os.Stat(b.from)
 	if err != nil {
 		return err
@@ -96,9 +97,9 @@ func (b bind) place(at string) error {
 	return os.WriteFile(at, nil, 0o644)
 }
 
-// overlay mounts the layers. The kernel wants the uppermost first, and takes a colon in
-// a name for the end of it.
-func (r root) overlay() error {
+// mountOverlay mounts the layers. The kernel wants the uppermost first, and reads a
+// colon in a name as its end.
+func (r root) mountOverlay() error {
 	for _, dir := range []string{"root", "changes", "work"} {
 		if err := os.Mkdir(filepath.Join(r.at, dir), 0o755); err != nil {
 			return err
@@ -109,15 +110,15 @@ func (r root) overlay() error {
 		lower = append(lower, strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(layer))
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", strings.Join(lower, ":"), filepath.Join(r.at, "changes"), filepath.Join(r.at, "work"))
-	return mount("overlay", r.inside(), "overlay", 0, options)
+	return mount("overlay", r.pathInside(), "overlay", 0, options)
 }
 
-// devices makes what programs expect; tun is for DPDK's net_tap.
-func (r root) devices() error {
+// makeDevices makes what programs expect; tun is for DPDK's net_tap.
+func (r root) makeDevices() error {
 	for name, number := range map[string][2]uint32{
 		"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}, "net/tun": {10, 200},
 	} {
-		path := r.inside("dev", name)
+		path := r.pathInside("dev", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func (r root) devices() error {
 		}
 	}
 	for name, to := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
-		if err := os.Symlink(to, r.inside("dev", name)); err != nil {
+		if err := os.Symlink(to, r.pathInside("dev", name)); err != nil {
 			return err
 		}
 	}

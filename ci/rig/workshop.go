@@ -12,15 +12,15 @@ import (
 	"slipway/layers/progress"
 )
 
-// Workshop is the folder in which a part of a rig was built from source. It is kept, so that
-// the part is soon built again with a change.
+// Workshop is the folder in which a part of a rig was built from source. It is kept, so
+// that a changed part builds quickly.
 type Workshop struct {
 	build build
 	work  string
 }
 
-// OpenWorkshop builds a part of a rig, whose layers Build has made, unless that was done
-// before.
+// OpenWorkshop builds a part of a rig on the layers of Build, unless it is already
+// built.
 func OpenWorkshop(ctx context.Context, spec images.Spec, opt images.Options, layers []string, part string) (*Workshop, error) {
 	i := slices.IndexFunc(spec.Rig.Source, func(s images.RigSource) bool { return s.Name == part })
 	if i < 0 || len(layers) < i+1 {
@@ -31,7 +31,7 @@ func OpenWorkshop(ctx context.Context, spec images.Spec, opt images.Options, lay
 		return nil, err
 	}
 	b := build{spec: spec, source: spec.Rig.Source[i], dir: dir, below: slices.Clone(layers[:i+1])}
-	key, err := b.key()
+	key, err := b.layerKey()
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +40,11 @@ func OpenWorkshop(ctx context.Context, spec images.Spec, opt images.Options, lay
 		return w, nil
 	}
 	return w, progress.Run(ctx, part+", to be changed", func(step *progress.Step) (string, error) {
-		return "built from source", w.fill(ctx, step)
+		return "built from source", w.buildPart(ctx, step)
 	})
 }
 
-func (w *Workshop) fill(ctx context.Context, step *progress.Step) error {
+func (w *Workshop) buildPart(ctx context.Context, step *progress.Step) error {
 	made, work := w.work+".made", w.work+".part"
 	defer os.RemoveAll(made)
 	for _, dir := range []string{made, work} {
@@ -52,14 +52,14 @@ func (w *Workshop) fill(ctx context.Context, step *progress.Step) error {
 			return err
 		}
 	}
-	if err := w.build.script(ctx, step, made, work); err != nil {
+	if err := w.build.runScript(ctx, step, made, work); err != nil {
 		return err
 	}
 	return os.Rename(work, w.work)
 }
 
-// Change runs a script where the part was built, with a file /build/change. It returns the
-// folder of what the script has made, which the next change replaces.
+// Change runs a script where the part was built, with a file /build/change. It returns
+// the folder with the script's results, which the next change replaces.
 func (w *Workshop) Change(ctx context.Context, script string, change []byte) (made string, err error) {
 	made = w.work + ".changed"
 	if err := errors.Join(os.RemoveAll(made), os.Mkdir(made, 0o755), os.WriteFile(filepath.Join(w.work, "change"), change, 0o644)); err != nil {

@@ -40,7 +40,7 @@ func TestArguments(t *testing.T) {
 				tt.job.Targets = []string{"an-image"}
 			}
 			tree.Post = tt.post
-			if got := strings.Join(tt.job.arguments(tree), " "); got != "/b/bin/bitbake "+tt.want {
+			if got := strings.Join(tt.job.bitbakeArgs(tree), " "); got != "/b/bin/bitbake "+tt.want {
 				t.Errorf("%s; want /b/bin/bitbake %s", got, tt.want)
 			}
 		})
@@ -75,7 +75,7 @@ func TestKnown(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			why, next := known(tt.text)
+			why, next := explainKnownFailure(tt.text)
 			if !strings.Contains(strings.ReplaceAll(why, "layer meta-python", "layer 'meta-python'"), tt.why) || !strings.Contains(next, tt.next) || (tt.why == "") != (why == "") {
 				t.Errorf("known = %q, %q; want %q, %q", why, next, tt.why, tt.next)
 			}
@@ -87,12 +87,12 @@ func TestTailOf(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
 	must(t, os.WriteFile(log, []byte(strings.Repeat("a line\n", 2000)+"the \x1b[31mend\n"), 0o644))
-	if got := tailOf(log); !strings.HasSuffix(got, "a line\nthe [31mend") || strings.Count(got, "\n") != tailLines-1 {
-		t.Errorf("tailOf = %q; want the last lines without escapes", got)
+	if got := logTail(log); !strings.HasSuffix(got, "a line\nthe [31mend") || strings.Count(got, "\n") != tailLines-1 {
+		t.Errorf("logTail = %q; want the last lines without escapes", got)
 	}
 	for _, path := range []string{"", dir, filepath.Join(dir, "none"), "/dev/zero"} {
-		if got := tailOf(path); got != "" {
-			t.Errorf("tailOf(%q) = %q; want nothing", path, got)
+		if got := logTail(path); got != "" {
+			t.Errorf("logTail(%q) = %q; want nothing", path, got)
 		}
 	}
 }
@@ -123,12 +123,12 @@ func TestForecast(t *testing.T) {
 			dir := t.TempDir()
 			f := forecast{Tasks: known, Parallel: 2}
 			rec := Record{Counts: Counts{Ran: 1}}
-			must(t, f.save(dir, rec))
-			f = openForecast(dir)
+			must(t, f.saveDurations(dir, rec))
+			f = loadForecast(dir)
 			for _, task := range tt.done {
-				f.done("|" + task + ".bb:do_compile")
+				f.dropTask("|" + task + ".bb:do_compile")
 			}
-			if got := f.left(tt.remaining, tt.begun); got != tt.want {
+			if got := f.timeLeft(tt.remaining, tt.begun); got != tt.want {
 				t.Errorf("left = %q; want %q", got, tt.want)
 			}
 		})
@@ -139,8 +139,8 @@ func TestForecast(t *testing.T) {
 func TestForecastOfNoSense(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, durationsName), []byte(`{"tasksMs": [`), 0o644))
-	if f := openForecast(dir); f.Tasks == nil || f.left(1, nil) != "" {
-		t.Errorf("openForecast = %+v; want an empty one", f)
+	if f := loadForecast(dir); f.Tasks == nil || f.timeLeft(1, nil) != "" {
+		t.Errorf("loadForecast = %+v; want an empty one", f)
 	}
 }
 
@@ -150,12 +150,12 @@ func TestForecastOfWhatDidNotEnd(t *testing.T) {
 	queued := event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}}
 	failed := event{class: "bb.runqueue.runQueueTaskFailed", state: queued.state}
 	for _, rest := range [][]event{{queued}, {queued, failed}} {
-		times := forecast{Tasks: map[string]int64{k: 3_600_000}, open: map[string]int64{k: 3_600_000}, openSumMS: 3_600_000}
+		times := forecast{Tasks: map[string]int64{k: 3_600_000}, remaining: map[string]int64{k: 3_600_000}, remainingMS: 3_600_000}
 		w := newWatch(t.Context(), &Record{Started: time.Now()}, times)
 		for _, e := range rest {
-			w.event(e)
+			w.handleEvent(e)
 		}
-		w.end(errors.New("exit status 1"))
+		w.finishBuild(errors.New("exit status 1"))
 		if times.Tasks[k] != 3_600_000 {
 			t.Errorf("after %d events an hour of earlier is %d ms; want it kept", len(rest), times.Tasks[k])
 		}
@@ -167,15 +167,15 @@ func TestForecastOfWhatDidNotEnd(t *testing.T) {
 func TestEventLogThatEndsEarly(t *testing.T) {
 	rec := Record{Started: time.Now()}
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
-	w.event(event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}})
+	w.handleEvent(event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}})
 	for _, line := range []string{
 		"NOTE: Running task 1 of 9 (/l/x_1.bb:do_compile)",
 		"ERROR: Logfile of failure stored in: /l/x/temp/log.do_compile.1",
 		"ERROR: Task (/l/x_1.bb:do_compile) failed with exit code '1'",
 	} {
-		w.line(line)
+		w.readConsoleLine(line)
 	}
-	w.end(errors.New("exit status 1"))
+	w.finishBuild(errors.New("exit status 1"))
 	want := []Failure{{Recipe: "x", Task: "do_compile", Log: "/l/x/temp/log.do_compile.1"}}
 	if diff := cmp.Diff(want, rec.Failures); diff != "" || rec.Counts.Failed != 1 {
 		t.Errorf("%d failed (-want +got)\n%s", rec.Counts.Failed, diff)
@@ -187,10 +187,10 @@ func TestNamesAreInert(t *testing.T) {
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
 	e := event{class: "bb.build.TaskStarted", state: pickle.Dict{"pn": "x\x1b[2J\ny"}}
-	if got := e.text("pn"); got != "x[2J y" {
+	if got := e.textField("pn"); got != "x[2J y" {
 		t.Errorf("text = %q; want it without control characters", got)
 	}
-	w.line("ERROR: a\x1b[2Jb")
+	w.readConsoleLine("ERROR: a\x1b[2Jb")
 	if len(rec.Errors) != 1 || rec.Errors[0] != "a[2Jb" {
 		t.Errorf("errors = %q; want them without control characters", rec.Errors)
 	}
@@ -208,14 +208,14 @@ func TestRecordsOfDryRuns(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(tree.Dir, PageName)); err != nil {
 		t.Errorf("after a dry run: %v", err)
 	}
-	built := tree.record(Job{}).Log
+	built := tree.newRecord(Job{}).Log
 	for _, look := range []Job{{DryRun: true}, {Parse: true}} {
-		if log := tree.record(look).Log; log == built {
+		if log := tree.newRecord(look).Log; log == built {
 			t.Errorf("%+v writes the log of the build, %s", look, log)
 		}
 	}
-	if tree.cutOff(RecordName) || !tree.cutOff(lookRecordName) {
-		t.Errorf("cut off: build %v, dry run %v; want the dry run alone", tree.cutOff(RecordName), tree.cutOff(lookRecordName))
+	if tree.wasCutOff(RecordName) || !tree.wasCutOff(dryRunRecordName) {
+		t.Errorf("cut off: build %v, dry run %v; want the dry run alone", tree.wasCutOff(RecordName), tree.wasCutOff(dryRunRecordName))
 	}
 }
 
@@ -234,7 +234,7 @@ func TestPagesOfDryRuns(t *testing.T) {
 		{Record{State: Interrupted, Parse: true}, []string{"<b>parse interrupted</b>"}, nil},
 	} {
 		tt.r.Board, tt.r.Task, tt.r.Tasks, tt.r.Counts = "b", "build", tasks, Counts{Total: 9, Ran: 7}
-		page, err := tt.r.html()
+		page, err := tt.r.renderPage()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestPageEscapes(t *testing.T) {
 		Tasks:    []Task{{Recipe: evil, Task: "do_compile", TookMS: 10, Outcome: TaskFailed, Shared: Miss}},
 		Failures: []Failure{{Recipe: evil, Task: evil, Tail: evil, Log: evil}},
 	}
-	page, err := r.html()
+	page, err := r.renderPage()
 	if err != nil || strings.Contains(string(page), "<script") || !strings.Contains(string(page), "&lt;script&gt;") {
 		t.Errorf("html: %v; want every name escaped", err)
 	}
@@ -275,7 +275,7 @@ func TestPageIsBounded(t *testing.T) {
 	for i := range 20_000 {
 		r.Tasks = append(r.Tasks, Task{Recipe: "r", Task: "do_x", StartMS: int64(i), TookMS: 500, Outcome: TaskSucceeded})
 	}
-	page, err := r.html()
+	page, err := r.renderPage()
 	if n := strings.Count(string(page), "<rect"); err != nil || n != maxBars {
 		t.Errorf("html draws %d bars, %v; want %d", n, err, maxBars)
 	}
@@ -286,7 +286,7 @@ func TestEventLogRefuses(t *testing.T) {
 	line := []byte(`{"class": "bb.build.TaskStarted", "vars": "gASVHQAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAJpZJSFlFKULg=="}` + "\n")
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
-	r := &logReader{event: w.event, bad: w.bad}
+	r := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
 	for range 3 {
 		_, _ = r.Write(line)
 	}
@@ -298,12 +298,12 @@ func TestEventLogRefuses(t *testing.T) {
 
 func TestEventLogOfHugeLines(t *testing.T) {
 	seen := 0
-	r := &logReader{event: func(event) { seen++ }, bad: func(err error) { t.Error(err) }}
+	r := &logReader{onEvent: func(event) { seen++ }, onBadLine: func(err error) { t.Error(err) }}
 	_, _ = r.Write([]byte(`{"class": "bb.event.DepTreeGenerated", "vars": "`))
 	for range 100 {
 		_, _ = r.Write([]byte(strings.Repeat("A", 1<<20)))
-		if cap(r.open) > 4<<20 {
-			t.Fatalf("%d bytes are kept of a line that nobody wants", cap(r.open))
+		if cap(r.line) > 4<<20 {
+			t.Fatalf("%d bytes are kept of a line that nobody wants", cap(r.line))
 		}
 	}
 	_, _ = r.Write([]byte("\"}\n" + `{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
@@ -317,12 +317,12 @@ func TestExplain(t *testing.T) {
 		{Recipe: "gcc", Task: "do_compile", Log: "/b/log.1", Tail: "x", Why: "memory", Next: "less"},
 		{Recipe: "llvm", Task: "do_compile", Log: "/b/log.2", Tail: "y", Why: "memory", Next: "less"},
 	}}
-	err := r.explain(&run.Failure{Argv: []string{"bitbake"}, Status: "exit status 1"})
+	err := r.explainFailure(&run.Failure{Argv: []string{"bitbake"}, Status: "exit status 1"})
 	want := "failed: gcc do_compile, llvm do_compile\n  log of the failed task: /b/log.1\n  why: memory\n  next: less\n  log of the failed task: /b/log.2\nbitbake: exit status 1"
 	if err == nil || err.Error() != want {
 		t.Errorf("explain = %q; want %q", err, want)
 	}
-	if err := r.explain(context.Canceled); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "gcc") {
+	if err := r.explainFailure(context.Canceled); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "gcc") {
 		t.Errorf("explain of what was stopped = %v; want it as it is", err)
 	}
 }
@@ -339,13 +339,13 @@ func TestMulticonfig(t *testing.T) {
 		}
 		queued := pickle.Dict{"taskid": id, "taskfile": file, "taskname": "do_fetch"}
 		task := pickle.Dict{"_mc": mc, "taskfile": "/l/x_1.bb", "taskname": "do_fetch", "pn": "x", "pv": "1", "time": 1e9}
-		w.event(event{class: "bb.runqueue.runQueueTaskStarted", state: queued})
-		w.event(event{class: "bb.build.TaskStarted", state: task})
+		w.handleEvent(event{class: "bb.runqueue.runQueueTaskStarted", state: queued})
+		w.handleEvent(event{class: "bb.build.TaskStarted", state: task})
 	}
 	if rec.Workers != 2 {
 		t.Errorf("%d tasks ran at one time; want 2", rec.Workers)
 	}
-	w.event(event{class: "bb.runqueue.runQueueTaskCompleted", state: pickle.Dict{"taskid": "mc:xavier:/l/x_1.bb:do_fetch", "taskfile": "mc:xavier:/l/x_1.bb", "taskname": "do_fetch"}})
+	w.handleEvent(event{class: "bb.runqueue.runQueueTaskCompleted", state: pickle.Dict{"taskid": "mc:xavier:/l/x_1.bb:do_fetch", "taskfile": "mc:xavier:/l/x_1.bb", "taskname": "do_fetch"}})
 	if len(rec.Tasks) != 1 || rec.Tasks[0].Config != "xavier" || rec.Tasks[0].Recipe != "x" || rec.Tasks[0].Outcome != TaskSucceeded {
 		t.Errorf("tasks = %+v; want xavier's ended", rec.Tasks)
 	}

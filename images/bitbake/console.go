@@ -22,49 +22,50 @@ var (
 	recipesRead = regexp.MustCompile(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
 )
 
-// console is what the console text tells of a build.
+// console is the state of a build as far as the console text tells it.
 type console struct {
-	running map[string]*runs // by "recipe do_task"
+	running map[string]*runningTask // by "recipe do_task"
 	tasks   []Task
 	failed  []Failure
 	logs    []string
 	at      map[string]counted
 	hits    int64
 	parsed  Parsed
-	spoke   bool // it has moved the bars
+	shown   bool // it has moved the bars
 }
 
 // counted is the last "task 3 of 54" of a queue.
 type counted struct{ number, total int64 }
 
-// line takes the next line of bitbake's output.
-func (w *watch) line(text string) {
+// readConsoleLine handles the next line of bitbake's output.
+func (w *watch) readConsoleLine(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := &w.console
 	switch {
 	case strings.HasPrefix(text, "ERROR: "):
-		w.message(&w.rec.Errors, text[len("ERROR: "):])
-		c.failure(text)
+		w.addMessage(&w.rec.Errors, text[len("ERROR: "):])
+		c.noteFailure(text)
 	case strings.HasPrefix(text, "WARNING: "):
-		w.message(&w.rec.Warnings, text[len("WARNING: "):])
+		w.addMessage(&w.rec.Warnings, text[len("WARNING: "):])
 		if m := sceneFailed.FindStringSubmatch(text); m != nil { // the task itself follows
-			delete(c.running, recipeOf(m[1])+" "+m[2])
+			delete(c.running, recipeOfFile(m[1])+" "+m[2])
 		}
 	case strings.HasPrefix(text, "NOTE: Running "):
-		w.begun(text)
+		w.noteTaskStart(text)
 	case strings.HasPrefix(text, "NOTE: recipe "):
-		w.recipeLine(text)
+		w.noteTaskEnd(text)
 	default:
-		w.unknownLine(text)
+		w.readOtherLine(text)
 	}
 }
 
-func (w *watch) unknownLine(text string) {
+// readOtherLine handles a line that is about no task.
+func (w *watch) readOtherLine(text string) {
 	if m := recipesRead.FindStringSubmatch(text); m != nil {
 		w.console.parsed = Parsed{Recipes: atoi(m[3]), Cached: atoi(m[2]), Skipped: atoi(m[4]), Errors: atoi(m[5])}
 	}
-	if w.events == 0 && !w.console.spoke && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
+	if w.events == 0 && !w.console.shown && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
 		w.ready.Detail(strings.TrimPrefix(text, "NOTE: "))
 	}
 }
@@ -74,16 +75,16 @@ func atoi(digits string) int64 {
 	return n
 }
 
-// begun notes that a task began. Its number counts the tasks before it, whether
-// they ran or were found done.
-func (w *watch) begun(text string) {
+// noteTaskStart adds a task that started. Its number counts the tasks before it,
+// whether they ran or were already done.
+func (w *watch) noteTaskStart(text string) {
 	m := taskBegun.FindStringSubmatch(text)
 	if m == nil {
 		return
 	}
 	c := &w.console
 	if c.running == nil {
-		c.running, c.at, w.taskShown = map[string]*runs{}, map[string]counted{}, time.Now()
+		c.running, c.at, w.taskShown = map[string]*runningTask{}, map[string]counted{}, time.Now()
 	}
 	queue := "tasks"
 	if m[1] == "setscene " {
@@ -91,52 +92,54 @@ func (w *watch) begun(text string) {
 	}
 	c.at[queue] = counted{atoi(m[2]), atoi(m[3])}
 	if m[1] != "noexec " && len(c.running) < maxTasks {
-		r := &runs{key: m[4], began: time.Now(), pct: -1}
-		r.task = Task{Recipe: recipeOf(m[4]), Task: m[5], StartMS: time.Since(w.rec.Started).Milliseconds()}
+		r := &runningTask{key: m[4], began: time.Now(), pct: -1}
+		r.task = Task{Recipe: recipeOfFile(m[4]), Task: m[5], StartMS: time.Since(w.rec.Started).Milliseconds()}
 		c.running[r.task.Recipe+" "+m[5]] = r
 	}
 }
 
-// tick lets the console speak where the event log has been silent for long.
-func (w *watch) tick() {
+// showConsoleIfSilent moves the bars by the console text while the event log is silent
+// for too long.
+func (w *watch) showConsoleIfSilent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.events > 0 || w.console.at == nil || time.Since(w.taskShown) < eventsLate {
 		return
 	}
-	w.speakAll()
+	w.showConsoleQueues()
 }
 
-func (w *watch) speakAll() {
+// showConsoleQueues moves the bar of each queue that the console text named.
+func (w *watch) showConsoleQueues() {
 	for _, queue := range []string{"setscene", "tasks"} {
 		if w.console.at[queue].total > 0 {
-			w.speak(queue)
+			w.showConsoleQueue(queue)
 		}
 	}
 }
 
-// speak moves the bars by the console, where the event log is silent.
-func (w *watch) speak(queue string) {
+// showConsoleQueue moves a queue's bar to the counters in the console text.
+func (w *watch) showConsoleQueue(queue string) {
 	c := &w.console
-	c.spoke = true
+	c.shown = true
 	at := c.at[queue]
-	w.move(queue, at.number, min(at.total, maxTasks))
+	w.moveBar(queue, at.number, min(at.total, maxTasks))
 	if queue == "tasks" {
 		w.rec.Counts.Total = at.total
 	}
 	w.running = c.running
-	w.show()
-	w.running = map[string]*runs{}
+	w.showRunning()
+	w.running = map[string]*runningTask{}
 }
 
-// recipeLine notes how a task went. The line has the recipe with its version.
-func (w *watch) recipeLine(text string) {
+// noteTaskEnd records how a task ended. The line names the recipe with its version.
+func (w *watch) noteTaskEnd(text string) {
 	m := taskEnded.FindStringSubmatch(text)
 	if m == nil || m[3] == "Started" {
 		return
 	}
 	c := &w.console
-	r := c.find(m[1], m[2])
+	r := c.findTask(m[1], m[2])
 	if r == nil {
 		return
 	}
@@ -145,11 +148,11 @@ func (w *watch) recipeLine(text string) {
 	if m[3] == "Failed" {
 		r.task.Outcome = TaskFailed
 	}
-	c.end(r)
+	c.finishTask(r)
 }
 
-// find is the task at work whose recipe a name with a version begins with.
-func (c *console) find(versioned, task string) *runs {
+// findTask returns the running task whose recipe is the name without its version.
+func (c *console) findTask(versioned, task string) *runningTask {
 	for at := len(versioned); at > 0; at = strings.LastIndexByte(versioned[:at], '-') {
 		if r := c.running[versioned[:at]+" "+task]; r != nil {
 			return r
@@ -158,7 +161,8 @@ func (c *console) find(versioned, task string) *runs {
 	return nil
 }
 
-func (c *console) end(r *runs) {
+// finishTask moves a task from the running ones to the finished ones.
+func (c *console) finishTask(r *runningTask) {
 	delete(c.running, r.task.Recipe+" "+r.task.Task)
 	if base, scene := strings.CutSuffix(r.task.Task, "_setscene"); scene {
 		if r.task.Outcome != TaskSucceeded {
@@ -172,18 +176,18 @@ func (c *console) end(r *runs) {
 	}
 }
 
-// failure gathers the failed tasks and, in their order, their logs.
-func (c *console) failure(text string) {
+// noteFailure collects the failed tasks and, in the same order, their logs.
+func (c *console) noteFailure(text string) {
 	if m := taskFailed.FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
-		c.failed = append(c.failed, Failure{Recipe: recipeOf(m[1]), Task: m[2]})
+		c.failed = append(c.failed, Failure{Recipe: recipeOfFile(m[1]), Task: m[2]})
 	}
 	if m := failureLog.FindStringSubmatch(text); m != nil && len(c.logs) < maxFailures {
 		c.logs = append(c.logs, m[1])
 	}
 }
 
-// fromConsole fills the record with what the console told.
-func (w *watch) fromConsole() {
+// recordFromConsole fills the record from the console text.
+func (w *watch) recordFromConsole() {
 	c := &w.console
 	if c.parsed.Recipes > 0 && w.rec.Parsed.Recipes == 0 {
 		w.rec.Parsed = c.parsed
@@ -192,7 +196,7 @@ func (w *watch) fromConsole() {
 		return
 	}
 	w.rec.Source = "console"
-	w.speakAll()
+	w.showConsoleQueues()
 	for _, r := range c.running {
 		r.task.Outcome = TaskStopped
 		if len(c.tasks) < maxTasks {
@@ -202,24 +206,25 @@ func (w *watch) fromConsole() {
 	w.rec.Tasks = append(w.rec.Tasks, c.tasks...)
 	w.rec.Setscene.Hits = c.hits
 	w.rec.Counts.Ran = int64(len(c.tasks)) - c.hits
-	w.failedOnConsole()
+	w.addConsoleFailures()
 }
 
-func (w *watch) failedOnConsole() {
+// addConsoleFailures adds the failures that the console text named.
+func (w *watch) addConsoleFailures() {
 	w.rec.Counts.Failed = max(w.rec.Counts.Failed, int64(len(w.console.failed)))
 	for i, f := range w.console.failed {
 		if i < len(w.console.logs) {
 			f.Log = w.console.logs[i]
-			f.Tail = tailOf(f.Log)
-			f.Why, f.Next = known(f.Tail)
+			f.Tail = logTail(f.Log)
+			f.Why, f.Next = explainKnownFailure(f.Tail)
 		}
 		w.rec.Failures = append(w.rec.Failures, f)
 	}
 }
 
-// explain adds to bitbake's failure which tasks it was, the end of their logs, and
-// what is known of such failures: bitbake's last lines alone seldom say.
-func (r Record) explain(err error) error {
+// explainFailure adds the failed tasks, the ends of their logs and known causes to
+// bitbake's error. bitbake's last lines alone seldom tell the cause.
+func (r Record) explainFailure(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) {
 		return err
@@ -236,20 +241,21 @@ func (r Record) explain(err error) error {
 		if len(r.Failures) == 1 && f.Tail != "" {
 			fmt.Fprintf(&b, "\n  | %s", strings.ReplaceAll(f.Tail, "\n", "\n  | "))
 		}
-		said.because(&b, f.Why, f.Next)
+		said.writeReason(&b, f.Why, f.Next)
 	}
-	why, next := known(failure.Tail + "\n" + strings.Join(r.Errors, "\n"))
-	said.because(&b, why, next)
+	why, next := explainKnownFailure(failure.Tail + "\n" + strings.Join(r.Errors, "\n"))
+	said.writeReason(&b, why, next)
 	if b.Len() == 0 {
 		return err
 	}
 	return fmt.Errorf("%s\n%w", strings.TrimPrefix(b.String(), "\n"), err)
 }
 
-// reasons are the explanations that were given already.
+// reasons are the explanations that were written already.
 type reasons map[string]bool
 
-func (s reasons) because(b *strings.Builder, why, next string) {
+// writeReason writes an explanation once.
+func (s reasons) writeReason(b *strings.Builder, why, next string) {
 	if why == "" || s[why] {
 		return
 	}

@@ -24,9 +24,9 @@ const (
 	maxVariablesBytes = 64 << 20
 )
 
-// wanted are the events that are decoded. All others are told by their class and
-// passed by.
-var wanted = map[string]bool{
+// decodedEvents are the classes of the events that are decoded. All others are skipped
+// by their class.
+var decodedEvents = map[string]bool{
 	"bb.event.BuildCompleted":             true,
 	"bb.event.MonitorDiskEvent":           true,
 	"bb.event.ParseStarted":               true,
@@ -50,8 +50,8 @@ var wanted = map[string]bool{
 	"bb.runqueue.sceneQueueComplete":      true,
 }
 
-// kept are the variables that a record keeps.
-var kept = []string{"DEPLOY_DIR_IMAGE", "DISTRO", "DISTRO_VERSION", "TMPDIR", "DL_DIR", "SSTATE_DIR", "BB_NUMBER_THREADS", "PARALLEL_MAKE"}
+// recordedVariables are the variables that a record keeps.
+var recordedVariables = []string{"DEPLOY_DIR_IMAGE", "DISTRO", "DISTRO_VERSION", "TMPDIR", "DL_DIR", "SSTATE_DIR", "BB_NUMBER_THREADS", "PARALLEL_MAKE"}
 
 // event is one line of the log.
 type event struct {
@@ -60,14 +60,17 @@ type event struct {
 	variables map[string]string // of the line with all of them
 }
 
-func (e event) text(name string) string {
+// textField returns a field of the event as one clean line, "" if it is no text.
+func (e event) textField(name string) string {
 	s, _ := e.state[name].(string)
-	return bare(s)
+	return cleanText(s)
 }
 
-func (e event) number(name string) int64 { return number(e.state[name]) }
+// numberField returns a field of the event as an integer, 0 if it is no number.
+func (e event) numberField(name string) int64 { return toInt64(e.state[name]) }
 
-func number(v any) int64 {
+// toInt64 converts a decoded value to an integer, 0 if it is no number.
+func toInt64(v any) int64 {
 	switch n := v.(type) {
 	case int64:
 		return n
@@ -83,8 +86,8 @@ func number(v any) int64 {
 	return 0
 }
 
-// when is the event's own time; zero where it has none.
-func (e event) when() time.Time {
+// eventTime returns the event's own time, zero if it has none.
+func (e event) eventTime() time.Time {
 	seconds, _ := e.state["time"].(float64)
 	if seconds <= 0 || seconds > 1e11 {
 		return time.Time{}
@@ -92,8 +95,8 @@ func (e event) when() time.Time {
 	return time.UnixMilli(int64(seconds * 1000))
 }
 
-// stats are the counters of a runqueue event.
-func (e event) stats() pickle.Dict {
+// queueStats returns the counters of a runqueue event.
+func (e event) queueStats() pickle.Dict {
 	o, _ := e.state["stats"].(*pickle.Object)
 	if o == nil {
 		return nil
@@ -101,8 +104,8 @@ func (e event) stats() pickle.Dict {
 	return o.State
 }
 
-// inert are the classes that an event of ours is made of.
-func inert(c pickle.Class) bool {
+// isEventClass reports whether a class may be part of an event.
+func isEventClass(c pickle.Class) bool {
 	switch {
 	case c.Module == "builtins":
 		return c.Name == "set" || c.Name == "frozenset"
@@ -117,7 +120,7 @@ var (
 	variablesBegins = []byte(`{"allvariables": `)
 )
 
-// classOf is the class that a line begins with.
+// classOf returns the class that a line begins with.
 func classOf(line []byte) string {
 	rest, found := bytes.CutPrefix(line, classBegins)
 	end := bytes.IndexByte(rest, '"')
@@ -127,13 +130,13 @@ func classOf(line []byte) string {
 	return string(rest[:end])
 }
 
-// decodeEvent reads one line; nil is for one that is passed by.
+// decodeEvent decodes one line. It returns nil for an event that is skipped.
 func decodeEvent(line []byte) (*event, error) {
 	if bytes.HasPrefix(line, variablesBegins) {
 		return decodeVariables(line)
 	}
 	class := classOf(line)
-	if !wanted[class] {
+	if !decodedEvents[class] {
 		return nil, nil
 	}
 	var fields struct{ Class, Vars string }
@@ -144,7 +147,7 @@ func decodeEvent(line []byte) (*event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("an event %s: %w", class, err)
 	}
-	value, err := pickle.Decode(raw, inert)
+	value, err := pickle.Decode(raw, isEventClass)
 	if err != nil {
 		return nil, fmt.Errorf("an event %s: %w", class, err)
 	}
@@ -155,7 +158,7 @@ func decodeEvent(line []byte) (*event, error) {
 	return &event{class: class, state: object.State}, nil
 }
 
-// decodeVariables reads the line with all variables and keeps a few.
+// decodeVariables decodes the line with all variables. It keeps a few of them.
 func decodeVariables(line []byte) (*event, error) {
 	var all struct {
 		AllVariables map[string]struct {
@@ -166,22 +169,22 @@ func decodeVariables(line []byte) (*event, error) {
 		return nil, fmt.Errorf("the event log's variables: %w", err)
 	}
 	e := &event{variables: map[string]string{}}
-	for _, name := range kept {
+	for _, name := range recordedVariables {
 		if text, is := all.AllVariables[name].V.(string); is && text != "" {
-			e.variables[name] = cut(text, maxText)
+			e.variables[name] = truncateText(text, maxText)
 		}
 	}
 	return e, nil
 }
 
-// logReader gives out the events of a log that is still being written.
+// logReader decodes the events of a log that is still being written.
 type logReader struct {
-	open  []byte // the line that has no end yet
-	skip  bool   // that line is not wanted
-	lines int
-	event func(event)
-	bad   func(error)
-	tick  func() // after each look at the file
+	line      []byte // the line that has no end yet
+	skip      bool   // that line is not wanted
+	lines     int
+	onEvent   func(event)
+	onBadLine func(error)
+	afterPoll func() // after each look at the file
 }
 
 // Write takes the next part of the log. It never fails.
@@ -189,55 +192,56 @@ func (r *logReader) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n')
 		if end < 0 {
-			r.add(rest)
+			r.appendPart(rest)
 			break
 		}
-		r.add(rest[:end])
-		r.line()
+		r.appendPart(rest[:end])
+		r.finishLine()
 		rest = rest[end+1:]
 	}
 	return len(p), nil
 }
 
-func (r *logReader) add(part []byte) {
+// appendPart adds to the current line, unless it is one to skip.
+func (r *logReader) appendPart(part []byte) {
 	if r.skip {
 		return
 	}
-	r.open = append(r.open, part...)
+	r.line = append(r.line, part...)
 	most := maxEventBytes
-	if bytes.HasPrefix(r.open, variablesBegins) {
+	if bytes.HasPrefix(r.line, variablesBegins) {
 		most = maxVariablesBytes
-	} else if class := classOf(r.open); class != "" && !wanted[class] {
+	} else if class := classOf(r.line); class != "" && !decodedEvents[class] {
 		most = 0
 	}
-	if len(r.open) > most && len(r.open) > 200 { // by then its class is known
-		r.skip, r.open = true, nil
+	if len(r.line) > most && len(r.line) > 200 { // its class has been read by then
+		r.skip, r.line = true, nil
 	}
 }
 
-// line ends the line at hand.
-func (r *logReader) line() {
+// finishLine decodes the current line.
+func (r *logReader) finishLine() {
 	r.lines++
-	line, skip := r.open, r.skip
-	r.open, r.skip = r.open[:0], false
+	line, skip := r.line, r.skip
+	r.line, r.skip = r.line[:0], false
 	if skip {
 		return
 	}
 	e, err := decodeEvent(line)
-	if cap(r.open) > maxEventBytes {
-		r.open = nil
+	if cap(r.line) > maxEventBytes {
+		r.line = nil
 	}
 	switch {
 	case err != nil:
-		r.bad(fmt.Errorf("line %d: %w", r.lines, err))
+		r.onBadLine(fmt.Errorf("line %d: %w", r.lines, err))
 	case e != nil:
-		r.event(*e)
+		r.onEvent(*e)
 	}
 }
 
-// follow reads the log at path as it grows, until done is closed and its end is
-// reached. bitbake makes the file when it pleases.
-func (r *logReader) follow(path string, done <-chan struct{}) error {
+// followLog reads the log at path as it grows. After done is closed it reads to the
+// end. bitbake creates the file late.
+func (r *logReader) followLog(path string, done <-chan struct{}) error {
 	var f *os.File
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -257,7 +261,7 @@ func (r *logReader) follow(path string, done <-chan struct{}) error {
 				return err
 			}
 		}
-		r.tick()
+		r.afterPoll()
 		if last {
 			return nil
 		}
@@ -269,13 +273,13 @@ func (r *logReader) follow(path string, done <-chan struct{}) error {
 	}
 }
 
-// cut shortens a text from outside. What stays is valid UTF-8.
-func cut(s string, most int) string {
+// truncateText shortens a text from outside. The result is valid UTF-8.
+func truncateText(s string, most int) string {
 	if len(s) > most {
 		s = s[:most]
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// bare is a name or a message without what a terminal would obey.
-func bare(s string) string { return plaintext.OneLine(cut(s, maxText)) }
+// cleanText shortens a name or a message. It drops what a terminal would obey.
+func cleanText(s string) string { return plaintext.OneLine(truncateText(s, maxText)) }

@@ -19,22 +19,22 @@ import (
 const (
 	durationsName = "bitbake-durations.json"
 	maxDurations  = 32 << 20
-	// Of the tasks that are left, so many must have run before for a time to be said,
-	// and as many as that may be known that are not left.
-	enough = 0.8
+	// minKnownShare is the share of the remaining tasks that must have run before. The
+	// share also limits the known tasks that do not remain.
+	minKnownShare = 0.8
 )
 
-// forecast is how long each task of a board took when it last ran, and what is
-// left of them.
+// forecast holds how long each task of a board took when it last ran. It also holds
+// which of them are still to come.
 type forecast struct {
 	Tasks    map[string]int64 `json:"tasksMs"`
 	Parallel float64          `json:"parallel"` // how many ran at a time, on average
 
-	open      map[string]int64 // those that this build has not had yet
-	openSumMS int64
+	remaining   map[string]int64 // those that this build has not had yet
+	remainingMS int64
 }
 
-// forecastKey is a task's key without its folders: clones move, recipes do not.
+// forecastKey returns a task's key without its folders: clones move, recipes do not.
 func forecastKey(k string) string {
 	config, rest, _ := strings.Cut(k, "|")
 	class := ""
@@ -47,9 +47,9 @@ func forecastKey(k string) string {
 	return config + "|" + class + rest
 }
 
-// openForecast reads what earlier builds in dir took. To have none is no error:
-// the file only serves to say how long it will be.
-func openForecast(dir string) forecast {
+// loadForecast reads the durations of earlier builds in dir. A missing file is no
+// error: it only serves to estimate the time left.
+func loadForecast(dir string) forecast {
 	f := forecast{Tasks: map[string]int64{}}
 	file, err := localfile.Open(filepath.Join(dir, durationsName))
 	if err == nil {
@@ -58,19 +58,19 @@ func openForecast(dir string) forecast {
 			f = forecast{Tasks: map[string]int64{}}
 		}
 	}
-	f.open = maps.Clone(f.Tasks)
-	for _, ms := range f.open {
-		f.openSumMS += ms
+	f.remaining = maps.Clone(f.Tasks)
+	for _, ms := range f.remaining {
+		f.remainingMS += ms
 	}
 	return f
 }
 
-// save keeps the durations for the next build, after one that ran something.
-func (f forecast) save(dir string, r Record) error {
+// saveDurations writes the durations for the next build, after a build that ran tasks.
+func (f forecast) saveDurations(dir string, r Record) error {
 	if r.Counts.Ran == 0 || r.DryRun {
 		return nil
 	}
-	if parallel := r.parallel(); parallel > 0 {
+	if parallel := r.averageParallel(); parallel > 0 {
 		f.Parallel = parallel
 	}
 	text, err := json.Marshal(f)
@@ -84,8 +84,8 @@ func (f forecast) save(dir string, r Record) error {
 	return err
 }
 
-// parallel is how many tasks ran at a time, on average.
-func (r Record) parallel() float64 {
+// averageParallel returns how many tasks ran at a time, on average.
+func (r Record) averageParallel() float64 {
 	var work, first, last int64 = 0, -1, 0
 	for _, t := range r.Tasks {
 		if first < 0 || t.StartMS < first {
@@ -99,43 +99,46 @@ func (r Record) parallel() float64 {
 	return max(float64(work)/float64(last-first), 1)
 }
 
-func (f *forecast) done(k string) {
-	if ms, open := f.open[k]; open {
-		delete(f.open, k)
-		f.openSumMS -= ms
+// dropTask removes a task from those still to come.
+func (f *forecast) dropTask(k string) {
+	if ms, open := f.remaining[k]; open {
+		delete(f.remaining, k)
+		f.remainingMS -= ms
 	}
 }
 
-func (f *forecast) took(k string, ms int64) {
-	f.done(k)
+// addDuration records how long a task took.
+func (f *forecast) addDuration(k string, ms int64) {
+	f.dropTask(k)
 	if _, known := f.Tasks[k]; known || len(f.Tasks) < maxTasks {
 		f.Tasks[k] = ms
 	}
 }
 
-// begunTask is a task at work and for how long.
+// begunTask is a running task with the time since it started.
 type begunTask struct {
 	key   string
 	since time.Duration
 }
 
-// left says how long the tasks that remain will take, "" where too few of them are
-// known, or tasks of other targets are among those that are.
-func (f *forecast) left(remaining int64, begun []begunTask) string {
-	known := float64(len(f.open))
-	if remaining <= 0 || f.Parallel < 1 || known < enough*float64(remaining) || known*enough > float64(remaining) {
+// timeLeft estimates how long the remaining tasks take. It returns "" if too few of
+// them are known, or if tasks of other targets are among the known ones.
+func (f *forecast) timeLeft(remaining int64, begun []begunTask) string {
+	known := float64(len(f.remaining))
+	if remaining <= 0 || f.Parallel < 1 || known < minKnownShare*float64(remaining) || known*minKnownShare > float64(remaining) {
 		return ""
 	}
-	rest, longest := time.Duration(f.openSumMS)*time.Millisecond, time.Duration(0)
+	rest, longest := time.Duration(f.remainingMS)*time.Millisecond, time.Duration(0)
 	for _, b := range begun {
-		took := time.Duration(f.open[b.key]) * time.Millisecond
+		took := time.Duration(f.remaining[b.key]) * time.Millisecond
 		rest -= min(took, b.since)
 		longest = max(longest, took-b.since)
 	}
-	return said(max(time.Duration(float64(rest)/f.Parallel), longest))
+	return formatTimeLeft(max(time.Duration(float64(rest)/f.Parallel), longest))
 }
 
-func said(d time.Duration) string {
+// formatTimeLeft returns the estimate in words.
+func formatTimeLeft(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return "less than a minute left"

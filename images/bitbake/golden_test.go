@@ -141,9 +141,9 @@ func watched(t *testing.T, log []byte, console string, failed bool) Record {
 	rec := Record{Started: time.Now(), Source: "events"}
 	w := newWatch(context.Background(), &rec, forecast{Tasks: map[string]int64{}})
 	for line := range strings.Lines(console) {
-		w.line(strings.TrimSuffix(line, "\n"))
+		w.readConsoleLine(strings.TrimSuffix(line, "\n"))
 	}
-	r := &logReader{event: w.event, bad: func(err error) { t.Error(err) }}
+	r := &logReader{onEvent: w.handleEvent, onBadLine: func(err error) { t.Error(err) }}
 	for len(log) > 0 { // in parts that end anywhere
 		n := min(len(log), 1000)
 		_, _ = r.Write(log[:n])
@@ -153,7 +153,7 @@ func watched(t *testing.T, log []byte, console string, failed bool) Record {
 	if failed {
 		err = errors.New("exit status 1")
 	}
-	w.end(err)
+	w.finishBuild(err)
 	return rec
 }
 
@@ -243,7 +243,7 @@ func FuzzEventLog(f *testing.F) {
 	}
 	for _, path := range logs {
 		for line := range bytes.Lines(unpacked(f, path)) {
-			if wanted[classOf(line)] && len(line) < 2000 {
+			if decodedEvents[classOf(line)] && len(line) < 2000 {
 				f.Add(line)
 			}
 		}
@@ -253,14 +253,14 @@ func FuzzEventLog(f *testing.F) {
 	f.Fuzz(func(t *testing.T, log []byte) {
 		rec := Record{Started: time.Now()}
 		w := newWatch(context.Background(), &rec, forecast{Tasks: map[string]int64{}})
-		r := &logReader{event: w.event, bad: w.bad}
+		r := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
 		_, _ = r.Write(log)
 		_, _ = r.Write([]byte("\n"))
-		w.end(nil)
+		w.finishBuild(nil)
 		if len(rec.Tasks) > maxTasks || len(rec.Failures) > maxFailures || len(rec.Warnings) > maxMessages {
 			t.Errorf("the record has %d tasks, %d failures; want it bounded", len(rec.Tasks), len(rec.Failures))
 		}
-		if _, err := rec.html(); err != nil {
+		if _, err := rec.renderPage(); err != nil {
 			t.Errorf("html: %v", err)
 		}
 	})
@@ -283,9 +283,9 @@ func FuzzConsole(f *testing.F) {
 		rec := Record{Started: time.Now()}
 		w := newWatch(context.Background(), &rec, forecast{Tasks: map[string]int64{}})
 		for line := range strings.Lines(text) {
-			w.line(strings.TrimSuffix(line, "\n"))
+			w.readConsoleLine(strings.TrimSuffix(line, "\n"))
 		}
-		w.end(nil)
+		w.finishBuild(nil)
 		if len(rec.Tasks) > maxTasks || len(rec.Failures) > maxFailures || len(rec.Errors) > maxMessages {
 			t.Errorf("the record has %d tasks, %d failures; want it bounded", len(rec.Tasks), len(rec.Failures))
 		}

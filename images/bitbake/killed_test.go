@@ -107,7 +107,7 @@ func leftBy(t *testing.T, tree Tree) string {
 	must(t, err)
 	_, page := os.Stat(filepath.Join(tree.Dir, PageName))
 	fmt.Fprintln(&b, rec.State, rec.Exit, rec.Counts.Total, page)
-	for until := time.Now().Add(toEnd); len(processesIn(tree.Dir)) > 0; time.Sleep(settle) {
+	for until := time.Now().Add(termTimeout); len(processesIn(tree.Dir)) > 0; time.Sleep(exitPoll) {
 		if time.Now().After(until) {
 			fmt.Fprintln(&b, processesIn(tree.Dir))
 			break

@@ -11,7 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// knownFailure is a failure that bitbake or a compiler tells in words of its own.
+// knownFailure is a failure that bitbake or a compiler describes in fixed words.
 type knownFailure struct {
 	words     *regexp.Regexp
 	why, next string
@@ -112,13 +112,14 @@ var knownFailures = []knownFailure{
 	},
 }
 
-// known explains a text of bitbake's, where its words are known.
-func known(text string) (why, next string) {
+// explainKnownFailure returns the cause of a known failure in a text. It also returns
+// the next step.
+func explainKnownFailure(text string) (why, next string) {
 	for _, k := range knownFailures {
 		if m := k.words.FindStringSubmatchIndex(text); m != nil {
 			why := string(k.words.ExpandString(nil, k.why, text, m))
 			next := string(k.words.ExpandString(nil, k.next, text, m))
-			return cut(why, maxText), cut(next, maxText)
+			return truncateText(why, maxText), truncateText(next, maxText)
 		}
 	}
 	return "", ""
@@ -126,9 +127,9 @@ func known(text string) (why, next string) {
 
 const tailLines = 15
 
-// tailOf is the end of a task's log. Its path was read from outside: only a file
-// is read, and nothing waits for one.
-func tailOf(path string) string {
+// logTail returns the end of a task's log. The path comes from outside: only a regular
+// file is read, without blocking.
+func logTail(path string) string {
 	if path == "" {
 		return ""
 	}

@@ -21,31 +21,32 @@ import (
 // bitbake's server, its workers and their tasks are sessions of their own. They
 // outlive a client that was killed, and keep the folder's lock.
 
-// process is one of the machine's.
+// process is a process of this machine.
 type process struct {
 	pid, parent int
 	began       string // tells it from a later one with the same number
 	argv        string
 }
 
-func (p process) String() string { return fmt.Sprintf("%d (%s)", p.pid, cut(p.argv, 80)) }
+func (p process) String() string { return fmt.Sprintf("%d (%s)", p.pid, truncateText(p.argv, 80)) }
 
-// processes are all that this user may see.
-func processes() []process {
+// listProcesses returns all processes that this user may see.
+func listProcesses() []process {
 	names, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil
 	}
 	var all []process
 	for _, dir := range names {
-		if p, err := processAt(dir); err == nil {
+		if p, err := readProcess(dir); err == nil {
 			all = append(all, p)
 		}
 	}
 	return all
 }
 
-func processAt(dir string) (process, error) {
+// readProcess reads a process from its folder in /proc.
+func readProcess(dir string) (process, error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return process{}, err
@@ -64,19 +65,22 @@ func processAt(dir string) (process, error) {
 	return process{pid, parent, string(fields[19]), strings.ReplaceAll(string(argv), "\x00", " ")}, err
 }
 
-func (p process) runs() bool {
-	now, err := processAt(fmt.Sprintf("/proc/%d", p.pid))
+// isRunning reports whether the same process still runs.
+func (p process) isRunning() bool {
+	now, err := readProcess(fmt.Sprintf("/proc/%d", p.pid))
 	return err == nil && now.began == p.began
 }
 
-func (p process) signal(s unix.Signal) {
-	if p.runs() {
+// sendSignal signals the process if it still runs.
+func (p process) sendSignal(s unix.Signal) {
+	if p.isRunning() {
 		_ = unix.Kill(p.pid, s) // it may end before
 	}
 }
 
-// server is the process that holds the build folder's lock; 0 where none does.
-func (t Tree) server() int {
+// lockHolder returns the process that holds the build folder's lock, 0 if there is
+// none.
+func (t Tree) lockHolder() int {
 	f, err := os.Open(filepath.Join(t.Build, "bitbake.lock"))
 	if err != nil {
 		return 0
@@ -95,16 +99,16 @@ func (t Tree) server() int {
 	return pid
 }
 
-// left are the servers of this build folder and its workers, with all below them. The
-// server that holds the lock comes first. A server that ends gives the lock back before
-// its process has ended.
-func (t Tree) left() []process {
-	all := processes()
-	server := t.server()
+// leftoverProcesses returns the servers of this build folder, their workers and all
+// processes below them. The server that holds the lock comes first. A server that ends
+// releases the lock before its process has ended.
+func (t Tree) leftoverProcesses() []process {
+	all := listProcesses()
+	server := t.lockHolder()
 	var found []process
 	for _, p := range all {
 		ofBitbake := strings.Contains(p.argv, "/bitbake-server ") || strings.Contains(p.argv, "/bitbake-worker ")
-		if (p.pid == server || ofBitbake) && t.isIn(p) {
+		if (p.pid == server || ofBitbake) && t.worksHere(p) {
 			found = append(found, p)
 		}
 	}
@@ -128,28 +132,28 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// isIn says whether a process works in the build folder.
-func (t Tree) isIn(p process) bool {
+// worksHere reports whether a process has the build folder as its working directory.
+func (t Tree) worksHere(p process) bool {
 	at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.pid))
 	build, resolved := filepath.EvalSymlinks(t.Build)
 	return err == nil && resolved == nil && at == build
 }
 
-// clear ends what an earlier build of ours that was killed left running here. A
-// server that only waits for its next client stays: this build is one. Somebody
-// else's build is left alone.
-func (t Tree) clear(ctx context.Context) error {
-	killed := t.cutOff(RecordName) || t.cutOff(lookRecordName)
-	if !killed && t.server() == 0 {
+// stopLeftovers ends the processes of an earlier build by Slipway that was killed. It
+// keeps a server that only waits for its next client, which this build is. It never
+// ends another user's build.
+func (t Tree) stopLeftovers(ctx context.Context) error {
+	killed := t.wasCutOff(RecordName) || t.wasCutOff(dryRunRecordName)
+	if !killed && t.lockHolder() == 0 {
 		return nil
 	}
-	left := t.left()
+	left := t.leftoverProcesses()
 	working := slices.ContainsFunc(left, func(p process) bool { return strings.Contains(p.argv, "/bitbake-worker ") })
 	switch {
 	case killed:
 		return progress.Run(ctx, "clear", func(s *progress.Step) (string, error) {
 			s.Detail("an earlier build was cut off")
-			return fmt.Sprintf("%d processes of an earlier build that was cut off", len(left)), t.stop(left)
+			return fmt.Sprintf("%d processes of an earlier build that was cut off", len(left)), t.stopProcesses(left)
 		})
 	case working:
 		return fmt.Errorf("%s: another bitbake builds here, process %v; wait for it, or end it: kill %d", t.Build, left[0], left[0].pid)
@@ -157,35 +161,37 @@ func (t Tree) clear(ctx context.Context) error {
 	return nil
 }
 
-func (t Tree) cutOff(record string) bool {
-	earlier, err := open(filepath.Join(t.Dir, record))
+// wasCutOff reports whether the record is of a run that never ended.
+func (t Tree) wasCutOff(record string) bool {
+	earlier, err := openRecord(filepath.Join(t.Dir, record))
 	return err == nil && earlier.State == Running
 }
 
 // How long bitbake's processes have to end by themselves, and then the kernel.
 const (
-	toEnd  = 10 * time.Second
-	toDie  = 5 * time.Second
-	settle = 50 * time.Millisecond
+	termTimeout = 10 * time.Second
+	killTimeout = 5 * time.Second
+	exitPoll    = 50 * time.Millisecond
 )
 
-// stop ends the processes, and removes the sockets that nobody answers any more.
-func (t Tree) stop(left []process) error {
+// stopProcesses ends the processes. It removes the sockets that no server answers any
+// more.
+func (t Tree) stopProcesses(left []process) error {
 	if len(left) > 0 {
-		left[0].signal(unix.SIGTERM)
-		if left[0].pid != t.server() {
+		left[0].sendSignal(unix.SIGTERM)
+		if left[0].pid != t.lockHolder() {
 			for _, p := range left {
-				p.signal(unix.SIGTERM)
+				p.sendSignal(unix.SIGTERM)
 			}
 		}
 	}
-	for _, p := range outlast(left, toEnd) {
-		p.signal(unix.SIGKILL)
+	for _, p := range waitForExit(left, termTimeout) {
+		p.sendSignal(unix.SIGKILL)
 	}
-	if still := outlast(left, toDie); len(still) > 0 {
+	if still := waitForExit(left, killTimeout); len(still) > 0 {
 		return fmt.Errorf("%s: bitbake's process %v does not end; end it and build again", t.Build, still[0])
 	}
-	if t.server() != 0 {
+	if t.lockHolder() != 0 {
 		return nil
 	}
 	for _, name := range []string{"bitbake.sock", "hashserve.sock"} {
@@ -196,10 +202,11 @@ func (t Tree) stop(left []process) error {
 	return nil
 }
 
-// outlast are the processes that still run after that long.
-func outlast(all []process, most time.Duration) []process {
-	for until := time.Now().Add(most); ; time.Sleep(settle) {
-		all = slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !p.runs() })
+// waitForExit waits for the processes to end. It returns those that still run after the
+// time limit.
+func waitForExit(all []process, most time.Duration) []process {
+	for until := time.Now().Add(most); ; time.Sleep(exitPoll) {
+		all = slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !p.isRunning() })
 		if len(all) == 0 || time.Now().After(until) {
 			return all
 		}

@@ -16,16 +16,16 @@ func TestServerWithoutLockIsStopped(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
 	defer server.Process.Kill()
-	if left := elsewhere.left(); len(left) > 0 {
+	if left := elsewhere.leftoverProcesses(); len(left) > 0 {
 		t.Errorf("left of another folder = %v; want nothing", left)
 	}
-	left := here.left()
+	left := here.leftoverProcesses()
 	if len(left) != 1 || left[0].pid != server.Process.Pid {
 		t.Fatalf("left = %v; want the server, process %d", left, server.Process.Pid)
 	}
-	must(t, here.stop(left))
+	must(t, here.stopProcesses(left))
 	<-ended
-	if again := here.left(); len(again) > 0 {
+	if again := here.leftoverProcesses(); len(again) > 0 {
 		t.Errorf("left after stop = %v; want nothing", again)
 	}
 }

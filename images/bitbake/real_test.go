@@ -33,7 +33,7 @@ func testdata() string {
 func realTree(t *testing.T, checkout, dir string) Tree {
 	t.Helper()
 	tree := Tree{Dir: filepath.Join(dir, "board"), Build: filepath.Join(dir, "board", "bitbake"), Programs: filepath.Join(checkout, "bin")}
-	if !onDisk(tree.program("bitbake")) {
+	if !pathExists(tree.programPath("bitbake")) {
 		t.Fatalf("SLIPWAY_BITBAKE: %s holds no bin/bitbake", checkout)
 	}
 	must(t, os.CopyFS(filepath.Join(dir, "meta-tiny"), os.DirFS(filepath.Join(testdata(), "bitbake/meta-tiny"))))
@@ -42,8 +42,8 @@ func realTree(t *testing.T, checkout, dir string) Tree {
 	must(t, os.WriteFile(filepath.Join(tree.Build, "conf/bblayers.conf"),
 		[]byte("BBPATH = \"${TOPDIR}\"\nBBFILES ?= \"\"\nBBLAYERS = \"${TOPDIR}/../../meta-tiny\"\n"), 0o644))
 	t.Cleanup(func() {
-		if left := tree.left(); len(left) > 0 {
-			_ = tree.stop(left)
+		if left := tree.leftoverProcesses(); len(left) > 0 {
+			_ = tree.stopProcesses(left)
 		}
 	})
 	return tree
@@ -107,8 +107,8 @@ func dryRunRealBitbake(t *testing.T, tree Tree) {
 			t.Errorf("a dry run changed %s of the last build, %v", name, err)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join(tree.Dir, lookPageName))
-	if !strings.Contains(string(page), "<b>dry run ended</b>") || !onDisk(rec.Log) {
+	page, err := os.ReadFile(filepath.Join(tree.Dir, dryRunPageName))
+	if !strings.Contains(string(page), "<b>dry run ended</b>") || !pathExists(rec.Log) {
 		t.Errorf("the page of a dry run: %v, its log %s\n%s", err, rec.Log, page)
 	}
 }
@@ -191,7 +191,7 @@ func finishRealBitbake(t *testing.T, tree Tree) {
 // processesIn lists the processes that work in a folder, by their command lines.
 func processesIn(dir string) []string {
 	var found []string
-	for _, p := range processes() {
+	for _, p := range listProcesses() {
 		if at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.pid)); err == nil && strings.HasPrefix(at, dir) {
 			found = append(found, p.String())
 		}

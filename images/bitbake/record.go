@@ -21,9 +21,9 @@ const (
 	RecordName = "build.json"
 	PageName   = "build.html"
 
-	lookRecordName = "dryrun.json"
-	lookPageName   = "dryrun.html"
-	lookLogName    = "dryrun.log"
+	dryRunRecordName = "dryrun.json"
+	dryRunPageName   = "dryrun.html"
+	dryRunLogName    = "dryrun.log"
 )
 
 // The limits of a record. A large image has about 10,000 tasks.
@@ -36,7 +36,7 @@ const (
 	maxRecord   = 64 << 20
 )
 
-// State is how a build stands or ended.
+// State is the state of a build.
 type State string
 
 // A build that is Running where no slipway runs was cut off: by a crash, a kill or
@@ -48,8 +48,7 @@ const (
 	Interrupted State = "interrupted"
 )
 
-// Record is what is known of one run of bitbake, also of one that failed or was
-// broken off.
+// Record describes one run of bitbake, also one that failed or was interrupted.
 type Record struct {
 	Board   string   `json:"board"`
 	Machine string   `json:"machine"`
@@ -157,38 +156,40 @@ type Disk struct {
 	LeastFreeBytes  int64 `json:"leastFreeBytes"` // as seen while it ran
 }
 
-// Used is how much less is free than before: what this build took, where nothing
-// else writes there.
+// Used returns how much less is free than before: what this build took, if nothing else
+// writes there.
 func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
 
-func (r Record) names() (record, page string) {
+// fileNames returns the names of the record's file and of its page.
+func (r Record) fileNames() (record, page string) {
 	if r.DryRun || r.Parse {
-		return lookRecordName, lookPageName
+		return dryRunRecordName, dryRunPageName
 	}
 	return RecordName, PageName
 }
 
-// save writes the record, and the page about it once it has ended.
+// save writes the record. After the run has ended it writes the page too.
 func (r Record) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	record, page := r.names()
+	record, page := r.fileNames()
 	if err := renameio.WriteFile(filepath.Join(dir, record), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
 	if r.State == Running { // an earlier build's page would be taken for this one's
-		return remove(filepath.Join(dir, page))
+		return removeFiles(filepath.Join(dir, page))
 	}
-	html, err := r.html()
+	html, err := r.renderPage()
 	if err != nil {
 		return err
 	}
 	return renameio.WriteFile(filepath.Join(dir, page), html, 0o644)
 }
 
-func remove(paths ...string) error {
+// removeFiles removes the files that exist.
+func removeFiles(paths ...string) error {
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -198,9 +199,10 @@ func remove(paths ...string) error {
 }
 
 // Open reads the record of the last build in a board's folder.
-func Open(dir string) (Record, error) { return open(filepath.Join(dir, RecordName)) }
+func Open(dir string) (Record, error) { return openRecord(filepath.Join(dir, RecordName)) }
 
-func open(path string) (Record, error) {
+// openRecord reads a record from its file.
+func openRecord(path string) (Record, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
 		return Record{}, fmt.Errorf("no build is recorded here; build the board first: %w", err)

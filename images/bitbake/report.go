@@ -25,9 +25,9 @@ const (
 	chartWide = 1000
 )
 
-// html renders the page: one file that needs nothing beside it. What recipes and
-// logs say is text there, never markup.
-func (r Record) html() ([]byte, error) {
+// renderPage renders the page as one file that needs no other. Texts of recipes and
+// logs are never markup there.
+func (r Record) renderPage() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, newView(r))
 	return b.Bytes(), err
@@ -41,20 +41,20 @@ type view struct {
 	Took     string
 	Facts    []fact
 	Chart    chart
-	Recipes  []slow
-	Slowest  []slow
+	Recipes  []slowRow
+	Slowest  []slowRow
 	Shared   []sharedRow
 }
 
 type fact struct{ Name, Value string }
 
-// slow is a task or a recipe with what it took; W is its bar in percent.
-type slow struct {
+// slowRow is a task or a recipe with its duration. W is its bar in percent.
+type slowRow struct {
 	Name, Detail, Took string
 	W                  float64
 }
 
-// sharedRow is what shared state did for one kind of task.
+// sharedRow counts what shared state had for one kind of task.
 type sharedRow struct {
 	Task                 string
 	Hits, Misses, Broken int
@@ -83,19 +83,19 @@ type tick struct {
 }
 
 func newView(r Record) view {
-	v := view{Record: r, Verdict: r.verdict(), Headline: r.headline(), Took: took(r.Took()), Facts: r.facts()}
+	v := view{Record: r, Verdict: r.verdict(), Headline: r.headline(), Took: formatDuration(r.Took()), Facts: r.facts()}
 	if r.DryRun || r.Parse { // no task ran, so none took time or came from shared state
 		return v
 	}
-	v.Chart, v.Shared = r.chart(), r.sharedRows()
-	v.Slowest = slowest(r.Tasks, func(t Task) (string, string) { return t.Recipe + " " + t.Task, took(ms(t.StartMS)) + " in" })
-	v.Recipes = slowest(r.Tasks, func(t Task) (string, string) { return t.Recipe, t.Version })
+	v.Chart, v.Shared = r.layOutChart(), r.sharedRows()
+	v.Slowest = slowestByName(r.Tasks, func(t Task) (string, string) { return t.Recipe + " " + t.Task, formatDuration(ms(t.StartMS)) + " in" })
+	v.Recipes = slowestByName(r.Tasks, func(t Task) (string, string) { return t.Recipe, t.Version })
 	return v
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// verdict is how a run ended, and of one that builds nothing what it was.
+// verdict returns how a run ended. A run that builds nothing is named as such.
 func (r Record) verdict() string {
 	ended := string(r.State)
 	if r.State == Succeeded {
@@ -119,7 +119,7 @@ func (r Record) headline() string {
 	case r.Counts.Total == 0:
 		return fmt.Sprintf("%d recipes read", r.Parsed.Recipes)
 	}
-	return fmt.Sprintf("%d tasks: %s", r.Counts.Total, r.summary("tasks"))
+	return fmt.Sprintf("%d tasks: %s", r.Counts.Total, r.queueSummary("tasks"))
 }
 
 func (r Record) facts() []fact {
@@ -129,10 +129,10 @@ func (r Record) facts() []fact {
 		{"Task", r.taskFact()},
 		{"bitbake", r.Version},
 		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"])},
-		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, took(ms(r.Parsed.TookMS)))},
-		{"At one time", fmt.Sprintf("%d tasks, %.1f on average", r.Workers, r.parallel())},
-		{"Disk taken", size(r.Disk.Used())},
-		{"Disk free", size(r.Disk.FreeBytesAfter)},
+		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS)))},
+		{"At one time", fmt.Sprintf("%d tasks, %.1f on average", r.Workers, r.averageParallel())},
+		{"Disk taken", formatSize(r.Disk.Used())},
+		{"Disk free", formatSize(r.Disk.FreeBytesAfter)},
 		{"Exit status", fmt.Sprint(r.Exit)},
 		{"Log", r.Log},
 	}
@@ -159,24 +159,24 @@ func (r Record) taskFact() string {
 	return r.Task
 }
 
-// slowest sums the tasks by name and gives the longest.
-func slowest(tasks []Task, of func(Task) (name, detail string)) []slow {
+// slowestByName sums the tasks by name. It returns the longest.
+func slowestByName(tasks []Task, of func(Task) (name, detail string)) []slowRow {
 	sums, details := map[string]int64{}, map[string]string{}
 	for _, t := range tasks {
 		name, detail := of(t)
 		sums[name] += t.TookMS
 		details[name] = detail
 	}
-	var all []slow
-	names := sortedBy(sums)
+	var all []slowRow
+	names := namesByValue(sums)
 	for _, name := range names[:min(len(names), maxRows)] {
-		all = append(all, slow{name, details[name], took(ms(sums[name])), 100 * float64(sums[name]) / float64(max(sums[names[0]], 1))})
+		all = append(all, slowRow{name, details[name], formatDuration(ms(sums[name])), 100 * float64(sums[name]) / float64(max(sums[names[0]], 1))})
 	}
 	return all
 }
 
-// sortedBy are the names with the largest values first.
-func sortedBy(sums map[string]int64) []string {
+// namesByValue returns the names, the largest values first.
+func namesByValue(sums map[string]int64) []string {
 	names := make([]string, 0, len(sums))
 	for name := range sums {
 		names = append(names, name)
@@ -187,6 +187,7 @@ func sortedBy(sums map[string]int64) []string {
 	return names
 }
 
+// sharedRows counts hits and misses for each kind of task.
 func (r Record) sharedRows() []sharedRow {
 	rows := map[string]*sharedRow{}
 	sums := map[string]int64{}
@@ -208,7 +209,7 @@ func (r Record) sharedRows() []sharedRow {
 		}
 	}
 	var all []sharedRow
-	names := sortedBy(sums)
+	names := namesByValue(sums)
 	for _, name := range names[:min(len(names), maxRows)] {
 		row := *rows[name]
 		row.W = 100 * float64(row.Hits) / float64(sums[name])
@@ -217,8 +218,8 @@ func (r Record) sharedRows() []sharedRow {
 	return all
 }
 
-// chart lays the tasks into as few lanes as there were tasks at one time.
-func (r Record) chart() chart {
+// layOutChart lays the tasks into as few lanes as there were tasks at one time.
+func (r Record) layOutChart() chart {
 	var end int64 = 1
 	for _, t := range r.Tasks {
 		end = max(end, t.StartMS+t.TookMS)
@@ -226,10 +227,10 @@ func (r Record) chart() chart {
 	scale := float64(chartWide) / float64(end)
 	c := chart{Wide: chartWide}
 	var free []int64 // when each lane is free again
-	for i, lane := range lanes(r.Tasks, &free) {
+	for i, lane := range assignLanes(r.Tasks, &free) {
 		t := r.Tasks[i]
-		b := bar{X: float64(t.StartMS) * scale, W: max(float64(t.TookMS)*scale, 0.8), Y: lane * laneHigh, Kind: t.kind()}
-		b.Caption = fmt.Sprintf("%s %s: %s, %s", t.Recipe, t.Task, took(ms(t.TookMS)), cmp.Or(t.Shared, t.Outcome))
+		b := bar{X: float64(t.StartMS) * scale, W: max(float64(t.TookMS)*scale, 0.8), Y: lane * laneHigh, Kind: t.barKind()}
+		b.Caption = fmt.Sprintf("%s %s: %s, %s", t.Recipe, t.Task, formatDuration(ms(t.TookMS)), cmp.Or(t.Shared, t.Outcome))
 		c.Bars = append(c.Bars, b)
 	}
 	if len(c.Bars) > maxBars {
@@ -241,13 +242,13 @@ func (r Record) chart() chart {
 	c.Box = c.High + 16
 	step := roundStep(end)
 	for at := int64(0); at <= end; at += step {
-		c.Ticks = append(c.Ticks, tick{float64(at) * scale, took(ms(at))})
+		c.Ticks = append(c.Ticks, tick{float64(at) * scale, formatDuration(ms(at))})
 	}
 	return c
 }
 
-// lanes gives each task, in the order in which they began, a lane that is free.
-func lanes(tasks []Task, free *[]int64) []int {
+// assignLanes gives each task, in the order of their starts, a free lane.
+func assignLanes(tasks []Task, free *[]int64) []int {
 	at := make([]int, len(tasks))
 	for i, t := range tasks {
 		lane := slices.IndexFunc(*free, func(until int64) bool { return until <= t.StartMS })
@@ -262,8 +263,8 @@ func lanes(tasks []Task, free *[]int64) []int {
 	return at
 }
 
-// kind is the colour of a task's bar.
-func (t Task) kind() string {
+// barKind returns the kind of a task, which is the colour of its bar.
+func (t Task) barKind() string {
 	switch {
 	case t.Outcome != TaskSucceeded:
 		return "failed"
@@ -277,7 +278,7 @@ func (t Task) kind() string {
 	return "rest"
 }
 
-// roundStep is a round time, so that there are few ticks.
+// roundStep returns a round time between two ticks, so that there are few ticks.
 func roundStep(end int64) int64 {
 	for _, step := range []int64{100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000} {
 		if end/step <= 8 {
@@ -287,7 +288,8 @@ func roundStep(end int64) int64 {
 	return end/8 + 1
 }
 
-func took(d time.Duration) string {
+// formatDuration returns a duration in the unit that suits its size.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
@@ -299,7 +301,8 @@ func took(d time.Duration) string {
 	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-func size(bytes int64) string {
+// formatSize returns a size in MiB or GiB.
+func formatSize(bytes int64) string {
 	switch {
 	case bytes <= 0:
 		return "none"

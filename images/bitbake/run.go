@@ -29,9 +29,10 @@ type Job struct {
 	Now <-chan struct{}
 }
 
-// arguments are bitbake's. A target that looks like an option is not one.
-func (j Job) arguments(t Tree) []string {
-	argv := []string{t.program("bitbake"), "-c", j.Task}
+// bitbakeArgs returns bitbake's command line. A target that looks like an option stays
+// a target.
+func (j Job) bitbakeArgs(t Tree) []string {
+	argv := []string{t.programPath("bitbake"), "-c", j.Task}
 	for _, flag := range []struct {
 		set  bool
 		name string
@@ -50,69 +51,70 @@ func (j Job) arguments(t Tree) []string {
 // Where ctx ends first, bitbake finishes the tasks that run, unless the job's Now
 // says not to; no process of it is left then.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
-	if err := t.clear(ctx); err != nil {
+	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err
 	}
-	rec := t.record(j)
-	if err := remove(filepath.Join(t.Dir, lookRecordName), filepath.Join(t.Dir, lookPageName), filepath.Join(t.Dir, lookLogName)); err != nil {
+	rec := t.newRecord(j)
+	if err := removeFiles(filepath.Join(t.Dir, dryRunRecordName), filepath.Join(t.Dir, dryRunPageName), filepath.Join(t.Dir, dryRunLogName)); err != nil {
 		return rec, err
 	}
 	if err := rec.save(t.Dir); err != nil {
 		return rec, err
 	}
-	if err := remove(t.eventLog()); err != nil { // bitbake appends to it
+	if err := removeFiles(t.eventLogPath()); err != nil { // bitbake appends to it
 		return rec, err
 	}
-	times := openForecast(t.Dir)
-	err := t.watched(ctx, j, &rec, times)
+	times := loadForecast(t.Dir)
+	err := t.runAndFollow(ctx, j, &rec, times)
 	if ctx.Err() != nil {
-		err = errors.Join(err, t.stop(t.left()))
+		err = errors.Join(err, t.stopProcesses(t.leftoverProcesses()))
 	}
-	rec.close(ctx, t, err)
-	err = rec.explain(err)
-	return rec, errors.Join(err, times.save(t.Dir, rec), rec.save(t.Dir))
+	rec.setOutcome(ctx, t, err)
+	err = rec.explainFailure(err)
+	return rec, errors.Join(err, times.saveDurations(t.Dir, rec), rec.save(t.Dir))
 }
 
-func (t Tree) record(j Job) Record {
+// newRecord returns the record of a run that starts now.
+func (t Tree) newRecord(j Job) Record {
 	return Record{
 		Board: j.Board, Machine: j.Machine, Targets: j.Targets, Task: j.Task, DryRun: j.DryRun, Parse: j.Parse,
-		Commits: j.Commits, Version: t.Version(), Log: t.logOf(j), Source: "events",
+		Commits: j.Commits, Version: t.Version(), Log: t.logPath(j), Source: "events",
 		State: Running, Started: time.Now().UTC(), Exit: -1, Tasks: []Task{},
 		Disk: Disk{FreeBytesBefore: freeBytes(t.Build)},
 	}
 }
 
-// watched runs bitbake and follows it. The console is the program's own output;
-// the event log is read beside it.
-func (t Tree) watched(ctx context.Context, j Job, rec *Record, times forecast) error {
+// runAndFollow runs bitbake, with its console text and its event log read at the same
+// time.
+func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast) error {
 	w := newWatch(ctx, rec, times)
-	log := &logReader{event: w.event, bad: w.bad, tick: w.tick}
+	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine, afterPoll: w.showConsoleIfSilent}
 	ended, read := make(chan struct{}), make(chan error, 1)
-	go func() { read <- log.follow(t.eventLog(), ended) }()
+	go func() { read <- log.followLog(t.eventLogPath(), ended) }()
 	err := run.Run(ctx, run.Command{
-		Argv: j.arguments(t), Dir: t.Build, Env: append(t.Environment(), "BBEVENTLOG="+t.eventLog()),
-		Stop: j.stop(w, ended), Log: rec.Log, Line: w.line,
+		Argv: j.bitbakeArgs(t), Dir: t.Build, Env: append(t.Environment(), "BBEVENTLOG="+t.eventLogPath()),
+		Stop: j.stopFunc(w, ended), Log: rec.Log, Line: w.readConsoleLine,
 	})
 	close(ended)
 	if broken := <-read; broken != nil {
-		w.bad(broken)
+		w.noteBadLine(broken)
 	}
-	w.end(err)
+	w.finishBuild(err)
 	return err
 }
 
-// stop asks bitbake to end: once to finish the tasks that run, twice to break them
-// off. One that does neither is killed.
-func (j Job) stop(w *watch, ended <-chan struct{}) func(*os.Process) error {
+// stopFunc returns a function that ends bitbake. The first interrupt lets the running
+// tasks finish, the second breaks them off. A bitbake that ignores both is killed.
+func (j Job) stopFunc(w *watch, ended <-chan struct{}) func(*os.Process) error {
 	return func(p *os.Process) error {
 		err := p.Signal(os.Interrupt)
-		w.stopping(j.Now != nil)
+		w.tellStopping(j.Now != nil)
 		go func() {
-			j.patience(ended)
+			j.waitForTasks(ended)
 			_ = p.Signal(os.Interrupt) // it may have ended
 			select {
 			case <-ended:
-			case <-time.After(toEnd):
+			case <-time.After(termTimeout):
 				_ = p.Kill()
 			}
 		}()
@@ -120,7 +122,8 @@ func (j Job) stop(w *watch, ended <-chan struct{}) func(*os.Process) error {
 	}
 }
 
-func (j Job) patience(ended <-chan struct{}) {
+// waitForTasks waits until the running tasks have had their time.
+func (j Job) waitForTasks(ended <-chan struct{}) {
 	var second <-chan time.Time
 	if j.Now == nil {
 		second = time.After(time.Second)
@@ -132,8 +135,8 @@ func (j Job) patience(ended <-chan struct{}) {
 	}
 }
 
-// close says how the run ended.
-func (r *Record) close(ctx context.Context, t Tree, err error) {
+// setOutcome records how the run ended.
+func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 	r.Ended = time.Now().UTC()
 	r.Disk.FreeBytesAfter = freeBytes(t.Build)
 	var exit *exec.ExitError
@@ -150,7 +153,7 @@ func (r *Record) close(ctx context.Context, t Tree, err error) {
 	}
 }
 
-// freeBytes is the space that is left where dir is; 0 where that is not known.
+// freeBytes returns the free space where dir is, 0 if it is unknown.
 func freeBytes(dir string) int64 {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -159,7 +162,7 @@ func freeBytes(dir string) int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// Took is how long the build lasted.
+// Took returns how long the build lasted.
 func (r Record) Took() time.Duration {
 	if r.Ended.IsZero() {
 		return 0

@@ -1,7 +1,7 @@
-// Package bitbake runs the bitbake of a project's checkouts and tells what it did:
-// progress while it works, a Record and a page afterwards. Its event log says what
-// happens, its console text stands in where that is missing, and its exit status
-// alone is the verdict. All three come from outside and are read with limits.
+// Package bitbake turns a project's checkouts into a build by running their bitbake. It
+// reports progress while bitbake works, then writes a Record with a page. bitbake's
+// event log says what happens. Its console text is read if that log is missing. Its exit
+// status alone is the verdict. All three come from outside and are read with limits.
 package bitbake
 
 import (
@@ -42,11 +42,11 @@ func Find(p layers.Project, ws layers.Workspace, dir, build string) (Tree, error
 	for _, r := range p.Repos {
 		at := p.Dir(ws, r)
 		for _, programs := range []string{filepath.Join(at, "bitbake/bin"), filepath.Join(at, "bin")} {
-			if onDisk(filepath.Join(programs, "bitbake")) && t.Programs == "" {
+			if pathExists(filepath.Join(programs, "bitbake")) && t.Programs == "" {
 				t.Programs = programs
 			}
 		}
-		if onDisk(filepath.Join(at, "oe-init-build-env")) {
+		if pathExists(filepath.Join(at, "oe-init-build-env")) {
 			t.Scripts = filepath.Join(at, "scripts")
 		}
 	}
@@ -56,44 +56,47 @@ func Find(p layers.Project, ws layers.Workspace, dir, build string) (Tree, error
 	return t, nil
 }
 
-func onDisk(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-func (t Tree) program(name string) string { return filepath.Join(t.Programs, name) }
+// programPath returns the path of one of bitbake's programs.
+func (t Tree) programPath(name string) string { return filepath.Join(t.Programs, name) }
 
-func (t Tree) eventLog() string { return filepath.Join(t.Dir, "bitbake-events.json") }
+func (t Tree) eventLogPath() string { return filepath.Join(t.Dir, "bitbake-events.json") }
 
-// Log is the file that keeps all that bitbake writes while it builds.
+// Log returns the file that keeps all that bitbake writes while it builds.
 func (t Tree) Log() string { return filepath.Join(t.Dir, "bitbake.log") }
 
-// logOf is the log of a job. The page of the last build names Log, which a dry run
-// therefore leaves alone.
-func (t Tree) logOf(j Job) string {
+// logPath returns the log of a job. The page of the last build names Log, so a dry run
+// has a log of its own.
+func (t Tree) logPath(j Job) string {
 	if j.DryRun || j.Parse {
-		return filepath.Join(t.Dir, lookLogName)
+		return filepath.Join(t.Dir, dryRunLogName)
 	}
 	return t.Log()
 }
 
-// What bitbake lets through from the environment besides its own short list and
-// the project's env: how to reach servers, and how much of the machine to use.
-var passed = []string{
+// passedVariables are what bitbake lets through from the environment, besides its own
+// short list and the project's env. They say how to reach servers, or how much of the
+// machine to use.
+var passedVariables = []string{
 	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
-	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashes,
+	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashDirVariable,
 }
 
-// hashes names the folder of bitbake's database of equivalent hashes, since 2.18.
-const hashes = "BB_HASHSERVE_DB_DIR"
+// hashDirVariable names the folder of bitbake's database of equivalent hashes, since
+// 2.18.
+const hashDirVariable = "BB_HASHSERVE_DB_DIR"
 
-// Environment is what oe-init-build-env would set up in a shell.
+// Environment returns the environment that oe-init-build-env would set up in a shell.
 func (t Tree) Environment() []string {
 	path := []string{t.Programs}
 	if t.Scripts != "" {
 		path = append(path, t.Scripts)
 	}
-	names := slices.Concat(passed, slices.Sorted(maps.Keys(t.Env)))
+	names := slices.Concat(passedVariables, slices.Sorted(maps.Keys(t.Env)))
 	for _, set := range t.Set {
 		if name, _, _ := strings.Cut(set, "="); !slices.Contains(names, name) {
 			names = append(names, name)
@@ -106,12 +109,12 @@ func (t Tree) Environment() []string {
 		"LC_ALL=en_US.UTF-8",
 		t.passVariable() + "=" + strings.Join(names, " "),
 	}
-	return slices.Concat(env, t.defaults(), t.Set)
+	return slices.Concat(env, t.defaultEnv(), t.Set)
 }
 
-// defaults are variables that the user's environment may overrule. Boards share
-// what was downloaded and built: both are safe to share and large.
-func (t Tree) defaults() []string {
+// defaultEnv returns the variables that the user's environment may overrule. Boards
+// share downloads and shared state: both are safe to share and large.
+func (t Tree) defaultEnv() []string {
 	values := map[string]string{
 		"DL_DIR":     filepath.Join(filepath.Dir(t.Dir), "downloads"),
 		"SSTATE_DIR": filepath.Join(filepath.Dir(t.Dir), "sstate-cache"),
@@ -121,9 +124,9 @@ func (t Tree) defaults() []string {
 			values[name] = *value
 		}
 	}
-	// The hashes belong to what was built. bitbake ends where they would lie on NFS.
-	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); values[hashes] == "" && !onNFS(sstate) {
-		values[hashes] = sstate
+	// The hashes belong to what was built. bitbake refuses to start if they are on NFS.
+	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); values[hashDirVariable] == "" && !onNFS(sstate) {
+		values[hashDirVariable] = sstate
 	}
 	var env []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -134,7 +137,7 @@ func (t Tree) defaults() []string {
 	return env
 }
 
-// onNFS looks at the nearest folder that is there already.
+// onNFS reports whether dir, or its nearest existing parent, is on NFS.
 func onNFS(dir string) bool {
 	var fs unix.Statfs_t
 	err := unix.Statfs(dir, &fs)
@@ -147,7 +150,7 @@ func onNFS(dir string) bool {
 
 var versionLine = regexp.MustCompile(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
 
-// Version is bitbake's, "" where its source does not say.
+// Version returns bitbake's version, "" if its source does not tell it.
 func (t Tree) Version() string {
 	source, err := os.ReadFile(filepath.Join(t.Programs, "../lib/bb/__init__.py"))
 	if err != nil {
@@ -159,8 +162,8 @@ func (t Tree) Version() string {
 	return ""
 }
 
-// passVariable is the name of bitbake's list of variables to let through. Either
-// generation stops at the other's name.
+// passVariable returns the name of bitbake's list of variables to let through. Each
+// generation of bitbake refuses the other's name.
 func (t Tree) passVariable() string {
 	if strings.HasPrefix(t.Version(), "1.") {
 		return "BB_ENV_EXTRAWHITE"
@@ -168,17 +171,17 @@ func (t Tree) passVariable() string {
 	return "BB_ENV_PASSTHROUGH_ADDITIONS"
 }
 
-// Command is one of bitbake's programs in the build folder. It leaves no server where
-// its context ends.
+// Command returns the command line of one of bitbake's programs in the build folder. It
+// leaves no server behind when its context ends.
 func (t Tree) Command(program string, args ...string) run.Command {
-	return run.Command{Argv: append([]string{t.program(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
+	return run.Command{Argv: append([]string{t.programPath(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
 }
 
-// Variable asks bitbake for the value of one of its variables. It parses the
-// configuration to answer: a Record has those that Slipway itself needs.
+// Variable asks bitbake for the value of one of its variables. bitbake parses the
+// configuration for it: a Record has the variables that Slipway itself needs.
 func (t Tree) Variable(ctx context.Context, name string) (string, error) {
-	if !onDisk(t.program("bitbake-getvar")) { // before 1.52
-		return t.printed(ctx, name)
+	if !pathExists(t.programPath("bitbake-getvar")) { // before 1.52
+		return t.variableFromDump(ctx, name)
 	}
 	argv := []string{"--value"}
 	for _, file := range t.Post {
@@ -189,8 +192,8 @@ func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	return lines[len(lines)-1], err // notes come before the value
 }
 
-// printed finds the value in all that bitbake prints of its configuration.
-func (t Tree) printed(ctx context.Context, name string) (string, error) {
+// variableFromDump finds the value in bitbake's printed configuration (bitbake -e).
+func (t Tree) variableFromDump(ctx context.Context, name string) (string, error) {
 	argv := []string{"-e"}
 	for _, file := range t.Post {
 		argv = append(argv, "-R", file)
@@ -207,12 +210,12 @@ func (t Tree) printed(ctx context.Context, name string) (string, error) {
 	return "", errors.New("bitbake -e does not print " + name)
 }
 
-// stopQuickly interrupts bitbake twice: the first asks it to end when its tasks
-// have, the second to end now.
+// stopQuickly interrupts bitbake twice: the first lets its tasks finish, the second
+// ends it now.
 func stopQuickly(p *os.Process) error {
 	err := p.Signal(os.Interrupt)
 	// It may have ended by then; a process that was waited for gets no signal.
 	time.AfterFunc(time.Second, func() { _ = p.Signal(os.Interrupt) })
-	time.AfterFunc(toEnd, func() { _ = p.Kill() })
+	time.AfterFunc(termTimeout, func() { _ = p.Kill() })
 	return err
 }

@@ -15,11 +15,11 @@ import (
 	"slipway/layers/progress"
 )
 
-// How long after the first task on the console the event log may be silent before
-// the console stands in for it.
+// eventsLate is how long after the first task on the console the event log may be
+// silent. Then the console text moves the bars.
 const eventsLate = 2 * time.Second
 
-// watch makes a record, and progress, of what the event log and the console say.
+// watch makes a record, with progress, from the event log and the console text.
 type watch struct {
 	mu  sync.Mutex
 	ctx context.Context
@@ -29,11 +29,11 @@ type watch struct {
 	queues       map[string]*queue // "tasks", "setscene"
 	parseBegan   time.Time
 
-	running  map[string]*runs  // by key
-	byPID    map[int64]*runs   // progress names only the process
-	shares   map[string]bool   // key of a task that may come from shared state
-	scene    map[string]string // key of such a task -> what came of that
-	hits     map[string]bool   // keys of hits that are in the record
+	running  map[string]*runningTask // by key
+	byPID    map[int64]*runningTask  // progress names only the process
+	shares   map[string]bool         // key of a task that may come from shared state
+	scene    map[string]string       // key of such a task -> what came of that
+	hits     map[string]bool         // keys of hits that are in the record
 	forecast forecast
 
 	events    int       // task events seen
@@ -50,8 +50,8 @@ type queue struct {
 	at   int64
 }
 
-// runs is a task at work.
-type runs struct {
+// runningTask is a task that runs.
+type runningTask struct {
 	key   string
 	task  Task
 	began time.Time
@@ -63,32 +63,34 @@ func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
 	return &watch{
 		ctx: ctx, rec: rec, forecast: f,
 		ready:  progress.Start(ctx, "bitbake", 0, ""),
-		queues: map[string]*queue{}, running: map[string]*runs{}, byPID: map[int64]*runs{},
+		queues: map[string]*queue{}, running: map[string]*runningTask{}, byPID: map[int64]*runningTask{},
 		shares: map[string]bool{}, scene: map[string]string{}, hits: map[string]bool{},
 	}
 }
 
-// bad notes that a line of the event log could not be read. The build goes on.
-func (w *watch) bad(err error) {
+// noteBadLine warns once that a line of the event log cannot be read. The build goes
+// on.
+func (w *watch) noteBadLine(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.warned {
 		w.warned = true
-		w.message(&w.rec.Warnings, "event log, "+err.Error())
+		w.addMessage(&w.rec.Warnings, "event log, "+err.Error())
 		progress.Start(w.ctx, "event log", 0, "").End(err.Error()+"; passed over", nil)
 	}
 }
 
-func (w *watch) message(list *[]string, text string) {
+// addMessage adds a message to a list of the record, within its limit.
+func (w *watch) addMessage(list *[]string, text string) {
 	if len(*list) >= maxMessages {
 		w.rec.Cut = true
 		return
 	}
-	*list = append(*list, bare(text))
+	*list = append(*list, cleanText(text))
 }
 
-// event takes the next event of the log.
-func (w *watch) event(e event) {
+// handleEvent handles the next event of the log.
+func (w *watch) handleEvent(e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.variables != nil {
@@ -98,36 +100,38 @@ func (w *watch) event(e event) {
 	name := e.class[strings.LastIndexByte(e.class, '.')+1:]
 	switch {
 	case strings.HasPrefix(e.class, "bb.runqueue."):
-		w.queued(name, e)
+		w.handleQueueEvent(name, e)
 	case strings.HasPrefix(e.class, "bb.build."):
-		w.built(name, e)
+		w.handleTaskEvent(name, e)
 	default:
-		w.other(name, e)
+		w.handleOtherEvent(name, e)
 	}
 }
 
-func (w *watch) other(name string, e event) {
+// handleOtherEvent handles an event that is not about tasks.
+func (w *watch) handleOtherEvent(name string, e event) {
 	switch name {
 	case "ParseStarted":
-		w.parseBegins(e.number("total"))
+		w.startParse(e.numberField("total"))
 	case "ParseProgress":
-		w.parsed(e.number("current"))
+		w.advanceParse(e.numberField("current"))
 	case "ParseCompleted":
-		w.parseEnds(e)
+		w.finishParse(e)
 	case "ProcessStarted":
-		w.ready.Detail(e.text("processname"))
+		w.ready.Detail(e.textField("processname"))
 	case "ProcessProgress":
-		w.ready.Detail(fmt.Sprintf("%s %d%%", e.text("processname"), e.number("progress")))
+		w.ready.Detail(fmt.Sprintf("%s %d%%", e.textField("processname"), e.numberField("progress")))
 	case "RecipeTaskPreProcess":
-		w.listed(e)
+		w.noteSharedTasks(e)
 	case "MonitorDiskEvent":
-		w.disk(e)
+		w.noteFreeSpace(e)
 	case "BuildCompleted":
-		w.failed = e.number("_failures") > 0
+		w.failed = e.numberField("_failures") > 0
 	}
 }
 
-func (w *watch) parseBegins(total int64) {
+// startParse shows the bar of the parsing.
+func (w *watch) startParse(total int64) {
 	if w.parse != nil {
 		return
 	}
@@ -136,8 +140,8 @@ func (w *watch) parseBegins(total int64) {
 	w.parse = progress.Start(w.ctx, "parse", min(max(total, 0), maxTasks), progress.Tasks)
 }
 
-// parsed moves the bar: events say how far it is, steps how much further.
-func (w *watch) parsed(current int64) {
+// advanceParse moves the bar: events tell a total, steps take a difference.
+func (w *watch) advanceParse(current int64) {
 	if w.parse == nil || current <= w.rec.Parsed.Recipes || current > maxTasks {
 		return
 	}
@@ -145,11 +149,12 @@ func (w *watch) parsed(current int64) {
 	w.rec.Parsed.Recipes = current
 }
 
-func (w *watch) parseEnds(e event) {
+// finishParse records what the parsing found.
+func (w *watch) finishParse(e event) {
 	p := &w.rec.Parsed
-	w.parsed(e.number("total"))
-	p.Recipes, p.Cached = e.number("virtuals"), e.number("cached")
-	p.Skipped, p.Errors = e.number("skipped"), e.number("errors")
+	w.advanceParse(e.numberField("total"))
+	p.Recipes, p.Cached = e.numberField("virtuals"), e.numberField("cached")
+	p.Skipped, p.Errors = e.numberField("skipped"), e.numberField("errors")
 	if w.parse != nil {
 		p.TookMS = time.Since(w.parseBegan).Milliseconds()
 		w.parse.End(fmt.Sprintf("%d recipes, %d of them skipped", p.Recipes, p.Skipped), nil)
@@ -157,8 +162,8 @@ func (w *watch) parseEnds(e event) {
 	w.ready = progress.Start(w.ctx, "prepare", 0, "")
 }
 
-// listed notes which of a recipe's tasks shared state may stand in for.
-func (w *watch) listed(e event) {
+// noteSharedTasks records which of a recipe's tasks shared state may replace.
+func (w *watch) noteSharedTasks(e event) {
 	tasks, _ := e.state["tasklist"].(*pickle.List)
 	if tasks == nil || len(w.shares) > maxTasks {
 		return
@@ -166,31 +171,33 @@ func (w *watch) listed(e event) {
 	for _, item := range tasks.Items {
 		name, _ := item.(string)
 		if base, is := strings.CutSuffix(name, "_setscene"); is {
-			w.shares[e.text("fn")+":"+base] = true
+			w.shares[e.textField("fn")+":"+base] = true
 		}
 	}
 }
 
-func (w *watch) disk(e event) {
+// noteFreeSpace records the least free space that bitbake saw.
+func (w *watch) noteFreeSpace(e event) {
 	usage, _ := e.state["disk_usage"].(pickle.Dict)
 	for _, sample := range usage {
 		o, _ := sample.(*pickle.Object)
 		if o == nil {
 			continue
 		}
-		free := number(o.State["available_bytes"])
+		free := toInt64(o.State["available_bytes"])
 		if d := &w.rec.Disk; d.LeastFreeBytes == 0 || free < d.LeastFreeBytes {
 			d.LeastFreeBytes = free
 		}
 	}
 }
 
-// key tells tasks apart. Two configurations may build one recipe, and events of
-// the queue name the configuration in another way than those of the task.
-func key(config, file, task string) string { return config + "|" + file + ":" + task }
+// taskKey tells tasks apart. Two configurations may build one recipe. Events of the
+// queue name the configuration differently from those of the task.
+func taskKey(config, file, task string) string { return config + "|" + file + ":" + task }
 
-// configOf is the configuration that a task's name in the queue begins with.
-func configOf(taskID string) string {
+// configOfTask returns the configuration in a task's name in the queue, "" for the
+// default.
+func configOfTask(taskID string) string {
 	rest, is := strings.CutPrefix(taskID, "mc:")
 	if name, _, more := strings.Cut(rest, ":"); is && more {
 		return name
@@ -198,38 +205,39 @@ func configOf(taskID string) string {
 	return ""
 }
 
-// queued takes an event of the run queue.
-func (w *watch) queued(name string, e event) {
+// handleQueueEvent handles an event of the run queue.
+func (w *watch) handleQueueEvent(name string, e event) {
 	w.events++
 	scene := strings.HasPrefix(name, "scene")
-	config, task := configOf(e.text("taskid")), e.text("taskname")
-	file := strings.TrimPrefix(e.text("taskfile"), "mc:"+config+":")
-	k := key(config, file, task)
+	config, task := configOfTask(e.textField("taskid")), e.textField("taskname")
+	file := strings.TrimPrefix(e.textField("taskfile"), "mc:"+config+":")
+	k := taskKey(config, file, task)
 	switch {
 	case name == "sceneQueueComplete":
 		w.complete = true
 	case strings.HasSuffix(name, "TaskStarted"):
-		if e.number("noexec") == 0 {
-			r := w.begin(k, time.Now())
+		if e.numberField("noexec") == 0 {
+			r := w.startTask(k, time.Now())
 			r.task.Config, r.task.Task = config, task
 			if r.task.Recipe == "" {
-				r.task.Recipe = recipeOf(file)
+				r.task.Recipe = recipeOfFile(file)
 			}
-			r.task.Hash = e.text("taskhash")
+			r.task.Hash = e.textField("taskhash")
 		}
 	case strings.HasSuffix(name, "TaskCompleted"):
-		w.finish(k, TaskSucceeded)
+		w.finishTask(k, TaskSucceeded)
 	case strings.HasSuffix(name, "TaskFailed"):
-		w.finish(k, TaskFailed)
+		w.finishTask(k, TaskFailed)
 	case strings.HasSuffix(name, "TaskSkipped"):
-		w.skipped(e.text("reason"), key(config, file, task))
+		w.countSkipped(e.textField("reason"), taskKey(config, file, task))
 	}
-	w.count(scene, e.stats())
-	w.show()
+	w.updateQueue(scene, e.queueStats())
+	w.showRunning()
 }
 
-func (w *watch) skipped(reason, k string) {
-	w.forecast.done(forecastKey(k))
+// countSkipped counts a task that need not run.
+func (w *watch) countSkipped(reason, k string) {
+	w.forecast.dropTask(forecastKey(k))
 	if reason == "existing" {
 		w.rec.Counts.Existing++
 		return
@@ -237,51 +245,51 @@ func (w *watch) skipped(reason, k string) {
 	w.rec.Counts.Covered++
 }
 
-// built takes an event of a task's own process.
-func (w *watch) built(name string, e event) {
+// handleTaskEvent handles an event of a task's own process.
+func (w *watch) handleTaskEvent(name string, e event) {
 	if name == "TaskProgress" {
-		if r := w.byPID[e.number("pid")]; r != nil {
-			r.pct = min(e.number("progress"), 100)
-			w.show()
+		if r := w.byPID[e.numberField("pid")]; r != nil {
+			r.pct = min(e.numberField("progress"), 100)
+			w.showRunning()
 		}
 		return
 	}
-	config := e.text("_mc")
+	config := e.textField("_mc")
 	if config == "default" {
 		config = ""
 	}
-	k := key(config, e.text("taskfile"), e.text("taskname"))
-	at := e.when()
+	k := taskKey(config, e.textField("taskfile"), e.textField("taskname"))
+	at := e.eventTime()
 	if at.IsZero() {
 		at = time.Now()
 	}
 	switch name {
 	case "TaskStarted":
-		r := w.begin(k, at)
-		r.began, r.log = at, e.text("logfile")
-		r.task.Recipe, r.task.Version, r.task.Task, r.task.Config = e.text("pn"), e.text("pv"), e.text("taskname"), config
+		r := w.startTask(k, at)
+		r.began, r.log = at, e.textField("logfile")
+		r.task.Recipe, r.task.Version, r.task.Task, r.task.Config = e.textField("pn"), e.textField("pv"), e.textField("taskname"), config
 		r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
 		if len(w.byPID) < maxTasks {
-			w.byPID[e.number("pid")] = r
+			w.byPID[e.numberField("pid")] = r
 		}
 	default:
-		delete(w.byPID, e.number("pid"))
+		delete(w.byPID, e.numberField("pid"))
 		if r := w.running[k]; r != nil {
 			r.task.TookMS = max(at.Sub(r.began).Milliseconds(), 0)
 			if r.log == "" {
-				r.log = e.text("logfile")
+				r.log = e.textField("logfile")
 			}
 		}
 	}
-	w.show()
+	w.showRunning()
 }
 
-// begin finds the task at work, or makes it: whichever event comes first does.
-func (w *watch) begin(k string, at time.Time) *runs {
+// startTask returns the running task. It adds the task at its first event.
+func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
 	}
-	r := &runs{key: k, began: at, pct: -1}
+	r := &runningTask{key: k, began: at, pct: -1}
 	r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
 	if len(w.running) < maxTasks {
 		w.running[k] = r
@@ -290,8 +298,8 @@ func (w *watch) begin(k string, at time.Time) *runs {
 	return r
 }
 
-// finish puts a task into the record.
-func (w *watch) finish(k, outcome string) {
+// finishTask moves a task from the running ones into the record.
+func (w *watch) finishTask(k, outcome string) {
 	r := w.running[k]
 	if r == nil {
 		if outcome == TaskFailed {
@@ -305,16 +313,16 @@ func (w *watch) finish(k, outcome string) {
 	}
 	r.task.Outcome = outcome
 	if base, scene := strings.CutSuffix(k, "_setscene"); scene {
-		w.fromShared(r, base, outcome)
+		w.finishSetscene(r, base, outcome)
 		return
 	}
 	if outcome == TaskSucceeded {
-		w.forecast.took(forecastKey(k), r.task.TookMS)
+		w.forecast.addDuration(forecastKey(k), r.task.TookMS)
 	} else {
-		w.forecast.done(forecastKey(k))
+		w.forecast.dropTask(forecastKey(k))
 	}
 	w.rec.Counts.Ran++
-	if w.shared(k) {
+	if w.mayBeShared(k) {
 		r.task.Shared = Miss
 		w.rec.Setscene.Misses++
 		if w.scene[k] == Broken {
@@ -325,19 +333,20 @@ func (w *watch) finish(k, outcome string) {
 	}
 	if outcome == TaskFailed {
 		w.rec.Counts.Failed++
-		w.fail(r)
+		w.addFailure(r)
 	}
-	w.keep(r.task)
+	w.addTask(r.task)
 }
 
-// shared says whether a task could have come from shared state. What a recipe
-// lists is said without its configuration.
-func (w *watch) shared(k string) bool {
+// mayBeShared reports whether a task may come from shared state. A recipe lists such
+// tasks without its configuration.
+func (w *watch) mayBeShared(k string) bool {
 	_, plain, _ := strings.Cut(k, "|")
 	return w.shares[plain]
 }
 
-func (w *watch) fromShared(r *runs, k, outcome string) {
+// finishSetscene records what shared state had for a task.
+func (w *watch) finishSetscene(r *runningTask, k, outcome string) {
 	r.task.Task = strings.TrimSuffix(r.task.Task, "_setscene")
 	if outcome != TaskSucceeded {
 		w.rec.Setscene.Failed++
@@ -346,12 +355,13 @@ func (w *watch) fromShared(r *runs, k, outcome string) {
 	}
 	w.rec.Setscene.Hits++
 	w.scene[k] = Hit
-	w.forecast.done(forecastKey(k))
+	w.forecast.dropTask(forecastKey(k))
 	r.task.Shared = Hit
-	w.keep(r.task)
+	w.addTask(r.task)
 }
 
-func (w *watch) keep(t Task) {
+// addTask adds a task to the record, within its limit.
+func (w *watch) addTask(t Task) {
 	if len(w.rec.Tasks) >= maxTasks {
 		w.rec.Cut = true
 		return
@@ -359,26 +369,27 @@ func (w *watch) keep(t Task) {
 	w.rec.Tasks = append(w.rec.Tasks, t)
 }
 
-func (w *watch) fail(r *runs) {
+// addFailure adds a failed task to the record, with the end of its log.
+func (w *watch) addFailure(r *runningTask) {
 	if len(w.rec.Failures) >= maxFailures {
 		w.rec.Cut = true
 		return
 	}
 	f := Failure{Recipe: r.task.Recipe, Task: r.task.Task, Log: r.log}
-	f.Tail = tailOf(r.log)
-	f.Why, f.Next = known(f.Tail)
+	f.Tail = logTail(r.log)
+	f.Why, f.Next = explainKnownFailure(f.Tail)
 	w.rec.Failures = append(w.rec.Failures, f)
 }
 
-// count moves a queue's bar to where its counters are. Up to 1.46 each queue has
-// counters of its own; later ones carry those of both.
-func (w *watch) count(scene bool, s pickle.Dict) {
+// updateQueue moves a queue's bar to its counters. Up to bitbake 1.46 each queue has
+// its own counters. Later ones carry those of both.
+func (w *watch) updateQueue(scene bool, s pickle.Dict) {
 	if s == nil {
 		return
 	}
-	total := min(number(s["total"]), maxTasks)
+	total := min(toInt64(s["total"]), maxTasks)
 	if _, both := s["setscene_total"]; both {
-		w.move("setscene", number(s["setscene_covered"])+number(s["setscene_notcovered"]), min(number(s["setscene_total"]), maxTasks))
+		w.moveBar("setscene", toInt64(s["setscene_covered"])+toInt64(s["setscene_notcovered"]), min(toInt64(s["setscene_total"]), maxTasks))
 		scene = false
 	}
 	name := "tasks"
@@ -387,10 +398,11 @@ func (w *watch) count(scene bool, s pickle.Dict) {
 	} else {
 		w.rec.Counts.Total = total
 	}
-	w.move(name, number(s["completed"])+number(s["failed"]), total)
+	w.moveBar(name, toInt64(s["completed"])+toInt64(s["failed"]), total)
 }
 
-func (w *watch) move(name string, at, total int64) {
+// moveBar moves a queue's bar. It shows the bar at the first call.
+func (w *watch) moveBar(name string, at, total int64) {
 	if total <= 0 {
 		return
 	}
@@ -406,8 +418,8 @@ func (w *watch) move(name string, at, total int64) {
 	}
 }
 
-// show says what runs, the longest first, each with its own progress.
-func (w *watch) show() {
+// showRunning shows the running tasks, the longest first, each with its own progress.
+func (w *watch) showRunning() {
 	if q := w.queues["setscene"]; q != nil {
 		s := w.rec.Setscene
 		q.step.Detail(fmt.Sprintf("%d taken from shared state", s.Hits))
@@ -417,14 +429,14 @@ func (w *watch) show() {
 		return
 	}
 	var said []string
-	if left := w.left(); left != "" {
+	if left := w.timeLeft(); left != "" {
 		said = append(said, left)
 	}
-	at := make([]*runs, 0, len(w.running))
+	at := make([]*runningTask, 0, len(w.running))
 	for _, r := range w.running {
 		at = append(at, r)
 	}
-	slices.SortFunc(at, func(a, b *runs) int { return a.began.Compare(b.began) })
+	slices.SortFunc(at, func(a, b *runningTask) int { return a.began.Compare(b.began) })
 	const shown = 4
 	for _, r := range at[:min(len(at), shown)] {
 		said = append(said, r.String())
@@ -435,7 +447,7 @@ func (w *watch) show() {
 	q.step.Detail(strings.Join(said, ", "))
 }
 
-func (r *runs) String() string {
+func (r *runningTask) String() string {
 	text := r.task.Recipe + " " + strings.TrimPrefix(r.task.Task, "do_")
 	if r.pct > 0 {
 		text += fmt.Sprintf(" %d%%", r.pct)
@@ -443,8 +455,8 @@ func (r *runs) String() string {
 	return text
 }
 
-// left is the time left, where earlier builds tell enough to say so.
-func (w *watch) left() string {
+// timeLeft estimates the time left, "" if earlier builds tell too little.
+func (w *watch) timeLeft() string {
 	q := w.queues["tasks"]
 	if !w.complete && w.queues["setscene"] != nil {
 		return ""
@@ -453,22 +465,22 @@ func (w *watch) left() string {
 	for _, r := range w.running {
 		begun = append(begun, begunTask{forecastKey(r.key), time.Since(r.began)})
 	}
-	return w.forecast.left(w.rec.Counts.Total-q.at, begun)
+	return w.forecast.timeLeft(w.rec.Counts.Total-q.at, begun)
 }
 
-// end closes what is open when bitbake has ended, and says how it ended.
-func (w *watch) end(err error) {
+// finishBuild closes what is open after bitbake has ended. It says how the build ended.
+func (w *watch) finishBuild(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.events == 0:
-		w.fromConsole()
+		w.recordFromConsole()
 	case len(w.rec.Failures) == 0: // a write failed, and bitbake wrote no more events
-		w.failedOnConsole()
+		w.addConsoleFailures()
 	}
 	for _, k := range slices.Sorted(maps.Keys(w.running)) {
 		if r := w.running[k]; r.task.TookMS > 0 || r.task.Recipe != "" {
-			w.finish(k, TaskStopped)
+			w.finishTask(k, TaskStopped)
 		}
 	}
 	slices.SortStableFunc(w.rec.Tasks, func(a, b Task) int { return int(a.StartMS - b.StartMS) })
@@ -484,11 +496,12 @@ func (w *watch) end(err error) {
 			q.step.Add(w.rec.Counts.Total - q.at)
 			q.at = w.rec.Counts.Total
 		}
-		q.step.End(w.rec.summary(name), err)
+		q.step.End(w.rec.queueSummary(name), err)
 	}
 }
 
-func (r Record) summary(queue string) string {
+// queueSummary returns the counts of a queue in words.
+func (r Record) queueSummary(queue string) string {
 	if queue == "setscene" {
 		return fmt.Sprintf("%d taken from shared state, %d not", r.Setscene.Hits, r.Setscene.Misses)
 	}
@@ -507,8 +520,8 @@ func (r Record) failedTasks() string {
 	return strings.Join(names, ", ")
 }
 
-// recipeOf is a recipe's name after its file, for tasks that do not tell it.
-func recipeOf(file string) string {
+// recipeOfFile returns a recipe's name from its file, for tasks that do not tell it.
+func recipeOfFile(file string) string {
 	name := strings.TrimSuffix(path.Base(file), ".bb")
 	name, _, _ = strings.Cut(name, "_")
 	if strings.HasPrefix(file, "virtual:native:") {
@@ -517,8 +530,8 @@ func recipeOf(file string) string {
 	return name
 }
 
-// stopping tells whoever watches why it does not end at once.
-func (w *watch) stopping(patient bool) {
+// tellStopping says why bitbake does not end at once.
+func (w *watch) tellStopping(patient bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := len(w.running); n > 0 && patient {

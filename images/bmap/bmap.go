@@ -1,6 +1,6 @@
-// Package bmap reads and writes block maps: which blocks of a raw disk image
-// hold data, and the digests of those. The format is bmap 2.0, which Yocto's
-// builds and bmaptool share; 1.2 to 1.4 are read and written as well.
+// Package bmap turns a raw disk image into a block map: the blocks that hold data, with
+// their digests. It reads and writes such maps as files of bmap 2.0, which Yocto's
+// builds and bmaptool share, and of 1.2 to 1.4.
 package bmap
 
 import (
@@ -16,7 +16,7 @@ const (
 	SHA256 = "sha256"
 )
 
-// Map is the block map of one image. What it does not map is zero.
+// Map is the block map of one image. Blocks outside of it are zero.
 type Map struct {
 	ImageSize int64
 	BlockSize int64
@@ -30,13 +30,13 @@ type Range struct {
 	Sum         string // hex, of the range's bytes up to the image's end
 }
 
-// Span is where a range's bytes lie. The image's last block may be a short one.
+// Span returns where a range's bytes are. The image's last block may be a short one.
 func (m Map) Span(r Range) (offset, length int64) {
 	offset = r.First * m.BlockSize
 	return offset, min((r.Last+1)*m.BlockSize, m.ImageSize) - offset
 }
 
-// Mapped is the number of bytes in all ranges.
+// Mapped returns the number of bytes in all ranges.
 func (m Map) Mapped() int64 {
 	var n int64
 	for _, r := range m.Ranges {
@@ -69,7 +69,7 @@ func (m Map) Hash() hash.Hash {
 	return sha256.New()
 }
 
-func (m Map) blocks() int64 {
+func (m Map) blockCount() int64 {
 	n := m.ImageSize / m.BlockSize
 	if m.ImageSize%m.BlockSize > 0 {
 		n++
@@ -77,7 +77,7 @@ func (m Map) blocks() int64 {
 	return n
 }
 
-func (m Map) mappedBlocks() int64 {
+func (m Map) mappedBlockCount() int64 {
 	var n int64
 	for _, r := range m.Ranges {
 		n += r.Last - r.First + 1
@@ -95,8 +95,8 @@ const (
 	otherMarks    = 100 // elements and attributes that are no ranges, and what comments have of both
 )
 
-// check proves what every user of a map relies on.
-func (m Map) check() error {
+// validate checks what every user of a map relies on.
+func (m Map) validate() error {
 	if m.BlockSize < minBlockBytes || m.BlockSize > maxBlockBytes || m.BlockSize&(m.BlockSize-1) != 0 {
 		return fmt.Errorf("block size %d; want a power of two from %d to %d", m.BlockSize, minBlockBytes, maxBlockBytes)
 	}
@@ -115,8 +115,8 @@ func (m Map) check() error {
 func (m Map) checkRanges() error {
 	next, digits := int64(0), 2*m.Hash().Size()
 	for _, r := range m.Ranges {
-		if r.First < next || r.Last < r.First || r.Last >= m.blocks() {
-			return fmt.Errorf("range %d-%d is out of order or outside the image's %d blocks", r.First, r.Last, m.blocks())
+		if r.First < next || r.Last < r.First || r.Last >= m.blockCount() {
+			return fmt.Errorf("range %d-%d is out of order or outside the image's %d blocks", r.First, r.Last, m.blockCount())
 		}
 		if len(r.Sum) != digits || !isHex(r.Sum) {
 			return fmt.Errorf("range %d-%d: digest %.80q is not a %s; make the map again with checksums", r.First, r.Last, r.Sum, m.Algorithm)

@@ -149,7 +149,7 @@ func sealed(algorithm, file string) string {
 		placeholder = placeholder[:40]
 	}
 	file = strings.Replace(file, "DIGEST", placeholder, 1)
-	return strings.Replace(file, placeholder, digest(algorithm, []byte(file)), 1)
+	return strings.Replace(file, placeholder, hexDigest(algorithm, []byte(file)), 1)
 }
 
 const sum1, sum256 = "da39a3ee5e6b4b0d3255bfef95601890afd80709", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

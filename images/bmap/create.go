@@ -17,8 +17,8 @@ import (
 
 const (
 	blockBytes = 4096
-	// TileBytes is what no range crosses a multiple of, so that writers and readers of a map
-	// can hash its ranges on all cores.
+	// TileBytes divides an image into parts. No range crosses their borders, so that
+	// writers and readers of a map can hash its ranges on all cores.
 	TileBytes = 8 << 20
 	// A shorter run of zero blocks stays inside its range: skipping it saves less
 	// than the additional write costs.
@@ -38,7 +38,7 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	if err != nil {
 		return Map{}, fmt.Errorf("find the holes of %s: %w", f.Name(), err)
 	}
-	tiles := tile(segments)
+	tiles := splitByTile(segments)
 	found := make([][]Range, len(tiles))
 	if err := scanTiles(ctx, f, info.Size(), tiles, found); err != nil {
 		return Map{}, fmt.Errorf("map %s: %w", f.Name(), err)
@@ -47,14 +47,14 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	for _, ranges := range found {
 		m.Ranges = append(m.Ranges, ranges...)
 	}
-	if err := m.check(); err != nil {
+	if err := m.validate(); err != nil {
 		return Map{}, fmt.Errorf("map %s: %w", f.Name(), err)
 	}
 	return m, nil
 }
 
-// dataSegments asks the file system where the file's data is. One that cannot
-// tell answers that all of it is.
+// dataSegments asks the file system where the file's data is. A file system that cannot
+// tell reports all of it as data.
 func dataSegments(f *os.File, size int64) ([]segment, error) {
 	var found []segment
 	for at := int64(0); at < size; {
@@ -78,8 +78,8 @@ func dataSegments(f *os.File, size int64) ([]segment, error) {
 	return found, nil
 }
 
-// tile groups what segments cover by tile.
-func tile(segments []segment) [][]segment {
+// splitByTile splits segments at the borders of tiles, then groups them by tile.
+func splitByTile(segments []segment) [][]segment {
 	var tiles [][]segment
 	last := int64(-1)
 	for _, s := range segments {
@@ -129,10 +129,10 @@ func scanTile(f io.ReaderAt, size int64, data []segment, buf []byte) ([]Range, e
 	return Scan(buf, start, SHA256), nil
 }
 
-// Scan maps a part of an image that begins at off and ends at the image's end or at a
-// multiple of TileBytes. Runs of 64 KiB and more of zeros are left out.
+// Scan maps a part of an image that begins at off. The part ends at the image's end or
+// at a multiple of TileBytes. It skips runs of 64 KiB or more of zeros.
 func Scan(p []byte, off int64, algorithm string) []Range {
-	ranges := runs(p)
+	ranges := nonzeroRuns(p)
 	m := Map{BlockSize: blockBytes, Algorithm: algorithm, ImageSize: int64(len(p))}
 	for i, r := range ranges {
 		h := m.Hash()
@@ -145,8 +145,8 @@ func Scan(p []byte, off int64, algorithm string) []Range {
 
 var zeros [blockBytes]byte
 
-// runs finds the runs of blocks in p that are not zero.
-func runs(p []byte) []Range {
+// nonzeroRuns finds the runs of blocks in p that are not zero.
+func nonzeroRuns(p []byte) []Range {
 	var found []Range
 	for at := 0; at < len(p); at += blockBytes {
 		block := p[at:min(at+blockBytes, len(p))]

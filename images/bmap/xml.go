@@ -15,7 +15,7 @@ import (
 
 const maxFileBytes = 64 << 20
 
-// version is a version of the format that is read and written.
+// version is a version of the format.
 type version struct {
 	name      string
 	algorithm string // of all sums, where the file does not say it
@@ -31,7 +31,7 @@ var versions = []version{
 	{name: Latest, sum: "chksum", fileSum: "BmapFileChecksum"},
 }
 
-// Latest is the version that is written where nobody asks for another.
+// Latest is the default version of files that are written.
 const Latest = "2.0"
 
 func versionOf(name string) (version, error) {
@@ -43,7 +43,8 @@ func versionOf(name string) (version, error) {
 	return version{}, fmt.Errorf("version %.20q; known are 1.2, 1.3, 1.4 and 2.0: make the map again from the image, with bmap or bmaptool create", name)
 }
 
-// AlgorithmOf is the algorithm for a map that will be written as a version of the format.
+// AlgorithmOf returns the digest algorithm for a map that will be written in a version
+// of the format.
 func AlgorithmOf(name string) (string, error) {
 	v, err := versionOf(name)
 	if err == nil && v.algorithm == "" {
@@ -62,22 +63,23 @@ func (m Map) WriteVersion(w io.Writer, name string) (int64, error) {
 		err = fmt.Errorf("version %s takes digests by %s; these are by %s", name, v.algorithm, m.Algorithm)
 	}
 	if err == nil {
-		err = m.check()
+		err = m.validate()
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write block map: %w", err)
 	}
-	n, err := w.Write(m.file(v))
+	n, err := w.Write(m.encode(v))
 	return int64(n), err
 }
 
-func (m Map) file(v version) []byte {
+// encode returns the map as a file of a version.
+func (m Map) encode(v version) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"%s\">\n", v.name)
 	fmt.Fprintf(&b, "    <ImageSize> %d </ImageSize>\n", m.ImageSize)
 	fmt.Fprintf(&b, "    <BlockSize> %d </BlockSize>\n", m.BlockSize)
-	fmt.Fprintf(&b, "    <BlocksCount> %d </BlocksCount>\n", m.blocks())
-	fmt.Fprintf(&b, "    <MappedBlocksCount> %d </MappedBlocksCount>\n", m.mappedBlocks())
+	fmt.Fprintf(&b, "    <BlocksCount> %d </BlocksCount>\n", m.blockCount())
+	fmt.Fprintf(&b, "    <MappedBlocksCount> %d </MappedBlocksCount>\n", m.mappedBlockCount())
 	if v.algorithm == "" {
 		fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", m.Algorithm)
 	}
@@ -95,7 +97,7 @@ func (m Map) file(v version) []byte {
 	fmt.Fprintf(&b, "    </BlockMap>\n</bmap>\n")
 	file := b.Bytes()
 	if v.fileSum != "" {
-		copy(file[at:], digest(m.Algorithm, file))
+		copy(file[at:], hexDigest(m.Algorithm, file))
 	}
 	return file
 }
@@ -119,17 +121,17 @@ type document struct {
 	unsealed bool // it has no digest of itself
 }
 
-// Read reads a bmap file and verifies its own digest. The map that it returns is
+// Read reads a bmap file. It verifies the file's own digest. The map that it returns is
 // well-formed: ascending ranges with digests, inside the image.
 func Read(r io.Reader) (Map, error) {
-	m, err := read(r)
+	m, err := parseFile(r)
 	if err != nil {
 		return Map{}, fmt.Errorf("read block map: %w", err)
 	}
 	return m, nil
 }
 
-func read(r io.Reader) (Map, error) {
+func parseFile(r io.Reader) (Map, error) {
 	file, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return Map{}, err
@@ -137,7 +139,7 @@ func read(r io.Reader) (Map, error) {
 	if len(file) > maxFileBytes {
 		return Map{}, fmt.Errorf("more than %d MiB", maxFileBytes>>20)
 	}
-	if err := count(file); err != nil {
+	if err := limitElements(file); err != nil {
 		return Map{}, err
 	}
 	var doc document
@@ -149,18 +151,18 @@ func read(r io.Reader) (Map, error) {
 	if doc.XMLName.Local != "bmap" {
 		return Map{}, fmt.Errorf("the file is a %.40q, not a bmap", doc.XMLName.Local)
 	}
-	if err := doc.normalize(); err != nil {
+	if err := doc.normalizeVersion(); err != nil {
 		return Map{}, err
 	}
-	if err := doc.verify(file); err != nil {
+	if err := doc.verifyDigest(file); err != nil {
 		return Map{}, err
 	}
-	return doc.parse()
+	return doc.toMap()
 }
 
-// count refuses a file before the XML is taken apart, which costs many times its size,
-// and costs it also for what is no range: each element and each attribute is memory.
-func count(file []byte) error {
+// limitElements refuses a file before the XML is parsed, which costs many times its
+// size. Each element and each attribute is memory, also outside of ranges.
+func limitElements(file []byte) error {
 	elements := bytes.Count(file, []byte("<")) - bytes.Count(file, []byte("</"))
 	if n := max(elements, bytes.Count(file, []byte("="))); n > maxRanges+otherMarks {
 		return fmt.Errorf("about %d ranges; at most %d are taken", n, maxRanges)
@@ -168,8 +170,8 @@ func count(file []byte) error {
 	return nil
 }
 
-// normalize brings the spelling of older versions to that of 2.0.
-func (d *document) normalize() error {
+// normalizeVersion converts the spelling of older versions to that of 2.0.
+func (d *document) normalizeVersion() error {
 	v, err := versionOf(d.Version)
 	if err != nil {
 		return err
@@ -186,7 +188,7 @@ func (d *document) normalize() error {
 	return nil
 }
 
-func (d *document) verify(file []byte) error {
+func (d *document) verifyDigest(file []byte) error {
 	if d.Algorithm != SHA1 && d.Algorithm != SHA256 {
 		return fmt.Errorf("checksum type %.20q; want %s or %s", d.Algorithm, SHA256, SHA1)
 	}
@@ -201,13 +203,13 @@ func (d *document) verify(file []byte) error {
 	for i := range d.Checksum {
 		file[at+i] = '0'
 	}
-	if got := digest(d.Algorithm, file); got != d.Checksum {
+	if got := hexDigest(d.Algorithm, file); got != d.Checksum {
 		return fmt.Errorf("the file is damaged: its %s is %s, it says %.80q", d.Algorithm, got, d.Checksum)
 	}
 	return nil
 }
 
-func (d *document) parse() (Map, error) {
+func (d *document) toMap() (Map, error) {
 	m := Map{Algorithm: d.Algorithm}
 	var blocks, mapped int64
 	for _, f := range []struct {
@@ -220,7 +222,7 @@ func (d *document) parse() (Map, error) {
 		{"MappedBlocksCount", d.Mapped, &mapped},
 	} {
 		var err error
-		if *f.to, err = number(f.text); err != nil {
+		if *f.to, err = parseNumber(f.text); err != nil {
 			return Map{}, fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
@@ -232,11 +234,11 @@ func (d *document) parse() (Map, error) {
 		parsed.Sum = strings.ToLower(r.Checksum)
 		m.Ranges = append(m.Ranges, parsed)
 	}
-	if err := m.check(); err != nil {
+	if err := m.validate(); err != nil {
 		return Map{}, err
 	}
-	if blocks != m.blocks() || mapped != m.mappedBlocks() {
-		return Map{}, fmt.Errorf("it counts %d blocks, %d mapped; its ranges and sizes make %d, %d mapped", blocks, mapped, m.blocks(), m.mappedBlocks())
+	if blocks != m.blockCount() || mapped != m.mappedBlockCount() {
+		return Map{}, fmt.Errorf("it counts %d blocks, %d mapped; its ranges and sizes make %d, %d mapped", blocks, mapped, m.blockCount(), m.mappedBlockCount())
 	}
 	return m, nil
 }
@@ -248,16 +250,16 @@ func parseRange(text string) (Range, error) {
 	}
 	var r Range
 	var err error
-	if r.First, err = number(first); err != nil {
+	if r.First, err = parseNumber(first); err != nil {
 		return Range{}, fmt.Errorf("range %.40q: %w", text, err)
 	}
-	if r.Last, err = number(last); err != nil {
+	if r.Last, err = parseNumber(last); err != nil {
 		return Range{}, fmt.Errorf("range %.40q: %w", text, err)
 	}
 	return r, nil
 }
 
-func number(text string) (int64, error) {
+func parseNumber(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
@@ -266,7 +268,7 @@ func number(text string) (int64, error) {
 	return int64(n), nil
 }
 
-func digest(algorithm string, p []byte) string {
+func hexDigest(algorithm string, p []byte) string {
 	if algorithm == SHA1 {
 		sum := sha1.Sum(p)
 		return hex.EncodeToString(sum[:])

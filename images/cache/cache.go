@@ -1,10 +1,8 @@
-// Package cache lets builds on several machines share their work: it tells
-// bitbake of another machine's sstate, hash equivalence server, PR server and
-// downloads, all of them or none, and it serves those of this machine. The servers
-// are bitbake's own; this package starts them and asks whether they answer.
-//
-// The cache is outside: what it answers is read with limits, and nothing of it gets
-// into bitbake's configuration that could be more than an address.
+// Package cache lets builds on several machines share their work. It tells bitbake the
+// addresses of another machine's sstate, hash equivalence server, PR server and
+// downloads. It also serves those of this machine, with bitbake's own servers. The cache
+// is outside: answers are read with limits. Only addresses of it get into bitbake's
+// configuration.
 package cache
 
 import (
@@ -21,7 +19,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Cache is where the parts of a cache answer.
+// Cache holds the addresses of the parts of a cache.
 type Cache struct {
 	From      string // the setting's place
 	Sstate    string // URL
@@ -32,7 +30,7 @@ type Cache struct {
 	Closed    string // the same, where this build may not write there
 }
 
-// Request is what Prepare needs to know of a build.
+// Request describes the build that Prepare works for.
 type Request struct {
 	Setting Setting
 	Bitbake string            // the folder that holds bin/bitbake
@@ -41,21 +39,22 @@ type Request struct {
 	Env     map[string]string // what bitbake takes from its environment
 }
 
-// Given is what bitbake is to be run with; nothing where there is no cache.
+// Given is what to run bitbake with. It is empty without a cache.
 type Given struct {
 	Post []string // files for bitbake -R
 	Set  []string // NAME=value, for its environment
 }
 
-// Prepare finds out whether the cache answers and is of this bitbake's kind, and
-// writes what bitbake is to know of it. Without a cache it returns nothing to give.
+// Prepare checks that the cache answers. It checks that the cache is of this bitbake's
+// kind, then writes the configuration for bitbake. Without a cache it returns an empty
+// Given.
 func Prepare(ctx context.Context, r Request) (Given, error) {
-	if r.Setting.none() {
+	if r.Setting.isNone() {
 		return Given{}, nil
 	}
 	var given Given
 	err := progress.Run(ctx, "cache", func(s *progress.Step) (string, error) {
-		plan, err := r.plan(ctx, s)
+		plan, err := r.makePlan(ctx, s)
 		if ctx.Err() != nil { // nothing is wrong with the cache then
 			return "", context.Cause(ctx)
 		}
@@ -65,38 +64,39 @@ func Prepare(ctx context.Context, r Request) (Given, error) {
 		for _, w := range plan.Warnings {
 			progress.Start(ctx, "warning", 0, "").End(w, nil)
 		}
-		given, err = plan.write(r.File)
+		given, err = plan.writeConf(r.File)
 		return plan.Summary, err
 	})
 	return given, err
 }
 
-func (r Request) plan(ctx context.Context, s *progress.Step) (plan, error) {
+// makePlan checks the cache, then plans what to tell bitbake.
+func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	version, err := VersionOf(r.Bitbake)
 	if err != nil {
 		return plan{}, err
 	}
-	c, err := resolve(ctx, r.Setting)
+	c, err := resolveCache(ctx, r.Setting)
 	if err != nil {
 		return plan{}, err
 	}
 	s.Detail("asking " + c.Sstate)
-	if err := c.check(ctx, version); err != nil {
+	if err := c.checkParts(ctx, version); err != nil {
 		return plan{}, err
 	}
-	own, err := ownSettings(filepath.Join(r.Build, "conf"), r.Env)
+	own, err := findOwnSettings(filepath.Join(r.Build, "conf"), r.Env)
 	if err != nil {
 		return plan{}, err
 	}
-	p := planFor(c, version, own)
+	p := newPlan(c, version, own)
 	if c.Closed != "" {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this machine serves %s, where this build may not write: it takes from the cache and adds nothing; run cache:serve as the user who builds", c.From, c.Closed))
 	}
 	return p, nil
 }
 
-// resolve asks a server for its parts; other settings name them.
-func resolve(ctx context.Context, s Setting) (Cache, error) {
+// resolveCache asks a server for its parts; other settings name them.
+func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	if s.Server == "" {
 		c := Cache{From: s.From, Sstate: s.Sstate, Hashserv: s.Hashserv, PRServ: s.PRServ, Downloads: s.Downloads}
 		if c.PRServ == none {
@@ -104,33 +104,34 @@ func resolve(ctx context.Context, s Setting) (Cache, error) {
 		}
 		return c, nil
 	}
-	d, err := describe(ctx, s.Server)
+	d, err := fetchDescriptor(ctx, s.Server)
 	if err != nil {
 		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache:serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
 	}
-	c := Cache{From: s.From, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.fillable()}
-	if c.Fill == "" && d.here() {
+	c := Cache{From: s.From, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.writableFolder()}
+	if c.Fill == "" && d.isLocal() {
 		c.Closed = d.Folder
 	}
-	c.Hashserv, c.PRServ = s.at(d.Hashserv), s.at(d.PRServ)
+	c.Hashserv, c.PRServ = s.serverPort(d.Hashserv), s.serverPort(d.PRServ)
 	if s.PRServ == none {
 		c.PRServ = ""
 	}
 	return c, nil
 }
 
-// here is true of a folder of this machine.
-func (d descriptor) here() bool {
-	if !filepath.IsAbs(d.Folder) || !addressable(d.Folder) {
+// isLocal reports whether the served folder is on this machine.
+func (d descriptor) isLocal() bool {
+	if !filepath.IsAbs(d.Folder) || !validAddress(d.Folder) {
 		return false
 	}
 	_, err := os.Stat(filepath.Join(d.Folder, stateDir))
 	return err == nil
 }
 
-// fillable is the served folder if it is of this machine and of this user.
-func (d descriptor) fillable() string {
-	if !d.here() {
+// writableFolder returns the served folder if it is on this machine and this user may
+// write there.
+func (d descriptor) writableFolder() string {
+	if !d.isLocal() {
 		return ""
 	}
 	key, err := os.ReadFile(filepath.Join(d.Folder, stateDir, "key"))
@@ -149,33 +150,34 @@ func (d descriptor) fillable() string {
 	return d.Folder
 }
 
-// check asks every part at once, and returns the first that is not as it should be.
-func (c Cache) check(ctx context.Context, v Version) error {
-	if c.Hashserv == "" && v.has(upstreamHashes) {
+// checkParts asks every part at the same time. It returns the first error.
+func (c Cache) checkParts(ctx context.Context, v Version) error {
+	if c.Hashserv == "" && v.atLeast(upstreamHashes) {
 		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, upstreamHashes)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.explain("sstate", c.Sstate, probeFiles(ctx, c.Sstate)) })
+	group.Go(func() error { return c.explainPart("sstate", c.Sstate, probeFiles(ctx, c.Sstate)) })
 	if c.Downloads != "" {
-		group.Go(func() error { return c.explain("downloads", c.Downloads, probeFiles(ctx, c.Downloads)) })
+		group.Go(func() error { return c.explainPart("downloads", c.Downloads, probeFiles(ctx, c.Downloads)) })
 	}
-	if c.Hashserv != "" && v.has(upstreamHashes) {
-		group.Go(func() error { return c.explain("hashserv", c.Hashserv, checkHashserv(ctx, c.Hashserv, v)) })
+	if c.Hashserv != "" && v.atLeast(upstreamHashes) {
+		group.Go(func() error { return c.explainPart("hashserv", c.Hashserv, checkHashserv(ctx, c.Hashserv, v)) })
 	}
 	if c.PRServ != "" {
-		group.Go(func() error { return c.explain("prserv", c.PRServ, checkPRServ(ctx, c.PRServ, v)) })
+		group.Go(func() error { return c.explainPart("prserv", c.PRServ, checkPRServ(ctx, c.PRServ, v)) })
 	}
 	return group.Wait()
 }
 
-func (c Cache) explain(part, at string, err error) error {
+// explainPart adds the part, its address and the next step to an error.
+func (c Cache) explainPart(part, at string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %s of the cache, %s: %w; fix it, or build without the cache (SLIPWAY_CACHE=off)", c.From, part, at, err)
 }
 
-// Version is bitbake's.
+// Version is a version of bitbake.
 type Version [2]int
 
 // What a bitbake can do, by the first version that can.
@@ -189,9 +191,9 @@ var (
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
 
-func (v Version) has(since Version) bool { return slices.Compare(v[:], since[:]) >= 0 }
+func (v Version) atLeast(since Version) bool { return slices.Compare(v[:], since[:]) >= 0 }
 
-// VersionOf is the version of the bitbake in a folder.
+// VersionOf returns the version of the bitbake in a folder.
 func VersionOf(dir string) (Version, error) {
 	text := bitbake.Tree{Programs: filepath.Join(dir, "bin")}.Version()
 	var v Version

@@ -20,42 +20,42 @@ import (
 
 const descriptorPath = "/cache.json"
 
-// Counts is what was asked of the server of files.
+// Counts are the requests to the server of files.
 type Counts struct {
 	Hits   int64 `json:"hits"`   // files that were given
 	Misses int64 `json:"misses"` // that were not, or not whole
 	Bytes  int64 `json:"bytes"`  // sent
 }
 
-// counters are Counts while they are counted.
+// counters are Counts that several goroutines add to.
 type counters struct{ hits, misses, bytes atomic.Int64 }
 
-func (c *counters) counts() Counts {
+func (c *counters) snapshot() Counts {
 	return Counts{Hits: c.hits.Load(), Misses: c.misses.Load(), Bytes: c.bytes.Load()}
 }
 
-// shelf is a folder whose whole files are served, and nothing outside of it.
-type shelf struct {
-	root  *os.Root
-	whole func(root *os.Root, name string) bool
+// servedFolder is a folder whose complete files are served. Nothing outside of it is.
+type servedFolder struct {
+	root     *os.Root
+	complete func(root *os.Root, name string) bool
 	counters
 }
 
 // bitbake writes sstate under a name with another ending first.
 var sstateName = regexp.MustCompile(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.sig)?$`)
 
-func wholeSstate(_ *os.Root, name string) bool { return sstateName.MatchString(name) }
+func completeSstate(_ *os.Root, name string) bool { return sstateName.MatchString(name) }
 
-// wholeDownload is true of what bitbake has fetched and checked, which it notes with
-// a file beside it.
-func wholeDownload(root *os.Root, name string) bool {
+// completeDownload reports whether bitbake has fetched and checked a file. bitbake
+// notes that with a file beside it.
+func completeDownload(root *os.Root, name string) bool {
 	_, err := root.Stat(name + ".done")
 	return err == nil
 }
 
-// open finds a file that may be given away.
-func (s *shelf) open(name string) (*os.File, fs.FileInfo, error) {
-	if hidden(name) || !s.whole(s.root, name) {
+// openFile opens a file that may be served.
+func (s *servedFolder) openFile(name string) (*os.File, fs.FileInfo, error) {
+	if isHidden(name) || !s.complete(s.root, name) {
 		return nil, nil, fs.ErrNotExist
 	}
 	f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not hold a request
@@ -73,7 +73,8 @@ func (s *shelf) open(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func hidden(name string) bool {
+// isHidden reports whether a name is outside of the folder, or begins with a dot.
+func isHidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") {
 			return true
@@ -82,15 +83,15 @@ func hidden(name string) bool {
 	return name == "" || !filepath.IsLocal(name)
 }
 
-// ServeHTTP gives a file, or a part of it. Folders are not listed: bitbake knows what
-// it wants, and whoever does not has nothing to look for.
-func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP sends a file, or a part of it. It lists no folders: bitbake knows the names
+// that it wants.
+func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if name == "" { // a probe
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	f, info, err := s.open(name)
+	f, info, err := s.openFile(name)
 	if err != nil {
 		s.misses.Add(1)
 		status := http.StatusNotFound
@@ -104,17 +105,17 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet { // bitbake asks whether it is there before
 		s.hits.Add(1)
 	}
-	// A client that takes its time may take it, as long as it takes something.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute + time.Duration(info.Size()/slowest)*time.Second))
+	// A slow client is served, as long as it reads at minBytesPerSec.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute + time.Duration(info.Size()/minBytesPerSec)*time.Second))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	counted := &countingWriter{ResponseWriter: w}
 	http.ServeContent(counted, r, path.Base(name), info.ModTime(), f)
 	s.bytes.Add(counted.n)
 }
 
-const slowest = 64 << 10 // bytes a second
+const minBytesPerSec = 64 << 10 // bytes a second
 
-// countingWriter counts what is sent, and leaves the copying to the kernel.
+// countingWriter counts the bytes that are sent. It leaves the copying to the kernel.
 type countingWriter struct {
 	http.ResponseWriter
 	n int64
@@ -132,16 +133,16 @@ func (c *countingWriter) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// files is the server's handler.
-func files(sstate, downloads *shelf, self descriptor) http.Handler {
+// newFilesHandler returns the handler of the files and of the descriptor.
+func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/sstate/", http.StripPrefix("/sstate", sstate))
 	mux.Handle("/downloads/", http.StripPrefix("/downloads", downloads))
-	mux.HandleFunc(descriptorPath, self.serve)
+	mux.HandleFunc(descriptorPath, self.sendDescriptor)
 	return readOnly(mux)
 }
 
-func (d descriptor) serve(w http.ResponseWriter, r *http.Request) {
+func (d descriptor) sendDescriptor(w http.ResponseWriter, r *http.Request) {
 	if !sameMachine(r) {
 		d.Folder, d.Key = "", ""
 	}
@@ -149,7 +150,7 @@ func (d descriptor) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(d) // a client that is gone needs no answer
 }
 
-// sameMachine is true of a request that came from the address that it went to.
+// sameMachine reports whether a request came from the address that it went to.
 func sameMachine(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {

@@ -19,7 +19,7 @@ import (
 const object = "universal/ab/cd/sstate:tool-native:x86_64-linux:1.0:r0:x86_64:12:abcd_populate_sysroot.tar.zst"
 
 // filesServer serves a folder with one of everything that may and may not be given.
-func filesServer(t *testing.T) (*httptest.Server, *shelf) {
+func filesServer(t *testing.T) (*httptest.Server, *servedFolder) {
 	t.Helper()
 	dir := t.TempDir()
 	content := map[string]string{
@@ -57,15 +57,15 @@ func filesServer(t *testing.T) (*httptest.Server, *shelf) {
 	if err := unix.Mkfifo(filepath.Join(dir, "sstate-cache/fifo.tar.zst"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	sstate, err := openShelf(filepath.Join(dir, "sstate-cache"), wholeSstate)
+	sstate, err := openServedFolder(filepath.Join(dir, "sstate-cache"), completeSstate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	downloads, err := openShelf(filepath.Join(dir, "downloads"), wholeDownload)
+	downloads, err := openServedFolder(filepath.Join(dir, "downloads"), completeDownload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(files(sstate, downloads, descriptor{Slipway: descriptorKind, PRServ: 8602, Folder: dir, Key: "secret"}))
+	web := httptest.NewServer(newFilesHandler(sstate, downloads, descriptor{Slipway: descriptorKind, PRServ: 8602, Folder: dir, Key: "secret"}))
 	t.Cleanup(web.Close)
 	return web, sstate
 }
@@ -169,7 +169,7 @@ func TestFilesInParts(t *testing.T) {
 			t.Errorf("HEAD = %d", status)
 		}
 	}
-	if got := sstate.counts(); got != (Counts{Hits: 1, Misses: 1, Bytes: 3}) {
+	if got := sstate.snapshot(); got != (Counts{Hits: 1, Misses: 1, Bytes: 3}) {
 		t.Errorf("counts = %+v; want one hit of 3 bytes and one miss", got)
 	}
 }
@@ -185,7 +185,7 @@ func TestDescriptorKeepsItsFolder(t *testing.T) {
 		request.RemoteAddr = from
 		request = request.WithContext(contextWithLocal(request, "192.0.2.1:8600"))
 		answer := httptest.NewRecorder()
-		self.serve(answer, request)
+		self.sendDescriptor(answer, request)
 		if got, err := parseDescriptor(answer.Body.Bytes()); err != nil || got != want {
 			t.Errorf("to %s: %+v, %v; want %+v", from, got, err, want)
 		}
@@ -201,7 +201,7 @@ func FuzzDescriptor(f *testing.F) {
 		if err == nil && (d.Hashserv < 0 || d.Hashserv > 65535 || d.PRServ < 0 || d.PRServ > 65535) {
 			t.Errorf("took ports %d and %d", d.Hashserv, d.PRServ)
 		}
-		if got := d.fillable(); err == nil && got != "" {
+		if got := d.writableFolder(); err == nil && got != "" {
 			t.Errorf("would fill %q without its key", got)
 		}
 	})

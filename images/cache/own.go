@@ -12,7 +12,7 @@ import (
 	"slipway/layers/localfile"
 )
 
-// ownSetting is one line of the user's own configuration that sets a variable of ours.
+// ownSetting is a line of the user's own configuration that sets one of cacheVariables.
 type ownSetting struct {
 	name  string
 	value string
@@ -20,21 +20,21 @@ type ownSetting struct {
 	at    string // file:line
 }
 
-// ours are the variables of all parts of a cache.
-var ours = []string{
+// cacheVariables are the variables of all parts of a cache.
+var cacheVariables = []string{
 	"SSTATE_MIRRORS", "BB_SIGNATURE_HANDLER", "BB_HASHSERVE", "BB_HASHSERVE_UPSTREAM", "PRSERV_HOST",
 	"PREMIRRORS", "SOURCE_MIRROR_URL", "BB_GENERATE_MIRROR_TARBALLS", "SSTATE_DIR", "DL_DIR", noNetwork,
 }
 
 const noNetwork = "BB_NO_NETWORK"
 
-// ownSettings looks for our variables in a build's conf folder and among what bitbake
-// takes from the environment. It reads lines as bitbake does, as far as their left side
-// goes, and follows what they include.
-func ownSettings(conf string, env map[string]string) ([]ownSetting, error) {
+// findOwnSettings looks for cacheVariables in a build's conf folder, with the files
+// that it includes, and in bitbake's environment. It reads the left sides of lines as
+// bitbake does.
+func findOwnSettings(conf string, env map[string]string) ([]ownSetting, error) {
 	var found []ownSetting
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if slices.Contains(ours, name) {
+		if slices.Contains(cacheVariables, name) {
 			found = append(found, ownSetting{name: name, value: env[name], whole: true, at: "environment"})
 		}
 	}
@@ -43,7 +43,7 @@ func ownSettings(conf string, env map[string]string) ([]ownSetting, error) {
 		return nil, err
 	}
 	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
-		if err := r.read(filepath.Join(conf, name)); err != nil {
+		if err := r.readFile(filepath.Join(conf, name)); err != nil {
 			return nil, err
 		}
 	}
@@ -69,14 +69,16 @@ func newConfReader(conf string) (*confReader, error) {
 	}
 	layers, _ := scanConf(path, text, []string{"BBLAYERS"})
 	for _, l := range layers {
-		r.path = append(r.path, strings.Fields(r.expand(l.value))...)
+		r.path = append(r.path, strings.Fields(r.expandTopdir(l.value))...)
 	}
 	return r, nil
 }
 
-func (r *confReader) expand(text string) string { return strings.ReplaceAll(text, "${TOPDIR}", r.top) }
+func (r *confReader) expandTopdir(text string) string {
+	return strings.ReplaceAll(text, "${TOPDIR}", r.top)
+}
 
-// readConf reads a file that need not be there: bitbake looks for each in many places.
+// readConf reads a file that may be missing: bitbake looks for each in many places.
 func readConf(path string) (string, error) {
 	if !isFile(path) {
 		return "", nil
@@ -90,7 +92,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (r *confReader) read(path string) error {
+// readFile reads a file with the files that it includes.
+func (r *confReader) readFile(path string) error {
 	if r.seen[path] || len(r.seen) == maxConfFiles {
 		return nil
 	}
@@ -99,11 +102,11 @@ func (r *confReader) read(path string) error {
 	if err != nil {
 		return err
 	}
-	found, includes := scanConf(path, text, ours)
+	found, includes := scanConf(path, text, cacheVariables)
 	r.found = append(r.found, found...)
 	for _, name := range includes {
-		if at := r.find(r.expand(name), filepath.Dir(path)); at != "" {
-			if err := r.read(at); err != nil {
+		if at := r.findIncluded(r.expandTopdir(name), filepath.Dir(path)); at != "" {
+			if err := r.readFile(at); err != nil {
 				return err
 			}
 		}
@@ -111,8 +114,8 @@ func (r *confReader) read(path string) error {
 	return nil
 }
 
-// find is where an included file lies, "" where it is none.
-func (r *confReader) find(name, beside string) string {
+// findIncluded returns the path of an included file, "" if there is none.
+func (r *confReader) findIncluded(name, beside string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)
 	}
@@ -125,11 +128,12 @@ func (r *confReader) find(name, beside string) string {
 }
 
 var (
-	assigning = regexp.MustCompile(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
-	including = regexp.MustCompile(`^(?:include|require)\s+(\S+)\s*$`)
+	assignLine  = regexp.MustCompile(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
+	includeLine = regexp.MustCompile(`^(?:include|require)\s+(\S+)\s*$`)
 )
 
-// scanConf returns the lines that set one of the variables, and what is included.
+// scanConf returns the lines that set one of the variables, with the names of included
+// files.
 func scanConf(path, text string, names []string) (found []ownSetting, includes []string) {
 	number, joined, begun := 0, "", 0
 	for line := range strings.Lines(text) {
@@ -143,10 +147,10 @@ func scanConf(path, text string, names []string) (found []ownSetting, includes [
 			continue
 		}
 		joined += line
-		if m := including.FindStringSubmatch(joined); m != nil {
+		if m := includeLine.FindStringSubmatch(joined); m != nil {
 			includes = append(includes, m[1])
 		}
-		if m := assigning.FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !overruled(m[1], m[3]) {
+		if m := assignLine.FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !isOverruled(m[1], m[3]) {
 			whole := m[2] == "" && slices.Contains([]string{"=", "?=", "??=", ":="}, m[3])
 			found = append(found, ownSetting{name: m[1], value: m[4], whole: whole, at: fmt.Sprintf("%s:%d", path, begun)})
 		}
@@ -155,7 +159,8 @@ func scanConf(path, text string, names []string) (found []ownSetting, includes [
 	return found, includes
 }
 
-// overruled is true of default values for what bitbake's environment always sets.
-func overruled(name, operator string) bool {
+// isOverruled reports whether a line is a default value for a variable that bitbake's
+// environment always sets.
+func isOverruled(name, operator string) bool {
 	return (name == "SSTATE_DIR" || name == "DL_DIR") && (operator == "?=" || operator == "??=")
 }

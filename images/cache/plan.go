@@ -24,8 +24,8 @@ type plan struct {
 // assignment is one variable of bitbake's configuration.
 type assignment struct{ name, value string }
 
-// part is variables that hold together: where the user's own configuration sets one
-// of them otherwise, all of them are the user's.
+// part is a group of variables that belong together: if the user's own configuration
+// sets one of them otherwise, all of them stay the user's.
 type part struct {
 	name   string
 	assign []assignment
@@ -34,22 +34,22 @@ type part struct {
 	lost   string       // what the user's own setting costs
 }
 
-// planFor says what bitbake v is told of the cache, where the user's own settings
-// leave room for it.
-func planFor(c Cache, v Version, own []ownSetting) plan {
-	parts, summary := c.buildFrom(v), "builds from "+c.Sstate
+// newPlan plans what bitbake v is told of the cache, as far as the user's own settings
+// allow it.
+func newPlan(c Cache, v Version, own []ownSetting) plan {
+	parts, summary := c.readerParts(v), "builds from "+c.Sstate
 	if c.Fill != "" {
-		parts, summary = c.fill(v), "fills "+c.Fill
+		parts, summary = c.writerParts(v), "fills "+c.Fill
 	}
 	p := plan{Summary: summary}
-	if !v.has(upstreamHashes) {
+	if !v.atLeast(upstreamHashes) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("bitbake %s cannot ask another machine's hash equivalence server (%s and later can): it is left out, and tasks are found by their own hashes alone", v, upstreamHashes))
 	}
 	if i := slices.IndexFunc(own, func(o ownSetting) bool { return o.name == noNetwork && o.value == "1" }); i >= 0 && c.Fill == "" {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s keeps bitbake from the cache; unset it, or set SSTATE_MIRROR_ALLOW_NETWORK = \"1\"", own[i].at, noNetwork))
 	}
 	for _, part := range parts {
-		i := slices.IndexFunc(own, part.clashes)
+		i := slices.IndexFunc(own, part.clashesWith)
 		if i < 0 {
 			p.Assign = append(p.Assign, part.assign...)
 			for _, e := range part.env {
@@ -62,8 +62,8 @@ func planFor(c Cache, v Version, own []ownSetting) plan {
 	return p
 }
 
-// clashes says whether a user's setting is another than this part's.
-func (p part) clashes(own ownSetting) bool {
+// clashesWith reports whether a user's setting differs from this part's.
+func (p part) clashesWith(own ownSetting) bool {
 	for _, a := range slices.Concat(p.assign, p.env) {
 		name, _, _ := strings.Cut(a.name, ":")
 		name = strings.TrimSuffix(name, "_prepend")
@@ -74,26 +74,27 @@ func (p part) clashes(own ownSetting) bool {
 	return slices.Contains(p.others, own.name)
 }
 
-// buildFrom is for machines that take what another one made.
-func (c Cache) buildFrom(v Version) []part {
+// readerParts returns the parts for machines that build from another machine's cache.
+func (c Cache) readerParts(v Version) []part {
 	sstate := part{
 		name: "sstate and hash equivalence", assign: []assignment{{"SSTATE_MIRRORS", "file://.* " + c.Sstate + "/PATH;downloadfilename=PATH"}},
 		lost: "the two match only as a pair",
 	}
-	if v.has(upstreamHashes) {
+	if v.atLeast(upstreamHashes) {
 		sstate.assign = append(sstate.assign,
 			assignment{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, assignment{"BB_HASHSERVE", "auto"}, assignment{"BB_HASHSERVE_UPSTREAM", c.Hashserv})
 	} else {
 		sstate.assign = append(sstate.assign, assignment{"BB_SIGNATURE_HANDLER", "OEBasicHash"})
 		sstate.others = []string{"BB_HASHSERVE"}
 	}
-	return append([]part{sstate}, c.common(v)...)
+	return append([]part{sstate}, c.commonParts(v)...)
 }
 
-// fill is for the machine whose folder is served: it writes to the servers.
-func (c Cache) fill(v Version) []part {
+// writerParts returns the parts for the machine whose folder is served: it writes to
+// the servers.
+func (c Cache) writerParts(v Version) []part {
 	hashes := part{name: "hash equivalence", others: []string{"BB_HASHSERVE_UPSTREAM"}, lost: "other machines will not find what this build makes"}
-	if v.has(upstreamHashes) {
+	if v.atLeast(upstreamHashes) {
 		hashes.assign = []assignment{{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, {"BB_HASHSERVE", "unix://" + filepath.Join(c.Fill, stateDir, writerSocket)}}
 	} else {
 		hashes.assign = []assignment{{"BB_SIGNATURE_HANDLER", "OEBasicHash"}}
@@ -105,12 +106,13 @@ func (c Cache) fill(v Version) []part {
 		lost:   "what this build makes there is not served",
 	}
 	c.Downloads = "" // they are this machine's own
-	return append([]part{hashes, folders}, c.common(v)...)
+	return append([]part{hashes, folders}, c.commonParts(v)...)
 }
 
-// common are the parts that all machines use alike. Whether there is a PR server is
-// part of every package's hash, so the machine that fills the cache needs it too.
-func (c Cache) common(v Version) []part {
+// commonParts returns the parts that all machines use alike. Whether there is a PR
+// server is part of every package's hash, so the machine that fills the cache needs it
+// too.
+func (c Cache) commonParts(v Version) []part {
 	var parts []part
 	if c.PRServ != "" {
 		parts = append(parts, part{
@@ -120,11 +122,11 @@ func (c Cache) common(v Version) []part {
 	}
 	if c.Downloads != "" {
 		name := "PREMIRRORS:prepend"
-		if !v.has(colonOverrides) {
+		if !v.atLeast(colonOverrides) {
 			name = "PREMIRRORS_prepend"
 		}
 		parts = append(parts, part{
-			name: "downloads", assign: []assignment{{name, premirrors(c.Downloads, v)}},
+			name: "downloads", assign: []assignment{{name, premirrorsValue(c.Downloads, v)}},
 			others: []string{"SOURCE_MIRROR_URL"},
 			lost:   "sources come from where your setting says",
 		})
@@ -132,9 +134,9 @@ func (c Cache) common(v Version) []part {
 	return parts
 }
 
-// mirrored are the schemes of sources that a mirror may stand in for. bitbake warns of
+// mirrorSchemes are the schemes of sources that a mirror may replace. bitbake warns of
 // those that it does not know.
-var mirrored = []struct {
+var mirrorSchemes = []struct {
 	scheme string
 	since  Version
 }{
@@ -152,18 +154,18 @@ var mirrored = []struct {
 	{"gs", Version{2, 6}},
 }
 
-func premirrors(at string, v Version) string {
+func premirrorsValue(at string, v Version) string {
 	var b strings.Builder
-	for _, m := range mirrored {
-		if v.has(m.since) {
+	for _, m := range mirrorSchemes {
+		if v.atLeast(m.since) {
 			fmt.Fprintf(&b, "%s://.*/.* %s/ ", m.scheme, at)
 		}
 	}
 	return b.String()
 }
 
-// conf is the file for bitbake -R, which bitbake reads after all other files.
-func (p plan) conf() []byte {
+// confText returns the file for bitbake -R, which bitbake reads after all other files.
+func (p plan) confText() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Written by slipway from the setting of its cache, and given to bitbake as -R.\n")
 	for _, a := range p.Assign {
@@ -172,9 +174,9 @@ func (p plan) conf() []byte {
 	return b.Bytes()
 }
 
-// write leaves a file alone that says the same already: bitbake parses everything
-// anew where one of its files is newer than before.
-func (p plan) write(path string) (Given, error) {
+// writeConf writes the file only if its text changes: bitbake parses everything again
+// if one of its files is newer than before.
+func (p plan) writeConf(path string) (Given, error) {
 	if len(p.Assign) == 0 {
 		return Given{Set: p.Env}, nil
 	}
@@ -182,7 +184,7 @@ func (p plan) write(path string) (Given, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Given{}, err
 	}
-	if content := p.conf(); !bytes.Equal(old, content) {
+	if content := p.confText(); !bytes.Equal(old, content) {
 		if err := renameio.WriteFile(path, content, 0o644); err != nil {
 			return Given{}, err
 		}

@@ -40,7 +40,7 @@ func TestPlan(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := planFor(tt.cache, tt.version, tt.own)
+			p := newPlan(tt.cache, tt.version, tt.own)
 			var names []string
 			for _, a := range p.Assign {
 				names = append(names, a.name)
@@ -48,8 +48,8 @@ func TestPlan(t *testing.T) {
 			if diff := cmp.Diff(strings.Fields(tt.want), names); diff != "" {
 				t.Errorf("assigns (-want +got)\n%s", diff)
 			}
-			if lines := strings.Split(string(p.conf()), "\n"); tt.line != "" && !slices.Contains(lines, tt.line) {
-				t.Errorf("conf lacks %s:\n%s", tt.line, p.conf())
+			if lines := strings.Split(string(p.confText()), "\n"); tt.line != "" && !slices.Contains(lines, tt.line) {
+				t.Errorf("conf lacks %s:\n%s", tt.line, p.confText())
 			}
 			if said := strings.Join(p.Warnings, "\n"); (tt.warning == "") != (said == "") || !strings.Contains(said, tt.warning) {
 				t.Errorf("warnings %q; want %q", said, tt.warning)
@@ -62,7 +62,7 @@ func TestPlan(t *testing.T) {
 func TestPlanIsWrittenIfChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.conf")
 	p := plan{Assign: []assignment{{"A", "1"}}}
-	given, err := p.write(path)
+	given, err := p.writeConf(path)
 	if diff := cmp.Diff([]string{path}, given.Post); diff != "" || err != nil {
 		t.Fatalf("write = %v (-want +got)\n%s", err, diff)
 	}
@@ -77,14 +77,14 @@ func TestPlanIsWrittenIfChanged(t *testing.T) {
 		}
 		return info.ModTime()
 	}
-	if _, err := p.write(path); err != nil || !stamp().Equal(old) {
+	if _, err := p.writeConf(path); err != nil || !stamp().Equal(old) {
 		t.Errorf("the same written again: %v, %v; want it left alone", err, stamp())
 	}
 	p.Assign[0].value = "2"
-	if _, err := p.write(path); err != nil || stamp().Equal(old) {
+	if _, err := p.writeConf(path); err != nil || stamp().Equal(old) {
 		t.Errorf("something else written: %v; want a new file", err)
 	}
-	if given, err := (plan{}).write(path); err != nil || len(given.Post) > 0 {
+	if given, err := (plan{}).writeConf(path); err != nil || len(given.Post) > 0 {
 		t.Errorf("nothing to say: %v, %v; want no -R", given, err)
 	}
 }
@@ -123,7 +123,7 @@ include conf/none.conf
 	write(t, outside, "PRSERV_HOST = \"mine\"\n")
 	write(t, filepath.Join(dir, "layer/conf/include/site.inc"), "SSTATE_MIRRORS = \"m\"\n")
 	conf := filepath.Join(build, "conf")
-	got, err := ownSettings(conf, map[string]string{"DL_DIR": "/d", "HOME": "/h"})
+	got, err := findOwnSettings(conf, map[string]string{"DL_DIR": "/d", "HOME": "/h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func FuzzScanConf(f *testing.F) {
 	f.Add("SSTATE_MIRRORS ?= \"\\\n a b \\\n\"\nrequire conf/x.conf\nPRSERV_HOST:pn-a = 'b'\n")
 	f.Add("export BB_HASHSERVE ??= \"\"\\\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		found, includes := scanConf("f", text, ours)
+		found, includes := scanConf("f", text, cacheVariables)
 		if lines := strings.Count(text, "\n") + 1; len(found)+len(includes) > lines {
 			t.Errorf("%d findings in %d lines", len(found)+len(includes), lines)
 		}

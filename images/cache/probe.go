@@ -23,16 +23,16 @@ const (
 	ping          = `{"ping": {}}`
 )
 
-// checkHashserv shakes hands with a hash equivalence server, and finds out whether it
-// knows what this bitbake will ask. The protocol has had one version number since 1.46,
-// so what a server knows shows only when it is asked.
+// checkHashserv checks that a hash equivalence server understands what this bitbake
+// will ask. The protocol has had one version number since 1.46, so only a question
+// shows what a server knows.
 func checkHashserv(ctx context.Context, address string, v Version) error {
 	if strings.Contains(address, "://") {
-		if err := speaksWebsockets(ctx, v); err != nil {
+		if err := checkWebsockets(ctx, v); err != nil {
 			return err
 		}
 	}
-	heard, err := converse(ctx, address, greetHashserv, ping, `{"exists-stream": null}`)
+	heard, err := askInTurn(ctx, address, greetHashserv, ping, `{"exists-stream": null}`)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -44,7 +44,7 @@ func checkHashserv(ctx context.Context, address string, v Version) error {
 	} else if !a.Alive {
 		return errors.New("does not say that it is alive: it is no hash equivalence server")
 	}
-	if !v.has(existsStream) {
+	if !v.atLeast(existsStream) {
 		return nil
 	}
 	if len(heard) < 2 || heard[1] != `"ok"` && heard[1] != "ok" {
@@ -53,9 +53,9 @@ func checkHashserv(ctx context.Context, address string, v Version) error {
 	return nil
 }
 
-// speaksWebsockets finds out whether bitbake can reach a ws:// address from here.
-func speaksWebsockets(ctx context.Context, v Version) error {
-	if !v.has(existsStream) {
+// checkWebsockets checks that bitbake can reach a ws:// address from here.
+func checkWebsockets(ctx context.Context, v Version) error {
+	if !v.atLeast(existsStream) {
 		return fmt.Errorf("bitbake %s speaks no websockets; name a HOST:PORT", v)
 	}
 	if err := run.Run(ctx, run.Command{Argv: []string{"python3", "-c", "import websockets"}}); err != nil {
@@ -64,13 +64,13 @@ func speaksWebsockets(ctx context.Context, v Version) error {
 	return nil
 }
 
-// prKind is what a PR server understands.
+// prKind is the protocol of a PR server.
 type prKind int
 
 const (
-	xmlPR     prKind = iota + 1 // XML-RPC: bitbake before 1.52
-	linePR                      // JSON lines: before 2.9
-	historyed                   // JSON lines that say history: 2.9 and later
+	xmlPR         prKind = iota + 1 // XML-RPC: bitbake before 1.52
+	linePR                          // JSON lines: before 2.9
+	historyLinePR                   // JSON lines that say history: 2.9 and later
 )
 
 func (k prKind) String() string {
@@ -79,16 +79,16 @@ func (k prKind) String() string {
 
 func prKindOf(v Version) prKind {
 	switch {
-	case v.has(historyPR):
-		return historyed
-	case v.has(lineProtocolPR):
+	case v.atLeast(historyPR):
+		return historyLinePR
+	case v.atLeast(lineProtocolPR):
 		return linePR
 	}
 	return xmlPR
 }
 
-// checkPRServ finds out whether a PR server is of this bitbake's kind: one of another
-// kind answers a ping, and fails in the middle of the build.
+// checkPRServ checks that a PR server is of this bitbake's kind: one of another kind
+// answers a ping, then fails in the middle of the build.
 func checkPRServ(ctx context.Context, address string, v Version) error {
 	kind, err := probePRServ(ctx, address)
 	if err != nil {
@@ -100,10 +100,11 @@ func checkPRServ(ctx context.Context, address string, v Version) error {
 	return nil
 }
 
-// probePRServ asks for a package that nobody has. Nothing is stored by that.
+// probePRServ finds out the protocol of a PR server. It asks for a package that nobody
+// has, which stores nothing.
 func probePRServ(ctx context.Context, address string) (prKind, error) {
 	const asked = `"version": "0", "pkgarch": "slipway-probe", "checksum": "0"`
-	heard, err := converse(ctx, address, greetPRServ, ping, `{"test-pr": {`+asked+`}}`)
+	heard, err := askInTurn(ctx, address, greetPRServ, ping, `{"test-pr": {`+asked+`}}`)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
@@ -119,7 +120,7 @@ func probePRServ(ctx context.Context, address string) (prKind, error) {
 	} else if !a.Alive {
 		return 0, errors.New("does not say that it is alive: it is no PR server")
 	}
-	heard, err = converse(ctx, address, greetPRServ, `{"test-pr": {`+asked+`, "history": false}}`)
+	heard, err = askInTurn(ctx, address, greetPRServ, `{"test-pr": {`+asked+`, "history": false}}`)
 	switch {
 	case errors.Is(err, io.EOF): // it knows no test-pr at all
 		return linePR, nil
@@ -127,12 +128,12 @@ func probePRServ(ctx context.Context, address string) (prKind, error) {
 		return 0, err
 	}
 	_, err = parseAnswer(heard[0])
-	return historyed, err
+	return historyLinePR, err
 }
 
 func pingXML(ctx context.Context, address string) error {
 	const call = `<?xml version="1.0"?><methodCall><methodName>ping</methodName><params/></methodCall>`
-	answer, err := fetch(ctx, http.MethodPost, "http://"+address+"/RPC2", strings.NewReader(call))
+	answer, err := fetchURL(ctx, http.MethodPost, "http://"+address+"/RPC2", strings.NewReader(call))
 	if err != nil {
 		return fmt.Errorf("is no PR server: %w", err)
 	}
@@ -142,14 +143,14 @@ func pingXML(ctx context.Context, address string) error {
 	return nil
 }
 
-// probeFiles finds out whether a mirror is there. Many do not list their folders, so
-// that it answers at all must do.
+// probeFiles checks that a mirror answers. Many mirrors do not list their folders, so
+// any answer is enough.
 func probeFiles(ctx context.Context, address string) error {
 	if dir, ok := strings.CutPrefix(address, "file://"); ok {
 		_, err := os.ReadDir(dir)
 		return err
 	}
-	_, err := fetch(ctx, http.MethodHead, address+"/", nil)
+	_, err := fetchURL(ctx, http.MethodHead, address+"/", nil)
 	var status statusError
 	if !errors.As(err, &status) {
 		return err
@@ -158,13 +159,13 @@ func probeFiles(ctx context.Context, address string) error {
 	case http.StatusNotFound, http.StatusForbidden, http.StatusMethodNotAllowed:
 		return nil
 	case http.StatusUnauthorized:
-		return hasLogin(address)
+		return checkLogin(address)
 	}
 	return err
 }
 
-// hasLogin finds out whether bitbake will have a login for a mirror that asks for one.
-func hasLogin(address string) error {
+// checkLogin checks that bitbake has a login for a mirror that wants one.
+func checkLogin(address string) error {
 	u, err := url.Parse(address)
 	if err != nil {
 		return err
@@ -192,8 +193,8 @@ func (s statusError) Error() string {
 	return fmt.Sprintf("answers %d %s", int(s), http.StatusText(int(s)))
 }
 
-// fetch asks over HTTP and returns an answer that is neither late nor long.
-func fetch(ctx context.Context, method, address string, body io.Reader) ([]byte, error) {
+// fetchURL sends an HTTP request. It limits the time and the length of the answer.
+func fetchURL(ctx context.Context, method, address string, body io.Reader) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, address, body)
@@ -205,7 +206,7 @@ func fetch(ctx context.Context, method, address string, body io.Reader) ([]byte,
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, lost(ctx, plain(err))
+		return nil, explainLoss(ctx, plainDialError(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -218,8 +219,8 @@ func fetch(ctx context.Context, method, address string, body io.Reader) ([]byte,
 	return data, err
 }
 
-// descriptor is what a cache:serve says of itself, as /cache.json. It names no hosts:
-// its parts are where it is.
+// descriptor is what a cache:serve tells of itself, as /cache.json. It names no hosts:
+// its parts are on the same host.
 type descriptor struct {
 	Slipway  string `json:"slipway"` // "cache 1"
 	Bitbake  string `json:"bitbake"` // the version of the servers
@@ -233,8 +234,8 @@ type descriptor struct {
 
 const descriptorKind = "cache 1"
 
-func describe(ctx context.Context, server string) (descriptor, error) {
-	data, err := fetch(ctx, http.MethodGet, server+descriptorPath, nil)
+func fetchDescriptor(ctx context.Context, server string) (descriptor, error) {
+	data, err := fetchURL(ctx, http.MethodGet, server+descriptorPath, nil)
 	if err != nil {
 		return descriptor{}, err
 	}

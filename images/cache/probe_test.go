@@ -33,8 +33,8 @@ const (
 
 // What the servers of bitbake 2.0, 2.8 and 2.18 were recorded to answer.
 func TestProbes(t *testing.T) {
-	hash := func(more ...string) map[string]string { return cachetest.Said(greetHashserv, more...) }
-	pr := func(more ...string) map[string]string { return cachetest.Said(greetPRServ, more...) }
+	hash := func(more ...string) map[string]string { return cachetest.Dialogue(greetHashserv, more...) }
+	pr := func(more ...string) map[string]string { return cachetest.Dialogue(greetPRServ, more...) }
 	tests := []struct {
 		name    string
 		answers map[string]string
@@ -82,7 +82,7 @@ func TestProbeOfNobody(t *testing.T) {
 		t.Error("a probe went on after its context had ended")
 	}
 	l.Close()
-	err = Cache{From: "board.yml:3:8", Sstate: "http://" + address, Hashserv: address}.check(t.Context(), Version{2, 8})
+	err = Cache{From: "board.yml:3:8", Sstate: "http://" + address, Hashserv: address}.checkParts(t.Context(), Version{2, 8})
 	for _, want := range []string{"board.yml:3:8: ", address, "nothing answers", "SLIPWAY_CACHE=off"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("check = %v; want %q", err, want)
@@ -109,7 +109,7 @@ func TestProbeOfTheSilent(t *testing.T) {
 	}
 	late, cancelLate := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancelLate()
-	if _, err := resolve(late, setting); err == nil || !strings.Contains(err.Error(), "does not answer within") {
+	if _, err := resolveCache(late, setting); err == nil || !strings.Contains(err.Error(), "does not answer within") {
 		t.Errorf("a server that says nothing: %v", err)
 	}
 }
@@ -171,7 +171,7 @@ func TestProbeOfEndlessHeaders(t *testing.T) {
 		sent <- total
 	}))
 	defer web.Close()
-	_, err := converse(t.Context(), strings.Replace(web.URL, "http", "ws", 1), greetHashserv, ping)
+	_, err := askInTurn(t.Context(), strings.Replace(web.URL, "http", "ws", 1), greetHashserv, ping)
 	if err == nil || !strings.Contains(err.Error(), "answers more than") {
 		t.Errorf("converse = %v; want it to stop reading", err)
 	}
@@ -188,21 +188,21 @@ func TestPrepareOnTheServingMachine(t *testing.T) {
 	write(t, filepath.Join(served, stateDir, "key"), "secret")
 	write(t, filepath.Join(served, "sstate-cache/x"), "")
 	self := descriptor{Slipway: descriptorKind, Bitbake: "1.46", Folder: served, Key: "secret"}
-	web := httptest.NewServer(files(&shelf{}, &shelf{}, self))
+	web := httptest.NewServer(newFilesHandler(&servedFolder{}, &servedFolder{}, self))
 	defer web.Close()
 	r := Request{Setting: Setting{Server: web.URL, PRServ: none, From: "board.yml:3:8"}, Bitbake: bitbake, Build: filepath.Join(dir, "build")}
-	p, err := r.plan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
+	p, err := r.makePlan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
 	if err != nil || !strings.HasPrefix(p.Summary, "builds from ") || !strings.Contains(strings.Join(p.Warnings, "\n"), "board.yml:3:8: this machine serves "+served+", where this build may not write") {
 		t.Errorf("without a folder for downloads: %q, %q, %v; want a warning", p.Summary, p.Warnings, err)
 	}
 	self.Folder = "/not-here\x1b[31m" // another machine says so
-	far := httptest.NewServer(files(&shelf{}, &shelf{}, self))
+	far := httptest.NewServer(newFilesHandler(&servedFolder{}, &servedFolder{}, self))
 	defer far.Close()
-	if c, err := resolve(t.Context(), Setting{Server: far.URL}); err != nil || c.Closed+c.Fill != "" {
+	if c, err := resolveCache(t.Context(), Setting{Server: far.URL}); err != nil || c.Closed+c.Fill != "" {
 		t.Errorf("a server that names a folder which is not here: %+v, %v; want it ignored", c, err)
 	}
 	write(t, filepath.Join(served, "downloads/x"), "")
-	p, err = r.plan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
+	p, err = r.makePlan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
 	if err != nil || p.Summary != "fills "+served || strings.Contains(strings.Join(p.Warnings, "\n"), "may not write") {
 		t.Errorf("where it may write: %q, %q, %v; want the folder filled", p.Summary, p.Warnings, err)
 	}

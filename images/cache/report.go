@@ -16,7 +16,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Report is what a build found in shared state, and what it did not.
+// Report is what a build found in shared state, with what it missed.
 type Report struct {
 	Board   string        `json:"board"`
 	State   bitbake.State `json:"state"` // of the build
@@ -44,7 +44,7 @@ const (
 	whyAlone   = "not there; the cache does not answer why"
 )
 
-// ReportOf reads a board's last build, and asks the cache about what was missed.
+// ReportOf reads a board's last build. It asks the cache about the missed tasks.
 func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, error) {
 	r, err := bitbake.Open(dir)
 	switch {
@@ -55,12 +55,12 @@ func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, 
 	case r.Parse || r.DryRun:
 		return Report{}, fmt.Errorf("the last build of %s ran no tasks: it was asked to parse alone, or for a dry run; run build %s first", board, board)
 	}
-	report := reportOf(board, r)
+	report := newReport(board, r)
 	report.explainMisses(ctx, setting)
 	return report, context.Cause(ctx)
 }
 
-func reportOf(board string, r bitbake.Record) Report {
+func newReport(board string, r bitbake.Record) Report {
 	report := Report{Board: board, State: r.State, Started: r.Started, Hits: []Lookup{}, Misses: []Lookup{}}
 	for _, t := range r.Tasks {
 		l := Lookup{Recipe: t.Recipe, Task: t.Task, TookMS: t.TookMS}
@@ -87,13 +87,14 @@ func reportOf(board string, r bitbake.Record) Report {
 	return report
 }
 
-// explainMisses completes the reasons of misses. A cache that is gone by now is no error.
+// explainMisses adds the reasons of the misses. A cache that no longer runs is no
+// error.
 func (r *Report) explainMisses(ctx context.Context, setting Setting) {
 	reason := func(string) string { return whyNoCache }
-	if !setting.none() {
+	if !setting.isNone() {
 		reason = func(string) string { return whyAlone }
-		c, err := resolve(ctx, setting)
-		if known, errAsk := c.knows(ctx, r.missedHashes()); err == nil && errAsk == nil {
+		c, err := resolveCache(ctx, setting)
+		if known, errAsk := c.knownHashes(ctx, r.missedHashes()); err == nil && errAsk == nil {
 			reason = func(hash string) string {
 				if known[hash] {
 					return whyGone
@@ -125,8 +126,8 @@ func isHash(text string) bool {
 
 const hashesAtOnce = 256
 
-// knows asks the hash equivalence server which tasks' hashes it has seen.
-func (c Cache) knows(ctx context.Context, hashes []string) (map[string]bool, error) {
+// knownHashes asks the hash equivalence server which tasks' hashes it has seen.
+func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]bool, error) {
 	if c.Hashserv == "" {
 		return nil, errors.New("the cache has no hash equivalence server")
 	}
@@ -147,35 +148,35 @@ func (c Cache) knows(ctx context.Context, hashes []string) (map[string]bool, err
 	return known, nil
 }
 
-// mostLines is what a person reads of misses; -json has all of them.
-const mostLines = 40
+// maxMissLines limits the misses that a person reads; -json has all of them.
+const maxMissLines = 40
 
-// Write prints the report for a person: the misses, those that took longest first.
+// Write prints the report for a person: the misses, the longest first.
 func (r Report) Write(w io.Writer) error {
 	total := len(r.Hits) + len(r.Misses)
 	if total == 0 {
-		_, err := fmt.Fprintf(w, "%s: the last build %s, and looked for nothing in shared state: all was in place, or nothing of it is shared.\n", r.Board, r.came())
+		_, err := fmt.Fprintf(w, "%s: the last build %s, and looked for nothing in shared state: all was in place, or nothing of it is shared.\n", r.Board, r.buildOutcome())
 		return err
 	}
 	fmt.Fprintf(w, "%s: %d of %d tasks came from shared state (%d %%), %d did not and took %.0f s of work. The build %s.\n",
-		r.Board, len(r.Hits), total, 100*len(r.Hits)/total, len(r.Misses), float64(r.LostMS)/1000, r.came())
+		r.Board, len(r.Hits), total, 100*len(r.Hits)/total, len(r.Misses), float64(r.LostMS)/1000, r.buildOutcome())
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	byTime := slices.Clone(r.Misses)
 	slices.SortStableFunc(byTime, func(a, b Lookup) int { return cmp.Compare(b.TookMS, a.TookMS) })
-	for i, l := range byTime[:min(mostLines, len(byTime))] {
+	for i, l := range byTime[:min(maxMissLines, len(byTime))] {
 		if i == 0 {
 			fmt.Fprintln(tw, "RECIPE\tTASK\tSECONDS\tWHY")
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%.1f\t%s\n", plaintext.OneLine(l.Recipe), plaintext.OneLine(l.Task), float64(l.TookMS)/1000, l.Why)
 	}
-	if more := len(byTime) - mostLines; more > 0 {
+	if more := len(byTime) - maxMissLines; more > 0 {
 		fmt.Fprintf(tw, "and %d more that took less; -json has all of them\n", more)
 	}
 	return tw.Flush()
 }
 
-// came is what came of the build, in a sentence.
-func (r Report) came() string {
+// buildOutcome says how the build ended, as the end of a sentence.
+func (r Report) buildOutcome() string {
 	switch r.State {
 	case bitbake.Succeeded, bitbake.Failed:
 		return string(r.State)

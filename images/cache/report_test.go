@@ -39,7 +39,7 @@ func TestReport(t *testing.T) {
 	ask := func(hash string) string {
 		return `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "` + hash + `", "all": false}}`
 	}
-	address := cachetest.Replay(t, cachetest.Said(greetHashserv, ask(known), `{"unihash": "x"}`, ask(unknown), "null"))
+	address := cachetest.Replay(t, cachetest.Dialogue(greetHashserv, ask(known), `{"unihash": "x"}`, ask(unknown), "null"))
 	tests := []struct {
 		name    string
 		setting Setting
@@ -121,7 +121,7 @@ func TestReportOfOtherBuilds(t *testing.T) {
 // A large image misses thousands, of which a person reads the slowest.
 func TestReportOfManyMisses(t *testing.T) {
 	var r Report
-	for i := range mostLines + 3 {
+	for i := range maxMissLines + 3 {
 		r.Misses = append(r.Misses, Lookup{Recipe: fmt.Sprintf("recipe-%d-", i), TookMS: int64(i)})
 	}
 	var text bytes.Buffer
@@ -159,7 +159,7 @@ func TestKnowsAsksAtOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	known, err := Cache{Hashserv: l.Addr().String()}.knows(ctx, hashes)
+	known, err := Cache{Hashserv: l.Addr().String()}.knownHashes(ctx, hashes)
 	if err != nil || len(known) != hashesAtOnce || known[hashes[7]] {
 		t.Errorf("knows = %d answers, %v; want %d that are no", len(known), err, hashesAtOnce)
 	}
@@ -173,7 +173,7 @@ func FuzzRecord(f *testing.F) {
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
-		report := reportOf("b", r)
+		report := newReport("b", r)
 		if len(report.Hits)+len(report.Misses) > len(r.Tasks) {
 			t.Errorf("%d lookups of %d tasks", len(report.Hits)+len(report.Misses), len(r.Tasks))
 		}

@@ -33,7 +33,7 @@ const (
 	startTime      = 3 * time.Minute // servers in Python, from a fresh checkout, took more than one on a busy machine
 )
 
-// ServeOptions says what to serve, and where.
+// ServeOptions says what to serve, at which address.
 type ServeOptions struct {
 	Dir     string // holds sstate-cache and downloads
 	Bitbake string // the folder whose servers run
@@ -55,10 +55,9 @@ type Status struct {
 	Downloads Counts `json:"downloads"`
 }
 
-// Serve serves a folder until ctx ends, and its servers with it. Other machines read
-// the files and the hashes; the PR server takes new values from all of them, since
-// that is what it is for. This machine's own builds write hashes through a socket in
-// the folder.
+// Serve serves a folder until ctx ends. Other machines read the files and the hashes.
+// The PR server takes new values from all of them, since that is its purpose. This
+// machine's own builds write hashes through a socket in the folder.
 func Serve(ctx context.Context, opt ServeOptions) error {
 	s, err := prepareServer(opt)
 	if err != nil {
@@ -75,13 +74,13 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 			return nil
 		}
 		if err == nil {
-			s.print("serving")
+			s.printStatus("serving")
 		}
 		return err
 	})
 	err = group.Wait()
 	if s.serving {
-		s.print("ended")
+		s.printStatus("ended")
 	}
 	return err
 }
@@ -95,8 +94,8 @@ type server struct {
 	port      int
 	self      descriptor
 	listener  net.Listener
-	sstate    *shelf
-	downloads *shelf
+	sstate    *servedFolder
+	downloads *servedFolder
 	unlock    func()
 	serving   bool
 }
@@ -106,7 +105,7 @@ func prepareServer(opt ServeOptions) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !addressable(dir) {
+	if !validAddress(dir) {
 		return nil, fmt.Errorf("%s: bitbake takes no folder with such characters in its name; serve another", dir)
 	}
 	opt.Dir = dir
@@ -123,7 +122,7 @@ func prepareServer(opt ServeOptions) (*server, error) {
 		return nil, err
 	}
 	_ = os.Remove(filepath.Join(s.state, writerSocket)) // of a server that was killed
-	if err := s.open(); err != nil {
+	if err := s.openFiles(); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -145,8 +144,8 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// open claims the address of the files and opens their folders.
-func (s *server) open() error {
+// openFiles claims the address of the files, then opens their folders.
+func (s *server) openFiles() error {
 	listener, err := net.Listen("tcp", s.opt.Listen)
 	if err != nil {
 		return fmt.Errorf("listen at %s: %w; name a free one with -listen=HOST:PORT", s.opt.Listen, err)
@@ -157,26 +156,26 @@ func (s *server) open() error {
 		return fmt.Errorf("listen at %s: bitbake's servers take HOST:PORT or :PORT, and no IPv6 address", s.opt.Listen)
 	}
 	s.port = listener.Addr().(*net.TCPAddr).Port
-	if err := s.claimNext(); err != nil {
+	if err := s.checkNextPorts(); err != nil {
 		return err
 	}
-	if s.sstate, err = openShelf(filepath.Join(s.opt.Dir, "sstate-cache"), wholeSstate); err != nil {
+	if s.sstate, err = openServedFolder(filepath.Join(s.opt.Dir, "sstate-cache"), completeSstate); err != nil {
 		return err
 	}
-	if s.downloads, err = openShelf(filepath.Join(s.opt.Dir, "downloads"), wholeDownload); err != nil {
+	if s.downloads, err = openServedFolder(filepath.Join(s.opt.Dir, "downloads"), completeDownload); err != nil {
 		return err
 	}
 	s.self = descriptor{Slipway: descriptorKind, Bitbake: s.version.String(), PRServ: s.port + 2, Folder: s.opt.Dir}
-	if s.version.has(upstreamHashes) { // earlier ones let every client write
+	if s.version.atLeast(upstreamHashes) { // earlier ones let every client write
 		s.self.Hashserv = s.port + 1
 	}
 	s.self.Key, err = writeKey(s.state)
 	return err
 }
 
-// claimNext finds out whether bitbake's servers will get their ports: what answers
-// there otherwise would be taken for them.
-func (s *server) claimNext() error {
+// checkNextPorts checks that bitbake's servers will get their ports: another server
+// there would be taken for them.
+func (s *server) checkNextPorts() error {
 	for _, port := range []int{s.port + 1, s.port + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
 		if err != nil {
@@ -187,12 +186,12 @@ func (s *server) claimNext() error {
 	return nil
 }
 
-func openShelf(dir string, whole func(*os.Root, string) bool) (*shelf, error) {
+func openServedFolder(dir string, whole func(*os.Root, string) bool) (*servedFolder, error) {
 	root, err := os.OpenRoot(dir)
-	return &shelf{root: root, whole: whole}, err
+	return &servedFolder{root: root, complete: whole}, err
 }
 
-// writeKey leaves a secret where only this machine's builds find it.
+// writeKey writes a secret where only this machine's builds find it.
 func writeKey(dir string) (string, error) {
 	secret := make([]byte, 16)
 	if _, err := rand.Read(secret); err != nil {
@@ -203,7 +202,7 @@ func writeKey(dir string) (string, error) {
 }
 
 func (s *server) close() {
-	for _, shelf := range []*shelf{s.sstate, s.downloads} {
+	for _, shelf := range []*servedFolder{s.sstate, s.downloads} {
 		if shelf != nil && shelf.root != nil {
 			shelf.root.Close()
 		}
@@ -218,9 +217,9 @@ func (s *server) close() {
 //go:embed prserv.py
 var prserv string
 
-// runServers runs bitbake's servers until ctx ends or one of them does. One begins
-// alone: it makes the database of hashes, and in a fresh checkout bitbake writes a
-// module of its own, of which a second one could read half.
+// runServers runs bitbake's servers until ctx ends or one of them does. The first
+// starts alone: it creates the database of hashes. In a fresh checkout bitbake also
+// writes a module of its own, of which a second server could read half.
 func (s *server) runServers(ctx context.Context) error {
 	runPR := func(ctx context.Context) error {
 		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
@@ -229,9 +228,11 @@ func (s *server) runServers(ctx context.Context) error {
 		return runPR(ctx)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.runServer(ctx, "hashserv-writer", "", s.hashserv("unix://./"+writerSocket)...) })
 	group.Go(func() error {
-		if await(ctx, func() error {
+		return s.runServer(ctx, "hashserv-writer", "", s.hashservArgs("unix://./"+writerSocket)...)
+	})
+	group.Go(func() error {
+		if retryUntil(ctx, func() error {
 			_, err := os.Stat(filepath.Join(s.state, writerSocket))
 			return err
 		}) != nil {
@@ -239,16 +240,16 @@ func (s *server) runServers(ctx context.Context) error {
 		}
 		group.Go(func() error { return runPR(ctx) })
 		address := net.JoinHostPort(s.host, strconv.Itoa(s.self.Hashserv))
-		return s.runServer(ctx, "hashserv", "", append(s.hashserv(address), "--read-only")...)
+		return s.runServer(ctx, "hashserv", "", append(s.hashservArgs(address), "--read-only")...)
 	})
 	return group.Wait()
 }
 
-func (s *server) hashserv(bind string) []string {
+func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
 }
 
-// prHost is the address of the PR server, which must be a number.
+// prHost returns the address of the PR server, which must be a number.
 func (s *server) prHost() string {
 	if s.host == "" {
 		return "0.0.0.0"
@@ -256,7 +257,7 @@ func (s *server) prHost() string {
 	return s.host
 }
 
-// runServer returns nil where ctx ended it.
+// runServer runs one server. It returns nil if ctx ended it.
 func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
 	err := run.Run(ctx, run.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {
@@ -271,7 +272,7 @@ func (s *server) runServer(ctx context.Context, name, stdin string, argv ...stri
 // runFiles serves the files until ctx ends. Transfers then have a moment to finish.
 func (s *server) runFiles(ctx context.Context) error {
 	web := &http.Server{
-		Handler: files(s.sstate, s.downloads, s.self), MaxHeaderBytes: 16 << 10,
+		Handler: newFilesHandler(s.sstate, s.downloads, s.self), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 	}
 	ended := make(chan error, 1)
@@ -297,8 +298,8 @@ func (s *server) awaitServers(ctx context.Context) error {
 		if port == 0 {
 			continue
 		}
-		address := net.JoinHostPort(s.near(), strconv.Itoa(port))
-		if err := await(ctx, func() error {
+		address := net.JoinHostPort(s.localAddress(), strconv.Itoa(port))
+		if err := retryUntil(ctx, func() error {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			if err != nil {
 				return err
@@ -311,16 +312,16 @@ func (s *server) awaitServers(ctx context.Context) error {
 	return nil
 }
 
-// near is where the servers are reached from this machine.
-func (s *server) near() string {
+// localAddress returns the address of the servers as seen from this machine.
+func (s *server) localAddress() string {
 	if s.host == "" || net.ParseIP(s.host).IsUnspecified() {
 		return "127.0.0.1"
 	}
 	return s.host
 }
 
-// await tries until it succeeds or ctx ends.
-func await(ctx context.Context, try func() error) error {
+// retryUntil retries until try succeeds or ctx ends.
+func retryUntil(ctx context.Context, try func() error) error {
 	for try() != nil {
 		select {
 		case <-ctx.Done():
@@ -331,33 +332,33 @@ func await(ctx context.Context, try func() error) error {
 	return nil
 }
 
-// name is what other machines call this one.
-func (s *server) name() string {
+// publicHost returns the name of this machine for other machines.
+func (s *server) publicHost() string {
 	if s.host != "" && !net.ParseIP(s.host).IsUnspecified() {
 		return s.host
 	}
-	if name, err := os.Hostname(); err == nil && addressable(name) {
+	if name, err := os.Hostname(); err == nil && validAddress(name) {
 		return strings.ToLower(name)
 	}
 	return "127.0.0.1"
 }
 
-func (s *server) status(state string) Status {
+func (s *server) newStatus(state string) Status {
 	st := Status{
 		State: state, Folder: s.opt.Dir, Bitbake: s.version.String(), PID: os.Getpid(),
-		Cache:  "http://" + net.JoinHostPort(s.name(), strconv.Itoa(s.port)),
-		PRServ: net.JoinHostPort(s.name(), strconv.Itoa(s.self.PRServ)),
-		Sstate: s.sstate.counts(), Downloads: s.downloads.counts(),
+		Cache:  "http://" + net.JoinHostPort(s.publicHost(), strconv.Itoa(s.port)),
+		PRServ: net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.PRServ)),
+		Sstate: s.sstate.snapshot(), Downloads: s.downloads.snapshot(),
 	}
 	if s.self.Hashserv > 0 {
-		st.Hashserv = net.JoinHostPort(s.name(), strconv.Itoa(s.self.Hashserv))
+		st.Hashserv = net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.Hashserv))
 	}
 	return st
 }
 
-func (s *server) print(state string) {
+func (s *server) printStatus(state string) {
 	s.serving = true
-	st := s.status(state)
+	st := s.newStatus(state)
 	if s.opt.JSON {
 		_ = json.NewEncoder(s.opt.Out).Encode(st) // nobody is left to tell
 		return
@@ -366,11 +367,12 @@ func (s *server) print(state string) {
 		fmt.Fprintf(s.opt.Out, "Served sstate: %s. Downloads: %s.\n", st.Sstate, st.Downloads)
 		return
 	}
-	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\n", st.Folder, st.Bitbake, s.invitation(), st.Cache)
+	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\n", st.Folder, st.Bitbake, s.usageHint(), st.Cache)
 }
 
-func (s *server) invitation() string {
-	if s.near() == "localhost" || net.ParseIP(s.near()).IsLoopback() && s.near() == s.host {
+// usageHint says where the printed setting belongs.
+func (s *server) usageHint() string {
+	if s.localAddress() == "localhost" || net.ParseIP(s.localAddress()).IsLoopback() && s.localAddress() == s.host {
 		return `Only this machine reaches it (-listen=:8600 lets others). Put this line into board.yml
 or ~/.config/slipway/config.yml, and builds here fill the folder:`
 	}

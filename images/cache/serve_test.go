@@ -125,15 +125,15 @@ func TestServersOfEachBitbake(t *testing.T) {
 				if fits := prKindOf(own) == prKindOf(v); fits != (err == nil) {
 					t.Errorf("PR server of %s for bitbake %s: %v; want it to fit: %t", own, v, err, fits)
 				}
-				if status.Hashserv == "" || !v.has(upstreamHashes) {
+				if status.Hashserv == "" || !v.atLeast(upstreamHashes) {
 					continue
 				}
 				err = checkHashserv(t.Context(), status.Hashserv, v)
-				if fits := own.has(existsStream) || !v.has(existsStream); fits != (err == nil) {
+				if fits := own.atLeast(existsStream) || !v.atLeast(existsStream); fits != (err == nil) {
 					t.Errorf("hash equivalence server of %s for bitbake %s: %v; want it to fit: %t", own, v, err, fits)
 				}
 			}
-			if (status.Hashserv != "") != own.has(upstreamHashes) {
+			if (status.Hashserv != "") != own.atLeast(upstreamHashes) {
 				t.Errorf("hash equivalence server of %s = %q", own, status.Hashserv)
 			}
 			if err := stop(); err != nil {
@@ -155,9 +155,9 @@ func TestHashesAreReadOnlyForClients(t *testing.T) {
 	hash := strings.Repeat("ab", 32)
 	report := fmt.Sprintf(`{"report": {"method": "m", "outhash": "%s", "taskhash": "%s", "unihash": "%s"}}`, hash, hash, hash)
 	get := fmt.Sprintf(`{"get": {"method": "m", "taskhash": "%s", "all": false}}`, hash)
-	heard, err := converse(t.Context(), status.Hashserv, greetHashserv, report)
+	heard, err := askInTurn(t.Context(), status.Hashserv, greetHashserv, report)
 	t.Logf("report is answered with %q, %v", heard, err)
-	heard, err = converse(t.Context(), status.Hashserv, greetHashserv, get)
+	heard, err = askInTurn(t.Context(), status.Hashserv, greetHashserv, get)
 	if err != nil || len(heard) != 1 || heard[0] != "null" {
 		t.Errorf("a client's hash is known afterwards: %q, %v; want null", heard, err)
 	}
@@ -166,7 +166,7 @@ func TestHashesAreReadOnlyForClients(t *testing.T) {
 // Public caches speak websockets, since those pass proxies.
 func TestHashservOverWebsockets(t *testing.T) {
 	bitbake := bitbakeOf(t, "2.8")
-	if err := speaksWebsockets(t.Context(), Version{2, 8}); err != nil {
+	if err := checkWebsockets(t.Context(), Version{2, 8}); err != nil {
 		t.Skip(err)
 	}
 	address := "ws://" + freeAddress(t, "127.0.0.1")
@@ -182,7 +182,7 @@ func TestHashservOverWebsockets(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	if err := await(ctx, func() error { return checkHashserv(ctx, address, Version{2, 8}) }); err != nil {
+	if err := retryUntil(ctx, func() error { return checkHashserv(ctx, address, Version{2, 8}) }); err != nil {
 		t.Errorf("checkHashserv(%s) never succeeds: %v", address, checkHashserv(t.Context(), address, Version{2, 8}))
 	}
 	if err := checkHashserv(t.Context(), address, Version{2, 0}); err == nil || !strings.Contains(err.Error(), "speaks no websockets") {
@@ -231,8 +231,8 @@ func portOf(t *testing.T, address string) int {
 func TestInvitation(t *testing.T) {
 	for host, alone := range map[string]bool{"127.0.0.1": true, "localhost": true, "": false, "0.0.0.0": false, "192.0.2.7": false, "builder": false} {
 		var out bytes.Buffer
-		s := server{host: host, port: 8600, opt: ServeOptions{Out: &out, Dir: "/srv"}, sstate: &shelf{}, downloads: &shelf{}}
-		s.print("serving")
+		s := server{host: host, port: 8600, opt: ServeOptions{Out: &out, Dir: "/srv"}, sstate: &servedFolder{}, downloads: &servedFolder{}}
+		s.printStatus("serving")
 		if said := out.String(); strings.Contains(said, "Only this machine") != alone || strings.Contains(said, "on other machines") == alone {
 			t.Errorf("listening at %q, it says %q; want it for this machine alone: %t", host, said, alone)
 		}
@@ -274,7 +274,7 @@ func TestServeEndsWithItsServers(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if err := await(ctx, func() error {
+		if err := retryUntil(ctx, func() error {
 			if conn, err := net.Dial("tcp", strings.TrimPrefix(status.Cache, "http://")); err == nil {
 				conn.Close()
 				return errors.New("still there")

@@ -46,10 +46,10 @@ type Setting struct {
 	From      string `json:"-"` // where it is set, as file:line:column
 }
 
-func (s Setting) none() bool { return s.Off || s == Setting{From: s.From} }
+func (s Setting) isNone() bool { return s.Off || s == Setting{From: s.From} }
 
-// Choose returns the setting that holds: the environment's, else that of the
-// user's config.yml, else the board's.
+// Choose returns the setting that applies: the environment's, else that of the user's
+// config.yml, else the board's.
 func Choose(board Setting) (Setting, error) {
 	if text := os.Getenv(Environment); text != "" {
 		return parseSetting(Environment, []byte(text))
@@ -61,7 +61,7 @@ func Choose(board Setting) (Setting, error) {
 	return board, nil
 }
 
-// userSetting is that of ~/.config/slipway/config.yml.
+// userSetting reads ~/.config/slipway/config.yml.
 func userSetting() (Setting, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -84,18 +84,18 @@ func parseConfig(path string, data []byte) (Setting, error) {
 		return Setting{}, err
 	}
 	if root.Kind != yaml.MappingNode {
-		return Setting{}, fmt.Errorf("%s: want keys and values, as in \"cache: http://builder:8600\"", place(path, root))
+		return Setting{}, fmt.Errorf("%s: want keys and values, as in \"cache: http://builder:8600\"", nodePlace(path, root))
 	}
 	var s Setting
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key := root.Content[i]
 		if key.Value != "cache" {
-			return Setting{}, fmt.Errorf("%s: unknown key %q (have cache)", place(path, key), key.Value)
+			return Setting{}, fmt.Errorf("%s: unknown key %q (have cache)", nodePlace(path, key), key.Value)
 		}
 		if i > 0 {
-			return Setting{}, fmt.Errorf("%s: cache is set twice; keep one", place(path, key))
+			return Setting{}, fmt.Errorf("%s: cache is set twice; keep one", nodePlace(path, key))
 		}
-		if s, err = settingOf(path, root.Content[i+1]); err != nil {
+		if s, err = decodeSetting(path, root.Content[i+1]); err != nil {
 			return Setting{}, err
 		}
 	}
@@ -107,7 +107,7 @@ func parseSetting(from string, data []byte) (Setting, error) {
 	if err != nil || root == nil {
 		return Setting{}, err
 	}
-	return settingOf(from, root)
+	return decodeSetting(from, root)
 }
 
 func parseYAML(from string, data []byte) (*yaml.Node, error) {
@@ -134,7 +134,7 @@ func parseYAML(from string, data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-func place(from string, n *yaml.Node) string {
+func nodePlace(from string, n *yaml.Node) string {
 	if from == Environment {
 		return from // it has one line
 	}
@@ -145,12 +145,12 @@ func place(from string, n *yaml.Node) string {
 // the board which it extends.
 func (s *Setting) UnmarshalYAML(n *yaml.Node) error {
 	var err error
-	*s, err = settingOf("board.yml", n)
+	*s, err = decodeSetting("board.yml", n)
 	return err
 }
 
-func settingOf(from string, n *yaml.Node) (Setting, error) {
-	at := place(from, n)
+func decodeSetting(from string, n *yaml.Node) (Setting, error) {
+	at := nodePlace(from, n)
 	s := Setting{From: at}
 	switch {
 	case n.Kind == yaml.ScalarNode && strings.EqualFold(n.Value, "off"):
@@ -161,27 +161,28 @@ func settingOf(from string, n *yaml.Node) (Setting, error) {
 	case n.Kind == yaml.ScalarNode:
 		var err error
 		s.Server, err = serverURL(n.Value)
-		return s, at3(at, err)
+		return s, wrapPlace(at, err)
 	case n.Kind != yaml.MappingNode:
 		return Setting{}, fmt.Errorf("%s: cache is neither an address nor a list of its parts; write cache: http://HOST:8600 or cache: off", at)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if err := s.set(n.Content[i], n.Content[i+1]); err != nil {
-			return Setting{}, at3(place(from, n.Content[i]), err)
+		if err := s.setPart(n.Content[i], n.Content[i+1]); err != nil {
+			return Setting{}, wrapPlace(nodePlace(from, n.Content[i]), err)
 		}
 	}
-	return s, at3(at, s.whole())
+	return s, wrapPlace(at, s.checkWhole())
 }
 
-func at3(at string, err error) error {
+// wrapPlace adds the place of the setting to an error.
+func wrapPlace(at string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: cache: %w", at, err)
 }
 
-// set takes one part.
-func (s *Setting) set(key, value *yaml.Node) error {
+// setPart sets one part.
+func (s *Setting) setPart(key, value *yaml.Node) error {
 	parts := map[string]struct {
 		to   *string
 		read func(string) (string, error)
@@ -208,8 +209,8 @@ func (s *Setting) set(key, value *yaml.Node) error {
 	return nil
 }
 
-// whole refuses half a cache: bitbake takes it and then finds nothing.
-func (s *Setting) whole() error {
+// checkWhole refuses a part of a cache: bitbake would accept it, then find nothing.
+func (s *Setting) checkWhole() error {
 	if s.Server != "" {
 		if s.Sstate+s.Hashserv+s.Downloads != "" || s.PRServ != "" && s.PRServ != none {
 			return errors.New("server says where its parts are; of them only prserv: none may be given with it")
@@ -232,14 +233,14 @@ func (s *Setting) whole() error {
 // configuration, to its patterns of mirrors, or to a URL's parameters there.
 var addressText = regexp.MustCompile(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
-// mirrorWord is what bitbake replaces wherever it stands in a mirror's address, also
+// mirrorWord is what bitbake replaces anywhere in a mirror's address, also
 // within a longer word. In a host's name, lower case keeps it from that.
 var mirrorWord = regexp.MustCompile(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
 
-func addressable(text string) bool { return addressText.MatchString(text) }
+func validAddress(text string) bool { return addressText.MatchString(text) }
 
 func parseURL(text string, schemes ...string) (*url.URL, error) {
-	if !addressable(strings.Replace(text, "@", "", 1)) { // it may hold a password, and is not repeated
+	if !validAddress(strings.Replace(text, "@", "", 1)) { // it may hold a password, and is not repeated
 		return nil, errors.New("holds characters that no address here may have, or is too long")
 	}
 	if strings.Contains(text, "@") {
@@ -291,20 +292,20 @@ func hashservAddress(text string) (string, error) {
 		}
 		return u.String(), nil
 	}
-	return hostPort(text)
+	return parseHostPort(text)
 }
 
 func prservAddress(text string) (string, error) {
 	if text == none {
 		return none, nil
 	}
-	return hostPort(text)
+	return parseHostPort(text)
 }
 
-// hostPort refuses IPv6 addresses: bitbake splits at the first colon.
-func hostPort(text string) (string, error) {
+// parseHostPort refuses IPv6 addresses: bitbake splits at the first colon.
+func parseHostPort(text string) (string, error) {
 	host, port, err := net.SplitHostPort(text)
-	if err != nil || !addressable(host) || strings.ContainsAny(host, "/:[]") {
+	if err != nil || !validAddress(host) || strings.ContainsAny(host, "/:[]") {
 		return "", fmt.Errorf("%q is not HOST:PORT", text)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
@@ -313,8 +314,8 @@ func hostPort(text string) (string, error) {
 	return text, nil
 }
 
-// at is a port on the server's host, "" without one.
-func (s Setting) at(port int) string {
+// serverPort returns the address of a port on the server's host, "" without a port.
+func (s Setting) serverPort(port int) string {
 	u, err := url.Parse(s.Server)
 	if err != nil || port == 0 {
 		return ""

@@ -86,7 +86,7 @@ func TestChoose(t *testing.T) {
 	t.Setenv(Environment, "http://environment")
 	expect("http://environment")
 	t.Setenv(Environment, "off")
-	if got, err := Choose(board); err != nil || !got.none() {
+	if got, err := Choose(board); err != nil || !got.isNone() {
 		t.Errorf("Choose = %+v, %v; want none", got, err)
 	}
 	t.Setenv(Environment, "")
@@ -135,7 +135,7 @@ func FuzzSetting(f *testing.F) {
 				t.Errorf("took %q", value)
 			}
 		}
-		if !s.none() && s.Server == "" && (s.Sstate == "" || s.Hashserv == "" || s.PRServ == "") {
+		if !s.isNone() && s.Server == "" && (s.Sstate == "" || s.Hashserv == "" || s.PRServ == "") {
 			t.Errorf("took half a cache: %+v", s)
 		}
 	})

@@ -24,18 +24,18 @@ const (
 	maxTalkBytes = 1 << 20
 )
 
-// lines is a connection that carries bitbake's protocols: the name and version of the
-// protocol, an empty line, then one JSON value a line, either way.
-type lines interface {
+// lineConn is a connection that carries bitbake's protocols: the name and version of
+// the protocol, an empty line, then one JSON value a line in each direction.
+type lineConn interface {
 	send(line string) error
 	receive() (string, error)
 	Close() error
 }
 
-// converse says one thing after the other, and returns what is answered. An error that
-// is io.EOF is how bitbake's servers say that they do not understand.
-func converse(ctx context.Context, address, greeting string, say ...string) (heard []string, err error) {
-	err = connected(ctx, address, greeting, func(c lines) error {
+// askInTurn sends each line after the answer to the one before. bitbake's servers close
+// the connection, which is io.EOF, if they do not understand a line.
+func askInTurn(ctx context.Context, address, greeting string, say ...string) (heard []string, err error) {
+	err = withConn(ctx, address, greeting, func(c lineConn) error {
 		for _, line := range say {
 			if err := c.send(line); err != nil {
 				return err
@@ -51,10 +51,10 @@ func converse(ctx context.Context, address, greeting string, say ...string) (hea
 	return heard, err
 }
 
-// askAtOnce says everything and then hears the answers, so that a far server costs one
-// journey. What is said must fit into the buffers of the connection.
+// askAtOnce sends all lines, then reads the answers, so that a distant server costs one
+// round trip. The lines must fit into the buffers of the connection.
 func askAtOnce(ctx context.Context, address, greeting string, say []string) (heard []string, err error) {
-	err = connected(ctx, address, greeting, func(c lines) error {
+	err = withConn(ctx, address, greeting, func(c lineConn) error {
 		for _, line := range say {
 			if err := c.send(line); err != nil {
 				return err
@@ -72,30 +72,30 @@ func askAtOnce(ctx context.Context, address, greeting string, say []string) (hea
 	return heard, err
 }
 
-// connected connects, greets and talks.
-func connected(ctx context.Context, address, greeting string, talk func(lines) error) error {
+// withConn connects, sends the greeting, then calls talk.
+func withConn(ctx context.Context, address, greeting string, talk func(lineConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	c, err := dialLines(ctx, address)
 	if err != nil {
-		return lost(ctx, plain(err))
+		return explainLoss(ctx, plainDialError(err))
 	}
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	for _, line := range []string{greeting, ""} {
 		if err := c.send(line); err != nil {
-			return lost(ctx, err)
+			return explainLoss(ctx, err)
 		}
 	}
 	if err := talk(c); err != nil {
-		return lost(ctx, err)
+		return explainLoss(ctx, err)
 	}
 	return nil
 }
 
-// lost tells a server that hangs up from one that says nothing.
-func lost(ctx context.Context, err error) error {
+// explainLoss tells a server that closes the connection from one that does not answer.
+func explainLoss(ctx context.Context, err error) error {
 	var sys *net.OpError
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -108,8 +108,8 @@ func lost(ctx context.Context, err error) error {
 	return err
 }
 
-// plain is a dial's error without Go's own words.
-func plain(err error) error {
+// plainDialError returns a dial's error without Go's own words.
+func plainDialError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return fmt.Errorf("nothing answers: %w", op.Err)
@@ -121,7 +121,7 @@ func plain(err error) error {
 	return fmt.Errorf("does not answer as it should: %v", err) // whatever the system's words were, lost would take them for its own
 }
 
-func dialLines(ctx context.Context, address string) (lines, error) {
+func dialLines(ctx context.Context, address string) (lineConn, error) {
 	if strings.Contains(address, "://") {
 		return dialWebsocket(ctx, address)
 	}
@@ -129,21 +129,21 @@ func dialLines(ctx context.Context, address string) (lines, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Conn: conn, in: bufio.NewReaderSize(conn, maxLineBytes)}, nil
+	return &tcpConn{Conn: conn, in: bufio.NewReaderSize(conn, maxLineBytes)}, nil
 }
 
-// stream is the protocol on a TCP connection.
-type stream struct {
+// tcpConn is the protocol on a TCP connection.
+type tcpConn struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-func (s *stream) send(line string) error {
+func (s *tcpConn) send(line string) error {
 	_, err := io.WriteString(s.Conn, line+"\n")
 	return err
 }
 
-func (s *stream) receive() (string, error) {
+func (s *tcpConn) receive() (string, error) {
 	line, err := s.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		return "", fmt.Errorf("answers with a line longer than %d bytes", maxLineBytes)
@@ -151,14 +151,14 @@ func (s *stream) receive() (string, error) {
 	return strings.TrimSuffix(string(line), "\n"), err
 }
 
-// frames is the protocol on a websocket, where a message is a line. Its context is
-// that of the whole conversation.
-type frames struct {
+// websocketConn is the protocol on a websocket, where a message is a line. Its context
+// is that of the whole conversation.
+type websocketConn struct {
 	ctx context.Context
 	*websocket.Conn
 }
 
-func dialWebsocket(ctx context.Context, address string) (lines, error) {
+func dialWebsocket(ctx context.Context, address string) (lineConn, error) {
 	transport := &http.Transport{DialContext: dialLimited}
 	defer transport.CloseIdleConnections() // a websocket's connection is no idle one
 	conn, res, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
@@ -169,7 +169,7 @@ func dialWebsocket(ctx context.Context, address string) (lines, error) {
 		return nil, err
 	}
 	conn.SetReadLimit(maxLineBytes)
-	return frames{ctx, conn}, nil
+	return websocketConn{ctx, conn}, nil
 }
 
 func dialLimited(ctx context.Context, network, address string) (net.Conn, error) {
@@ -177,16 +177,16 @@ func dialLimited(ctx context.Context, network, address string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	return &limited{Conn: conn, left: maxTalkBytes}, nil
+	return &limitedConn{Conn: conn, left: maxTalkBytes}, nil
 }
 
-// limited is a connection that is read so far and no further.
-type limited struct {
+// limitedConn is a connection that stops reading at a limit.
+type limitedConn struct {
 	net.Conn
 	left int
 }
 
-func (l *limited) Read(p []byte) (int, error) {
+func (l *limitedConn) Read(p []byte) (int, error) {
 	if l.left <= 0 {
 		return 0, fmt.Errorf("answers more than %d bytes", maxTalkBytes)
 	}
@@ -195,11 +195,11 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f frames) send(line string) error {
+func (f websocketConn) send(line string) error {
 	return f.Write(f.ctx, websocket.MessageText, []byte(line))
 }
 
-func (f frames) receive() (string, error) {
+func (f websocketConn) receive() (string, error) {
 	_, data, err := f.Read(f.ctx)
 	if websocket.CloseStatus(err) != -1 {
 		return "", io.EOF // the server closed it in order
@@ -208,9 +208,9 @@ func (f frames) receive() (string, error) {
 }
 
 // Close does not wait for the server's goodbye.
-func (f frames) Close() error { return f.CloseNow() }
+func (f websocketConn) Close() error { return f.CloseNow() }
 
-// answer is what of a server's answers a probe looks at.
+// answer holds the fields of a server's answer that a probe reads.
 type answer struct {
 	Alive       bool            `json:"alive"`
 	Requests    json.RawMessage `json:"requests"`

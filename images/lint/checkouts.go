@@ -15,26 +15,27 @@ import (
 // Settings that no table can judge: they name files, recipes, versions and features of
 // any layer. They are looked at where all layers of the project are checked out.
 
-// checkout is the layers of a project, all of which are here.
+// checkout is the layers of a project that are all checked out.
 type checkout struct {
 	folders []string
 	recipes func() map[string][]string // of .bb and .bbappend files, by the recipe's name
 	words   func() map[string]bool     // in all files that bitbake reads
 }
 
-// beside finds the folders outside of a layer that its layer.conf has recipes in.
-var beside = regexp.MustCompile(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
+// outsideFolders finds the folders outside of a layer in which its layer.conf has
+// recipes.
+var outsideFolders = regexp.MustCompile(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
-// checkoutOf is nil where a layer is missing: openembedded-core, which has bitbake.conf,
-// may be missing from the file as well.
-func checkoutOf(layers []string) *checkout {
+// newCheckout returns nil if a layer is missing. openembedded-core, which has
+// bitbake.conf, may be missing from the project file as well.
+func newCheckout(layers []string) *checkout {
 	folders, core := slices.Clone(layers), false
 	for _, dir := range layers {
 		conf, err := Read(filepath.Join(dir, "conf/layer.conf"))
 		if err != nil {
 			return nil
 		}
-		for _, more := range beside.FindAllStringSubmatch(conf.Text, -1) {
+		for _, more := range outsideFolders.FindAllStringSubmatch(conf.Text, -1) {
 			folders = append(folders, filepath.Join(dir, more[1]))
 		}
 		core = core || isFile(filepath.Join(dir, "conf/bitbake.conf"))
@@ -48,7 +49,7 @@ func checkoutOf(layers []string) *checkout {
 		folders: folders,
 		recipes: sync.OnceValue(func() map[string][]string {
 			all := map[string][]string{}
-			walk(folders, func(file string) {
+			walkFiles(folders, func(file string) {
 				if ext := filepath.Ext(file); ext == ".bb" || ext == ".bbappend" {
 					name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ext), "_")
 					all[name] = append(all[name], file)
@@ -56,7 +57,7 @@ func checkoutOf(layers []string) *checkout {
 			})
 			return all
 		}),
-		words: sync.OnceValue(func() map[string]bool { return wordsOf(folders) }),
+		words: sync.OnceValue(func() map[string]bool { return wordsInFiles(folders) }),
 	}
 }
 
@@ -65,10 +66,11 @@ const maxMetadataBytes = 512 << 20
 
 var metadataTypes = words(".bb .bbappend .bbclass .inc .conf .py")
 
-// wordsOf is nil where there is too much to read.
-func wordsOf(folders []string) map[string]bool {
+// wordsInFiles returns the words in all files that bitbake reads, nil if there is too
+// much to read.
+func wordsInFiles(folders []string) map[string]bool {
 	all, size := map[string]bool{}, 0
-	walk(folders, func(file string) {
+	walkFiles(folders, func(file string) {
 		if size > maxMetadataBytes || !slices.Contains(metadataTypes, filepath.Ext(file)) {
 			return
 		}
@@ -77,7 +79,7 @@ func wordsOf(folders []string) map[string]bool {
 			return
 		}
 		size += len(src.Text)
-		for _, w := range namesIn(src.Text) {
+		for _, w := range splitNames(src.Text) {
 			all[w] = true
 		}
 	})
@@ -87,20 +89,22 @@ func wordsOf(folders []string) map[string]bool {
 	return all
 }
 
-// names is true for a word that stands in a file, or may.
-func (l *checkout) names(word string) bool {
+// containsWord reports whether a file has the word. It is true if the files are too
+// large to know.
+func (l *checkout) containsWord(word string) bool {
 	all := l.words()
 	return all == nil || all[word]
 }
 
-func namesIn(text string) []string {
+// splitNames splits a text into the words that could be names.
+func splitNames(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.+", r)
 	})
 }
 
-// choices are what a file's name may have in the place of the star.
-func (l *checkout) choices(pattern string) (all []string) {
+// matchPattern returns what the star matches in the names of the files that exist.
+func (l *checkout) matchPattern(pattern string) (all []string) {
 	before, after, _ := strings.Cut(filepath.Base(pattern), "*")
 	for _, dir := range l.folders {
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
@@ -112,62 +116,64 @@ func (l *checkout) choices(pattern string) (all []string) {
 	return slices.Compact(all)
 }
 
-// fileOf are the variables whose value is a part of a file's name that bitbake reads.
-var fileOf = map[string][]string{
+// filePatterns are the variables whose value is a part of a file's name that bitbake
+// reads.
+var filePatterns = map[string][]string{
 	"MACHINE":      {"conf/machine/*.conf"},
 	"DISTRO":       {"conf/distro/*.conf", "conf/distro/include/*.inc"},
 	"TCLIBC":       {"conf/distro/include/tclibc-*.inc"},
 	"INIT_MANAGER": {"conf/distro/include/init-manager-*.inc"},
 }
 
-// inCheckouts looks at a statement.
-func (c *checker) inCheckouts(s Statement) {
+// checkInCheckouts checks a statement against the files of the layers.
+func (c *checker) checkInCheckouts(s Statement) {
 	l := c.layers.Checkout
-	base, _ := split(s.Var)
+	base, _ := splitOverrides(s.Var)
 	rest, versioned := strings.CutPrefix(s.Var, "PREFERRED_VERSION_")
 	required := false
 	if !versioned {
 		rest, required = strings.CutPrefix(s.Var, "REQUIRED_VERSION_")
 	}
-	c.perhaps = conditional(s.Var)
-	defer func() { c.perhaps = false }()
+	c.conditional = isConditional(s.Var)
+	defer func() { c.conditional = false }()
 	switch {
 	case l == nil || s.Flag != "":
 	case s.Op == "":
-		c.required(s)
-	case fileOf[s.Var] != nil:
-		c.fileNamed(s)
+		c.checkRequire(s)
+	case filePatterns[s.Var] != nil:
+		c.checkFileVariable(s)
 	case versioned || required:
-		c.version(s, rest, required)
+		c.checkRecipeVersion(s, rest, required)
 	case strings.HasPrefix(base, "VIRTUAL-RUNTIME_"):
-		c.runtime(s, base)
+		c.checkRuntimeVariable(s, base)
 	case base == "DISTRO_FEATURES":
-		c.features(s)
+		c.checkDistroFeatures(s)
 	case base == "BBMULTICONFIG":
-		have := l.choices("conf/multiconfig/*.conf")
+		have := l.matchPattern("conf/multiconfig/*.conf")
 		for _, w := range s.Words {
-			if !workedOut(w) && !slices.Contains(have, w.Text) {
-				c.add(w.At, true, "BBMULTICONFIG has "+w.Text+", and no layer of the project has conf/multiconfig/"+w.Text+".conf", "bitbake stops without that file", instead(slices.Values(have), w.Text, correctName))
+			if !isComputed(w) && !slices.Contains(have, w.Text) {
+				c.addFinding(w.At, true, "BBMULTICONFIG has "+w.Text+", and no layer of the project has conf/multiconfig/"+w.Text+".conf", "bitbake stops without that file", suggestNear(slices.Values(have), w.Text, correctName))
 			}
 		}
 	case strings.HasSuffix(base, "IMAGE_FEATURES"):
-		c.imageFeatures(s)
+		c.checkImageFeatures(s)
 	case base == "BBMASK":
 		for _, w := range s.Words {
-			c.mask(w)
+			c.checkMask(w)
 		}
 	}
 }
 
-// fileNamed looks at the statement that decides a variable.
-func (c *checker) fileNamed(s Statement) {
-	if d := c.deciding[s.Var]; len(s.Words) != 1 || d == nil || d.At != s.At || workedOut(s.Words[0]) {
+// checkFileVariable checks the statement that decides a variable whose value names a
+// file.
+func (c *checker) checkFileVariable(s Statement) {
+	if d := c.deciding[s.Var]; len(s.Words) != 1 || d == nil || d.At != s.At || isComputed(s.Words[0]) {
 		return
 	}
 	w := s.Words[0]
 	var have []string
-	for i, pattern := range fileOf[s.Var] {
-		choices := c.layers.Checkout.choices(pattern)
+	for i, pattern := range filePatterns[s.Var] {
+		choices := c.layers.Checkout.matchPattern(pattern)
 		if slices.Contains(choices, w.Text) {
 			return
 		}
@@ -175,19 +181,19 @@ func (c *checker) fileNamed(s Statement) {
 			have = choices
 		}
 	}
-	if len(have) == 0 || s.Var == "DISTRO" && w.Text == "nodistro" || c.lacks(machinePrefix+w.Text) && s.Var == "MACHINE" {
+	if len(have) == 0 || s.Var == "DISTRO" && w.Text == "nodistro" || c.isMissing(machinePrefix+w.Text) && s.Var == "MACHINE" {
 		return
 	}
 	if s.Var == "DISTRO" { // the base of every distro, which is none
 		have = slices.DeleteFunc(have, func(name string) bool { return name == "defaultsetup" })
 	}
-	pattern := strings.Replace(fileOf[s.Var][0], "*", w.Text, 1)
+	pattern := strings.Replace(filePatterns[s.Var][0], "*", w.Text, 1)
 	otherwise := "write one that the layers have: " + shortList(have)
 	if len(have) == 0 {
 		otherwise = "remove the line"
 	}
-	fix := instead(slices.Values(have), w.Text, otherwise)
-	c.add(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", fix)
+	fix := suggestNear(slices.Values(have), w.Text, otherwise)
+	c.addFinding(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", fix)
 }
 
 func shortList(names []string) string {
@@ -199,16 +205,16 @@ func shortList(names []string) string {
 
 var numbered = regexp.MustCompile(`^\d`)
 
-// version looks for a recipe's version among those that files have in their names. A
-// recipe may work its version out otherwise: of such a one nothing is said.
-func (c *checker) version(s Statement, recipe string, required bool) {
+// checkRecipeVersion checks a recipe's version against the names of its files. A recipe
+// may set its version in another way: it gets no finding.
+func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) {
 	files := c.layers.Checkout.recipes()[recipe]
-	if len(s.Words) != 1 || workedOut(s.Words[0]) || strings.Contains(recipe, "$") {
+	if len(s.Words) != 1 || isComputed(s.Words[0]) || strings.Contains(recipe, "$") {
 		return
 	}
 	if files == nil {
-		if near := nearestOf(maps.Keys(c.layers.Checkout.recipes()), recipe); near != "" && !c.layers.Checkout.names(recipe) {
-			c.add(s.At, false, s.Var+" is of a recipe that no layer of the project has", "bitbake reads no version of that recipe", "write "+strings.TrimSuffix(s.Var, recipe)+near+" instead")
+		if near := nearestName(maps.Keys(c.layers.Checkout.recipes()), recipe); near != "" && !c.layers.Checkout.containsWord(recipe) {
+			c.addFinding(s.At, false, s.Var+" is of a recipe that no layer of the project has", "bitbake reads no version of that recipe", "write "+strings.TrimSuffix(s.Var, recipe)+near+" instead")
 		}
 		return
 	}
@@ -230,7 +236,7 @@ func (c *checker) version(s Statement, recipe string, required bool) {
 		}
 	}
 	slices.SortFunc(have, func(a, b string) int {
-		if newer(a, b) {
+		if isNewer(a, b) {
 			return 1
 		}
 		return -1
@@ -241,26 +247,26 @@ func (c *checker) version(s Statement, recipe string, required bool) {
 		if required {
 			why = "bitbake stops where something needs the recipe"
 		}
-		c.add(w.At, false, what, why, "write "+have[len(have)-1]+", or add a layer that has "+w.Text)
+		c.addFinding(w.At, false, what, why, "write "+have[len(have)-1]+", or add a layer that has "+w.Text)
 	}
 }
 
-// runtime looks at the name of the variable, which something has to read, and at the
-// package.
-func (c *checker) runtime(s Statement, base string) {
+// checkRuntimeVariable checks that some file reads the variable. It also checks that
+// its packages exist.
+func (c *checker) checkRuntimeVariable(s Statement, base string) {
 	l := c.layers.Checkout
-	if !l.names(base) && !strings.ContainsAny(base, "${}") {
-		c.add(s.At, false, base+" is a variable that no file of the layers reads", "setting it does nothing", instead(maps.Keys(l.words()), base, "remove the line"))
+	if !l.containsWord(base) && !strings.ContainsAny(base, "${}") {
+		c.addFinding(s.At, false, base+" is a variable that no file of the layers reads", "setting it does nothing", suggestNear(maps.Keys(l.words()), base, "remove the line"))
 		return
 	}
 	for _, w := range s.Words {
-		if !workedOut(w) && !l.names(w.Text) && !c.madeByRecipe(w.Text) {
-			c.add(w.At, false, base+" is "+w.Text+", a package that no layer of the project names", "bitbake stops where an image installs it: nothing provides it", instead(maps.Keys(l.recipes()), w.Text, correctName))
+		if !isComputed(w) && !l.containsWord(w.Text) && !c.madeByRecipe(w.Text) {
+			c.addFinding(w.At, false, base+" is "+w.Text+", a package that no layer of the project names", "bitbake stops where an image installs it: nothing provides it", suggestNear(maps.Keys(l.recipes()), w.Text, correctName))
 		}
 	}
 }
 
-// madeByRecipe is true for a recipe, and for all that begins as one: recipes write
+// madeByRecipe reports whether the name is a recipe, or begins with one: recipes write
 // ${PN}-part for the names of their packages.
 func (c *checker) madeByRecipe(name string) bool {
 	recipes := c.layers.Checkout.recipes()
@@ -274,41 +280,42 @@ func (c *checker) madeByRecipe(name string) bool {
 
 const correctName = "correct the name, or remove it"
 
-// instead is the advice for a name that is near one that is there, or another advice.
-func instead(names iter.Seq[string], name, otherwise string) string {
-	if near := nearestOf(names, name); near != "" {
+// suggestNear advises to write the one name that is close to a wrong one, or gives
+// other advice.
+func suggestNear(names iter.Seq[string], name, otherwise string) string {
+	if near := nearestName(names, name); near != "" {
 		return "write " + near + " instead"
 	}
 	return otherwise
 }
 
-// features looks for words that stand in no file of the layers, and nowhere else in
-// the configuration.
-func (c *checker) features(s Statement) {
+// checkDistroFeatures reports features that stand in no file of the layers, or
+// elsewhere in the configuration.
+func (c *checker) checkDistroFeatures(s Statement) {
 	l := c.layers.Checkout
 	for _, w := range s.Words {
-		if workedOut(w) || l.names(w.Text) || c.readsItself(w.Text) {
+		if isComputed(w) || l.containsWord(w.Text) || c.usedInConf(w.Text) {
 			continue
 		}
-		c.add(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", instead(maps.Keys(l.words()), w.Text, correctName))
+		c.addFinding(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", suggestNear(maps.Keys(l.words()), w.Text, correctName))
 	}
 }
 
-// imageFeatures looks for features that neither a layer nor the configuration names.
-func (c *checker) imageFeatures(s Statement) {
-	base, operation := split(s.Var)
+// checkImageFeatures reports features that neither a layer nor the configuration names.
+func (c *checker) checkImageFeatures(s Statement) {
+	base, operation := splitOverrides(s.Var)
 	l := c.layers.Checkout
 	for _, w := range s.Words {
 		packages := "FEATURE_PACKAGES_" + w.Text
-		if operation == "remove" || workedOut(w) || w.Text == "debug-tweaks" || l.names(w.Text) || l.names(packages) || c.removed[[2]string{base, w.Text}] || c.deciding[packages] != nil {
+		if operation == "remove" || isComputed(w) || w.Text == "debug-tweaks" || l.containsWord(w.Text) || l.containsWord(packages) || c.removed[[2]string{base, w.Text}] || c.deciding[packages] != nil {
 			continue
 		}
-		c.add(w.At, true, base+" has "+w.Text+", a feature that no file of the layers names", "bitbake skips images with an unknown feature, and then nothing provides them", instead(maps.Keys(l.words()), w.Text, correctName))
+		c.addFinding(w.At, true, base+" has "+w.Text+", a feature that no file of the layers names", "bitbake skips images with an unknown feature, and then nothing provides them", suggestNear(maps.Keys(l.words()), w.Text, correctName))
 	}
 }
 
-// required looks for the file that a require names.
-func (c *checker) required(s Statement) {
+// checkRequire checks that the file of a require exists.
+func (c *checker) checkRequire(s Statement) {
 	if s.Var != "require" || len(s.Words) != 1 || strings.ContainsAny(s.Value, "${}*?[") {
 		return
 	}
@@ -316,24 +323,27 @@ func (c *checker) required(s Statement) {
 	if !slices.ContainsFunc(dirs, func(dir string) bool {
 		return isFile(filepath.Join(dir, s.Value)) || isFile(filepath.Join(dir, "conf", s.Value)) || filepath.IsAbs(s.Value) && isFile(s.Value)
 	}) {
-		c.add(s.Words[0].At, true, "require names "+s.Value+", which no layer of the project has", "bitbake stops without that file", "correct the path, or write include where the file may be missing")
+		c.addFinding(s.Words[0].At, true, "require names "+s.Value+", which no layer of the project has", "bitbake stops without that file", "correct the path, or write include where the file may be missing")
 	}
 }
 
-func (c *checker) readsItself(feature string) bool {
+// usedInConf reports whether another variable of the configuration has the feature's
+// name.
+func (c *checker) usedInConf(feature string) bool {
 	return slices.ContainsFunc(c.statements, func(s Statement) bool {
-		base, _ := split(s.Var)
-		return base != "DISTRO_FEATURES" && slices.Contains(namesIn(s.Value+" "+s.Var), feature)
+		base, _ := splitOverrides(s.Var)
+		return base != "DISTRO_FEATURES" && slices.Contains(splitNames(s.Value+" "+s.Var), feature)
 	})
 }
 
-// pythonToo are the mistakes in a pattern that both Go and Python refuse. Of other
-// patterns that Go cannot read nothing is said.
-var pythonToo = []syntax.ErrorCode{
+// pythonErrors are the mistakes in a pattern that both Go and Python refuse. Go's other
+// errors give no finding.
+var pythonErrors = []syntax.ErrorCode{
 	syntax.ErrMissingBracket, syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingRepeatArgument, syntax.ErrTrailingBackslash,
 }
 
-func (c *checker) mask(w Word) {
+// checkMask checks a pattern of BBMASK.
+func (c *checker) checkMask(w Word) {
 	text := strings.TrimPrefix(w.Text, "|")
 	if strings.Contains(text, "${") || text == "" {
 		return
@@ -341,8 +351,8 @@ func (c *checker) mask(w Word) {
 	pattern, err := regexp.Compile(text)
 	var bad *syntax.Error
 	switch {
-	case errors.As(err, &bad) && slices.Contains(pythonToo, bad.Code):
-		c.add(w.At, true, "BBMASK has "+w.Text+", which is no regular expression: "+bad.Code.String(), "bitbake masks nothing by it, and ends with an error", `put a \ before a character that stands for itself`)
+	case errors.As(err, &bad) && slices.Contains(pythonErrors, bad.Code):
+		c.addFinding(w.At, true, "BBMASK has "+w.Text+", which is no regular expression: "+bad.Code.String(), "bitbake masks nothing by it, and ends with an error", `put a \ before a character that stands for itself`)
 		return
 	case err != nil:
 		return
@@ -352,5 +362,5 @@ func (c *checker) mask(w Word) {
 			return
 		}
 	}
-	c.add(w.At, false, "BBMASK has "+w.Text+", which no recipe's path in the layers has", "it masks nothing", "correct the path, or remove it")
+	c.addFinding(w.At, false, "BBMASK has "+w.Text+", which no recipe's path in the layers has", "it masks nothing", "correct the path, or remove it")
 }

@@ -96,7 +96,7 @@ func TestCheckouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := on("scarthgap")
-			if l.Checkout = checkoutOf([]string{dir}); l.Checkout == nil {
+			if l.Checkout = newCheckout([]string{dir}); l.Checkout == nil {
 				t.Fatal("the layer is not seen")
 			}
 			checkText(t, tt.text, l, tt.want)
@@ -182,9 +182,9 @@ func TestCheckoutsOfOpenembeddedCore(t *testing.T) {
 		if err != nil {
 			t.Fatal(release, err)
 		}
-		l := Layers{Branch: map[string]string{"openembedded-core": release}, Checkout: checkoutOf([]string{filepath.Join(dir, "meta")})}
+		l := Layers{Branch: map[string]string{"openembedded-core": release}, Checkout: newCheckout([]string{filepath.Join(dir, "meta")})}
 		read := 0
-		walk([]string{filepath.Join(dir, "meta/conf/distro")}, func(file string) {
+		walkFiles([]string{filepath.Join(dir, "meta/conf/distro")}, func(file string) {
 			src, err := Read(file)
 			if err != nil {
 				t.Fatal(err)

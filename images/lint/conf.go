@@ -13,7 +13,7 @@ const (
 	maxWords      = 100_000
 )
 
-// Source is configuration, and where it lies.
+// Source is a piece of configuration with its place.
 type Source struct {
 	File string
 	Line int // of its first line: 1, or where a block of a project file begins
@@ -46,21 +46,22 @@ type Position struct {
 
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
-// unread is a line that bitbake would stop at.
-type unread struct {
+// badLine is a line that bitbake would stop at.
+type badLine struct {
 	At       Position
 	Why, How string
 }
 
-// logical is a line with those that it goes on in.
-type logical struct {
+// logicalLine is a line joined with its continuation lines.
+type logicalLine struct {
 	text   string
 	starts []int // where in text each of the physical lines begins
 	first  int
 	source Source
 }
 
-func (l logical) at(offset int) Position {
+// positionAt returns the position of an offset in the joined text.
+func (l logicalLine) positionAt(offset int) Position {
 	i := len(l.starts) - 1
 	for i > 0 && l.starts[i] > offset {
 		i--
@@ -68,18 +69,18 @@ func (l logical) at(offset int) Position {
 	return Position{l.source.File, l.first + i, l.source.Indent + offset - l.starts[i] + 1}
 }
 
-// parse reads configuration as bitbake does, line by line. What it cannot read
-// comes back apart, so that one line does not hide the others.
-func parse(src Source) (statements []Statement, bad []unread, err error) {
+// parseConf parses configuration line by line, as bitbake does. It returns the lines
+// that it cannot read apart, so that one line does not hide the others.
+func parseConf(src Source) (statements []Statement, bad []badLine, err error) {
 	if len(src.Text) > maxTextBytes {
 		return nil, nil, fmt.Errorf("%s: more than %d bytes of configuration", src.File, maxTextBytes)
 	}
 	words := 0
-	for _, l := range join(src, &bad) {
+	for _, l := range joinLines(src, &bad) {
 		if strings.TrimSpace(l.text) == "" || l.text[0] == '#' {
 			continue
 		}
-		s, problem := l.statement()
+		s, problem := l.parseStatement()
 		if problem != nil {
 			bad = append(bad, *problem)
 			continue
@@ -92,19 +93,19 @@ func parse(src Source) (statements []Statement, bad []unread, err error) {
 	return statements, bad, nil
 }
 
-// join puts lines together that end in a backslash. bitbake does so before it looks
-// for comments.
-func join(src Source, bad *[]unread) []logical {
-	var all []logical
-	var open *logical
+// joinLines joins lines that end in a backslash. bitbake does so before it looks for
+// comments.
+func joinLines(src Source, bad *[]badLine) []logicalLine {
+	var all []logicalLine
+	var open *logicalLine
 	n := max(src.Line, 1)
 	for line := range strings.Lines(src.Text) {
 		line = strings.TrimRightFunc(line, unicode.IsSpace)
 		if open == nil {
-			all = append(all, logical{first: n, source: src})
+			all = append(all, logicalLine{first: n, source: src})
 			open = &all[len(all)-1]
 		} else if strings.HasPrefix(open.text, "#") && !strings.HasPrefix(line, "#") {
-			*bad = append(*bad, unread{
+			*bad = append(*bad, badLine{
 				Position{src.File, n, 1},
 				"the comment above ends in a backslash, so that bitbake takes this line for a part of it",
 				"remove the backslash at the end of the comment",
@@ -127,24 +128,24 @@ var directives = map[string]bool{
 	"addpylib": true, "addfragments": true, "addtask": true, "deltask": true, "addhandler": true, "EXPORT_FUNCTIONS": true,
 }
 
-// includes are the directives that read other files.
-var includes = map[string]bool{"include": true, "require": true, "include_all": true, "addfragments": true}
+// includeDirectives are the directives that read other files.
+var includeDirectives = map[string]bool{"include": true, "require": true, "include_all": true, "addfragments": true}
 
-// quotedHint is what to do with a line that is none of these.
+// quotedHint is the advice for a line that is neither an assignment nor a directive.
 const quotedHint = `write it as NAME = "value", with the quotes`
 
-func (l logical) statement() (Statement, *unread) {
+func (l logicalLine) parseStatement() (Statement, *badLine) {
 	text := l.text
 	i := len(text) - len(strings.TrimLeft(text, " \t"))
 	if i > 0 {
-		return Statement{}, &unread{l.at(0), "bitbake reads no line that begins with a space", "remove the space, or end the line before in a backslash if they belong together"}
+		return Statement{}, &badLine{l.positionAt(0), "bitbake reads no line that begins with a space", "remove the space, or end the line before in a backslash if they belong together"}
 	}
 	if rest, ok := strings.CutPrefix(text, "export "); ok && strings.Contains(rest, "=") {
 		i = len(text) - len(strings.TrimLeft(rest, " \t"))
-	} else if word, rest, _ := strings.Cut(text, " "); directives[word] && operator(strings.TrimLeft(rest, " \t")) == "" {
-		return l.directive(i, word)
+	} else if word, rest, _ := strings.Cut(text, " "); directives[word] && leadingOperator(strings.TrimLeft(rest, " \t")) == "" {
+		return l.parseDirective(i, word)
 	}
-	s := Statement{At: l.at(i)}
+	s := Statement{At: l.positionAt(i)}
 	end := i
 	for end < len(text) && inName(text, end) {
 		end++
@@ -153,34 +154,34 @@ func (l logical) statement() (Statement, *unread) {
 	if end < len(text) && text[end] == '[' {
 		closing := strings.IndexByte(text[end:], ']')
 		if closing < 0 {
-			return s, &unread{l.at(end), "a flag without its closing bracket", quotedHint}
+			return s, &badLine{l.positionAt(end), "a flag without its closing bracket", quotedHint}
 		}
 		if s.Flag = text[end+1 : end+closing]; s.Flag == "" || strings.ContainsAny(s.Flag, " \t") {
-			return s, &unread{l.at(end), "a flag that is no word", quotedHint}
+			return s, &badLine{l.positionAt(end), "a flag that is no word", quotedHint}
 		}
 		end += closing + 1
 	}
 	end += len(text[end:]) - len(strings.TrimLeft(text[end:], " \t"))
-	s.Op = operator(text[end:])
+	s.Op = leadingOperator(text[end:])
 	if s.Op == "" || s.Var == "" {
-		return s, &unread{l.at(min(end, max(len(text)-1, 0))), "bitbake cannot read this line", quotedHint}
+		return s, &badLine{l.positionAt(min(end, max(len(text)-1, 0))), "bitbake cannot read this line", quotedHint}
 	}
-	return l.value(s, end+len(s.Op))
+	return l.parseValue(s, end+len(s.Op))
 }
 
-func (l logical) directive(i int, word string) (Statement, *unread) {
-	s := Statement{At: l.at(i), Var: word}
+func (l logicalLine) parseDirective(i int, word string) (Statement, *badLine) {
+	s := Statement{At: l.positionAt(i), Var: word}
 	s.Value = strings.TrimSpace(l.text[i+len(word):])
-	s.Words = l.words(i+len(word), len(l.text))
+	s.Words = l.splitWords(i+len(word), len(l.text))
 	return s, nil
 }
 
-// value reads what stands between the first quote and the last one of its kind.
-func (l logical) value(s Statement, from int) (Statement, *unread) {
+// parseValue reads the text between the first quote and the last one of its kind.
+func (l logicalLine) parseValue(s Statement, from int) (Statement, *badLine) {
 	text := l.text
 	from += len(text[from:]) - len(strings.TrimLeft(text[from:], " \t"))
 	if from >= len(text) || text[from] != '"' && text[from] != '\'' {
-		return s, &unread{l.at(min(from, len(text)-1)), "the value of " + s.Var + " does not begin with a quote", quotedHint}
+		return s, &badLine{l.positionAt(min(from, len(text)-1)), "the value of " + s.Var + " does not begin with a quote", quotedHint}
 	}
 	last := len(text) - 1
 	if last == from || text[last] != text[from] {
@@ -188,17 +189,18 @@ func (l logical) value(s Statement, from int) (Statement, *unread) {
 		if closing := strings.IndexByte(text[from+1:], text[from]); closing >= 0 && strings.HasPrefix(strings.TrimLeft(text[from+closing+2:], " \t"), "#") {
 			how = "move the comment onto a line of its own, before this one"
 		}
-		return s, &unread{l.at(from), "the value of " + s.Var + " has no closing quote at the end of its line", how}
+		return s, &badLine{l.positionAt(from), "the value of " + s.Var + " has no closing quote at the end of its line", how}
 	}
 	if strings.Count(text[from:], text[from:from+1]) == 3 {
-		return s, &unread{l.at(from), "the value of " + s.Var + " has one of its own quotes in it", "put the value in the other kind of quotes"}
+		return s, &badLine{l.positionAt(from), "the value of " + s.Var + " has one of its own quotes in it", "put the value in the other kind of quotes"}
 	}
 	s.Value = text[from+1 : last]
-	s.Words = l.words(from+1, last)
+	s.Words = l.splitWords(from+1, last)
 	return s, nil
 }
 
-func (l logical) words(from, to int) []Word {
+// splitWords returns the words between two offsets.
+func (l logicalLine) splitWords(from, to int) []Word {
 	var all []Word
 	for i := from; i < to; {
 		if strings.IndexByte(" \t", l.text[i]) >= 0 {
@@ -209,14 +211,14 @@ func (l logical) words(from, to int) []Word {
 		for end < to && strings.IndexByte(" \t", l.text[end]) < 0 {
 			end++
 		}
-		all = append(all, Word{l.at(i), l.text[i:end]})
+		all = append(all, Word{l.positionAt(i), l.text[i:end]})
 		i = end
 	}
 	return all
 }
 
-// inName is true for what a variable's name may hold. A colon, dot, plus or slash may
-// be the beginning of the operator as well.
+// inName reports whether a variable's name may have this character. A colon, dot or
+// plus may also begin the operator.
 func inName(text string, i int) bool {
 	c := text[i]
 	switch {
@@ -231,7 +233,8 @@ func inName(text string, i int) bool {
 // The longer ones first.
 var operators = []string{"??=", "?=", ":=", "+=", "=+", ".=", "=.", "="}
 
-func operator(text string) string {
+// leadingOperator returns the operator that a text begins with.
+func leadingOperator(text string) string {
 	for _, op := range operators {
 		if strings.HasPrefix(text, op) {
 			return op

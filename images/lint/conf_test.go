@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, bad, err := parse(Source{File: "a.conf", Text: tt.text})
+			got, bad, err := parseConf(Source{File: "a.conf", Text: tt.text})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ for line in sys.stdin:
 
 func TestParseLimits(t *testing.T) {
 	for _, text := range []string{strings.Repeat("#", maxTextBytes+1), strings.Repeat("A=\"\"\n", maxStatements+1), `A="` + strings.Repeat("a ", maxWords+1) + `"`} {
-		if _, _, err := parse(Source{File: "a.conf", Text: text}); err == nil || !strings.Contains(err.Error(), "a.conf: more than") {
+		if _, _, err := parseConf(Source{File: "a.conf", Text: text}); err == nil || !strings.Contains(err.Error(), "a.conf: more than") {
 			t.Errorf("parse of %d bytes = %v; want a limit", len(text), err)
 		}
 	}
@@ -123,7 +123,7 @@ func FuzzConf(f *testing.F) {
 	f.Add("IMAGE_INSTALL = \"docker #x\"\nDISTRO_FEATURES:remove:x = \"ldconfig\"")
 	f.Fuzz(func(t *testing.T, text string) {
 		src := Source{File: "a.conf", Line: 1, Text: text}
-		statements, bad, err := parse(src)
+		statements, bad, err := parseConf(src)
 		if err != nil {
 			return
 		}

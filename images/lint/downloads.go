@@ -7,17 +7,17 @@ import (
 )
 
 // downloads.txt holds a line for each branch of meta-tegra: its release of L4T, the
-// servers of NVIDIA that it downloads from, and the files that only SDK Manager gives.
+// servers of NVIDIA that it downloads from, and the files that only SDK Manager downloads.
 // TestDownloads writes it.
 //
 //go:embed downloads.txt
 var downloadsText string
 
-// Downloads is what a branch of meta-tegra gets from NVIDIA.
+// Downloads is what a branch of meta-tegra downloads from NVIDIA.
 type Downloads struct {
 	L4T   string
 	Hosts []string
-	// SDKManager are files that the servers give to nobody: a person downloads them with
+	// SDKManager are files that the servers send to nobody: a person downloads them with
 	// NVIDIA's SDK Manager, and NVIDIA_DEVNET_MIRROR names their folder. Paths are below it.
 	SDKManager []string
 }
@@ -50,5 +50,5 @@ func (l Layers) DownloadsOf() (Downloads, bool) {
 	return d, known
 }
 
-// Release is the release of Yocto that the layers are of; "" is unknown.
-func (l Layers) Release() string { return seriesOf(l.release()) }
+// Release returns the Yocto release of the layers, "" if it is unknown.
+func (l Layers) Release() string { return seriesOf(l.releaseBranch()) }

@@ -1,7 +1,7 @@
-// Package lint reads a build's configuration and says which names in it the project's
-// layers do not have, and what to write in their place. It runs no bitbake and needs no
-// checkout: it knows what the branches of the usual layers hold. Where all layers are
-// checked out it looks into them as well.
+// Package lint turns a build's configuration into findings: names that the project's
+// layers lack, with their replacements. It runs no bitbake and needs no checkout: it has
+// tables of what the branches of the usual layers hold. If all layers are checked out,
+// it searches them as well.
 package lint
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Layers is what a build's layers are.
+// Layers describes the layers of a build.
 type Layers struct {
 	Branch map[string]string // of the layers that there are tables of, by their names
 	Others bool              // there are layers that there is no table of
@@ -49,15 +49,15 @@ const (
 	gccPrefix     = "gcc:"    // a version that there is a recipe for
 )
 
-// Check looks at configuration in the order in which bitbake reads it.
+// Check checks configuration in the order in which bitbake reads it.
 func Check(sources []Source, l Layers) ([]Finding, error) {
-	c := checker{layers: l, branch: l.release(), said: map[[2]string]string{}}
+	c := checker{layers: l, branch: l.releaseBranch(), said: map[[2]string]string{}}
 	order := map[string]int{}
 	for i, src := range sources {
 		if _, there := order[src.File]; !there {
 			order[src.File] = i
 		}
-		statements, bad, err := parse(src)
+		statements, bad, err := parseConf(src)
 		if err != nil {
 			return nil, err
 		}
@@ -65,19 +65,19 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 			if recipeLike(b.At) {
 				continue
 			}
-			c.add(b.At, true, b.Why, "bitbake stops at a line that it cannot read", b.How)
+			c.addFinding(b.At, true, b.Why, "bitbake stops at a line that it cannot read", b.How)
 		}
 		for _, s := range statements {
-			c.statement(s)
+			c.checkStatement(s)
 		}
 		c.statements = append(c.statements, statements...)
 	}
-	c.index()
+	c.indexStatements()
 	for i, s := range c.statements {
-		c.settings(i, s)
-		c.inCheckouts(s)
+		c.checkNames(i, s)
+		c.checkInCheckouts(s)
 	}
-	c.containers()
+	c.checkContainers()
 	slices.SortStableFunc(c.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(order[a.At.File], order[b.At.File]), cmp.Compare(a.At.Line, b.At.Line))
 	})
@@ -85,29 +85,30 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 }
 
 type checker struct {
-	layers     Layers
-	branch     string // the newest that is known, by which the release is told
-	statements []Statement
-	installed  []Word
-	findings   []Finding
-	perhaps    bool                  // the statement that is looked at may hold for another machine
-	deciding   map[string]*Statement // by variable: the statement that decides what it is
-	assigned   map[string]int        // by variable: its last statement with = or :=
-	removed    map[[2]string]bool    // variable and word, that the configuration takes out again
-	said       map[[2]string]string  // what, and what fixes it, and the file: local.conf repeats what the project file says
+	layers      Layers
+	branch      string // the branch that tells the release
+	statements  []Statement
+	installed   []Word
+	findings    []Finding
+	conditional bool                  // the statement that is looked at may hold for another machine
+	deciding    map[string]*Statement // by variable: the statement that decides what it is
+	assigned    map[string]int        // by variable: its last statement with = or :=
+	removed     map[[2]string]bool    // variable and word, that the configuration takes out again
+	said        map[[2]string]string  // what, and what fixes it, and the file: local.conf repeats what the project file says
 }
 
-func (c *checker) add(at Position, stops bool, what, why, fix string) {
+// addFinding adds a finding, unless another file has the same one.
+func (c *checker) addFinding(at Position, stops bool, what, why, fix string) {
 	key := [2]string{what, fix}
 	if file, said := c.said[key]; said && file != at.File || len(c.findings) == maxFindings {
 		return
 	}
 	c.said[key] = at.File
-	c.findings = append(c.findings, Finding{at, at.String(), stops && !c.perhaps, what, why, fix})
+	c.findings = append(c.findings, Finding{at, at.String(), stops && !c.conditional, what, why, fix})
 }
 
-// release is a branch by which the release is known: all layers follow one.
-func (l Layers) release() string {
+// releaseBranch returns a branch that tells the release: all layers follow one.
+func (l Layers) releaseBranch() string {
 	for _, layer := range []string{"openembedded-core", "meta-tegra", "meta-openembedded", "meta-virtualization", "meta-tegra-community"} {
 		if seriesOf(l.Branch[layer]) != "" {
 			return l.Branch[layer]
@@ -116,85 +117,86 @@ func (l Layers) release() string {
 	return ""
 }
 
-func (c *checker) statement(s Statement) {
+// checkStatement checks a statement alone, as its line is read.
+func (c *checker) checkStatement(s Statement) {
 	if s.Op == "" {
-		c.directive(s)
+		c.checkDirective(s)
 		return
 	}
-	c.operators(s)
-	base, operation := split(s.Var)
-	if r, renamed := renamedVariables[base]; renamed && since(c.branch, r.since) {
+	c.checkOverrideSyntax(s)
+	base, operation := splitOverrides(s.Var)
+	if r, renamed := renamedVariables[base]; renamed && fromRelease(c.branch, r.since) {
 		fix := "write " + r.now + " instead"
 		if r.now == "" {
 			fix = "remove the line"
 		}
-		c.add(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", fix)
+		c.addFinding(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", fix)
 	}
 	switch {
 	case operation == "remove" || s.Flag != "":
-	case installs[base]:
-		c.spaced(s, operation)
-		c.perhaps = conditional(s.Var)
+	case packageLists[base]:
+		c.checkAppendSpace(s, operation)
+		c.conditional = isConditional(s.Var)
 		for _, w := range s.Words {
-			c.install(w, base)
+			c.checkPackage(w, base)
 		}
-		c.perhaps = false
-	case lists[base]:
-		c.spaced(s, operation)
-		c.tweaks(s, base)
+		c.conditional = false
+	case wordLists[base]:
+		c.checkAppendSpace(s, operation)
+		c.checkDebugTweaks(s, base)
 	case base == "MACHINE" && len(s.Words) == 1:
-		c.machine(s.Words[0])
+		c.checkMachine(s.Words[0])
 	}
 }
 
-// recipeLike is true in a file that bitbake reads as it reads recipes, with functions.
+// recipeLike reports whether bitbake reads the file like a recipe, with functions.
 func recipeLike(at Position) bool { return filepath.Ext(at.File) == ".inc" }
 
 var directiveSince = map[string]string{"addpylib": "mickledore", "include_all": "walnascar", "addfragments": "walnascar"}
 
-// directive finds those that only recipes may have.
-func (c *checker) directive(s Statement) {
+// checkDirective reports directives that only recipes or later releases may have.
+func (c *checker) checkDirective(s Statement) {
 	if recipeLike(s.At) {
 		return
 	}
 	if release := directiveSince[s.Var]; release != "" && Before(c.branch, release) {
-		c.add(s.At, true, s.Var+" is there from "+release+" on", "bitbake stops at a line that it cannot read", "remove the line")
+		c.addFinding(s.At, true, s.Var+" is there from "+release+" on", "bitbake stops at a line that it cannot read", "remove the line")
 	}
 	switch s.Var {
 	case "inherit":
-		c.add(s.At, true, "inherit is for recipes", "bitbake stops at a line that it cannot read", `write INHERIT += "`+s.Value+`"`)
+		c.addFinding(s.At, true, "inherit is for recipes", "bitbake stops at a line that it cannot read", `write INHERIT += "`+s.Value+`"`)
 	case "addtask", "deltask", "addhandler", "EXPORT_FUNCTIONS":
-		c.add(s.At, true, s.Var+" is for recipes and classes", "bitbake stops at a line that it cannot read", "put it into a class, and add that to INHERIT")
+		c.addFinding(s.At, true, s.Var+" is for recipes and classes", "bitbake stops at a line that it cannot read", "put it into a class, and add that to INHERIT")
 	}
 }
 
-// installs are the variables whose words are packages that must exist.
-var installs = map[string]bool{
+// packageLists are the variables whose words are packages that must exist.
+var packageLists = map[string]bool{
 	"IMAGE_INSTALL": true, "CORE_IMAGE_EXTRA_INSTALL": true, "CORE_IMAGE_BASE_INSTALL": true, "PACKAGE_INSTALL": true,
 	"DISTRO_EXTRA_RDEPENDS": true, "MACHINE_EXTRA_RDEPENDS": true, "MACHINE_ESSENTIAL_EXTRA_RDEPENDS": true, "TOOLCHAIN_TARGET_TASK": true,
 }
 
-// lists are other variables whose words stand apart.
-var lists = map[string]bool{
+// wordLists are other variables whose value is a list of words.
+var wordLists = map[string]bool{
 	"DISTRO_FEATURES": true, "MACHINE_FEATURES": true, "IMAGE_FEATURES": true, "EXTRA_IMAGE_FEATURES": true, "IMAGE_FSTYPES": true,
 	"IMAGE_CLASSES": true, "INHERIT": true, "USER_CLASSES": true, "PACKAGECONFIG": true, "LICENSE_FLAGS_ACCEPTED": true,
 	"KERNEL_MODULE_AUTOLOAD": true, "KERNEL_FEATURES": true, "BBMASK": true,
 }
 
-// tweaks finds the feature that most local.conf files had.
-func (c *checker) tweaks(s Statement, base string) {
-	if !strings.HasSuffix(base, "IMAGE_FEATURES") || !since(c.branch, "walnascar") {
+// checkDebugTweaks reports debug-tweaks, which most local.conf files had.
+func (c *checker) checkDebugTweaks(s Statement, base string) {
+	if !strings.HasSuffix(base, "IMAGE_FEATURES") || !fromRelease(c.branch, "walnascar") {
 		return
 	}
 	for _, w := range s.Words {
 		if w.Text == "debug-tweaks" {
-			c.add(w.At, true, base+" has debug-tweaks, which is no feature since walnascar", "bitbake skips images with an unknown feature, and then nothing provides them", "write those of its parts that you want: allow-empty-password allow-root-login empty-root-password post-install-logging")
+			c.addFinding(w.At, true, base+" has debug-tweaks, which is no feature since walnascar", "bitbake skips images with an unknown feature, and then nothing provides them", "write those of its parts that you want: allow-empty-password allow-root-login empty-root-password post-install-logging")
 		}
 	}
 }
 
-// split takes a variable's overrides off, in either syntax.
-func split(name string) (base, operation string) {
+// splitOverrides takes a variable's overrides off, in either syntax.
+func splitOverrides(name string) (base, operation string) {
 	base, overrides, _ := strings.Cut(name, ":")
 	if i := oldOverride(base); i > 0 {
 		base, overrides = base[:i], strings.ReplaceAll(base[i+1:], "_", ":")+":"+overrides
@@ -211,7 +213,8 @@ var operations = []string{"append", "prepend", "remove"}
 
 var oldOverrides = regexp.MustCompile(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
-// oldOverride is where the first override in the syntax with underscores begins, or -1.
+// oldOverride returns the offset of the first override in the syntax with underscores,
+// or -1.
 func oldOverride(name string) int {
 	for _, prefix := range []string{"PREFERRED_", "SRCREV_", "BBFILE_", "BBFILES_", "LAYER", "KERNEL_MODULE_", "LICENSE_FLAGS_"} {
 		if strings.HasPrefix(name, prefix) {
@@ -224,143 +227,149 @@ func oldOverride(name string) int {
 	return -1
 }
 
-// operators looks for overrides in the syntax of another release.
-func (c *checker) operators(s Statement) {
-	if i := oldOverride(s.Var); i > 0 && since(c.branch, "honister") {
+// checkOverrideSyntax reports overrides in the syntax of another release.
+func (c *checker) checkOverrideSyntax(s Statement) {
+	if i := oldOverride(s.Var); i > 0 && fromRelease(c.branch, "honister") {
 		now := s.Var[:i] + strings.NewReplacer("_append", ":append", "_prepend", ":prepend", "_remove", ":remove", "_pn-", ":pn-", "_class-", ":class-", "_jetson-", ":jetson-", "_tegra", ":tegra", "_qemu", ":qemu", "_task-", ":task-", "_forcevariable", ":forcevariable").Replace(s.Var[i:])
-		_, operation := split(s.Var)
+		_, operation := splitOverrides(s.Var)
 		why := "from honister on an override begins with a colon: this sets another variable, which nothing reads"
 		if operation != "" {
 			why = "from honister on an override begins with a colon, and bitbake stops at the old form"
 		}
-		c.add(s.At, operation != "", s.Var+" is of the syntax before honister", why, "write "+now)
+		c.addFinding(s.At, operation != "", s.Var+" is of the syntax before honister", why, "write "+now)
 		return
 	}
-	if s.Flag == "" && since(c.branch, "honister") && slices.ContainsFunc(operations, func(o string) bool { return strings.Contains(s.Var, "_"+o) }) {
-		c.add(s.At, true, s.Var+" has _append, _prepend or _remove in its name", "from honister on bitbake takes each such name for an override in the form before", "give the variable another name, or write the override with a colon")
+	if s.Flag == "" && fromRelease(c.branch, "honister") && slices.ContainsFunc(operations, func(o string) bool { return strings.Contains(s.Var, "_"+o) }) {
+		c.addFinding(s.At, true, s.Var+" has _append, _prepend or _remove in its name", "from honister on bitbake takes each such name for an override in the form before", "give the variable another name, or write the override with a colon")
 	}
 	base, overrides, found := strings.Cut(s.Var, ":")
 	if found && Before(c.branch, "dunfell") {
-		c.add(s.At, true, s.Var+" is of the syntax from honister on", "bitbake before dunfell reads no colon in a name", "write "+base+"_"+strings.ReplaceAll(overrides, ":", "_"))
+		c.addFinding(s.At, true, s.Var+" is of the syntax from honister on", "bitbake before dunfell reads no colon in a name", "write "+base+"_"+strings.ReplaceAll(overrides, ":", "_"))
 	}
 }
 
-// spaced finds an :append that runs into the word before it.
-func (c *checker) spaced(s Statement, operation string) {
+// checkAppendSpace reports an :append that runs into the word before it.
+func (c *checker) checkAppendSpace(s Statement, operation string) {
 	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") || strings.HasPrefix(s.Value, "|") { // |, of BBMASK, goes on with a pattern
 		return
 	}
 	glued := operation == "append" || s.Op == ".="
 	if glued && !strings.HasPrefix(s.Value, " ") && !strings.HasPrefix(s.Value, "\t") {
-		c.add(s.At, false, s.Var+" adds its value without a space before it", "where a word stands before it the two run together, and neither exists", `begin the value with a space: " `+s.Words[0].Text+`…"`)
+		c.addFinding(s.At, false, s.Var+" adds its value without a space before it", "where a word stands before it the two run together, and neither exists", `begin the value with a space: " `+s.Words[0].Text+`…"`)
 	}
 }
 
-func (c *checker) install(w Word, variable string) {
+// checkPackage checks a package that an image installs.
+func (c *checker) checkPackage(w Word, variable string) {
 	switch {
 	case strings.ContainsAny(w.Text, "${}@()'"):
 		return // bitbake works it out
 	case strings.HasPrefix(w.Text, "#"):
-		c.add(w.At, true, variable+" has "+w.Text+" in its value", "within a value # begins no comment", "move the comment out of the value, onto a line of its own before it")
+		c.addFinding(w.At, true, variable+" has "+w.Text+" in its value", "within a value # begins no comment", "move the comment out of the value, onto a line of its own before it")
 		return
 	}
 	c.installed = append(c.installed, w)
-	if c.lacks(w.Text) {
-		c.missing(w, variable+" names "+w.Text, w.Text)
+	if c.isMissing(w.Text) {
+		c.addMissing(w, variable+" names "+w.Text, w.Text)
 	}
 }
 
-func (c *checker) machine(w Word) {
-	if name := machinePrefix + w.Text; !strings.Contains(w.Text, "$") && c.lacks(name) {
-		c.missing(w, "MACHINE is "+w.Text, name)
+func (c *checker) checkMachine(w Word) {
+	if name := machinePrefix + w.Text; !strings.Contains(w.Text, "$") && c.isMissing(name) {
+		c.addMissing(w, "MACHINE is "+w.Text, name)
 	}
 }
 
-// lacks is true for names that some layer has or had somewhere, and the build has not.
-func (c *checker) lacks(name string) bool {
-	known := renameOf(name) != nil
+// isMissing reports whether some layer has or had the name, while the build does not
+// have it.
+func (c *checker) isMissing(name string) bool {
+	known := findRename(name) != nil
 	for _, t := range tables() {
-		set := t.find(name)
-		known = known || t.written(name) != 0
-		if set&t.branch(c.layers.branchOf(t)) != 0 {
+		set := t.findBranches(name)
+		known = known || t.exactBranches(name) != 0
+		if set&t.branchBit(c.layers.tableBranch(t)) != 0 {
 			return false
 		}
 	}
-	return known && c.branch != "" && c.knowsOwner(name) && !c.otherCore(name) && !c.checkedOut(name)
+	return known && c.branch != "" && c.knowsOwner(name) && !c.inRenamedCore(name) && !c.inRecipes(name)
 }
 
-// otherCore is true for a name of openembedded-core's where one of the layers without a
-// table is that one, under a name of its own: each project has it.
-func (c *checker) otherCore(name string) bool {
+// inRenamedCore reports whether the name is openembedded-core's, while one of the
+// layers without a table may be that layer. Each project has openembedded-core, perhaps
+// by another name.
+func (c *checker) inRenamedCore(name string) bool {
 	const core = "openembedded-core"
 	_, there := c.layers.Branch[core]
 	return c.layers.Others && !there && slices.ContainsFunc(tables(), func(t table) bool {
-		return t.layer == core && t.find(name)&t.branch(seriesOf(c.branch)) != 0
+		return t.layer == core && t.findBranches(name)&t.branchBit(seriesOf(c.branch)) != 0
 	})
 }
 
-func (c *checker) checkedOut(name string) bool {
+// inRecipes reports whether the checkouts have the name.
+func (c *checker) inRecipes(name string) bool {
 	if c.layers.Recipes == nil {
 		return false
 	}
 	recipes := c.layers.Recipes()
-	return recipes[name] || recipes[stem(name)]
+	return recipes[name] || recipes[recipeStem(name)]
 }
 
-// knowsOwner is true where one of the build's layers has or had the name, or where
-// no other layer could have it. A name that a layer has only later may be of another
-// layer until then, as clang was of meta-clang.
+// knowsOwner reports whether one of the build's layers has or had the name, or no other
+// layer could have it. Before a layer has a name, it may belong to another layer, as
+// clang did to meta-clang.
 func (c *checker) knowsOwner(name string) bool {
 	for _, t := range tables() {
-		if _, there := c.layers.Branch[t.layer]; t.find(name) != 0 && there {
-			bit := t.branch(c.layers.branchOf(t))
-			return bit != 0 && (!c.layers.Others || t.find(name)&(bit-1) != 0)
+		if _, there := c.layers.Branch[t.layer]; t.findBranches(name) != 0 && there {
+			bit := t.branchBit(c.layers.tableBranch(t))
+			return bit != 0 && (!c.layers.Others || t.findBranches(name)&(bit-1) != 0)
 		}
 	}
 	return !c.layers.Others
 }
 
-// branchOf is the layer's branch that there is a table of: its own, or its release's.
-func (l Layers) branchOf(t table) string {
+// tableBranch returns the layer's branch in a table: its own, or its release's.
+func (l Layers) tableBranch(t table) string {
 	branch := l.Branch[t.layer]
-	if t.branch(branch) == 0 {
+	if t.branchBit(branch) == 0 {
 		return seriesOf(branch)
 	}
 	return branch
 }
 
-// missing says of a name that is not there when it was, and what stands in its place.
-func (c *checker) missing(w Word, what, name string) {
-	why, now := c.history(name), ""
-	if r := renameOf(name); r != nil {
-		now = c.firstThatIs(r.new)
+// addMissing reports a name that is missing, with the branches that had it. It advises
+// what to write instead.
+func (c *checker) addMissing(w Word, what, name string) {
+	why, now := c.branchHistory(name), ""
+	if r := findRename(name); r != nil {
+		now = c.firstPresent(r.new)
 		if now != "" || len(r.new) == 0 || !strings.HasSuffix(name, listSuffix) {
 			why += "; " + r.why
 		}
 	} else if rest, ok := strings.CutPrefix(name, "python-"); ok {
-		now = c.firstThatIs([]string{"python3-" + rest})
+		now = c.firstPresent([]string{"python3-" + rest})
 	} else {
 		now = c.otherVersion(name)
 	}
 	if now == "" && strings.HasSuffix(name, listSuffix) {
 		why += "; " + listsEnded
 	}
-	c.add(w.At, true, what+", which "+c.where(name)+" does not have", why, c.instead(name, now))
+	c.addFinding(w.At, true, what+", which "+c.checkedBranch(name)+" does not have", why, c.adviseInstead(name, now))
 }
 
-func (c *checker) firstThatIs(candidates []string) string {
+// firstPresent returns the first candidate of which the build has every word.
+func (c *checker) firstPresent(candidates []string) string {
 	for _, candidate := range candidates {
-		if !slices.ContainsFunc(words(candidate), c.absent) {
+		if !slices.ContainsFunc(words(candidate), c.absentFromTables) {
 			return candidate
 		}
 	}
 	return ""
 }
 
-// instead is what to write, or what else to do.
-func (c *checker) instead(name, now string) string {
+// adviseInstead returns what to write, or what else to do.
+func (c *checker) adviseInstead(name, now string) string {
 	machine, isMachine := strings.CutPrefix(name, machinePrefix)
-	layer := c.elsewhere(name)
+	layer := c.layerToAdd(name)
 	switch {
 	case now != "":
 		return "write " + strings.ReplaceAll(now, machinePrefix, "") + " instead"
@@ -369,55 +378,56 @@ func (c *checker) instead(name, now string) string {
 	case !isMachine:
 		return "remove it"
 	}
-	if r := renameOf(name); r != nil {
+	if r := findRename(name); r != nil {
 		machine = strings.TrimPrefix(r.new[0], machinePrefix)
 	}
 	for _, t := range tables() {
-		if last := t.last(t.has[machinePrefix+machine]); last != "" {
+		if last := t.newestBranch(t.has[machinePrefix+machine]); last != "" {
 			return "build it as " + machine + " from " + t.layer + "'s branch " + last + ", the last that has it"
 		}
 	}
 	return "write a machine that is in one of the layers' conf/machine"
 }
 
-// where is the branch that was looked at for a name: that of the layer that had it.
-func (c *checker) where(name string) string {
+// checkedBranch returns the branch that a name was looked up in: that of the layer that
+// had it.
+func (c *checker) checkedBranch(name string) string {
 	for _, t := range tables() {
-		if branch := c.layers.branchOf(t); t.find(name) != 0 && t.branch(branch) != 0 {
+		if branch := c.layers.tableBranch(t); t.findBranches(name) != 0 && t.branchBit(branch) != 0 {
 			return t.layer + " " + branch
 		}
 	}
 	return "this project on " + c.branch
 }
 
-func (c *checker) absent(name string) bool {
+func (c *checker) absentFromTables(name string) bool {
 	for _, t := range tables() {
-		if t.find(name)&t.branch(c.layers.branchOf(t)) != 0 {
+		if t.findBranches(name)&t.branchBit(c.layers.tableBranch(t)) != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// elsewhere is a layer that has the name on this release and is not in the project.
-func (c *checker) elsewhere(name string) string {
+// layerToAdd returns a layer outside of the project that has the name on this release.
+func (c *checker) layerToAdd(name string) string {
 	for _, t := range tables() {
-		if c.layers.Branch[t.layer] == "" && t.find(name)&t.branch(seriesOf(c.branch)) != 0 {
+		if c.layers.Branch[t.layer] == "" && t.findBranches(name)&t.branchBit(seriesOf(c.branch)) != 0 {
 			return t.layer
 		}
 	}
 	return ""
 }
 
-// history says which branches have the name.
-func (c *checker) history(name string) string {
+// branchHistory says which branches have the name.
+func (c *checker) branchHistory(name string) string {
 	var parts []string
 	for _, t := range tables() {
-		set := t.find(name)
+		set := t.findBranches(name)
 		if set == 0 {
 			continue
 		}
-		first, last := t.first(set), t.last(set)
+		first, last := t.oldestBranch(set), t.newestBranch(set)
 		switch {
 		case last == t.branches[len(t.branches)-1]:
 			parts = append(parts, t.layer+" has it from "+first+" on")
@@ -433,7 +443,7 @@ func (c *checker) history(name string) string {
 	return strings.Join(parts, ", ")
 }
 
-func renameOf(name string) *rename {
+func findRename(name string) *rename {
 	for i, r := range renames {
 		if slices.Contains(r.old, name) {
 			return &renames[i]

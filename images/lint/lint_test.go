@@ -62,7 +62,7 @@ func TestCheckOf2020(t *testing.T) {
 // A name that a typing mistake made would never be found, or never be written.
 func TestRenamesAreOfRealNames(t *testing.T) {
 	real := func(name string) bool {
-		return slices.ContainsFunc(tables(), func(t table) bool { return t.find(name) != 0 })
+		return slices.ContainsFunc(tables(), func(t table) bool { return t.findBranches(name) != 0 })
 	}
 	for _, r := range renames {
 		for _, name := range append(slices.Clone(r.old), words(strings.Join(r.new, " "))...) {

@@ -322,7 +322,7 @@ func setting(name string) bool {
 
 // imageTypes are the types of images, and the conversions of them, that a class knows.
 func imageTypes(text string) []string {
-	statements, _, err := parse(Source{Text: text})
+	statements, _, err := parseConf(Source{Text: text})
 	if err != nil {
 		return nil
 	}
@@ -357,7 +357,7 @@ func (r *recipe) file(file string) {
 		return
 	}
 	r.read[file] = true
-	statements, _, err := parse(Source{File: file, Text: r.files.blobs.seen[id]})
+	statements, _, err := parseConf(Source{File: file, Text: r.files.blobs.seen[id]})
 	if err != nil {
 		r.files.blobs.t.Fatal(err)
 	}
@@ -438,7 +438,7 @@ func (r *recipe) packages() []string {
 	var all []string
 	for _, list := range r.lists {
 		for _, name := range strings.Fields(r.expand(list)) {
-			if plain.MatchString(name) && stem(name) == name && !strings.HasSuffix(name, "-native") && !strings.HasPrefix(name, "nativesdk-") && len(name) > 2 {
+			if plain.MatchString(name) && recipeStem(name) == name && !strings.HasSuffix(name, "-native") && !strings.HasPrefix(name, "nativesdk-") && len(name) > 2 {
 				all = append(all, name)
 			}
 		}

@@ -15,11 +15,10 @@ import (
 	"slipway/layers/localfile"
 )
 
-// Project looks at the configuration of a project: its own blocks, and what the user
-// has in the build folder. Of layers that are checked out already it looks at the
-// recipes too.
+// Project checks the configuration of a project: its own blocks, then the user's files
+// in the build folder. It also reads the recipes of layers that are checked out.
 func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, error) {
-	sources, err := sourcesOf(p, build)
+	sources, err := projectSources(p, build)
 	if err != nil {
 		return nil, err
 	}
@@ -30,25 +29,26 @@ func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, er
 	return Check(sources, l)
 }
 
-// Setting is what a project's configuration sets a variable to, as it is written. given
-// is what it is before, by the environment, or "".
+// Setting returns the value that a project's configuration sets for a variable,
+// unexpanded. given is the variable's value in the environment, or "".
 func Setting(p layers.Project, build, name, given string) (string, error) {
-	sources, err := sourcesOf(p, build)
+	sources, err := projectSources(p, build)
 	if err != nil {
 		return "", err
 	}
 	var all []Statement
 	for _, src := range sources {
-		statements, _, err := parse(src)
+		statements, _, err := parseConf(src)
 		if err != nil {
 			return "", err
 		}
 		all = append(all, statements...)
 	}
-	return assigned(all, name, given), nil
+	return assignedValue(all, name, given), nil
 }
 
-func assigned(statements []Statement, name, given string) string {
+// assignedValue returns the last value that the statements set.
+func assignedValue(statements []Statement, name, given string) string {
 	value, weak := given, given == ""
 	for _, s := range statements {
 		if s.Var == name && s.Flag == "" && (weak || !strings.HasPrefix(s.Op, "?")) {
@@ -58,7 +58,9 @@ func assigned(statements []Statement, name, given string) string {
 	return value
 }
 
-func sourcesOf(p layers.Project, build string) ([]Source, error) {
+// projectSources returns a project's configuration in the order in which bitbake reads
+// it.
+func projectSources(p layers.Project, build string) ([]Source, error) {
 	var sources []Source
 	for _, s := range []struct{ assign, key, value string }{{`MACHINE ??= "`, "machine", p.Machine}, {`DISTRO ??= "`, "distro", p.Distro}} {
 		file, line, column := p.KeyAt(s.key)
@@ -67,7 +69,7 @@ func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
 		if name == "local.conf" { // which the project's blocks become
 			for _, b := range p.LocalConfBlocks() {
-				sources = append(sources, Source{b.File, b.Line, b.Text, indent(b)})
+				sources = append(sources, Source{b.File, b.Line, b.Text, blockIndent(b)})
 			}
 		}
 		src, err := Read(filepath.Join(build, "conf", name))
@@ -81,9 +83,9 @@ func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	return sources, nil
 }
 
-// indent is by how much a project file moves a block to the right. Where it cannot be
-// told, columns are those in the block.
-func indent(b layers.Block) int {
+// blockIndent returns by how much a project file indents a block. If it is unknown,
+// columns are those in the block.
+func blockIndent(b layers.Block) int {
 	src, err := Read(b.File)
 	if err != nil {
 		return 0
@@ -97,28 +99,28 @@ func indent(b layers.Block) int {
 	return 0
 }
 
-// Branch is the layers that a branch of meta-tegra is built with.
+// Branch returns the layers that a branch of meta-tegra is built with.
 func Branch(branch string) (Layers, error) {
 	release := seriesOf(branch)
 	l := Layers{Branch: map[string]string{}, Others: true}
 	for _, t := range tables() {
 		switch {
-		case t.branch(branch) != 0:
+		case t.branchBit(branch) != 0:
 			l.Branch[t.layer] = branch
-		case t.branch(release) != 0:
+		case t.branchBit(release) != 0:
 			l.Branch[t.layer] = release
 		}
 	}
 	if branch == "" {
-		return l, fmt.Errorf("-branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(known(), " "))
+		return l, fmt.Errorf("-branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
 	}
 	if release == "" {
-		return l, fmt.Errorf("-branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(known(), " "))
+		return l, fmt.Errorf("-branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(knownBranches(), " "))
 	}
 	return l, nil
 }
 
-func known() []string {
+func knownBranches() []string {
 	all := slices.Clone(series)
 	for _, t := range tables() {
 		all = append(all, slices.DeleteFunc(slices.Clone(t.branches), func(b string) bool { return strings.Contains(b, "@") })...)
@@ -136,12 +138,13 @@ func Read(file string) (Source, error) {
 	return Source{File: file, Line: 1, Text: string(text)}, nil
 }
 
-// tabled are the names under which repositories of the tables' layers go.
-var tabled = map[string]string{"poky": "openembedded-core", "oe-core": "openembedded-core", "openembedded-core-contrib": "openembedded-core", "meta-oe": "meta-openembedded"}
+// layerAliases are other names of repositories of the tables' layers.
+var layerAliases = map[string]string{"poky": "openembedded-core", "oe-core": "openembedded-core", "openembedded-core-contrib": "openembedded-core", "meta-oe": "meta-openembedded"}
 
-func layerOf(r layers.Repo) string {
+// tableLayer returns the layer of the tables that a repository is, or "".
+func tableLayer(r layers.Repo) string {
 	for _, name := range []string{strings.TrimSuffix(path.Base(r.URL), ".git"), r.Name, r.ID} {
-		if layer, ok := tabled[name]; ok {
+		if layer, ok := layerAliases[name]; ok {
 			return layer
 		}
 		if slices.ContainsFunc(tables(), func(t table) bool { return t.layer == name }) {
@@ -151,12 +154,12 @@ func layerOf(r layers.Repo) string {
 	return ""
 }
 
-// LayersOf tells which of the known layers a project is made of.
+// LayersOf tells which of the known layers a project uses.
 func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 	l := Layers{Branch: map[string]string{}}
 	var folders []string
 	for _, r := range p.Repos {
-		layer := layerOf(r)
+		layer := tableLayer(r)
 		switch {
 		case layer != "":
 			l.Branch[layer] = r.Branch
@@ -170,24 +173,25 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 			folders = append(folders, filepath.Join(p.Dir(ws, r), sub.Name))
 		}
 	}
-	for layer, branch := range l.Branch { // one that only a commit is known of follows the others
+	for layer, branch := range l.Branch { // a layer with only a commit follows the others
 		if branch == "" {
-			l.Branch[layer] = seriesOf(l.release())
+			l.Branch[layer] = seriesOf(l.releaseBranch())
 		}
 	}
-	l.Recipes = sync.OnceValue(func() map[string]bool { return namesOfFiles(folders) })
+	l.Recipes = sync.OnceValue(func() map[string]bool { return namesFromFiles(folders) })
 	if len(p.BBLayersConf) == 0 { // which may name layers of its own
-		l.Checkout = checkoutOf(folders)
+		l.Checkout = newCheckout(folders)
 	}
 	l.DistroName = p.Distro
-	l.Distro, l.DistroKnown = distro(p.Distro, folders)
+	l.Distro, l.DistroKnown = readDistro(p.Distro, folders)
 	return l
 }
 
-// namesOfFiles are the names that the files of layers give, as the tables have them.
-func namesOfFiles(folders []string) map[string]bool {
+// namesFromFiles returns the names that the files of layers define, in the form of the
+// tables.
+func namesFromFiles(folders []string) map[string]bool {
 	all := map[string]bool{}
-	walk(folders, func(file string) {
+	walkFiles(folders, func(file string) {
 		ext := filepath.Ext(file)
 		name := strings.TrimSuffix(filepath.Base(file), ext)
 		switch ext {
@@ -203,7 +207,7 @@ func namesOfFiles(folders []string) map[string]bool {
 			}
 		case ".bbclass":
 			all[classPrefix+name] = true
-			src, _ := Read(file) // of one that cannot be read nothing is known
+			src, _ := Read(file) // an unreadable class defines no names
 			for _, m := range typeCommand.FindAllStringSubmatch(src.Text, -1) {
 				all[typePrefix+m[1]] = true
 			}
@@ -214,8 +218,9 @@ func namesOfFiles(folders []string) map[string]bool {
 
 const maxLayerFiles = 200_000
 
-// walk calls found for each file of some folders. A folder of these may be a link.
-func walk(folders []string, found func(file string)) {
+// walkFiles calls found for each file of some folders. Each of these folders may be a
+// link.
+func walkFiles(folders []string, found func(file string)) {
 	for _, dir := range folders {
 		seen := 0
 		_ = filepath.WalkDir(dir+"/", func(file string, d fs.DirEntry, err error) error {
@@ -241,18 +246,19 @@ func isFile(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// featureless are distros whose features are known without a look at their files.
-var featureless = []string{"", "poky", "nodistro"}
+// plainDistros are distros whose features are known without their files.
+var plainDistros = []string{"", "poky", "nodistro"}
 
-// distro reads a distro's configuration and what it includes, where it is checked out.
-func distro(name string, folders []string) (all []Source, known bool) {
-	if slices.Contains(featureless, name) {
+// readDistro reads a distro's configuration, with the files that it includes, from the
+// checkouts.
+func readDistro(name string, folders []string) (all []Source, known bool) {
+	if slices.Contains(plainDistros, name) {
 		return nil, true
 	}
-	return included(path.Join("conf/distro", name+".conf"), folders, map[string]bool{})
+	return readIncluded(path.Join("conf/distro", name+".conf"), folders, map[string]bool{})
 }
 
-func included(name string, folders []string, seen map[string]bool) (all []Source, known bool) {
+func readIncluded(name string, folders []string, seen map[string]bool) (all []Source, known bool) {
 	if seen[name] || len(seen) > 100 {
 		return nil, true
 	}
@@ -265,16 +271,16 @@ func included(name string, folders []string, seen map[string]bool) (all []Source
 		if err != nil {
 			continue
 		}
-		statements, _, err := parse(src)
+		statements, _, err := parseConf(src)
 		if err != nil {
 			return nil, false
 		}
 		known = true
 		for _, s := range statements {
-			if s.Op != "" || !includes[s.Var] {
+			if s.Op != "" || !includeDirectives[s.Var] {
 				continue
 			}
-			more, whole := included(s.Value, folders, seen)
+			more, whole := readIncluded(s.Value, folders, seen)
 			all, known = append(all, more...), known && whole
 		}
 		return append(all, src), known

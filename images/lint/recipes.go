@@ -11,15 +11,14 @@ import (
 	"sync"
 )
 
-// names holds, for each of the layers that people build boards with, which names its
-// branches have: recipes, packages, and machines as "machine:NAME". TestNames writes
-// these files.
+// nameFiles holds, for each of the layers that people build boards with, the names that
+// its branches have: recipes, packages, and machines as "machine:NAME". TestNames
+// writes these files.
 //
 //go:embed names/*.txt
-var names embed.FS
+var nameFiles embed.FS
 
-// table is the names of one layer's branches. A name that ends in -* stands for all
-// that begin so.
+// table holds the names of one layer's branches. A name that ends in -* is a prefix.
 type table struct {
 	layer    string
 	branches []string // the oldest first
@@ -27,13 +26,13 @@ type table struct {
 }
 
 var tables = sync.OnceValue(func() []table {
-	entries, err := names.ReadDir("names")
+	entries, err := nameFiles.ReadDir("names")
 	if err != nil {
 		panic(err)
 	}
 	var all []table
 	for _, e := range entries {
-		text, err := names.ReadFile(path.Join("names", e.Name()))
+		text, err := nameFiles.ReadFile(path.Join("names", e.Name()))
 		if err != nil {
 			panic(err)
 		}
@@ -71,8 +70,8 @@ func readTable(layer, text string) (table, error) {
 	return t, nil
 }
 
-// branch returns the bit of a branch, or 0.
-func (t table) branch(name string) uint64 {
+// branchBit returns the bit of a branch, or 0.
+func (t table) branchBit(name string) uint64 {
 	i := slices.Index(t.branches, name)
 	if i < 0 {
 		return 0
@@ -80,15 +79,15 @@ func (t table) branch(name string) uint64 {
 	return 1 << i
 }
 
-// written returns the branches that have a name as itself, or as the recipe whose -dev
-// or -dbg it is.
-func (t table) written(name string) uint64 { return t.has[name] | t.has[stem(name)] }
+// exactBranches returns the branches that have a name as itself, or as the recipe whose
+// -dev or -dbg it is.
+func (t table) exactBranches(name string) uint64 { return t.has[name] | t.has[recipeStem(name)] }
 
-// find returns the branches that have a name as written, or as one of those that a
-// recipe splits off when it is built. Branches before may name such a package one by
+// findBranches returns the branches that have a name itself, or a prefix for the
+// packages that a recipe splits off. Earlier branches may name such a package one by
 // one, in a table that has no packages.
-func (t table) find(name string) uint64 {
-	found := t.written(name)
+func (t table) findBranches(name string) uint64 {
+	found := t.exactBranches(name)
 	for i := len(name) - 1; i > 0; i-- {
 		if name[i] == '-' {
 			found |= t.has[name[:i]+"-*"]
@@ -97,8 +96,8 @@ func (t table) find(name string) uint64 {
 	return found
 }
 
-// last is the newest branch of a set that t has, as a person would name it.
-func (t table) last(set uint64) string {
+// newestBranch returns the newest branch of a set that t has, without its commit.
+func (t table) newestBranch(set uint64) string {
 	if set == 0 {
 		return ""
 	}
@@ -106,8 +105,8 @@ func (t table) last(set uint64) string {
 	return branch
 }
 
-// first is the oldest.
-func (t table) first(set uint64) string {
+// oldestBranch returns the oldest branch of a set that t has, without its commit.
+func (t table) oldestBranch(set uint64) string {
 	if set == 0 {
 		return ""
 	}
@@ -115,8 +114,8 @@ func (t table) first(set uint64) string {
 	return branch
 }
 
-// stem is the name of the recipe that bitbake makes a package of by itself.
-func stem(name string) string {
+// recipeStem returns the name of the recipe that bitbake makes a package of by itself.
+func recipeStem(name string) string {
 	for _, suffix := range []string{"-dev", "-dbg", "-doc", "-src", "-staticdev", "-locale", "-ptest", "-bin", "-lic"} {
 		if s, ok := strings.CutSuffix(name, suffix); ok {
 			return s
@@ -131,7 +130,7 @@ var series = []string{
 	"nanbield", "scarthgap", "styhead", "walnascar", "whinlatter", "wrynose", "master",
 }
 
-// seriesOf is the release that a branch is for: its name up to a dash.
+// seriesOf returns the release that a branch is for: its name up to a dash.
 func seriesOf(branch string) string {
 	name, _, _ := strings.Cut(branch, "-")
 	if !slices.Contains(series, name) {
@@ -140,14 +139,15 @@ func seriesOf(branch string) string {
 	return name
 }
 
-// since is true where a branch is of a release, or of a later one. Of an unknown branch
-// it is false, so that nothing is said of it.
-func since(branch, release string) bool {
+// fromRelease reports whether a branch is of a release or of a later one. It is false
+// for an unknown branch, which then gets no finding.
+func fromRelease(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) >= slices.Index(series, release)
 }
 
-// Before is true for a branch of a release older than another; false for an unknown one.
+// Before reports whether a branch is of a release older than another. It is false for
+// an unknown branch.
 func Before(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) < slices.Index(series, release)

@@ -2,11 +2,11 @@ package lint
 
 import "strings"
 
-// rename is what takes the place of names that a branch no longer has.
+// rename replaces names that a branch no longer has.
 type rename struct {
 	old []string
-	// new are the names to write instead. The first of them that the branch has whole
-	// serves; where it has none, the name is to be removed.
+	// new are the names to write instead. The first of them whose words the branch
+	// all has is used. If it has none, the name is to be removed.
 	new []string
 	why string
 }

@@ -8,39 +8,39 @@ import (
 )
 
 // Settings whose words are names that a branch has or has not: classes, types of
-// images, recipes and versions. Only what the tables prove is said: a name that none
+// images, recipes and versions. A finding needs proof from the tables: a name that none
 // of these layers ever had may be of a layer of the user's.
 
 var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}
 
-// settings looks at a statement when all of the configuration was read.
-func (c *checker) settings(i int, s Statement) {
-	base, operation := split(s.Var)
-	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.replaced(i, s) {
+// checkNames checks a statement after all of the configuration was read.
+func (c *checker) checkNames(i int, s Statement) {
+	base, operation := splitOverrides(s.Var)
+	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.isReplaced(i, s) {
 		return
 	}
-	c.perhaps = conditional(s.Var)
-	defer func() { c.perhaps = false }()
+	c.conditional = isConditional(s.Var)
+	defer func() { c.conditional = false }()
 	for _, w := range s.Words {
 		switch {
 		case c.removed[[2]string{base, w.Text}]:
 		case slices.Contains(classLists, base):
-			c.class(w, base)
+			c.checkClass(w, base)
 		case base == "IMAGE_FSTYPES":
-			c.imageType(w)
+			c.checkImageType(w)
 		case base == "GCCVERSION":
-			c.gcc(w)
+			c.checkGCCVersion(w)
 		case strings.HasPrefix(s.Var, "PREFERRED_PROVIDER_"):
-			c.provider(s.Var, w)
+			c.checkProvider(s.Var, w)
 		}
 	}
 }
 
-// index makes what is known of all statements together.
-func (c *checker) index() {
+// indexStatements collects what all statements together tell.
+func (c *checker) indexStatements() {
 	c.deciding, c.assigned, c.removed = map[string]*Statement{}, map[string]int{}, map[[2]string]bool{}
 	for i, s := range c.statements {
-		if base, operation := split(s.Var); operation == "remove" && !conditional(s.Var) {
+		if base, operation := splitOverrides(s.Var); operation == "remove" && !isConditional(s.Var) {
 			for _, w := range s.Words {
 				c.removed[[2]string{base, w.Text}] = true
 			}
@@ -57,35 +57,36 @@ func (c *checker) index() {
 	}
 }
 
-// replaced is true where another statement decides what the variable is.
-func (c *checker) replaced(i int, s Statement) bool {
+// isReplaced reports whether another statement decides the variable's value.
+func (c *checker) isReplaced(i int, s Statement) bool {
 	return c.assigned[s.Var] > i || strings.HasPrefix(s.Op, "?") && c.deciding[s.Var].At != s.At
 }
 
-// conditional is true where an override says for what alone a statement holds.
-func conditional(name string) bool {
-	base, _ := split(name)
+// isConditional reports whether an override limits a statement to some machines or
+// recipes.
+func isConditional(name string) bool {
+	base, _ := splitOverrides(name)
 	overrides := strings.FieldsFunc(name[len(base):], func(r rune) bool { return r == ':' || r == '_' })
 	return slices.ContainsFunc(overrides, func(o string) bool { return !slices.Contains(operations, o) })
 }
 
-// workedOut is true for a word that bitbake works out.
-func workedOut(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
+// isComputed reports whether bitbake computes the word.
+func isComputed(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
 
-func (c *checker) class(w Word, variable string) {
+func (c *checker) checkClass(w Word, variable string) {
 	name := classPrefix + w.Text
 	switch {
-	case workedOut(w):
-	case c.lacks(name):
-		c.add(w.At, true, variable+" names the class "+w.Text+", which "+c.where(name)+" does not have", c.history(name)+"; bitbake stops where it does not find a class", c.like(classPrefix, w.Text, "remove it"))
-	case !c.unheardOf(name) || c.checkedOut(name):
+	case isComputed(w):
+	case c.isMissing(name):
+		c.addFinding(w.At, true, variable+" names the class "+w.Text+", which "+c.checkedBranch(name)+" does not have", c.branchHistory(name)+"; bitbake stops where it does not find a class", c.suggestLonger(classPrefix, w.Text, "remove it"))
+	case !c.inNoTable(name) || c.inRecipes(name):
 	case c.layers.Checkout != nil:
-		if len(c.layers.Checkout.choices("classes*/"+w.Text+".bbclass")) == 0 {
-			c.add(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops where it does not find a class", instead(slices.Values(c.namesOf(classPrefix)), w.Text, correctName))
+		if len(c.layers.Checkout.matchPattern("classes*/"+w.Text+".bbclass")) == 0 {
+			c.addFinding(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops where it does not find a class", suggestNear(slices.Values(c.namesWithPrefix(classPrefix)), w.Text, correctName))
 		}
 	default:
-		if near := c.nearest(classPrefix, w.Text); near != "" {
-			c.add(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops where it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
+		if near := c.nearestInTables(classPrefix, w.Text); near != "" {
+			c.addFinding(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops where it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
 		}
 	}
 }
@@ -93,53 +94,53 @@ func (c *checker) class(w Word, variable string) {
 // typeCommand is how a class says how a type of images is made.
 var typeCommand = regexp.MustCompile(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
-// imageType looks for the type before the conversions, such as ext4 of ext4.gz.
-func (c *checker) imageType(w Word) {
-	if workedOut(w) || c.definesType(w.Text) {
+// checkImageType checks the type before the conversions, such as ext4 of ext4.gz.
+func (c *checker) checkImageType(w Word) {
+	if isComputed(w) || c.definesType(w.Text) {
 		return
 	}
 	kind := w.Text
 	for {
 		name := typePrefix + kind
-		if !c.lacks(name) && !c.unheardOf(name) {
+		if !c.isMissing(name) && !c.inNoTable(name) {
 			return
 		}
 		cut := strings.LastIndexByte(kind, '.')
-		if cut < 0 || c.absent(typePrefix+kind[cut+1:]) {
+		if cut < 0 || c.absentFromTables(typePrefix+kind[cut+1:]) {
 			break
 		}
 		kind = kind[:cut]
 	}
-	if name := typePrefix + kind; c.lacks(name) {
-		c.add(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that "+c.where(name)+" does not have", c.history(name)+"; image.bbclass stops at a type that no class makes", c.like(typePrefix, kind, "remove it"))
+	if name := typePrefix + kind; c.isMissing(name) {
+		c.addFinding(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that "+c.checkedBranch(name)+" does not have", c.branchHistory(name)+"; image.bbclass stops at a type that no class makes", c.suggestLonger(typePrefix, kind, "remove it"))
 	} else if l := c.layers.Checkout; l != nil && slices.ContainsFunc(strings.Split(kind, "."), func(part string) bool {
-		return !l.names(part) && !l.names("IMAGE_CMD_"+part) && !l.names("CONVERSION_CMD_"+part)
+		return !l.containsWord(part) && !l.containsWord("IMAGE_CMD_"+part) && !l.containsWord("CONVERSION_CMD_"+part)
 	}) {
-		c.add(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that no layer of the project has", "image.bbclass stops at a type that no class makes", instead(slices.Values(c.namesOf(typePrefix)), kind, correctName))
+		c.addFinding(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that no layer of the project has", "image.bbclass stops at a type that no class makes", suggestNear(slices.Values(c.namesWithPrefix(typePrefix)), kind, correctName))
 	}
 }
 
-// definesType is true where the configuration itself says how a type is made.
+// definesType reports whether the configuration itself defines how a type is made.
 func (c *checker) definesType(name string) bool {
 	return slices.ContainsFunc(c.statements, func(s Statement) bool {
 		return s.Var == "IMAGE_CMD:"+name || s.Var == "IMAGE_CMD_"+name
 	})
 }
 
-func (c *checker) provider(variable string, w Word) {
-	if !workedOut(w) && c.lacks(w.Text) {
-		c.missing(w, variable+" is "+w.Text, w.Text)
+func (c *checker) checkProvider(variable string, w Word) {
+	if !isComputed(w) && c.isMissing(w.Text) {
+		c.addMissing(w, variable+" is "+w.Text, w.Text)
 	}
 }
 
-// gcc looks for a version by GCCVERSION's pattern, such as 13.%.
-func (c *checker) gcc(w Word) {
+// checkGCCVersion checks a version in the pattern of GCCVERSION, such as 13.%.
+func (c *checker) checkGCCVersion(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
 	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered.MatchString(w.Text) // such as arm-9.2, of meta-arm
-	if workedOut(w) || c.branch == "" || vendor {
+	if isComputed(w) || c.branch == "" || vendor {
 		return
 	}
-	have := c.namesOf(gccPrefix)
+	have := c.namesWithPrefix(gccPrefix)
 	if c.layers.Recipes != nil {
 		for name := range c.layers.Recipes() {
 			if version, ok := strings.CutPrefix(name, gccPrefix); ok {
@@ -154,19 +155,18 @@ func (c *checker) gcc(w Word) {
 	}
 	slices.Sort(have)
 	versions := strings.Join(slices.Compact(have), ", ")
-	c.add(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake builds another version than the one that you want where no other layer has it", "remove the line, unless a layer of yours has gcc "+w.Text)
+	c.addFinding(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake builds another version than the one that you want where no other layer has it", "remove the line, unless a layer of yours has gcc "+w.Text)
 }
 
-// unheardOf is true for a name that no branch of any table has.
-func (c *checker) unheardOf(name string) bool {
+// inNoTable reports whether no branch of any table has the name.
+func (c *checker) inNoTable(name string) bool {
 	return !slices.ContainsFunc(tables(), func(t table) bool { return t.has[name] != 0 })
 }
 
-// like says what to write instead: the one name of the branch that begins with the
-// old one.
-func (c *checker) like(prefix, name, otherwise string) string {
+// suggestLonger advises the one name of the branch that begins with the old one.
+func (c *checker) suggestLonger(prefix, name, otherwise string) string {
 	var longer []string
-	for _, have := range c.namesOf(prefix) {
+	for _, have := range c.namesWithPrefix(prefix) {
 		if strings.HasPrefix(have, name+"-") || strings.HasPrefix(have, name+".") {
 			longer = append(longer, have)
 		}
@@ -177,10 +177,10 @@ func (c *checker) like(prefix, name, otherwise string) string {
 	return otherwise
 }
 
-// namesOf are the names of a kind on the build's branches.
-func (c *checker) namesOf(prefix string) (all []string) {
+// namesWithPrefix returns the names of a kind on the build's branches.
+func (c *checker) namesWithPrefix(prefix string) (all []string) {
 	for _, t := range tables() {
-		bit := t.branch(c.layers.branchOf(t))
+		bit := t.branchBit(c.layers.tableBranch(t))
 		for name, set := range t.has {
 			if rest, ok := strings.CutPrefix(name, prefix); ok && set&bit != 0 {
 				all = append(all, rest)
@@ -191,16 +191,16 @@ func (c *checker) namesOf(prefix string) (all []string) {
 	return slices.Compact(all)
 }
 
-func (c *checker) nearest(prefix, name string) string {
-	return nearestOf(slices.Values(c.namesOf(prefix)), name)
+func (c *checker) nearestInTables(prefix, name string) string {
+	return nearestName(slices.Values(c.namesWithPrefix(prefix)), name)
 }
 
-// nearestOf is a name that differs by one letter left out, added, changed, or by two
-// that changed places; "" where there is none, or more than one.
-func nearestOf(names iter.Seq[string], name string) string {
+// nearestName returns the one name that differs by one letter left out, added or
+// changed, or by two letters swapped. It returns "" if there is none, or more than one.
+func nearestName(names iter.Seq[string], name string) string {
 	var near []string
 	for have := range names {
-		if len(name) > 3 && oneSlip(name, have) {
+		if len(name) > 3 && differsByOne(name, have) {
 			near = append(near, have)
 		}
 	}
@@ -210,7 +210,7 @@ func nearestOf(names iter.Seq[string], name string) string {
 	return near[0]
 }
 
-func oneSlip(a, b string) bool {
+func differsByOne(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
@@ -229,24 +229,24 @@ func oneSlip(a, b string) bool {
 
 var versioned = regexp.MustCompile(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
 
-// otherVersion is the same name with the newest version that the branch has.
+// otherVersion returns the same name with the newest version that the branch has.
 func (c *checker) otherVersion(name string) string {
 	m := versioned.FindStringSubmatch(name)
 	if m == nil {
 		return ""
 	}
 	var newest string
-	for _, have := range c.namesOf("") {
+	for _, have := range c.namesWithPrefix("") {
 		v := versioned.FindStringSubmatch(have)
-		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || newer(v[2], versioned.FindStringSubmatch(newest)[2])) {
+		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || isNewer(v[2], versioned.FindStringSubmatch(newest)[2])) {
 			newest = have
 		}
 	}
 	return newest
 }
 
-// newer compares versions by their numbers.
-func newer(a, b string) bool {
+// isNewer compares versions by their numbers.
+func isNewer(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {
 		if x[i] != y[i] {

@@ -1,5 +1,5 @@
-// Package host knows what this machine has: its distribution's packages, and
-// how to add those that are missing. It drives apt and dpkg-query.
+// Package host finds the Debian packages that this machine lacks. It can install them.
+// It runs apt and dpkg-query.
 package host
 
 import (
@@ -44,7 +44,7 @@ func Missing(ctx context.Context, packages ...string) ([]string, error) {
 	return missing, nil
 }
 
-// AptLine is the command that installs packages, as a person would type it.
+// AptLine returns the command that installs packages, as a person would type it.
 func AptLine(packages []string) string {
 	return "sudo apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }
@@ -57,16 +57,16 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 		return err
 	}
 	fmt.Fprintf(w, "This machine lacks %d packages. Installing them:\n  %s\n", len(missing), AptLine(missing))
-	rights, err := privilege(ctx)
+	rights, err := rootCommand(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot install packages as this user: %w\n  run this, then try again:\n  %s", err, AptLine(missing))
 	}
 	return progress.Run(ctx, "packages", func(s *progress.Step) (string, error) {
-		return fmt.Sprintf("%d installed", len(missing)), install(ctx, s, rights, log, missing)
+		return fmt.Sprintf("%d installed", len(missing)), installPackages(ctx, s, rights, log, missing)
 	})
 }
 
-func install(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
+func installPackages(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
 	apt := func(args ...string) error {
 		return run.Run(ctx, run.Command{
 			Argv: append(append(rights, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"), args...),
@@ -79,8 +79,8 @@ func install(ctx context.Context, s *progress.Step, rights []string, log string,
 	return apt(append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
 }
 
-// privilege returns the words to put before a command that needs root.
-func privilege(ctx context.Context) ([]string, error) {
+// rootCommand returns the words to put before a command that needs root.
+func rootCommand(ctx context.Context) ([]string, error) {
 	if os.Geteuid() == 0 {
 		return nil, nil
 	}

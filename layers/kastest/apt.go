@@ -25,12 +25,12 @@ var missing struct {
 	err error
 }
 
-// unpacked is the folder of testing's kas modules.
-func unpacked(ctx context.Context) (modules string, err error) {
+// testingModules returns the folder of testing's kas modules.
+func testingModules(ctx context.Context) (modules string, err error) {
 	missing.Lock()
 	defer missing.Unlock()
 	if missing.err == nil {
-		modules, err = unpack(ctx)
+		modules, err = unpackKas(ctx)
 	}
 	if errors.Is(err, ErrMissing) {
 		missing.err = err
@@ -38,7 +38,7 @@ func unpacked(ctx context.Context) (modules string, err error) {
 	return modules, cmp.Or(missing.err, err)
 }
 
-func unpack(ctx context.Context) (string, error) {
+func unpackKas(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -57,23 +57,23 @@ func unpack(ctx context.Context) (string, error) {
 	}
 	defer os.RemoveAll(work)
 	root := filepath.Join(work, "root")
-	if err := download(ctx, work, root); err != nil {
+	if err := downloadKas(ctx, work, root); err != nil {
 		return "", err
 	}
-	if err := os.Rename(root, cache); err != nil && !onDisk(modules) { // another run may have been first
+	if err := os.Rename(root, cache); err != nil && !pathExists(modules) { // another run may have been first
 		return "", err
 	}
 	return modules, nil
 }
 
-func onDisk(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// download gets the package with apt, which checks its signatures, in folders of
-// its own: it needs no rights and changes nothing of the machine's.
-func download(ctx context.Context, work, into string) error {
+// downloadKas downloads the package with apt, which checks its signatures, in folders
+// of its own: it needs no rights and changes nothing else on the machine.
+func downloadKas(ctx context.Context, work, into string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	source, err := testingSource()
@@ -107,8 +107,8 @@ func download(ctx context.Context, work, into string) error {
 	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
-// testingSource is a line for apt: Debian's testing suite, from where this
-// machine takes its own.
+// testingSource returns a line for apt: Debian's testing suite, from the archive that
+// this machine uses.
 func testingSource() (string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -118,20 +118,20 @@ func testingSource() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	suite := variable(string(release), "VERSION_CODENAME")
+	suite := readVariable(string(release), "VERSION_CODENAME")
 	for _, name := range append([]string{"/etc/apt/sources.list"}, files...) {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			continue // most machines have one kind of file only
 		}
-		if uri := archiveIn(string(data), suite); uri != "" {
+		if uri := findArchive(string(data), suite); uri != "" {
 			return "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + uri + " testing main\n", nil
 		}
 	}
 	return "", fmt.Errorf("%w: apt's sources name no archive of Debian %s to take the testing suite from", ErrMissing, suite)
 }
 
-func variable(file, name string) string {
+func readVariable(file, name string) string {
 	for line := range strings.Lines(file) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
 			return strings.Trim(value, `"'`)
@@ -140,15 +140,15 @@ func variable(file, name string) string {
 	return ""
 }
 
-// archiveIn finds the address of a suite in one of apt's source files, of the
-// older kind with a line for each, or of the newer with a paragraph.
-func archiveIn(file, suite string) string {
+// findArchive returns the address of a suite in one of apt's source files, of the older
+// kind with a line for each, or of the newer with a paragraph.
+func findArchive(file, suite string) string {
 	for paragraph := range strings.SplitSeq(file, "\n\n") {
 		fields := map[string][]string{}
 		for line := range strings.Lines(paragraph) {
 			name, value, _ := strings.Cut(line, ":")
 			fields[strings.ToLower(strings.TrimSpace(name))] = strings.Fields(value)
-			if uri := archiveInLine(line, suite); uri != "" {
+			if uri := findArchiveInLine(line, suite); uri != "" {
 				return uri
 			}
 		}
@@ -159,7 +159,7 @@ func archiveIn(file, suite string) string {
 	return ""
 }
 
-func archiveInLine(line, suite string) string {
+func findArchiveInLine(line, suite string) string {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[0] != "deb" {
 		return ""

@@ -1,6 +1,6 @@
-// Package kastest finds the real kas, for tests and benchmarks that compare with
-// it: the one that is installed, and the one of Debian's testing suite, which
-// it downloads once into the user's cache.
+// Package kastest finds the real kas for tests that compare with it. It knows the kas of
+// this machine, as well as the one of Debian's testing suite, which it downloads once
+// into the user's cache.
 package kastest
 
 import (
@@ -23,7 +23,7 @@ type Kas struct {
 	env     []string
 }
 
-// ErrMissing is that of a machine without this kas; the error says how to get it.
+// ErrMissing means that this machine lacks the kas; the error says how to get it.
 var ErrMissing = errors.New("kas is not here")
 
 // Suite is where a kas comes from.
@@ -37,46 +37,48 @@ const (
 // Find returns a suite's kas.
 func Find(ctx context.Context, from Suite) (Kas, error) {
 	if from == Testing {
-		return fromTesting(ctx)
+		return findTesting(ctx)
 	}
-	return installed(ctx)
+	return findInstalled(ctx)
 }
 
-func installed(ctx context.Context) (Kas, error) {
+func findInstalled(ctx context.Context) (Kas, error) {
 	if _, err := exec.LookPath("kas"); err != nil {
 		return Kas{}, fmt.Errorf("%w: install the Debian package kas", ErrMissing)
 	}
-	return Kas{program: []string{"kas"}}.known(ctx)
+	return Kas{program: []string{"kas"}}.withVersion(ctx)
 }
 
-// What kas 5 imports, by the Debian packages that have it.
-var python = map[string]string{
+// pythonPackages are the modules that kas 5 imports, with the Debian packages that have
+// them.
+var pythonPackages = map[string]string{
 	"colorlog": "python3-colorlog", "distro": "python3-distro", "git": "python3-git", "jsonschema": "python3-jsonschema", "yaml": "python3-yaml",
 }
 
-func fromTesting(ctx context.Context) (Kas, error) {
-	if err := importable(ctx); err != nil {
+func findTesting(ctx context.Context) (Kas, error) {
+	if err := checkModules(ctx); err != nil {
 		return Kas{}, err
 	}
-	modules, err := unpacked(ctx)
+	modules, err := testingModules(ctx)
 	if err != nil {
 		return Kas{}, err
 	}
 	return Kas{
 		program: []string{"/usr/bin/python3", "-c", "from kas.kas import main; main()"},
 		env:     []string{"PYTHONPATH=" + modules},
-	}.known(ctx)
+	}.withVersion(ctx)
 }
 
-func importable(ctx context.Context) error {
+// checkModules checks that Python can import what kas needs.
+func checkModules(ctx context.Context) error {
 	const script = "import sys; from importlib.util import find_spec; print(*[m for m in sys.argv[1:] if not find_spec(m)])"
-	out, err := run.Output(ctx, run.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(python))...)})
+	out, err := run.Output(ctx, run.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(pythonPackages))...)})
 	if err != nil {
 		return fmt.Errorf("%w: install the Debian package python3: %w", ErrMissing, err)
 	}
 	var packages []string
 	for _, module := range strings.Fields(string(out)) {
-		packages = append(packages, python[module])
+		packages = append(packages, pythonPackages[module])
 	}
 	if len(packages) > 0 {
 		return fmt.Errorf("%w: install the Debian packages %s", ErrMissing, strings.Join(packages, " "))
@@ -84,7 +86,7 @@ func importable(ctx context.Context) error {
 	return nil
 }
 
-func (k Kas) known(ctx context.Context) (Kas, error) {
+func (k Kas) withVersion(ctx context.Context) (Kas, error) {
 	out, err := run.Output(ctx, k.Command("", "--version"))
 	line, _, _ := strings.Cut(string(out), "\n")
 	if words := strings.Fields(line); len(words) > 1 {

@@ -18,8 +18,8 @@ func TestArchiveIn(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := archiveIn(tt.file, "trixie"); got != tt.want {
-				t.Errorf("archiveIn = %q; want %q", got, tt.want)
+			if got := findArchive(tt.file, "trixie"); got != tt.want {
+				t.Errorf("findArchive = %q; want %q", got, tt.want)
 			}
 		})
 	}

@@ -1,6 +1,6 @@
-// Package progress carries what a long step is doing to whoever watches: bars
-// on a terminal, one line a step in CI, JSON lines for a script. Steps find the
-// reporter in their context; without one they report to nobody.
+// Package progress turns the events of long steps into bars on a terminal, lines in CI,
+// or JSON lines for a script. Steps find the reporter in their context. Without one they
+// report nothing.
 package progress
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// State is where a step stands.
+// State is the state of a step.
 type State string
 
 // The states of a step, in the order in which it goes through them.
@@ -47,7 +47,7 @@ type Sink interface {
 	Close()
 }
 
-// Reporter hands out steps and passes their events to one sink.
+// Reporter passes the events of steps to one sink.
 type Reporter struct {
 	mu     sync.Mutex
 	sink   Sink
@@ -65,7 +65,7 @@ func (r *Reporter) Close() {
 	r.sink.Close()
 }
 
-func (r *Reporter) send(e Event) {
+func (r *Reporter) sendEvent(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
@@ -73,22 +73,22 @@ func (r *Reporter) send(e Event) {
 	}
 }
 
-type key struct{}
+type contextKey struct{}
 
 // With returns a context whose steps report to r.
 func With(ctx context.Context, r *Reporter) context.Context {
-	return context.WithValue(ctx, key{}, r)
+	return context.WithValue(ctx, contextKey{}, r)
 }
 
-// Start begins a step. A total of 0 means that its end is not known beforehand.
+// Start begins a step. A total of 0 means that the end is unknown.
 func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
-	r, _ := ctx.Value(key{}).(*Reporter)
+	r, _ := ctx.Value(contextKey{}).(*Reporter)
 	s := &Step{reporter: r, began: time.Now(), event: Event{Step: name, State: Running, Total: total, Unit: unit}}
-	s.report()
+	s.reportNow()
 	return s
 }
 
-// Run wraps work in a step of no known length; what it returns is the step's
+// Run wraps work in a step of unknown length. The text that work returns is the step's
 // last detail.
 func Run(ctx context.Context, name string, work func(*Step) (string, error)) error {
 	s := Start(ctx, name, 0, "")
@@ -97,7 +97,7 @@ func Run(ctx context.Context, name string, work func(*Step) (string, error)) err
 	return err
 }
 
-// Step is one thing that takes time. Its methods may be called from any goroutine.
+// Step is one piece of work that takes time. Any goroutine may call its methods.
 type Step struct {
 	mu       sync.Mutex
 	reporter *Reporter
@@ -107,42 +107,44 @@ type Step struct {
 	event    Event
 }
 
-// Every event costs a redraw; more than this many a second serve nobody.
-const interval = 50 * time.Millisecond
+// minInterval limits the events of a step: each costs a redraw.
+const minInterval = 50 * time.Millisecond
 
 // Add counts n more units.
 func (s *Step) Add(n int64) {
-	s.update(func(e *Event) { e.Count += n })
+	s.updateEvent(func(e *Event) { e.Count += n })
 }
 
-// Set is Add for work whose count is told as a whole, and may begin anew.
+// Set sets the count, for work that tells its count as a whole and may start again.
 func (s *Step) Set(count int64) {
-	s.update(func(e *Event) { e.Count = count })
+	s.updateEvent(func(e *Event) { e.Count = count })
 }
 
-// Detail says in a few words what is being done at the moment.
+// Detail tells in a few words what the step does now.
 func (s *Step) Detail(text string) {
-	s.update(func(e *Event) { e.Detail = text })
+	s.updateEvent(func(e *Event) { e.Detail = text })
 }
 
-func (s *Step) update(change func(*Event)) {
+// updateEvent changes the step's event, then reports it now or a little later.
+func (s *Step) updateEvent(change func(*Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.event.State != Running {
 		return
 	}
 	change(&s.event)
-	wait := interval - time.Since(s.sent)
+	wait := minInterval - time.Since(s.sent)
 	switch {
 	case s.later != nil:
 	case wait > 0:
-		s.later = time.AfterFunc(wait, s.catchUp)
+		s.later = time.AfterFunc(wait, s.reportLater)
 	default:
 		s.reportLocked()
 	}
 }
 
-func (s *Step) catchUp() {
+// reportLater reports what came too soon after the last report.
+func (s *Step) reportLater() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.later = nil
@@ -151,19 +153,19 @@ func (s *Step) catchUp() {
 	}
 }
 
-// End closes the step: failed where err is not nil, done otherwise.
+// End closes the step: failed if err is not nil, done otherwise.
 func (s *Step) End(detail string, err error) {
 	if err != nil {
-		s.close(Failed, err.Error())
+		s.closeStep(Failed, err.Error())
 		return
 	}
-	s.close(Done, detail)
+	s.closeStep(Done, detail)
 }
 
 // Reuse closes the step as one that had nothing to do.
-func (s *Step) Reuse(detail string) { s.close(Cached, detail) }
+func (s *Step) Reuse(detail string) { s.closeStep(Cached, detail) }
 
-func (s *Step) close(state State, detail string) {
+func (s *Step) closeStep(state State, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.event.State != Running {
@@ -176,7 +178,7 @@ func (s *Step) close(state State, detail string) {
 	s.reportLocked()
 }
 
-func (s *Step) report() {
+func (s *Step) reportNow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reportLocked()
@@ -192,5 +194,5 @@ func (s *Step) reportLocked() {
 		e.Count = min(e.Count, e.Total) // work that is done twice is counted twice
 	}
 	e.Time, e.ElapsedMS = s.sent, s.sent.Sub(s.began).Milliseconds()
-	s.reporter.send(e)
+	s.reporter.sendEvent(e)
 }

@@ -93,13 +93,13 @@ func TestLinesOfLongSteps(t *testing.T) {
 	bytes.Add(16 << 20)
 	bytes.Detail("verify")
 	Start(ctx, "boot", 0, "").Detail("waits")
-	time.Sleep(2 * interval) // what comes soon after a report is reported then
+	time.Sleep(2 * minInterval) // what comes soon after a report is reported then
 	beating := make(chan struct{})
 	go func() {
 		defer close(beating)
-		s.beat(time.Millisecond)
+		s.reportOpenSteps(time.Millisecond)
 	}()
-	time.Sleep(interval)
+	time.Sleep(minInterval)
 	r.Close()
 	<-beating
 	for _, want := range []string{"120 of 3000\n", "16 of 64 MiB  verify\n", "s  waits\n"} {
@@ -157,7 +157,7 @@ func TestLastDetailIsShown(t *testing.T) {
 	if e := <-events; e.State != Done || e.Detail != "built" {
 		t.Errorf("event %+v; want the end", e)
 	}
-	time.Sleep(2 * interval)
+	time.Sleep(2 * minInterval)
 	if len(events) > 0 {
 		t.Errorf("after the end came %+v", <-events)
 	}

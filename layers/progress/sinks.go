@@ -13,6 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"golang.org/x/term"
+
 	"slipway/layers/plaintext"
 )
 
@@ -24,8 +25,8 @@ func Check() error {
 	return nil
 }
 
-// ForOutput chooses the sink for f: JSON lines where SLIPWAY_PROGRESS=json asks
-// for them, bars on a terminal, lines elsewhere and in CI.
+// ForOutput chooses the sink for f: JSON lines if SLIPWAY_PROGRESS=json asks for them,
+// bars on a terminal, lines elsewhere and in CI.
 func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
@@ -45,13 +46,14 @@ type jsonSink struct{ *json.Encoder }
 func (s jsonSink) Event(e Event) { _ = s.Encode(e) }
 func (s jsonSink) Close()        {}
 
-// heartbeat is how long a step may be silent in a log that nobody can redraw.
+// heartbeat is how long a step may be silent in a log that cannot be redrawn.
 const heartbeat = 30 * time.Second
 
-// Lines writes one line when a step ends, and one now and then while it lasts.
+// Lines writes one line when a step ends. It writes a line now and then while a step
+// lasts.
 func Lines(w io.Writer) Sink {
 	s := &lineSink{w: w, open: map[string]running{}, stop: make(chan struct{})}
-	go s.beat(heartbeat)
+	go s.reportOpenSteps(heartbeat)
 	return s
 }
 
@@ -71,15 +73,16 @@ func (s *lineSink) Event(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.State == Running {
-		began := e.Time.Add(-elapsed(e))
+		began := e.Time.Add(-elapsedTime(e))
 		s.open[e.Step] = running{began, e}
 		return
 	}
 	delete(s.open, e.Step)
-	fmt.Fprintln(s.w, summary(e))
+	fmt.Fprintln(s.w, endLine(e))
 }
 
-func (s *lineSink) beat(every time.Duration) {
+// reportOpenSteps writes a line for each open step, at every tick.
+func (s *lineSink) reportOpenSteps(every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -89,7 +92,7 @@ func (s *lineSink) beat(every time.Duration) {
 		case now := <-t.C:
 			s.mu.Lock()
 			for name, r := range s.open {
-				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(howFar(r.last)+plaintext.OneLine(r.last.Detail)))
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(countText(r.last)+plaintext.OneLine(r.last.Detail)))
 			}
 			s.mu.Unlock()
 		}
@@ -98,12 +101,13 @@ func (s *lineSink) beat(every time.Duration) {
 
 func (s *lineSink) Close() { close(s.stop) }
 
-func summary(e Event) string {
-	return fmt.Sprintf("  %-6s %-18s %6.1fs  %s", e.State, e.Step, elapsed(e).Seconds(), firstLine(e.Detail))
+// endLine returns the line of a step that ended.
+func endLine(e Event) string {
+	return fmt.Sprintf("  %-6s %-18s %6.1fs  %s", e.State, e.Step, elapsedTime(e).Seconds(), firstLine(e.Detail))
 }
 
-// howFar is what a bar would show.
-func howFar(e Event) string {
+// countText returns the count of a step as a bar would show it.
+func countText(e Event) string {
 	switch {
 	case e.Total == 0:
 		return ""
@@ -113,16 +117,17 @@ func howFar(e Event) string {
 	return fmt.Sprintf("%d of %d  ", e.Count, e.Total)
 }
 
-func elapsed(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
+func elapsedTime(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
 
-// firstLine is for details, which may come from a board or an outside program.
+// firstLine returns the first line of a detail, which may come from a board or an
+// outside program.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return plaintext.OneLine(line)
 }
 
-// Bars draws a bar, or a spinner where the end is not known, for every step at
-// work, above them the lines of those that ended.
+// Bars draws a bar for every running step, or a spinner if the end is unknown. Above
+// them it prints the lines of the steps that ended.
 func Bars(w io.Writer) Sink {
 	return &barSink{w: w, bars: map[string]*bar{}}
 }
@@ -141,13 +146,13 @@ type bar struct {
 
 const detailWidth = 60
 
-func (b *bar) say(text string) {
+func (b *bar) setDetail(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.detail = text
 }
 
-func (b *bar) said(decor.Statistics) string {
+func (b *bar) shownDetail(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	text := []rune(b.detail)
@@ -160,9 +165,9 @@ func (b *bar) said(decor.Statistics) string {
 func (s *barSink) Event(e Event) {
 	b := s.bars[e.Step]
 	if b == nil {
-		b = s.add(e)
+		b = s.addBar(e)
 	}
-	b.say(firstLine(e.Detail))
+	b.setDetail(firstLine(e.Detail))
 	if e.State == Running {
 		b.SetCurrent(e.Count)
 		return
@@ -171,42 +176,42 @@ func (s *barSink) Event(e Event) {
 	b.Abort(true)
 	b.Wait()
 	if len(s.bars) > 0 {
-		fmt.Fprintln(s.progress, summary(e)) // drawn above the others
+		fmt.Fprintln(s.progress, endLine(e)) // drawn above the others
 		return
 	}
-	s.rest()
-	fmt.Fprintln(s.w, summary(e))
+	s.endDrawing()
+	fmt.Fprintln(s.w, endLine(e))
 }
 
-// rest ends the drawing, which goes on for a moment after the last bar: it would wipe
-// out what the command prints next.
-func (s *barSink) rest() {
+// endDrawing ends the drawing, which goes on for a moment after the last bar: it would
+// wipe out what the command prints next.
+func (s *barSink) endDrawing() {
 	if s.progress != nil {
 		s.progress.Wait()
 		s.progress = nil
 	}
 }
 
-func (s *barSink) add(e Event) *bar {
+func (s *barSink) addBar(e Event) *bar {
 	if s.progress == nil {
 		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(40))
 	}
 	b := &bar{}
 	name := decor.Name(fmt.Sprintf("  %-18s ", e.Step))
-	detail := decor.Any(b.said)
+	detail := decor.Any(b.shownDetail)
 	took := decor.Elapsed(decor.ET_STYLE_GO, decor.WC{W: 6})
 	if e.Total == 0 {
 		b.Bar = s.progress.New(0, mpb.SpinnerStyle().PositionLeft(), mpb.BarWidth(2),
 			mpb.PrependDecorators(name), mpb.AppendDecorators(took, detail))
 	} else {
 		b.Bar = s.progress.New(e.Total, mpb.BarStyle(),
-			mpb.PrependDecorators(name), mpb.AppendDecorators(counters(e.Unit), decor.Name(" "), took, detail))
+			mpb.PrependDecorators(name), mpb.AppendDecorators(countDecorator(e.Unit), decor.Name(" "), took, detail))
 	}
 	s.bars[e.Step] = b
 	return b
 }
 
-func counters(u Unit) decor.Decorator {
+func countDecorator(u Unit) decor.Decorator {
 	if u == Bytes {
 		return decor.CountersKibiByte("% .0f / % .0f")
 	}
@@ -217,5 +222,5 @@ func (s *barSink) Close() {
 	for _, b := range s.bars {
 		b.Abort(true)
 	}
-	s.rest()
+	s.endDrawing()
 }

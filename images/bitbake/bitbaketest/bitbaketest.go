@@ -1,4 +1,4 @@
-// Package bitbaketest finds the real bitbakes that tests run, and a user who may
+// Package bitbaketest finds the real bitbakes for tests. It also finds a user who may
 // run them.
 package bitbaketest
 
@@ -17,8 +17,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Checkouts are the checkouts of bitbake that SLIPWAY_BITBAKE names, with colons
-// between them.
+// Checkouts returns the checkouts of bitbake that SLIPWAY_BITBAKE names, separated by
+// colons.
 func Checkouts(t *testing.T) []string {
 	t.Helper()
 	named := os.Getenv("SLIPWAY_BITBAKE")
@@ -32,9 +32,9 @@ func Checkouts(t *testing.T) []string {
 	return filepath.SplitList(named)
 }
 
-// ForUser is Checkouts for a test that runs them. bitbake refuses root: as root the
-// test is run once more as SLIPWAY_BUILDER, or nobody, with the folder testdata
-// beside it, and nothing is left to do here.
+// ForUser returns the Checkouts for a test that runs them. bitbake refuses root: as
+// root, ForUser runs the test again as SLIPWAY_BUILDER, or nobody, with a copy of the
+// folder testdata. It then returns nil.
 func ForUser(t *testing.T, testdata string) []string {
 	t.Helper()
 	checkouts := Checkouts(t)
@@ -45,13 +45,13 @@ func ForUser(t *testing.T, testdata string) []string {
 	return nil
 }
 
-// AsUser runs the test at hand once more without root's rights, in a folder that
-// others may enter, and returns that folder.
+// AsUser runs the current test again without root's rights, in a folder that others may
+// enter. It returns that folder.
 func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 	t.Helper()
 	name := builderName()
-	credential := credentialOf(t, name)
-	dir = publicFolder(t, testdata)
+	credential := lookupCredential(t, name)
+	dir = copyTestBinary(t, testdata)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "bitbake.test"), append([]string{"-test.v", "-test.run=^" + t.Name() + "$"}, args...)...)
@@ -86,10 +86,10 @@ func Builder(t *testing.T) *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return credentialOf(t, builderName())
+	return lookupCredential(t, builderName())
 }
 
-// Own gives the builder all files below a folder.
+// Own makes the builder the owner of all files below a folder.
 func Own(t *testing.T, dir string, builder *syscall.Credential) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -103,7 +103,7 @@ func Own(t *testing.T, dir string, builder *syscall.Credential) {
 	}
 }
 
-// PublicDir is a folder for tests that the builder may enter.
+// PublicDir returns a folder for tests that the builder may enter.
 func PublicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "slipway-bitbake-")
@@ -117,7 +117,7 @@ func PublicDir(t *testing.T) string {
 	return dir
 }
 
-// Unpack puts a branch that one of the git clones has into a PublicDir.
+// Unpack copies a branch of one of the git clones into a PublicDir.
 func Unpack(t *testing.T, clones []string, branch string, paths ...string) string {
 	t.Helper()
 	dir := PublicDir(t)
@@ -144,7 +144,7 @@ func Unpack(t *testing.T, clones []string, branch string, paths ...string) strin
 	return ""
 }
 
-func credentialOf(t *testing.T, name string) *syscall.Credential {
+func lookupCredential(t *testing.T, name string) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -161,9 +161,9 @@ func credentialOf(t *testing.T, name string) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// publicFolder holds a copy of the test binary and its data, and tmp, in which
-// anybody may write.
-func publicFolder(t *testing.T, testdata string) string {
+// copyTestBinary copies the test binary with its data into a PublicDir. It adds the
+// folder tmp, where anybody may write.
+func copyTestBinary(t *testing.T, testdata string) string {
 	t.Helper()
 	dir := PublicDir(t)
 	self, err := os.Executable()

@@ -5,50 +5,51 @@ import (
 	"math"
 )
 
-// opcodes are what each opcode does, by the names of Python's pickletools.
+// opcodes maps each opcode to its function. The names are those of Python's
+// pickletools.
 var opcodes = map[byte]func(*machine) error{
-	0x80: func(m *machine) error { _, err := m.next(1); return err }, // PROTO
-	0x95: func(m *machine) error { _, err := m.next(8); return err }, // FRAME
+	0x80: func(m *machine) error { _, err := m.takeBytes(1); return err }, // PROTO
+	0x95: func(m *machine) error { _, err := m.takeBytes(8); return err }, // FRAME
 
 	'N':  func(m *machine) error { m.push(nil); return nil },
 	0x88: func(m *machine) error { m.push(true); return nil },
 	0x89: func(m *machine) error { m.push(false); return nil },
-	'K':  integer(1), // BININT1
-	'M':  integer(2), // BININT2
+	'K':  pushInt(1), // BININT1
+	'M':  pushInt(2), // BININT2
 	'J': func(m *machine) error { // BININT
-		n, err := m.number(4)
+		n, err := m.readUint(4)
 		m.push(int64(int32(uint32(n))))
 		return err
 	},
 	0x8a: func(m *machine) error { // LONG1
-		raw, err := m.counted(1)
-		m.push(long(raw))
+		raw, err := m.readCounted(1)
+		m.push(parseLong(raw))
 		return err
 	},
 	'G': func(m *machine) error { // BINFLOAT, the only one that is big-endian
-		raw, err := m.next(8)
+		raw, err := m.takeBytes(8)
 		if err == nil {
 			m.push(math.Float64frombits(binary.BigEndian.Uint64(raw)))
 		}
 		return err
 	},
 
-	0x8c: textOf(1), // SHORT_BINUNICODE
-	'X':  textOf(4), // BINUNICODE
-	0x8d: textOf(8), // BINUNICODE8
-	'C':  bytesOf(1),
-	'B':  bytesOf(4),
-	0x8e: bytesOf(8),
-	0x96: bytesOf(8), // BYTEARRAY8
+	0x8c: pushText(1), // SHORT_BINUNICODE
+	'X':  pushText(4), // BINUNICODE
+	0x8d: pushText(8), // BINUNICODE8
+	'C':  pushBytes(1),
+	'B':  pushBytes(4),
+	0x8e: pushBytes(8),
+	0x96: pushBytes(8), // BYTEARRAY8
 
 	'(':  func(m *machine) error { m.push(mark{}); return nil },
 	'0':  func(m *machine) error { _, err := m.pop(); return err },
 	'1':  func(m *machine) error { _, err := m.popMark(); return err },
-	'2':  duplicate,
+	'2':  duplicateTop,
 	')':  func(m *machine) error { m.push(Tuple{}); return nil },
-	0x85: tupleOf(1),
-	0x86: tupleOf(2),
-	0x87: tupleOf(3),
+	0x85: pushTuple(1),
+	0x86: pushTuple(2),
+	0x87: pushTuple(3),
 	't': func(m *machine) error { // TUPLE
 		items, err := m.popMark()
 		m.push(Tuple(items))
@@ -63,16 +64,16 @@ var opcodes = map[byte]func(*machine) error{
 		return err
 	},
 
-	'a':  one((*machine).extend),  // APPEND
-	'e':  many((*machine).extend), // APPENDS
-	0x90: many((*machine).extend), // ADDITEMS
-	'u':  many((*machine).setItems),
+	'a':  withPopped((*machine).extendList), // APPEND
+	'e':  withMarked((*machine).extendList), // APPENDS
+	0x90: withMarked((*machine).extendList), // ADDITEMS
+	'u':  withMarked((*machine).setItems),
 	's': func(m *machine) error { // SETITEM
 		value, err := m.pop()
 		if err != nil {
 			return err
 		}
-		return one(func(m *machine, key []any) error { return m.setItems(append(key, value)) })(m)
+		return withPopped(func(m *machine, key []any) error { return m.setItems(append(key, value)) })(m)
 	},
 
 	0x93: func(m *machine) error { // STACK_GLOBAL
@@ -84,9 +85,9 @@ var opcodes = map[byte]func(*machine) error{
 		if err != nil {
 			return err
 		}
-		return m.class(module, name)
+		return m.pushClass(module, name)
 	},
-	'c':  global,
+	'c':  pushGlobal,
 	0x81: makeObject, // NEWOBJ
 	'R':  makeObject, // REDUCE
 	0x92: func(m *machine) error { // NEWOBJ_EX, whose keywords nobody here reads
@@ -95,47 +96,51 @@ var opcodes = map[byte]func(*machine) error{
 		}
 		return makeObject(m)
 	},
-	'b': (*machine).build,
+	'b': (*machine).setState,
 
 	0x94: func(m *machine) error { return m.memoize(uint64(len(m.memo))) },
-	'q':  at(1, (*machine).memoize),
-	'r':  at(4, (*machine).memoize),
-	'h':  at(1, (*machine).recall),
-	'j':  at(4, (*machine).recall),
+	'q':  withIndex(1, (*machine).memoize),
+	'r':  withIndex(4, (*machine).memoize),
+	'h':  withIndex(1, (*machine).pushMemo),
+	'j':  withIndex(4, (*machine).pushMemo),
 }
 
-func integer(bytes uint64) func(*machine) error {
+// pushInt returns the opcode that pushes an integer of that many bytes.
+func pushInt(bytes uint64) func(*machine) error {
 	return func(m *machine) error {
-		n, err := m.number(bytes)
+		n, err := m.readUint(bytes)
 		m.push(int64(n))
 		return err
 	}
 }
 
-func textOf(bytes uint64) func(*machine) error {
+// pushText returns the opcode that pushes a text, with a length of that many bytes.
+func pushText(bytes uint64) func(*machine) error {
 	return func(m *machine) error {
-		raw, err := m.counted(bytes)
+		raw, err := m.readCounted(bytes)
 		m.push(string(raw))
 		return err
 	}
 }
 
-func bytesOf(bytes uint64) func(*machine) error {
+// pushBytes returns the opcode that pushes bytes, with a length of that many bytes.
+func pushBytes(bytes uint64) func(*machine) error {
 	return func(m *machine) error {
-		raw, err := m.counted(bytes)
+		raw, err := m.readCounted(bytes)
 		m.push(raw)
 		return err
 	}
 }
 
-func duplicate(m *machine) error {
+func duplicateTop(m *machine) error {
 	v, err := m.pop()
 	m.push(v)
 	m.push(v)
 	return err
 }
 
-func tupleOf(n int) func(*machine) error {
+// pushTuple returns the opcode that pops n values, then pushes them as a tuple.
+func pushTuple(n int) func(*machine) error {
 	return func(m *machine) error {
 		t := make(Tuple, n)
 		for i := n - 1; i >= 0; i-- {
@@ -149,7 +154,8 @@ func tupleOf(n int) func(*machine) error {
 	}
 }
 
-func one(do func(*machine, []any) error) func(*machine) error {
+// withPopped returns the opcode that runs do on the value on top.
+func withPopped(do func(*machine, []any) error) func(*machine) error {
 	return func(m *machine) error {
 		v, err := m.pop()
 		if err != nil {
@@ -159,7 +165,8 @@ func one(do func(*machine, []any) error) func(*machine) error {
 	}
 }
 
-func many(do func(*machine, []any) error) func(*machine) error {
+// withMarked returns the opcode that runs do on the values since the last mark.
+func withMarked(do func(*machine, []any) error) func(*machine) error {
 	return func(m *machine) error {
 		items, err := m.popMark()
 		if err != nil {
@@ -169,9 +176,10 @@ func many(do func(*machine, []any) error) func(*machine) error {
 	}
 }
 
-func at(bytes uint64, do func(*machine, uint64) error) func(*machine) error {
+// withIndex returns the opcode that runs do with an index of that many bytes.
+func withIndex(bytes uint64, do func(*machine, uint64) error) func(*machine) error {
 	return func(m *machine) error {
-		n, err := m.number(bytes)
+		n, err := m.readUint(bytes)
 		if err != nil {
 			return err
 		}
@@ -179,7 +187,7 @@ func at(bytes uint64, do func(*machine, uint64) error) func(*machine) error {
 	}
 }
 
-// makeObject makes an object of a class and its arguments.
+// makeObject pops a class with its arguments, then pushes an object of them.
 func makeObject(m *machine) error {
 	args, err := m.pop()
 	if err != nil {
@@ -189,25 +197,25 @@ func makeObject(m *machine) error {
 	if err != nil {
 		return err
 	}
-	return m.object(class, args)
+	return m.pushObject(class, args)
 }
 
-// global names a class in two lines of text; protocols before 4 write that.
-func global(m *machine) error {
+// pushGlobal pushes a class that two lines of text name; protocols before 4 write that.
+func pushGlobal(m *machine) error {
 	var names [2]string
 	for i := range names {
 		n := uint64(0)
 		for n < uint64(len(m.rest)) && m.rest[n] != '\n' {
 			n++
 		}
-		raw, err := m.next(n)
+		raw, err := m.takeBytes(n)
 		if err != nil {
 			return err
 		}
-		if _, err := m.next(1); err != nil {
+		if _, err := m.takeBytes(1); err != nil {
 			return err
 		}
 		names[i] = string(raw)
 	}
-	return m.class(names[0], names[1])
+	return m.pushClass(names[0], names[1])
 }

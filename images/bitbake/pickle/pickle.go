@@ -1,14 +1,7 @@
-// Package pickle reads Python's pickles into inert values. It runs nothing: a
-// class is a name that must be on the reader's list, an object that name with the
-// values it was given. A pickle comes from outside: its size and number of values
-// are limited, and a length that it claims is never taken before the bytes are
-// there.
-//
-// nlpodyssey/gopickle v0.2.0 reads the same events, but allocates what a length
-// claims: 12 bytes (BINBYTES8 or FRAME of 2^40) end the process with "fatal error:
-// out of memory", which no recover catches, and 900 kB in a LONG4 took it over a
-// minute. To see such lengths beforehand takes a walk through every opcode and its
-// argument, which is most of this package.
+// Package pickle decodes Python's pickles into inert values. It runs nothing: a class is
+// a name that must be on the reader's list, an object that name with its values. A
+// pickle comes from outside. Its size and number of values are limited, and memory for a
+// length is allocated only once the bytes are there.
 package pickle
 
 import (
@@ -59,7 +52,7 @@ func Decode(data []byte, allowed func(Class) bool) (any, error) {
 	}
 	m := &machine{rest: data, allowed: allowed}
 	for {
-		done, err := m.step()
+		done, err := m.runOpcode()
 		if err != nil {
 			return nil, err
 		}
@@ -72,10 +65,14 @@ func Decode(data []byte, allowed func(Class) bool) (any, error) {
 	}
 }
 
-// mark stands on the stack where a collection begins.
+// mark is on the stack at the start of a collection.
 type mark struct{}
 
 // machine is Python's pickle machine, with the opcodes that protocols 2 to 5 write.
+// nlpodyssey/gopickle v0.2.0 reads the same events, but allocates the length that a
+// pickle claims. 12 bytes (BINBYTES8 or FRAME of 2^40) then end the process with "fatal
+// error: out of memory", which no recover catches. 900 kB in a LONG4 took it over a
+// minute. A check of such lengths beforehand needs most of this package.
 type machine struct {
 	rest    []byte
 	stack   []any
@@ -83,7 +80,8 @@ type machine struct {
 	allowed func(Class) bool
 }
 
-func (m *machine) next(n uint64) ([]byte, error) {
+// takeBytes takes the next n bytes.
+func (m *machine) takeBytes(n uint64) ([]byte, error) {
 	if n > uint64(len(m.rest)) {
 		return nil, errShort
 	}
@@ -92,9 +90,9 @@ func (m *machine) next(n uint64) ([]byte, error) {
 	return taken, nil
 }
 
-// number reads a little-endian number of that many bytes.
-func (m *machine) number(bytes uint64) (uint64, error) {
-	raw, err := m.next(bytes)
+// readUint reads a little-endian number of that many bytes.
+func (m *machine) readUint(bytes uint64) (uint64, error) {
+	raw, err := m.takeBytes(bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -103,13 +101,13 @@ func (m *machine) number(bytes uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(whole[:]), nil
 }
 
-// counted reads a length of that many bytes, and as many bytes as it says.
-func (m *machine) counted(bytes uint64) ([]byte, error) {
-	n, err := m.number(bytes)
+// readCounted reads a length of that many bytes, then as many bytes as it says.
+func (m *machine) readCounted(bytes uint64) ([]byte, error) {
+	n, err := m.readUint(bytes)
 	if err != nil {
 		return nil, err
 	}
-	return m.next(n)
+	return m.takeBytes(n)
 }
 
 func (m *machine) push(v any) { m.stack = append(m.stack, v) }
@@ -126,7 +124,7 @@ func (m *machine) pop() (any, error) {
 	return v, nil
 }
 
-// popMark takes what was pushed since the last mark.
+// popMark pops what was pushed since the last mark.
 func (m *machine) popMark() ([]any, error) {
 	for i := len(m.stack) - 1; i >= 0; i-- {
 		if _, is := m.stack[i].(mark); is {
@@ -138,9 +136,9 @@ func (m *machine) popMark() ([]any, error) {
 	return nil, errors.New("it has no mark to go back to")
 }
 
-// step runs one opcode and says whether it was the last.
-func (m *machine) step() (done bool, err error) {
-	op, err := m.number(1)
+// runOpcode runs one opcode. It reports whether it was the last.
+func (m *machine) runOpcode() (done bool, err error) {
+	op, err := m.readUint(1)
 	if err != nil {
 		return false, err
 	}
@@ -154,7 +152,8 @@ func (m *machine) step() (done bool, err error) {
 	return false, run(m)
 }
 
-func (m *machine) object(class any, args any) error {
+// pushObject pushes an object of a class with its arguments.
+func (m *machine) pushObject(class any, args any) error {
 	c, isClass := class.(Class)
 	a, isTuple := args.(Tuple)
 	if !isClass || !isTuple {
@@ -168,7 +167,8 @@ func (m *machine) object(class any, args any) error {
 	return nil
 }
 
-func (m *machine) class(module, name any) error {
+// pushClass pushes a class if the reader allows it.
+func (m *machine) pushClass(module, name any) error {
 	mod, isText := module.(string)
 	n, isTextToo := name.(string)
 	if !isText || !isTextToo {
@@ -182,8 +182,8 @@ func (m *machine) class(module, name any) error {
 	return nil
 }
 
-// build gives an object its state: a dict, or a pair of dicts.
-func (m *machine) build() error {
+// setState sets the state of the object on top: a dict, or a pair of dicts.
+func (m *machine) setState() error {
 	state, err := m.pop()
 	if err != nil {
 		return err
@@ -226,7 +226,8 @@ func (m *machine) setItems(pairs []any) error {
 	return nil
 }
 
-func (m *machine) extend(items []any) error {
+// extendList appends items to the list on top.
+func (m *machine) extendList(items []any) error {
 	if len(m.stack) == 0 {
 		return errors.New("it adds to nothing")
 	}
@@ -255,7 +256,8 @@ func (m *machine) memoize(at uint64) error {
 	return nil
 }
 
-func (m *machine) recall(at uint64) error {
+// pushMemo pushes a value from the memo.
+func (m *machine) pushMemo(at uint64) error {
 	if at >= uint64(len(m.memo)) {
 		return errors.New("it recalls what it did not keep")
 	}
@@ -263,8 +265,8 @@ func (m *machine) recall(at uint64) error {
 	return nil
 }
 
-// long is Python's integer of any size; more than 64 bits are cut.
-func long(raw []byte) int64 {
+// parseLong parses Python's integer of any size. It drops what does not fit 64 bits.
+func parseLong(raw []byte) int64 {
 	var n uint64
 	if len(raw) > 0 && raw[len(raw)-1] >= 0x80 {
 		n = math.MaxUint64

@@ -1,4 +1,4 @@
-// Package cachetest plays bitbake's servers in tests.
+// Package cachetest simulates bitbake's servers in tests.
 package cachetest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Replay is the address of a server that gives recorded answers to the lines that it
-// knows, and hangs up on others, as bitbake's do.
+// Replay returns the address of a server that sends recorded answers to known lines. It
+// closes the connection at others, as bitbake's servers do.
 func Replay(t testing.TB, answers map[string]string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,13 +23,13 @@ func Replay(t testing.TB, answers map[string]string) string {
 			if err != nil {
 				return
 			}
-			go talk(conn, answers)
+			go sendAnswers(conn, answers)
 		}
 	}()
 	return l.Addr().String()
 }
 
-func talk(conn net.Conn, answers map[string]string) {
+func sendAnswers(conn net.Conn, answers map[string]string) {
 	defer conn.Close()
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		answer, known := answers[lines.Text()]
@@ -42,8 +42,9 @@ func talk(conn net.Conn, answers map[string]string) {
 	}
 }
 
-// Said are the answers of a dialogue after a greeting, which is not answered.
-func Said(greeting string, pairs ...string) map[string]string {
+// Dialogue returns the answers of a conversation after a greeting, which gets no
+// answer.
+func Dialogue(greeting string, pairs ...string) map[string]string {
 	answers := map[string]string{greeting: "", "": ""}
 	for i := 0; i < len(pairs); i += 2 {
 		answers[pairs[i]] = pairs[i+1] + "\n"
@@ -51,9 +52,9 @@ func Said(greeting string, pairs ...string) map[string]string {
 	return answers
 }
 
-// Hashserv is the address of what answers as bitbake 2.8's hash equivalence server was
-// recorded to.
+// Hashserv returns the address of a server that answers as bitbake 2.8's hash
+// equivalence server did when it was recorded.
 func Hashserv(t testing.TB) string {
 	t.Helper()
-	return Replay(t, Said("OEHASHEQUIV 1.1", `{"ping": {}}`, `{"alive": true}`, `{"exists-stream": null}`, `"ok"`))
+	return Replay(t, Dialogue("OEHASHEQUIV 1.1", `{"ping": {}}`, `{"alive": true}`, `{"exists-stream": null}`, `"ok"`))
 }

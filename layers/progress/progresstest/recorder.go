@@ -1,4 +1,4 @@
-// Package progresstest keeps what steps report, for tests.
+// Package progresstest records what steps report, for tests.
 package progresstest
 
 import (
@@ -14,17 +14,17 @@ type Recorder struct {
 	all []progress.Event
 }
 
-// Event keeps one.
+// Event keeps an event.
 func (r *Recorder) Event(e progress.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, e)
 }
 
-// Close has nothing to do.
+// Close does nothing.
 func (r *Recorder) Close() {}
 
-// Last is the last event of a step; its Step is "" where there was none.
+// Last returns the last event of a step; its Step is "" if there was none.
 func (r *Recorder) Last(step string) (last progress.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *Recorder) Last(step string) (last progress.Event) {
 	return last
 }
 
-// Saw says whether a step had a detail with the text in it.
+// Saw reports whether a step had a detail with the text in it.
 func (r *Recorder) Saw(step, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package cache keeps a board's compiled plan in /run, so that the next container
-// need only look whether the board is still the same. A file that is not root's
-// alone, not whole, or of another hook counts for nothing and is replaced.
+// Package cache keeps a board's compiled plan in /run, so that the next container only
+// has to check that the board is unchanged. It ignores, then replaces, a file that
+// others than root may write, that is incomplete, or that another hook wrote.
 package cache
 
 import (
@@ -19,7 +19,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Dir is where the hook keeps what it may lose.
+// Dir is the folder for files that the hook may lose.
 const Dir = "/run/slipway"
 
 const (
@@ -30,43 +30,43 @@ const (
 	slots = 4
 )
 
-// kept is a plan with all that it was made from.
-type kept struct {
+// savedPlan is a plan with all that it was made from.
+type savedPlan struct {
 	Hook    plan.Seen // the program: another one may make another plan
 	Options plan.Options
 	Files   []csv.File
 	Result
 }
 
-// Result is what came of compiling.
+// Result is the outcome of compiling.
 type Result struct {
 	Plan     plan.Plan
 	Problems []csv.Problem
 	Watch    plan.Watch
 }
 
-// Compile is the board's plan for the lists, from the cache where that has it. Looked says
-// that somebody just looked whether the board is still the same.
+// Compile returns the board's plan for the lists, from the cache if that has it. looked
+// means that somebody just checked that the board is still the same.
 func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Problem) {
-	name := slot(files, o)
-	hook, known := program()
+	name := slotName(files, o)
+	hook, known := statProgram()
 	if known {
-		if r, ok := load(Dir, name, head(hook, o, files), looked); ok {
+		if r, ok := loadPlan(Dir, name, fileHead(hook, o, files), looked); ok {
 			return r.Plan, r.Problems
 		}
 	}
 	entries, problems := csv.Parse(files)
 	p, more, watch := plan.Watched("/", entries, o)
 	r := Result{p, append(problems, more...), watch}
-	if known && watch.Settled(time.Now().UnixNano()) {
+	if known && watch.OldEnough(time.Now().UnixNano()) {
 		// A board whose /run cannot be written to works without.
-		_ = save(Dir, name, kept{hook, o, files, r})
+		_ = savePlan(Dir, name, savedPlan{hook, o, files, r})
 	}
 	return r.Plan, r.Problems
 }
 
-// slot is the file's name for these lists and options.
-func slot(files []csv.File, o plan.Options) string {
+// slotName returns the name of the file for these lists and options.
+func slotName(files []csv.File, o plan.Options) string {
 	h := fnv.New32a()
 	fmt.Fprintln(h, o)
 	for _, f := range files {
@@ -75,8 +75,8 @@ func slot(files []csv.File, o plan.Options) string {
 	return fmt.Sprintf("plan.%d", h.Sum32()%slots)
 }
 
-// program is the file that this process runs.
-func program() (plan.Seen, bool) {
+// statProgram returns the file that this process runs.
+func statProgram() (plan.Seen, bool) {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/self/exe", &stat); err != nil {
 		return plan.Seen{}, false
@@ -84,10 +84,10 @@ func program() (plan.Seen, bool) {
 	return plan.Seen{Dev: uint64(stat.Dev), Inode: stat.Ino, Size: stat.Size, Changed: stat.Ctim.Nano(), Written: stat.Mtim.Nano()}, true
 }
 
-// load reads the plan whose file begins with want, if there is one and the board is
-// still as it was.
-func load(dir, name string, want []byte, looked bool) (Result, bool) {
-	data, err := read(dir, name)
+// loadPlan reads the plan whose file begins with want, if there is one and the board is
+// unchanged.
+func loadPlan(dir, name string, want []byte, looked bool) (Result, bool) {
+	data, err := readFile(dir, name)
 	if err != nil {
 		return Result{}, false
 	}
@@ -98,16 +98,17 @@ func load(dir, name string, want []byte, looked bool) (Result, bool) {
 	return r, err == nil && (looked || r.Watch.Holds())
 }
 
-// head is how the file of a plan begins that was made by the hook from the files.
-func head(hook plan.Seen, o plan.Options, files []csv.File) []byte {
-	b := []byte(magic + signature(reflect.TypeOf(kept{})) + "\n")
-	b = encode(b, reflect.ValueOf(hook))
-	b = encode(b, reflect.ValueOf(o))
-	return encode(b, reflect.ValueOf(files))
+// fileHead returns the first bytes of the file of a plan that the hook made from the
+// files.
+func fileHead(hook plan.Seen, o plan.Options, files []csv.File) []byte {
+	b := []byte(magic + typeSignature(reflect.TypeOf(savedPlan{})) + "\n")
+	b = appendValue(b, reflect.ValueOf(hook))
+	b = appendValue(b, reflect.ValueOf(o))
+	return appendValue(b, reflect.ValueOf(files))
 }
 
 func encodeResult(r Result) []byte {
-	b := encode(nil, reflect.ValueOf(r))
+	b := appendValue(nil, reflect.ValueOf(r))
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
@@ -117,28 +118,29 @@ func decodeResult(data string) (r Result, err error) {
 		return r, errBroken
 	}
 	d := decoder{rest: data[:n]}
-	d.decode(reflect.ValueOf(&r).Elem())
+	d.readValue(reflect.ValueOf(&r).Elem())
 	if d.err == nil && d.rest != "" {
 		d.err = errBroken
 	}
 	return r, d.err
 }
 
-// openDir opens the folder, if nobody but root can change what is in it.
+// openDir opens the folder if only root can change its files.
 func openDir(dir string) (int, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
-	if _, err := private(fd, unix.S_IFDIR); err != nil {
+	if _, err := requirePrivate(fd, unix.S_IFDIR); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-// private refuses what is not of the kind, or not root's alone.
-func private(fd int, kind uint32) (stat unix.Stat_t, err error) {
+// requirePrivate refuses a file that is not of the kind, or that others than root may
+// write.
+func requirePrivate(fd int, kind uint32) (stat unix.Stat_t, err error) {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return stat, err
 	}
@@ -148,7 +150,7 @@ func private(fd int, kind uint32) (stat unix.Stat_t, err error) {
 	return stat, nil
 }
 
-func read(dir, name string) (string, error) {
+func readFile(dir, name string) (string, error) {
 	at, err := openDir(dir)
 	if err != nil {
 		return "", err
@@ -161,7 +163,7 @@ func read(dir, name string) (string, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	stat, err := private(fd, unix.S_IFREG)
+	stat, err := requirePrivate(fd, unix.S_IFREG)
 	if err != nil {
 		return "", err
 	}
@@ -173,9 +175,9 @@ func read(dir, name string) (string, error) {
 	return string(data), err
 }
 
-// save writes the file by rename, so that others read the old one or the new one.
-func save(dir, name string, k kept) error {
-	data := append(head(k.Hook, k.Options, k.Files), encodeResult(k.Result)...)
+// savePlan writes the file by rename, so that others read the old one or the new one.
+func savePlan(dir, name string, k savedPlan) error {
+	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Result)...)
 	if len(data) > maxBytes {
 		return errBroken
 	}
@@ -201,16 +203,15 @@ func save(dir, name string, k kept) error {
 	return unix.Renameat(at, name+".new", at, name)
 }
 
-// openNew opens the file that becomes the next one, for one hook at a time; a
-// second one may go without. One name serves all, so a hook that is killed leaves
-// one file at most.
+// openNew opens the file that becomes the next one, for one hook at a time. A second
+// hook writes none. All hooks use one name, so a killed hook leaves one file at most.
 func openNew(at int, name string) (*os.File, error) {
 	fd, err := unix.Openat(at, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), name)
-	mine, err := private(fd, unix.S_IFREG)
+	mine, err := requirePrivate(fd, unix.S_IFREG)
 	if err == nil {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 	}

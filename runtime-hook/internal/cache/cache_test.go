@@ -67,10 +67,10 @@ func unexported(t reflect.Type) (out []string) {
 
 // Every field of a plan survives. One that is added and cannot be kept fails here.
 func TestEveryFieldIsKept(t *testing.T) {
-	var want, got kept
+	var want, got savedPlan
 	fill(reflect.ValueOf(&want).Elem(), new(int64))
-	d := decoder{rest: string(encode(nil, reflect.ValueOf(want)))}
-	d.decode(reflect.ValueOf(&got).Elem())
+	d := decoder{rest: string(appendValue(nil, reflect.ValueOf(want)))}
+	d.readValue(reflect.ValueOf(&got).Elem())
 	if d.err != nil || d.rest != "" || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, %v, and %q is left; want %+v", got, d.err, d.rest, want)
 	}
@@ -101,25 +101,25 @@ func TestBrokenFile(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	var r Result
 	fill(reflect.ValueOf(&r).Elem(), new(int64))
-	f.Add(string(encode(nil, reflect.ValueOf(r))))
+	f.Add(string(appendValue(nil, reflect.ValueOf(r))))
 	f.Add("\xff\xff\xff\xff\xff\xff\xff\xff\x7f")
 	f.Fuzz(func(t *testing.T, data string) {
 		var got, again Result
 		d := decoder{rest: data}
-		d.decode(reflect.ValueOf(&got).Elem())
+		d.readValue(reflect.ValueOf(&got).Elem())
 		if d.err != nil {
 			return
 		}
-		d = decoder{rest: string(encode(nil, reflect.ValueOf(got)))}
-		d.decode(reflect.ValueOf(&again).Elem())
+		d = decoder{rest: string(appendValue(nil, reflect.ValueOf(got)))}
+		d.readValue(reflect.ValueOf(&again).Elem())
 		if d.err != nil || !reflect.DeepEqual(got, again) {
 			t.Errorf("read %+v from what was written for %+v, %v", again, got, d.err)
 		}
 	})
 }
 
-func sample(path string) kept {
-	k := kept{Hook: plan.Seen{Inode: 7}, Files: []csv.File{{Path: "a.csv", Data: []byte("lib, /a\n")}}}
+func sample(path string) savedPlan {
+	k := savedPlan{Hook: plan.Seen{Inode: 7}, Files: []csv.File{{Path: "a.csv", Data: []byte("lib, /a\n")}}}
 	k.Plan.Mounts = []plan.Mount{{Source: path, Path: "/a"}}
 	_, _, k.Watch = plan.Watched("/", []csv.Entry{{Kind: csv.Library, Path: path}}, plan.Options{})
 	return k
@@ -133,32 +133,32 @@ func TestLoad(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(dir, file string, k *kept) error
+		change func(dir, file string, k *savedPlan) error
 		want   bool
 	}{
-		{"other patterns are ignored", func(_, _ string, k *kept) error { k.Options.Ignore = []string{"/a"}; return nil }, false},
-		{"folders are to be given whole", func(_, _ string, k *kept) error { k.Options.Wholes = true; return nil }, false},
-		{"nothing changed", func(string, string, *kept) error { return nil }, true},
-		{"a list", func(_, _ string, k *kept) error { k.Files[0].Data = []byte("lib, /b\n"); return nil }, false},
-		{"one more list", func(_, _ string, k *kept) error { k.Files = append(k.Files, csv.File{}); return nil }, false},
-		{"the hook", func(_, _ string, k *kept) error { k.Hook.Inode++; return nil }, false},
-		{"the board", func(_, _ string, k *kept) error { return os.Remove(k.Plan.Mounts[0].Source) }, false},
-		{"others may write to it", func(_, file string, _ *kept) error { return os.Chmod(file, 0o622) }, false},
-		{"it is another's", func(_, file string, _ *kept) error { return os.Chown(file, 5, 0) }, false},
-		{"others may write to the folder", func(dir, _ string, _ *kept) error { return os.Chmod(dir, 0o777) }, false},
-		{"the folder is another's", func(dir, _ string, _ *kept) error { return os.Chown(dir, 5, 0) }, false},
-		{"it is a link", func(dir, file string, _ *kept) error {
+		{"other patterns are ignored", func(_, _ string, k *savedPlan) error { k.Options.Ignore = []string{"/a"}; return nil }, false},
+		{"folders are to be given whole", func(_, _ string, k *savedPlan) error { k.Options.Wholes = true; return nil }, false},
+		{"nothing changed", func(string, string, *savedPlan) error { return nil }, true},
+		{"a list", func(_, _ string, k *savedPlan) error { k.Files[0].Data = []byte("lib, /b\n"); return nil }, false},
+		{"one more list", func(_, _ string, k *savedPlan) error { k.Files = append(k.Files, csv.File{}); return nil }, false},
+		{"the hook", func(_, _ string, k *savedPlan) error { k.Hook.Inode++; return nil }, false},
+		{"the board", func(_, _ string, k *savedPlan) error { return os.Remove(k.Plan.Mounts[0].Source) }, false},
+		{"others may write to it", func(_, file string, _ *savedPlan) error { return os.Chmod(file, 0o622) }, false},
+		{"it is another's", func(_, file string, _ *savedPlan) error { return os.Chown(file, 5, 0) }, false},
+		{"others may write to the folder", func(dir, _ string, _ *savedPlan) error { return os.Chmod(dir, 0o777) }, false},
+		{"the folder is another's", func(dir, _ string, _ *savedPlan) error { return os.Chown(dir, 5, 0) }, false},
+		{"it is a link", func(dir, file string, _ *savedPlan) error {
 			return cmpErr(os.Rename(file, dir+"/x"), os.Symlink("x", file))
 		}, false},
-		{"the folder is a link", func(dir, _ string, _ *kept) error {
+		{"the folder is a link", func(dir, _ string, _ *savedPlan) error {
 			return cmpErr(os.Rename(dir, dir+"x"), os.Symlink(dir+"x", dir))
 		}, false},
-		{"it is a FIFO", func(_, file string, _ *kept) error {
+		{"it is a FIFO", func(_, file string, _ *savedPlan) error {
 			return cmpErr(os.Remove(file), unix.Mkfifo(file, 0o600))
 		}, false},
-		{"it is cut off", func(_, file string, _ *kept) error { return os.Truncate(file, 100) }, false},
-		{"it is huge", func(_, file string, _ *kept) error { return os.Truncate(file, maxBytes+1) }, false},
-		{"it is gone", func(_, file string, _ *kept) error { return os.Remove(file) }, false},
+		{"it is cut off", func(_, file string, _ *savedPlan) error { return os.Truncate(file, 100) }, false},
+		{"it is huge", func(_, file string, _ *savedPlan) error { return os.Truncate(file, maxBytes+1) }, false},
+		{"it is gone", func(_, file string, _ *savedPlan) error { return os.Remove(file) }, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -166,9 +166,9 @@ func TestLoad(t *testing.T) {
 			dir, library := filepath.Join(top, "run"), filepath.Join(top, "a.so")
 			must(t, os.WriteFile(library, nil, 0o644))
 			k := sample(library)
-			must(t, save(dir, "p", k))
+			must(t, savePlan(dir, "p", k))
 			must(t, tt.change(dir, filepath.Join(dir, "p"), &k))
-			got, ok := load(dir, "p", head(k.Hook, k.Options, k.Files), false)
+			got, ok := loadPlan(dir, "p", fileHead(k.Hook, k.Options, k.Files), false)
 			if ok != tt.want {
 				t.Fatalf("load = %v; want %v", ok, tt.want)
 			}
@@ -198,15 +198,15 @@ func TestSaveAtOnce(t *testing.T) {
 	must(t, os.WriteFile(library, nil, 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "p.new"), []byte("half a file"), 0o600))
 	k := sample(library)
-	must(t, save(dir, "p", k))
+	must(t, savePlan(dir, "p", k))
 	var hooks sync.WaitGroup
 	for i := 0; i < 8; i++ {
 		hooks.Add(1)
 		go func() {
 			defer hooks.Done()
 			for j := 0; j < 50; j++ {
-				_ = save(dir, "p", k) // another one is at it
-				if _, ok := load(dir, "p", head(k.Hook, k.Options, k.Files), false); !ok {
+				_ = savePlan(dir, "p", k) // another one is at it
+				if _, ok := loadPlan(dir, "p", fileHead(k.Hook, k.Options, k.Files), false); !ok {
 					t.Error("the file is not whole")
 				}
 			}

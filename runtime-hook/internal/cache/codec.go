@@ -16,8 +16,8 @@ import (
 
 var errBroken = errors.New("the file is cut off or not one of ours")
 
-// encode appends v to b.
-func encode(b []byte, v reflect.Value) []byte {
+// appendValue appends v to b.
+func appendValue(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.String:
 		b = binary.AppendUvarint(b, uint64(v.Len()))
@@ -37,13 +37,13 @@ func encode(b []byte, v reflect.Value) []byte {
 			return append(b, v.Bytes()...)
 		}
 		for i := 0; i < v.Len(); i++ {
-			b = encode(b, v.Index(i))
+			b = appendValue(b, v.Index(i))
 		}
 		return b
 	case reflect.Struct:
 		for i := 0; i < v.NumField(); i++ {
 			if v.Type().Field(i).IsExported() {
-				b = encode(b, v.Field(i))
+				b = appendValue(b, v.Field(i))
 			}
 		}
 		return b
@@ -51,14 +51,14 @@ func encode(b []byte, v reflect.Value) []byte {
 	panic("no encoding for " + v.Type().String())
 }
 
-// decoder reads what encode wrote. Nothing is allocated for lengths that the rest
+// decoder reads what appendValue wrote. It allocates nothing for lengths that the rest
 // of the bytes cannot hold.
 type decoder struct {
 	rest string
 	err  error
 }
 
-func (d *decoder) uint() uint64 {
+func (d *decoder) readUint() uint64 {
 	n, size := binary.Uvarint(bytesOf(d.rest[:min(len(d.rest), binary.MaxVarintLen64)]))
 	if size <= 0 {
 		d.err = errBroken
@@ -68,9 +68,9 @@ func (d *decoder) uint() uint64 {
 	return n
 }
 
-// length is one of elements that take at least size bytes each.
-func (d *decoder) length(size int) int {
-	n := d.uint()
+// readLength reads the length of a list whose elements take at least size bytes each.
+func (d *decoder) readLength(size int) int {
+	n := d.readUint()
 	if n > uint64(len(d.rest)/max(size, 1)) {
 		d.err = errBroken
 		return 0
@@ -78,25 +78,25 @@ func (d *decoder) length(size int) int {
 	return int(n)
 }
 
-func (d *decoder) decode(v reflect.Value) {
+func (d *decoder) readValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		n := d.length(1)
+		n := d.readLength(1)
 		v.SetString(d.rest[:n])
 		d.rest = d.rest[n:]
 	case reflect.Bool:
-		v.SetBool(d.uint() != 0)
+		v.SetBool(d.readUint() != 0)
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		n := d.uint()
+		n := d.readUint()
 		v.SetInt(int64(n>>1) ^ -int64(n&1))
 	case reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		v.SetUint(d.uint())
+		v.SetUint(d.readUint())
 	case reflect.Slice:
-		d.slice(v)
+		d.readSlice(v)
 	case reflect.Struct:
 		for i := 0; i < v.NumField() && d.err == nil; i++ {
 			if v.Type().Field(i).IsExported() {
-				d.decode(v.Field(i))
+				d.readValue(v.Field(i))
 			}
 		}
 	default:
@@ -104,8 +104,8 @@ func (d *decoder) decode(v reflect.Value) {
 	}
 }
 
-func (d *decoder) slice(v reflect.Value) {
-	n := d.length(leaves(v.Type().Elem()))
+func (d *decoder) readSlice(v reflect.Value) {
+	n := d.readLength(minBytes(v.Type().Elem()))
 	if n == 0 || d.err != nil {
 		return
 	}
@@ -116,35 +116,35 @@ func (d *decoder) slice(v reflect.Value) {
 	}
 	out := reflect.MakeSlice(v.Type(), n, n)
 	for i := 0; i < n && d.err == nil; i++ {
-		d.decode(out.Index(i))
+		d.readValue(out.Index(i))
 	}
 	v.Set(out)
 }
 
-// leaves is the least number of bytes that a value of the type takes.
-func leaves(t reflect.Type) int {
+// minBytes returns the least number of bytes that a value of the type takes.
+func minBytes(t reflect.Type) int {
 	if t.Kind() != reflect.Struct {
 		return 1
 	}
 	n := 0
 	for i := 0; i < t.NumField(); i++ {
 		if t.Field(i).IsExported() {
-			n += leaves(t.Field(i).Type)
+			n += minBytes(t.Field(i).Type)
 		}
 	}
 	return n
 }
 
-// signature is the type in words, all that is in it included.
-func signature(t reflect.Type) string {
+// typeSignature describes the type with all that is in it.
+func typeSignature(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice:
-		return "[]" + signature(t.Elem())
+		return "[]" + typeSignature(t.Elem())
 	case reflect.Struct:
 		var b strings.Builder
 		for i := 0; i < t.NumField(); i++ {
 			if f := t.Field(i); f.IsExported() {
-				fmt.Fprintf(&b, "%s %s;", f.Name, signature(f.Type))
+				fmt.Fprintf(&b, "%s %s;", f.Name, typeSignature(f.Type))
 			}
 		}
 		return "{" + b.String() + "}"
@@ -152,5 +152,5 @@ func signature(t reflect.Type) string {
 	return t.Kind().String()
 }
 
-// bytesOf is s without a copy, to be read only.
+// bytesOf returns s without a copy, to be read only.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -1,6 +1,5 @@
-// Package cdi writes what a board gives as a CDI spec, the file from which docker,
-// podman, containerd and cri-o take what a device of a name is. It knows no
-// container; see choose.
+// Package cdi turns a board's plan into a CDI spec. docker, podman, containerd and cri-o
+// find there what a device of a name is. It knows no container; see choose.
 package cdi
 
 import (
@@ -21,7 +20,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Kind is what the devices are called by, as NVIDIA's own.
+// Kind is the kind of the devices, the same as NVIDIA's own.
 const Kind = "nvidia.com/gpu"
 
 // Versions of the format. Oldest is the first that lets a device's name begin with a
@@ -53,8 +52,8 @@ type edits struct {
 	GIDs   []uint32 `json:"additionalGids,omitempty"` // since Groups
 }
 
-// node has no number: the engine asks the board for it where a container starts. It has
-// no owner: engines make it the container's user.
+// node has no number: the engine asks the board for it at the container's start. It has
+// no owner: engines set the container's user.
 type node struct {
 	Path     string `json:"path"`
 	HostPath string `json:"hostPath,omitempty"`
@@ -75,7 +74,7 @@ type hook struct {
 	Env   []string `json:"env"`
 }
 
-// Board is what a spec is made of.
+// Board is the input of a spec.
 type Board struct {
 	Root string // of its file tree, while its image is built
 	Plan plan.Plan
@@ -86,7 +85,7 @@ type Board struct {
 	Version string
 }
 
-// Drop takes from b what a spec cannot say, as JSON is UTF-8, and returns the paths: an
+// Drop removes from b the paths that are not UTF-8, as JSON is. It returns them: an
 // engine starts no container for which it does not find a path.
 func (b *Board) Drop() (paths []string) {
 	drops := func(source, path string) bool {
@@ -105,13 +104,14 @@ func (b *Board) Drop() (paths []string) {
 	return paths
 }
 
-// New is the spec of b, with a device for each GPU by number and UUID, and all.
+// New returns the spec of b, with a device for each GPU by number and UUID, and one for
+// all.
 func New(b Board) Spec {
-	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.devices(b.shared())}
+	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.deviceEdits(b.sharedPaths())}
 	// Hooks that go by the variable have nothing left to do.
 	s.Edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"}
 	if len(b.Hook) == 0 {
-		s.Edits.Mounts = b.mounts()
+		s.Edits.Mounts = b.planMounts()
 	}
 	gpus := b.GPUs
 	if len(gpus) == 0 {
@@ -123,12 +123,12 @@ func New(b Board) Spec {
 			continue
 		}
 		all = append(all, g.Nodes...)
-		s.add(b, strconv.Itoa(g.Index), g.Nodes)
+		s.addDevice(b, strconv.Itoa(g.Index), g.Nodes)
 		if g.UUID != "" {
-			s.add(b, g.UUID, g.Nodes)
+			s.addDevice(b, g.UUID, g.Nodes)
 		}
 	}
-	s.add(b, "all", all)
+	s.addDevice(b, "all", all)
 	if b.Version == "" && s.hasGroups() {
 		s.Version = Groups
 	}
@@ -139,8 +139,8 @@ func (s *Spec) hasGroups() bool {
 	return len(s.Edits.GIDs) > 0 || slices.ContainsFunc(s.Devices, func(d device) bool { return len(d.Edits.GIDs) > 0 })
 }
 
-func (s *Spec) add(b Board, name string, nodes []string) {
-	d := device{Name: name, Edits: b.devices(nodes)}
+func (s *Spec) addDevice(b Board, name string, nodes []string) {
+	d := device{Name: name, Edits: b.deviceEdits(nodes)}
 	if len(b.Hook) > 0 {
 		args := append([]string{filepath.Base(b.Hook[0])}, b.Hook[1:]...)
 		d.Edits.Hooks = []hook{{"createRuntime", b.Hook[0], append(args, "--devices="+name), b.Env}}
@@ -152,8 +152,8 @@ func (s *Spec) add(b Board, name string, nodes []string) {
 	s.Devices = append(s.Devices, d)
 }
 
-// shared are the paths of the nodes that are of no GPU.
-func (b Board) shared() (paths []string) {
+// sharedPaths returns the paths of the nodes that belong to no GPU.
+func (b Board) sharedPaths() (paths []string) {
 	owned := map[string]bool{}
 	for _, g := range b.GPUs {
 		for _, p := range g.Nodes {
@@ -168,9 +168,9 @@ func (b Board) shared() (paths []string) {
 	return paths
 }
 
-// devices are the edits for the nodes of the plan with the paths, and for the groups that
-// open them. What a list does not name is not given.
-func (b Board) devices(paths []string) (e edits) {
+// deviceEdits returns the edits for the plan's nodes with the paths, and for the groups
+// that open them. It skips a path that no list names.
+func (b Board) deviceEdits(paths []string) (e edits) {
 	wanted := map[string]bool{}
 	for _, p := range paths {
 		wanted[p] = true
@@ -180,7 +180,7 @@ func (b Board) devices(paths []string) (e edits) {
 			continue
 		}
 		n := node{Path: d.Path, Mode: d.Mode, GID: d.GID}
-		if source := b.onBoard(d.Source); source != d.Path {
+		if source := b.boardPath(d.Source); source != d.Path {
 			n.HostPath = source
 		}
 		e.Nodes = append(e.Nodes, n)
@@ -192,35 +192,35 @@ func (b Board) devices(paths []string) (e edits) {
 	return e
 }
 
-// options are those of the hook's own mounts.
-var options = []string{"ro", "nosuid", "nodev", "bind", "private"}
+// mountOptions are those of the hook's own mounts.
+var mountOptions = []string{"ro", "nosuid", "nodev", "bind", "private"}
 
-// mounts are the plan's, for engines that run no hooks. CDI has no links: the file
-// at a link's end is mounted in its place.
-func (b Board) mounts() (mounts []mount) {
+// planMounts returns the plan's mounts, for engines that run no hooks. CDI has no
+// links: the file at a link's end is mounted in its place.
+func (b Board) planMounts() (mounts []mount) {
 	for _, m := range b.Plan.Mounts {
-		mounts = append(mounts, mount{b.onBoard(m.Source), m.Path, options})
+		mounts = append(mounts, mount{b.boardPath(m.Source), m.Path, mountOptions})
 		if m.Listed != "" {
-			mounts = append(mounts, mount{b.onBoard(m.Source), m.Listed, options})
+			mounts = append(mounts, mount{b.boardPath(m.Source), m.Listed, mountOptions})
 		}
 	}
 	for _, l := range b.Plan.Links {
 		if l.File != "" {
-			mounts = append(mounts, mount{b.onBoard(l.File), l.Path, options})
+			mounts = append(mounts, mount{b.boardPath(l.File), l.Path, mountOptions})
 		}
 	}
 	return mounts
 }
 
-// onBoard is where the board itself will find what the machine has at p.
-func (b Board) onBoard(p string) string {
+// boardPath returns the board's own path of p on this machine.
+func (b Board) boardPath(p string) string {
 	if rest, err := filepath.Rel(b.Root, p); err == nil {
 		return filepath.Join("/", rest)
 	}
 	return p
 }
 
-// JSON is the text of the file.
+// JSON returns the text of the file.
 func (s Spec) JSON() ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -229,8 +229,8 @@ func (s Spec) JSON() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Rivals are the specs beside path whose devices have the same names, as NVIDIA's own
-// does. Of two in one folder engines take neither.
+// Rivals returns the specs beside path whose devices have the same names, such as
+// NVIDIA's own. Engines use neither of two such specs in one folder.
 func Rivals(path string) (found []string) {
 	dir := filepath.Dir(path)
 	specs, _ := os.ReadDir(dir)
@@ -256,28 +256,28 @@ func hasKind(path string) bool {
 	return bytes.Contains(head, []byte(` "`+Kind+`"`)) || bytes.Contains(head, []byte(" "+Kind+"\n"))
 }
 
-// unfinished begins the names of files that are being written.
-const unfinished = ".slipway-"
+// tempPrefix begins the names of files that are being written.
+const tempPrefix = ".slipway-"
 
-// clearOld takes away what writers left that were killed before then.
-func clearOld(dir string, then time.Time) {
+// removeOldTemps removes what killed writers left before that time.
+func removeOldTemps(dir string, then time.Time) {
 	list, _ := os.ReadDir(dir)
 	for _, f := range list {
 		info, err := f.Info()
-		if err == nil && info.Mode().IsRegular() && strings.HasPrefix(f.Name(), unfinished) && info.ModTime().Before(then) {
+		if err == nil && info.Mode().IsRegular() && strings.HasPrefix(f.Name(), tempPrefix) && info.ModTime().Before(then) {
 			os.Remove(filepath.Join(dir, f.Name()))
 		}
 	}
 }
 
-// Write puts the text where engines look for it, at once: they read the folder
-// whenever it changes. They take only names that end in json or yaml.
+// Write puts the text where engines look for it, in one step: they read the folder
+// whenever it changes. They read only names that end in json or yaml.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	clearOld(filepath.Dir(path), time.Now().Add(-time.Minute))
-	f, err := os.CreateTemp(filepath.Dir(path), unfinished+"*")
+	removeOldTemps(filepath.Dir(path), time.Now().Add(-time.Minute))
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
 	if err != nil {
 		return err
 	}

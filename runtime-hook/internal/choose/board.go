@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Board is what images may require of one; "" is what it does not tell.
+// Board holds what images may require of a board; "" is unknown.
 type Board struct {
 	L4T     string `json:"l4t,omitempty"`
 	JetPack string `json:"jetpack,omitempty"`
@@ -96,29 +96,29 @@ const thor = "tegra264"
 // compatible are the names of the board in its device tree.
 const compatible = "/proc/device-tree/compatible"
 
-// ReadBoard asks the board whose file tree is root. What is told already counts.
+// ReadBoard reads the board whose file tree is root. What is told already wins.
 func ReadBoard(root string, told Board) Board {
 	b := told
-	b.L4T = l4t(start(filepath.Join(root, "/etc/nv_tegra_release")))
-	b.Driver = driver(start(filepath.Join(root, "/proc/driver/nvidia/version")))
-	b.SoC = soc(start(filepath.Join(root, compatible)))
-	jetpack, cuda := release(b.L4T)
-	tell(&b.JetPack, jetpack)
-	tell(&b.CUDA, cuda)
+	b.L4T = parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release")))
+	b.Driver = parseDriver(readStart(filepath.Join(root, "/proc/driver/nvidia/version")))
+	b.SoC = parseSoC(readStart(filepath.Join(root, compatible)))
+	jetpack, cuda := findRelease(b.L4T)
+	setIfEmpty(&b.JetPack, jetpack)
+	setIfEmpty(&b.CUDA, cuda)
 	branch, _, _ := strings.Cut(b.Driver, ".")
-	tell(&b.CUDA, drivers[branch])
-	tell(&b.Arch, archs[b.SoC])
+	setIfEmpty(&b.CUDA, drivers[branch])
+	setIfEmpty(&b.Arch, archs[b.SoC])
 	return b
 }
 
-// Where images have CUDA driver libraries of their own: those for Orin's driver lie apart.
+// The folders of CUDA driver libraries in images: those for Orin's driver have their own.
 const (
 	compatDir  = "/usr/local/cuda/compat"
 	compatOrin = compatDir + "_orin"
 )
 
-// CompatDir is where images have such libraries for the board, "" where its driver takes
-// none: those of Jetsons before JetPack 6 do not.
+// CompatDir returns the folder where images have such libraries for the board. It is ""
+// if the board's driver cannot use them, as on Jetsons before JetPack 6.
 func (b Board) CompatDir() string {
 	switch {
 	case b.SoC == "" || b.SoC == thor:
@@ -129,32 +129,33 @@ func (b Board) CompatDir() string {
 	return ""
 }
 
-// smi are where NVIDIA's driver of servers and desktops has programs and libraries that
-// tell of its GPUs.
-var smi = []string{
+// nvmlPaths are paths of NVIDIA's driver for servers and desktops, with its programs
+// and libraries that report GPUs.
+var nvmlPaths = []string{
 	"/proc/driver/nvidia/version", "/usr/bin/nvidia-smi", "/usr/sbin/nvidia-smi", "/usr/lib/libnvidia-ml.so.1",
 	"/usr/lib64/libnvidia-ml.so.1", "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
 }
 
-// WithoutLists reports whether the board whose file tree is root has a GPU of which no
-// lists need tell: its driver has NVML, and NVIDIA's toolkit asks that. Jetsons up to
-// Orin have the driver too, and lists.
+// WithoutLists reports whether the board whose file tree is root has a GPU that needs
+// no lists: its driver has NVML, and NVIDIA's toolkit asks that. Jetsons up to Orin
+// have the driver too, but need lists.
 func WithoutLists(root string) bool {
-	soc := soc(start(filepath.Join(root, compatible)))
-	return (soc == "" || soc == thor) && slices.ContainsFunc(smi, func(p string) bool {
+	soc := parseSoC(readStart(filepath.Join(root, compatible)))
+	return (soc == "" || soc == thor) && slices.ContainsFunc(nvmlPaths, func(p string) bool {
 		_, err := os.Lstat(filepath.Join(root, p))
 		return err == nil
 	})
 }
 
-func tell(field *string, value string) {
+func setIfEmpty(field *string, value string) {
 	if *field == "" {
 		*field = value
 	}
 }
 
-// l4t reads the first line of nv_tegra_release: "# R35 (release), REVISION: 4.1, …".
-func l4t(text string) string {
+// parseL4T reads the first line of nv_tegra_release: "# R35 (release), REVISION: 4.1,
+// …".
+func parseL4T(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	major, rest, ok := strings.Cut(strings.TrimPrefix(line, "# R"), " (release), REVISION: ")
 	minor, _, more := strings.Cut(rest, ",")
@@ -165,9 +166,9 @@ func l4t(text string) string {
 	return version
 }
 
-// driver reads "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.3.0  …":
-// the first word that is a version.
-func driver(text string) string {
+// parseDriver reads "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64 540.3.0
+// …": the first word that is a version.
+func parseDriver(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	for _, word := range strings.Fields(line) {
 		if _, err := parseVersion(word); err == nil && strings.Contains(word, ".") {
@@ -177,8 +178,8 @@ func driver(text string) string {
 	return ""
 }
 
-// soc reads the device tree's list of names, the most exact first.
-func soc(text string) string {
+// parseSoC reads the device tree's list of names, the most exact first.
+func parseSoC(text string) string {
 	for _, name := range strings.Split(text, "\x00") {
 		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {
 			return soc
@@ -187,7 +188,7 @@ func soc(text string) string {
 	return ""
 }
 
-func release(l4t string) (jetpack, cuda string) {
+func findRelease(l4t string) (jetpack, cuda string) {
 	have, err := parseVersion(l4t)
 	if err != nil {
 		return "", ""
@@ -201,12 +202,12 @@ func release(l4t string) (jetpack, cuda string) {
 	return jetpack, cuda
 }
 
-func (b Board) value(property string) string {
+func (b Board) propertyValue(property string) string {
 	return map[string]string{"arch": b.Arch, "cuda": b.CUDA, "driver": b.Driver, "jetpack": b.JetPack}[property]
 }
 
-// has says what the board has of what r asks for.
-func (b Board) has(r requirement) string {
+// describeFor returns the board's values of the properties that r asks for.
+func (b Board) describeFor(r requirement) string {
 	var out []string
 	seen := map[string]bool{}
 	for _, conditions := range r.alternatives {
@@ -215,7 +216,7 @@ func (b Board) has(r requirement) string {
 				continue
 			}
 			seen[c.property] = true
-			value := b.value(c.property)
+			value := b.propertyValue(c.property)
 			if value == "" {
 				value = "unknown"
 			}

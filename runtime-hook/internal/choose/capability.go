@@ -41,15 +41,15 @@ func (c Capability) String() string {
 	return strings.Join(out, ",")
 }
 
-// capabilities reads NVIDIA_DRIVER_CAPABILITIES. Unset is everything, as containers
-// of a board were given everything before they could choose.
-func capabilities(value string) (c Capability, err error) {
+// parseCapabilities reads NVIDIA_DRIVER_CAPABILITIES. Unset means all: containers of a
+// board got everything before they could choose.
+func parseCapabilities(value string) (c Capability, err error) {
 	for _, word := range strings.Split(value, ",") {
 		word = strings.TrimSpace(word)
 		if word == "" {
 			continue
 		}
-		one, ok := capability(word)
+		one, ok := parseCapability(word)
 		if !ok {
 			return 0, fmt.Errorf("NVIDIA_DRIVER_CAPABILITIES names %.80q, which is none (have %s, all)", word, strings.Join(capabilityNames, ", "))
 		}
@@ -61,7 +61,7 @@ func capabilities(value string) (c Capability, err error) {
 	return c, nil
 }
 
-func capability(word string) (Capability, bool) {
+func parseCapability(word string) (Capability, bool) {
 	if word == "all" {
 		return all, true
 	}
@@ -77,15 +77,15 @@ func capability(word string) (Capability, bool) {
 // and for none.
 const drawing = Graphics | Display
 
-// rule says for what files and devices are whose name begins with name.
+// rule classifies the files and devices whose name begins with name.
 type rule struct {
 	name string
 	is   Capability
 }
 
-// folders classify all that lies in or below a folder of the name; the first that
-// fits counts, before all rules.
-var folders = []rule{
+// folderRules classify all files in or below a folder of the name. The first match
+// counts, before all rules.
+var folderRules = []rule{
 	{"lib32", Compat32},
 	{"i386-linux-gnu", Compat32},
 	{"arm-linux-gnueabihf", Compat32},
@@ -215,28 +215,29 @@ var rules = []rule{
 	{"v4l2-nv", Video},
 }
 
-// Classes say for what each entry of p is, by its path in the container. A file is
-// also for what each link to it is for: none may lead nowhere.
+// Classes returns the use of each entry of p, by its path in the container. A file has
+// the uses of all links to it too: no link may lead nowhere.
 func Classes(p plan.Plan) map[string]Capability {
-	c, out, linked := classes{}, map[string]Capability{}, map[string]Capability{}
+	c, out, linked := folderClasses{}, map[string]Capability{}, map[string]Capability{}
 	for _, l := range p.Links {
-		out[l.Path] = c.of(l.Path)
+		out[l.Path] = c.classOf(l.Path)
 		linked[l.File] |= out[l.Path]
 	}
 	for _, d := range p.Devices {
-		out[d.Path] = c.of(d.Path)
+		out[d.Path] = c.classOf(d.Path)
 	}
 	for _, m := range p.Mounts {
-		out[m.Path] = c.of(m.Path) | linked[m.Source]
+		out[m.Path] = c.classOf(m.Path) | linked[m.Source]
 	}
 	return out
 }
 
-// classes are those of folders, which most entries share; 0 for one that has none.
-type classes map[string]Capability
+// folderClasses caches the classes of folders, which most entries share; 0 is a folder
+// without one.
+type folderClasses map[string]Capability
 
-// of says for what the file or device p is.
-func (c classes) of(p string) Capability {
+// classOf returns the use of the file or device p.
+func (c folderClasses) classOf(p string) Capability {
 	dir, base := path.Split(p)
 	is, ok := c[dir]
 	if !ok {
@@ -255,7 +256,7 @@ func (c classes) of(p string) Capability {
 }
 
 func folderClass(dir string) Capability {
-	for _, r := range folders {
+	for _, r := range folderRules {
 		if strings.Contains(dir, "/"+r.name+"/") {
 			return r.is
 		}

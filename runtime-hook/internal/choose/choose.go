@@ -1,6 +1,6 @@
-// Package choose turns what a container asks for in its environment into its part
-// of the board's plan: for which GPUs and which capabilities, if the board is what
-// the image requires. It changes nothing.
+// Package choose turns a container's environment into its part of the board's plan. It
+// selects by GPU and capability, if the board meets the image's requirements. It changes
+// nothing.
 package choose
 
 import (
@@ -14,7 +14,7 @@ import (
 type Selection struct {
 	wants        bool
 	allLists     bool
-	gpus         []name // nil: all of them
+	gpus         []gpuName // nil: all of them
 	capabilities Capability
 	requires     []requirement
 }
@@ -33,29 +33,28 @@ const (
 	requirePrefix      = "NVIDIA_REQUIRE_"
 )
 
-// From reads the environment of a container's first process. It fails where that
-// asks for something that cannot be: a capability that nobody knows, or a part of
-// a GPU.
+// From reads the environment of a container's first process. It fails if that asks for
+// something impossible: an unknown capability, or a part of a GPU.
 func From(env []string) (Selection, error) {
-	vars := variables(env)
+	vars := boardVariables(env)
 	s := Selection{allLists: vars[requireJetPack] == allLists}
 	var err error
-	if s.gpus, s.wants, err = names(vars[visibleDevices]); err != nil || !s.wants {
+	if s.gpus, s.wants, err = parseNames(vars[visibleDevices]); err != nil || !s.wants {
 		return Selection{}, err
 	}
-	if err = bounded(vars); err != nil {
+	if err = checkLimits(vars); err != nil {
 		return Selection{}, err
 	}
-	if s.capabilities, err = capabilities(vars[driverCapabilities]); err != nil {
+	if s.capabilities, err = parseCapabilities(vars[driverCapabilities]); err != nil {
 		return Selection{}, err
 	}
-	s.requires, err = requirements(vars)
+	s.requires, err = parseRequirements(vars)
 	return s, err
 }
 
-// variables are the container's that concern the board. One that is set twice
-// counts as programs see it: the last one.
-func variables(env []string) map[string]string {
+// boardVariables returns the container's variables that concern the board. Of two with
+// one name the last one counts, as for programs.
+func boardVariables(env []string) map[string]string {
 	vars := map[string]string{}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
@@ -68,21 +67,21 @@ func variables(env []string) map[string]string {
 	return vars
 }
 
-// bounded refuses variables that are too many or too long to be read. A container that
-// asks for nothing may have them.
-func bounded(vars map[string]string) error {
+// checkLimits refuses variables that are too many or too long. A container that asks
+// for nothing may have them.
+func checkLimits(vars map[string]string) error {
 	if len(vars) > maxRequirements+3 {
 		return fmt.Errorf("the container has more than %d variables %s*; take some away", maxRequirements, requirePrefix)
 	}
 	for name, value := range vars {
-		if err := short(name, value); err != nil {
+		if err := checkLength(name, value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func short(name, value string) error {
+func checkLength(name, value string) error {
 	if len(name)+len(value) > maxValueBytes {
 		return fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)
 	}
@@ -92,8 +91,8 @@ func short(name, value string) error {
 // Wants reports whether the container gets anything of the board at all.
 func (s Selection) Wants() bool { return s.wants }
 
-// AllLists reports whether the image asks for what all lists of the board name,
-// where the board gives what NVIDIA's own name otherwise.
+// AllLists reports whether the image asks for all lists of the board, on a board that
+// otherwise uses NVIDIA's own lists only.
 func (s Selection) AllLists() bool { return s.allLists }
 
 // Left is an entry of the plan that a container does not get.
@@ -102,11 +101,11 @@ type Left struct {
 	Why  string
 }
 
-// Of is the part of p that the container gets, in p's order, and what is left out.
-// It fails where the container names a GPU that the board, whose file tree is root,
-// does not have.
-func (s Selection) Of(root string, p plan.Plan) (plan.Plan, []Left, error) {
-	others, err := s.others(root, p)
+// PartOf returns the part of p that the container gets, in p's order, with the rest. It
+// fails if the container names a GPU that the board, whose file tree is root, does not
+// have.
+func (s Selection) PartOf(root string, p plan.Plan) (plan.Plan, []Left, error) {
+	others, err := s.unchosenNodes(root, p)
 	if err != nil {
 		return plan.Plan{}, nil, err
 	}
@@ -114,7 +113,7 @@ func (s Selection) Of(root string, p plan.Plan) (plan.Plan, []Left, error) {
 		return p, nil, nil
 	}
 	f := filter{wanted: s.capabilities, others: others}
-	return f.plan(p), f.left, nil
+	return f.filterPlan(p), f.left, nil
 }
 
 // filter makes a new plan: the one that comes in may be shared.
@@ -125,24 +124,24 @@ type filter struct {
 	left    []Left
 }
 
-func (f *filter) plan(p plan.Plan) plan.Plan {
+func (f *filter) filterPlan(p plan.Plan) plan.Plan {
 	out := p
 	out.Mounts, out.Links, out.Devices = nil, nil, nil
 	f.classes = Classes(p)
 	for _, m := range p.Mounts {
-		if f.fits(m.Path) {
+		if f.keepsEntry(m.Path) {
 			out.Mounts = append(out.Mounts, m)
 		}
 	}
 	for _, l := range p.Links {
-		if f.fits(l.Path) {
+		if f.keepsEntry(l.Path) {
 			out.Links = append(out.Links, l)
 		}
 	}
 	for _, d := range p.Devices {
 		if owner, ok := f.others[d.Path]; ok {
 			f.left = append(f.left, Left{d.Path, "it is of " + owner})
-		} else if f.fits(d.Path) {
+		} else if f.keepsEntry(d.Path) {
 			out.Devices = append(out.Devices, d)
 		}
 	}
@@ -150,7 +149,7 @@ func (f *filter) plan(p plan.Plan) plan.Plan {
 	return out
 }
 
-func (f *filter) fits(p string) bool {
+func (f *filter) keepsEntry(p string) bool {
 	class := f.classes[p]
 	if class&f.wanted != 0 {
 		return true

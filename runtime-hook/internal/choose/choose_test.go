@@ -196,7 +196,7 @@ func TestOfGPUs(t *testing.T) {
 		var p plan.Plan
 		var left []Left
 		if err == nil {
-			p, left, err = s.Of(tt.root, devices(tt.nodes...))
+			p, left, err = s.PartOf(tt.root, devices(tt.nodes...))
 		}
 		if tt.wantErr != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
@@ -246,7 +246,7 @@ func TestThorWithOldNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := From([]string{"NVIDIA_VISIBLE_DEVICES=0"})
-	got, _, err := s.Of(root, p)
+	got, _, err := s.PartOf(root, p)
 	if want := []string{"/dev/nvgpu/igpu0/ctrl", "/dev/nvidia1"}; err != nil || !reflect.DeepEqual(paths(got), want) {
 		t.Errorf("gives %q, %v; want %q", paths(got), err, want)
 	}
@@ -261,7 +261,7 @@ func TestOneGPUAndADisplay(t *testing.T) {
 		t.Errorf("GPUs are %+v; want %+v", gpus, want)
 	}
 	s, _ := From([]string{"NVIDIA_VISIBLE_DEVICES=0"})
-	if got, _, err := s.Of(root, p); err != nil || len(got.Devices) != 2 {
+	if got, _, err := s.PartOf(root, p); err != nil || len(got.Devices) != 2 {
 		t.Errorf("gives %q, %v; want both nodes", paths(got), err)
 	}
 }
@@ -301,7 +301,7 @@ func TestOfCapabilities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, left, err := s.Of("/", p)
+		got, left, err := s.PartOf("/", p)
 		want := map[string]bool{}
 		for _, p := range append(tt.more, always...) {
 			want[p] = true
@@ -336,7 +336,7 @@ func TestCapabilityLibraries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := s.Of("/", p)
+	got, _, err := s.PartOf("/", p)
 	if want := []plan.Library{p.Libraries[0], p.Libraries[2]}; err != nil || !reflect.DeepEqual(got.Libraries, want) {
 		t.Errorf("libraries %v, %v; want %v", got.Libraries, err, want)
 	}

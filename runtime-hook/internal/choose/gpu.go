@@ -13,7 +13,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// GPU is one of a board's.
+// GPU is one GPU of a board.
 type GPU struct {
 	Index   int
 	UUID    string   // "" where the board does not say
@@ -30,8 +30,8 @@ func (g GPU) String() string {
 	return s
 }
 
-// name is how a container calls a GPU.
-type name struct {
+// gpuName is a container's name for a GPU.
+type gpuName struct {
 	index int // -1 where it is a UUID
 	uuid  string
 }
@@ -39,15 +39,15 @@ type name struct {
 // maxNames is more than any board has, and bounds what an image may ask.
 const maxNames = 256
 
-// NotListed says that no list names the GPU's node.
+// NotListed returns the error that no list names the GPU's node.
 func (g GPU) NotListed() error {
 	return fmt.Errorf("%v: the board's lists give no %s; next: add the line \"dev, %s\" to a list", g, g.Lacks, g.Lacks)
 }
 
-// names reads NVIDIA_VISIBLE_DEVICES. Nil stands for all GPUs, and an empty list for none
-// of them: what the driver does without one is given still.
-func names(value string) (gpus []name, wants bool, err error) {
-	if err := short(visibleDevices, value); err != nil {
+// parseNames reads NVIDIA_VISIBLE_DEVICES. Nil is all GPUs. An empty list is no GPU:
+// the container still gets what the driver does without one.
+func parseNames(value string) (gpus []gpuName, wants bool, err error) {
+	if err := checkLength(visibleDevices, value); err != nil {
 		return nil, false, err
 	}
 	everything, none := false, false
@@ -75,40 +75,40 @@ func names(value string) (gpus []name, wants bool, err error) {
 	}
 	switch {
 	case none:
-		gpus = []name{}
+		gpus = []gpuName{}
 	case everything:
 		gpus = nil
 	}
 	return gpus, wants, nil
 }
 
-// kinds are the CDI kinds under which toolkits name whole GPUs.
-var kinds = []string{"nvidia.com/gpu", "runtime.nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu"}
+// cdiKinds are the CDI kinds under which toolkits name whole GPUs.
+var cdiKinds = []string{"nvidia.com/gpu", "runtime.nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu"}
 
-func parseName(word string) (n name, isAll bool, err error) {
+func parseName(word string) (n gpuName, isAll bool, err error) {
 	id := word
 	if kind, device, ok := strings.Cut(word, "="); ok {
 		if strings.HasSuffix(kind, "/mig") {
-			return name{}, false, noMIG(word)
+			return gpuName{}, false, noMIG(word)
 		}
-		if !slices.Contains(kinds, kind) {
-			return name{}, false, noGPU(word)
+		if !slices.Contains(cdiKinds, kind) {
+			return gpuName{}, false, noGPU(word)
 		}
 		id = device
 	}
 	switch {
 	case id == "all":
-		return name{}, true, nil
+		return gpuName{}, true, nil
 	case strings.HasPrefix(id, "MIG-") || strings.Contains(id, ":"):
-		return name{}, false, noMIG(word)
+		return gpuName{}, false, noMIG(word)
 	case isUUID(strings.TrimPrefix(id, "GPU-")):
-		return name{index: -1, uuid: id}, false, nil
+		return gpuName{index: -1, uuid: id}, false, nil
 	}
 	index, err := strconv.ParseUint(id, 10, 16)
 	if err != nil {
-		return name{}, false, noGPU(word)
+		return gpuName{}, false, noGPU(word)
 	}
-	return name{index: int(index)}, false, nil
+	return gpuName{index: int(index)}, false, nil
 }
 
 func noMIG(word string) error {
@@ -132,24 +132,24 @@ func isUUID(s string) bool {
 	return true
 }
 
-// others are the nodes of the GPUs that the container did not choose. On a board
-// with one GPU every name means that one.
-func (s Selection) others(root string, p plan.Plan) (map[string]string, error) {
+// unchosenNodes returns the nodes of the GPUs that the container did not choose. On a
+// board with one GPU every name means that one.
+func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, error) {
 	if s.gpus == nil {
 		return nil, nil
 	}
 	gpus := GPUs(root, p)
 	if len(s.gpus) == 0 {
 		// Also the nodes of GPUs that the driver does not report, and of a display.
-		gpus = append(byNode(p), gpus...)
+		gpus = append(gpusByNode(p), gpus...)
 	} else if len(gpus) < 2 {
 		return nil, nil
 	}
 	chosen := map[int]bool{}
 	for _, n := range s.gpus {
-		i := slices.IndexFunc(gpus, n.is)
+		i := slices.IndexFunc(gpus, n.matches)
 		if i < 0 {
-			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, list(gpus))
+			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, gpuList(gpus))
 		}
 		if gpus[i].Lacks != "" {
 			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %w", gpus[i].NotListed())
@@ -167,21 +167,21 @@ func (s Selection) others(root string, p plan.Plan) (map[string]string, error) {
 	return others, nil
 }
 
-func (n name) is(g GPU) bool {
+func (n gpuName) matches(g GPU) bool {
 	if n.index >= 0 {
 		return n.index == g.Index
 	}
 	return g.UUID != "" && strings.EqualFold(n.uuid, g.UUID)
 }
 
-func (n name) String() string {
+func (n gpuName) String() string {
 	if n.index >= 0 {
 		return strconv.Itoa(n.index)
 	}
 	return n.uuid
 }
 
-func list(gpus []GPU) string {
+func gpuList(gpus []GPU) string {
 	var out []string
 	for _, g := range gpus {
 		out = append(out, g.String())
@@ -189,22 +189,22 @@ func list(gpus []GPU) string {
 	return strings.Join(out, ", ")
 }
 
-// GPUs are those of the board whose file tree is root, in NVIDIA's order: the SoC's
-// own, then by address. Nodes of the plan that are in none of them serve all.
+// GPUs returns the GPUs of the board whose file tree is root, in NVIDIA's order: the
+// SoC's own, then by address. Nodes of the plan that belong to none of them serve all.
 func GPUs(root string, p plan.Plan) []GPU {
-	gpus := onPCI(root)
+	gpus := readPCI(root)
 	own := ownNodes(p)
 	switch {
 	case len(gpus) == 0 && len(own) == 0:
-		gpus = byNode(p)
+		gpus = gpusByNode(p)
 	case len(gpus) > 0 && len(own) > 0 && ownOnPCI(root):
 		gpus[0].Nodes = append(gpus[0].Nodes, own...)
 	case len(own) > 0:
 		gpus = append([]GPU{{Nodes: own}}, gpus...)
 	}
-	cards := drm(root, gpus)
+	cards := drmAddresses(root, gpus)
 	for i := range gpus {
-		gpus[i].keep(p)
+		gpus[i].keepListed(p)
 		gpus[i].Index = i
 		for _, d := range p.Devices {
 			if cards[d.Path] == gpus[i].Address && gpus[i].Address != "" {
@@ -215,9 +215,9 @@ func GPUs(root string, p plan.Plan) []GPU {
 	return gpus
 }
 
-// keep leaves of the GPU's nodes those that p has. Where p has no devices at all, the
+// keepListed keeps those of the GPU's nodes that p has. If p has no devices at all, the
 // board's settings leave them to others.
-func (g *GPU) keep(p plan.Plan) {
+func (g *GPU) keepListed(p plan.Plan) {
 	all := g.Nodes
 	g.Nodes = nil
 	for _, node := range all {
@@ -230,12 +230,13 @@ func (g *GPU) keep(p plan.Plan) {
 	}
 }
 
-// maxGPUs is that of NVIDIA's driver.
+// maxGPUs is the limit of NVIDIA's driver.
 const maxGPUs = 32
 
-// onPCI reads what NVIDIA's driver says of its GPUs. It has no entry for the GPU of
-// a SoC before Thor, nor for a display alone, though that has a /dev/nvidia<N> too.
-func onPCI(root string) []GPU {
+// readPCI reads what NVIDIA's driver reports about its GPUs. It has no entry for the
+// GPU of a SoC before Thor, nor for a display alone, though that has a /dev/nvidia<N>
+// too.
+func readPCI(root string) []GPU {
 	dir := filepath.Join(root, "/proc/driver/nvidia/gpus")
 	found, err := os.ReadDir(dir)
 	if err != nil {
@@ -243,7 +244,7 @@ func onPCI(root string) []GPU {
 	}
 	var gpus []GPU
 	for _, f := range found[:min(len(found), maxGPUs)] {
-		about := pairs(filepath.Join(dir, f.Name(), "information"))
+		about := readPairs(filepath.Join(dir, f.Name(), "information"))
 		g := GPU{UUID: about["GPU UUID"], Address: f.Name()}
 		// The driver has not asked a GPU that sleeps, and shows question marks.
 		if strings.Contains(g.UUID, "?") {
@@ -257,10 +258,10 @@ func onPCI(root string) []GPU {
 	return gpus
 }
 
-// pairs reads lines of "Name:  value".
-func pairs(file string) map[string]string {
+// readPairs reads lines of "Name: value".
+func readPairs(file string) map[string]string {
 	out := map[string]string{}
-	for _, line := range strings.Split(start(file), "\n") {
+	for _, line := range strings.Split(readStart(file), "\n") {
 		if key, value, ok := strings.Cut(line, ":"); ok {
 			out[strings.TrimSpace(key)] = strings.TrimSpace(value)
 		}
@@ -268,8 +269,8 @@ func pairs(file string) map[string]string {
 	return out
 }
 
-// start is the beginning of a small file of the board, "" where there is none.
-func start(file string) string {
+// readStart returns the first bytes of a small file of the board, "" if there is none.
+func readStart(file string) string {
 	info, err := os.Stat(file)
 	if err != nil || !info.Mode().IsRegular() {
 		return ""
@@ -283,13 +284,13 @@ func start(file string) string {
 	return string(data)
 }
 
-// ownOnPCI reports whether the GPU of the SoC is on a PCI bus and the first there, as
-// Thor's is: what it has of older boards' nodes would be its own.
+// ownOnPCI reports whether the SoC's GPU is the first one on a PCI bus, as Thor's is:
+// nodes that older boards have would then belong to it.
 func ownOnPCI(root string) bool {
-	return soc(start(filepath.Join(root, compatible))) == thor
+	return parseSoC(readStart(filepath.Join(root, compatible))) == thor
 }
 
-// ownNodes are those of the GPU that is part of a SoC, up to Orin.
+// ownNodes returns the nodes of the GPU that is part of a SoC, up to Orin.
 func ownNodes(p plan.Plan) (nodes []string) {
 	for _, d := range p.Devices {
 		if ok, _ := path.Match("/dev/nvhost-*gpu", d.Path); ok || strings.HasPrefix(d.Path, "/dev/nvgpu/") {
@@ -299,8 +300,8 @@ func ownNodes(p plan.Plan) (nodes []string) {
 	return nodes
 }
 
-// byNode takes each /dev/nvidia<N> for a GPU, as nothing else tells.
-func byNode(p plan.Plan) (gpus []GPU) {
+// gpusByNode counts each /dev/nvidia<N> as a GPU, if nothing else tells.
+func gpusByNode(p plan.Plan) (gpus []GPU) {
 	for _, d := range p.Devices {
 		if number, ok := strings.CutPrefix(d.Path, "/dev/nvidia"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
 			gpus = append(gpus, GPU{Nodes: []string{d.Path}})
@@ -312,9 +313,9 @@ func byNode(p plan.Plan) (gpus []GPU) {
 	return gpus
 }
 
-// drm are the addresses behind the nodes of /dev/dri. Each name in sysfs links to
-// its device, and the link ends in the address.
-func drm(root string, gpus []GPU) map[string]string {
+// drmAddresses returns the PCI addresses of the nodes of /dev/dri. Each name in sysfs
+// links to its device, and the link ends in the address.
+func drmAddresses(root string, gpus []GPU) map[string]string {
 	if len(gpus) < 2 {
 		return nil
 	}

@@ -31,11 +31,11 @@ type condition struct {
 	text     string // of the brand
 }
 
-// operators, those first that begin as another does.
+// operators are in an order in which none begins as an earlier one does.
 var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
-// requirements reads the container's, in the order of their names.
-func requirements(vars map[string]string) ([]requirement, error) {
+// parseRequirements reads the container's requirements, in the order of their names.
+func parseRequirements(vars map[string]string) ([]requirement, error) {
 	if skip, _ := strconv.ParseBool(vars[disableRequire]); skip {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func requirements(vars map[string]string) ([]requirement, error) {
 	return out, nil
 }
 
-// parseConditions leaves out what asks for other than a board, such as csv-mounts.
+// parseConditions skips conditions that are not about a board, such as csv-mounts.
 func parseConditions(s string) ([]condition, error) {
 	var out []condition
 	for _, word := range strings.Split(s, ",") {
@@ -71,14 +71,14 @@ func parseConditions(s string) ([]condition, error) {
 		if err != nil {
 			return nil, err
 		}
-		if known(c.property) {
+		if isKnown(c.property) {
 			out = append(out, c)
 		}
 	}
 	return out, nil
 }
 
-func known(property string) bool {
+func isKnown(property string) bool {
 	return slices.Contains([]string{"arch", "brand", "cuda", "driver", "jetpack"}, property)
 }
 
@@ -97,7 +97,7 @@ func parseCondition(word string) (condition, error) {
 	if c.operator == "" {
 		return condition{}, fmt.Errorf("%.80q has no operator (have %s)", word, strings.Join(operators, " "))
 	}
-	if c.property == "brand" || !known(c.property) {
+	if c.property == "brand" || !isKnown(c.property) {
 		return c, nil
 	}
 	var err error
@@ -137,14 +137,14 @@ func parseVersion(s string) ([]int, error) {
 // compareVersions compares part by part; 12 is 12.0.
 func compareVersions(a, b []int) int {
 	for i := 0; i < max(len(a), len(b)); i++ {
-		if c := cmp.Compare(part(a, i), part(b, i)); c != 0 {
+		if c := cmp.Compare(versionPart(a, i), versionPart(b, i)); c != 0 {
 			return c
 		}
 	}
 	return 0
 }
 
-func part(version []int, i int) int {
+func versionPart(version []int, i int) int {
 	if i < len(version) {
 		return version[i]
 	}
@@ -160,25 +160,25 @@ const (
 	yes
 )
 
-// Check compares what the image requires with the board whose file tree is root, of
-// which some is told already. What the board does not tell is a note.
+// Check compares the image's requirements with the board whose file tree is root. told
+// is known already. A requirement about an unknown property becomes a note.
 func (s Selection) Check(root string, told Board) (notes []string, err error) {
 	if len(s.requires) == 0 {
 		return nil, nil
 	}
 	b := ReadBoard(root, told)
 	for _, r := range s.requires {
-		switch r.holds(b) {
+		switch r.holdsFor(b) {
 		case no:
-			return nil, fmt.Errorf("the image requires %.300q (%.80s), and the board has %s; take an image that is made for it, or set NVIDIA_DISABLE_REQUIRE=1 in the container to go without", r.value, r.variable, b.has(r))
+			return nil, fmt.Errorf("the image requires %.300q (%.80s), and the board has %s; take an image that is made for it, or set NVIDIA_DISABLE_REQUIRE=1 in the container to go without", r.value, r.variable, b.describeFor(r))
 		case unknown:
-			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s; /etc/slipway/hook.toml may say", r.value, r.variable, b.has(r)))
+			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s; /etc/slipway/hook.toml may say", r.value, r.variable, b.describeFor(r)))
 		}
 	}
 	return notes, nil
 }
 
-func (r requirement) holds(b Board) truth {
+func (r requirement) holdsFor(b Board) truth {
 	if len(r.alternatives) == 0 {
 		return yes
 	}
@@ -186,26 +186,27 @@ func (r requirement) holds(b Board) truth {
 	for _, conditions := range r.alternatives {
 		and := yes
 		for _, c := range conditions {
-			and = min(and, c.holds(b))
+			and = min(and, c.holdsFor(b))
 		}
 		or = max(or, and)
 	}
 	return or
 }
 
-func (c condition) holds(b Board) truth {
+func (c condition) holdsFor(b Board) truth {
 	if c.property == "brand" {
 		return c.holdsBrand()
 	}
-	version, err := parseVersion(b.value(c.property))
+	version, err := parseVersion(b.propertyValue(c.property))
 	if err != nil {
 		return unknown
 	}
-	return c.fits(compareVersions(version, c.version))
+	return c.holdsForOrder(compareVersions(version, c.version))
 }
 
-// holdsBrand: brands are those of graphics cards (brand=tesla), and images ask for
-// them beside CUDA's version, with the drivers that can do with less. No SoC has one.
+// holdsBrand compares brands. They are those of graphics cards (brand=tesla): images
+// ask for them beside CUDA's version, with the older drivers that still work. No SoC
+// has one.
 func (c condition) holdsBrand() truth {
 	if c.operator == "!=" && c.text != "" {
 		return yes
@@ -213,7 +214,7 @@ func (c condition) holdsBrand() truth {
 	return no
 }
 
-func (c condition) fits(order int) truth {
+func (c condition) holdsForOrder(order int) truth {
 	ok := false
 	switch c.operator {
 	case "=":

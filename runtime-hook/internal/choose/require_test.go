@@ -137,7 +137,7 @@ func FuzzFrom(f *testing.F) {
 		if err == nil && s.Wants() {
 			var notes []string
 			if notes, err = s.Check("/none", Board{CUDA: "12.6"}); err == nil {
-				got, left, e := s.Of("/none", p)
+				got, left, e := s.PartOf("/none", p)
 				if err = e; err == nil && len(got.Mounts)+len(got.Links)+len(got.Devices)+len(left) != 4 {
 					t.Errorf("%+v and left out %v of 4", got, left)
 				}

@@ -1,6 +1,6 @@
-// Package compat finds the CUDA driver libraries that an image brings itself, where they
-// are of a newer CUDA than the board's driver (NVIDIA calls it forward compatibility).
-// The image is hostile: nothing of these files is believed but what the container may see.
+// Package compat finds the CUDA driver libraries in an image that are of a newer CUDA
+// than the board's driver (NVIDIA calls it forward compatibility). The image is hostile:
+// these files decide only what their own container sees.
 package compat
 
 import (
@@ -14,31 +14,32 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Used are the libraries of an image that its programs get in the place of the board's.
+// Used are the libraries of an image that replace the board's.
 type Used struct {
 	Dir       string
 	Libraries []plan.Library
 }
 
-// Find looks into the folder dir of the container, on a board whose driver has cuda. Used
-// is nothing where the board's own libraries are to be found.
+// Find looks into the folder dir of the container, on a board whose driver has cuda.
+// Used is empty if programs have to find the board's own libraries.
 func Find(root *inject.Root, dir, cuda string) Used {
 	if dir == "" || cuda == "" {
 		return Used{}
 	}
 	names := root.Names(dir)
-	driver, ok := driver(names)
+	driver, ok := findDriver(names)
 	if !ok {
 		return Used{}
 	}
-	if !choose.Newer(version(root, path.Join(dir, driver)), cuda) {
+	if !choose.Newer(driverCUDA(root, path.Join(dir, driver)), cuda) {
 		return Used{}
 	}
-	return Used{dir, libraries(root, dir, names)}
+	return Used{dir, listLibraries(root, dir, names)}
 }
 
-// driver is the one libcuda of the folder. Of two, nothing says which is meant.
-func driver(names []inject.Name) (driver string, ok bool) {
+// findDriver returns the only libcuda of the folder. Of two, nothing says which one is
+// meant.
+func findDriver(names []inject.Name) (driver string, ok bool) {
 	for _, n := range names {
 		if match, _ := path.Match("libcuda.so.*.*", n.Name); !match || n.Link != "" {
 			continue
@@ -51,17 +52,17 @@ func driver(names []inject.Name) (driver string, ok bool) {
 	return driver, driver != ""
 }
 
-// version is the CUDA that the driver library at p says it is for, "" where it does not.
-func version(root *inject.Root, p string) string {
+// driverCUDA returns the CUDA version in the driver library at p, "" if it has none.
+func driverCUDA(root *inject.Root, p string) string {
 	f, err := root.OpenFile(p)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	return parse(elf.Note(f, ".note.cuda.fwd_compatibility", "NVIDIA Corporation"))
+	return parseNote(elf.Note(f, ".note.cuda.fwd_compatibility", "NVIDIA Corporation"))
 }
 
-func parse(note []byte) string {
+func parseNote(note []byte) string {
 	var says struct {
 		CUDA string `json:"CUDA Version"`
 	}
@@ -71,8 +72,9 @@ func parse(note []byte) string {
 	return says.CUDA
 }
 
-// libraries are those in the folder, each by its soname, and each link by its own name.
-func libraries(root *inject.Root, dir string, names []inject.Name) (libs []plan.Library) {
+// listLibraries returns the libraries in the folder, each by its soname, and each link
+// by its own name.
+func listLibraries(root *inject.Root, dir string, names []inject.Name) (libs []plan.Library) {
 	for _, n := range names {
 		if !strings.HasPrefix(n.Name, "lib") || !strings.Contains(n.Name, ".so") {
 			continue

@@ -1,5 +1,5 @@
-// Package config reads /etc/slipway/hook.toml, in which a board says what its
-// containers get and where the hook writes. Without the file, the defaults hold.
+// Package config turns /etc/slipway/hook.toml into the board's settings. Without the
+// file, the defaults hold.
 package config
 
 import (
@@ -21,7 +21,7 @@ const File = "/etc/slipway/hook.toml"
 // maxBytes is many times what all keys and their comments take.
 const maxBytes = 64 << 10
 
-// Config is what a board has set, or the defaults.
+// Config holds the board's settings, or the defaults.
 type Config struct {
 	CSVDir        string
 	Ignore        []string // patterns of what the lists name and containers do not get
@@ -40,7 +40,7 @@ type Config struct {
 	CDIVersion    string // "" for the oldest that can say all
 }
 
-// Defaults are what holds without a file.
+// Defaults returns the settings of a board without a file.
 func Defaults() Config {
 	return Config{
 		CSVDir:  csv.Dir,
@@ -54,10 +54,10 @@ func Defaults() Config {
 	}
 }
 
-// Auto leaves a setting to what the board is.
+// Auto lets the board decide a setting.
 const Auto = "auto"
 
-// Level is how much the log says of each container.
+// Level says how much the log tells of each container.
 type Level string
 
 // The levels.
@@ -66,14 +66,14 @@ const (
 	Debug Level = "debug" // also each file, link and device, and why others were left out
 )
 
-// Fault is one thing wrong with the file.
+// Fault is one error in the file.
 type Fault struct {
 	File string
 	Line int // 0 for the file as a whole
 	Why  string
 }
 
-// Faults are all that is wrong with it; at least one.
+// Faults are all errors in the file; at least one.
 type Faults []Fault
 
 func (f Faults) Error() string {
@@ -84,19 +84,19 @@ func (f Faults) Error() string {
 	return fmt.Sprintf("%s: %s; fix it, or remove the file for the defaults", at, f[0].Why)
 }
 
-// Read reads the settings of the board whose file tree is root. Its errors are
-// Faults, and come with the defaults: nothing is guessed of a file that cannot be
-// trusted or understood.
+// Read reads the settings of the board whose file tree is root. Its errors are Faults,
+// and come with the defaults: nothing of a file that cannot be trusted or understood is
+// used.
 func Read(root string) (Config, error) {
 	file := filepath.Join(root, File)
-	data, err := read(file)
+	data, err := readTrusted(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Defaults(), nil
 	}
 	if err != nil {
 		return Defaults(), Faults{{File: file, Why: err.Error()}}
 	}
-	c, faults := parse(data)
+	c, faults := parseTOML(data)
 	for i := range faults {
 		faults[i].File = file
 	}
@@ -106,35 +106,35 @@ func Read(root string) (Config, error) {
 	return c, nil
 }
 
-// read refuses what others than the board's root may have written. A FIFO would
-// block the open for ever.
-func read(file string) ([]byte, error) {
+// readTrusted refuses a file that others than the board's root may have written. A FIFO
+// would block the open for ever.
+func readTrusted(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	switch {
 	case !info.Mode().IsRegular():
 		return nil, errors.New("not a regular file")
 	case info.Mode().Perm()&0o022 != 0:
 		return nil, errors.New("others than its owner may write to it and so choose what containers get; chmod go-w it")
-	case !trusted(info):
+	case !isTrusted(info):
 		return nil, errors.New("it belongs to another user than root; chown it to root")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err == nil && len(data) > maxBytes {
 		err = fmt.Errorf("larger than %d KiB", maxBytes>>10)
 	}
-	return data, bare(err)
+	return data, withoutPath(err)
 }
 
-// bare is err without the file's name, which the fault says.
-func bare(err error) error {
+// withoutPath returns err without the file's name, which the fault has.
+func withoutPath(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return at.Err
@@ -142,10 +142,10 @@ func bare(err error) error {
 	return err
 }
 
-// nobody is whom the board's root is to a hook in a user namespace.
+// nobody is the board's root as a hook in a user namespace sees it.
 const nobody = 65534
 
-func trusted(info fs.FileInfo) bool {
+func isTrusted(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok:

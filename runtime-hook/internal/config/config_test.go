@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		{"[cdi]\nversion = '0.5.0'", with(func(c *Config) { c.CDIVersion = "0.5.0" })},
 	}
 	for _, tt := range tests {
-		got, faults := parse([]byte(tt.text))
+		got, faults := parseTOML([]byte(tt.text))
 		if len(faults) > 0 || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("parse(%q) = %+v, %v; want %+v", tt.text, got, faults, tt.want)
 		}
@@ -88,7 +88,7 @@ func TestParseFaults(t *testing.T) {
 		{"\ncsv-dir = '/\xff'", []string{"2 not TOML: "}},
 	}
 	for _, tt := range tests {
-		_, faults := parse([]byte(tt.text))
+		_, faults := parseTOML([]byte(tt.text))
 		ok := len(faults) == len(tt.want)
 		for i := 0; ok && i < len(faults); i++ {
 			ok = strings.HasPrefix(fmt.Sprint(faults[i].Line, " ", faults[i].Why), tt.want[i])
@@ -165,7 +165,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, faults := parse(data)
+		c, faults := parseTOML(data)
 		for _, x := range faults {
 			if lines := strings.Count(string(data), "\n") + 1; x.Line < 1 || x.Line > lines || x.Why == "" {
 				t.Errorf("fault %+v in %d lines", x, lines)
@@ -191,7 +191,7 @@ func TestShippedFile(t *testing.T) {
 	told.Ignore = []string{"**/libnvinfer*", "/dev/dri/card1"}
 	shown := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAll(data, []byte("$1"))
 	for text, want := range map[string]Config{string(data): Defaults(), string(shown): told} {
-		if got, faults := parse([]byte(text)); len(faults) > 0 || !reflect.DeepEqual(got, want) {
+		if got, faults := parseTOML([]byte(text)); len(faults) > 0 || !reflect.DeepEqual(got, want) {
 			t.Errorf("hook.toml gives %+v, %v; want %+v", got, faults, want)
 		}
 	}

@@ -15,28 +15,29 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// keys are all that the file may set. Its tables are the part before the dot.
+// keys are all keys of the file. The part before a dot is the table.
 var keys = map[string]func(*Config, *unstable.Node) error{
-	"csv-dir":         func(c *Config, v *unstable.Node) error { return absolute(&c.CSVDir, v) },
-	"base-files-only": func(c *Config, v *unstable.Node) error { return boolean(&c.BaseFilesOnly, v) },
-	"ignore":          func(c *Config, v *unstable.Node) error { return patterns(&c.Ignore, v) },
-	"compat-dir":      func(c *Config, v *unstable.Node) error { return compatDir(&c.CompatDir, v) },
-	"accept-nvidia-visible-devices-as-volume-mounts":         func(c *Config, v *unstable.Node) error { return boolean(&c.VolumeMounts, v) },
-	"accept-nvidia-visible-devices-envvar-when-unprivileged": func(c *Config, v *unstable.Node) error { return boolean(&c.Variable, v) },
-	"devices":          func(c *Config, v *unstable.Node) error { return boolean(&c.Devices, v) },
-	"whole-folders":    func(c *Config, v *unstable.Node) error { return boolean(&c.WholeFolders, v) },
-	"log.file":         func(c *Config, v *unstable.Node) error { return logFile(&c.LogFile, v) },
-	"log.level":        func(c *Config, v *unstable.Node) error { return level(&c.LogLevel, v) },
-	"runtime.runtimes": func(c *Config, v *unstable.Node) error { return programs(&c.Runtimes, v) },
-	"board.cuda":       func(c *Config, v *unstable.Node) error { return version(&c.CUDA, v) },
-	"board.jetpack":    func(c *Config, v *unstable.Node) error { return version(&c.JetPack, v) },
-	"board.arch":       func(c *Config, v *unstable.Node) error { return version(&c.Arch, v) },
-	"cdi.version":      func(c *Config, v *unstable.Node) error { return cdiVersion(&c.CDIVersion, v) },
+	"csv-dir":         func(c *Config, v *unstable.Node) error { return setPath(&c.CSVDir, v) },
+	"base-files-only": func(c *Config, v *unstable.Node) error { return setBool(&c.BaseFilesOnly, v) },
+	"ignore":          func(c *Config, v *unstable.Node) error { return setPatterns(&c.Ignore, v) },
+	"compat-dir":      func(c *Config, v *unstable.Node) error { return setCompatDir(&c.CompatDir, v) },
+	"accept-nvidia-visible-devices-as-volume-mounts":         func(c *Config, v *unstable.Node) error { return setBool(&c.VolumeMounts, v) },
+	"accept-nvidia-visible-devices-envvar-when-unprivileged": func(c *Config, v *unstable.Node) error { return setBool(&c.Variable, v) },
+	"devices":          func(c *Config, v *unstable.Node) error { return setBool(&c.Devices, v) },
+	"whole-folders":    func(c *Config, v *unstable.Node) error { return setBool(&c.WholeFolders, v) },
+	"log.file":         func(c *Config, v *unstable.Node) error { return setLogFile(&c.LogFile, v) },
+	"log.level":        func(c *Config, v *unstable.Node) error { return setLevel(&c.LogLevel, v) },
+	"runtime.runtimes": func(c *Config, v *unstable.Node) error { return setPrograms(&c.Runtimes, v) },
+	"board.cuda":       func(c *Config, v *unstable.Node) error { return setVersion(&c.CUDA, v) },
+	"board.jetpack":    func(c *Config, v *unstable.Node) error { return setVersion(&c.JetPack, v) },
+	"board.arch":       func(c *Config, v *unstable.Node) error { return setVersion(&c.Arch, v) },
+	"cdi.version":      func(c *Config, v *unstable.Node) error { return setCDIVersion(&c.CDIVersion, v) },
 }
 
-// file is one that is read. TOML's own decoder is not used: it takes keys in any
-// case and lists for text, and does not say the line of all that it refuses.
-type file struct {
+// tomlFile is a file that is being read. It does not use TOML's own decoder, which
+// accepts keys in any case and lists for text. That decoder also gives no line for some
+// of its errors.
+type tomlFile struct {
 	unstable.Parser
 	table  []string
 	seen   map[string]bool
@@ -44,17 +45,17 @@ type file struct {
 	faults Faults
 }
 
-func parse(data []byte) (Config, Faults) {
-	f := file{seen: map[string]bool{}, config: Defaults()}
+func parseTOML(data []byte) (Config, Faults) {
+	f := tomlFile{seen: map[string]bool{}, config: Defaults()}
 	f.Reset(bytes.TrimPrefix(data, []byte("\uFEFF")))
 	for f.NextExpression() {
-		f.expression(f.Expression())
+		f.readExpression(f.Expression())
 	}
 	var wrong *unstable.ParserError
 	if errors.As(f.Error(), &wrong) {
 		line := strings.Count(string(data), "\n") + 1
 		if len(wrong.Highlight) > 0 {
-			line = f.line(f.Range(wrong.Highlight))
+			line = f.lineOf(f.Range(wrong.Highlight))
 		}
 		f.faults = append(f.faults, Fault{Line: line, Why: "not TOML: " + wrong.Message})
 	}
@@ -64,63 +65,63 @@ func parse(data []byte) (Config, Faults) {
 	return f.config, nil
 }
 
-func (f *file) line(at unstable.Range) int { return f.Shape(at).Start.Line }
+func (f *tomlFile) lineOf(at unstable.Range) int { return f.Shape(at).Start.Line }
 
-func (f *file) expression(e *unstable.Node) {
-	name, line := f.key(e)
+func (f *tomlFile) readExpression(e *unstable.Node) {
+	name, line := f.readKey(e)
 	switch e.Kind {
 	case unstable.Table:
 		f.table = name
-		f.knowTable(name, line)
+		f.checkTable(name, line)
 	case unstable.KeyValue:
-		f.set(strings.Join(append(slices.Clone(f.table), name...), "."), line, e.Value())
+		f.setKey(strings.Join(append(slices.Clone(f.table), name...), "."), line, e.Value())
 	default:
 		f.table = name
-		f.fault(line, "[[%.80s]] is a list of tables, and no setting is one", strings.Join(name, "."))
+		f.addFault(line, "[[%.80s]] is a list of tables, and no setting is one", strings.Join(name, "."))
 	}
 }
 
-// key is the name that e begins with, in its parts, and its line.
-func (f *file) key(e *unstable.Node) (name []string, line int) {
+// readKey returns the parts of the name that e begins with, and its line.
+func (f *tomlFile) readKey(e *unstable.Node) (name []string, line int) {
 	for it := e.Key(); it.Next(); {
 		if line == 0 {
-			line = f.line(it.Node().Raw)
+			line = f.lineOf(it.Node().Raw)
 		}
 		name = append(name, string(it.Node().Data))
 	}
 	return name, line
 }
 
-func (f *file) fault(line int, format string, args ...any) {
+func (f *tomlFile) addFault(line int, format string, args ...any) {
 	f.faults = append(f.faults, Fault{Line: line, Why: fmt.Sprintf(format, args...)})
 }
 
-func (f *file) knowTable(name []string, line int) {
+func (f *tomlFile) checkTable(name []string, line int) {
 	table := strings.Join(name, ".") + "."
 	for key := range keys {
 		if strings.HasPrefix(key, table) {
 			return
 		}
 	}
-	f.fault(line, "unknown table [%.80s] (have [board], [cdi], [log], [runtime])", strings.Join(name, "."))
+	f.addFault(line, "unknown table [%.80s] (have [board], [cdi], [log], [runtime])", strings.Join(name, "."))
 }
 
-func (f *file) set(key string, line int, value *unstable.Node) {
+func (f *tomlFile) setKey(key string, line int, value *unstable.Node) {
 	set, ok := keys[key]
 	switch {
 	case !ok:
-		f.fault(line, "unknown key %.80q (have %s)", key, strings.Join(known(), ", "))
+		f.addFault(line, "unknown key %.80q (have %s)", key, strings.Join(knownKeys(), ", "))
 	case f.seen[key]:
-		f.fault(line, "%s is set above already", key)
+		f.addFault(line, "%s is set above already", key)
 	default:
 		f.seen[key] = true
 		if err := set(&f.config, value); err != nil {
-			f.fault(line, "%s: %v", key, err)
+			f.addFault(line, "%s: %v", key, err)
 		}
 	}
 }
 
-func known() []string {
+func knownKeys() []string {
 	var out []string
 	for key := range keys {
 		out = append(out, key)
@@ -129,7 +130,7 @@ func known() []string {
 	return out
 }
 
-func boolean(field *bool, v *unstable.Node) error {
+func setBool(field *bool, v *unstable.Node) error {
 	if v.Kind != unstable.Bool {
 		return errors.New("takes true or false, without quotes")
 	}
@@ -137,15 +138,15 @@ func boolean(field *bool, v *unstable.Node) error {
 	return nil
 }
 
-func text(v *unstable.Node) (string, error) {
+func textValue(v *unstable.Node) (string, error) {
 	if v.Kind != unstable.String {
 		return "", errors.New("takes text in quotes")
 	}
 	return string(v.Data), nil
 }
 
-func absolute(field *string, v *unstable.Node) error {
-	s, err := text(v)
+func setPath(field *string, v *unstable.Node) error {
+	s, err := textValue(v)
 	if err == nil && (!filepath.IsAbs(s) || filepath.Clean(s) != s || strings.ContainsRune(s, 0)) {
 		err = fmt.Errorf("%.80q is not an absolute path without \"..\" and the like", s)
 	}
@@ -153,26 +154,26 @@ func absolute(field *string, v *unstable.Node) error {
 	return err
 }
 
-// compatDir may be empty, or the word for the board's own.
-func compatDir(field *string, v *unstable.Node) error {
-	if s, err := text(v); err == nil && s == Auto {
+// setCompatDir accepts an empty path, or the word for the board's own.
+func setCompatDir(field *string, v *unstable.Node) error {
+	if s, err := textValue(v); err == nil && s == Auto {
 		*field = s
 		return nil
 	}
-	return logFile(field, v)
+	return setLogFile(field, v)
 }
 
-// logFile may be empty.
-func logFile(field *string, v *unstable.Node) error {
-	if s, err := text(v); err == nil && s == "" {
+// setLogFile accepts an empty path.
+func setLogFile(field *string, v *unstable.Node) error {
+	if s, err := textValue(v); err == nil && s == "" {
 		*field = ""
 		return nil
 	}
-	return absolute(field, v)
+	return setPath(field, v)
 }
 
-func level(field *Level, v *unstable.Node) error {
-	s, err := text(v)
+func setLevel(field *Level, v *unstable.Node) error {
+	s, err := textValue(v)
 	*field = Level(s)
 	if err == nil && *field != Line && *field != Debug {
 		err = fmt.Errorf("unknown level %.80q (have line, debug)", s)
@@ -180,8 +181,8 @@ func level(field *Level, v *unstable.Node) error {
 	return err
 }
 
-func cdiVersion(field *string, v *unstable.Node) error {
-	s, err := text(v)
+func setCDIVersion(field *string, v *unstable.Node) error {
+	s, err := textValue(v)
 	if err == nil && s != cdi.Oldest && s != cdi.Groups {
 		err = fmt.Errorf("unknown version %.80q (have %s, %s)", s, cdi.Oldest, cdi.Groups)
 	}
@@ -189,11 +190,11 @@ func cdiVersion(field *string, v *unstable.Node) error {
 	return err
 }
 
-// maxPatterns bounds what each path of the lists is compared with.
+// maxPatterns limits the patterns that each path of the lists is compared with.
 const maxPatterns = 256
 
-func patterns(field *[]string, v *unstable.Node) error {
-	list, err := texts(v, `["**/libnvinfer*"]`)
+func setPatterns(field *[]string, v *unstable.Node) error {
+	list, err := textList(v, `["**/libnvinfer*"]`)
 	for _, p := range list {
 		if err == nil && !plan.GoodPattern(p) {
 			err = fmt.Errorf("%.80q is neither a pattern of an absolute path nor **/ and one of a name", p)
@@ -206,13 +207,13 @@ func patterns(field *[]string, v *unstable.Node) error {
 	return err
 }
 
-// texts is a list of texts, such as example.
-func texts(v *unstable.Node, example string) (list []string, err error) {
+// textList returns a list of texts. Its error shows the example.
+func textList(v *unstable.Node, example string) (list []string, err error) {
 	if v.Kind != unstable.Array {
 		return nil, errors.New("takes a list, such as " + example)
 	}
 	for it := v.Children(); it.Next(); {
-		s, err := text(it.Node())
+		s, err := textValue(it.Node())
 		if err != nil {
 			return nil, err
 		}
@@ -221,10 +222,10 @@ func texts(v *unstable.Node, example string) (list []string, err error) {
 	return list, nil
 }
 
-// programs are names or absolute paths: a relative one would depend on where an
-// engine stands when it calls.
-func programs(field *[]string, v *unstable.Node) error {
-	list, err := texts(v, `["runc", "crun"]`)
+// setPrograms accepts names or absolute paths: a relative one would depend on an
+// engine's working folder.
+func setPrograms(field *[]string, v *unstable.Node) error {
+	list, err := textList(v, `["runc", "crun"]`)
 	if err != nil {
 		return err
 	}
@@ -239,8 +240,8 @@ func programs(field *[]string, v *unstable.Node) error {
 	return nil
 }
 
-// version may be written as text or as the number that it looks like.
-func version(field *string, v *unstable.Node) error {
+// setVersion accepts a text, or a number that looks like a version.
+func setVersion(field *string, v *unstable.Node) error {
 	*field = string(v.Data)
 	if v.Kind == unstable.String || v.Kind == unstable.Float || v.Kind == unstable.Integer {
 		for _, part := range strings.Split(*field, ".") {

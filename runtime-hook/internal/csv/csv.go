@@ -1,6 +1,6 @@
-// Package csv reads the files that list what a board gives its containers, one
-// "kind, path" a line, into entries and a list of what is wrong with them. It
-// does not look at the paths; see plan.
+// Package csv parses the files that list what a board's containers get, one "kind, path"
+// a line. It returns entries with a list of problems. It does not look at the paths; see
+// plan.
 package csv
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Dir is where a board keeps its CSV files.
+// Dir is the folder of a board's CSV files.
 const Dir = "/etc/nvidia-container-runtime/host-files-for-container.d"
 
 // A board's files come to some 30 KiB. The limits keep a hostile or broken one
@@ -49,7 +49,7 @@ type Entry struct {
 // Cause says what is wrong with a line.
 type Cause string
 
-// The causes, from the line itself to what stands behind its path.
+// The causes, from the line itself to the file at its path.
 const (
 	Bad       Cause = "bad line"
 	Refused   Cause = "refused"
@@ -78,7 +78,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: %s", at, p.Cause, p.Why)
 }
 
-// Problem says something of the entry's line.
+// Problem returns a problem of the entry's line.
 func (e Entry) Problem(cause Cause, unused bool, format string, args ...any) Problem {
 	return Problem{e.File, e.Line, cause, fmt.Sprintf(format, args...), unused}
 }
@@ -90,17 +90,17 @@ type File struct {
 	Problems []Problem // of the file as a whole
 }
 
-// All are all names.
+// All accepts all names.
 func All(string) bool { return true }
 
-// Base are the names of NVIDIA's own lists.
+// Base accepts the names of NVIDIA's own lists.
 func Base(name string) bool {
 	return name == "l4t.csv" || name == "drivers.csv" || name == "devices.csv"
 }
 
-// ReadFiles reads the CSV files of dir that count, in the order of their names, as
-// far as the limits go. Files that cannot be read are problems, not errors: the
-// others still serve. A folder that is not there holds no files.
+// ReadFiles reads the CSV files of dir that count, in the order of their names, up to
+// the limits. A file that cannot be read is a problem, not an error: the others are
+// still used. A missing folder has no files.
 func ReadFiles(dir string, counts func(name string) bool) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +118,7 @@ func ReadFiles(dir string, counts func(name string) bool) ([]File, error) {
 	return files, nil
 }
 
-// ReadDir reads the CSV files of dir that count, and what they say.
+// ReadDir reads the CSV files of dir that count, then parses them.
 func ReadDir(dir string, counts func(name string) bool) (paths []string, entries []Entry, problems []Problem, err error) {
 	files, err := ReadFiles(dir, counts)
 	for _, f := range files {
@@ -128,44 +128,44 @@ func ReadDir(dir string, counts func(name string) bool) (paths []string, entries
 	return paths, entries, problems, err
 }
 
-// Parse reads what the files say.
+// Parse parses the files.
 func Parse(files []File) ([]Entry, []Problem) {
-	var got lines
+	var got parsedLines
 	for _, f := range files {
 		for _, p := range f.Problems {
 			if !got.full {
-				got.problem(p)
+				got.addProblem(p)
 			}
 		}
-		got.parse(f.Data, filepath.Base(f.Path))
+		got.parseFile(f.Data, filepath.Base(f.Path))
 	}
 	return got.entries, got.problems
 }
 
-// lines is what was read so far. It takes no more once it is full.
-type lines struct {
+// parsedLines holds what was read so far. It accepts no more once it is full.
+type parsedLines struct {
 	entries  []Entry
 	problems []Problem
 	full     bool
 }
 
-func (l *lines) entry(e Entry) {
+func (l *parsedLines) addEntry(e Entry) {
 	if len(l.entries) == maxEntries {
-		l.stop(e.File, e.Line, fmt.Sprintf("more than %d entries in all; this one and those after it are left out", maxEntries))
+		l.stopReading(e.File, e.Line, fmt.Sprintf("more than %d entries in all; this one and those after it are left out", maxEntries))
 		return
 	}
 	l.entries = append(l.entries, e)
 }
 
-func (l *lines) problem(p Problem) {
+func (l *parsedLines) addProblem(p Problem) {
 	if len(l.problems) == maxProblems {
-		l.stop(p.File, p.Line, fmt.Sprintf("more than %d problems in all; this line and all after it are left out", maxProblems))
+		l.stopReading(p.File, p.Line, fmt.Sprintf("more than %d problems in all; this line and all after it are left out", maxProblems))
 		return
 	}
 	l.problems = append(l.problems, p)
 }
 
-func (l *lines) stop(file string, line int, why string) {
+func (l *parsedLines) stopReading(file string, line int, why string) {
 	l.problems = append(l.problems, Problem{file, line, Bad, why, true})
 	l.full = true
 }
@@ -207,9 +207,9 @@ func readFile(path string, left int) File {
 	return out
 }
 
-// parse reads one file. Blank lines and those that begin with # say nothing; a
-// line that cannot be used is a problem and the rest goes on.
-func (l *lines) parse(data []byte, name string) {
+// parseFile reads one file. It skips blank lines and those that begin with #. A line
+// that cannot be used is a problem; reading goes on.
+func (l *parsedLines) parseFile(data []byte, name string) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	for n := 1; len(data) > 0 && !l.full; n++ {
 		var line []byte
@@ -220,11 +220,11 @@ func (l *lines) parse(data []byte, name string) {
 		}
 		e, cause, err := parseLine(line)
 		if err != nil {
-			l.problem(Problem{name, n, cause, err.Error(), true})
+			l.addProblem(Problem{name, n, cause, err.Error(), true})
 			continue
 		}
 		e.File, e.Line = name, n
-		l.entry(e)
+		l.addEntry(e)
 	}
 }
 
@@ -237,7 +237,7 @@ func parseLine(line []byte) (Entry, Cause, error) {
 	switch {
 	case !found:
 		return e, Bad, fmt.Errorf("%.80q has no comma; a line is \"kind, /path\"", line)
-	case !e.Kind.known():
+	case !e.Kind.isKnown():
 		return e, Bad, fmt.Errorf("unknown kind %.80q (have dev, dir, lib, sym)", e.Kind)
 	case e.Path == "":
 		return e, Bad, errors.New("no path after the comma")
@@ -246,16 +246,15 @@ func parseLine(line []byte) (Entry, Cause, error) {
 	case len(e.Path) > maxPathBytes:
 		return e, Bad, fmt.Errorf("the path is %d bytes long; the kernel takes %d", len(e.Path), maxPathBytes)
 	}
-	return e.checked()
+	return e.checkPath()
 }
 
-func (k Kind) known() bool {
+func (k Kind) isKnown() bool {
 	return k == Device || k == Folder || k == Library || k == Symlink
 }
 
-// checked refuses paths whose meaning depends on where one stands, and folders
-// that would hide what a container is made of.
-func (e Entry) checked() (Entry, Cause, error) {
+// checkPath refuses relative paths, and folders that would hide the container's own.
+func (e Entry) checkPath() (Entry, Cause, error) {
 	if strings.HasPrefix(e.Path, "${") {
 		return e, Refused, fmt.Errorf("%q begins with a variable that the image's build did not fill in", e.Path)
 	}
@@ -277,7 +276,7 @@ func (e Entry) checked() (Entry, Cause, error) {
 	return e, "", nil
 }
 
-// System reports whether p is a folder that is never given as a whole.
+// System reports whether p is a folder that no container gets as a whole.
 func System(p string) bool {
 	return p == "/" || p == "/proc" || p == "/sys" || p == "/dev"
 }

@@ -12,8 +12,8 @@ import (
 )
 
 func parse(text, name string) ([]Entry, []Problem) {
-	var l lines
-	l.parse([]byte(text), name)
+	var l parsedLines
+	l.parseFile([]byte(text), name)
 	return l.entries, l.problems
 }
 
@@ -218,7 +218,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%d entries and %d problems in %d lines", len(entries), len(problems), lines)
 		}
 		for _, e := range entries {
-			if !filepath.IsAbs(e.Path) || e.Path != filepath.Clean(e.Path) || !e.Kind.known() || strings.Contains(e.Path+"/", "/../") || strings.ContainsAny(e.Path, "\x00\n") {
+			if !filepath.IsAbs(e.Path) || e.Path != filepath.Clean(e.Path) || !e.Kind.isKnown() || strings.Contains(e.Path+"/", "/../") || strings.ContainsAny(e.Path, "\x00\n") {
 				t.Errorf("let through %+v", e)
 			}
 			if e.Kind == Folder && System(e.Path) {

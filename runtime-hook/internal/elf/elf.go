@@ -1,6 +1,6 @@
-// Package elf reads from a shared library what a dynamic linker looks for: the
-// name that programs ask for (DT_SONAME), and the machine. Nothing else of a file
-// is read, and no length is believed before its bytes are there.
+// Package elf reads from a shared library what a dynamic linker looks for: its name
+// (DT_SONAME), its machine. It reads nothing else of a file, and allocates a length only
+// once its bytes are there.
 package elf
 
 import (
@@ -44,8 +44,8 @@ const (
 	tagSoname   = 14
 )
 
-// Read reads the library f; ok is false for whatever is not a whole shared library
-// of one of the machines.
+// Read reads the library f. ok is false unless that is a complete shared library of one
+// of the machines.
 func Read(f io.ReaderAt) (lib Library, ok bool) {
 	head := make([]byte, 64)
 	if n, err := f.ReadAt(head, 0); n < 52 || err != nil && err != io.EOF {
@@ -59,16 +59,16 @@ func Read(f io.ReaderAt) (lib Library, ok bool) {
 	if !ok {
 		return Library{}, false
 	}
-	if lib.Machine, ok = machine(le.Uint16(head[18:]), head[4], le.Uint32(head[w.flags:])); !ok {
+	if lib.Machine, ok = machineOf(le.Uint16(head[18:]), head[4], le.Uint32(head[w.flags:])); !ok {
 		return Library{}, false
 	}
-	lib.Soname, ok = w.soname(f, head)
+	lib.Soname, ok = w.findSoname(f, head)
 	return lib, ok
 }
 
 var le = binary.LittleEndian
 
-// layout says where the fields of one ELF class lie.
+// layout holds the offsets of the fields of one ELF class.
 type layout struct {
 	word                     int // bytes of an address
 	segmentsAt, flags, count int
@@ -81,14 +81,14 @@ var layouts = map[byte]layout{
 	2: {8, 32, 48, 56, 56, 8, 16, 32},
 }
 
-func (w layout) uint(b []byte) uint64 {
+func (w layout) readWord(b []byte) uint64 {
 	if w.word == 4 {
 		return uint64(le.Uint32(b))
 	}
 	return le.Uint64(b)
 }
 
-func machine(number uint16, class byte, flags uint32) (Machine, bool) {
+func machineOf(number uint16, class byte, flags uint32) (Machine, bool) {
 	const (
 		eabi    = 0xff000000
 		version = 0x05000000
@@ -111,21 +111,21 @@ func machine(number uint16, class byte, flags uint32) (Machine, bool) {
 
 type segment struct{ offset, address, size uint64 }
 
-// soname finds the name by the segments alone, as the dynamic linker does: a
+// findSoname finds the name by the segments alone, as the dynamic linker does: a
 // stripped library needs no sections.
-func (w layout) soname(f io.ReaderAt, head []byte) (string, bool) {
+func (w layout) findSoname(f io.ReaderAt, head []byte) (string, bool) {
 	count := int(le.Uint16(head[w.count:]))
 	if count > maxSegments {
 		return "", false
 	}
 	table := make([]byte, count*w.segment)
-	if !read(f, table, w.uint(head[w.segmentsAt:])) {
+	if !readFull(f, table, w.readWord(head[w.segmentsAt:])) {
 		return "", false
 	}
 	var loads []segment
 	var dynamic segment
 	for ; len(table) > 0; table = table[w.segment:] {
-		s := segment{w.uint(table[w.offset:]), w.uint(table[w.address:]), w.uint(table[w.size:])}
+		s := segment{w.readWord(table[w.offset:]), w.readWord(table[w.address:]), w.readWord(table[w.size:])}
 		switch le.Uint32(table) {
 		case segmentLoad:
 			loads = append(loads, s)
@@ -133,26 +133,26 @@ func (w layout) soname(f io.ReaderAt, head []byte) (string, bool) {
 			dynamic = s
 		}
 	}
-	strings, name, ok := w.tags(f, dynamic)
+	strings, name, ok := w.readDynamic(f, dynamic)
 	if !ok || name == 0 {
 		return "", ok
 	}
-	return text(f, loads, strings+name)
+	return nameAt(f, loads, strings+name)
 }
 
-// tags are the address of the names, and where among them the soname is; 0 where
-// there is none, as no name lies there.
-func (w layout) tags(f io.ReaderAt, dynamic segment) (strings, name uint64, ok bool) {
+// readDynamic returns the address of the names and the soname's offset among them. The
+// offset is 0 if there is no soname, as no name has that offset.
+func (w layout) readDynamic(f io.ReaderAt, dynamic segment) (strings, name uint64, ok bool) {
 	if dynamic.size == 0 || dynamic.size > maxDynamic {
 		return 0, 0, false
 	}
 	table := make([]byte, dynamic.size)
-	if !read(f, table, dynamic.offset) {
+	if !readFull(f, table, dynamic.offset) {
 		return 0, 0, false
 	}
 	for ; len(table) >= 2*w.word; table = table[2*w.word:] {
-		value := w.uint(table[w.word:])
-		switch w.uint(table) {
+		value := w.readWord(table[w.word:])
+		switch w.readWord(table) {
 		case 0:
 			return strings, name, true
 		case tagStrings:
@@ -164,8 +164,8 @@ func (w layout) tags(f io.ReaderAt, dynamic segment) (strings, name uint64, ok b
 	return strings, name, true
 }
 
-// text is the name at address.
-func text(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
+// nameAt returns the name at address.
+func nameAt(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 	for _, s := range loads {
 		if address < s.address || address-s.address >= s.size {
 			continue
@@ -173,14 +173,14 @@ func text(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 		b := make([]byte, min(maxName+1, s.size-(address-s.address)))
 		n, _ := readAt(f, b, s.offset+(address-s.address))
 		name, _, whole := bytes.Cut(b[:n], []byte{0})
-		return string(name), whole && plain(name)
+		return string(name), whole && isPlainName(name)
 	}
 	return "", false
 }
 
-// plain reports whether a name can stand in the dynamic linkers' files: it is in
-// one folder, and compares the same on all machines.
-func plain(name []byte) bool {
+// isPlainName reports whether the dynamic linkers' files can hold a name: it names a
+// file in one folder, and compares the same on all machines.
+func isPlainName(name []byte) bool {
 	for _, c := range name {
 		if c <= ' ' || c >= 0x7f || c == '/' {
 			return false
@@ -189,7 +189,7 @@ func plain(name []byte) bool {
 	return len(name) > 0
 }
 
-func read(f io.ReaderAt, b []byte, at uint64) bool {
+func readFull(f io.ReaderAt, b []byte, at uint64) bool {
 	n, _ := readAt(f, b, at)
 	return n == len(b)
 }

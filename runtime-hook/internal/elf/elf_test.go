@@ -66,7 +66,7 @@ func TestMachine(t *testing.T) {
 		{243, 2, 0, ""}, // RISC-V
 	}
 	for _, tt := range tests {
-		if got, ok := machine(tt.number, tt.class, tt.flags); got != tt.want || ok != (tt.want != "") {
+		if got, ok := machineOf(tt.number, tt.class, tt.flags); got != tt.want || ok != (tt.want != "") {
 			t.Errorf("machine(%d, %d, %x) = %q, %v; want %q", tt.number, tt.class, tt.flags, got, ok, tt.want)
 		}
 	}
@@ -97,7 +97,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(data[:min(len(data), 16<<10)])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if lib, ok := Read(bytes.NewReader(data)); ok && lib.Soname != "" && !plain([]byte(lib.Soname)) {
+		if lib, ok := Read(bytes.NewReader(data)); ok && lib.Soname != "" && !isPlainName([]byte(lib.Soname)) {
 			t.Errorf("soname %q", lib.Soname)
 		}
 	})

@@ -18,11 +18,11 @@ const (
 	noteHeader  = 12
 )
 
-// Note is what the note in the section of the 64-bit library f says under owner's name;
-// nil where there is none.
+// Note returns the note of the owner in the section of the 64-bit library f, nil if
+// there is none.
 func Note(f io.ReaderAt, section, owner string) []byte {
 	head := make([]byte, 64)
-	if !read(f, head, 0) || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) || le.Uint16(head[58:]) != sectionSize {
+	if !readFull(f, head, 0) || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) || le.Uint16(head[58:]) != sectionSize {
 		return nil
 	}
 	count, names := int(le.Uint16(head[60:])), int(le.Uint16(head[62:]))
@@ -30,7 +30,7 @@ func Note(f io.ReaderAt, section, owner string) []byte {
 		return nil
 	}
 	table := make([]byte, count*sectionSize)
-	if !read(f, table, le.Uint64(head[40:])) {
+	if !readFull(f, table, le.Uint64(head[40:])) {
 		return nil
 	}
 	text, _ := sectionData(f, table[names*sectionSize:], maxNames)
@@ -40,24 +40,25 @@ func Note(f io.ReaderAt, section, owner string) []byte {
 			continue
 		}
 		if data, ok := sectionData(f, table, maxNote); ok {
-			return description(data, le.Uint64(table[48:]), owner)
+			return noteText(data, le.Uint64(table[48:]), owner)
 		}
 	}
 	return nil
 }
 
-// sectionData is what the section of the header holds, if that is at most max bytes.
+// sectionData returns the content of the header's section, if that is at most max
+// bytes.
 func sectionData(f io.ReaderAt, header []byte, max uint64) ([]byte, bool) {
 	size := le.Uint64(header[32:])
 	if size > max {
 		return nil, false
 	}
 	data := make([]byte, size)
-	return data, read(f, data, le.Uint64(header[24:]))
+	return data, readFull(f, data, le.Uint64(header[24:]))
 }
 
-// description is the text of a note of the owner, without the NULs around it.
-func description(data []byte, align uint64, owner string) []byte {
+// noteText returns the text of the owner's note, without the NULs around it.
+func noteText(data []byte, align uint64, owner string) []byte {
 	if len(data) < noteHeader || align != 1 && align != 4 && align != 8 {
 		return nil
 	}

@@ -9,14 +9,14 @@ import (
 // A blank is the empty file at a mount point. It stays in the container's writable layer
 // when the mount has gone. ld.so calls one "file too short", and does not look further.
 
-// GivenBefore reports whether the container had blanks already where something was
-// mounted: an earlier hook was here.
-func (r *Root) GivenBefore() bool { return r.blanks }
+// HadBlanks reports whether the container already had blanks at mount points: an
+// earlier hook was here.
+func (r *Root) HadBlanks() bool { return r.blanks }
 
-// RemoveBlank reports whether the container has a blank at p, at the end of p's links,
-// and removes it where p is no link itself and nobody else can have a mount on it.
+// RemoveBlank reports whether the container has a blank at p, at the end of p's links.
+// It removes the blank if p is no link itself and nobody else can have a mount on it.
 func (r *Root) RemoveBlank(p string) bool {
-	f, err := r.resolve(p)
+	f, err := r.openResolved(p)
 	if err != nil {
 		return false
 	}
@@ -37,7 +37,7 @@ func isBlank(stat *unix.Stat_t) bool {
 }
 
 // onOverlay reports whether the container's root is one that engines make for it alone.
-// With an unlink the kernel takes away what other containers have mounted there.
+// An unlink makes the kernel remove what other containers have mounted there.
 func (r *Root) onOverlay() bool {
 	var stat unix.Statfs_t
 	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
@@ -45,17 +45,17 @@ func (r *Root) onOverlay() bool {
 }
 
 func (r *Root) unlinkBlank(p string) error {
-	f, err := r.resolve(path.Dir(p))
+	f, err := r.openResolved(path.Dir(p))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	dir, err := r.ordinary(f, path.Dir(p))
+	dir, err := r.checkFolder(f, path.Dir(p))
 	if err != nil {
 		return err
 	}
 	base := path.Base(p)
-	return r.change(dir, func() error {
+	return r.changeName(dir, func() error {
 		var stat unix.Stat_t
 		err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil || dir.volume || !isBlank(&stat) {

@@ -61,7 +61,7 @@ func linkFile(old int, dir *os.File, base string) error {
 	return errnoErr(e)
 }
 
-func symlink(target string, dir *os.File, base string) error {
+func rawSymlink(target string, dir *os.File, base string) error {
 	text, err := unix.BytePtrFromString(target)
 	if err != nil {
 		return err
@@ -74,8 +74,8 @@ func symlink(target string, dir *os.File, base string) error {
 	return errnoErr(e)
 }
 
-// cloneMount is a new mount of source, which is a path of the board, not yet
-// attached anywhere.
+// cloneMount returns a new mount of source, a path of the board. It is not yet attached
+// anywhere.
 func cloneMount(source string) (int, error) {
 	name, err := unix.BytePtrFromString(source)
 	if err != nil {
@@ -92,9 +92,9 @@ func setMount(mount int, attr *unix.MountAttr, flags uintptr) error {
 	return errnoErr(e)
 }
 
-// attach moves the mount to base in dir, which is not followed; to dir itself
-// where base is "".
-func attach(mount int, dir *os.File, base string) error {
+// attachMount moves the mount to base in dir, without following base; to dir itself if
+// base is "".
+func attachMount(mount int, dir *os.File, base string) error {
 	name, err := unix.BytePtrFromString(base)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// errDevicesInSpec is where a hook's power ends: in version 2 the rules are a
-// program that the runtime loads, and it is made from the container's spec.
+// errDevicesInSpec is the limit of a hook: in cgroup version 2 the rules are a program,
+// which the runtime makes from the container's spec.
 var errDevicesInSpec = errors.New("a hook cannot change this device cgroup")
 
 // Allow lets the container use the devices that its spec does not let it use: with
@@ -23,7 +23,7 @@ func (p Process) Allow(devices []plan.Device) error {
 	}
 	group, err := p.deviceCgroup()
 	if errors.Is(err, errDevicesInSpec) {
-		return fmt.Errorf("%w, and the container's spec does not allow %s: slipway-runtime, CDI and podman's precreate hooks do", err, some(devices))
+		return fmt.Errorf("%w, and the container's spec does not allow %s: slipway-runtime, CDI and podman's precreate hooks do", err, firstOf(devices))
 	}
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (p Process) Allow(devices []plan.Device) error {
 	return nil
 }
 
-// deviceCgroup is the folder of the container's device cgroup, version 1.
+// deviceCgroup returns the folder of the container's device cgroup, version 1.
 func (p Process) deviceCgroup() (string, error) {
 	own, ownErr := deviceGroup("self")
 	if p.pid == 0 {
@@ -55,7 +55,7 @@ func (p Process) deviceCgroup() (string, error) {
 	return group, err
 }
 
-// deviceGroup is the folder of a process's device cgroup.
+// deviceGroup returns the folder of a process's device cgroup.
 func deviceGroup(proc string) (string, error) {
 	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
 	if err != nil {
@@ -89,8 +89,8 @@ func deviceHierarchy() (string, error) {
 
 func hasWord(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
 
-// some names the first of the devices, and how many there are.
-func some(devices []plan.Device) string {
+// firstOf names the first of the devices, and the number of others.
+func firstOf(devices []plan.Device) string {
 	if len(devices) == 1 {
 		return devices[0].Path
 	}

@@ -10,11 +10,11 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// device makes the node d in the container, with the owner and rights that it has
-// on the board. Where nodes cannot be made or would not open (a user namespace, a
-// file system without devices), the board's own node is mounted.
-func (r *Root) device(d plan.Device) error {
-	dir, base, err := r.parent(d.Path)
+// makeDevice makes the node d in the container, with its owner and rights on the board.
+// If a node cannot be made or would not open (a user namespace, a file system without
+// devices), it mounts the board's own.
+func (r *Root) makeDevice(d plan.Device) error {
+	dir, base, err := r.openParent(d.Path)
 	if err != nil {
 		return err
 	}
@@ -26,17 +26,18 @@ func (r *Root) device(d plan.Device) error {
 	if r.owner != nil || dir.noDev {
 		return r.coverDevice(d)
 	}
-	err = r.add(dir, base, func() error { return unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(number(d))) })
+	err = r.addName(dir, base, func() error { return unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(deviceNumber(d))) })
 	switch {
 	case err == nil:
-		return own(dir.File, base, d)
+		return setOwner(dir.File, base, d)
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EEXIST):
 		return r.coverDevice(d)
 	}
 	return fmt.Errorf("make the device: %w", err)
 }
 
-// hasNode reports whether the container has the node already, and where it opens.
+// hasNode reports whether the container already has the node, and whether it opens
+// there.
 func hasNode(dir *os.File, base string, d plan.Device) (bool, error) {
 	node, err := openat(dir, base, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {
@@ -58,15 +59,15 @@ func hasNode(dir *os.File, base string, d plan.Device) (bool, error) {
 }
 
 func isNode(stat unix.Stat_t, d plan.Device) bool {
-	return stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == number(d)
+	return stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == deviceNumber(d)
 }
 
 func (r *Root) coverDevice(d plan.Device) error {
-	return r.cover(d.Source, d.Path, unix.S_IFCHR, unix.MS_NOSUID|unix.MS_NOEXEC)
+	return r.coverFile(d.Source, d.Path, unix.S_IFCHR, unix.MS_NOSUID|unix.MS_NOEXEC)
 }
 
-// own sets what mknod does not: the owner, and the mode without the umask.
-func own(dir *os.File, base string, d plan.Device) error {
+// setOwner sets what mknod does not: the owner, and the mode without the umask.
+func setOwner(dir *os.File, base string, d plan.Device) error {
 	node, err := openat(dir, base, unix.O_PATH)
 	if err != nil {
 		return err
@@ -91,5 +92,5 @@ func own(dir *os.File, base string, d plan.Device) error {
 	return os.Chmod(fdPath(node), os.FileMode(d.Mode))
 }
 
-// number is the device's number as Mknod and stat pass it.
-func number(d plan.Device) uint64 { return unix.Mkdev(d.Major, d.Minor) }
+// deviceNumber returns the device's number as Mknod and stat use it.
+func deviceNumber(d plan.Device) uint64 { return unix.Mkdev(d.Major, d.Minor) }

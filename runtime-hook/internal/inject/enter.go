@@ -16,21 +16,21 @@ type Process struct {
 	owner *owner
 }
 
-// Find tells which stage the hook runs at from the pid in its state.
+// Find finds out from the pid in the hook's state at which stage it runs.
 func Find(pid int) (Process, error) {
 	inside, err := innerPid()
 	if err != nil {
 		return Process{}, err
 	}
 	if inside || pid <= 1 {
-		return Process{}, notHost()
+		return Process{}, refuseHost()
 	}
 	same, err := sameNamespace("mnt", pid)
 	if err != nil {
 		return Process{}, err
 	}
 	if same {
-		return Process{}, notHost()
+		return Process{}, refuseHost()
 	}
 	owner, err := ownerOf(pid)
 	return Process{pid, owner}, err
@@ -47,8 +47,8 @@ func sameNamespace(kind string, pid int) (bool, error) {
 	return sameFile(fd, fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 }
 
-// Enter puts the calling thread, and only that, into the container's mount
-// namespace. The caller must be locked to its thread and must not give it back.
+// Enter moves the calling thread, and only that, into the container's mount namespace.
+// The caller must be locked to its thread, and must keep the lock.
 func (p Process) Enter() error {
 	if p.pid == 0 {
 		return nil
@@ -74,16 +74,16 @@ func (p Process) Enter() error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the mount namespace of process %d: %w", p.pid, err)
 	}
-	// From here on every path is one of that namespace, /proc and the files to give too.
+	// From here on every path is one of that namespace, also /proc and the sources of the mounts.
 	if same, err := sameFile(int(board.Fd()), "/"); err != nil || !same {
 		return errors.Join(err, fmt.Errorf("process %d has another root than the board, as in a container that runs; call the hook at createRuntime, createContainer or prestart", p.pid))
 	}
-	return notHost()
+	return refuseHost()
 }
 
-// innerPid reports whether this process is in a pid namespace below that of
-// /proc. Then it runs inside a container whose own /proc is not in sight yet, and
-// the pid in its state names some other process of the host.
+// innerPid reports whether this process is in a pid namespace below that of /proc. It
+// then runs inside a container whose own /proc is not visible yet, and the pid in its
+// state names another process of the host.
 func innerPid() (bool, error) {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -98,9 +98,9 @@ func innerPid() (bool, error) {
 	return false, errors.New("/proc/self/status: no NSpid; Linux 4.1 or later is needed")
 }
 
-// notHost refuses to go on in the host's own mount namespace: whatever were
-// mounted there would be seen by everything on the board.
-func notHost() error {
+// refuseHost refuses to go on in the host's own mount namespace: all processes of the
+// board would see its mounts.
+func refuseHost() error {
 	same, err := sameNamespace("mnt", 1)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return nil // without the right to look at pid 1 there is none to mount there either

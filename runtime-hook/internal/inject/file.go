@@ -11,13 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile is something in an image that is no regular file where one was to be
-// read.
+// ErrNoFile means that something in an image is no regular file.
 var ErrNoFile = errors.New("it is no file")
 
 // Has reports whether the container has something at p, at the end of its links.
 func (r *Root) Has(p string) bool {
-	f, err := r.resolve(p)
+	f, err := r.openResolved(p)
 	if err == nil {
 		f.Close()
 	}
@@ -37,7 +36,7 @@ func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
 
 // OpenFile opens the regular file p of the container, as the container's root may.
 func (r *Root) OpenFile(p string) (*os.File, error) {
-	at, err := r.resolve(p)
+	at, err := r.openResolved(p)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 		return nil, ErrNoFile
 	}
@@ -45,17 +44,17 @@ func (r *Root) OpenFile(p string) (*os.File, error) {
 		return nil, err
 	}
 	defer at.Close()
-	if kind, err := mode(at); err != nil || kind != unix.S_IFREG {
+	if kind, err := fileKind(at); err != nil || kind != unix.S_IFREG {
 		return nil, errors.Join(err, ErrNoFile)
 	}
-	if _, err := notKernel(at, p); err != nil {
+	if _, err := refuseKernelFiles(at, p); err != nil {
 		return nil, ErrNoFile
 	}
-	if err := r.mayCopy(at, p); err != nil {
+	if err := r.refuseCopy(at, p); err != nil {
 		return nil, err
 	}
 	var f *os.File
-	err = r.owner.in(at, func() (err error) {
+	err = r.owner.runIn(at, func() (err error) {
 		// Who has a lease on the file lets others wait 45 s.
 		f, err = os.OpenFile(fdPath(at), os.O_RDONLY|unix.O_NONBLOCK, 0)
 		return err
@@ -79,34 +78,33 @@ func readAll(f *os.File, max int64) ([]byte, error) {
 	return data[:n], err
 }
 
-// WriteFile makes data the content of the file p, for the container alone: whoever
-// looks finds the old file or the new one, whole. What a link at p leads to is
-// left. Where the folder is not to be written to, or is a volume, the new file is
-// mounted over the old one.
+// WriteFile sets the content of the file p, for the container alone: readers find the
+// old file or the new one, complete. A link's target stays as it is. If the folder is
+// read-only, or is a volume, the new file is mounted over the old one.
 func (r *Root) WriteFile(p string, data []byte) error {
-	dir, base, err := r.parent(p)
+	dir, base, err := r.openParent(p)
 	if err != nil {
 		return err
 	}
 	if dir.volume {
 		return r.coverWith(p, data)
 	}
-	err = r.replace(dir, base, data)
+	err = r.replaceFile(dir, base, data)
 	if err == nil || r.coverWith(p, data) == nil {
 		return nil
 	}
 	return err
 }
 
-// replace writes data under another name, which no other hook uses at the same
-// time in a folder that containers share, and renames that.
-func (r *Root) replace(dir *folder, base string, data []byte) error {
+// replaceFile writes data under a temporary name, then renames that. No other hook uses
+// the name at the same time in a folder that containers share.
+func (r *Root) replaceFile(dir *folder, base string, data []byte) error {
 	var random [8]byte
 	if _, err := unix.Getrandom(random[:], 0); err != nil {
 		return err
 	}
 	temp := fmt.Sprintf(".%s-slipway-%x", base, random)
-	return r.change(dir, func() error {
+	return r.changeName(dir, func() error {
 		f, err := openat(dir.File, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 		if err != nil {
 			return err
@@ -123,16 +121,16 @@ func (r *Root) replace(dir *folder, base string, data []byte) error {
 	})
 }
 
-// stagingDir is the board's, and memory. A file there is gone as soon as it is
-// mounted, and its content with the last container that has it.
+// stagingDir is the board's, in memory. A file there is removed as soon as it is
+// mounted. Its content lasts until the last container with it ends.
 const stagingDir = "/run/slipway"
 
-// staged begins the names of these files.
-const staged = "file-"
+// stagedPrefix begins the names of these files.
+const stagedPrefix = "file-"
 
 func (r *Root) coverWith(p string, data []byte) error {
 	clearStaging(time.Now().Add(-time.Minute))
-	f, err := os.CreateTemp(stagingDir, staged)
+	f, err := os.CreateTemp(stagingDir, stagedPrefix)
 	if err != nil {
 		return err
 	}
@@ -141,13 +139,13 @@ func (r *Root) coverWith(p string, data []byte) error {
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
-	return r.cover(f.Name(), p, unix.S_IFREG, flags)
+	return r.coverFile(f.Name(), p, unix.S_IFREG, mountFlags)
 }
 
-// clearStaging takes away what hooks left that were killed before then. Others, that
-// run now, have theirs for a millisecond.
+// clearStaging removes what killed hooks left before that time. Hooks that run now need
+// theirs for a millisecond.
 func clearStaging(then time.Time) {
-	left, _ := filepath.Glob(stagingDir + "/" + staged + "*")
+	left, _ := filepath.Glob(stagingDir + "/" + stagedPrefix + "*")
 	for _, file := range left {
 		if info, err := os.Lstat(file); err == nil && info.ModTime().Before(then) {
 			os.Remove(file)

@@ -7,8 +7,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Lacks is p without the files, folders and links that the container has from the
-// board already: a CDI spec and a hooks folder may both call the hook.
+// Lacks returns p without the files, folders and links that the container already has
+// from the board: a CDI spec and a hooks folder may both call the hook.
 func (r *Root) Lacks(p plan.Plan) plan.Plan {
 	// One look tells the common case, that this is the first hook.
 	if len(p.Mounts) > 0 && !r.hasMount(p.Mounts[0]) {
@@ -20,13 +20,13 @@ func (r *Root) Lacks(p plan.Plan) plan.Plan {
 }
 
 func (r *Root) hasMount(m plan.Mount) bool {
-	return r.has(m.Source, m.Path) && (m.Listed == "" || r.has(m.Source, m.Listed))
+	return r.hasFile(m.Source, m.Path) && (m.Listed == "" || r.hasFile(m.Source, m.Listed))
 }
 
-// has reports whether the container has at p the very file source of the board, which
-// no image can have.
-func (r *Root) has(source, p string) bool {
-	f, err := r.resolve(p)
+// hasFile reports whether the container has at p the board's own file source, which no
+// image can have.
+func (r *Root) hasFile(source, p string) bool {
+	f, err := r.openResolved(p)
 	if err != nil {
 		return false
 	}
@@ -36,7 +36,7 @@ func (r *Root) has(source, p string) bool {
 }
 
 func (r *Root) hasLink(l plan.Link) bool {
-	dir, err := r.resolve(path.Dir(l.Path))
+	dir, err := r.openResolved(path.Dir(l.Path))
 	if err != nil {
 		return false
 	}

@@ -209,9 +209,9 @@ func TestSpare(t *testing.T) {
 	r, err := Process{}.Open(rootfs)
 	must(t, err)
 	defer r.Close()
-	r.Spare([]string{"/opt/spared", "/opt", "/not/there"})
+	r.SkipMounts([]string{"/opt/spared", "/opt", "/not/there"})
 	for p, want := range map[string]error{"/opt/a": nil, "/opt/spared/a": unix.EROFS} {
-		if err := r.link(plan.Link{Path: p, Target: "x"}); !errors.Is(err, want) {
+		if err := r.makeLink(plan.Link{Path: p, Target: "x"}); !errors.Is(err, want) {
 			t.Errorf("link %s: %v; want %v", p, err, want)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// link makes l in the container. A link of the image that says something else is
-// replaced; a file of the image is covered by the one at the link's end.
-func (r *Root) link(l plan.Link) error {
-	dir, base, err := r.parent(l.Path)
+// makeLink makes l in the container. It replaces an image's link with another target.
+// It covers an image's file by the one at the link's end.
+func (r *Root) makeLink(l plan.Link) error {
+	dir, base, err := r.openParent(l.Path)
 	if err != nil {
 		return err
 	}
-	err = r.symlink(l.Target, dir, base)
+	err = r.addSymlink(l.Target, dir, base)
 	if !errors.Is(err, unix.EEXIST) {
 		return wrapLink(err)
 	}
@@ -25,26 +25,26 @@ func (r *Root) link(l plan.Link) error {
 		return nil
 	case "":
 		if l.File == "" {
-			return inTheWay("%s is there and is no link", l.Path)
+			return inTheWayError("%s is there and is no link", l.Path)
 		}
-		return r.cover(l.File, l.Path, unix.S_IFREG, flags)
+		return r.coverFile(l.File, l.Path, unix.S_IFREG, mountFlags)
 	}
 	if err := r.removeLink(dir, base); err != nil {
 		return err
 	}
-	return wrapLink(r.symlink(l.Target, dir, base))
+	return wrapLink(r.addSymlink(l.Target, dir, base))
 }
 
-func (r *Root) symlink(target string, dir *folder, base string) error {
-	return r.add(dir, base, func() error { return symlink(target, dir.File, base) })
+func (r *Root) addSymlink(target string, dir *folder, base string) error {
+	return r.addName(dir, base, func() error { return rawSymlink(target, dir.File, base) })
 }
 
-// removeLink makes room where the image has a link.
+// removeLink removes an image's link that is in the way.
 func (r *Root) removeLink(dir *folder, base string) error {
 	if dir.volume {
-		return inTheWay("%s is a link in a volume, where nothing is replaced", base)
+		return inTheWayError("%s is a link in a volume, where nothing is replaced", base)
 	}
-	if err := r.change(dir, func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) }); err != nil {
+	if err := r.changeName(dir, func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) }); err != nil {
 		return fmt.Errorf("replace the image's link: %w", err)
 	}
 	return nil

@@ -10,40 +10,40 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// flags are those of every file and folder that is given. Devices are given
-// without NODEV, as they would not open.
-const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
+// mountFlags are those of every file and folder in a container. Devices have no NODEV,
+// as they would not open.
+const mountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 
-func (r *Root) mount(m plan.Mount) error {
+func (r *Root) mountEntry(m plan.Mount) error {
 	if !m.Folder {
-		return r.cover(m.Source, m.Path, unix.S_IFREG, flags)
+		return r.coverFile(m.Source, m.Path, unix.S_IFREG, mountFlags)
 	}
 	if err := r.mountFolder(m.Source, m.Path); err != nil || m.Listed == "" {
 		return err
 	}
 	// Where the container has the board's links, it is there now.
-	if r.has(m.Source, m.Listed) {
+	if r.hasFile(m.Source, m.Listed) {
 		return nil
 	}
 	err := r.mountFolder(m.Source, m.Listed)
 	if errors.Is(err, unix.EROFS) {
-		return inTheWay("%s is given, and not at %s too: %v", m.Path, m.Listed, err)
+		return inTheWayError("%s is given, and not at %s too: %v", m.Path, m.Listed, err)
 	}
 	return err
 }
 
 func (r *Root) mountFolder(source, p string) error {
-	at, err := r.folder(p)
+	at, err := r.openFolder(p)
 	if err != nil {
 		return err
 	}
 	// What was resolved below it before now names what the mount hides.
 	defer delete(r.dirs, p)
 	defer at.Close()
-	if err := r.mayCover(at.File, p); err != nil {
+	if err := r.refuseCover(at.File, p); err != nil {
 		return err
 	}
-	err = r.bind(source, p, place{dir: at.File}, unix.S_IFDIR, flags)
+	err = r.bindMount(source, p, place{dir: at.File}, unix.S_IFDIR, mountFlags)
 	// No user namespace may see what a mount of the board hides.
 	if errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
@@ -51,22 +51,21 @@ func (r *Root) mountFolder(source, p string) error {
 	return err
 }
 
-// place is where something is mounted: on base in dir, or on dir itself where base
-// is "".
+// place is a mount point: base in dir, or dir itself if base is "".
 type place struct {
 	dir  *os.File
 	base string
 }
 
-// close lets go of a place that is a file; folders are the Root's.
-func (p place) close() {
+// closeFile closes a place that is a file; folders are the Root's.
+func (p place) closeFile() {
 	if p.base == "" {
 		p.dir.Close()
 	}
 }
 
-// open opens the file or folder that is mounted on.
-func (p place) open() (*os.File, error) {
+// openFile opens the file or folder at the mount point.
+func (p place) openFile() (*os.File, error) {
 	if p.base == "" {
 		return p.dir, nil
 	}
@@ -74,33 +73,33 @@ func (p place) open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind, err := mode(f); err != nil || kind != unix.S_IFREG {
+	if kind, err := fileKind(f); err != nil || kind != unix.S_IFREG {
 		f.Close()
 		return nil, errors.Join(err, fmt.Errorf("%s changed while it was made", p.base))
 	}
 	return f, nil
 }
 
-// cover mounts source, which is of the kind, over the file p of the container,
-// made where it is missing.
-func (r *Root) cover(source, p string, kind uint32, flags uintptr) error {
+// coverFile mounts source, which is of the kind, over the file p of the container. It
+// creates p if it is missing.
+func (r *Root) coverFile(source, p string, kind uint32, flags uintptr) error {
 	at, err := r.mountPoint(p, kind)
 	if err != nil {
 		return err
 	}
-	defer at.close()
-	return r.bind(source, p, at, kind, flags)
+	defer at.closeFile()
+	return r.bindMount(source, p, at, kind, flags)
 }
 
-// mountPoint finds or makes the file p in the container for something of the kind.
-// A link of the image that leads to a file in the container stands for that file;
-// any other link is replaced.
+// mountPoint finds or creates the file p in the container for something of the kind. If
+// p is a link of the image to a file in the container, that file is the mount point.
+// Any other link is replaced.
 func (r *Root) mountPoint(p string, kind uint32) (place, error) {
-	dir, base, err := r.parent(p)
+	dir, base, err := r.openParent(p)
 	if err != nil {
 		return place{}, err
 	}
-	err = r.create(dir, base)
+	err = r.createFile(dir, base)
 	if !errors.Is(err, unix.EEXIST) {
 		return place{dir.File, base}, err
 	}
@@ -108,37 +107,37 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	have, err := mode(old)
+	have, err := fileKind(old)
 	if err == nil && have != unix.S_IFLNK {
-		return r.coverable(old, p, kind)
+		return r.coverablePlace(old, p, kind)
 	}
 	old.Close()
 	// Nodes that a link leads to are others' devices: /dev/null is one.
-	if end, err := r.resolve(p); err == nil {
-		if at, err := r.coverable(end, p, unix.S_IFREG); err == nil {
+	if end, err := r.openResolved(p); err == nil {
+		if at, err := r.coverablePlace(end, p, unix.S_IFREG); err == nil {
 			return at, nil
 		}
 	}
 	if err := r.removeLink(dir, base); err != nil {
 		return place{}, err
 	}
-	return place{dir.File, base}, r.create(dir, base)
+	return place{dir.File, base}, r.createFile(dir, base)
 }
 
-// coverable is the place of f, which the container has at p, if that is a regular
-// file, or a node where one is to go. It closes what is not.
-func (r *Root) coverable(f *os.File, p string, kind uint32) (place, error) {
+// coverablePlace returns the place of f, which the container has at p, if that is a
+// regular file, or a node for a node. Otherwise it closes f.
+func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)
 	if have := stat.Mode & unix.S_IFMT; err == nil && have != unix.S_IFREG && have != kind {
-		err = inTheWay("%s is there and is no file", p)
+		err = inTheWayError("%s is there and is no file", p)
 	}
 	r.blanks = r.blanks || isBlank(&stat)
 	if err == nil {
-		_, err = notKernel(f, p)
+		_, err = refuseKernelFiles(f, p)
 	}
 	if err == nil {
-		err = r.mayCover(f, p)
+		err = r.refuseCover(f, p)
 	}
 	if err != nil {
 		f.Close()
@@ -147,10 +146,10 @@ func (r *Root) coverable(f *os.File, p string, kind uint32) (place, error) {
 	return place{dir: f}, nil
 }
 
-// create makes an empty file. The first one is made, the others are more names of
+// createFile creates an empty file. After the first one, the others are more names of
 // it: a new inode costs ten times as much on a disk, and all are covered.
-func (r *Root) create(dir *folder, base string) error {
-	return r.add(dir, base, func() error {
+func (r *Root) createFile(dir *folder, base string) error {
+	return r.addName(dir, base, func() error {
 		if r.blank != nil {
 			// Where the blank is on another mount, or cannot have so many names, the next
 			// one is made here.
@@ -161,13 +160,13 @@ func (r *Root) create(dir *folder, base string) error {
 		if err := makeFile(dir.File, base); err != nil {
 			return err
 		}
-		r.takeBlank(dir.File, base)
+		r.keepBlank(dir.File, base)
 		return nil
 	})
 }
 
-// nameBlank gives the blank one more name. Without capabilities, or for another
-// user before Linux 6.10, that goes through /proc.
+// nameBlank adds a name to the blank. Without capabilities, or for another user before
+// Linux 6.10, that needs /proc.
 func nameBlank(blank, dir *os.File, base string) error {
 	err := linkFile(int(blank.Fd()), dir, base)
 	if errors.Is(err, unix.ENOENT) {
@@ -176,9 +175,9 @@ func nameBlank(blank, dir *os.File, base string) error {
 	return err
 }
 
-// takeBlank keeps the new file base as the one that gets more names, if it is what
-// was just made: what else is there is somebody's.
-func (r *Root) takeBlank(dir *os.File, base string) {
+// keepBlank keeps the new file base as the one that gets more names, if it was just
+// created: any other file is somebody's.
+func (r *Root) keepBlank(dir *os.File, base string) {
 	f, err := openat(dir, base, unix.O_PATH)
 	if err != nil {
 		return
@@ -194,10 +193,10 @@ func (r *Root) takeBlank(dir *os.File, base string) {
 	r.blank = f
 }
 
-// bind mounts source, of the board and the kind, at the place, which is p of the
-// container: alone, without what is mounted below it, and so that no later mount
-// spreads.
-func (r *Root) bind(source, p string, at place, kind uint32, flags uintptr) error {
+// bindMount mounts source, of the board and the kind, at the place, which is p of the
+// container. It mounts it alone, without the mounts below it, and so that no later
+// mount spreads.
+func (r *Root) bindMount(source, p string, at place, kind uint32, flags uintptr) error {
 	if r.oldAPI {
 		return r.bindOld(source, p, at, kind, flags)
 	}
@@ -210,8 +209,8 @@ func (r *Root) bind(source, p string, at place, kind uint32, flags uintptr) erro
 	return err
 }
 
-// bindNew moves the mount into place when it has all its flags already: there is
-// no moment at which it could be written to.
+// bindNew moves the mount into place after it has all its flags: it is never writable
+// there.
 func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	fd, err := cloneMount(source)
 	if errors.Is(err, unix.ENOENT) {
@@ -221,7 +220,7 @@ func bindNew(source string, at place, kind uint32, flags uintptr) error {
 		return fmt.Errorf("open %s: %w", source, err)
 	}
 	defer closeFD(fd)
-	if err := still(fd, source, kind); err != nil {
+	if err := checkKind(fd, source, kind); err != nil {
 		return err
 	}
 	// The three flags have the same values here as with mount(2).
@@ -229,7 +228,7 @@ func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	if err := setMount(fd, &attr, 0); err != nil {
 		return fmt.Errorf("mount flags: %w", err)
 	}
-	if err := attach(fd, at.dir, at.base); err != nil {
+	if err := attachMount(fd, at.dir, at.base); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
 	return nil
@@ -239,7 +238,7 @@ func bindNew(source string, at place, kind uint32, flags uintptr) error {
 // descriptors. Flags need a second call on the new mount, which is looked up at the
 // place again and used only if it is what was just mounted.
 func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) error {
-	on, err := at.open()
+	on, err := at.openFile()
 	if err != nil {
 		return err
 	}
@@ -254,14 +253,14 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 		return err
 	}
 	defer src.Close()
-	if err := still(int(src.Fd()), source, kind); err != nil {
+	if err := checkKind(int(src.Fd()), source, kind); err != nil {
 		return err
 	}
 	if err := unix.Mount(fdPath(src), fdPath(on), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
 	if err := r.setOld(src, p, at, flags); err != nil {
-		// It can be written to. This takes away what lies on the descriptor, wherever
+		// The mount is writable. This unmounts what is on the descriptor, wherever
 		// that is by now.
 		return errors.Join(err, unix.Unmount(fdPath(on), unix.MNT_DETACH))
 	}
@@ -270,7 +269,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 
 // setOld sets the flags of the mount of src at the place.
 func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
-	top, err := r.top(p, at)
+	top, err := r.openMounted(p, at)
 	if err != nil {
 		return err
 	}
@@ -288,10 +287,9 @@ func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
 	return unix.Mount("", fdPath(top), "", unix.MS_PRIVATE, "")
 }
 
-// still reports an error where source, which fd is open on, is no longer of the
-// kind that it was when the plan was made: a FIFO can be written to in a read-only
-// mount.
-func still(fd int, source string, kind uint32) error {
+// checkKind refuses source, which fd is open on, if it is no longer of the kind that it
+// was when the plan was made: a FIFO can be written to in a read-only mount.
+func checkKind(fd int, source string, kind uint32) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
@@ -302,15 +300,15 @@ func still(fd int, source string, kind uint32) error {
 	return nil
 }
 
-// top opens what is mounted at the place, which is p of the container.
-func (r *Root) top(p string, at place) (*os.File, error) {
+// openMounted opens what is mounted at the place, which is p of the container.
+func (r *Root) openMounted(p string, at place) (*os.File, error) {
 	if at.base == "" {
-		return r.resolve(p)
+		return r.openResolved(p)
 	}
 	return openat(at.dir, at.base, unix.O_PATH)
 }
 
-// lockedFlags are those of the mount that f is on. In a user namespace none of
+// lockedFlags returns the flags of the mount that f is on. In a user namespace none of
 // them may be dropped.
 func lockedFlags(f *os.File) (uintptr, error) {
 	var stat unix.Statfs_t

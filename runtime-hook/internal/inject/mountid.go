@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountID tells the mount that f is on from all others, 0 where nothing says so.
+// mountID returns the id of the mount that f is on, 0 if it is unknown.
 func mountID(f *os.File) uint64 {
 	var stat unix.Statx_t
 	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
@@ -21,7 +21,7 @@ func mountID(f *os.File) uint64 {
 	return oldMountID(f)
 }
 
-// oldMountID is for Linux before 5.8.
+// oldMountID works on Linux before 5.8.
 func oldMountID(f *os.File) uint64 {
 	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
 	if err != nil {
@@ -37,9 +37,9 @@ func oldMountID(f *os.File) uint64 {
 	return 0
 }
 
-// mounted reports whether something is mounted at the folder dir itself, as all
+// isMountPoint reports whether something is mounted at the folder dir itself, as all
 // runtimes do with the root of a container before they pivot into it.
-func mounted(dir *os.File) bool {
+func isMountPoint(dir *os.File) bool {
 	above, err := openat(dir, "..", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return false

@@ -16,19 +16,20 @@ type Name struct {
 	Link string // what a link says
 }
 
-// Names are those in the folder dir of the container, in order, as the container's root
-// may list them; none where dir is no ordinary folder, or has very many.
+// Names returns the files and links in the folder dir of the container, in order, as
+// the container's root may list them. It returns none if dir is no ordinary folder, or
+// has very many files.
 func (r *Root) Names(dir string) (names []Name) {
-	at, err := r.resolve(dir)
+	at, err := r.openResolved(dir)
 	if err != nil {
 		return nil
 	}
 	defer at.Close()
-	if _, err := r.ordinary(at, dir); err != nil {
+	if _, err := r.checkFolder(at, dir); err != nil {
 		return nil
 	}
 	var list *os.File
-	err = r.owner.in(at, func() (err error) {
+	err = r.owner.runIn(at, func() (err error) {
 		list, err = openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 		return err
 	})
@@ -42,14 +43,14 @@ func (r *Root) Names(dir string) (names []Name) {
 	}
 	slices.Sort(found)
 	for _, name := range found {
-		if n, ok := look(list, name); ok {
+		if n, ok := readName(list, name); ok {
 			names = append(names, n)
 		}
 	}
 	return names
 }
 
-func look(dir *os.File, name string) (Name, bool) {
+func readName(dir *os.File, name string) (Name, bool) {
 	var stat unix.Stat_t
 	if unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return Name{}, false

@@ -21,8 +21,8 @@ import (
 // signal or trace the hook. All numbers are those of the hook's own namespace.
 type owner struct{ uids, gids idMap }
 
-// ownerOf is the owner of the container of process pid, nil where its user
-// namespace is the hook's.
+// ownerOf returns the owner of the container of process pid, nil if its user namespace
+// is the hook's.
 func ownerOf(pid int) (*owner, error) {
 	same, err := sameNamespace("user", pid)
 	if err != nil || same {
@@ -39,22 +39,22 @@ func ownerOf(pid int) (*owner, error) {
 	return &owner{uids, gids}, nil
 }
 
-// in runs make, which makes or removes a name in dir, with the owner's rights. No
+// runIn runs make, which makes or removes a name in dir, with the owner's rights. A nil
 // owner is the hook itself.
-func (o *owner) in(dir *os.File, make func() error) error {
+func (o *owner) runIn(dir *os.File, make func() error) error {
 	if o == nil {
 		return make()
 	}
-	back, err := o.become(dir)
+	back, err := o.takeRights(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(make(), back())
 }
 
-// dropGroups makes this thread no member of the board's groups: a folder may be
-// open to one. A namespace that an ordinary user made may deny it; then the
-// container's root is a member of the same.
+// dropGroups removes this thread from the board's groups, which may have rights on a
+// folder. A namespace that an ordinary user made may deny it. The container's root is
+// then a member of the same groups.
 func (o *owner) dropGroups() error {
 	if o == nil {
 		return nil
@@ -69,9 +69,9 @@ func (o *owner) dropGroups() error {
 const fsCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER |
 	1<<unix.CAP_FSETID | 1<<unix.CAP_LINUX_IMMUTABLE | 1<<unix.CAP_MKNOD
 
-// become gives this thread the owner's rights over dir: a root's where dir is of
-// the namespace, as the kernel has it, and otherwise those of just another user.
-func (o *owner) become(dir *os.File) (back func() error, err error) {
+// takeRights gives this thread the owner's rights over dir: a root's if dir belongs to
+// the namespace, otherwise those of any other user.
+func (o *owner) takeRights(dir *os.File) (back func() error, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (o *owner) become(dir *os.File) (back func() error, err error) {
 	limited := old
 	limited[0].Effective &^= fsCaps
 	limited[1].Effective &^= 1 << (unix.CAP_MAC_OVERRIDE - 32)
-	if o.uids.has(stat.Uid) && o.gids.has(stat.Gid) {
+	if o.uids.hasID(stat.Uid) && o.gids.hasID(stat.Gid) {
 		limited[0].Effective |= old[0].Effective & (1 << unix.CAP_DAC_OVERRIDE)
 	}
 	uid, gid := unix.Geteuid(), unix.Getegid()
@@ -101,7 +101,7 @@ func (o *owner) become(dir *os.File) (back func() error, err error) {
 	return back, nil
 }
 
-// setFSIDs looks whether it succeeded, as the calls do not say.
+// setFSIDs checks that it succeeded, as the calls do not report it.
 func setFSIDs(uid, gid int) error {
 	unix.Setfsgid(gid)
 	unix.Setfsuid(uid)
@@ -154,7 +154,7 @@ func parseIDMap(text string) (idMap, error) {
 	return m, err
 }
 
-func (m idMap) has(outside uint32) bool {
+func (m idMap) hasID(outside uint32) bool {
 	for _, r := range m.ranges {
 		if outside >= r.outside && outside-r.outside < r.count {
 			return true

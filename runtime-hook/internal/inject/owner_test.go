@@ -40,7 +40,7 @@ func TestParseIDMap(t *testing.T) {
 func TestIDMapHas(t *testing.T) {
 	m := idMap{0, []idRange{{0, 1000, 1}, {1, 4294967290, 5}}}
 	for id, want := range map[uint32]bool{0: false, 999: false, 1000: true, 1001: false, 4294967290: true, 4294967294: true, 4294967295: false} {
-		if got := m.has(id); got != want {
+		if got := m.hasID(id); got != want {
 			t.Errorf("has(%d) = %v; want %v", id, got, want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestOwnerGivesBack(t *testing.T) {
 	for _, root := range []uint32{100000, 0} {
 		ids := idMap{root, []idRange{{0, root, 1}}}
 		o, failed, before := &owner{ids, ids}, errors.New("failed"), rights(t)
-		err = o.in(dir, func() error {
+		err = o.runIn(dir, func() error {
 			if now := rights(t); now[0] != int(root) || now[1] != int(root) || now[2]&fsCaps != 0 {
 				t.Errorf("rights %x; want those of user %d in a folder that is another's", now, root)
 			}

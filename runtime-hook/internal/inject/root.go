@@ -1,11 +1,8 @@
-// Package inject makes a plan real in one container whose root file system is
-// mounted but not yet its "/".
-//
-// The image is hostile: any name in it may be a link to anywhere. So every path
-// of the container is resolved by the kernel with the container's root as "/"
-// (openat2, or a walk just as careful where that is missing) to a descriptor, and
-// all that is made is made relative to a descriptor, by a name that is not
-// followed. Sources are paths of the board alone.
+// Package inject applies a plan to one container whose root file system is mounted but not
+// yet its "/". The image is hostile: any name in it may be a link to anywhere. So the
+// kernel resolves every path of the container to a descriptor, with the container's root
+// as "/" (openat2, or an equally careful walk). Everything is made relative to a
+// descriptor, by a name that is not followed. Sources are paths of the board alone.
 package inject
 
 import (
@@ -22,15 +19,15 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// errInTheWay is what an image has where something was to go, and that cannot be
-// covered. The container starts without that one thing.
+// errInTheWay means that the image has something in the way that cannot be covered. The
+// container starts without that one entry.
 var errInTheWay = errors.New("the image is in the way")
 
-// errChanged is what the board has no longer since the plan was made. The container
-// starts without that one thing.
+// errChanged means that the board no longer has a file of the plan. The container
+// starts without that one entry.
 var errChanged = errors.New("the board changed meanwhile")
 
-func inTheWay(format string, args ...any) error {
+func inTheWayError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errInTheWay, fmt.Sprintf(format, args...))
 }
 
@@ -51,9 +48,9 @@ type Root struct {
 	inside  bool               // the hook runs in the container
 	owner   *owner             // who makes things; nil for the hook itself
 	dirs    map[string]*folder // resolved once; most entries share theirs
-	spared  map[uint64]bool    // mounts that nothing is made in
+	skipped map[uint64]bool    // mounts that nothing is made in
 	shared  map[uint64]bool    // mounts that nothing is mounted in
-	blank   *os.File           // the empty file that stands at the mount points
+	blank   *os.File           // the empty file at the mount points
 	blanks  bool               // it had blanks already
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
 	oldWalk bool               // no openat2
@@ -61,7 +58,7 @@ type Root struct {
 	boardMounts string // as the kernel lists them
 }
 
-// folder is one of the container's.
+// folder is a folder of the container.
 type folder struct {
 	*os.File
 	volume bool  // it is not on the container's root mount
@@ -79,31 +76,31 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
-	if !mounted(dir) {
+	if !isMountPoint(dir) {
 		dir.Close()
 		return nil, fmt.Errorf("the container's root %s is a folder of the board; no runtime has mounted it", rootfs)
 	}
-	r := &Root{dir: dir, id: mountID(dir), inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*folder{}}
+	r := &Root{dir: dir, id: mountID(dir), inside: p.pid == 0, owner: p.owner, skipped: map[uint64]bool{}, dirs: map[string]*folder{}}
 	r.dirs["/"] = &folder{File: dir}
 	return r, nil
 }
 
-// Spare makes nothing in what is mounted at the paths in the container. It is for
-// what the container gets read-only: crun makes it so after the hook.
-func (r *Root) Spare(paths []string) {
+// SkipMounts makes nothing in what is mounted at the paths in the container. It is for
+// read-only mounts: crun makes them read-only after the hook.
+func (r *Root) SkipMounts(paths []string) {
 	for _, p := range paths {
-		f, err := r.resolve(p)
+		f, err := r.openResolved(p)
 		if err != nil {
 			continue // then nothing is reached through it either
 		}
 		if id := mountID(f); id != r.id {
-			r.spared[id] = true
+			r.skipped[id] = true
 		}
 		f.Close()
 	}
 }
 
-// Close lets go of all descriptors.
+// Close closes all descriptors.
 func (r *Root) Close() {
 	for _, f := range r.dirs {
 		f.Close()
@@ -113,8 +110,9 @@ func (r *Root) Close() {
 	}
 }
 
-// resolve opens p in the container, all links followed, so that none leads out.
-func (r *Root) resolve(p string) (*os.File, error) {
+// openResolved opens p in the container with all links followed, none of which leads
+// out.
+func (r *Root) openResolved(p string) (*os.File, error) {
 	if !r.oldWalk {
 		f, err := openInRoot(r.dir, p)
 		// Linux before 5.6, or a seccomp filter that does not know the call.
@@ -125,8 +123,8 @@ func (r *Root) resolve(p string) (*os.File, error) {
 	return pathrs.OpenatInRoot(r.dir, p)
 }
 
-// Apply makes p in the container. It goes on past what the image does not let
-// in and stops at what the system refuses.
+// Apply makes p in the container. It skips what the image is in the way of. It stops at
+// what the system refuses.
 func (r *Root) Apply(p plan.Plan) (Result, error) {
 	var res Result
 	done := func(what *int, name, from string, err error) error {
@@ -147,55 +145,55 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 		return nil
 	}
-	p = r.giveWholes(p, &res)
+	p = r.mountWholes(p, &res)
 	for _, m := range p.Mounts {
 		count := &res.Files
 		if m.Folder {
 			count = &res.Folders
 		}
-		if err := done(count, m.Path, m.From, r.mount(m)); err != nil {
+		if err := done(count, m.Path, m.From, r.mountEntry(m)); err != nil {
 			return res, err
 		}
 	}
 	for _, l := range p.Links {
-		err := r.link(l)
+		err := r.makeLink(l)
 		// glibc finds the library without this link.
 		if err != nil && l.Soname {
-			err = inTheWay("%s: %v", l.Path, err)
+			err = inTheWayError("%s: %v", l.Path, err)
 		}
 		if err := done(&res.Links, l.Path, l.From, err); err != nil {
 			return res, err
 		}
 	}
 	for _, d := range p.Devices {
-		if err := done(&res.Devices, d.Path, d.From, r.device(d)); err != nil {
+		if err := done(&res.Devices, d.Path, d.From, r.makeDevice(d)); err != nil {
 			return res, err
 		}
 	}
 	return res, nil
 }
 
-// readOnly reports whether the container's root is so already, and would not have
-// been at an earlier stage.
+// readOnly reports whether the container's root is read-only already, and would not
+// have been at an earlier stage.
 func (r *Root) readOnly() bool {
 	var stat unix.Statfs_t
 	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
 	return r.inside && err == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
-// folder opens dir in the container and makes it where it is missing.
-func (r *Root) folder(dir string) (*folder, error) {
+// openFolder opens dir in the container. It creates dir if it is missing.
+func (r *Root) openFolder(dir string) (*folder, error) {
 	if f, ok := r.dirs[dir]; ok {
 		return f, nil
 	}
-	f, err := r.resolve(dir)
+	f, err := r.openResolved(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = r.makeFolder(dir)
 	}
 	if err != nil {
-		return nil, blocked(err, dir)
+		return nil, imageError(err, dir)
 	}
-	found, err := r.ordinary(f, dir)
+	found, err := r.checkFolder(f, dir)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -205,46 +203,47 @@ func (r *Root) folder(dir string) (*folder, error) {
 }
 
 func (r *Root) makeFolder(dir string) (*os.File, error) {
-	parent, err := r.folder(path.Dir(dir))
+	parent, err := r.openFolder(path.Dir(dir))
 	if err != nil {
 		return nil, err
 	}
 	base := path.Base(dir)
-	err = r.add(parent, base, func() error { return unix.Mkdirat(int(parent.Fd()), base, 0o755) })
+	err = r.addName(parent, base, func() error { return unix.Mkdirat(int(parent.Fd()), base, 0o755) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("mkdir %s: %w", dir, err)
 	}
 	return openat(parent.File, base, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// blocked tells what an image can cause from what the system refuses.
-func blocked(err error, p string) error {
+// imageError turns errors that an image can cause into errInTheWay. It keeps those of
+// the system.
+func imageError(err error, p string) error {
 	if errors.Is(err, errInTheWay) {
 		return err
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
-		return inTheWay("%s is no folder there, nor a link to one", p)
+		return inTheWayError("%s is no folder there, nor a link to one", p)
 	}
 	return err
 }
 
-// ordinary refuses what is no folder, and the kernel's own file systems.
-func (r *Root) ordinary(f *os.File, dir string) (*folder, error) {
-	if kind, err := mode(f); err != nil || kind != unix.S_IFDIR {
-		return nil, errors.Join(err, inTheWay("%s is no folder there, nor a link to one", dir))
+// checkFolder refuses what is no folder, and the kernel's own file systems.
+func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
+	if kind, err := fileKind(f); err != nil || kind != unix.S_IFDIR {
+		return nil, errors.Join(err, inTheWayError("%s is no folder there, nor a link to one", dir))
 	}
-	stat, err := notKernel(f, dir)
+	stat, err := refuseKernelFiles(f, dir)
 	if err != nil {
 		return nil, err
 	}
-	volume, closed := r.volume(f, dir)
+	volume, closed := r.checkVolume(f, dir)
 	return &folder{f, volume, closed, stat.Flags&unix.ST_NODEV != 0}, nil
 }
 
-// notKernel refuses the kernel's own file systems. A link of the image may lead
-// into the container's /proc or /sys, where making a name does something, and
-// covering one hides a setting.
-func notKernel(f *os.File, p string) (stat unix.Statfs_t, err error) {
+// refuseKernelFiles refuses the kernel's own file systems. A link of the image may lead
+// into the container's /proc or /sys. Creating a name there has effects, and covering
+// one hides a setting.
+func refuseKernelFiles(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
 		return stat, err
 	}
@@ -252,13 +251,13 @@ func notKernel(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
 		unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.BINFMTFS_MAGIC,
 		unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC, unix.RDTGROUP_SUPER_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC:
-		return stat, inTheWay("%s leads into the kernel's own files", p)
+		return stat, inTheWayError("%s leads into the kernel's own files", p)
 	}
 	return stat, nil
 }
 
-// add runs make, which makes base in dir, unless that is there.
-func (r *Root) add(dir *folder, base string, make func() error) error {
+// addName runs make, which makes base in dir, unless base exists.
+func (r *Root) addName(dir *folder, base string, make func() error) error {
 	// Where nothing may be made, the call would not say whether base is there.
 	if r.owner != nil || dir.closed != nil {
 		var stat unix.Stat_t
@@ -266,25 +265,24 @@ func (r *Root) add(dir *folder, base string, make func() error) error {
 			return cmp.Or(err, error(unix.EEXIST))
 		}
 	}
-	return r.change(dir, make)
+	return r.changeName(dir, make)
 }
 
-// change runs do, which makes or removes one name in dir, for the container's
-// root.
-func (r *Root) change(dir *folder, do func() error) error {
+// changeName runs do, which makes or removes one name in dir, for the container's root.
+func (r *Root) changeName(dir *folder, do func() error) error {
 	if dir.closed != nil {
 		return dir.closed
 	}
-	err := r.owner.in(dir.File, do)
+	err := r.owner.runIn(dir.File, do)
 	if errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w; the container's root may not write there", err)
 	}
 	return err
 }
 
-// parent opens the folder that p is made in.
-func (r *Root) parent(p string) (*folder, string, error) {
-	f, err := r.folder(path.Dir(p))
+// openParent opens the folder that p is made in.
+func (r *Root) openParent(p string) (*folder, string, error) {
+	f, err := r.openFolder(path.Dir(p))
 	return f, path.Base(p), err
 }
 
@@ -299,13 +297,13 @@ func openat(dir *os.File, base string, flags int) (*os.File, error) {
 
 func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-func mode(f *os.File) (uint32, error) {
+func fileKind(f *os.File) (uint32, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)
 	return stat.Mode & unix.S_IFMT, err
 }
 
-// readlink is the text of the link base, "" where it is none.
+// readlink returns the text of the link base, "" if it is none.
 func readlink(dir *os.File, base string) string {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(dir.Fd()), base, buf)

@@ -17,8 +17,9 @@ import (
 //   - what a volume has is covered at most, and never removed or replaced;
 //   - nothing is mounted in a volume that the board shares, as the board would see it.
 
-// Shared must be called where the container may have volumes that the board shares.
-func (r *Root) Shared() error {
+// ReadSharedMounts must be called if the container may have volumes that the board
+// shares.
+func (r *Root) ReadSharedMounts() error {
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err
@@ -27,8 +28,8 @@ func (r *Root) Shared() error {
 	return nil
 }
 
-// sharedMounts are the mounts of a mountinfo that give to others what is mounted on
-// them.
+// sharedMounts returns the mounts of a mountinfo that propagate mounts on them to
+// others.
 func sharedMounts(mountinfo string) map[uint64]bool {
 	ids := map[uint64]bool{}
 	for _, line := range strings.Split(mountinfo, "\n") {
@@ -44,41 +45,41 @@ func sharedMounts(mountinfo string) map[uint64]bool {
 	return ids
 }
 
-// volume tells of the folder f, which dir leads to, if it is in a volume, and why
-// nothing may be made in it.
-func (r *Root) volume(f *os.File, dir string) (volume bool, closed error) {
+// checkVolume reports whether the folder f, which dir leads to, is in a volume. closed
+// says why nothing may be made in it.
+func (r *Root) checkVolume(f *os.File, dir string) (volume bool, closed error) {
 	id := mountID(f)
 	switch {
 	case id == r.id:
 		return false, nil
 	case r.shared[id]:
-		return true, isShared(dir)
-	case !r.leads(dir, f):
-		return true, inTheWay("a link of the image leads from %s into a volume", dir)
-	case r.spared[id]:
+		return true, sharedVolumeError(dir)
+	case !r.leadsTo(dir, f):
+		return true, inTheWayError("a link of the image leads from %s into a volume", dir)
+	case r.skipped[id]:
 		return true, unix.EROFS
 	}
 	return true, nil
 }
 
-func isShared(p string) error {
-	return inTheWay("%s is in a volume that the board shares (shared, rshared), which would get the mount too", p)
+func sharedVolumeError(p string) error {
+	return inTheWayError("%s is in a volume that the board shares (shared, rshared), which would get the mount too", p)
 }
 
-// mayCover refuses what nothing may be mounted on.
-func (r *Root) mayCover(f *os.File, p string) error {
+// refuseCover refuses what nothing may be mounted on.
+func (r *Root) refuseCover(f *os.File, p string) error {
 	if len(r.shared) > 0 && r.shared[mountID(f)] {
-		return isShared(p)
+		return sharedVolumeError(p)
 	}
 	same, err := sameFiles(f, r.dir)
 	if err == nil && same {
-		err = inTheWay("%s is the container's root there", p)
+		err = inTheWayError("%s is the container's root there", p)
 	}
 	return err
 }
 
-// mayCopy refuses a file that the container's user might not be able to read.
-func (r *Root) mayCopy(f *os.File, p string) error {
+// refuseCopy refuses a file that the container's user might not be able to read.
+func (r *Root) refuseCopy(f *os.File, p string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
 		return err
@@ -86,14 +87,14 @@ func (r *Root) mayCopy(f *os.File, p string) error {
 	if stat.Mode&0o004 == 0 {
 		return fmt.Errorf("it is not for everybody to read (mode %o)", stat.Mode&0o7777)
 	}
-	if mountID(f) != r.id && !r.leads(p, f) {
+	if mountID(f) != r.id && !r.leadsTo(p, f) {
 		return errors.New("it is a link of the image into a volume")
 	}
 	return nil
 }
 
-// leads reports whether p leads to f without any link.
-func (r *Root) leads(p string, f *os.File) bool {
+// leadsTo reports whether p leads to f without any link.
+func (r *Root) leadsTo(p string, f *os.File) bool {
 	at := r.dir
 	for _, part := range strings.Split(strings.Trim(p, "/"), "/") {
 		next, err := openat(at, part, unix.O_PATH)

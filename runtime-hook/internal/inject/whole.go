@@ -12,17 +12,17 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// giveWholes mounts the folders that can be given whole where the container has
-// nothing in their place, and returns what is left of p. What does not work as a
-// whole goes the usual way, which says why.
-func (r *Root) giveWholes(p plan.Plan, res *Result) plan.Plan {
+// mountWholes mounts the folders that can be mounted whole, if the container has
+// nothing in their place. It returns the rest of p. A folder that cannot be mounted
+// stays in the rest, whose mounts say why.
+func (r *Root) mountWholes(p plan.Plan, res *Result) plan.Plan {
 	for _, w := range p.Wholes {
-		rest, files, links := without(p, w.Path)
+		rest, files, links := withoutFolder(p, w.Path)
 		// Some of it may be left out for this container, or be there already.
 		if files+links != w.Entries || !r.lacksFolder(w.Path) || r.boardMountsIn(w.Source) {
 			continue
 		}
-		if err := r.mount(plan.Mount{Source: w.Source, Path: w.Path, Folder: true}); err != nil {
+		if err := r.mountEntry(plan.Mount{Source: w.Source, Path: w.Path, Folder: true}); err != nil {
 			continue
 		}
 		p = rest
@@ -32,8 +32,8 @@ func (r *Root) giveWholes(p plan.Plan, res *Result) plan.Plan {
 	return p
 }
 
-// without is p without the files and links in dir, and how many they are.
-func without(p plan.Plan, dir string) (rest plan.Plan, files, links int) {
+// withoutFolder returns p without the files and links in dir, with their numbers.
+func withoutFolder(p plan.Plan, dir string) (rest plan.Plan, files, links int) {
 	rest = p
 	rest.Mounts, rest.Links = nil, nil
 	for _, m := range p.Mounts {
@@ -53,10 +53,10 @@ func without(p plan.Plan, dir string) (rest plan.Plan, files, links int) {
 	return rest, files, links
 }
 
-// lacksFolder reports whether the container has nothing at dir, or an empty folder
-// that is no volume.
+// lacksFolder reports whether the container has nothing at dir, or an empty folder that
+// is no volume.
 func (r *Root) lacksFolder(dir string) bool {
-	f, err := r.resolve(dir)
+	f, err := r.openResolved(dir)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
@@ -73,8 +73,8 @@ func (r *Root) lacksFolder(dir string) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// boardMountsIn reports whether something is mounted in the folder source of the
-// board: a mount of the folder would bring what that hides.
+// boardMountsIn reports whether something is mounted in the folder source of the board:
+// a mount of the folder would show the files that it hides.
 func (r *Root) boardMountsIn(source string) bool {
 	if r.boardMounts == "" {
 		text, err := os.ReadFile("/proc/thread-self/mountinfo")

@@ -45,7 +45,7 @@ var (
 	errUnknown = errors.New("its format is not known")
 )
 
-// cache is what an ld.so.cache says.
+// cache is the content of an ld.so.cache.
 type cache struct {
 	entries   []entry
 	hwcaps    []string // folder names of glibc-hwcaps, which entries name by number
@@ -53,11 +53,11 @@ type cache struct {
 	ours      bool     // this package has changed it since
 }
 
-// mark begins the generator of a cache that this package has changed. ldconfig prints
-// the text, and nothing else reads it.
-const mark = "slipway-hook; before it "
+// generatorMark begins the generator of a cache that this package has changed. ldconfig
+// prints the text, and nothing else reads it.
+const generatorMark = "slipway-hook; before it "
 
-// entry is where a library is found. osVersion and hwcap say on which machines.
+// entry is the path of a library. osVersion and hwcap say on which machines it counts.
 type entry struct {
 	flags      uint32 // machine and C library
 	name, path string
@@ -67,8 +67,8 @@ type entry struct {
 
 var le = binary.LittleEndian
 
-// parse reads the content of an ld.so.cache.
-func parse(data []byte) (*cache, error) {
+// parseCache reads the content of an ld.so.cache.
+func parseCache(data []byte) (*cache, error) {
 	all := int64(len(data))
 	data, err := skipOld(data)
 	if err != nil || len(data) == 0 {
@@ -88,22 +88,22 @@ func parse(data []byte) (*cache, error) {
 		return nil, fmt.Errorf("%w: its writer says so", errBroken)
 	}
 	// No copy, as nothing changes data.
-	f := file{data, unsafe.String(&data[0], len(data)), all - int64(len(data))}
+	f := cacheFile{data, unsafe.String(&data[0], len(data)), all - int64(len(data))}
 	c := &cache{}
-	if c.entries, err = f.entries(); err != nil {
+	if c.entries, err = f.readEntries(); err != nil {
 		return nil, err
 	}
-	return c, f.extension(c)
+	return c, f.readExtension(c)
 }
 
-// file is a cache without the older form. All names are parts of its text.
-type file struct {
+// cacheFile is a cache without the older form. All names are parts of its text.
+type cacheFile struct {
 	data    []byte
 	text    string
 	skipped int64 // bytes of the older form
 }
 
-// skipOld leaves away the older form that may stand in front.
+// skipOld skips the older form that may come first.
 func skipOld(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, []byte(oldMagic)) {
 		return data, nil
@@ -125,7 +125,7 @@ func skipOld(data []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: only that of before glibc 2.2", errUnknown)
 }
 
-func (f file) entries() ([]entry, error) {
+func (f cacheFile) readEntries() ([]entry, error) {
 	count := int64(le.Uint32(f.data[20:]))
 	if count > maxEntries {
 		return nil, fmt.Errorf("%w: it has %d entries", errUnknown, count)
@@ -136,8 +136,8 @@ func (f file) entries() ([]entry, error) {
 	out, total := make([]entry, count), 0
 	for i := range out {
 		b := f.data[headerSize+i*entrySize:]
-		name, ok1 := f.at(le.Uint32(b[4:]))
-		path, ok2 := f.at(le.Uint32(b[8:]))
+		name, ok1 := f.stringAt(le.Uint32(b[4:]))
+		path, ok2 := f.stringAt(le.Uint32(b[8:]))
 		if !ok1 || !ok2 {
 			return nil, fmt.Errorf("%w: entry %d has no name or no path", errBroken, i)
 		}
@@ -151,8 +151,8 @@ func (f file) entries() ([]entry, error) {
 	return out, nil
 }
 
-// at is the text at offset, up to its NUL.
-func (f file) at(offset uint32) (string, bool) {
+// stringAt returns the text at offset, up to its NUL.
+func (f cacheFile) stringAt(offset uint32) (string, bool) {
 	if uint64(offset) >= uint64(len(f.text)) {
 		return "", false
 	}
@@ -162,33 +162,33 @@ func (f file) at(offset uint32) (string, bool) {
 
 const maxPath = 4096 // PATH_MAX, with the NUL
 
-// extension reads the sections that ld.so knows. Others say nothing about the
-// entries and are left away.
-func (f file) extension(c *cache) error {
+// readExtension reads the sections that ld.so knows. Others say nothing about the
+// entries and are dropped.
+func (f cacheFile) readExtension(c *cache) error {
 	offset := le.Uint32(f.data[32:])
 	if offset == 0 {
 		return nil
 	}
-	body, ok := f.part(offset, 8)
+	body, ok := f.bytesAt(offset, 8)
 	if !ok || offset%4 != 0 || le.Uint32(body) != extensionMagic {
 		return fmt.Errorf("%w: its extension", errBroken)
 	}
 	count := le.Uint32(body[4:])
-	sections, ok := f.part(offset+8, count*sectionSize)
+	sections, ok := f.bytesAt(offset+8, count*sectionSize)
 	if !ok || count > maxSections {
 		return fmt.Errorf("%w: its extension ends early", errBroken)
 	}
 	for ; len(sections) > 0; sections = sections[sectionSize:] {
-		body, ok := f.part(le.Uint32(sections[8:]), le.Uint32(sections[12:]))
+		body, ok := f.bytesAt(le.Uint32(sections[8:]), le.Uint32(sections[12:]))
 		if !ok {
 			return fmt.Errorf("%w: a section of its extension ends early", errBroken)
 		}
 		switch le.Uint32(sections) {
 		case tagGenerator:
-			c.generator, c.ours = strings.CutPrefix(string(body[:min(len(body), maxPath)]), mark)
+			c.generator, c.ours = strings.CutPrefix(string(body[:min(len(body), maxPath)]), generatorMark)
 		case tagHWCaps:
 			var err error
-			if c.hwcaps, err = f.hwcaps(body); err != nil {
+			if c.hwcaps, err = f.readHWCaps(body); err != nil {
 				return err
 			}
 		}
@@ -198,8 +198,8 @@ func (f file) extension(c *cache) error {
 
 const maxSections = 64
 
-// part is what lies at offset of the whole file.
-func (f file) part(offset, size uint32) ([]byte, bool) {
+// bytesAt returns the bytes at offset of the whole file.
+func (f cacheFile) bytesAt(offset, size uint32) ([]byte, bool) {
 	from := int64(offset) - f.skipped
 	to := from + int64(size)
 	if from < 0 || to > int64(len(f.data)) {
@@ -208,13 +208,13 @@ func (f file) part(offset, size uint32) ([]byte, bool) {
 	return f.data[from:to], true
 }
 
-func (f file) hwcaps(offsets []byte) ([]string, error) {
+func (f cacheFile) readHWCaps(offsets []byte) ([]string, error) {
 	if len(offsets) > 4*maxHWCaps {
 		return nil, fmt.Errorf("%w: it has %d kinds of processors", errBroken, len(offsets)/4)
 	}
 	var out []string
 	for ; len(offsets) >= 4; offsets = offsets[4:] {
-		name, ok := f.at(le.Uint32(offsets))
+		name, ok := f.stringAt(le.Uint32(offsets))
 		if !ok {
 			return nil, fmt.Errorf("%w: a kind of processor has no name", errBroken)
 		}
@@ -225,13 +225,13 @@ func (f file) hwcaps(offsets []byte) ([]string, error) {
 
 const maxHWCaps = 64
 
-// add makes each name of given lead to its path: what the cache has for the same name
-// and machine comes after it, and goes where it is for better processors only, as ld.so
-// would prefer that. Of two given with one name the first counts; the other is entered
-// too, so that remove is asked about its path.
-func (c *cache) add(given []entry) {
+// addEntries makes each name of given lead to its path. An existing entry of the same
+// name and machine comes after it. It is removed if it is for better processors only,
+// as ld.so would prefer that. Of two given with one name the first counts. The other is
+// added too, so that removeEntries sees its path.
+func (c *cache) addEntries(given []entry) {
 	order := orderOf(given)
-	// The other way round, as lists mostly are: that is quick.
+	// In reverse, as most lists are: that is quick.
 	slices.SortStableFunc(given, func(a, b entry) int { return order(b, a) })
 	slices.Reverse(given)
 	for i, same := 0, 0; i < len(given); i += same {
@@ -264,12 +264,12 @@ func (c *cache) add(given []entry) {
 	c.entries = append(out, given[i:]...)
 }
 
-// remove takes away the entries of which the path is to go.
-func (c *cache) remove(goes func(path string) bool) {
+// removeEntries removes the entries whose path has to go.
+func (c *cache) removeEntries(goes func(path string) bool) {
 	c.entries = slices.DeleteFunc(slices.Clone(c.entries), func(e entry) bool { return goes(e.path) })
 }
 
-// encode writes the cache as ldconfig of today's glibc does, which all since
+// encode writes the cache as ldconfig of today's glibc does, which all versions since
 // glibc 2.2 read.
 func (c *cache) encode() []byte {
 	stringsAt := headerSize + entrySize*len(c.entries)
@@ -309,7 +309,7 @@ func (c *cache) encodeExtension(out, hwcaps []byte) []byte {
 	}
 	generator := c.generator
 	if c.ours {
-		generator = mark + generator
+		generator = generatorMark + generator
 	}
 	if generator != "" {
 		tags, sections = append(tags, tagGenerator), append(sections, []byte(generator))

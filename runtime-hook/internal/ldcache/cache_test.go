@@ -105,7 +105,7 @@ func randomName(r *rand.Rand) string {
 	parts := []string{"lib", "a", "b", "+", "-", "_", ".so", ".so.", "1", "2", "10", "010", "9", "99", "000000000012", ".", "Z", "~"}
 	s := "lib"
 	for n := 1 + r.Intn(5); n > 0; n-- {
-		if part := parts[r.Intn(len(parts))]; !digit(s[len(s)-1]) || !digit(part[0]) {
+		if part := parts[r.Intn(len(parts))]; !isDigit(s[len(s)-1]) || !isDigit(part[0]) {
 			s += part
 		}
 	}
@@ -159,8 +159,8 @@ func TestAdd(t *testing.T) {
 			}
 		}
 		after := &cache{slices.Clone(before.entries), before.hwcaps, before.generator, r.Intn(2) == 0}
-		after.add(slices.Clone(given))
-		read, err := parse(after.encode())
+		after.addEntries(slices.Clone(given))
+		read, err := parseCache(after.encode())
 		must(t, err)
 		if !reflect.DeepEqual(read, after) && len(after.entries) > 0 {
 			t.Fatalf("run %d: wrote %+v, read %+v", run, after, read)
@@ -181,10 +181,10 @@ func TestAdd(t *testing.T) {
 			}
 		}
 		added := slices.Clone(after.entries)
-		if after.add(slices.Clone(given)); !slices.Equal(after.entries, added) {
+		if after.addEntries(slices.Clone(given)); !slices.Equal(after.entries, added) {
 			t.Fatalf("run %d: the second add changed something", run)
 		}
-		after.remove(func(path string) bool { return strings.HasPrefix(path, "/board/") })
+		after.removeEntries(func(path string) bool { return strings.HasPrefix(path, "/board/") })
 		for _, e := range before.entries {
 			if !slices.Contains(after.entries, e) && e.hwcap == 0 {
 				t.Fatalf("run %d: the image's %+v went with what was given", run, e)
@@ -205,7 +205,7 @@ func TestCompare(t *testing.T) {
 			b += "4294967306"
 		}
 		for _, signed := range []bool{false, true} {
-			if got, want := compare(a, b, signed), sign(referenceCompare(a, b, signed)); got != want {
+			if got, want := compareNames(a, b, signed), sign(referenceCompare(a, b, signed)); got != want {
 				t.Fatalf("compare(%q, %q, %v) = %d; want %d", a, b, signed, got, want)
 			}
 		}
@@ -215,7 +215,7 @@ func TestCompare(t *testing.T) {
 // A cache that is not in order is put into order.
 func TestAddUnsorted(t *testing.T) {
 	c := &cache{entries: []entry{{flags: 0x303, name: "liba.so.1", path: "/a"}, {flags: 0x303, name: "libz.so.1", path: "/z"}, {flags: 0x303, name: "libm.so.1", path: "/m"}}}
-	c.add([]entry{{flags: 0x303, name: "libm.so.1", path: "/ours"}})
+	c.addEntries([]entry{{flags: 0x303, name: "libm.so.1", path: "/ours"}})
 	for name, want := range map[string]string{"liba.so.1": "/a", "libm.so.1": "/ours", "libz.so.1": "/z"} {
 		if got := search(c.entries, name, 0x303, true); got != want {
 			t.Errorf("%s at %q; want %q", name, got, want)
@@ -279,7 +279,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := parse(tt.input)
+			c, err := parseCache(tt.input)
 			if !errors.Is(err, tt.want) {
 				t.Errorf("parse = %v; want %v", err, tt.want)
 			}
@@ -300,7 +300,7 @@ func TestParseOverlap(t *testing.T) {
 		le.PutUint32(b[headerSize+i*entrySize+4:], uint32(from))
 		le.PutUint32(b[headerSize+i*entrySize+8:], uint32(from))
 	}
-	if _, err := parse(b); !errors.Is(err, errBroken) {
+	if _, err := parseCache(b); !errors.Is(err, errBroken) {
 		t.Errorf("parse = %v; want that it is broken", err)
 	}
 }
@@ -312,13 +312,13 @@ func FuzzCache(f *testing.F) {
 	f.Add((&cache{entries: []entry{{flags: 0x303, name: "liba.so.1", path: "/lib/liba.so.1"}, {flags: 0x303, name: "liba.so.1", path: "/x", hwcap: 1 << 62}}, hwcaps: []string{"x86-64-v2"}, generator: "g"}).encode())
 	f.Add(append([]byte(oldMagic+"\x00\x00\x00\x00\x00"), (&cache{}).encode()...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parse(data)
+		c, err := parseCache(data)
 		if err != nil {
 			return
 		}
-		c.add(given)
+		c.addEntries(given)
 		out := c.encode()
-		read, err := parse(out)
+		read, err := parseCache(out)
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v", err)
 		}

@@ -1,10 +1,8 @@
-// Package ldcache lets the programs of a container find the libraries that it was
-// given, by the files from which dynamic linkers know where libraries are:
-// glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path. Nothing of the
-// container runs for it, ldconfig neither.
-//
-// What the image has in these files is kept, and is not trusted. A file that is
-// not understood is left as it is; one that is broken is replaced.
+// Package ldcache lets the programs of a container find the board's libraries. It edits
+// the files of dynamic linkers: glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path.
+// Nothing of the container runs for it, not even ldconfig. It keeps the image's entries,
+// but does not trust them. It leaves an unknown file as it is, and replaces a broken
+// one.
 package ldcache
 
 import (
@@ -28,9 +26,8 @@ const (
 	confPath  = "/etc/ld.so.conf.d/00-slipway.conf"
 )
 
-// Update tells the dynamic linkers that the container has of libs. It returns what
-// a user should know; a container without it may still find its libraries, by
-// paths of its own.
+// Update tells the container's dynamic linkers of libs. It returns notes for the user:
+// without it a container may still find its libraries, by paths of its own.
 func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	note := func(file string, err error) {
 		switch {
@@ -41,14 +38,14 @@ func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 		}
 	}
 	var glibc []plan.Library
-	for _, m := range machines(libs) {
+	for _, m := range machinesOf(libs) {
 		of := slices.DeleteFunc(slices.Clone(libs), func(l plan.Library) bool { return l.Machine != m })
 		if slices.ContainsFunc(linkers[m].glibc, root.Has) {
 			glibc = append(glibc, of...)
 		}
 		if arch := linkers[m].musl; root.Has("/lib/ld-musl-" + arch + ".so.1") {
 			file := "/etc/ld-musl-" + arch + ".path"
-			note(file, updateMusl(root, file, folders(of)))
+			note(file, updateMusl(root, file, foldersOf(of)))
 		}
 	}
 	note(cachePath, updateCache(root, glibc))
@@ -58,8 +55,8 @@ func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	return notes
 }
 
-// machines are those of libs, in their order.
-func machines(libs []plan.Library) (out []elf.Machine) {
+// machinesOf returns the machines of libs, in their order.
+func machinesOf(libs []plan.Library) (out []elf.Machine) {
 	for _, l := range libs {
 		if _, known := linkers[l.Machine]; known && !slices.Contains(out, l.Machine) {
 			out = append(out, l.Machine)
@@ -68,11 +65,11 @@ func machines(libs []plan.Library) (out []elf.Machine) {
 	return out
 }
 
-// folders are those that libs are in, in their order.
-func folders(libs []plan.Library) (out []string) {
+// foldersOf returns the folders of libs, in their order.
+func foldersOf(libs []plan.Library) (out []string) {
 	seen := map[string]bool{}
 	for _, l := range libs {
-		if dir := path.Dir(l.Path); !seen[dir] && writable(dir) {
+		if dir := path.Dir(l.Path); !seen[dir] && canBeListed(dir) {
 			seen[dir] = true
 			out = append(out, dir)
 		}
@@ -80,33 +77,33 @@ func folders(libs []plan.Library) (out []string) {
 	return out
 }
 
-// writable reports whether a folder can be named in a file of lines.
-func writable(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
+// canBeListed reports whether a file of lines can name a folder.
+func canBeListed(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
 
-// compat is where images have CUDA libraries that are entered while they are newer than
-// the board's.
-const compat = "/usr/local/cuda/compat"
+// compatDir is the folder where images have CUDA libraries. They are in the cache while
+// they are newer than the board's.
+const compatDir = "/usr/local/cuda/compat"
 
-// updateCache enters libs. What an earlier hook entered, when the board gave more, leads
-// to empty files by now, and goes.
+// updateCache adds libs. It removes the entries of an earlier hook, of a time when the
+// board had more, which now lead to empty files.
 func updateCache(root *inject.Root, libs []plan.Library) error {
 	data, err := root.ReadFile(cachePath, maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
-		return ifAny(libs, err)
+		return errorIfAny(libs, err)
 	}
-	c, err := parse(data)
+	c, err := parseCache(data)
 	if errors.Is(err, errUnknown) || err != nil && len(libs) == 0 {
-		return ifAny(libs, err)
+		return errorIfAny(libs, err)
 	}
 	if err != nil {
 		c = &cache{}
 	}
 	before := c.entries
-	if c.ours || root.GivenBefore() {
-		c.remove(func(p string) bool { return strings.HasPrefix(p, compat) || root.RemoveBlank(p) })
+	if c.ours || root.HadBlanks() {
+		c.removeEntries(func(p string) bool { return strings.HasPrefix(p, compatDir) || root.RemoveBlank(p) })
 	}
 	if len(libs) > 0 {
-		c.add(entries(libs))
+		c.addEntries(newEntries(libs))
 	}
 	if slices.Equal(c.entries, before) {
 		return nil
@@ -115,15 +112,15 @@ func updateCache(root *inject.Root, libs []plan.Library) error {
 	return cmp.Or(root.WriteFile(cachePath, c.encode()), err)
 }
 
-// ifAny is err where that keeps libs from being found.
-func ifAny(libs []plan.Library, err error) error {
+// errorIfAny returns err if it keeps libs from being found.
+func errorIfAny(libs []plan.Library, err error) error {
 	if len(libs) == 0 {
 		return nil
 	}
 	return err
 }
 
-func entries(libs []plan.Library) []entry {
+func newEntries(libs []plan.Library) []entry {
 	out := make([]entry, len(libs))
 	for i, l := range libs {
 		out[i] = entry{flags: linkers[l.Machine].flags, name: l.Name, path: l.Path}
@@ -131,15 +128,15 @@ func entries(libs []plan.Library) []entry {
 	return out
 }
 
-// updateConf names the folders to an ldconfig that somebody runs in the container
+// updateConf names the folders for an ldconfig that somebody runs in the container
 // later. An image without its configuration has no ldconfig, and gets none.
 func updateConf(root *inject.Root, libs []plan.Library) error {
 	if !root.Has(path.Dir(confPath)) && !root.Has("/etc/ld.so.conf") {
 		return nil
 	}
 	var text string
-	for _, dir := range folders(libs) {
-		if !known(root, dir) {
+	for _, dir := range foldersOf(libs) {
+		if !knowsFolder(root, dir) {
 			text += dir + "\n"
 		}
 	}
@@ -154,10 +151,10 @@ func updateConf(root *inject.Root, libs []plan.Library) error {
 	return err
 }
 
-// known reports whether the image's ldconfig looks into dir without being told. To
-// name such a folder here, before all others, would change which of the image's
-// own libraries come first.
-func known(root *inject.Root, dir string) bool {
+// knowsFolder reports whether the image's ldconfig looks into dir anyway. To name such
+// a folder here, before all others, would change which of the image's own libraries
+// come first.
+func knowsFolder(root *inject.Root, dir string) bool {
 	switch dir {
 	case "/lib", "/lib64", "/usr/lib", "/usr/lib64":
 		return true

@@ -49,7 +49,7 @@ func TestLdconfigReads(t *testing.T) {
 	if err != nil {
 		t.Skipf("needs the machine's ld.so.cache (ldconfig writes it): %v", err)
 	}
-	c, err := parse(data)
+	c, err := parseCache(data)
 	must(t, err)
 	if len(c.entries) == 0 {
 		t.Skip("the machine's ld.so.cache is empty")
@@ -60,7 +60,7 @@ func TestLdconfigReads(t *testing.T) {
 		{flags: replaced.flags, name: replaced.name, path: "/opt/board/" + replaced.name},
 	}
 	want := listed(t, data)
-	c.add(given)
+	c.addEntries(given)
 	got := listed(t, c.encode())
 	for _, line := range want {
 		if !slices.Contains(got, line) {
@@ -93,14 +93,14 @@ func TestLikeLdconfig(t *testing.T) {
 	ldconfig(t, "-r", board, "-X")
 	data, err := os.ReadFile(board + cachePath)
 	must(t, err)
-	theirs, err := parse(data)
+	theirs, err := parseCache(data)
 	must(t, err)
 	p, problems := plan.Compile(board, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/*", File: "l.csv", Line: 1}}, plan.Options{})
 	for _, p := range problems {
 		t.Log(p) // links to what was not copied
 	}
 	ours := &cache{}
-	ours.add(entries(p.Libraries))
+	ours.addEntries(newEntries(p.Libraries))
 	want := lines(t, board, theirs)
 	got := slices.DeleteFunc(lines(t, board, ours), func(line string) bool {
 		name, _, _ := strings.Cut(line, " ")

@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// muslDefault is where musl looks when it has no path file.
+// muslDefault is the search path of musl without a path file.
 const muslDefault = "/lib:/usr/local/lib:/usr/lib"
 
-// muslPath adds folders to the content of a path file; ok is false where nothing
-// is to be added. The image's own come first, as a library of the board is rarely
-// one for musl.
+// muslPath adds folders to the content of a path file. ok is false if there is nothing
+// to add. The image's own come first, as a library of the board is rarely one for musl.
 func muslPath(old string, folders []string) (path string, ok bool) {
 	if old == "" {
 		old = muslDefault

@@ -2,49 +2,49 @@ package ldcache
 
 import "cmp"
 
-// orderOf is the order of the entries of a cache for the machine of given: ld.so
-// finds a name by halving, and among those of one name takes the first that fits.
-// Greater names come first, then greater flags: the plain "ELF", which fits every
-// machine, is 1. Entries that are equal differ in the processors that they are for.
+// orderOf returns the order of the entries of a cache for the machine of given. ld.so
+// finds a name by binary search, then takes the first that fits among those of one
+// name. Greater names come first, then greater flags: the plain "ELF", which fits every
+// machine, is 1. Entries that are equal differ in their processors.
 func orderOf(given []entry) func(a, b entry) int {
 	signed := len(given) > 0 && signedChars[given[0].flags]
 	return func(a, b entry) int {
-		if n := compare(b.name, a.name, signed); n != 0 {
+		if n := compareNames(b.name, a.name, signed); n != 0 {
 			return n
 		}
 		return cmp.Compare(b.flags, a.flags)
 	}
 }
 
-// compare orders names as ld.so does: runs of digits by their value. It counts in
+// compareNames orders names as ld.so does: runs of digits by their value. It counts in
 // 32 bits, beyond which ld.so wraps.
-func compare(a, b string, signed bool) int {
+func compareNames(a, b string, signed bool) int {
 	for {
 		i := 0
-		for i < len(a) && i < len(b) && a[i] == b[i] && !digit(a[i]) {
+		for i < len(a) && i < len(b) && a[i] == b[i] && !isDigit(a[i]) {
 			i++
 		}
 		a, b = a[i:], b[i:]
-		x, y := first(a), first(b)
+		x, y := firstByte(a), firstByte(b)
 		switch {
-		case digit(x) && !digit(y):
+		case isDigit(x) && !isDigit(y):
 			return 1
-		case digit(y) && !digit(x):
+		case isDigit(y) && !isDigit(x):
 			return -1
-		case !digit(x):
+		case !isDigit(x):
 			return compareChars(x, y, signed)
 		}
 		var m, n int32
-		m, a = number(a)
-		n, b = number(b)
+		m, a = takeNumber(a)
+		n, b = takeNumber(b)
 		if m != n {
 			return cmp.Compare(m-n, 0)
 		}
 	}
 }
 
-// first is the first byte of s, or the NUL behind it.
-func first(s string) byte {
+// firstByte returns the first byte of s, or the NUL after it.
+func firstByte(s string) byte {
 	if s == "" {
 		return 0
 	}
@@ -58,11 +58,11 @@ func compareChars(a, b byte, signed bool) int {
 	return cmp.Compare(a, b)
 }
 
-func digit(c byte) bool { return '0' <= c && c <= '9' }
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// number takes the digits off the front of s.
-func number(s string) (n int32, rest string) {
-	for s != "" && digit(s[0]) {
+// takeNumber takes the digits off the front of s.
+func takeNumber(s string) (n int32, rest string) {
+	for s != "" && isDigit(s[0]) {
 		n, s = n*10+int32(s[0]-'0'), s[1:]
 	}
 	return n, s

@@ -75,7 +75,7 @@ func found(t *testing.T, image, name string) string {
 		return ""
 	}
 	must(t, err)
-	c, err := parse(data)
+	c, err := parseCache(data)
 	if err != nil {
 		return err.Error()
 	}
@@ -276,7 +276,7 @@ func TestUpdateIsWhole(t *testing.T) {
 			default:
 			}
 			data, readErr := os.ReadFile(file)
-			if c, parseErr := parse(data); readErr != nil || parseErr != nil || len(c.entries) == 0 {
+			if c, parseErr := parseCache(data); readErr != nil || parseErr != nil || len(c.entries) == 0 {
 				err = fmt.Errorf("read %d: %d bytes, %v, %v", n, len(data), readErr, parseErr)
 			}
 		}

@@ -17,11 +17,11 @@ func (c Config) HasNode(path string, major, minor int64) bool {
 }
 
 // Allows reports whether the rules let the container read and write the character
-// device. Where they say nothing of it, the runtime's own rules do: no.
+// device. If no rule covers it, the runtime's own rules deny it.
 func (c Config) Allows(major, minor int64) bool {
 	var read, write bool
 	for _, r := range c.rules {
-		if !concerns(r, major, minor) {
+		if !ruleCovers(r, major, minor) {
 			continue
 		}
 		// A later rule goes over an earlier one, for what it names.
@@ -35,10 +35,11 @@ func (c Config) Allows(major, minor int64) bool {
 	return read && write
 }
 
-func concerns(r specs.LinuxDeviceCgroup, major, minor int64) bool {
+func ruleCovers(r specs.LinuxDeviceCgroup, major, minor int64) bool {
 	all := r.Type == "" || r.Type == "a"
-	return (all || r.Type == "c") && number(r.Major, major) && number(r.Minor, minor)
+	return (all || r.Type == "c") && coversNumber(r.Major, major) && coversNumber(r.Minor, minor)
 }
 
-// number reports whether a rule's number covers n. None, and runc's -1, is any.
-func number(rule *int64, n int64) bool { return rule == nil || *rule == -1 || *rule == n }
+// coversNumber reports whether a rule's number covers n. No number, or runc's -1,
+// covers all.
+func coversNumber(rule *int64, n int64) bool { return rule == nil || *rule == -1 || *rule == n }

@@ -7,12 +7,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// deviceMounts is where a container names devices by mounts: Kubernetes lets a user
-// choose a container's environment, and not always its mounts.
+// deviceMounts is the folder in which a container names devices by mounts: Kubernetes
+// lets a user choose a container's environment, but not always its mounts.
 const deviceMounts = "/var/run/nvidia-container-devices/"
 
-// deviceMount is the device that m names: the rest of its path, where it mounts the
-// board's /dev/null. After cdi/ stands a device's name in CDI.
+// deviceMount returns the device that m names: the rest of its path, if it mounts the
+// board's /dev/null. After cdi/ comes a device's CDI name.
 func deviceMount(m specs.Mount) (name string, ok bool) {
 	name, ok = strings.CutPrefix(path.Clean(m.Destination), deviceMounts)
 	if !ok || path.Clean(m.Source) != "/dev/null" || strings.HasPrefix(name, "imex/") {

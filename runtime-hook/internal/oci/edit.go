@@ -18,24 +18,24 @@ type Additions struct {
 	Hook  *specs.Hook               // to call at createRuntime
 }
 
-// Edit returns data, a config.json, with the additions. All else in it stays as it
-// is, byte by byte: fields that a newer runtime knows are none of our business.
+// Edit returns data, a config.json, with the additions. All else in it stays byte by
+// byte: a newer runtime may know more fields.
 func Edit(data []byte, add Additions) ([]byte, error) {
 	if !json.Valid(data) {
 		return nil, errors.New("not JSON")
 	}
 	steps := []change{}
 	if add.Hook != nil {
-		steps = append(steps, in("hooks", in("createRuntime", also(list(*add.Hook)))))
+		steps = append(steps, inField("hooks", inField("createRuntime", appendItems(listItems(*add.Hook)))))
 	}
 	if len(add.Nodes) > 0 {
-		steps = append(steps, in("linux", in("devices", also(list(add.Nodes...)))))
+		steps = append(steps, inField("linux", inField("devices", appendItems(listItems(add.Nodes...)))))
 	}
 	if len(add.Rules) > 0 {
-		steps = append(steps, in("linux", in("resources", in("devices", also(list(add.Rules...))))))
+		steps = append(steps, inField("linux", inField("resources", inField("devices", appendItems(listItems(add.Rules...))))))
 	}
 	if len(add.GIDs) > 0 {
-		steps = append(steps, in("process", in("user", in("additionalGids", also(list(add.GIDs...))))))
+		steps = append(steps, inField("process", inField("user", inField("additionalGids", appendItems(listItems(add.GIDs...))))))
 	}
 	for _, step := range steps {
 		var err error
@@ -46,18 +46,18 @@ func Edit(data []byte, add Additions) ([]byte, error) {
 	return data, nil
 }
 
-// change turns one JSON value into another. What is not there comes as nothing.
+// change turns one JSON value into another. A missing value is empty.
 type change func(old []byte) ([]byte, error)
 
-// in changes the value of an object's field, and makes both where they are
-// missing or null.
-func in(key string, to change) change {
+// inField changes the value of an object's field. It creates both if they are missing
+// or null.
+func inField(key string, to change) change {
 	return func(old []byte) ([]byte, error) {
 		object, err := orEmpty(old, "{}")
 		if err != nil {
 			return nil, err
 		}
-		at, err := find(object, key)
+		at, err := findField(object, key)
 		if err != nil {
 			return nil, err
 		}
@@ -68,12 +68,12 @@ func in(key string, to change) change {
 		if at.start == at.end {
 			value = append([]byte(at.before+`"`+key+`":`), value...)
 		}
-		return splice(object, at, value), nil
+		return replaceSpan(object, at, value), nil
 	}
 }
 
-// also appends items, the inside of a list, to a list.
-func also(items []byte, err error) change {
+// appendItems appends items, the inside of a list, to a list.
+func appendItems(items []byte, err error) change {
 	return func(old []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
@@ -87,12 +87,12 @@ func also(items []byte, err error) change {
 			items = append([]byte(","), items...)
 		}
 		end := len(inside)
-		return splice(array, span{start: end, end: end}, items), nil
+		return replaceSpan(array, span{start: end, end: end}, items), nil
 	}
 }
 
-// list is the inside of the list of items.
-func list[T any](items ...T) ([]byte, error) {
+// listItems returns the inside of the list of items.
+func listItems[T any](items ...T) ([]byte, error) {
 	data, err := json.Marshal(items)
 	if err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func list[T any](items ...T) ([]byte, error) {
 	return data[1 : len(data)-1], nil
 }
 
-// orEmpty is old without what surrounds it, or empty where there is nothing. It
-// refuses what is of another type than empty.
+// orEmpty returns old without the spaces around it, or empty if old is nothing. It
+// refuses a value of another type than empty.
 func orEmpty(old []byte, empty string) ([]byte, error) {
 	old = bytes.TrimSpace(old)
 	if len(old) == 0 || string(old) == "null" {
@@ -113,24 +113,24 @@ func orEmpty(old []byte, empty string) ([]byte, error) {
 	return old, nil
 }
 
-// span is where a field's value lies in its object. One that is to be made has no
-// length, and something before it.
+// span is the range of a field's value in its object. A field that does not exist yet
+// has no length, and something before it.
 type span struct {
 	start, end int
 	before     string
 }
 
-func splice(in []byte, at span, value []byte) []byte {
+func replaceSpan(in []byte, at span, value []byte) []byte {
 	out := make([]byte, 0, len(in)+len(value))
 	out = append(out, in[:at.start]...)
 	out = append(out, value...)
 	return append(out, in[at.end:]...)
 }
 
-// find looks for the field key of object. Runtimes differ in which of two of one
-// name counts, and in whether its case does; what they could read differently is
-// refused.
-func find(object []byte, key string) (span, error) {
+// findField looks for the field key of object. Of two fields with one name, runtimes
+// differ in which counts, and in whether case matters. It refuses what they could read
+// differently.
+func findField(object []byte, key string) (span, error) {
 	at := span{before: ""}
 	found := false
 	d := json.NewDecoder(bytes.NewReader(object))

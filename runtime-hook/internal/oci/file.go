@@ -30,11 +30,11 @@ func ReadFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// ReadSpec reads what a config.json holds, as far as it may be large.
-func ReadSpec(r io.Reader) ([]byte, error) { return limited(r, maxConfigBytes) }
+// ReadSpec reads a config.json up to a limit.
+func ReadSpec(r io.Reader) ([]byte, error) { return readLimited(r, maxConfigBytes) }
 
-// Replace puts data in the place of the config.json at path, at once, with its mode
-// and owner.
+// Replace replaces the config.json at path by data in one step. It keeps the mode and
+// the owner.
 func Replace(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,7 +45,7 @@ func Replace(path string, data []byte) error {
 		return fmt.Errorf("add the board's devices: %w; where a bundle cannot be written to, CDI or the hook give what they can", err)
 	}
 	defer f.Close()
-	if err := fill(f, data, info); err != nil {
+	if err := writeLike(f, data, info); err != nil {
 		os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -56,7 +56,7 @@ func Replace(path string, data []byte) error {
 	return nil
 }
 
-func fill(f *os.File, data []byte, like os.FileInfo) error {
+func writeLike(f *os.File, data []byte, like os.FileInfo) error {
 	if _, err := f.Write(data); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
-// Package oci reads what a container runtime tells a hook: the state on its
-// standard input and the bundle's config.json. It takes from them only what the
-// hook needs and trusts neither. Edit adds to a config.json what a front end can
-// give there.
+// Package oci turns a container runtime's input for a hook into what the hook needs. The
+// input is the state on standard input with the bundle's config.json. It trusts neither.
+// Edit adds devices and hooks to a config.json.
 package oci
 
 import (
@@ -52,7 +51,7 @@ type Config struct {
 
 // ReadState reads the state that a runtime writes to a hook.
 func ReadState(r io.Reader) (State, error) {
-	data, err := limited(r, maxStateBytes)
+	data, err := readLimited(r, maxStateBytes)
 	if err != nil {
 		return State{}, fmt.Errorf("state on standard input: %w", err)
 	}
@@ -90,7 +89,7 @@ func ReadConfig(bundle string) (Config, error) {
 	return c, nil
 }
 
-// spec is what is read of a config.json.
+// spec holds the parts of a config.json that are read.
 type spec struct {
 	Root    *specs.Root
 	Process *struct {
@@ -122,7 +121,7 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 	if len(s.Root.Path) > maxPathBytes {
 		return Config{}, fmt.Errorf("root.path has %d bytes", len(s.Root.Path))
 	}
-	c := Config{Rootfs: s.Root.Path, Hooked: s.hooked()}
+	c := Config{Rootfs: s.Root.Path, Hooked: s.hasOwnHook()}
 	if !filepath.IsAbs(c.Rootfs) {
 		c.Rootfs = filepath.Join(bundle, c.Rootfs)
 	}
@@ -131,10 +130,10 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 		c.Privileged = slices.Contains(s.Process.Capabilities.Bounding, "CAP_SYS_ADMIN")
 	}
 	if s.Linux != nil {
-		c.MountNamespace = s.has(specs.MountNamespace)
-		c.UserNamespace = s.has(specs.UserNamespace)
+		c.MountNamespace = s.hasNamespace(specs.MountNamespace)
+		c.UserNamespace = s.hasNamespace(specs.UserNamespace)
 		c.nodes, c.gids = s.Linux.Devices, s.Linux.GIDMappings
-		c.Shared = shared(s.Linux.RootfsPropagation)
+		c.Shared = isShared(s.Linux.RootfsPropagation)
 		if s.Linux.Resources != nil {
 			c.rules = s.Linux.Resources.Devices
 		}
@@ -143,7 +142,7 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 		if readOnly(m.Options) {
 			c.ReadOnly = append(c.ReadOnly, m.Destination)
 		}
-		c.Shared = c.Shared || slices.ContainsFunc(m.Options, shared)
+		c.Shared = c.Shared || slices.ContainsFunc(m.Options, isShared)
 		if name, ok := deviceMount(m); ok && !slices.Contains(c.DeviceMounts, name) {
 			c.DeviceMounts = append(c.DeviceMounts, name)
 		}
@@ -151,14 +150,14 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 	return c, nil
 }
 
-func (s spec) has(kind specs.LinuxNamespaceType) bool {
+func (s spec) hasNamespace(kind specs.LinuxNamespaceType) bool {
 	return slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
 }
 
 // Program is the name that the hook is called by.
 const Program = "slipway-hook"
 
-func (s spec) hooked() bool {
+func (s spec) hasOwnHook() bool {
 	ours := func(h specs.Hook) bool {
 		return filepath.Base(h.Path) == Program && len(h.Args) > 1 && h.Args[1] == "hook"
 	}
@@ -166,7 +165,7 @@ func (s spec) hooked() bool {
 		slices.ContainsFunc(s.Hooks.CreateRuntime, ours) || slices.ContainsFunc(s.Hooks.CreateContainer, ours))
 }
 
-func shared(option string) bool { return option == "shared" || option == "rshared" }
+func isShared(option string) bool { return option == "shared" || option == "rshared" }
 
 func readOnly(options []string) (ro bool) {
 	for _, o := range options {
@@ -180,7 +179,7 @@ func readOnly(options []string) (ro bool) {
 	return ro
 }
 
-func limited(r io.Reader, max int64) ([]byte, error) {
+func readLimited(r io.Reader, max int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, max+1))
 	if err == nil && int64(len(data)) > max {
 		err = fmt.Errorf("larger than %d MiB", max>>20)

@@ -7,21 +7,21 @@ import (
 	"slipway/runtime-hook/internal/csv"
 )
 
-// anywhere begins a pattern of names in whatever folder, as NVIDIA's tool has it.
-const anywhere = "**/"
+// anyFolder begins a pattern of names in any folder, as in NVIDIA's tool.
+const anyFolder = "**/"
 
 // GoodPattern reports whether p can be one of Options.Ignore.
 func GoodPattern(p string) bool {
-	name, isName := strings.CutPrefix(p, anywhere)
+	name, isName := strings.CutPrefix(p, anyFolder)
 	_, err := path.Match(name, "")
 	return err == nil && name != "" && isName != strings.Contains(name, "/") && (isName || path.IsAbs(name))
 }
 
-// ignored is the pattern by which the board's settings leave out p.
-func (c *compiler) ignored(p string) (pattern string, ok bool) {
+// ignoredBy returns the pattern by which the board's settings leave out p.
+func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
 	for _, pattern := range c.options.Ignore {
 		at := p
-		name, isName := strings.CutPrefix(pattern, anywhere)
+		name, isName := strings.CutPrefix(pattern, anyFolder)
 		if isName {
 			at = path.Base(p)
 		}
@@ -32,11 +32,11 @@ func (c *compiler) ignored(p string) (pattern string, ok bool) {
 	return "", false
 }
 
-// ignores is that of p, which e asks for, with a note.
-func (c *compiler) ignores(e csv.Entry, p string) bool {
-	pattern, ok := c.ignored(p)
+// skipIgnored reports whether p, which e asks for, is left out. It adds a note.
+func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
+	pattern, ok := c.ignoredBy(p)
 	if ok {
-		c.problem(e, csv.Odd, false, "%s is left out: ignore has %q", p, pattern)
+		c.addProblem(e, csv.Odd, false, "%s is left out: ignore has %q", p, pattern)
 	}
 	return ok
 }

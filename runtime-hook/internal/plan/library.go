@@ -13,7 +13,7 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// Library is a name that programs ask the dynamic linker for, and the file of the
+// Library is a name that programs ask the dynamic linker for, with the file of the
 // container that they should get.
 type Library struct {
 	Name    string      `json:"name"`
@@ -24,26 +24,27 @@ type Library struct {
 // maxFolderLibraries bounds the files that one folder is read for.
 const maxFolderLibraries = 4096
 
-// libraries are those of p's files, links and folders, as ldconfig would find them
-// on the board: each by its soname, and each link to one by its own name.
-func (c *compiler) libraries(p Plan) (out []Library) {
+// findLibraries returns the libraries among p's files, links and folders, as ldconfig
+// would find them on the board: each by its soname, and each link to one by its own
+// name.
+func (c *compiler) findLibraries(p Plan) (out []Library) {
 	for _, m := range p.Mounts {
 		if m.Folder {
 			out = append(out, c.folderLibraries(m)...)
-		} else if lib, ok := c.library(m.Source); ok {
+		} else if lib, ok := c.libraryOf(m.Source); ok {
 			out = append(out, Library{lib.Soname, m.Path, lib.Machine})
 		}
 	}
 	for _, l := range p.Links {
 		name := path.Base(l.Path)
-		if lib, ok := c.library(l.File); ok && libraryName(name) && name != lib.Soname {
+		if lib, ok := c.libraryOf(l.File); ok && libraryName(name) && name != lib.Soname {
 			out = append(out, Library{name, l.Path, lib.Machine})
 		}
 	}
 	return out
 }
 
-// Given are those of libs that p's files, links and folders bring.
+// Given returns those of libs that p's files, links and folders bring.
 func (p Plan) Given(libs []Library) (out []Library) {
 	paths := map[string]bool{}
 	for _, m := range p.Mounts {
@@ -60,23 +61,23 @@ func (p Plan) Given(libs []Library) (out []Library) {
 	return out
 }
 
-// library reads the file source of the board, once.
-func (c *compiler) library(source string) (elf.Library, bool) {
+// libraryOf reads the file source of the board, once.
+func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	lib, ok := c.libs[source]
 	if !ok {
-		c.look(source)
+		c.watchPath(source)
 		lib, _ = readLibrary(source)
 		c.libs[source] = lib
 	}
 	return lib, lib != elf.Library{}
 }
 
-// sonameLink has a link made by the soname of the file end of t, where no entry
-// asks for one: musl finds a library by a file's name alone, and so does an
-// ldconfig that somebody runs in the container later. Another library that the
-// board has by that name is not passed over.
-func (c *compiler) sonameLink(t *tree, e csv.Entry, end string) {
-	lib, ok := c.library(t.host(end))
+// addSonameLink adds a link by the soname of the file end of t, if no entry asks for
+// one: musl finds a library by a file's name alone, and so does an ldconfig that
+// somebody runs in the container later. It never hides another library of that name on
+// the board.
+func (c *compiler) addSonameLink(t *tree, e csv.Entry, end string) {
+	lib, ok := c.libraryOf(t.hostPath(end))
 	if !ok || lib.Soname == path.Base(end) {
 		return
 	}
@@ -84,14 +85,14 @@ func (c *compiler) sonameLink(t *tree, e csv.Entry, end string) {
 	if leads, err := t.resolve(at); err == nil && leads != end || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.host(end), From: "soname of " + from(e), Soname: true})
+	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.hostPath(end), From: "soname of " + listedAt(e), Soname: true})
 }
 
-// sonameLinks are those that can be made where the folders are given.
+// sonameLinks returns those that can be made with these folders.
 func (c *compiler) sonameLinks(folders []Mount) (out []Link) {
 	for _, l := range c.sonames {
-		_, ignored := c.ignored(l.Path)
-		if _, rest := around(folders, l.Path); rest == "" && !ignored && c.claim(csv.Entry{}, l.Path) {
+		_, ignored := c.ignoredBy(l.Path)
+		if _, rest := enclosingFolder(folders, l.Path); rest == "" && !ignored && c.claimPath(csv.Entry{}, l.Path) {
 			out = append(out, l)
 		}
 	}
@@ -103,8 +104,8 @@ func libraryName(name string) bool {
 	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
 }
 
-// readLibrary reads the library at source on the board. One without a soname goes
-// by its file's name.
+// readLibrary reads the library at source on the board. A library without a soname is
+// found by its file's name.
 func readLibrary(source string) (elf.Library, bool) {
 	if !libraryName(path.Base(source)) {
 		return elf.Library{}, false
@@ -127,9 +128,9 @@ func readLibrary(source string) (elf.Library, bool) {
 	return lib, true
 }
 
-// folderLibraries are those that lie in the folder m itself.
+// folderLibraries returns the libraries in the folder m itself.
 func (c *compiler) folderLibraries(m Mount) (out []Library) {
-	c.lookInto(m.Source)
+	c.watchFolder(m.Source)
 	dir, err := os.Open(m.Source)
 	if err != nil {
 		return nil
@@ -139,7 +140,7 @@ func (c *compiler) folderLibraries(m Mount) (out []Library) {
 	slices.Sort(names)
 	for _, name := range names {
 		at := m.Source + "/" + name
-		c.look(at)
+		c.watchPath(at)
 		text, _ := os.Readlink(at)
 		if strings.Contains(text, "/") {
 			continue // what it leads to may not be given

@@ -1,6 +1,6 @@
-// Package plan turns CSV entries into what a container gets: files and folders
-// to mount, links and device nodes to make, each checked against the board's own
-// file tree. It changes nothing and knows no container; see inject.
+// Package plan turns CSV entries into the mounts, links, devices of a container, each
+// checked against the board's own file tree. It changes nothing and knows no container;
+// see inject.
 package plan
 
 import (
@@ -22,9 +22,9 @@ import (
 // NVIDIA's containers expect, where the board's own layout differs.
 const AltRoot = "/usr/share/nvidia-container-passthrough"
 
-// release is read by NVIDIA's libraries to know the board's L4T release, so it is
-// given wherever it exists, listed or not.
-const release = "/etc/nv_tegra_release"
+// releaseFile tells NVIDIA's libraries the board's L4T release, so every container gets
+// it if it exists, listed or not.
+const releaseFile = "/etc/nv_tegra_release"
 
 // Mount is a file or folder of the board that appears in the container, read-only.
 type Mount struct {
@@ -42,7 +42,7 @@ type Mount struct {
 type Link struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
-	File   string `json:"file,omitempty"` // what stands at its end on the board; "" for a folder
+	File   string `json:"file,omitempty"` // the file at its end on the board; "" for a folder
 	From   string `json:"from"`
 	Soname bool   `json:"-"` // no list asks for it
 
@@ -71,15 +71,15 @@ func (d Device) ForGroup() bool {
 	return d.GID != 0 && d.GID != nobody && d.Mode>>3&readWrite == readWrite && d.Mode&readWrite != readWrite
 }
 
-// Plan is what a container gets, in the order in which it is made: folders, the
-// outer ones first, then files, then links, then devices. The libraries are some
-// of the files, by the names that programs know.
+// Plan is what a container gets, in the order in which it is made: folders, the outer
+// ones first, then files, then links, then devices. The libraries are some of the
+// files, by the names that programs know.
 type Plan struct {
 	Mounts    []Mount   `json:"mounts"`
 	Links     []Link    `json:"links"`
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	Wholes    []Whole   `json:"-"` // another way to the same
+	Wholes    []Whole   `json:"-"` // folders that replace some of these by one mount
 }
 
 // Options are the board's settings for its plan.
@@ -88,14 +88,14 @@ type Options struct {
 	Ignore []string // patterns of what is left out
 }
 
-// Compile reads root, the board's file tree, for what the entries ask. What
-// cannot be given is a problem and the rest goes on.
+// Compile reads root, the board's file tree, for what the entries ask. A missing or bad
+// file is a problem; the rest goes on.
 func Compile(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem) {
 	p, problems, _ := Watched(root, entries, o)
 	return p, problems
 }
 
-// Watched is Compile, and says what of the file tree the plan rests on.
+// Watched is Compile, and returns the parts of the file tree that the plan depends on.
 func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, Watch) {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
@@ -107,12 +107,12 @@ func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, 
 		libs:    map[string]elf.Library{},
 	}
 	for _, e := range entries {
-		c.add(e)
+		c.addEntry(e)
 	}
-	if t := c.trees[0]; t.has(release) && c.seen[release].Path == "" {
-		c.add(csv.Entry{Kind: csv.Library, Path: release, File: "built in"})
+	if t := c.trees[0]; t.hasPath(releaseFile) && c.seen[releaseFile].Path == "" {
+		c.addEntry(csv.Entry{Kind: csv.Library, Path: releaseFile, File: "built in"})
 	}
-	return c.ordered(), c.problems, w.list
+	return c.orderPlan(), c.problems, w.list
 }
 
 type compiler struct {
@@ -127,32 +127,32 @@ type compiler struct {
 	sonames  []Link                 // that no entry asks for
 }
 
-func (c *compiler) problem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
+func (c *compiler) addProblem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
 	c.problems = append(c.problems, e.Problem(cause, unused, format, args...))
 }
 
-func (c *compiler) add(e csv.Entry) {
-	if c.ignores(e, e.Path) {
+func (c *compiler) addEntry(e csv.Entry) {
+	if c.skipIgnored(e, e.Path) {
 		return
 	}
 	if first, ok := c.seen[e.Path]; ok {
-		c.problem(e, csv.Duplicate, false, "%s is listed already at %s:%d as %s", e.Path, first.File, first.Line, first.Kind)
+		c.addProblem(e, csv.Duplicate, false, "%s is listed already at %s:%d as %s", e.Path, first.File, first.Line, first.Kind)
 		if first.Kind == e.Kind {
 			return
 		}
 	}
 	c.seen[e.Path] = e
 	for _, t := range c.trees {
-		paths, err := t.glob(e.Path)
+		paths, err := t.expandPattern(e.Path)
 		if err != nil {
-			c.problem(e, csv.Refused, true, "%s: %v", e.Path, err)
+			c.addProblem(e, csv.Refused, true, "%s: %v", e.Path, err)
 			return
 		}
-		if len(paths) == 1 && !t.has(paths[0]) {
+		if len(paths) == 1 && !t.hasPath(paths[0]) {
 			continue
 		}
 		for _, p := range paths {
-			if !c.ignores(e, p) {
+			if !c.skipIgnored(e, p) {
 				c.addPath(t, e, p)
 			}
 		}
@@ -160,13 +160,13 @@ func (c *compiler) add(e csv.Entry) {
 			return
 		}
 	}
-	c.missing(e)
+	c.addMissing(e)
 }
 
-// missing is an error for files and folders. One list of devices serves boards
-// that each have only some of them, so there it is a note.
-func (c *compiler) missing(e csv.Entry) {
-	c.problem(e, csv.Missing, e.Kind != csv.Device, "the board has no %s", e.Path)
+// addMissing adds an error for files and folders. For devices it adds a note: one list
+// of devices serves boards that each have only some of them.
+func (c *compiler) addMissing(e csv.Entry) {
+	c.addProblem(e, csv.Missing, e.Kind != csv.Device, "the board has no %s", e.Path)
 }
 
 func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
@@ -184,11 +184,11 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	switch {
 	case err == nil:
 	case errors.Is(err, syscall.ELOOP):
-		c.problem(e, csv.Loop, true, "the links at %s go in a circle", p)
+		c.addProblem(e, csv.Loop, true, "the links at %s go in a circle", p)
 	case errors.Is(err, fs.ErrNotExist):
-		c.problem(e, csv.Missing, true, "%s points at nothing: %v", p, err)
+		c.addProblem(e, csv.Missing, true, "%s points at nothing: %v", p, err)
 	default:
-		c.problem(e, csv.Refused, true, "%v", err)
+		c.addProblem(e, csv.Refused, true, "%v", err)
 	}
 }
 
@@ -198,31 +198,31 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is %s", at, what(info.Mode()))
+		return fmt.Errorf("%s is %s", at, describeMode(info.Mode()))
 	}
 	if t == c.trees[0] && csv.System(end) || csv.System(at) {
 		return fmt.Errorf("%s leads to %s, which would replace the container's own", at, end)
 	}
-	if strings.Count(at, "/") == 1 || wide[at] {
-		c.problem(e, csv.Dangerous, false, "%s hides all that the image has there", at)
+	if strings.Count(at, "/") == 1 || wideFolders[at] {
+		c.addProblem(e, csv.Dangerous, false, "%s hides all that the image has there", at)
 	}
-	m := Mount{Source: t.host(end), Path: at, Folder: true, From: from(e)}
+	m := Mount{Source: t.hostPath(end), Path: at, Folder: true, From: listedAt(e)}
 	if listed != at {
 		m.Listed = listed
 	}
 	if i := slices.IndexFunc(c.plan.Mounts, func(o Mount) bool { return o.Source == m.Source && o.Path == at && o.Listed == "" }); i >= 0 {
 		c.plan.Mounts[i].Listed = m.Listed // the lists name the link's end too
 	}
-	c.mount(e, m)
+	c.addMount(e, m)
 	return nil
 }
 
-// wide are folders below the first level that images live from.
-var wide = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
+// wideFolders are folders below the first level that images live from.
+var wideFolders = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
 
-// addFile gives the file at the end of the links that begin at at, and the links.
+// addFile adds the file at the end of the links that begin at at, with the links.
 func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
-	links, end, err := chain(t, at, from(e))
+	links, end, err := followLinks(t, at, listedAt(e))
 	if err != nil {
 		return err
 	}
@@ -231,32 +231,32 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	case err != nil:
 		return err
 	case info.IsDir() && len(links) > 0:
-		c.problem(e, csv.Odd, false, "%s leads to the folder %s; the link is made, the folder is not given", at, end)
+		c.addProblem(e, csv.Odd, false, "%s leads to the folder %s; the link is made, the folder is not given", at, end)
 		end = ""
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is %s", end, what(info.Mode()))
+		return fmt.Errorf("%s is %s", end, describeMode(info.Mode()))
 	case info.Mode().Perm()&0o002 != 0:
-		c.problem(e, csv.Dangerous, false, "anyone may write to %s on the board and so into every container; chmod o-w it", end)
+		c.addProblem(e, csv.Dangerous, false, "anyone may write to %s on the board and so into every container; chmod o-w it", end)
 	case info.Mode().Perm()&0o044 == 0:
-		c.problem(e, csv.Dangerous, false, "%s is for its owner only on the board, and every container could read it", end)
+		c.addProblem(e, csv.Dangerous, false, "%s is for its owner only on the board, and every container could read it", end)
 	}
 	if end != "" {
-		c.mount(e, Mount{Source: t.host(end), Path: end, From: from(e)})
-		c.sonameLink(t, e, end)
+		c.addMount(e, Mount{Source: t.hostPath(end), Path: end, From: listedAt(e)})
+		c.addSonameLink(t, e, end)
 	}
 	for _, l := range links {
 		if end != "" {
-			l.File = t.host(end)
+			l.File = t.hostPath(end)
 		}
-		c.link(e, l)
+		c.addLink(e, l)
 	}
 	return nil
 }
 
-// chain lists the links from at to its end. Each says what the board's says,
-// unless that goes through a folder that is a link on the board and need not be
-// one in the container.
-func chain(t *tree, at, from string) (links []Link, end string, err error) {
+// followLinks returns the links from at to its end. Each has the board's text, unless
+// that goes through a folder that is a link on the board and need not be one in the
+// container.
+func followLinks(t *tree, at, from string) (links []Link, end string, err error) {
 	for len(links) <= maxLinks {
 		text, err := t.readlink(at)
 		if err != nil {
@@ -265,20 +265,20 @@ func chain(t *tree, at, from string) (links []Link, end string, err error) {
 		if text == "" {
 			return links, at, nil
 		}
-		next, err := t.next(at, text)
+		next, err := t.nextTarget(at, text)
 		if err != nil {
 			return nil, "", err
 		}
-		if lexical(at, text) != next {
+		if joinLink(at, text) != next {
 			text = next
 		}
-		links = append(links, Link{Path: at, Target: text, From: from, source: t.host(at)})
+		links = append(links, Link{Path: at, Target: text, From: from, source: t.hostPath(at)})
 		at = next
 	}
 	return nil, "", syscall.ELOOP
 }
 
-func lexical(at, text string) string {
+func joinLink(at, text string) string {
 	if path.IsAbs(text) {
 		return path.Clean(text)
 	}
@@ -292,15 +292,15 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if info.Mode()&fs.ModeCharDevice == 0 || !ok {
-		return fmt.Errorf("%s is %s", at, what(info.Mode()))
+		return fmt.Errorf("%s is %s", at, describeMode(info.Mode()))
 	}
 	if !strings.HasPrefix(at, "/dev/") {
-		c.problem(e, csv.Dangerous, false, "%s is a device outside of /dev", at)
+		c.addProblem(e, csv.Dangerous, false, "%s is a device outside of /dev", at)
 	}
-	if c.claim(e, at) {
+	if c.claimPath(e, at) {
 		c.plan.Devices = append(c.plan.Devices, Device{
-			Source: t.host(end), Path: at, Major: major(stat.Rdev), Minor: minor(stat.Rdev),
-			Mode: stat.Mode & 0o777, UID: stat.Uid, GID: stat.Gid, From: from(e),
+			Source: t.hostPath(end), Path: at, Major: major(stat.Rdev), Minor: minor(stat.Rdev),
+			Mode: stat.Mode & 0o777, UID: stat.Uid, GID: stat.Gid, From: listedAt(e),
 		})
 	}
 	return nil
@@ -310,8 +310,8 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
 func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
 
-// what names a thing that is listed as something else, and what to do with it.
-func what(m fs.FileMode) string {
+// describeMode names a file that is listed as another kind, with what to do.
+func describeMode(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
 		return "a folder; list it as dir"
@@ -327,19 +327,19 @@ func what(m fs.FileMode) string {
 	return "a file; list it as lib"
 }
 
-func (c *compiler) mount(e csv.Entry, m Mount) {
-	if c.claim(e, m.Path) {
+func (c *compiler) addMount(e csv.Entry, m Mount) {
+	if c.claimPath(e, m.Path) {
 		c.plan.Mounts = append(c.plan.Mounts, m)
 	}
 }
 
-func (c *compiler) link(e csv.Entry, l Link) {
-	if !c.ignores(e, l.Path) && c.claim(e, l.Path) {
+func (c *compiler) addLink(e csv.Entry, l Link) {
+	if !c.skipIgnored(e, l.Path) && c.claimPath(e, l.Path) {
 		c.plan.Links = append(c.plan.Links, l)
 	}
 }
 
-func (c *compiler) claim(e csv.Entry, p string) bool {
+func (c *compiler) claimPath(e csv.Entry, p string) bool {
 	if _, ok := c.made[p]; ok {
 		return false
 	}
@@ -347,50 +347,50 @@ func (c *compiler) claim(e csv.Entry, p string) bool {
 	return true
 }
 
-func from(e csv.Entry) string {
+func listedAt(e csv.Entry) string {
 	if e.Line == 0 {
 		return e.File
 	}
 	return fmt.Sprintf("%s:%d", e.File, e.Line)
 }
 
-// ordered puts the folders first, and leaves out what they bring along and what
+// orderPlan puts the folders first. It leaves out what they bring along, and what
 // cannot be made in them, as they are read-only.
-func (c *compiler) ordered() Plan {
-	folders, files := c.sorted()
+func (c *compiler) orderPlan() Plan {
+	folders, files := c.sortMounts()
 	var p Plan
 	for _, m := range folders {
-		if c.keeps(p.Mounts, m.Path, m.Source, fs.ModeDir, fs.ModeSymlink) {
+		if c.keepsPath(p.Mounts, m.Path, m.Source, fs.ModeDir, fs.ModeSymlink) {
 			p.Mounts = append(p.Mounts, m)
 		}
 	}
 	given := p.Mounts
 	for _, m := range files {
-		if c.keeps(given, m.Path, m.Source, 0) {
+		if c.keepsPath(given, m.Path, m.Source, 0) {
 			p.Mounts = append(p.Mounts, m)
 		}
 	}
 	for _, l := range c.plan.Links {
-		if c.keeps(given, l.Path, l.source, 0) {
+		if c.keepsPath(given, l.Path, l.source, 0) {
 			p.Links = append(p.Links, l)
 		}
 	}
 	p.Links = append(p.Links, c.sonameLinks(given)...)
 	for _, d := range c.plan.Devices {
 		// No source: those that a folder brings along do not open, and are covered.
-		if c.keeps(given, d.Path, "", 0, fs.ModeDevice|fs.ModeCharDevice) {
+		if c.keepsPath(given, d.Path, "", 0, fs.ModeDevice|fs.ModeCharDevice) {
 			p.Devices = append(p.Devices, d)
 		}
 	}
-	p.Libraries = c.libraries(p)
+	p.Libraries = c.findLibraries(p)
 	if c.options.Wholes {
-		p.Wholes = c.wholes(p)
+		p.Wholes = c.findWholes(p)
 	}
 	return p
 }
 
-// sorted are the mounts, the outer folders before the inner ones.
-func (c *compiler) sorted() (folders, files []Mount) {
+// sortMounts returns the mounts, the outer folders before the inner ones.
+func (c *compiler) sortMounts() (folders, files []Mount) {
 	for _, m := range c.plan.Mounts {
 		if m.Folder {
 			folders = append(folders, m)
@@ -402,11 +402,10 @@ func (c *compiler) sorted() (folders, files []Mount) {
 	return folders, files
 }
 
-// keeps reports whether p is to be given from source where the folders are given
-// before: unless one brings it along, or has at its place nothing of the kinds
-// that it could be given over.
-func (c *compiler) keeps(folders []Mount, p, source string, kinds ...fs.FileMode) bool {
-	folder, rest := around(folders, p)
+// keepsPath reports whether p is made from source after the folders: not if a folder
+// brings it along, or has no file of the kinds at its place to cover.
+func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.FileMode) bool {
+	folder, rest := enclosingFolder(folders, p)
 	if rest == "" {
 		return true
 	}
@@ -421,13 +420,13 @@ func (c *compiler) keeps(folders []Mount, p, source string, kinds ...fs.FileMode
 	if ok {
 		why = "has something else there"
 	}
-	c.problem(c.made[p], csv.Refused, true, "%s lies in the folder %s, which is given read-only and %s", p, folder.Path, why)
+	c.addProblem(c.made[p], csv.Refused, true, "%s lies in the folder %s, which is given read-only and %s", p, folder.Path, why)
 	return false
 }
 
-// around is the innermost of the folders that p is in, and p's rest in it; "" where
-// it is in none.
-func around(folders []Mount, p string) (in Mount, rest string) {
+// enclosingFolder returns the innermost of the folders around p, with p's rest in it;
+// "" if there is none.
+func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
 		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {
 			in, rest = f, r
@@ -436,14 +435,14 @@ func around(folders []Mount, p string) (in Mount, rest string) {
 	return in, rest
 }
 
-// typeIn is the type of what the board has at rest in folder; false where it has
-// nothing, or where a link leads to it.
+// typeIn returns the type of the board's file at rest in folder; false if there is
+// none, or if a link leads to it.
 func (c *compiler) typeIn(folder, rest string) (fs.FileMode, bool) {
 	at := folder
 	for {
 		part, after, more := strings.Cut(rest, "/")
 		at, rest = at+"/"+part, after
-		c.look(at)
+		c.watchPath(at)
 		info, err := os.Lstat(at)
 		if err != nil || more && !info.IsDir() {
 			return 0, false

@@ -28,27 +28,27 @@ const meta = `*?[\`
 // and come out are absolute within it.
 type tree struct {
 	*watcher
-	root   string
-	dirs   map[string]string // folders already resolved; most entries share theirs
-	looked int               // names that patterns were compared with
+	root          string
+	dirs          map[string]string // folders already resolved; most entries share theirs
+	namesCompared int               // names that patterns were compared with
 }
 
 func newTree(root string, w *watcher) *tree {
 	return &tree{watcher: w, root: strings.TrimSuffix(root, "/"), dirs: map[string]string{}}
 }
 
-// host is where the machine itself finds p.
-func (t *tree) host(p string) string { return t.root + p }
+// hostPath returns the machine's own path of p.
+func (t *tree) hostPath(p string) string { return t.root + p }
 
 func (t *tree) lstat(p string) (fs.FileInfo, error) {
-	t.look(t.host(p))
-	return os.Lstat(t.host(p))
+	t.watchPath(t.hostPath(p))
+	return os.Lstat(t.hostPath(p))
 }
 
-// readlink is the text of the link at p, "" where p is no link.
+// readlink returns the text of the link at p, "" if p is no link.
 func (t *tree) readlink(p string) (string, error) {
-	t.look(t.host(p))
-	text, err := os.Readlink(t.host(p))
+	t.watchPath(t.hostPath(p))
+	text, err := os.Readlink(t.hostPath(p))
 	if errors.Is(err, syscall.EINVAL) {
 		return "", nil
 	}
@@ -61,10 +61,10 @@ func (t *tree) resolve(p string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.walk(path.Dir(at), path.Base(at))
+	return t.walkLinks(path.Dir(at), path.Base(at))
 }
 
-// stat follows all links of p and says what is at their end.
+// stat follows all links of p. It returns what is at their end.
 func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	if end, err = t.resolve(p); err == nil {
 		info, err = t.lstat(end)
@@ -78,7 +78,7 @@ func (t *tree) resolveFolder(p string) (string, error) {
 	real, ok := t.dirs[dir]
 	if !ok {
 		var err error
-		if real, err = t.walk("/", dir); err != nil {
+		if real, err = t.walkLinks("/", dir); err != nil {
 			return "", err
 		}
 		t.dirs[dir] = real
@@ -86,23 +86,23 @@ func (t *tree) resolveFolder(p string) (string, error) {
 	return path.Join(real, base), nil
 }
 
-// next is where the link at p points, with the links of its folder followed.
-// p is settled.
-func (t *tree) next(p, text string) (string, error) {
+// nextTarget returns the target of the link at p, with the links of its folder
+// followed. p itself is in a folder without links.
+func (t *tree) nextTarget(p, text string) (string, error) {
 	if path.IsAbs(text) {
 		return t.resolveFolder(text)
 	}
 	dir, base := path.Split(strings.TrimRight(text, "/"))
 	if base == "" || base == "." || base == ".." {
-		return t.walk(path.Dir(p), text)
+		return t.walkLinks(path.Dir(p), text)
 	}
-	real, err := t.walk(path.Dir(p), dir)
+	real, err := t.walkLinks(path.Dir(p), dir)
 	return path.Join(real, base), err
 }
 
-// walk follows rest from the folder at, which has no links itself, one part at
-// a time: what stands before a ".." has to be resolved before one can climb.
-func (t *tree) walk(at, rest string) (string, error) {
+// walkLinks follows rest from the folder at, which has no links itself, one part at a
+// time: the part before a ".." has to be resolved first.
+func (t *tree) walkLinks(at, rest string) (string, error) {
 	links := 0
 	for rest != "" {
 		var part string
@@ -123,7 +123,7 @@ func (t *tree) walk(at, rest string) (string, error) {
 			at = p
 			continue
 		}
-		text, err := os.Readlink(t.host(p))
+		text, err := os.Readlink(t.hostPath(p))
 		if err != nil {
 			return "", err
 		}
@@ -138,10 +138,10 @@ func (t *tree) walk(at, rest string) (string, error) {
 	return at, nil
 }
 
-// glob lists what the pattern p matches, in order. A path that exists as it is
+// expandPattern lists what the pattern p matches, in order. A path that exists as it is
 // written is itself, whatever brackets it holds.
-func (t *tree) glob(p string) ([]string, error) {
-	if !strings.ContainsAny(p, meta) || t.has(p) {
+func (t *tree) expandPattern(p string) ([]string, error) {
+	if !strings.ContainsAny(p, meta) || t.hasPath(p) {
 		return []string{p}, nil
 	}
 	found := []string{"/"}
@@ -151,10 +151,10 @@ func (t *tree) glob(p string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(found, func(p string) bool { return !t.has(p) }), nil
+	return slices.DeleteFunc(found, func(p string) bool { return !t.hasPath(p) }), nil
 }
 
-func (t *tree) has(p string) bool {
+func (t *tree) hasPath(p string) bool {
 	at, err := t.resolveFolder(p)
 	if err != nil {
 		return false
@@ -171,12 +171,12 @@ var (
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
-		if t.looked > maxLooks {
+		if t.namesCompared > maxLooks {
 			return nil, errLooks
 		}
 		names := []string{part}
 		if strings.ContainsAny(part, meta) {
-			names = t.matches(dir, part)
+			names = t.matchNames(dir, part)
 		}
 		for _, name := range names {
 			found = append(found, path.Join(dir, name))
@@ -188,17 +188,17 @@ func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	return found, nil
 }
 
-func (t *tree) matches(dir, pattern string) []string {
-	real, err := t.walk("/", dir)
+func (t *tree) matchNames(dir, pattern string) []string {
+	real, err := t.walkLinks("/", dir)
 	if err != nil {
 		return nil
 	}
-	t.lookInto(t.host(real))
-	list, err := os.ReadDir(t.host(real))
+	t.watchFolder(t.hostPath(real))
+	list, err := os.ReadDir(t.hostPath(real))
 	if err != nil {
 		return nil
 	}
-	t.looked += len(list) + 1
+	t.namesCompared += len(list) + 1
 	var names []string
 	for _, f := range list {
 		if ok, _ := path.Match(pattern, f.Name()); ok {

@@ -5,11 +5,11 @@ import (
 	"syscall"
 )
 
-// Watch is what a plan rests on: it holds for as long as the board is the same at
-// all of these paths.
+// Watch lists the paths that a plan depends on: the plan is valid while the board is
+// the same at all of them.
 type Watch []Seen
 
-// Seen is what the board has at one path. Where it has nothing there, all else is
+// Seen is what the board has at one path. If nothing is there, all other fields are
 // zero.
 type Seen struct {
 	Path    string
@@ -29,16 +29,16 @@ type Seen struct {
 // Holds reports whether the board is still as it was.
 func (w Watch) Holds() bool {
 	for _, s := range w {
-		if see(s.Path, s.Names) != s {
+		if statPath(s.Path, s.Names) != s {
 			return false
 		}
 	}
 	return true
 }
 
-// Settled reports whether what changes from now on, in ns, will show. A change
-// within one tick of the file system's clock does not.
-func (w Watch) Settled(now int64) bool {
+// OldEnough reports whether any change from now on, in ns, will show. A change within
+// one tick of the file system's clock does not.
+func (w Watch) OldEnough(now int64) bool {
 	const second = 1_000_000_000
 	for _, s := range w {
 		for _, t := range []int64{s.Changed, s.Written} {
@@ -60,26 +60,26 @@ type watcher struct {
 	seen map[string]int
 }
 
-// look notes what is at p. It goes before any use of it, so that a change while
-// the plan is compiled is one from what was noted.
-func (w *watcher) look(p string) {
+// watchPath records what is at p. It must run before p is used, so that a change while
+// the plan is compiled shows.
+func (w *watcher) watchPath(p string) {
 	if _, ok := w.seen[p]; !ok {
 		w.seen[p] = len(w.list)
-		w.list = append(w.list, see(p, false))
+		w.list = append(w.list, statPath(p, false))
 	}
 }
 
-// lookInto notes the folder p with the names in it.
-func (w *watcher) lookInto(p string) {
-	w.look(p)
+// watchFolder records the folder p with the names in it.
+func (w *watcher) watchFolder(p string) {
+	w.watchPath(p)
 	if at := &w.list[w.seen[p]]; !at.Names {
-		*at = see(p, true)
+		*at = statPath(p, true)
 	}
 }
 
-// see leaves out what changes by mere use: of a folder nothing but that it is one
-// counts, and its times where its names count; of a device not its times.
-func see(p string, names bool) Seen {
+// statPath ignores what changes by mere use: for a folder only its type counts, and its
+// times if its names count; for a device not its times.
+func statPath(p string, names bool) Seen {
 	out := Seen{Path: p, Names: names}
 	var stat syscall.Stat_t
 	if err := syscall.Lstat(p, &stat); err != nil {

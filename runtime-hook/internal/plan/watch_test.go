@@ -122,7 +122,7 @@ func TestSettled(t *testing.T) {
 		{"on a board whose clock is not set", now + int64(time.Hour), true},
 	}
 	for _, tt := range tests {
-		if got := (Watch{{Changed: tt.changed}}).Settled(now); got != tt.want {
+		if got := (Watch{{Changed: tt.changed}}).OldEnough(now); got != tt.want {
 			t.Errorf("%s: Settled = %v; want %v", tt.name, got, tt.want)
 		}
 	}

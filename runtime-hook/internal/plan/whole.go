@@ -9,25 +9,26 @@ import (
 	"syscall"
 )
 
-// Whole is a folder of the board that holds what the lists give in it and nothing
-// else, so that where a container has no such folder one mount gives all of it.
+// Whole is a folder of the board with only files that the lists name. If a container
+// has no such folder, one mount gives all of it.
 type Whole struct {
 	Source  string // on the board
 	Path    string // in the container
-	Entries int    // how many files and links of the plan it stands for
+	Entries int    // number of files and links of the plan in it
 }
 
-// leastWhole is from how many entries on a folder is given whole. One that is
-// small may be shared with what a container installs later, and saves little.
-const leastWhole = 16
+// minWholeEntries is the least number of entries in a folder that is mounted whole. A
+// small one may be shared with what a container installs later, and saves little.
+const minWholeEntries = 16
 
-// mostWholes bounds how often what lies deep is looked at.
-const mostWholes = 32
+// maxWholes limits how often nested folders are read.
+const maxWholes = 32
 
-// wholes are the folders of p that can be given whole, an outer one before those in
-// it: where the image has something in that one, they still can.
-func (c *compiler) wholes(p Plan) (out []Whole) {
-	given := given{}
+// findWholes returns the folders of p that can be mounted whole, an outer one before
+// those in it: if the image has files in the outer one, the inner ones still can be
+// mounted.
+func (c *compiler) findWholes(p Plan) (out []Whole) {
+	given := givenPaths{}
 	dirs := map[string]string{} // in the container: on the board
 	for _, m := range p.Mounts {
 		if !m.Folder {
@@ -36,33 +37,33 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 		}
 	}
 	for _, l := range p.Links {
-		given[l.Path] = linkTo + l.Target
+		given[l.Path] = linkMark + l.Target
 	}
 	paths := make([]string, 0, len(dirs))
 	for dir := range dirs {
 		paths = append(paths, dir)
 	}
 	slices.Sort(paths)
-	below := given.below()
+	below := given.countBelow()
 	for _, dir := range paths {
-		if len(out) == mostWholes {
+		if len(out) == maxWholes {
 			break
 		}
 		w := Whole{dirs[dir], dir, below[dir]}
-		if w.Entries < leastWhole || strings.Count(dir, "/") < 2 || wide[dir] || p.entangles(dir) || !given.all(w) {
+		if w.Entries < minWholeEntries || strings.Count(dir, "/") < 2 || wideFolders[dir] || p.overlapsFolder(dir) || !given.coversFolder(w) {
 			continue
 		}
-		c.lookAll(w.Source)
-		if given.all(w) { // still, and from now on the watch breaks otherwise
+		c.watchTree(w.Source)
+		if given.coversFolder(w) { // still, and from now on the watch breaks otherwise
 			out = append(out, w)
 		}
 	}
 	return out
 }
 
-// entangles reports whether p gives more in dir than files and links, which could
-// not be made there, or dir lies in a folder that p gives.
-func (p Plan) entangles(dir string) bool {
+// overlapsFolder reports whether p has more in dir than files and links, which could
+// not be made there, or dir is in a folder of p.
+func (p Plan) overlapsFolder(dir string) bool {
 	within := func(inner, outer string) bool { return strings.HasPrefix(inner+"/", outer+"/") }
 	for _, m := range p.Mounts {
 		if m.Folder && (within(m.Path, dir) || within(dir, m.Path)) {
@@ -72,15 +73,15 @@ func (p Plan) entangles(dir string) bool {
 	return slices.ContainsFunc(p.Devices, func(d Device) bool { return within(d.Path, dir) })
 }
 
-// given is what a plan gives, by path in the container: a file's source, or what a
-// link says.
-type given map[string]string
+// givenPaths holds what a plan gives, by path in the container: a file's source, or a
+// link's text.
+type givenPaths map[string]string
 
-// linkTo begins what a link says; no source begins so.
-const linkTo = "-> "
+// linkMark begins a link's text; no source begins so.
+const linkMark = "-> "
 
-// below counts what lies in each folder, and in those in it.
-func (g given) below() map[string]int {
+// countBelow counts the entries below each folder.
+func (g givenPaths) countBelow() map[string]int {
 	n := map[string]int{}
 	for p := range g {
 		for p != "/" {
@@ -91,14 +92,14 @@ func (g given) below() map[string]int {
 	return n
 }
 
-// all reports whether the folder on the board is all that is given in it, under the
-// same names, for everybody to read and for root alone to write.
-func (g given) all(w Whole) bool {
-	n, ok := g.owned(w.Source, w.Path)
+// coversFolder reports whether all files in the folder on the board are given, under
+// the same names, readable by everybody and writable by root alone.
+func (g givenPaths) coversFolder(w Whole) bool {
+	n, ok := g.countOwned(w.Source, w.Path)
 	return ok && n == w.Entries
 }
 
-func (g given) owned(source, dir string) (n int, ok bool) {
+func (g givenPaths) countOwned(source, dir string) (n int, ok bool) {
 	info, err := os.Lstat(source)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0o055 {
 		return 0, false
@@ -114,7 +115,7 @@ func (g given) owned(source, dir string) (n int, ok bool) {
 		from, to := source+"/"+f.Name(), dir+"/"+f.Name()
 		switch f.Type() {
 		case fs.ModeDir:
-			below, ok := g.owned(from, to)
+			below, ok := g.countOwned(from, to)
 			if !ok {
 				return 0, false
 			}
@@ -122,7 +123,7 @@ func (g given) owned(source, dir string) (n int, ok bool) {
 			continue
 		case fs.ModeSymlink:
 			text, err := os.Readlink(from)
-			if err != nil || g[to] != linkTo+text {
+			if err != nil || g[to] != linkMark+text {
 				return 0, false
 			}
 		case 0:
@@ -137,13 +138,13 @@ func (g given) owned(source, dir string) (n int, ok bool) {
 	return n, true
 }
 
-// lookAll notes the folder and those in it with their names.
-func (c *compiler) lookAll(dir string) {
-	c.lookInto(dir)
+// watchTree records the folder, and those in it, with their names.
+func (c *compiler) watchTree(dir string) {
+	c.watchFolder(dir)
 	list, _ := os.ReadDir(dir)
 	for _, f := range list {
 		if f.IsDir() {
-			c.lookAll(dir + "/" + f.Name())
+			c.watchTree(dir + "/" + f.Name())
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package wrap stands between an engine and its OCI runtime: it understands just
-// enough of a command line to find the bundle that a container is made from, and
-// becomes the real runtime.
+// Package wrap turns an OCI runtime's command line into the config.json of the container
+// that it creates. It reads just enough of the line for that, then becomes the real
+// runtime.
 package wrap
 
 import (
@@ -16,16 +16,17 @@ type Call struct {
 	JSON    bool   // as lines of JSON
 }
 
-// commands are those of runc and crun. A word before them is the value of an
-// option that is not known here.
+// commands are those of runc and crun. A word before them is the value of an option
+// that is unknown here.
 var commands = map[string]bool{
 	"checkpoint": true, "create": true, "delete": true, "events": true, "exec": true, "features": true,
 	"init": true, "kill": true, "list": true, "pause": true, "ps": true, "restore": true, "resume": true,
 	"run": true, "spec": true, "start": true, "state": true, "update": true,
 }
 
-// valued are the options that have a value of their own where no = gives one.
-var valued = map[string]bool{
+// optionsWithValue are the options whose value is the next argument, if they have no
+// "=".
+var optionsWithValue = map[string]bool{
 	"cgroup-manager": true, "criu": true, "log": true, "log-format": true, "log-level": true, "root": true, "rootless": true,
 	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
 }
@@ -36,7 +37,7 @@ func Parse(args []string) Call {
 	command := ""
 	for len(args) > 0 && command == "" {
 		var o option
-		o, args = next(args)
+		o, args = nextOption(args)
 		switch {
 		case commands[o.word]:
 			command = o.word
@@ -47,18 +48,18 @@ func Parse(args []string) Call {
 		}
 	}
 	if c.Creates = command == "create" || command == "run"; c.Creates {
-		c.Config = config(args)
+		c.Config = configPath(args)
 	}
 	return c
 }
 
-// config is which config.json the options of create and run name. They may come
-// after the container's name, and the last counts.
-func config(args []string) string {
+// configPath returns the config.json that the options of create and run name. They may
+// come after the container's name. The last one counts.
+func configPath(args []string) string {
 	bundle, file := ".", "config.json"
 	for len(args) > 0 && args[0] != "--" {
 		var o option
-		o, args = next(args)
+		o, args = nextOption(args)
 		switch {
 		case o.name == "" || o.value == "":
 		case strings.HasPrefix("bundle", o.name):
@@ -73,22 +74,22 @@ func config(args []string) string {
 	return filepath.Join(bundle, file)
 }
 
-// option is one argument: a word, or a name and its value.
+// option is one argument: a word, or a name with its value.
 type option struct{ word, name, value string }
 
-// next takes one option off args. runc writes long ones with one dash as well, and
-// crun takes a short one's value without a space.
-func next(args []string) (option, []string) {
+// nextOption takes one option off args. runc writes long options with one dash as well.
+// crun accepts a short option's value without a space.
+func nextOption(args []string) (option, []string) {
 	first, rest := args[0], args[1:]
 	name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(first, "-"), "-"), "=")
 	if first == "" || first[0] != '-' || name == "" {
 		return option{word: first}, rest
 	}
 	// crun takes a long one's beginning for it.
-	if !given && (valued[name] || strings.HasPrefix("bundle", name)) && len(rest) > 0 {
+	if !given && (optionsWithValue[name] || strings.HasPrefix("bundle", name)) && len(rest) > 0 {
 		return option{name: name, value: rest[0]}, rest[1:]
 	}
-	if !strings.HasPrefix(first, "--") && !valued[name] && (name[:1] == "b" || name[:1] == "f") {
+	if !strings.HasPrefix(first, "--") && !optionsWithValue[name] && (name[:1] == "b" || name[:1] == "f") {
 		return option{name: name[:1], value: first[2:]}, rest
 	}
 	return option{name: name, value: value}, rest

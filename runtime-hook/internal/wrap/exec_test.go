@@ -36,13 +36,13 @@ func TestFind(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := dir + "/" + strings.ReplaceAll(tt.path, ":", ":"+dir+"/")
-			got, err := find(strings.Fields(strings.ReplaceAll(tt.runtimes, "DIR", dir)), path)
+			got, err := findRuntime(strings.Fields(strings.ReplaceAll(tt.runtimes, "DIR", dir)), path)
 			if rest, _ := strings.CutPrefix(got, dir+"/"); rest != tt.want || (err != nil) != (tt.want == "") {
 				t.Errorf("find = %q, %v; want %q", got, err, tt.want)
 			}
 		})
 	}
-	if got, err := find([]string{"runc"}, "here:.:"); err == nil {
+	if got, err := findRuntime([]string{"runc"}, "here:.:"); err == nil {
 		t.Errorf("find took %q, which the working folder has", got)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Report writes what is wrong, a line, where engines look for a runtime's errors. Standard error alone
-// does not reach the user of containerd or docker.
+// Report writes an error line where engines look for a runtime's errors. Standard error
+// alone does not reach the user of containerd or docker.
 func (c Call) Report(line string) {
 	if c.Log == "" {
 		return

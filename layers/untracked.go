@@ -17,25 +17,26 @@ import (
 	"syscall"
 )
 
-// block is a file that a checkout would write over or delete, and that neither
-// the index nor a commit holds.
-type block struct {
+// untrackedFile is a file that a checkout would write over or delete, and that neither
+// the index nor a commit holds. git status calls most of them untracked; ignored files
+// count too.
+type untrackedFile struct {
 	path string
 	id   string // of the blob that the commit has at this very path
 }
 
-// inTheWay lists the blocks of a commit. Git counts ignored files as worthless;
-// here they are the user's like any other.
-func (t tree) inTheWay(ctx context.Context, commit string) ([]block, error) {
-	names, err := t.list(ctx, "ls-files", "-z", "--cached")
+// overwrittenFiles lists the untracked files in the way of a commit. git may overwrite
+// ignored files; here they are the user's like any other.
+func (t tree) overwrittenFiles(ctx context.Context, commit string) ([]untrackedFile, error) {
+	names, err := t.gitList(ctx, "ls-files", "-z", "--cached")
 	if err != nil {
 		return nil, err
 	}
-	entries, err := t.list(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
+	entries, err := t.gitList(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
 	if err != nil {
 		return nil, err
 	}
-	w := way{dir: t.dir, known: make(map[string]bool, len(names)), seen: map[string]bool{}}
+	w := untrackedScan{dir: t.dir, known: make(map[string]bool, len(names)), seen: map[string]bool{}}
 	for _, name := range names {
 		w.known[name] = true
 	}
@@ -45,44 +46,44 @@ func (t tree) inTheWay(ctx context.Context, commit string) ([]block, error) {
 		if len(words) != 3 {
 			return nil, fmt.Errorf("%s: git lists commit %s with %q", t.dir, commit, entry)
 		}
-		if !writable(path) {
+		if !staysInTree(path) {
 			return nil, fmt.Errorf("%s: commit %s has a file %q, which no checkout may write", t.dir, commit, path)
 		}
-		if err := w.add(path, words[2], words[1] == "commit"); err != nil {
+		if err := w.addEntry(path, words[2], words[1] == "commit"); err != nil {
 			return nil, err
 		}
 	}
-	return w.blocks, nil
+	return w.files, nil
 }
 
-// writable says that a path of a commit stays in the tree and out of .git.
-func writable(path string) bool {
+// staysInTree reports whether a path of a commit stays in the tree and out of .git.
+func staysInTree(path string) bool {
 	return filepath.IsLocal(path) && !slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool {
 		return part == "" || part == "." || part == ".." || strings.EqualFold(part, ".git")
 	})
 }
 
-// way looks for blocks in a tree. Links are never followed.
-type way struct {
-	dir    string
-	known  map[string]bool // to the index
-	seen   map[string]bool // folders, and whether a path goes on below them
-	blocks []block
+// untrackedScan looks for untracked files in a tree. It never follows links.
+type untrackedScan struct {
+	dir   string
+	known map[string]bool // to the index
+	seen  map[string]bool // folders, and whether a path goes on below them
+	files []untrackedFile
 }
 
-func (w *way) add(path, id string, submodule bool) error {
-	free, err := w.open(filepath.Dir(path))
+func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
+	free, err := w.hasFolder(filepath.Dir(path))
 	if err != nil || !free {
 		return err
 	}
 	info, err := os.Lstat(filepath.Join(w.dir, path))
 	switch {
-	case absent(err):
+	case isAbsent(err):
 		return nil
 	case err != nil:
 		return err
 	case !info.IsDir():
-		w.found(path, id)
+		w.addFile(path, id)
 		return nil
 	case submodule: // its folder is its own
 		return nil
@@ -92,52 +93,54 @@ func (w *way) add(path, id string, submodule bool) error {
 			return err
 		}
 		name, err = filepath.Rel(w.dir, name)
-		w.found(name, "")
+		w.addFile(name, "")
 		return err
 	})
 }
 
-// open says whether there is a folder at path; something else there is a block.
-func (w *way) open(path string) (bool, error) {
+// hasFolder reports whether there is a folder at path. It adds a file that is there
+// instead.
+func (w *untrackedScan) hasFolder(path string) (bool, error) {
 	if path == "." {
 		return true, nil
 	}
 	if free, ok := w.seen[path]; ok {
 		return free, nil
 	}
-	free, err := w.open(filepath.Dir(path))
+	free, err := w.hasFolder(filepath.Dir(path))
 	if err == nil && free {
-		free, err = w.folder(path)
+		free, err = w.isFolder(path)
 	}
 	w.seen[path] = free
 	return free, err
 }
 
-func (w *way) folder(path string) (bool, error) {
+func (w *untrackedScan) isFolder(path string) (bool, error) {
 	info, err := os.Lstat(filepath.Join(w.dir, path))
-	if absent(err) {
+	if isAbsent(err) {
 		return false, nil
 	}
 	if err == nil && !info.IsDir() {
-		w.found(path, "")
+		w.addFile(path, "")
 		return false, nil
 	}
 	return true, err
 }
 
-// absent says that nothing is there, and perhaps that nothing can be.
-func absent(err error) bool {
+// isAbsent reports that nothing is there, or that nothing can be there.
+func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
-func (w *way) found(path, id string) {
+func (w *untrackedScan) addFile(path, id string) {
 	if !w.known[path] {
-		w.blocks = append(w.blocks, block{path, id})
+		w.files = append(w.files, untrackedFile{path, id})
 	}
 }
 
-// written says that the file is whole and as the commit has it: git wrote it.
-func (b block) written(dir string) bool {
+// matchesCommit reports whether the file is complete and as the commit has it: git
+// wrote it.
+func (b untrackedFile) matchesCommit(dir string) bool {
 	if b.id == "" {
 		return false
 	}
@@ -145,7 +148,7 @@ func (b block) written(dir string) bool {
 	return err == nil && id == b.id
 }
 
-// blobID is git's name for a file's content, in as many digits.
+// blobID returns git's name for a file's content, in as many digits.
 func blobID(path string, digits int) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

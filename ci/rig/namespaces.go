@@ -13,25 +13,25 @@ import (
 	"slipway/layers/run"
 )
 
-// room is a set of namespaces with one root, and the thread that is in them. What is
-// started on the thread runs there. It ends with this process, also where that is
-// killed: the room's first process is then killed by the kernel, and all others with it.
-type room struct {
+// namespaces is a set of namespaces with one root, and the thread that is in them.
+// Programs that start on the thread run there. The set ends with this process, even a
+// killed one: the kernel then kills the first process, and all others with it.
+type namespaces struct {
 	work  chan func()
 	gone  chan struct{}
 	first *exec.Cmd
 }
 
-// root says what a room looks like.
+// root describes the root of the namespaces.
 type root struct {
 	layers  []string // folders, the lowest first; what is changed is kept in memory
 	at      string   // an empty folder to put it together in; nothing of that is seen outside
 	binds   []bind
 	network bool   // the machine's own network instead of one of its own
-	name    string // of the machine that it plays
+	name    string // of the simulated machine
 }
 
-// bind is a folder or a file outside that is seen in the room.
+// bind is a folder or a file outside that is mounted in the root.
 type bind struct {
 	from, at string
 	write    bool
@@ -40,24 +40,24 @@ type bind struct {
 // The first process collects what others leave behind, as dash and bash do in wait.
 var first = []string{"/bin/sh", "-c", "sleep infinity & wait"}
 
-// enter makes a room.
-func enter(ctx context.Context, r root) (*room, error) {
-	m := &room{work: make(chan func()), gone: make(chan struct{})}
+// newNamespaces creates namespaces with their thread.
+func newNamespaces(ctx context.Context, r root) (*namespaces, error) {
+	m := &namespaces{work: make(chan func()), gone: make(chan struct{})}
 	ready := make(chan error)
-	onThread(func() { m.live(r, ready) })
+	onThread(func() { m.runThread(r, ready) })
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
-	if err := m.runIn(ctx, run.Command{Argv: []string{"mount", "-t", "proc", "proc", "/proc"}}); err != nil {
-		m.leave()
+	if err := m.runProgram(ctx, run.Command{Argv: []string{"mount", "-t", "proc", "proc", "/proc"}}); err != nil {
+		m.close()
 		return nil, err
 	}
 	return m, nil
 }
 
 // onThread calls f on a thread of its own, which Go ends with f, as it is never
-// unlocked. It is not the first one: that is never ended, and to others its namespaces
-// are those of the whole process.
+// unlocked. It is not the first thread of the process. That one never ends, and others
+// would see its namespaces as those of the whole process.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -76,12 +76,13 @@ func onThread(f func()) {
 	}()
 }
 
-// live is the thread's life. With the thread go the mounts.
-func (m *room) live(r root, ready chan<- error) {
+// runThread runs functions on the thread until the namespaces close. The mounts end
+// with the thread.
+func (m *namespaces) runThread(r root, ready chan<- error) {
 	defer close(m.gone)
-	err := r.isolate()
+	err := r.unshare()
 	if err == nil {
-		err = m.begin()
+		err = m.startFirst()
 	}
 	ready <- err
 	if err != nil {
@@ -90,11 +91,12 @@ func (m *room) live(r root, ready chan<- error) {
 	for do := range m.work {
 		do()
 	}
-	m.end()
+	m.killFirst()
 }
 
-// begin starts the first process, and has the thread start all others beside it.
-func (m *room) begin() error {
+// startFirst starts the first process. The thread then starts all others in the same
+// pid namespace.
+func (m *namespaces) startFirst() error {
 	m.first = run.Prepare(context.Background(), run.Command{Argv: first})
 	m.first.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	m.first.SysProcAttr.Cloneflags = unix.CLONE_NEWPID
@@ -107,39 +109,40 @@ func (m *room) begin() error {
 		unix.Close(beside)
 	}
 	if err != nil {
-		m.end()
+		m.killFirst()
 	}
 	return err
 }
 
-// end kills the first process, and so all others.
-func (m *room) end() {
+// killFirst kills the first process, and so all others.
+func (m *namespaces) killFirst() {
 	_ = m.first.Process.Kill()
 	_ = m.first.Wait()
 }
 
-// do does something on the thread and waits for its end.
-func (m *room) do(f func() error) error {
+// runOnThread calls f on the thread and waits for its end.
+func (m *namespaces) runOnThread(f func() error) error {
 	done := make(chan error)
 	m.work <- func() { done <- f() }
 	return <-done
 }
 
-// runIn runs a program in the room. Its Log is not the room's, so there may be none.
-func (m *room) runIn(ctx context.Context, c run.Command) error {
+// runProgram runs a program in the namespaces. A log file is outside of them, so the
+// command must have none.
+func (m *namespaces) runProgram(ctx context.Context, c run.Command) error {
 	c.Apart = true
-	return m.do(func() error { return run.Run(ctx, c) })
+	return m.runOnThread(func() error { return run.Run(ctx, c) })
 }
 
-// leave ends everything that runs in the room.
-func (m *room) leave() {
+// close ends everything that runs in the namespaces.
+func (m *namespaces) close() {
 	close(m.work)
 	<-m.gone
 }
 
-// isolate puts the calling thread, and what it starts from now on, into namespaces of
-// their own, with r as their root.
-func (r root) isolate() error {
+// unshare puts the calling thread, and what it starts from now on, into new namespaces
+// with r as their root.
+func (r root) unshare() error {
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	if !r.network {
 		flags |= unix.CLONE_NEWNET
@@ -153,14 +156,14 @@ func (r root) isolate() error {
 	if err := unix.Sethostname([]byte(r.name)); err != nil {
 		return err
 	}
-	if err := r.furnish(); err != nil {
+	if err := r.mountRoot(); err != nil {
 		return err
 	}
-	return pivot(r.inside())
+	return pivotRoot(r.pathInside())
 }
 
-// pivot makes dir the root and lets go of the old one.
-func pivot(dir string) error {
+// pivotRoot makes dir the root and unmounts the old one.
+func pivotRoot(dir string) error {
 	if err := unix.Chdir(dir); err != nil {
 		return err
 	}
