@@ -184,7 +184,7 @@ var (
 // parseSteering reads the view by rules: a line that begins with its domain, then what is
 // compared, then what is done.
 func parseSteering(text string) (all []steeringRule) {
-	for _, line := range lines(plaintext.Escapes.ReplaceAllString(text, "")) {
+	for _, line := range lines(plaintext.Escapes().ReplaceAllString(text, "")) {
 		if m := steeringHead.FindStringSubmatch(line); m != nil {
 			if len(all) == maxSteeringRules {
 				return all

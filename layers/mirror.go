@@ -11,10 +11,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
 	"slipway/layers/plaintext"
@@ -32,10 +32,10 @@ type mirror struct{ store }
 const maxPacks = 40
 
 // An url is named so that a person finds its mirror; the digest tells it apart.
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
+var notInNames = lazy.Regexp(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirror(r Repo) mirror {
-	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
+	name := strings.Trim(notInNames().ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
 	return mirror{store{dir: dir, gitDir: dir}}

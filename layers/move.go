@@ -188,7 +188,7 @@ func (t tree) keepEdits(ctx context.Context) ([]string, error) {
 func (t tree) moveAside(ctx context.Context, commits ...string) ([]string, error) {
 	aside, moved := "", 0
 	for _, commit := range commits {
-		if !wholeCommit.MatchString(commit) || !t.has(ctx, commit) {
+		if !wholeCommit().MatchString(commit) || !t.has(ctx, commit) {
 			continue // the marker is of an older slipway, or its commit is gone
 		}
 		blocks, err := t.inTheWay(ctx, commit)

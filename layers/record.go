@@ -83,7 +83,7 @@ func (t tree) headHere() string {
 		}
 		head = strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, ref))))
 	}
-	if !wholeCommit.MatchString(head) {
+	if !wholeCommit().MatchString(head) {
 		return ""
 	}
 	return head

@@ -62,7 +62,7 @@ func (c *checkout) describe(ctx context.Context, t tree, s *State) error {
 	if branch, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
 		s.Branch = strings.TrimPrefix(branch, "refs/heads/")
 	}
-	if err := c.compare(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit.MatchString(s.Wanted) || !t.has(ctx, s.Wanted) {
+	if err := c.compare(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit().MatchString(s.Wanted) || !t.has(ctx, s.Wanted) {
 		return err
 	}
 	count, err := t.git(ctx, "rev-list", "--left-right", "--count", s.Wanted+"..."+s.Head)

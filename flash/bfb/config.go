@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -14,12 +15,11 @@ const MaxConfigBytes = 128 << 10
 
 var (
 	// Names such as BMC_PASSWORD_MINIMUM_LENGTH hold no password.
-	secret   = regexp.MustCompile(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
-	flag     = regexp.MustCompile(`^(CTL_)?DELETE_`)
-	assigned = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
+	secret   = lazy.Regexp(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
+	assigned = lazy.Regexp(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
 	// crypt(3)'s forms, and that of grub-mkpasswd-pbkdf2. One that was copied in part has
 	// another length, and would lock everybody out.
-	hashed = regexp.MustCompile(`^(` + strings.Join([]string{
+	hashed = lazy.Regexp(`^(` + strings.Join([]string{
 		`\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}`,
 		`\$5\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}`,
 		`\$6\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{86}`,
@@ -59,19 +59,19 @@ func CheckConfig(text []byte) error {
 func lineOf(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
 func (w word) check() error {
-	m := assigned.FindStringSubmatch(w.text)
-	if m == nil || !secret.MatchString(m[1]) || flag.MatchString(m[1]) {
+	m := assigned().FindStringSubmatch(w.text)
+	if m == nil || !secret().MatchString(m[1]) || strings.HasPrefix(strings.TrimPrefix(m[1], "CTL_"), "DELETE_") {
 		return nil
 	}
 	name, value := m[1], w.text[len(m[0]):]
 	switch {
 	case w.array:
 		return fmt.Errorf("%s is a list, and what it holds is not looked at; write one hash in single quotes", name)
-	case hashed.MatchString(value) && w.expands:
+	case hashed().MatchString(value) && w.expands:
 		return fmt.Errorf("the hash for %s is not in single quotes, so bash puts its own variables where a $ stands; write %s='…'", name, name)
 	case w.expands:
 		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as bfb:config makes it", name)
-	case value == "", hashed.MatchString(value):
+	case value == "", hashed().MatchString(value):
 		return nil
 	}
 	if strings.HasPrefix(value, "$") {

@@ -9,13 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -169,10 +169,10 @@ func validatorOf(h http.Header) string {
 	return "weakdate " + modified
 }
 
-var rangePattern = regexp.MustCompile(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
+var rangePattern = lazy.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
 
 func contentRange(text string) (from, size int64, err error) {
-	m := rangePattern.FindStringSubmatch(text)
+	m := rangePattern().FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0, fmt.Errorf("Content-Range %q: want bytes FIRST-LAST/SIZE", plaintext.OneLine(text))
 	}

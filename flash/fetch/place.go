@@ -116,7 +116,7 @@ func (p *place) read(ending string) *record {
 	defer f.Close()
 	var r record
 	err = json.NewDecoder(io.LimitReader(f, maxRecordBytes)).Decode(&r)
-	if err != nil || !hexPattern.MatchString(r.SHA256) || r.SizeBytes < 0 {
+	if err != nil || !hexPattern().MatchString(r.SHA256) || r.SizeBytes < 0 {
 		return nil
 	}
 	return &r

@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -59,7 +59,7 @@ type Recovery struct {
 }
 
 // portName is how the kernel names a place on the bus.
-var portName = regexp.MustCompile(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
+var portName = lazy.Regexp(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 
 // List finds the Jetsons in recovery mode below sys, which is /sys.
 func List(sys string) ([]Recovery, error) {
@@ -83,7 +83,7 @@ func List(sys string) ([]Recovery, error) {
 
 // CheckPort refuses what is no name of a port.
 func CheckPort(port string) error {
-	if !portName.MatchString(port) {
+	if !portName().MatchString(port) {
 		return fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
 	}
 	return nil
@@ -101,7 +101,7 @@ func At(sys, port string) (Recovery, error) {
 }
 
 func recoveryAt(sys, port string) (Recovery, bool) {
-	if !portName.MatchString(port) || attribute(sys, port, "idVendor") != vendor {
+	if !portName().MatchString(port) || attribute(sys, port, "idVendor") != vendor {
 		return Recovery{}, false
 	}
 	product := attribute(sys, port, "idProduct")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 
 	"slipway/flash/source"
@@ -106,8 +107,8 @@ func (p *prover) do(t task, digest hash.Hash) error {
 }
 
 func hashZeros(digest hash.Hash, n int64) {
-	for ; n > 0; n -= int64(len(zeros)) {
-		digest.Write(zeros[:min(n, int64(len(zeros)))])
+	for ; n > 0; n -= pieceBytes {
+		digest.Write(zeros()[:min(n, pieceBytes)])
 	}
 }
 
@@ -177,7 +178,7 @@ func (p *prover) short() error {
 }
 
 // zeros serve whoever needs some.
-var zeros = source.Buffer(pieceBytes)
+var zeros = sync.OnceValue(func() []byte { return source.Buffer(pieceBytes) })
 
 func isZero(p []byte) bool { return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1]) }
 

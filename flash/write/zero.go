@@ -124,8 +124,8 @@ func (c *Copy) fill(ctx context.Context, s source.Span, l *look) error {
 			return err
 		}
 		n := min(end-s.Off, pieceBytes-s.Off%pieceBytes)
-		if !c.has(zeros[:n], s.Off, buf, l) {
-			if err := c.write(zeros[:n], s.Off); err != nil {
+		if !c.has(zeros()[:n], s.Off, buf, l) {
+			if err := c.write(zeros()[:n], s.Off); err != nil {
 				return err
 			}
 		}

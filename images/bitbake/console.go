@@ -3,23 +3,23 @@ package bitbake
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
 // What bitbake writes where it has no terminal. The text has been the same since
 // 1.46; a line that is not known is passed by.
 var (
-	taskBegun   = regexp.MustCompile(`^NOTE: Running (setscene |noexec )?task (\d{1,9}) of (\d{1,9}) \((.+\.bb):(do_\w+)\)$`)
-	taskEnded   = regexp.MustCompile(`^NOTE: recipe (\S+): task (do_\w+): (Started|Succeeded|Failed)$`)
-	taskFailed  = regexp.MustCompile(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	sceneFailed = regexp.MustCompile(`^WARNING: Setscene task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	failureLog  = regexp.MustCompile(`^ERROR: Logfile of failure stored in: (/.+)$`)
-	recipesRead = regexp.MustCompile(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
+	taskBegun   = lazy.Regexp(`^NOTE: Running (setscene |noexec )?task (\d{1,9}) of (\d{1,9}) \((.+\.bb):(do_\w+)\)$`)
+	taskEnded   = lazy.Regexp(`^NOTE: recipe (\S+): task (do_\w+): (Started|Succeeded|Failed)$`)
+	taskFailed  = lazy.Regexp(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	sceneFailed = lazy.Regexp(`^WARNING: Setscene task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	failureLog  = lazy.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
+	recipesRead = lazy.Regexp(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
 )
 
 // console is what the console text tells of a build.
@@ -48,7 +48,7 @@ func (w *watch) line(text string) {
 		c.failure(text)
 	case strings.HasPrefix(text, "WARNING: "):
 		w.message(&w.rec.Warnings, text[len("WARNING: "):])
-		if m := sceneFailed.FindStringSubmatch(text); m != nil { // the task itself follows
+		if m := sceneFailed().FindStringSubmatch(text); m != nil { // the task itself follows
 			delete(c.running, recipeOf(m[1])+" "+m[2])
 		}
 	case strings.HasPrefix(text, "NOTE: Running "):
@@ -61,7 +61,7 @@ func (w *watch) line(text string) {
 }
 
 func (w *watch) unknownLine(text string) {
-	if m := recipesRead.FindStringSubmatch(text); m != nil {
+	if m := recipesRead().FindStringSubmatch(text); m != nil {
 		w.console.parsed = Parsed{Recipes: atoi(m[3]), Cached: atoi(m[2]), Skipped: atoi(m[4]), Errors: atoi(m[5])}
 	}
 	if w.events == 0 && !w.console.spoke && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
@@ -77,7 +77,7 @@ func atoi(digits string) int64 {
 // begun notes that a task began. Its number counts the tasks before it, whether
 // they ran or were found done.
 func (w *watch) begun(text string) {
-	m := taskBegun.FindStringSubmatch(text)
+	m := taskBegun().FindStringSubmatch(text)
 	if m == nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (w *watch) speak(queue string) {
 
 // recipeLine notes how a task went. The line has the recipe with its version.
 func (w *watch) recipeLine(text string) {
-	m := taskEnded.FindStringSubmatch(text)
+	m := taskEnded().FindStringSubmatch(text)
 	if m == nil || m[3] == "Started" {
 		return
 	}
@@ -174,10 +174,10 @@ func (c *console) end(r *runs) {
 
 // failure gathers the failed tasks and, in their order, their logs.
 func (c *console) failure(text string) {
-	if m := taskFailed.FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
+	if m := taskFailed().FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
 		c.failed = append(c.failed, Failure{Recipe: recipeOf(m[1]), Task: m[2]})
 	}
-	if m := failureLog.FindStringSubmatch(text); m != nil && len(c.logs) < maxFailures {
+	if m := failureLog().FindStringSubmatch(text); m != nil && len(c.logs) < maxFailures {
 		c.logs = append(c.logs, m[1])
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 
@@ -125,8 +125,8 @@ func (r *confReader) find(name, beside string) string {
 }
 
 var (
-	assigning = regexp.MustCompile(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
-	including = regexp.MustCompile(`^(?:include|require)\s+(\S+)\s*$`)
+	assigning = lazy.Regexp(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
+	including = lazy.Regexp(`^(?:include|require)\s+(\S+)\s*$`)
 )
 
 // scanConf returns the lines that set one of the variables, and what is included.
@@ -143,10 +143,10 @@ func scanConf(path, text string, names []string) (found []ownSetting, includes [
 			continue
 		}
 		joined += line
-		if m := including.FindStringSubmatch(joined); m != nil {
+		if m := including().FindStringSubmatch(joined); m != nil {
 			includes = append(includes, m[1])
 		}
-		if m := assigning.FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !overruled(m[1], m[3]) {
+		if m := assigning().FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !overruled(m[1], m[3]) {
 			whole := m[2] == "" && slices.Contains([]string{"=", "?=", "??=", ":="}, m[3])
 			found = append(found, ownSetting{name: m[1], value: m[4], whole: whole, at: fmt.Sprintf("%s:%d", path, begun)})
 		}

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 
@@ -230,13 +231,13 @@ func (s *Setting) whole() error {
 
 // All that an address may consist of. None of it means anything to bitbake's
 // configuration, to its patterns of mirrors, or to a URL's parameters there.
-var addressText = regexp.MustCompile(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
+var addressText = lazy.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
 // mirrorWord is what bitbake replaces wherever it stands in a mirror's address, also
 // within a longer word. In a host's name, lower case keeps it from that.
 var mirrorWord = regexp.MustCompile(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
 
-func addressable(text string) bool { return addressText.MatchString(text) }
+func addressable(text string) bool { return addressText().MatchString(text) }
 
 func parseURL(text string, schemes ...string) (*url.URL, error) {
 	if !addressable(strings.Replace(text, "@", "", 1)) { // it may hold a password, and is not repeated

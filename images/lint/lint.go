@@ -7,9 +7,10 @@ package lint
 import (
 	"cmp"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // Layers is what a build's layers are.
@@ -209,7 +210,7 @@ func split(name string) (base, operation string) {
 
 var operations = []string{"append", "prepend", "remove"}
 
-var oldOverrides = regexp.MustCompile(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
+var oldOverrides = lazy.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
 // oldOverride is where the first override in the syntax with underscores begins, or -1.
 func oldOverride(name string) int {
@@ -218,7 +219,7 @@ func oldOverride(name string) int {
 			name = strings.Repeat("X", len(name)) // their suffixes are recipes and layers
 		}
 	}
-	if at := oldOverrides.FindStringIndex(name); at != nil {
+	if at := oldOverrides().FindStringIndex(name); at != nil {
 		return at[0]
 	}
 	return -1
