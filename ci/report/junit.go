@@ -1,104 +1,49 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"strings"
 	"time"
 
+	"slipway/ci/report/junit"
 	"slipway/layers/plaintext"
-)
-
-// The elements of the JUnit schema that CI systems share.
-type (
-	junitSuites struct {
-		XMLName  xml.Name     `xml:"testsuites"`
-		Name     string       `xml:"name,attr"`
-		Tests    int          `xml:"tests,attr"`
-		Failures int          `xml:"failures,attr"`
-		Errors   int          `xml:"errors,attr"`
-		Skipped  int          `xml:"skipped,attr"`
-		Time     string       `xml:"time,attr"`
-		Suites   []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name       string          `xml:"name,attr"`
-		Tests      int             `xml:"tests,attr"`
-		Failures   int             `xml:"failures,attr"`
-		Errors     int             `xml:"errors,attr"`
-		Skipped    int             `xml:"skipped,attr"`
-		Time       string          `xml:"time,attr"`
-		Timestamp  string          `xml:"timestamp,attr"`
-		Hostname   string          `xml:"hostname,attr"`
-		Properties []junitProperty `xml:"properties>property"`
-		Cases      []junitCase     `xml:"testcase"`
-		SystemOut  string          `xml:"system-out,omitempty"`
-	}
-	junitProperty struct {
-		Name  string `xml:"name,attr"`
-		Value string `xml:"value,attr"`
-	}
-	junitCase struct {
-		Name      string        `xml:"name,attr"`
-		ClassName string        `xml:"classname,attr"`
-		Time      string        `xml:"time,attr"`
-		Skipped   *junitMessage `xml:"skipped"`
-		Failure   *junitMessage `xml:"failure"`
-		SystemOut string        `xml:"system-out,omitempty"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Type    string `xml:"type,attr,omitempty"`
-		Text    string `xml:",chardata"`
-	}
 )
 
 // junitOf renders the stages of each report as one test suite, and each suite as one of
 // its own.
 func junitOf(all []Report) ([]byte, error) {
-	doc := junitSuites{Name: "slipway"}
+	doc := junit.Suites{Name: "slipway"}
 	var elapsedMS int64
 	for _, r := range all {
 		elapsedMS += r.ElapsedMS
 		for _, s := range r.junitSuites() {
 			if len(all) > 1 {
-				s.among(r.label())
+				amongBoards(&s, r.label())
 			}
-			doc.add(s)
+			doc.Add(s)
 		}
 	}
 	if len(all) == 1 {
 		doc.Name += " " + all[0].Board
 	}
-	doc.Time = junitSeconds(elapsedMS)
-	return doc.encode()
+	doc.Time = junit.Seconds(elapsedMS)
+	return doc.Encode()
 }
 
 // JUnit renders one suite of cases that no report has, such as the boards of a fleet.
 func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
 	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
 	for _, c := range cases {
-		s.add(junitCase{Name: c.Name, ClassName: board + "." + suite, Time: junitSeconds(c.ElapsedMS)}, c)
+		s.Add(junitCase(board+"."+suite, c))
 	}
-	doc := junitSuites{Name: "slipway " + board, Time: s.Time}
-	doc.add(s)
-	return doc.encode()
+	doc := junit.Suites{Name: "slipway " + board, Time: s.Time}
+	doc.Add(s)
+	return doc.Encode()
 }
 
-func (s junitSuites) encode() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteString(xml.Header)
-	enc := xml.NewEncoder(&b)
-	enc.Indent("", "  ")
-	err := enc.Encode(s)
-	b.WriteByte('\n')
-	return b.Bytes(), err
-}
-
-func (r Report) junitSuites() []junitSuite {
-	var all []junitSuite
+func (r Report) junitSuites() []junit.Suite {
+	var all []junit.Suite
 	if len(r.Stages) > 0 {
 		all = append(all, r.junitStages())
 	}
@@ -113,71 +58,69 @@ func (r Report) junitSuites() []junitSuite {
 	return all
 }
 
-// among tells a board's suite from the same one of other boards. CI servers make
+// amongBoards tells a board's suite from the same one of other boards. CI servers make
 // folders of the dots in a class's name, which addresses have too.
-func (s *junitSuite) among(label string) {
+func amongBoards(s *junit.Suite, label string) {
 	s.Name = label + " " + s.Name
 	for i := range s.Cases {
 		s.Cases[i].ClassName = strings.ReplaceAll(label, ".", "-") + "." + s.Cases[i].ClassName
 	}
 }
 
-func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
-	return junitSuite{
-		Name: name, Time: junitSeconds(elapsedMS),
+func (r Report) newJUnitSuite(name string, elapsedMS int64) junit.Suite {
+	return junit.Suite{
+		Name: name, Time: junit.Seconds(elapsedMS),
 		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: cmp.Or(r.Host.Name, "unknown"),
 		Properties: r.junitProperties(),
 	}
 }
 
-func (r Report) junitProperties() []junitProperty {
-	properties := []junitProperty{{"board", r.Board}}
+func (r Report) junitProperties() []junit.Property {
+	properties := []junit.Property{{Name: "board", Value: r.Board}}
 	if r.Target != "" {
-		properties = append(properties, junitProperty{"reached-as", r.Target})
+		properties = append(properties, junit.Property{Name: "reached-as", Value: r.Target})
 	}
 	for _, fact := range r.Identity.Facts() {
-		properties = append(properties, junitProperty{strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), fact.Value})
+		properties = append(properties, junit.Property{Name: strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), Value: fact.Value})
 	}
 	return properties
 }
 
-func (r Report) junitStages() junitSuite {
+func (r Report) junitStages() junit.Suite {
 	var total int64
 	for _, s := range r.Stages {
 		total += s.ElapsedMS
 	}
 	suite := r.newJUnitSuite("stages", total)
 	for _, s := range r.Stages {
-		suite.add(junitCase{Name: s.Name, ClassName: r.Board + ".stages", Time: junitSeconds(s.ElapsedMS)},
-			CheckResult{Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next})
+		suite.Add(junitCase(r.Board+".stages",
+			CheckResult{Name: s.Name, ElapsedMS: s.ElapsedMS, Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next}))
 	}
 	return suite
 }
 
-func (r Report) junitSuite(s SuiteResult) junitSuite {
+func (r Report) junitSuite(s SuiteResult) junit.Suite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
 	if proved := s.proved(); proved != "" { // the schema has no properties of a case
-		suite.Properties = append(suite.Properties, junitProperty{"proves", proved})
+		suite.Properties = append(suite.Properties, junit.Property{Name: "proves", Value: proved})
 	}
 	for _, c := range s.Checks {
-		suite.add(junitCase{Name: c.Name, ClassName: r.Board + "." + s.Name, Time: junitSeconds(c.ElapsedMS)}, c)
+		suite.Add(junitCase(r.Board+"."+s.Name, c))
 	}
 	return suite
 }
 
-func (s *junitSuite) add(c junitCase, result CheckResult) {
-	s.Tests++
+func junitCase(class string, result CheckResult) junit.Case {
+	c := junit.Case{Name: result.Name, ClassName: class, Time: junit.Seconds(result.ElapsedMS)}
 	switch result.Status {
 	case Failed:
-		s.Failures++
-		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
+		c.Failure = &junit.Message{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
 	case Skipped:
-		s.Skipped++
-		c.Skipped = &junitMessage{Message: result.Saw}
+		c.Skipped = &junit.Message{Message: result.Saw}
 	default:
 		c.SystemOut = strings.TrimSpace(result.Saw + "\n" + proofs[result.Proves])
 	}
-	s.Cases = append(s.Cases, c)
+	return c
 }
 
 func explanation(c CheckResult) string {
@@ -191,13 +134,6 @@ func explanation(c CheckResult) string {
 	return text
 }
 
-func (s *junitSuites) add(suite junitSuite) {
-	s.Tests += suite.Tests
-	s.Failures += suite.Failures
-	s.Skipped += suite.Skipped
-	s.Suites = append(s.Suites, suite)
-}
-
 func (r Report) logText() string {
 	var b strings.Builder
 	for _, l := range r.Logs {
@@ -205,5 +141,3 @@ func (r Report) logText() string {
 	}
 	return b.String()
 }
-
-func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }
