@@ -135,7 +135,7 @@ func (c *checker) provider(variable string, w Word) {
 // gcc looks for a version by GCCVERSION's pattern, such as 13.%.
 func (c *checker) gcc(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
-	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered.MatchString(w.Text) // such as arm-9.2, of meta-arm
+	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered(w.Text) // such as arm-9.2, of meta-arm
 	if workedOut(w) || c.branch == "" || vendor {
 		return
 	}
