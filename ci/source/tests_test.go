@@ -315,7 +315,7 @@ func readJUnit(t *testing.T, path string) junit.Suites {
 
 func TestMissingResults(t *testing.T) {
 	r := newTestResults()
-	r.expect(".", []string{"a", "b"})
+	r.expect(".", []goPackage{{ImportPath: "a"}, {ImportPath: "b"}})
 	r.add(".", testEvent{Action: "run", Package: "a", Test: "TestHangs"})
 	r.add(".", testEvent{Action: "fail", Package: "a"})
 	r.missing(".")
