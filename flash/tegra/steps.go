@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -13,8 +14,8 @@ import (
 type stage struct {
 	name   string
 	title  string
-	begins *regexp.Regexp // nil: with the script
-	late   bool           // only after the stage before it: the line comes earlier too
+	begins func() *regexp.Regexp // nil: with the script
+	late   bool                  // only after the stage before it: the line comes earlier too
 	limit  time.Duration
 	hangs  string // what it is where nothing ends the stage, and what to do
 }
@@ -23,7 +24,7 @@ type stage struct {
 type flow struct {
 	name   string
 	stages []stage
-	done   *regexp.Regexp // the script's own last word; nil where it has none
+	done   string // what the script's own last word begins with; "" where it has none
 }
 
 const (
@@ -32,8 +33,8 @@ const (
 	seeSerial    = "its serial console says why"
 )
 
-func banner(message string) *regexp.Regexp {
-	return regexp.MustCompile(`^== Step [0-9]{1,3}: (` + message + `) `)
+func banner(message string) func() *regexp.Regexp {
+	return lazy.Regexp(`^== Step [0-9]{1,3}: (` + message + `) `)
 }
 
 // flows are those of meta-tegra's scripts, kirkstone-l4t-r32.7.x to wrynose. The
@@ -46,7 +47,7 @@ var flows = map[string]flow{
 		{name: "commands", title: "sending what to do", begins: banner("Sending flash sequence commands"), limit: 5 * time.Minute, hangs: "the board booted and does not show up as a USB disk: its kernel has no USB device controller (then it panics), the serial number it shows is another, or the cable is in a port that is host only; " + seeSerial},
 		{name: "write", title: "writing partitions", begins: banner("Writing partitions on (?:external|internal) storage device"), limit: 60 * time.Minute, hangs: "the storage did not appear or the writing stands still: the board has no such drive or card, or a hub or power saving cut it off; " + otherPort},
 		{name: "status", title: "waiting for the board's verdict", begins: banner("Waiting for final status from device"), limit: 20 * time.Minute, hangs: "the board is still programming its boot flash, or died in it; " + seeSerial},
-	}, regexp.MustCompile(`^Successfully finished at `)},
+	}, "Successfully finished at "},
 	Unified: {Unified, []stage{
 		{name: "recovery", title: "finding the board", limit: 10 * time.Minute, hangs: "the board left recovery mode or never was in it; " + recoverAgain},
 		{name: "sign", title: "preparing the boot flash", begins: banner("Preparing contents for QSPI boot flash"), limit: 15 * time.Minute},
@@ -54,18 +55,18 @@ var flows = map[string]flow{
 		{name: "boot", title: "preparing the boot over USB", begins: banner("Preparing for RCM boot"), limit: 15 * time.Minute},
 		{name: "workspace", title: "laying out NVIDIA's tools", begins: banner("Setting up unified flash workspace"), limit: 20 * time.Minute},
 		{name: "write", title: "NVIDIA's tool writes", begins: banner("Running unified flash"), limit: 60 * time.Minute, hangs: "NVIDIA's tool waits for the board; " + recoverAgain + "; " + otherPort},
-	}, regexp.MustCompile(`^Finished at `)},
+	}, "Finished at "},
 	Direct: {Direct, []stage{
 		{name: "recovery", title: "reading the board's data", limit: 5 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
-		{name: "sign", title: "signing", begins: regexp.MustCompile(`^Board ID\(`), limit: 30 * time.Minute},
-		{name: "send", title: "sending the boot loader", begins: regexp.MustCompile(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
-		{name: "write", title: "writing partitions", begins: regexp.MustCompile(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
-	}, nil},
+		{name: "sign", title: "signing", begins: lazy.Regexp(`^Board ID\(`), limit: 30 * time.Minute},
+		{name: "send", title: "sending the boot loader", begins: lazy.Regexp(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
+		{name: "write", title: "writing partitions", begins: lazy.Regexp(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
+	}, ""},
 	card: {card, []stage{
 		{name: "sign", title: "signing", limit: 15 * time.Minute},
-		{name: "partition", title: "making partitions", begins: regexp.MustCompile(`^Creating partitions`), limit: 5 * time.Minute},
-		{name: "write", title: "writing partitions", begins: regexp.MustCompile(`^Writing partitions`), limit: 60 * time.Minute},
-	}, regexp.MustCompile(`^\[OK: `)},
+		{name: "partition", title: "making partitions", begins: lazy.Regexp(`^Creating partitions`), limit: 5 * time.Minute},
+		{name: "write", title: "writing partitions", begins: lazy.Regexp(`^Writing partitions`), limit: 60 * time.Minute},
+	}, "[OK: "},
 }
 
 // card makes a file that a card or drive is written from; no board takes part.
@@ -98,9 +99,9 @@ type transcript struct {
 func newTranscript(f flow) *transcript { return &transcript{flow: f, known: -1} }
 
 var (
-	finalStatus = regexp.MustCompile(`^Final status:\s*(.*)$`)
-	writes      = regexp.MustCompile(`Writing (?:partition )?([^\s(]+)`)
-	trapped     = regexp.MustCompile(`^slipway: (status [0-9]{1,3}: .*)$`)
+	finalStatus = lazy.Regexp(`^Final status:\s*(.*)$`)
+	writes      = lazy.Regexp(`Writing (?:partition )?([^\s(]+)`)
+	trapped     = lazy.Regexp(`^slipway: (status [0-9]{1,3}: .*)$`)
 )
 
 // line takes the next line, and says whether another stage began.
@@ -109,19 +110,19 @@ func (t *transcript) line(text string) bool {
 	if i := recognise(text); i >= 0 && (t.known < 0 || i < t.known) {
 		t.known = i
 	}
-	if m := finalStatus.FindStringSubmatch(text); m != nil {
+	if m := finalStatus().FindStringSubmatch(text); m != nil {
 		t.status = strings.TrimSpace(m[1])
 		if t.status == "" {
 			t.status = "(nothing)"
 		}
 	}
-	if m := trapped.FindStringSubmatch(text); m != nil && t.escaped == "" {
+	if m := trapped().FindStringSubmatch(text); m != nil && t.escaped == "" {
 		t.escaped = m[1]
 	}
-	if m := writes.FindStringSubmatch(text); m != nil {
+	if m := writes().FindStringSubmatch(text); m != nil {
 		t.detail = m[1]
 	}
-	if t.flow.done != nil && t.flow.done.MatchString(text) {
+	if t.flow.done != "" && strings.HasPrefix(text, t.flow.done) {
 		t.done = true
 	}
 	return t.advance(text)
@@ -131,7 +132,7 @@ func (t *transcript) line(text string) bool {
 func (t *transcript) advance(text string) bool {
 	for i := len(t.flow.stages) - 1; i > t.at; i-- {
 		s := t.flow.stages[i]
-		if s.begins != nil && s.begins.MatchString(text) && (!s.late || t.at >= i-1) {
+		if s.begins != nil && s.begins().MatchString(text) && (!s.late || t.at >= i-1) {
 			t.at, t.detail = i, ""
 			return true
 		}
@@ -161,7 +162,7 @@ func (t *transcript) verdict() string {
 		return "the board did not say what came of it"
 	case t.flow.name == Initrd && t.status != "SUCCESS":
 		return "the board reports: " + t.status
-	case t.flow.done != nil && !t.done:
+	case t.flow.done != "" && !t.done:
 		return "the script ended without saying that it is done"
 	case !last:
 		return "the script ended while " + t.stage().title + ", before anything else was said"
