@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"sync"
 	"time"
 )
 
 //go:embed report*.tmpl
 var pageTexts embed.FS
 
-var (
-	pages    = template.Must(template.ParseFS(pageTexts, "*.tmpl"))
-	page     = pages.Lookup("report.html.tmpl")
-	overview = pages.Lookup("report_overview.html.tmpl")
-)
+var pages = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(pageTexts, "*.tmpl")) })
 
 // htmlOf renders a page: one file that needs nothing beside it. Several reports are a
 // table.
@@ -30,7 +27,7 @@ func htmlOf(all []Report) ([]byte, error) {
 // pageOf renders the page of one report, with lines through its metrics in earlier ones.
 func pageOf(r Report, past []Report) ([]byte, error) {
 	var b bytes.Buffer
-	err := page.Execute(&b, newView(r, past))
+	err := pages().ExecuteTemplate(&b, "report.html.tmpl", newView(r, past))
 	return b.Bytes(), err
 }
 
