@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -23,12 +23,12 @@ const (
 )
 
 var (
-	wholeCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	wholeCommit = lazy.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// What git allows in a branch or tag is wider; what people use is not.
-	refName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
+	refName = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
 	// git runs the program git-remote-ext for ext::, and others likewise.
-	transport = regexp.MustCompile(`^[A-Za-z0-9+.-]*::`)
-	taskArg   = regexp.MustCompile(`^[A-Za-z0-9_][^\s"\\]*$`)
+	transport = lazy.Regexp(`^[A-Za-z0-9+.-]*::`)
+	taskArg   = lazy.Regexp(`^[A-Za-z0-9_][^\s"\\]*$`)
 )
 
 var buildSystems = map[string]string{
@@ -120,7 +120,7 @@ func (p Project) checkWords() error {
 	}
 	for _, w := range words {
 		noDistro := w != nil && w.text == "" && w == p.merged.get("distro")
-		if w != nil && !taskArg.MatchString(w.text) && !noDistro {
+		if w != nil && !taskArg().MatchString(w.text) && !noDistro {
 			return w.at.errorf("%q cannot be a machine, distro, task or target", w.text)
 		}
 	}
@@ -143,7 +143,7 @@ func (p *Project) followEnvironment() error {
 		if !set || value == *v.into {
 			continue
 		}
-		if !taskArg.MatchString(value) && (value != "" || v.into != &p.Distro) {
+		if !taskArg().MatchString(value) && (value != "" || v.into != &p.Distro) {
 			return fmt.Errorf("%s: %q cannot be a machine, distro or task\nnext: unset %s", v.name, value, v.name)
 		}
 		p.warnOverride(v.name, value, *v.into)
@@ -154,7 +154,7 @@ func (p *Project) followEnvironment() error {
 		return nil
 	}
 	for _, target := range asked {
-		if !taskArg.MatchString(target) {
+		if !taskArg().MatchString(target) {
 			return fmt.Errorf("KAS_TARGET: %q cannot be a target\nnext: unset KAS_TARGET", target)
 		}
 	}
@@ -290,7 +290,7 @@ func (r *Repo) shortenRefs() {
 // a tag alike. Where spelling does not tell, the server will.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
-	case wholeCommit.MatchString(refspec):
+	case wholeCommit().MatchString(refspec):
 		r.Commit = refspec
 	case strings.HasPrefix(refspec, "tags/"):
 		r.Tag = refspec
@@ -302,7 +302,7 @@ func (r *Repo) useRefspec(refspec string) {
 // checkCommit refuses to check out what is not a whole commit id: a shorter one, or a
 // branch's name, could name something else tomorrow. Reading such a project harms nobody.
 func (r Repo) checkCommit() error {
-	if r.URL == "" || r.Commit == "" || wholeCommit.MatchString(r.Commit) {
+	if r.URL == "" || r.Commit == "" || wholeCommit().MatchString(r.Commit) {
 		return nil
 	}
 	at := cmp.Or(r.commitAt, r.at)
@@ -339,7 +339,7 @@ func (r Repo) validate() error {
 		return fail("has both a tag and a branch; keep one (a null removes a default)")
 	}
 	for _, ref := range []string{r.Branch, r.Tag} {
-		if ref != "" && (!refName.MatchString(ref) || strings.Contains(ref, "..") || strings.Contains(ref, "@{")) {
+		if ref != "" && (!refName().MatchString(ref) || strings.Contains(ref, "..") || strings.Contains(ref, "@{")) {
 			return fail("%q cannot be a branch or tag", ref)
 		}
 	}

@@ -55,7 +55,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	group.SetLimit(maxParallel)
 	for i := range moves {
 		if m := &moves[i]; m.From != "" && m.To != "" {
-			if !wholeCommit.MatchString(m.From) || !wholeCommit.MatchString(m.To) {
+			if !wholeCommit().MatchString(m.From) || !wholeCommit().MatchString(m.To) {
 				m.Unknown = "the project pins no whole commit id"
 				continue
 			}

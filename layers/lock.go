@@ -292,7 +292,7 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 		ref = refs[1]
 	}
 	t := tip{ref: ref, commit: cmp.Or(found[ref+"^{}"], found[ref]), object: found[ref]}
-	if !wholeCommit.MatchString(t.commit) {
+	if !wholeCommit().MatchString(t.commit) {
 		return tip{}, r.at.errorf("repos.%s: %s has no %s", r.ID, plaintext.HideLogins(r.URL), strings.Join(refs, " or "))
 	}
 	return t, nil

@@ -11,10 +11,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
 	"slipway/layers/plaintext"
@@ -31,7 +31,7 @@ type mirror struct{ store }
 const maxPacks = 40
 
 // An url is named so that a person finds its mirror; the digest tells it apart.
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
+var notInNames = lazy.Regexp(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirrorFor(r Repo) mirror {
 	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")

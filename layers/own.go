@@ -40,7 +40,7 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	c := t.command(append(args, t.remotesOf(ctx, r)...)...)
 	var not strings.Builder
 	for _, commit := range slices.Concat(ends, without) {
-		if wholeCommit.MatchString(commit) {
+		if wholeCommit().MatchString(commit) {
 			not.WriteString("^" + commit + "\n")
 		}
 	}

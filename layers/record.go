@@ -82,7 +82,7 @@ func (t tree) headCommit() string {
 		}
 		head = strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, ref))))
 	}
-	if !wholeCommit.MatchString(head) {
+	if !wholeCommit().MatchString(head) {
 		return ""
 	}
 	return head

@@ -23,9 +23,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
+
+	"slipway/layers/lazy"
 )
 
 const (
@@ -187,9 +188,9 @@ func parseDate(s string) (time.Time, error) {
 // What of a project reaches a conf file or an environment is of these words, so
 // that nothing in it ends a line, a quote or a name.
 var (
-	layerPath    = regexp.MustCompile(`^[A-Za-z0-9_.][A-Za-z0-9_.+@/-]*$`)
-	fragmentName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+$`)
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	layerPath    = lazy.Regexp(`^[A-Za-z0-9_.][A-Za-z0-9_.+@/-]*$`)
+	fragmentName = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+$`)
+	variableName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // placeLayers finds the repository of each layer. here is the file's folder.
@@ -197,7 +198,7 @@ func (p *Project) placeLayers(here string) error {
 	for _, v := range p.setup.layers {
 		i, rest := p.repoAround(v.text)
 		switch {
-		case !layerPath.MatchString(v.text) || !filepath.IsLocal(v.text):
+		case !layerPath().MatchString(v.text) || !filepath.IsLocal(v.text):
 			return v.at.errorf("bb-layers: %q is not a folder below the checkouts; name a layer outside them as a local source", v.text)
 		case i < 0:
 			return v.at.errorf("bb-layers: %q is in none of the sources (have %s)", v.text, strings.Join(p.sourceFolders(), ", "))
@@ -210,7 +211,7 @@ func (p *Project) placeLayers(here string) error {
 		switch {
 		case err != nil:
 			return err
-		case !layerPath.MatchString(v.text):
+		case !layerPath().MatchString(v.text):
 			return v.at.errorf("bb-layers-file-relative: %q is not the path of a folder", v.text)
 		case !filepath.IsLocal(rel):
 			return v.at.errorf("bb-layers-file-relative: %q leaves the repository %s; name it as a local source", v.text, p.Root)
@@ -252,7 +253,7 @@ func (p *Project) checkEnvironment(names *value) error {
 	}
 	p.Env = map[string]*string{}
 	for _, v := range names.list {
-		if !variableName.MatchString(v.text) {
+		if !variableName().MatchString(v.text) {
 			return v.at.errorf("bb-env-passthrough-additions: %q cannot be a variable", v.text)
 		}
 		p.Env[v.text] = nil

@@ -201,7 +201,7 @@ func fragmentNames(v *value) ([]*value, error) {
 		if e.kind == dict {
 			e = e.get("name")
 		}
-		if !fragmentName.MatchString(e.text) {
+		if !fragmentName().MatchString(e.text) {
 			return nil, e.at.errorf("%q cannot be a fragment; one is named layer/path, machine/name or distro/name", e.text)
 		}
 		names = append(names, e)

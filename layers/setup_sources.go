@@ -125,7 +125,7 @@ func (r *Repo) useRev(rev, branch string) {
 	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
 	head, isHead := strings.CutPrefix(rev, "refs/heads/")
 	switch {
-	case wholeCommit.MatchString(rev):
+	case wholeCommit().MatchString(rev):
 		r.Commit, r.Branch = rev, branch
 	case isTag:
 		r.Tag = tag

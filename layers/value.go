@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 
@@ -167,7 +167,7 @@ func parseFile(path string, data []byte, s *shape) (*value, []string, error) {
 }
 
 // YAML 1.2 calls itself so where kas reads it as the 1.1 that it knows.
-var yamlVersion = regexp.MustCompile(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
+var yamlVersion = lazy.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
 // readDocument returns the content of a file's one document.
 func readDocument(path string, data []byte) (*yaml.Node, error) {

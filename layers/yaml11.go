@@ -1,10 +1,11 @@
 package layers
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway/layers/lazy"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -14,10 +15,10 @@ import (
 // kas would refuse, and where a dump needs quotes.
 
 var (
-	intWord   = regexp.MustCompile(`^[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*(:[0-5]?[0-9])*)$`)
-	floatWord = regexp.MustCompile(`^([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$`)
-	dateWord  = regexp.MustCompile(`^[0-9]{4}-([0-9]{2}-[0-9]{2}|[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)$`)
-	boolWord  = regexp.MustCompile(`^(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$`)
+	intWord   = lazy.Regexp(`^[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*(:[0-5]?[0-9])*)$`)
+	floatWord = lazy.Regexp(`^([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$`)
+	dateWord  = lazy.Regexp(`^[0-9]{4}-([0-9]{2}-[0-9]{2}|[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)$`)
+	boolWord  = lazy.Regexp(`^(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$`)
 )
 
 // plainKind returns the kind of a word without quotes in YAML 1.1.
@@ -25,11 +26,11 @@ func plainKind(word string) kind {
 	switch {
 	case word == "" || slices.Contains([]string{"~", "null", "Null", "NULL"}, word):
 		return null
-	case boolWord.MatchString(word):
+	case boolWord().MatchString(word):
 		return boolean
-	case intWord.MatchString(word):
+	case intWord().MatchString(word):
 		return number
-	case floatWord.MatchString(word), dateWord.MatchString(word), word == "<<", word == "=":
+	case floatWord().MatchString(word), dateWord().MatchString(word), word == "<<", word == "=":
 		return odd
 	}
 	return text

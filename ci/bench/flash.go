@@ -36,11 +36,8 @@ func Flash(ctx context.Context, w io.Writer, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	ways, err := b.chosen(b.flashWays())
+	ways, err := b.prepare(ctx, b.flashWays())
 	if err != nil {
-		return err
-	}
-	if err := b.prepare(ctx, ways, 2); err != nil {
 		return err
 	}
 	rows, err := b.measure(ctx, ways)
@@ -144,22 +141,26 @@ func (b *flashBench) chosen(ways []flashWay) ([]flashWay, error) {
 	return nil, fmt.Errorf("-only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
 }
 
-// prepare makes the inputs that the ways need, and devices.
-func (b *flashBench) prepare(ctx context.Context, ways []flashWay, devices int) (err error) {
+// prepare makes the inputs that the chosen of the ways need, and two devices.
+func (b *flashBench) prepare(ctx context.Context, all []flashWay) ([]flashWay, error) {
+	ways, err := b.chosen(all)
+	if err != nil {
+		return nil, err
+	}
 	needed := func(key string) bool {
 		return slices.ContainsFunc(ways, func(w flashWay) bool { return w.form == key })
 	}
 	if b.in, err = makeInputs(ctx, b.dir, int64(b.options.MiB)<<20, needed); err != nil {
-		return err
+		return nil, err
 	}
-	for i := range devices {
+	for i := range 2 {
 		l, err := attach(ctx, filepath.Join(b.dir, fmt.Sprintf("device%d", i)), b.in.sizeBytes)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b.devices = append(b.devices, l)
 	}
-	return nil
+	return ways, nil
 }
 
 func (b *flashBench) close() error {

@@ -51,7 +51,7 @@ func TestSettleMakesAUsedDevice(t *testing.T) {
 	if got := l.heldBytes(t); got < 3<<20 || got > 3<<20+1<<16 {
 		t.Errorf("the device's file holds %d bytes after settle; want the 3 MiB that are mapped", got)
 	}
-	for off, want := range map[int64][]byte{0: make([]byte, 1<<20), 1 << 20: used, 3 << 20: used, 4 << 20: make([]byte, 1<<20)} {
+	for off, want := range map[int64][]byte{0: make([]byte, 1<<20), 1 << 20: used(), 3 << 20: used(), 4 << 20: make([]byte, 1<<20)} {
 		if _, err := f.ReadAt(data, off); err != nil || !bytes.Equal(data, want) {
 			t.Errorf("the device has %d, %d... at %d after settle (%v); want %d, %d...", data[0], data[1], off, err, want[0], want[1])
 		}

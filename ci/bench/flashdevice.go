@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -80,11 +81,11 @@ func (l *loop) prepare(blocks bmap.Map) error {
 }
 
 // used is the data of a device that was in use before.
-var used = func() []byte {
+var used = sync.OnceValue(func() []byte {
 	p := source.Buffer(1 << 20)
 	_, _ = rand.NewChaCha8([32]byte{'u'}).Read(p) // which never fails
 	return p
-}()
+})
 
 // use writes other data to all that is mapped.
 func use(f *os.File, blocks bmap.Map) error {
@@ -94,7 +95,7 @@ func use(f *os.File, blocks bmap.Map) error {
 	}
 	defer d.Close()
 	return errors.Join(eachPart(blocks, func(off int64, n int) error {
-		_, err := d.WriteAt(used[:n], off)
+		_, err := d.WriteAt(used()[:n], off)
 		return err
 	}), d.Sync())
 }
@@ -106,8 +107,8 @@ func eachPart(blocks bmap.Map, work func(off int64, n int) error) error {
 	g.SetLimit(2)
 	for _, r := range blocks.Ranges {
 		first, length := blocks.Span(r)
-		for off := first; off < first+length; off += int64(len(used)) {
-			g.Go(func() error { return work(off, int(min(first+length-off, int64(len(used))))) })
+		for off := first; off < first+length; off += int64(len(used())) {
+			g.Go(func() error { return work(off, int(min(first+length-off, int64(len(used()))))) })
 		}
 	}
 	return g.Wait()
@@ -125,8 +126,8 @@ func (l *loop) alone(blocks bmap.Map, readBack bool) error {
 		return err
 	}
 	free := make(chan []byte, 2)
-	free <- source.Buffer(len(used))
-	free <- source.Buffer(len(used))
+	free <- source.Buffer(len(used()))
+	free <- source.Buffer(len(used()))
 	return eachPart(blocks, func(off int64, n int) error {
 		p := <-free
 		defer func() { free <- p }()

@@ -22,14 +22,11 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	ways, err := b.chosen(b.slowWays())
-	if err != nil {
-		return err
-	}
 	if b.slow, err = newThrottle(); err != nil {
 		return err
 	}
-	if err := b.prepare(ctx, ways, 2); err != nil {
+	ways, err := b.prepare(ctx, b.slowWays())
+	if err != nil {
 		return err
 	}
 	rows, err := b.measure(ctx, ways)

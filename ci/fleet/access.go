@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -184,7 +184,7 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 	return nil
 }
 
-var userPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
+var userPattern = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
 // readBecome takes Ansible's words for yes and no.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
@@ -213,7 +213,7 @@ func (inv *Inventory) readBecome(h *Host, a *Access) error {
 		return inv.at(h.lineOf([]string{becomeMethodVariable}), "%s: %s %s is not followed, only sudo is", h.Name, becomeMethodVariable, oneLine(method))
 	}
 	a.Become = cmp.Or(words[becomeUserVariable], "root")
-	if !userPattern.MatchString(a.Become) {
+	if !userPattern().MatchString(a.Become) {
 		return inv.at(h.lineOf([]string{becomeUserVariable}), "%s: %q is no name of a user", h.Name, oneLine(a.Become))
 	}
 	return nil

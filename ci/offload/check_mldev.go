@@ -179,7 +179,7 @@ var (
 
 // parseMldev reads the output. Where it tells several results, none counts.
 func parseMldev(text string) (o mldevOutput) {
-	text = plaintext.Escapes.ReplaceAllString(text, "")
+	text = plaintext.Escapes().ReplaceAllString(text, "")
 	if all := mldevResult.FindAllStringSubmatch(text, 2); len(all) == 1 {
 		o.result = all[0][1]
 	}

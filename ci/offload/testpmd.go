@@ -74,7 +74,7 @@ func (t *testpmd) quit() error {
 func (t *testpmd) until(text string) (string, error) {
 	buffer := make([]byte, 4<<10)
 	for {
-		said := plaintext.Escapes.ReplaceAllString(t.said.String(), "")
+		said := plaintext.Escapes().ReplaceAllString(t.said.String(), "")
 		if before, after, found := strings.Cut(said, text); found {
 			t.said.Reset()
 			t.said.WriteString(after)

@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"sync"
 	"time"
 )
 
 //go:embed report*.tmpl
 var pageTexts embed.FS
 
-var (
-	pages    = template.Must(template.ParseFS(pageTexts, "*.tmpl"))
-	page     = pages.Lookup("report.html.tmpl")
-	overview = pages.Lookup("report_overview.html.tmpl")
-)
+var pages = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(pageTexts, "*.tmpl")) })
 
 // renderHTML renders one page without other files. Several reports become a table.
 func renderHTML(all []Report) ([]byte, error) {
@@ -30,7 +27,7 @@ func renderHTML(all []Report) ([]byte, error) {
 // ones.
 func renderPage(r Report, past []Report) ([]byte, error) {
 	var b bytes.Buffer
-	err := page.Execute(&b, newView(r, past))
+	err := pages().ExecuteTemplate(&b, "report.html.tmpl", newView(r, past))
 	return b.Bytes(), err
 }
 

@@ -1,13 +1,12 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"strings"
 	"time"
 
+	"slipway/ci/report/junit"
 	"slipway/layers/plaintext"
 )
 
@@ -72,8 +71,8 @@ func renderJUnit(all []Report) ([]byte, error) {
 	if len(all) == 1 {
 		doc.Name += " " + all[0].Board
 	}
-	doc.Time = junitSeconds(elapsedMS)
-	return doc.encode()
+	doc.Time = junit.Seconds(elapsedMS)
+	return doc.Encode()
 }
 
 // JUnit renders one suite of cases that belongs to no report, such as the boards of a
@@ -88,18 +87,8 @@ func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []Chec
 	return doc.encode()
 }
 
-func (s junitSuites) encode() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteString(xml.Header)
-	enc := xml.NewEncoder(&b)
-	enc.Indent("", "  ")
-	err := enc.Encode(s)
-	b.WriteByte('\n')
-	return b.Bytes(), err
-}
-
-func (r Report) junitSuites() []junitSuite {
-	var all []junitSuite
+func (r Report) junitSuites() []junit.Suite {
+	var all []junit.Suite
 	if len(r.Stages) > 0 {
 		all = append(all, r.junitStages())
 	}
@@ -123,26 +112,26 @@ func (s *junitSuite) prefixLabel(label string) {
 	}
 }
 
-func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
-	return junitSuite{
-		Name: name, Time: junitSeconds(elapsedMS),
+func (r Report) newJUnitSuite(name string, elapsedMS int64) junit.Suite {
+	return junit.Suite{
+		Name: name, Time: junit.Seconds(elapsedMS),
 		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: cmp.Or(r.Host.Name, "unknown"),
 		Properties: r.junitProperties(),
 	}
 }
 
-func (r Report) junitProperties() []junitProperty {
-	properties := []junitProperty{{"board", r.Board}}
+func (r Report) junitProperties() []junit.Property {
+	properties := []junit.Property{{Name: "board", Value: r.Board}}
 	if r.Target != "" {
-		properties = append(properties, junitProperty{"reached-as", r.Target})
+		properties = append(properties, junit.Property{Name: "reached-as", Value: r.Target})
 	}
 	for _, fact := range r.Identity.Facts() {
-		properties = append(properties, junitProperty{strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), fact.Value})
+		properties = append(properties, junit.Property{Name: strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), Value: fact.Value})
 	}
 	return properties
 }
 
-func (r Report) junitStages() junitSuite {
+func (r Report) junitStages() junit.Suite {
 	var total int64
 	for _, s := range r.Stages {
 		total += s.ElapsedMS
@@ -155,7 +144,7 @@ func (r Report) junitStages() junitSuite {
 	return suite
 }
 
-func (r Report) junitSuite(s SuiteResult) junitSuite {
+func (r Report) junitSuite(s SuiteResult) junit.Suite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
 	if proved := s.proofList(); proved != "" { // the schema has no properties of a case
 		suite.Properties = append(suite.Properties, junitProperty{"proves", proved})
@@ -173,12 +162,11 @@ func (s *junitSuite) addCase(c junitCase, result CheckResult) {
 		s.Failures++
 		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
 	case Skipped:
-		s.Skipped++
-		c.Skipped = &junitMessage{Message: result.Saw}
+		c.Skipped = &junit.Message{Message: result.Saw}
 	default:
 		c.SystemOut = strings.TrimSpace(result.Saw + "\n" + proofs[result.Proves])
 	}
-	s.Cases = append(s.Cases, c)
+	return c
 }
 
 func explainResult(c CheckResult) string {
@@ -206,5 +194,3 @@ func (r Report) logText() string {
 	}
 	return b.String()
 }
-
-func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }

@@ -41,7 +41,7 @@ func WriteAll(dir string, all []Report) error {
 // renderOverview renders the table. Its rows link to links, if there are any.
 func renderOverview(all []Report, links []string) ([]byte, error) {
 	var b bytes.Buffer
-	err := overview.Execute(&b, newOverview(all, links))
+	err := pages().ExecuteTemplate(&b, "report_overview.html.tmpl", newOverview(all, links))
 	return b.Bytes(), err
 }
 

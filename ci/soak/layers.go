@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -52,7 +53,7 @@ func (s *soakedLayers) makeServers(ctx context.Context) error {
 		if err := os.MkdirAll(s.server(i), 0o755); err != nil {
 			return err
 		}
-		if err := s.git(ctx, i, nil, "init", "-q", "-b", "main"); err != nil {
+		if _, err := s.git(ctx, i, "init", "-q", "-b", "main"); err != nil {
 			return err
 		}
 		for round := range 2 {
@@ -82,21 +83,18 @@ func (s *soakedLayers) commit(ctx context.Context, i, round int) error {
 			return err
 		}
 	}
-	var id strings.Builder
 	for _, args := range [][]string{
 		{"add", "-A"},
 		{"-c", "user.name=soak", "-c", "user.email=soak@localhost", "commit", "-q", "-m", "commit"},
 		{"rm", "-q", "-r", "--cached", "."},
 	} {
-		if err := s.git(ctx, i, nil, args...); err != nil {
+		if _, err := s.git(ctx, i, args...); err != nil {
 			return err
 		}
 	}
-	if err := s.git(ctx, i, &id, "rev-parse", "HEAD"); err != nil {
-		return err
-	}
-	s.commits[round][i] = strings.TrimSpace(id.String())
-	return clearFolders(dir)
+	id, err := s.git(ctx, i, "rev-parse", "HEAD")
+	s.commits[round][i] = strings.TrimSpace(string(id))
+	return errors.Join(err, clearFolders(dir))
 }
 
 // clearFolders removes the files of a commit, so that the next one's differ.
@@ -110,12 +108,8 @@ func clearFolders(dir string) error {
 	return err
 }
 
-func (s *soakedLayers) git(ctx context.Context, i int, out io.Writer, args ...string) error {
-	got, err := run.Output(ctx, run.Command{Argv: append([]string{"git"}, args...), Dir: s.server(i)})
-	if err == nil && out != nil {
-		_, err = out.Write(got)
-	}
-	return err
+func (s *soakedLayers) git(ctx context.Context, i int, args ...string) ([]byte, error) {
+	return run.Output(ctx, run.Command{Argv: append([]string{"git"}, args...), Dir: s.server(i)})
 }
 
 // begin writes the project of a round.

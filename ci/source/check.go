@@ -42,11 +42,7 @@ const maxFindings = 40
 // Check looks for what must not be in the source and prints all of it on w, with
 // what fixes it. It changes no file.
 func Check(ctx context.Context, w io.Writer) error {
-	root, err := cloneRoot()
-	if err != nil {
-		return err
-	}
-	t, err := openTree(ctx, root)
+	t, err := openTree(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,11 +60,7 @@ func Check(ctx context.Context, w io.Writer) error {
 
 // Format formats every Go file of the clone and tidies its modules.
 func Format(ctx context.Context) error {
-	root, err := cloneRoot()
-	if err != nil {
-		return err
-	}
-	t, err := openTree(ctx, root)
+	t, err := openTree(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +78,11 @@ type tree struct {
 // toolsMod lists the tools that are too heavy for everybody's go.mod.
 const toolsMod = "ci/tools.mod"
 
-func openTree(ctx context.Context, root string) (tree, error) {
+func openTree(ctx context.Context) (tree, error) {
+	root, err := cloneRoot()
+	if err != nil {
+		return tree{}, err
+	}
 	tools, err := buildTools(ctx, root)
 	if err != nil {
 		return tree{}, err

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // testEvent is one line of go test -json.
 type testEvent struct {
-	Time        time.Time
 	Action      string
 	Package     string
 	ImportPath  string // of build-output and build-fail

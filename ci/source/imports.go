@@ -20,6 +20,7 @@ var stages = []stage{
 	{"layers/run", 0, "every stage runs its programs through it"},
 	{"layers/lock", 0, "every stage locks files with it"},
 	{"layers/plaintext", 0, "every stage shows text through it"},
+	{"layers/lazy", 0, "every stage compiles its regular expressions by it"},
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
 	{"layers/host", 0, "every stage may need packages of the host"},
 	{"layers", 1, "a checkout is the same for every image"},

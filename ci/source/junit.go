@@ -1,84 +1,42 @@
 package source
 
 import (
-	"encoding/xml"
+	"cmp"
 	"time"
 
 	"github.com/google/renameio/v2"
-)
 
-// The elements of JUnit XML, as far as CI servers agree on them.
-type (
-	junitSuites struct {
-		XMLName  xml.Name     `xml:"testsuites"`
-		Tests    int          `xml:"tests,attr"`
-		Failures int          `xml:"failures,attr"`
-		Skipped  int          `xml:"skipped,attr"`
-		Seconds  float64      `xml:"time,attr"`
-		Suites   []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Seconds  float64     `xml:"time,attr"`
-		Cases    []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Class   string     `xml:"classname,attr"`
-		Name    string     `xml:"name,attr"`
-		Seconds float64    `xml:"time,attr"`
-		Failure *junitNote `xml:"failure"`
-		Skipped *junitNote `xml:"skipped"`
-	}
-	junitNote struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
-	}
+	"slipway/ci/report/junit"
 )
 
 func writeJUnit(path string, r *testResults) error {
-	data, err := xml.MarshalIndent(junit(r), "", "  ")
+	data, err := junitOf(r)
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, append([]byte(xml.Header), append(data, '\n')...), 0o644)
+	return renameio.WriteFile(path, data, 0o644)
 }
 
-func junit(r *testResults) junitSuites {
-	all := junitSuites{Seconds: time.Since(r.began).Seconds()}
-	suites := map[*packageResult]int{}
-	for _, c := range r.cases() {
-		i, ok := suites[c.pkg]
-		if !ok {
-			i = len(all.Suites)
-			suites[c.pkg] = i
-			all.Suites = append(all.Suites, junitSuite{Name: c.pkg.path, Seconds: c.pkg.elapsed.Seconds()})
+func junitOf(r *testResults) ([]byte, error) {
+	all := junit.Suites{Name: "slipway", Time: junit.Seconds(time.Since(r.began).Milliseconds())}
+	for cases := r.cases(); len(cases) > 0; {
+		p := cases[0].pkg
+		suite := junit.Suite{Name: p.path, Time: junit.Seconds(p.elapsed.Milliseconds())}
+		for ; len(cases) > 0 && cases[0].pkg == p; cases = cases[1:] {
+			suite.Add(cases[0].junit())
 		}
-		all.Suites[i].add(c)
+		all.Add(suite)
 	}
-	for _, s := range all.Suites {
-		all.Tests += s.Tests
-		all.Failures += s.Failures
-		all.Skipped += s.Skipped
-	}
-	return all
+	return all.Encode()
 }
 
-func (s *junitSuite) add(c caseResult) {
-	element := junitCase{Class: c.pkg.path, Name: c.name, Seconds: c.elapsed.Seconds()}
-	if c.name == "" {
-		element.Name = "(package)"
-	}
-	s.Tests++
+func (c caseResult) junit() junit.Case {
+	one := junit.Case{ClassName: c.pkg.path, Name: cmp.Or(c.name, "(package)"), Time: junit.Seconds(c.elapsed.Milliseconds())}
 	switch c.state {
 	case failed:
-		s.Failures++
-		element.Failure = &junitNote{Message: "failed", Text: c.output.String()}
+		one.Failure = &junit.Message{Message: "failed", Text: c.output.String()}
 	case skipped:
-		s.Skipped++
-		element.Skipped = &junitNote{Message: c.reason()}
+		one.Skipped = &junit.Message{Message: c.reason()}
 	}
-	s.Cases = append(s.Cases, element)
+	return one
 }

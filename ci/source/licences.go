@@ -32,7 +32,6 @@ var licenceTexts = map[string]string{
 	"a56fee4b2f66331e": "BSD-2-Clause", // godbus
 	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
 	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
-	"c16fb94cf985fde3": "BSD-3-Clause", // xxHash
 	"4ada7914b7de1358": "BSD-3-Clause", // fsnotify
 	"280d76b420aeff51": "ISC",          // coder/websocket
 	"7a4d92cdb11d2549": "Unlicense",

@@ -1,11 +1,9 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
-	"strings"
 
 	"slipway/layers/run"
 )
@@ -36,20 +34,13 @@ func goList(ctx context.Context, dir string, env []string, args ...string) ([]go
 	c := command(dir, append([]string{"go", "list", "-tags=" + tags, packageFields}, args...)...)
 	c.Env = env
 	out, err := run.Output(ctx, c)
-	if err != nil {
-		return nil, err
-	}
 	var all []goPackage
-	dec := json.NewDecoder(strings.NewReader(string(out)))
-	for {
+	for dec := json.NewDecoder(bytes.NewReader(out)); err == nil && dec.More(); {
 		var p goPackage
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, err
-		}
+		err = dec.Decode(&p)
 		all = append(all, p)
 	}
+	return all, err
 }
 
 // programs returns the import paths of the module's main packages.

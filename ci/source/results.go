@@ -69,9 +69,9 @@ func (r *testResults) limit() error {
 func (r *testResults) noise(line string) { fmt.Fprintln(&r.stray, line) }
 
 // expect notes the packages that must have a result in the end.
-func (r *testResults) expect(module string, packages []string) {
-	for _, path := range packages {
-		r.pkg(module, path)
+func (r *testResults) expect(module string, packages []goPackage) {
+	for _, p := range packages {
+		r.pkg(module, p.ImportPath)
 	}
 }
 

@@ -177,7 +177,8 @@ func withTempDir(do func(dir string) error) error {
 // runModule tests one module. Failing tests are results; the error is for what
 // kept the tests from running at all.
 func runModule(ctx context.Context, root string, test goTest, results *testResults) error {
-	packages, err := listPackages(ctx, test.dir)
+	// -e: a package that does not compile is still one that must have a result.
+	packages, err := goList(ctx, test.dir, nil, "-e", "./...")
 	if err != nil {
 		return err
 	}
@@ -235,13 +236,4 @@ func testArgs(opts TestOptions) []string {
 		args = append(args, "-short")
 	}
 	return append(args, "./...")
-}
-
-func listPackages(ctx context.Context, dir string) ([]string, error) {
-	// -e: a package that does not compile is still one that must have a result.
-	out, err := run.Output(ctx, command(dir, "go", "list", "-tags="+tags, "-e", "./..."))
-	if err != nil {
-		return nil, err
-	}
-	return strings.Fields(string(out)), nil
 }

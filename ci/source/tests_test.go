@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/report/junit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -298,13 +300,13 @@ func TestInterruptedRun(t *testing.T) {
 	}
 }
 
-func readJUnit(t *testing.T, path string) junitSuites {
+func readJUnit(t *testing.T, path string) junit.Suites {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got junitSuites
+	var got junit.Suites
 	if err := xml.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +315,7 @@ func readJUnit(t *testing.T, path string) junitSuites {
 
 func TestMissingResults(t *testing.T) {
 	r := newTestResults()
-	r.expect(".", []string{"a", "b"})
+	r.expect(".", []goPackage{{ImportPath: "a"}, {ImportPath: "b"}})
 	r.add(".", testEvent{Action: "run", Package: "a", Test: "TestHangs"})
 	r.add(".", testEvent{Action: "fail", Package: "a"})
 	r.missing(".")
@@ -358,7 +360,7 @@ func FuzzEvents(f *testing.F) {
 		r.missing(".")
 		var text bytes.Buffer
 		printSummary(&text, r)
-		if _, err := xml.Marshal(junit(r)); err != nil {
+		if _, err := junitOf(r); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range r.cases() {

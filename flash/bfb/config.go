@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -67,11 +68,11 @@ func (w word) checkPassword() error {
 	switch {
 	case w.array:
 		return fmt.Errorf("%s is a list, and what it holds is not looked at; write one hash in single quotes", name)
-	case hashed.MatchString(value) && w.expands:
+	case hashed().MatchString(value) && w.expands:
 		return fmt.Errorf("the hash for %s is not in single quotes, so bash puts its own variables where a $ stands; write %s='…'", name, name)
 	case w.expands:
 		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as bfb:config makes it", name)
-	case value == "", hashed.MatchString(value):
+	case value == "", hashed().MatchString(value):
 		return nil
 	}
 	if strings.HasPrefix(value, "$") {

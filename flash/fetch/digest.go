@@ -11,9 +11,10 @@ import (
 	"io"
 	"os"
 	"path"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"slipway/layers/lazy"
 )
 
 // maxSumsBytes is more than a release's list of digests has.
@@ -30,21 +31,21 @@ type Sums struct {
 // a reference to a list of digests.
 func ParseDigest(text string) (digest string, ok bool, err error) {
 	algorithm, sum, ok := strings.Cut(text, ":")
-	if !ok || !algorithmPattern.MatchString(algorithm) {
+	if !ok || !algorithmPattern().MatchString(algorithm) {
 		return "", false, nil
 	}
 	sum = strings.ToLower(sum)
-	if algorithm != "sha256" || !hexPattern.MatchString(sum) {
+	if algorithm != "sha256" || !hexPattern().MatchString(sum) {
 		return "", true, fmt.Errorf("%q: want sha256: and 64 hex digits", text)
 	}
 	return sum, true, nil
 }
 
 var (
-	algorithmPattern = regexp.MustCompile(`^(?:sha|md|blake|b)[0-9][0-9a-z]*$`)
-	hexPattern       = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	sumLine          = regexp.MustCompile(`^(\\?)([0-9A-Fa-f]{64})(?: [ *](.+))?$`)
-	bsdLine          = regexp.MustCompile(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
+	algorithmPattern = lazy.Regexp(`^(?:sha|md|blake|b)[0-9][0-9a-z]*$`)
+	hexPattern       = lazy.Regexp(`^[0-9a-f]{64}$`)
+	sumLine          = lazy.Regexp(`^(\\?)([0-9A-Fa-f]{64})(?: [ *](.+))?$`)
+	bsdLine          = lazy.Regexp(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
 )
 
 // ParseSums reads a list such as SHA256SUMS: the lines of sha256sum, also with --tag,
@@ -81,9 +82,9 @@ func ParseSums(file string, data []byte) (Sums, error) {
 // addLine parses one line of the list.
 func (s *Sums) addLine(line string) error {
 	escaped, sum, name := "", "", ""
-	if m := bsdLine.FindStringSubmatch(line); m != nil {
+	if m := bsdLine().FindStringSubmatch(line); m != nil {
 		escaped, name, sum = m[1], m[2], m[3]
-	} else if m := sumLine.FindStringSubmatch(line); m != nil {
+	} else if m := sumLine().FindStringSubmatch(line); m != nil {
 		escaped, sum, name = m[1], m[2], m[3]
 	} else {
 		return errors.New("not a line of sha256sum: want 64 hex digits, two spaces and a name")

@@ -9,13 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -171,7 +171,7 @@ func validatorOf(h http.Header) string {
 	return "weakdate " + modified
 }
 
-var rangePattern = regexp.MustCompile(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
+var rangePattern = lazy.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
 
 // parseContentRange returns the first offset and the file's size; size -1 is unknown.
 func parseContentRange(text string) (from, size int64, err error) {

@@ -118,7 +118,7 @@ func (p *cacheEntry) readRecord(ending string) *cacheRecord {
 	defer f.Close()
 	var r cacheRecord
 	err = json.NewDecoder(io.LimitReader(f, maxRecordBytes)).Decode(&r)
-	if err != nil || !hexPattern.MatchString(r.SHA256) || r.SizeBytes < 0 {
+	if err != nil || !hexPattern().MatchString(r.SHA256) || r.SizeBytes < 0 {
 		return nil
 	}
 	return &r

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"slipway/layers/lazy"
 )
 
 // The kinds of places that a reference may name.
@@ -160,10 +162,10 @@ func sftpReference(text, host, name string) (reference, error) {
 }
 
 var (
-	repoPattern     = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	registryPattern = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?$`)
-	tagPattern      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	sumPattern      = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	repoPattern     = lazy.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	registryPattern = lazy.Regexp(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?$`)
+	tagPattern      = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	sumPattern      = lazy.Regexp(`^sha256:[0-9a-f]{64}$`)
 )
 
 const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE where the artifact has several"
@@ -176,16 +178,16 @@ func parseOCI(text, rest string) (reference, error) {
 	}
 	rest, r.title, _ = strings.Cut(rest, "#")
 	var ok bool
-	if r.host, rest, ok = strings.Cut(rest, "/"); !ok || !registryPattern.MatchString(r.host) {
+	if r.host, rest, ok = strings.Cut(rest, "/"); !ok || !registryPattern().MatchString(r.host) {
 		return r, fmt.Errorf("%q: no registry in it; %s", text, wantOCI)
 	}
 	rest, sum, pinned := strings.Cut(rest, "@")
 	rest, tag, tagged := strings.Cut(rest, ":")
 	r.repo, r.tag, r.sum = rest, tag, sum
 	switch {
-	case len(r.repo) > 255 || !repoPattern.MatchString(r.repo):
+	case len(r.repo) > 255 || !repoPattern().MatchString(r.repo):
 		return r, fmt.Errorf("%q: %q is no name of a repository; %s", text, r.repo, wantOCI)
-	case pinned && !sumPattern.MatchString(sum), tagged && !tagPattern.MatchString(tag):
+	case pinned && !sumPattern().MatchString(sum), tagged && !tagPattern().MatchString(tag):
 		return r, fmt.Errorf("%q: neither a tag nor a sha256 digest; %s", text, wantOCI)
 	case !tagged && !pinned:
 		r.tag = "latest"
@@ -198,10 +200,10 @@ func parseOCI(text, rest string) (reference, error) {
 func parseLayout(text, rest string) (reference, error) {
 	r := reference{kind: kindLayout, text: text}
 	r.path, r.title, _ = strings.Cut(rest, "#")
-	if i := strings.LastIndexByte(r.path, '@'); i >= 0 && sumPattern.MatchString(r.path[i+1:]) {
+	if i := strings.LastIndexByte(r.path, '@'); i >= 0 && sumPattern().MatchString(r.path[i+1:]) {
 		r.path, r.sum = r.path[:i], r.path[i+1:]
 	}
-	if i := strings.LastIndexByte(r.path, ':'); i >= 0 && tagPattern.MatchString(r.path[i+1:]) {
+	if i := strings.LastIndexByte(r.path, ':'); i >= 0 && tagPattern().MatchString(r.path[i+1:]) {
 		r.path, r.tag = r.path[:i], r.path[i+1:]
 	}
 	if r.path == "" {

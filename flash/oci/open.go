@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -113,7 +113,7 @@ func (s *Source) readLayout(ctx context.Context, name string, platform v1.Platfo
 // localRegistry completes an image's partial name.
 const localRegistry = "slipway.local/"
 
-var plainTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var plainTag = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 // fullName returns the name under which an engine keeps the image. A layout's full name
 // stays. A tag alone, or no name, is completed with the layout's file name.
@@ -124,7 +124,7 @@ func (s *Source) fullName(name string, image *Image) (string, error) {
 		return FullName(localRegistry + base + "@" + string(image.Manifest.Digest))
 	case image.Manifest.MediaType == dockerManifest:
 		return FullName(name)
-	case plainTag.MatchString(name):
+	case plainTag().MatchString(name):
 		return FullName(localRegistry + base + ":" + name)
 	}
 	_, err := FullName(name)

@@ -40,15 +40,13 @@ var (
 		pattern *regexp.Regexp
 		outcome Outcome
 	}{
-		{regexp.MustCompile(`(?i)DPU is ready`), Ready},
-		{regexp.MustCompile(`(?i)Linux up`), Up},
-		{regexp.MustCompile(`(?i)In Enhanced NIC mode`), NICMode},
-		{regexp.MustCompile(`(?i)Rebooting\.\.\.`), Rebooting},
+		{"dpu is ready", Ready},
+		{"linux up", Up},
+		{"in enhanced nic mode", NICMode},
+		{"rebooting...", Rebooting},
 	}
-	critical = regexp.MustCompile(`(?i)CRITICAL ERROR`)
-	crashed  = regexp.MustCompile(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
-	stage    = regexp.MustCompile(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
-	levelErr = regexp.MustCompile(`^ERR\[`)
+	crashed = regexp.MustCompile(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
+	stage   = regexp.MustCompile(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
 
 	firmware     = regexp.MustCompile(`(?i)(updating NIC (firmware|FW)|NIC (firmware|FW) (update|upgrade))`)
 	firmwareOver = regexp.MustCompile(`(?i)\b(done|completed?|finished|success\w*|skipped|up[- ]to[- ]date)\b`)
@@ -62,11 +60,11 @@ func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle.MatchString(line)
 	switch {
-	case critical.MatchString(line):
+	case strings.Contains(strings.ToLower(line), "critical error"):
 		return true, fmt.Errorf("the DPU says %q: the installer in the stream gave up", line)
 	case crashed.MatchString(line):
 		return true, fmt.Errorf("the DPU's boot crashed: %q; is the stream one for this DPU and, with secure boot, signed for it?", line)
-	case levelErr.MatchString(line) && len(v.Errors) < 100:
+	case strings.HasPrefix(line, "ERR[") && len(v.Errors) < 100:
 		v.Errors = append(v.Errors, line)
 	}
 	for _, f := range finalMessages {

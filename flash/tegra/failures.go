@@ -1,16 +1,20 @@
 package tegra
 
-import "regexp"
+import (
+	"regexp"
+
+	"slipway/layers/lazy"
+)
 
 // failure is a known failure.
 type failure struct {
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	means   string
 	next    string
 }
 
 func known(pattern, means, next string) failure {
-	return failure{regexp.MustCompile(pattern), means, next}
+	return failure{lazy.Regexp(pattern), means, next}
 }
 
 // failures match the scripts' and NVIDIA's output. Causes come before the messages that
@@ -60,7 +64,7 @@ var failures = []failure{
 // findFailure is the number of the known failure that a line tells of, or -1.
 func findFailure(line string) int {
 	for i, f := range failures {
-		if f.pattern.MatchString(line) {
+		if f.pattern().MatchString(line) {
 			return i
 		}
 	}

@@ -291,7 +291,7 @@ func TestFailures(t *testing.T) {
 	}
 	for i, f := range failures {
 		if !met[i] {
-			t.Errorf("no line for failure %s", f.pattern)
+			t.Errorf("no line for failure %s", f.pattern())
 		}
 	}
 	for _, line := range strings.Split(transcriptFile(t, "orin-r36.txt")+transcriptFile(t, "thor-r39.txt")+transcriptFile(t, "nano-r32.txt"), "\n") {

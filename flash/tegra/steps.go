@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -57,15 +58,15 @@ var flows = map[string]flow{
 	}, regexp.MustCompile(`^Finished at `)},
 	Direct: {Direct, []stage{
 		{name: "recovery", title: "reading the board's data", limit: 5 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
-		{name: "sign", title: "signing", begins: regexp.MustCompile(`^Board ID\(`), limit: 30 * time.Minute},
-		{name: "send", title: "sending the boot loader", begins: regexp.MustCompile(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
-		{name: "write", title: "writing partitions", begins: regexp.MustCompile(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
-	}, nil},
+		{name: "sign", title: "signing", begins: lazy.Regexp(`^Board ID\(`), limit: 30 * time.Minute},
+		{name: "send", title: "sending the boot loader", begins: lazy.Regexp(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
+		{name: "write", title: "writing partitions", begins: lazy.Regexp(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
+	}, ""},
 	card: {card, []stage{
 		{name: "sign", title: "signing", limit: 15 * time.Minute},
-		{name: "partition", title: "making partitions", begins: regexp.MustCompile(`^Creating partitions`), limit: 5 * time.Minute},
-		{name: "write", title: "writing partitions", begins: regexp.MustCompile(`^Writing partitions`), limit: 60 * time.Minute},
-	}, regexp.MustCompile(`^\[OK: `)},
+		{name: "partition", title: "making partitions", begins: lazy.Regexp(`^Creating partitions`), limit: 5 * time.Minute},
+		{name: "write", title: "writing partitions", begins: lazy.Regexp(`^Writing partitions`), limit: 60 * time.Minute},
+	}, "[OK: "},
 }
 
 // card is the flow that makes an image file for a card or drive, without a board.
@@ -98,9 +99,9 @@ type transcript struct {
 func newTranscript(f flow) *transcript { return &transcript{flow: f, known: -1} }
 
 var (
-	finalStatus = regexp.MustCompile(`^Final status:\s*(.*)$`)
-	writes      = regexp.MustCompile(`Writing (?:partition )?([^\s(]+)`)
-	trapped     = regexp.MustCompile(`^slipway: (status [0-9]{1,3}: .*)$`)
+	finalStatus = lazy.Regexp(`^Final status:\s*(.*)$`)
+	writes      = lazy.Regexp(`Writing (?:partition )?([^\s(]+)`)
+	trapped     = lazy.Regexp(`^slipway: (status [0-9]{1,3}: .*)$`)
 )
 
 // readLine reads the next line and reports whether another stage began.
@@ -109,19 +110,19 @@ func (t *transcript) readLine(text string) bool {
 	if i := findFailure(text); i >= 0 && (t.known < 0 || i < t.known) {
 		t.known = i
 	}
-	if m := finalStatus.FindStringSubmatch(text); m != nil {
+	if m := finalStatus().FindStringSubmatch(text); m != nil {
 		t.status = strings.TrimSpace(m[1])
 		if t.status == "" {
 			t.status = "(nothing)"
 		}
 	}
-	if m := trapped.FindStringSubmatch(text); m != nil && t.escaped == "" {
+	if m := trapped().FindStringSubmatch(text); m != nil && t.escaped == "" {
 		t.escaped = m[1]
 	}
-	if m := writes.FindStringSubmatch(text); m != nil {
+	if m := writes().FindStringSubmatch(text); m != nil {
 		t.detail = m[1]
 	}
-	if t.flow.done != nil && t.flow.done.MatchString(text) {
+	if t.flow.done != "" && strings.HasPrefix(text, t.flow.done) {
 		t.done = true
 	}
 	return t.enterStage(text)
@@ -131,7 +132,7 @@ func (t *transcript) readLine(text string) bool {
 func (t *transcript) enterStage(text string) bool {
 	for i := len(t.flow.stages) - 1; i > t.at; i-- {
 		s := t.flow.stages[i]
-		if s.begins != nil && s.begins.MatchString(text) && (!s.late || t.at >= i-1) {
+		if s.begins != nil && s.begins().MatchString(text) && (!s.late || t.at >= i-1) {
 			t.at, t.detail = i, ""
 			return true
 		}
@@ -160,7 +161,7 @@ func (t *transcript) findFault() string {
 		return "the board did not say what came of it"
 	case t.flow.name == Initrd && t.status != "SUCCESS":
 		return "the board reports: " + t.status
-	case t.flow.done != nil && !t.done:
+	case t.flow.done != "" && !t.done:
 		return "the script ended without saying that it is done"
 	case !last:
 		return "the script ended while " + t.current().title + ", before anything else was said"

@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -83,7 +83,7 @@ func List(sys string) ([]Recovery, error) {
 
 // CheckPort refuses a string that is no port name.
 func CheckPort(port string) error {
-	if !portName.MatchString(port) {
+	if !portName().MatchString(port) {
 		return fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
 	}
 	return nil

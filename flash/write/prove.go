@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 
 	"slipway/flash/source"
@@ -108,8 +109,8 @@ func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 
 // hashZeros hashes n zeros.
 func hashZeros(digest hash.Hash, n int64) {
-	for ; n > 0; n -= int64(len(zeros)) {
-		digest.Write(zeros[:min(n, int64(len(zeros)))])
+	for ; n > 0; n -= pieceBytes {
+		digest.Write(zeros()[:min(n, pieceBytes)])
 	}
 }
 

@@ -3,23 +3,23 @@ package bitbake
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
 // What bitbake writes where it has no terminal. The text has been the same since
 // 1.46; a line that is not known is passed by.
 var (
-	taskBegun   = regexp.MustCompile(`^NOTE: Running (setscene |noexec )?task (\d{1,9}) of (\d{1,9}) \((.+\.bb):(do_\w+)\)$`)
-	taskEnded   = regexp.MustCompile(`^NOTE: recipe (\S+): task (do_\w+): (Started|Succeeded|Failed)$`)
-	taskFailed  = regexp.MustCompile(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	sceneFailed = regexp.MustCompile(`^WARNING: Setscene task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	failureLog  = regexp.MustCompile(`^ERROR: Logfile of failure stored in: (/.+)$`)
-	recipesRead = regexp.MustCompile(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
+	taskBegun   = lazy.Regexp(`^NOTE: Running (setscene |noexec )?task (\d{1,9}) of (\d{1,9}) \((.+\.bb):(do_\w+)\)$`)
+	taskEnded   = lazy.Regexp(`^NOTE: recipe (\S+): task (do_\w+): (Started|Succeeded|Failed)$`)
+	taskFailed  = lazy.Regexp(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	sceneFailed = lazy.Regexp(`^WARNING: Setscene task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	failureLog  = lazy.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
+	recipesRead = lazy.Regexp(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
 )
 
 // console is the state of a build as far as the console text tells it.
@@ -181,7 +181,7 @@ func (c *console) noteFailure(text string) {
 	if m := taskFailed.FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
 		c.failed = append(c.failed, Failure{Recipe: recipeOfFile(m[1]), Task: m[2]})
 	}
-	if m := failureLog.FindStringSubmatch(text); m != nil && len(c.logs) < maxFailures {
+	if m := failureLog().FindStringSubmatch(text); m != nil && len(c.logs) < maxFailures {
 		c.logs = append(c.logs, m[1])
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers"
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
@@ -148,7 +148,7 @@ func onNFS(dir string) bool {
 	return err == nil && fs.Type == unix.NFS_SUPER_MAGIC
 }
 
-var versionLine = regexp.MustCompile(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
+var versionLine = lazy.Regexp(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
 
 // Version returns bitbake's version, "" if its source does not tell it.
 func (t Tree) Version() string {
@@ -156,7 +156,7 @@ func (t Tree) Version() string {
 	if err != nil {
 		return ""
 	}
-	if m := versionLine.FindSubmatch(source); m != nil {
+	if m := versionLine().FindSubmatch(source); m != nil {
 		return string(m[1])
 	}
 	return ""

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 
@@ -231,7 +232,7 @@ func (s *Setting) checkWhole() error {
 
 // All that an address may consist of. None of it means anything to bitbake's
 // configuration, to its patterns of mirrors, or to a URL's parameters there.
-var addressText = regexp.MustCompile(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
+var addressText = lazy.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
 // mirrorWord is what bitbake replaces anywhere in a mirror's address, also
 // within a longer word. In a host's name, lower case keeps it from that.

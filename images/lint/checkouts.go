@@ -203,7 +203,7 @@ func shortList(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-var numbered = regexp.MustCompile(`^\d`)
+func numbered(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
 // checkRecipeVersion checks a recipe's version against the names of its files. A recipe
 // may set its version in another way: it gets no finding.
@@ -220,7 +220,7 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 	}
 	w := s.Words[0]
 	want := w.Text
-	if epoch, rest, found := strings.Cut(want, ":"); found && numbered.MatchString(epoch) {
+	if epoch, rest, found := strings.Cut(want, ":"); found && numbered(epoch) {
 		want = rest
 	}
 	want, _, _ = strings.Cut(strings.TrimSuffix(want, "%"), "_")
@@ -229,7 +229,7 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 		_, pv, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".bb"), "_")
 		switch {
 		case filepath.Ext(file) != ".bb":
-		case !numbered.MatchString(pv), strings.HasPrefix(pv, want), strings.HasPrefix(want, pv):
+		case !numbered(pv), strings.HasPrefix(pv, want), strings.HasPrefix(want, pv):
 			return
 		default:
 			have = append(have, pv)

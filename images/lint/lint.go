@@ -7,9 +7,10 @@ package lint
 import (
 	"cmp"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // Layers describes the layers of a build.
@@ -211,7 +212,7 @@ func splitOverrides(name string) (base, operation string) {
 
 var operations = []string{"append", "prepend", "remove"}
 
-var oldOverrides = regexp.MustCompile(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
+var oldOverrides = lazy.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
 // oldOverride returns the offset of the first override in the syntax with underscores,
 // or -1.
@@ -221,7 +222,7 @@ func oldOverride(name string) int {
 			name = strings.Repeat("X", len(name)) // their suffixes are recipes and layers
 		}
 	}
-	if at := oldOverrides.FindStringIndex(name); at != nil {
+	if at := oldOverrides().FindStringIndex(name); at != nil {
 		return at[0]
 	}
 	return -1

@@ -2,14 +2,15 @@ package plaintext
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"slipway/layers/lazy"
 )
 
 // Escapes are a terminal's control sequences: colours, titles, cursor movements.
-var Escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
+var Escapes = lazy.Regexp("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
 
 // Clean returns the first bytes of text without control characters, and without
 // those that turn the direction of writing or show as nothing.
@@ -41,7 +42,7 @@ func CleanTail(text string, limit int) string {
 // Visible leaves nothing that XML 1.0 or a reader could not show, so less than
 // Printable leaves.
 func Visible(text string) string {
-	text = Escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+	text = Escapes().ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	return strings.Map(func(c rune) rune {
 		switch {

@@ -3,9 +3,10 @@
 package plaintext
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
+
+	"slipway/layers/lazy"
 )
 
 // Printable is a text of several lines without the characters that a terminal would
@@ -24,8 +25,8 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 // OneLine is Printable with spaces in the place of line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }
 
-var webUser = regexp.MustCompile(`(https?://)[^/@\s]*@`)
+var webUser = lazy.Regexp(`(https?://)[^/@\s]*@`)
 
 // HideLogins removes user and password from the web addresses in a text: what is shown
 // ends in a pipeline's log.
-func HideLogins(s string) string { return webUser.ReplaceAllString(s, "$1") }
+func HideLogins(s string) string { return webUser().ReplaceAllString(s, "$1") }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -89,7 +90,7 @@ func parseJetson(text string) (*jetson, error) {
 				}
 			}
 		case "classes":
-			if words := strings.Fields(line); len(words) == 3 && guidPattern.MatchString(words[0]) && len(j.classes) < maxSlots {
+			if words := strings.Fields(line); len(words) == 3 && guidPattern().MatchString(words[0]) && len(j.classes) < maxSlots {
 				j.classes = append(j.classes, firmwareClass{words[0], clip(plaintext.OneLine(words[1]), 40), clip(plaintext.OneLine(words[2]), 40)})
 			}
 		case "variables":
@@ -105,7 +106,7 @@ func parseJetson(text string) (*jetson, error) {
 	return j, nil
 }
 
-var guidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+var guidPattern = lazy.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func (j *jetson) readSlots(line string) {
 	key, value, _ := strings.Cut(line, ": ")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -233,7 +234,7 @@ func hexField(text []byte) (int64, error) {
 }
 
 // described is the version in an sw-description, in libconfig's form or in JSON.
-var described = regexp.MustCompile(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
+var described = lazy.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)
@@ -247,7 +248,7 @@ func readSWUpdate(b *Bundle) error {
 	if err != nil {
 		return err
 	}
-	if m := described.FindSubmatch(text); m != nil {
+	if m := described().FindSubmatch(text); m != nil {
 		b.Version = plaintext.OneLine(string(m[1]))
 	}
 	for _, e := range entries[1:] {
