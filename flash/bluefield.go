@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
@@ -215,11 +215,11 @@ func isDPU(info, want string) bool {
 	return strings.EqualFold(strings.TrimSpace(name), want)
 }
 
-var notInLogName = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
+var notInLogName = lazy.Regexp(`[^A-Za-z0-9.@]+`)
 
 // logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
-	return notInLogName.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
+	return notInLogName().ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
 }
 
 func (j *bluefieldJob) devicePaths() []string {

@@ -4,12 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"slipway/layers"
+	"slipway/layers/lazy"
 )
 
 // bitbakeBoards are the boards with a project file, and those files.
@@ -38,7 +38,7 @@ func bitbakeBoards(t *testing.T) map[string]layers.Project {
 	return projects
 }
 
-var wholeCommit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+var wholeCommit = lazy.Regexp(`^[0-9a-f]{40}$`)
 
 // A board is built from the same layers next year.
 func TestBoardsAreLocked(t *testing.T) {
@@ -51,7 +51,7 @@ func TestBoardsAreLocked(t *testing.T) {
 			t.Errorf("%s: %s", board, warning)
 		}
 		for _, r := range p.Repos {
-			if r.URL != "" && (!wholeCommit.MatchString(r.Commit) || r.Branch == "") {
+			if r.URL != "" && (!wholeCommit().MatchString(r.Commit) || r.Branch == "") {
 				t.Errorf("%s: repository %s has commit %q of branch %q; want a whole commit and the branch it is on", board, r.ID, r.Commit, r.Branch)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"slipway/images/bitbake/bitbaketest"
+	"slipway/layers/lazy"
 )
 
 // seriesBranches are the branches of bitbake for each series that a layer can claim.
@@ -63,7 +64,7 @@ func TestYoctoCheckLayer(t *testing.T) {
 	}
 }
 
-var compatible = regexp.MustCompile(`(?m)^LAYERSERIES_COMPAT_\S+ = "(.+)"$`)
+var compatible = lazy.Regexp(`(?m)^LAYERSERIES_COMPAT_\S+ = "(.+)"$`)
 
 func seriesOf(t *testing.T, layer string) []string {
 	t.Helper()
@@ -71,7 +72,7 @@ func seriesOf(t *testing.T, layer string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := compatible.FindSubmatch(conf)
+	claims := compatible().FindSubmatch(conf)
 	if claims == nil {
 		t.Fatalf("layers/%s/conf/layer.conf has no LAYERSERIES_COMPAT", layer)
 	}

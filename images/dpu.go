@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
-	"regexp"
 	"slices"
+
+	"slipway/layers/lazy"
 )
 
 // DPU says how the checks of the offload reach a board's ports and what is behind them.
@@ -68,8 +69,8 @@ const (
 )
 
 var (
-	noSpace       = regexp.MustCompile(`^[!-~]{1,512}$`)
-	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,14}$`)
+	noSpace       = lazy.Regexp(`^[!-~]{1,512}$`)
+	interfaceName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,14}$`)
 )
 
 func (s Spec) validateDPU() error {
@@ -93,7 +94,7 @@ func (d DPU) validate() error {
 		return fmt.Errorf("ports: %d interfaces; want 2 to %d: where packets come in and where they leave", n, dpuPorts)
 	}
 	for _, name := range d.Ports {
-		if !interfaceName.MatchString(name) {
+		if !interfaceName().MatchString(name) {
 			return fmt.Errorf("ports: %q is no name of a network interface", name)
 		}
 	}
@@ -114,7 +115,7 @@ func (d DPU) validate() error {
 // ealWords refuses what DPDK or FRR would take for more than one argument, or for the
 // end of EAL's.
 func ealWords(key string, words []string) error {
-	bad := func(word string) bool { return !noSpace.MatchString(word) || word == "--" }
+	bad := func(word string) bool { return !noSpace().MatchString(word) || word == "--" }
 	switch i := slices.IndexFunc(words, bad); {
 	case len(words) > maxWords:
 		return fmt.Errorf("%s: more than %d arguments", key, maxWords)
@@ -128,10 +129,10 @@ func (p *Peer) validate(key string) error {
 	if p == nil {
 		return nil
 	}
-	if i := slices.IndexFunc(p.Run, func(w string) bool { return !noSpace.MatchString(w) }); i >= 0 || len(p.Run) > maxWords {
+	if i := slices.IndexFunc(p.Run, func(w string) bool { return !noSpace().MatchString(w) }); i >= 0 || len(p.Run) > maxWords {
 		return fmt.Errorf("%s.run: want at most %d words without spaces, like [ip, netns, exec, vf0]", key, maxWords)
 	}
-	if !interfaceName.MatchString(p.Interface) {
+	if !interfaceName().MatchString(p.Interface) {
 		return fmt.Errorf("%s.interface: %q is no name of a network interface", key, p.Interface)
 	}
 	if a, err := netip.ParseAddr(p.Address); err != nil || !a.Is4() {
@@ -168,7 +169,7 @@ func (m *Inference) validate() error {
 		if f.optional && f.file == "" {
 			continue
 		}
-		if !path.IsAbs(f.file) || !noSpace.MatchString(f.file) {
+		if !path.IsAbs(f.file) || !noSpace().MatchString(f.file) {
 			return fmt.Errorf("inference.%s: %q is no absolute path on the board", f.key, f.file)
 		}
 	}

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"path"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -34,16 +35,16 @@ func explainYAML(file string, err error) error {
 }
 
 var (
-	unknownField = regexp.MustCompile(`^field (.*) not found in type (.*)$`)
-	wrongKind    = regexp.MustCompile("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
+	unknownField = lazy.Regexp(`^field (.*) not found in type (.*)$`)
+	wrongKind    = lazy.Regexp("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
 )
 
 func explainOne(file string, e *yaml.LoadError) error {
 	text := strings.TrimPrefix(e.Message, "yaml: ")
-	if m := unknownField.FindStringSubmatch(text); m != nil {
+	if m := unknownField().FindStringSubmatch(text); m != nil {
 		text = unknownKey(m[1], keysOf(reflect.TypeFor[Spec](), m[2]))
 	}
-	if m := wrongKind.FindStringSubmatch(text); m != nil {
+	if m := wrongKind().FindStringSubmatch(text); m != nil {
 		text = fmt.Sprintf("want %s, not %s", cmp.Or(wanted[m[3]], "a mapping"), foundText(m[1], m[2]))
 	}
 	if e.Mark.Line == 0 {

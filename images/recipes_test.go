@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/lazy"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -50,7 +52,7 @@ func TestHookIsForYoctosGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants := goVersion.FindAllStringSubmatch(string(text), -1)
+		wants := goVersion().FindAllStringSubmatch(string(text), -1)
 		if len(wants) == 0 {
 			t.Errorf("%s names no version of Go", file)
 		}
@@ -62,7 +64,7 @@ func TestHookIsForYoctosGo(t *testing.T) {
 	}
 }
 
-var goVersion = regexp.MustCompile(`(?m)^(?:## explicit; )?go (\d+(?:\.\d+)+)$`)
+var goVersion = lazy.Regexp(`(?m)^(?:## explicit; )?go (\d+(?:\.\d+)+)$`)
 
 // A recipe whose file is missing, or whose source is not locked, would stop a build that
 // bitbake began; and what was tried stands where a reader looks first.
@@ -85,21 +87,21 @@ func TestRecipesAreWhole(t *testing.T) {
 			t.Errorf("%s: it does not begin with a comment that says what was tried", recipe)
 		}
 		for _, field := range []string{"SUMMARY", "LICENSE"} {
-			if !regexp.MustCompile(`(?m)^`+field+` \??= "`).MatchString(text) && !requires.MatchString(text) {
+			if !regexp.MustCompile(`(?m)^`+field+` \??= "`).MatchString(text) && !requires().MatchString(text) {
 				t.Errorf("%s: it has no %s", recipe, field)
 			}
 		}
-		for _, source := range gitSource.FindAllString(text, -1) {
+		for _, source := range gitSource().FindAllString(text, -1) {
 			if !strings.Contains(source, ";branch=") || !strings.Contains(source, ";protocol=https") {
 				t.Errorf("%s: %s names no branch, or no protocol", recipe, source)
 			}
 		}
-		for _, revision := range gitRevision.FindAllStringSubmatch(text, -1) {
-			if !wholeCommit.MatchString(revision[1]) {
+		for _, revision := range gitRevision().FindAllStringSubmatch(text, -1) {
+			if !wholeCommit().MatchString(revision[1]) {
 				t.Errorf("%s: SRCREV %q is no whole commit", recipe, revision[1])
 			}
 		}
-		for _, file := range localFile.FindAllStringSubmatch(text, -1) {
+		for _, file := range localFile().FindAllStringSubmatch(text, -1) {
 			if !hasFile(recipe, text, file[1]) {
 				t.Errorf("%s: there is no file %s", recipe, file[1])
 			}
@@ -108,11 +110,11 @@ func TestRecipesAreWhole(t *testing.T) {
 }
 
 var (
-	requires    = regexp.MustCompile(`(?m)^require |^inherit slipway-csv`)
-	gitSource   = regexp.MustCompile(`git://[^\s"]+`)
-	gitRevision = regexp.MustCompile(`(?m)^SRCREV(?:_[a-z]+)? = "([^"]*)"`)
+	requires    = lazy.Regexp(`(?m)^require |^inherit slipway-csv`)
+	gitSource   = lazy.Regexp(`git://[^\s"]+`)
+	gitRevision = lazy.Regexp(`(?m)^SRCREV(?:_[a-z]+)? = "([^"]*)"`)
 	// Those of SRC_URI, not those whose licences are proved.
-	localFile = regexp.MustCompile(`file://([^\s"$;]+)(?:[\s"]|;subdir)`)
+	localFile = lazy.Regexp(`file://([^\s"$;]+)(?:[\s"]|;subdir)`)
 )
 
 // hasFile looks where bitbake does, and where the recipe says that files are too.
@@ -142,7 +144,7 @@ func TestEachRecipeIsOfOneLayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, glob := range layerGlob.FindAllStringSubmatch(string(conf), -1) {
+		for _, glob := range layerGlob().FindAllStringSubmatch(string(conf), -1) {
 			found, err := filepath.Glob(filepath.Join(dir, glob[1]))
 			if err != nil || len(found) == 0 {
 				t.Errorf("%s: %s matches no file (%v)", layer, glob[1], err)
@@ -166,4 +168,4 @@ func TestEachRecipeIsOfOneLayer(t *testing.T) {
 	}
 }
 
-var layerGlob = regexp.MustCompile(`\$\{LAYERDIR\}/(\.\./\S+)`)
+var layerGlob = lazy.Regexp(`\$\{LAYERDIR\}/(\.\./\S+)`)

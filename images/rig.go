@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -56,7 +56,7 @@ type RigPlace struct {
 
 const maxRigParts = 64 // of each kind
 
-var givenName = regexp.MustCompile(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
+var givenName = lazy.Regexp(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
 
 // maxPortName leaves room for wire- before it: the kernel takes 15 bytes.
 const maxPortName = 10
@@ -83,7 +83,7 @@ func (s Spec) rigScripts() error {
 		if _, err := s.File(source.Script); err != nil || filepath.IsAbs(source.Script) {
 			return fmt.Errorf("source %q: script: %q is no file beside board.yml", source.Name, source.Script)
 		}
-		if source.Given != "" && !givenName.MatchString(source.Given) {
+		if source.Given != "" && !givenName().MatchString(source.Given) {
 			return fmt.Errorf("source %q: given: %q is no variable of ours; want SLIPWAY_ and capital letters", source.Name, source.Given)
 		}
 		for _, from := range source.From {
@@ -102,20 +102,20 @@ func (r Rig) validate() error {
 	networks := map[string]netip.Prefix{}
 	for _, p := range r.Ports {
 		network, err := netip.ParsePrefix(p.Address)
-		if err != nil || !network.Addr().Is4() || !interfaceName.MatchString(p.Name) || len(p.Name) > maxPortName {
+		if err != nil || !network.Addr().Is4() || !interfaceName().MatchString(p.Name) || len(p.Name) > maxPortName {
 			return fmt.Errorf("port %q: want a name of at most %d letters and an address like 192.0.2.254/24", p.Name, maxPortName)
 		}
 		networks[p.Name] = network
 	}
 	for _, p := range r.Places {
 		a, err := netip.ParsePrefix(p.Address)
-		if err != nil || !interfaceName.MatchString(p.Name) || !networks[p.Port].Contains(a.Addr()) || a.Bits() != networks[p.Port].Bits() {
+		if err != nil || !interfaceName().MatchString(p.Name) || !networks[p.Port].Contains(a.Addr()) || a.Bits() != networks[p.Port].Bits() {
 			return fmt.Errorf("place %q: want an address of the network of its port %q, with the same length", p.Name, p.Port)
 		}
 	}
 	var all []string
 	for _, s := range r.Source {
-		if !interfaceName.MatchString(s.Name) {
+		if !interfaceName().MatchString(s.Name) {
 			return fmt.Errorf("source %q: want a name of at most 15 letters and digits", s.Name)
 		}
 		all = append(all, "source "+s.Name)

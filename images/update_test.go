@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
@@ -78,9 +78,9 @@ func TestUpdateAsksBefore(t *testing.T) {
 }
 
 var (
-	updateVariable = regexp.MustCompile(`@@(\w+)@@`)
-	updateDigest   = regexp.MustCompile(`\$swupdate_get_sha256\(([^)]*)\)`)
-	updateSize     = regexp.MustCompile(`\$swupdate_get_size\(([^)]*)\)`)
+	updateVariable = lazy.Regexp(`@@(\w+)@@`)
+	updateDigest   = lazy.Regexp(`\$swupdate_get_sha256\(([^)]*)\)`)
+	updateSize     = lazy.Regexp(`\$swupdate_get_size\(([^)]*)\)`)
 )
 
 // writeUpdate packs a signed update as meta-swupdate does, of small files, for slots
@@ -101,12 +101,12 @@ func writeUpdate(t *testing.T, dir, slots string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = updateVariable.ReplaceAllFunc(text, func(m []byte) []byte { return []byte(values[strings.Trim(string(m), "@")]) })
-	text = updateDigest.ReplaceAllFunc(text, func(m []byte) []byte {
-		return fmt.Appendf(nil, "%x", sha256.Sum256(updateDigest.FindSubmatch(m)[1])) // each file holds its name
+	text = updateVariable().ReplaceAllFunc(text, func(m []byte) []byte { return []byte(values[strings.Trim(string(m), "@")]) })
+	text = updateDigest().ReplaceAllFunc(text, func(m []byte) []byte {
+		return fmt.Appendf(nil, "%x", sha256.Sum256(updateDigest().FindSubmatch(m)[1])) // each file holds its name
 	})
-	text = updateSize.ReplaceAllFunc(text, func(m []byte) []byte {
-		return fmt.Append(nil, len(updateSize.FindSubmatch(m)[1]))
+	text = updateSize().ReplaceAllFunc(text, func(m []byte) []byte {
+		return fmt.Append(nil, len(updateSize().FindSubmatch(m)[1]))
 	})
 	text = bytes.ReplaceAll(text, []byte("/dev/disk/by-partlabel"), []byte(slots))
 	if err := os.WriteFile(filepath.Join(dir, "sw-description"), text, 0o644); err != nil {

@@ -5,9 +5,10 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 var (
@@ -79,7 +80,7 @@ func (s Spec) validate() error {
 
 // plainWord is what may stand in the environment of NVIDIA's scripts, which do not
 // quote it.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,64}$`)
+var plainWord = lazy.Regexp(`^[A-Za-z0-9._:-]{0,64}$`)
 
 func (s Spec) validateJetson() error {
 	if c := s.Flash.Chip; c != "" && !slices.Contains(chips, c) {
@@ -94,7 +95,7 @@ func (s Spec) validateJetson() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Flash.Module)) {
-		if value := s.Flash.Module[name]; !plainWord.MatchString(value) {
+		if value := s.Flash.Module[name]; !plainWord().MatchString(value) {
 			return fmt.Errorf("%s: flash.module.%s: %q is no plain word", s.placeOf("flash.module."+name), name, value)
 		}
 	}

@@ -331,7 +331,7 @@ func (r Repo) validate() error {
 	switch {
 	case !filepath.IsLocal(r.checkoutFolder()) || filepath.Clean(r.checkoutFolder()) == ".":
 		return fail("its folder %q is not below the project's; give a plain name", r.checkoutFolder())
-	case strings.HasPrefix(r.URL, "-") || transport.MatchString(r.URL):
+	case strings.HasPrefix(r.URL, "-") || transport().MatchString(r.URL):
 		return fail("url %q is not a repository's address", r.URL)
 	case r.Commit == "" && r.Tag == "" && r.Branch == "":
 		return fail("an override removed what to check out; name a commit, tag or branch")

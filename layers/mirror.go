@@ -34,7 +34,7 @@ const maxPacks = 40
 var notInNames = lazy.Regexp(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirrorFor(r Repo) mirror {
-	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
+	name := strings.Trim(notInNames().ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
 	return mirror{store{dir: dir, gitDir: dir}}

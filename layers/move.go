@@ -189,7 +189,7 @@ func (t tree) stashEdits(ctx context.Context) ([]string, error) {
 func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
 	aside, moved := "", 0
 	for _, commit := range commits {
-		if !wholeCommit.MatchString(commit) || !t.hasCommit(ctx, commit) {
+		if !wholeCommit().MatchString(commit) || !t.hasCommit(ctx, commit) {
 			continue // the marker is of an older slipway, or its commit is gone
 		}
 		files, err := t.overwrittenFiles(ctx, commit)

@@ -54,7 +54,7 @@ func askServer(ctx context.Context, r Repo, each time.Duration) error {
 }
 
 func hasLocally(ctx context.Context, p Project, ws Workspace, r Repo) bool {
-	if !wholeCommit.MatchString(r.Commit) {
+	if !wholeCommit().MatchString(r.Commit) {
 		return false
 	}
 	if t := treeIn(p.Dir(ws, r), nil); t.isCheckout() && t.hasCommit(ctx, r.Commit) {

@@ -73,7 +73,7 @@ func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
 // for files in which it may.
 func readSource(id string, v *value, base string) (Repo, error) {
 	r := Repo{ID: id, Name: filepath.Clean(v.get("path").textOr(id)), at: v.at}
-	if !layerPath.MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
+	if !layerPath().MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
 		return Repo{}, v.at.errorf("sources.%s: its folder %q is not below the checkouts; give it a plain path", id, r.Name)
 	}
 	remote, local := v.get("git-remote"), v.get("local")

@@ -63,7 +63,7 @@ func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 	if branch, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
 		s.Branch = strings.TrimPrefix(branch, "refs/heads/")
 	}
-	if err := c.findWanted(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit.MatchString(s.Wanted) || !t.hasCommit(ctx, s.Wanted) {
+	if err := c.findWanted(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit().MatchString(s.Wanted) || !t.hasCommit(ctx, s.Wanted) {
 		return err
 	}
 	count, err := t.git(ctx, "rev-list", "--left-right", "--count", s.Wanted+"..."+s.Head)

@@ -171,7 +171,7 @@ var yamlVersion = lazy.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
 // readDocument returns the content of a file's one document.
 func readDocument(path string, data []byte) (*yaml.Node, error) {
-	data = yamlVersion.ReplaceAll(data, []byte("${1}1"))
+	data = yamlVersion().ReplaceAll(data, []byte("${1}1"))
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
 		return nil, err

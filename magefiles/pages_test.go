@@ -7,9 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	"slipway/layers/lazy"
 )
 
 const (
@@ -18,10 +19,10 @@ const (
 )
 
 var (
-	pageCommand = regexp.MustCompile(`^(?:sudo )?(?:slipway|build/slipway|go tool mage) (.*)$`)
-	shellWord   = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"]+)+`)
-	pageLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	notInAnchor = regexp.MustCompile(`[^\pL\pN _-]`)
+	pageCommand = lazy.Regexp(`^(?:sudo )?(?:slipway|build/slipway|go tool mage) (.*)$`)
+	shellWord   = lazy.Regexp(`(?:'[^']*'|"[^"]*"|[^\s'"]+)+`)
+	pageLink    = lazy.Regexp(`\]\(([^)\s]+)\)`)
+	notInAnchor = lazy.Regexp(`[^\pL\pN _-]`)
 )
 
 // pages are the Markdown files of the repository, as text by path.
@@ -58,13 +59,13 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 			continue
 		}
 		command, _, _ := strings.Cut(line, " # ")
-		match := pageCommand.FindStringSubmatch(command)
+		match := pageCommand().FindStringSubmatch(command)
 		if !fenced || match == nil || strings.Contains(match[1], "-compile") { // an option of Mage's own
 			continue
 		}
 		found++
 		var args []string
-		for _, word := range shellWord.FindAllString(match[1], -1) {
+		for _, word := range shellWord().FindAllString(match[1], -1) {
 			if word == ">" || word == "|" || word == "&&" {
 				break
 			}
@@ -103,7 +104,7 @@ func anchors(text string) map[string]bool {
 	all := map[string]bool{"": true}
 	for line := range strings.Lines(text) {
 		if heading := strings.TrimLeft(line, "#"); heading != line {
-			name := notInAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
+			name := notInAnchor().ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
 			all[strings.ReplaceAll(name, " ", "-")] = true
 		}
 	}
@@ -113,7 +114,7 @@ func anchors(text string) map[string]bool {
 func TestLinksOnPages(t *testing.T) {
 	all := pages(t)
 	for path, text := range all {
-		for _, match := range pageLink.FindAllStringSubmatch(text, -1) {
+		for _, match := range pageLink().FindAllStringSubmatch(text, -1) {
 			file, anchor, _ := strings.Cut(match[1], "#")
 			if strings.Contains(file, "://") {
 				continue

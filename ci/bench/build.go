@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"slipway/ci/tinyclone"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
@@ -98,7 +98,7 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 	return append(rows, outside), nil
 }
 
-var readAgain = regexp.MustCompile(`cached, [1-9][0-9]* parsed\)`)
+var readAgain = lazy.Regexp(`cached, [1-9][0-9]* parsed\)`)
 
 // unread runs a command in which bitbake reads no recipe after the first time: where
 // it does, the runs' environments differ, and the figures say nothing.
@@ -110,7 +110,7 @@ func unread(c run.Command, log string) func(context.Context) error {
 			return err
 		}
 		text, err := os.ReadFile(log)
-		if err == nil && readAgain.Match(text) {
+		if err == nil && readAgain().Match(text) {
 			return fmt.Errorf("%s: bitbake read recipes that it had read before; another bitbake or setting changed its cache", log)
 		}
 		return err

@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/fleet/fleettest"
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -204,14 +204,14 @@ func resetPeak() (now int64, err error) {
 	return peakBytes()
 }
 
-var peakPattern = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
+var peakPattern = lazy.Regexp(`(?m)^VmHWM:\s+(\d+) kB$`)
 
 func peakBytes() (int64, error) {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, err
 	}
-	m := peakPattern.FindSubmatch(data)
+	m := peakPattern().FindSubmatch(data)
 	if m == nil {
 		return 0, errors.New("/proc/self/status has no VmHWM")
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -37,7 +37,7 @@ type frr struct {
 	local   string // where the configuration lies here
 }
 
-var daemonPattern = regexp.MustCompile(`^[a-z][a-z0-9]{1,30}$`)
+var daemonPattern = lazy.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
 func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 	e, err := f.entry("frr", n, "daemons", "config")
@@ -74,7 +74,7 @@ func (r frr) readDaemons(e *strict.Entry, n *yaml.Node) error {
 		}
 	}
 	for name, word := range r.daemons {
-		if !daemonPattern.MatchString(name) || word == "" {
+		if !daemonPattern().MatchString(name) || word == "" {
 			return r.file.at(n, "daemons: %q must be a daemon's name, with yes or no in a mapping", name)
 		}
 	}
@@ -157,7 +157,7 @@ func setDaemons(text string, want map[string]string) (string, error) {
 	for line := range strings.Lines(text) {
 		body := strings.TrimRight(line, "\r\n")
 		name, value, found := strings.Cut(strings.TrimRight(body, " \t"), "=")
-		isDaemon := found && daemonPattern.MatchString(name) && (value == "yes" || value == "no")
+		isDaemon := found && daemonPattern().MatchString(name) && (value == "yes" || value == "no")
 		if word, wanted := want[name]; isDaemon && wanted {
 			delete(left, name)
 			if word != value {
@@ -179,7 +179,7 @@ func setDaemons(text string, want map[string]string) (string, error) {
 // proveScript has FRR read a configuration that it does not take.
 const proveScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh -C -f "$t"`
 
-var frrLine = regexp.MustCompile(`(?m)^line (\d{1,6}): (.*)$`)
+var frrLine = lazy.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 
 // prove asks the board's own FRR whether it understands the configuration. It says so
 // also where its exit status does not.
@@ -189,7 +189,7 @@ func (r frr) prove(ctx context.Context, conn *target.Conn) error {
 		return err
 	}
 	said := string(out.Stdout) + string(out.Stderr)
-	switch m := frrLine.FindStringSubmatch(said); {
+	switch m := frrLine().FindStringSubmatch(said); {
 	case m != nil:
 		return fmt.Errorf("%s:%s: the board's FRR refuses it: %s", r.local, m[1], plaintext.Clean(m[2], report.MaxSawBytes))
 	case out.Status != 0:

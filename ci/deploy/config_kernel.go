@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -24,13 +24,13 @@ const maxConfigLines = 500
 // modules are loaded at once and at each boot, by systemd's modules-load.d.
 type modules []string
 
-var modulePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+var modulePattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
 func readModules(f *configFile, n *yaml.Node) (configPart, error) {
 	e := &strict.Entry{File: f.name, Fields: map[string]*yaml.Node{"modules": n}}
 	m := modules(e.List("modules"))
 	for i, name := range m {
-		if !modulePattern.MatchString(name) {
+		if !modulePattern().MatchString(name) {
 			e.Fail(n.Content[i], "%q is no name of a kernel module", name)
 		}
 	}
@@ -60,8 +60,8 @@ type sysctls struct {
 }
 
 var (
-	sysctlPattern = regexp.MustCompile(`^[a-z0-9_][A-Za-z0-9_@:-]*([./][A-Za-z0-9_@:-]+){1,11}$`)
-	sysctlValue   = regexp.MustCompile(`^[!-~]([ -~]{0,998}[!-~])?$`)
+	sysctlPattern = lazy.Regexp(`^[a-z0-9_][A-Za-z0-9_@:-]*([./][A-Za-z0-9_@:-]+){1,11}$`)
+	sysctlValue   = lazy.Regexp(`^[!-~]([ -~]{0,998}[!-~])?$`)
 )
 
 func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
@@ -71,14 +71,14 @@ func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 	}
 	places := said{}
 	for key, value := range strict.Pairs(n) {
-		if !sysctlPattern.MatchString(key.Value) {
+		if !sysctlPattern().MatchString(key.Value) {
 			return nil, f.at(key, "%q is no name of a sysctl", key.Value)
 		}
 		if err := places.once(f, sysctl{name: key.Value}.place(), key); err != nil {
 			return nil, err
 		}
 		words := strings.Join(strings.Fields(value.Value), " ")
-		if value.Kind != yaml.ScalarNode || !sysctlValue.MatchString(words) {
+		if value.Kind != yaml.ScalarNode || !sysctlValue().MatchString(words) {
 			return nil, f.at(value, "%s must be a number or a text, not %s", key.Value, strict.KindOf(value))
 		}
 		s.all = append(s.all, sysctl{key.Value, words})

@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -22,7 +22,7 @@ type nvpmodel struct {
 	mode string
 }
 
-var modeNamePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
+var modeNamePattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
 
 func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	e, err := f.entry("nvpmodel", n, "mode")
@@ -30,7 +30,7 @@ func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 		return nil, err
 	}
 	m := nvpmodel{f, n, e.Text("mode", "")}
-	if !modeNamePattern.MatchString(m.mode) {
+	if !modeNamePattern().MatchString(m.mode) {
 		e.Fail(n, "nvpmodel needs a mode, its number or its name, such as {mode: MAXN}")
 	}
 	return m, e.Err
@@ -42,10 +42,10 @@ type powerModes []powerMode
 
 type powerMode struct{ number, name string }
 
-var powerModePattern = regexp.MustCompile(`(?m)^\s*<\s*POWER_MODEL\s+ID=(\d{1,4})\s+NAME=(\S{1,64})\s*>`)
+var powerModePattern = lazy.Regexp(`(?m)^\s*<\s*POWER_MODEL\s+ID=(\d{1,4})\s+NAME=(\S{1,64})\s*>`)
 
 func parsePowerModes(text string) (all powerModes) {
-	for _, m := range powerModePattern.FindAllStringSubmatch(text, 100) {
+	for _, m := range powerModePattern().FindAllStringSubmatch(text, 100) {
 		all = append(all, powerMode{m[1], m[2]})
 	}
 	return all
@@ -72,7 +72,7 @@ func (all powerModes) String() string {
 	return strings.Join(names, ", ")
 }
 
-var activeModePattern = regexp.MustCompile(`(?m)^(\d{1,4})\s*$`)
+var activeModePattern = lazy.Regexp(`(?m)^(\d{1,4})\s*$`)
 
 func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	if err := p.needs(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
@@ -104,7 +104,7 @@ func powerModeNow(ctx context.Context, conn *target.Conn, want string) (string, 
 	if err != nil {
 		return "", err
 	}
-	is := activeModePattern.FindStringSubmatch(string(r.Stdout))
+	is := activeModePattern().FindStringSubmatch(string(r.Stdout))
 	if r.Status != 0 || is == nil {
 		return "", fmt.Errorf("nvpmodel -q ended with status %d and said %s", r.Status, plaintext.Clean(string(r.Stdout), report.MaxSawBytes))
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/host"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -209,14 +209,14 @@ func checkPython(ctx context.Context, release string) (bad []Finding) {
 	return bad
 }
 
-var versionNumber = regexp.MustCompile(`\d+(\.\d+)+|\d+`)
+var versionNumber = lazy.Regexp(`\d+(\.\d+)+|\d+`)
 
 func (t tool) installedVersion(ctx context.Context) (string, error) {
 	out, err := run.Output(ctx, run.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})
 	if err != nil {
 		return "", err
 	}
-	if v := versionNumber.FindString(string(out)); v != "" {
+	if v := versionNumber().FindString(string(out)); v != "" {
 		return v, nil
 	}
 	return "", fmt.Errorf("%v says no version", t.argv)

@@ -3,11 +3,12 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
-var sectionPattern = regexp.MustCompile(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
+var sectionPattern = lazy.Regexp(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
 
 // iniReader reads an inventory of sections: [group], [group:vars], [group:children].
 type iniReader struct {
@@ -44,7 +45,7 @@ func (inv *Inventory) readINI(data []byte) error {
 
 func (r *iniReader) read(text string, line int) error {
 	switch {
-	case text[0] == '[' && sectionPattern.MatchString(text):
+	case text[0] == '[' && sectionPattern().MatchString(text):
 		return r.section(text, line)
 	case r.kind == "hosts":
 		return r.hosts(text, line)
@@ -55,7 +56,7 @@ func (r *iniReader) read(text string, line int) error {
 }
 
 func (r *iniReader) section(text string, line int) (err error) {
-	m := sectionPattern.FindStringSubmatch(text)
+	m := sectionPattern().FindStringSubmatch(text)
 	if r.kind = m[2]; r.kind == "" {
 		r.kind = "hosts"
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // Select returns the hosts that a pattern of Ansible's means, in the order of the
@@ -147,11 +149,11 @@ func (inv *Inventory) gather(g *group, hosts, seen map[string]bool) {
 	}
 }
 
-var subscriptPattern = regexp.MustCompile(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
+var subscriptPattern = lazy.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
 
 // cutSubscript takes [0], [-1] or [1:3] off a name; [abc] is a wildcard.
 func cutSubscript(part string) (name, pick string) {
-	m := subscriptPattern.FindStringSubmatch(part)
+	m := subscriptPattern().FindStringSubmatch(part)
 	if m == nil || part[0] == '~' {
 		return part, ""
 	}

@@ -3,12 +3,12 @@ package offload
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"slipway/ci/suite"
+	"slipway/layers/lazy"
 
 	"slipway/ci/report"
 	"slipway/flash/target"
@@ -85,6 +85,6 @@ func (c flowRate) checkRates(f *suite.Finding, r target.Result) {
 }
 
 var (
-	rulesInserted = regexp.MustCompile(`(?m)^:: Port 0 :: Core \d{1,3} :: Rules insertion rate -> (\d{1,12}\.\d{1,9}) K Rule/Sec\s*$`)
-	rulesRemoved  = regexp.MustCompile(`(?m)^:: Port 0 :: Core \d{1,3} :: Rules deletion rate -> (\d{1,12}\.\d{1,9}) K Rule/Sec\s*$`)
+	rulesInserted = lazy.Regexp(`(?m)^:: Port 0 :: Core \d{1,3} :: Rules insertion rate -> (\d{1,12}\.\d{1,9}) K Rule/Sec\s*$`)
+	rulesRemoved  = lazy.Regexp(`(?m)^:: Port 0 :: Core \d{1,3} :: Rules deletion rate -> (\d{1,12}\.\d{1,9}) K Rule/Sec\s*$`)
 )

@@ -17,6 +17,7 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -171,19 +172,19 @@ type mldevOutput struct {
 }
 
 var (
-	mldevResult = regexp.MustCompile(`(?m)^Result: (Success|Failed|Unsupported)\s*$`)
-	mldevDriver = regexp.MustCompile(`(?m)^\s*driver\s+: (\S{1,64})\s*$`)
-	mldevTime   = regexp.MustCompile(`(?m)^\s*Average End-to-End Latency \(ns\)\s*= (\d{1,18})\s*$`)
-	mldevRate   = regexp.MustCompile(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
+	mldevResult = lazy.Regexp(`(?m)^Result: (Success|Failed|Unsupported)\s*$`)
+	mldevDriver = lazy.Regexp(`(?m)^\s*driver\s+: (\S{1,64})\s*$`)
+	mldevTime   = lazy.Regexp(`(?m)^\s*Average End-to-End Latency \(ns\)\s*= (\d{1,18})\s*$`)
+	mldevRate   = lazy.Regexp(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
 )
 
 // parseMldev reads the output. Where it tells several results, none counts.
 func parseMldev(text string) (o mldevOutput) {
 	text = plaintext.Escapes().ReplaceAllString(text, "")
-	if all := mldevResult.FindAllStringSubmatch(text, 2); len(all) == 1 {
+	if all := mldevResult().FindAllStringSubmatch(text, 2); len(all) == 1 {
 		o.result = all[0][1]
 	}
-	if m := mldevDriver.FindStringSubmatch(text); m != nil {
+	if m := mldevDriver().FindStringSubmatch(text); m != nil {
 		o.driver = m[1]
 	}
 	o.latencyNS, o.perSecond = oneNumber(mldevTime, text), oneNumber(mldevRate, text)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -110,13 +110,13 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 	return f, p.prove(ctx, &f, r, t)
 }
 
-var pbrInterface = regexp.MustCompile(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
+var pbrInterface = lazy.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
 
 // vacant leaves alone a board whose ports have a policy already: the check's would replace
 // it.
 func (r *router) vacant(ctx context.Context) error {
 	out, err := r.vtysh(ctx, "show pbr interface")
-	for _, m := range pbrInterface.FindAllStringSubmatch(out, -1) {
+	for _, m := range pbrInterface().FindAllStringSubmatch(out, -1) {
 		if slices.Contains(r.DPU.Ports, m[1]) {
 			return suite.Missing(fmt.Sprintf("the port %s has a policy, which the check would replace: withdraw it first (no pbr-policy %s)", m[1], plaintext.Clean(m[2], 64)))
 		}

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 
 	"slipway/ci/suite"
 	"slipway/ci/suite/match"
 
 	"slipway/ci/report"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -25,13 +25,13 @@ type sriov struct {
 
 func readSRIOV(e *suite.Entry) suite.Probe {
 	s := sriov{pf: e.Text("pf", e.Name), vfs: e.Matcher("vfs", match.Number), mode: e.Text("mode", "switchdev")}
-	if !plainInterface.MatchString(s.pf) {
+	if !plainInterface().MatchString(s.pf) {
 		e.Fail(e.Key, "pf %q is no name of a network interface", s.pf)
 	}
 	return s
 }
 
-var plainInterface = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
+var plainInterface = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
 
 func (s sriov) Next() string {
 	return "on the board: devlink dev eswitch show; cat /sys/class/net/" + s.pf + "/device/sriov_numvfs; ip -d link. The recipe dpu-sriov sets both as the board starts"
@@ -86,7 +86,7 @@ func parseEswitch(text, device string) (string, error) {
 	return plaintext.Clean(shown.Dev[device].Mode, 50), nil
 }
 
-var vfPort = regexp.MustCompile(`^(?:c\d{1,3})?pf\d{1,3}vf\d{1,4}$`)
+var vfPort = lazy.Regexp(`^(?:c\d{1,3})?pf\d{1,3}vf\d{1,4}$`)
 
 // maxRepresentors is far above the virtual functions that a device can have.
 const maxRepresentors = 4096
@@ -110,7 +110,7 @@ func parseRepresentors(text, pf string) (all []string) {
 		}
 	}
 	for _, name := range order {
-		if vfPort.MatchString(ports[name]) && switches[name] != "" && switches[name] == switches[pf] && len(all) < maxRepresentors {
+		if vfPort().MatchString(ports[name]) && switches[name] != "" && switches[name] == switches[pf] && len(all) < maxRepresentors {
 			all = append(all, name)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"slipway/ci/suite"
 
 	"slipway/ci/report"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -61,7 +61,7 @@ func readSteering(e *suite.Entry) suite.Probe {
 	}
 	for _, text := range e.List("match") {
 		name, value, _ := strings.Cut(text, "=")
-		if !steeringWord.MatchString(name) || !steeringText.MatchString(value) {
+		if !steeringWord().MatchString(name) || !steeringText().MatchString(value) {
 			e.Fail(e.Fields["match"], "match must be like outer_l4_dport=53 or src_ip=192.0.2.1, not %q", text)
 		}
 		s.match = append(s.match, fieldValue{name, steeringValue(value)})
@@ -176,18 +176,18 @@ type steeringRule struct {
 const maxSteeringRules = 100_000
 
 var (
-	steeringHead  = regexp.MustCompile(`^\s*domain .*, (rule 0x[0-9a-f]{1,16})\s*$`)
-	steeringField = regexp.MustCompile(`\b([a-z][a-z0-9_]{0,63}): ([0-9A-Za-z.:_-]{1,64})(?:[, ]|$)`)
-	steeringWord  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
-	steeringText  = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,64}$`)
-	hardwareSTE   = regexp.MustCompile(`STE (0x[0-9a-f]{1,16}):$`)
+	steeringHead  = lazy.Regexp(`^\s*domain .*, (rule 0x[0-9a-f]{1,16})\s*$`)
+	steeringField = lazy.Regexp(`\b([a-z][a-z0-9_]{0,63}): ([0-9A-Za-z.:_-]{1,64})(?:[, ]|$)`)
+	steeringWord  = lazy.Regexp(`^[a-z][a-z0-9_]{0,63}$`)
+	steeringText  = lazy.Regexp(`^[0-9A-Za-z.:_-]{1,64}$`)
+	hardwareSTE   = lazy.Regexp(`STE (0x[0-9a-f]{1,16}):$`)
 )
 
 // parseSteering reads the view by rules: a line that begins with its domain, then what is
 // compared, then what is done.
 func parseSteering(text string) (all []steeringRule) {
-	for _, line := range plaintext.Lines(plaintext.Escapes.ReplaceAllString(text, "")) {
-		if m := steeringHead.FindStringSubmatch(line); m != nil {
+	for _, line := range plaintext.Lines(plaintext.Escapes().ReplaceAllString(text, "")) {
+		if m := steeringHead().FindStringSubmatch(line); m != nil {
 			if len(all) == maxSteeringRules {
 				return all
 			}
@@ -227,7 +227,7 @@ func parseHardwareSteering(text string) (all []steeringRule) {
 			continue
 		}
 		r := &all[len(all)-1]
-		switch m := hardwareSTE.FindStringSubmatch(line); {
+		switch m := hardwareSTE().FindStringSubmatch(line); {
 		case m != nil:
 			r.id, under = cmp.Or(r.id, "rule at "+m[1]), "entry"
 		case under != "" && (line == "Tag:" || line == "Actions:"):
@@ -244,7 +244,7 @@ func parseHardwareSteering(text string) (all []steeringRule) {
 }
 
 func parseFields(text string) (all []fieldValue) {
-	for _, m := range steeringField.FindAllStringSubmatch(text, 256) {
+	for _, m := range steeringField().FindAllStringSubmatch(text, 256) {
 		all = append(all, fieldValue{m[1], steeringValue(m[2])})
 	}
 	return all

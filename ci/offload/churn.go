@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"slipway/ci/suite"
 
 	"slipway/ci/report"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -226,7 +226,7 @@ func (r *router) settled(ctx context.Context, f *suite.Finding, before kernelSta
 	return err
 }
 
-var objectsLine = regexp.MustCompile(`(?m)^[^:\n]{30,60}: +(\d{1,12}) `)
+var objectsLine = lazy.Regexp(`(?m)^[^:\n]{30,60}: +(\d{1,12}) `)
 
 // objects is how many zebra has allocated, of all kinds.
 func (r *router) objects(ctx context.Context) (n int64, err error) {
@@ -234,7 +234,7 @@ func (r *router) objects(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	all := objectsLine.FindAllStringSubmatch(out, -1)
+	all := objectsLine().FindAllStringSubmatch(out, -1)
 	if len(all) == 0 {
 		return 0, fmt.Errorf("show memory zebra names no objects: %q", plaintext.Clean(out, 500))
 	}
@@ -245,7 +245,7 @@ func (r *router) objects(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
+var residentSize = lazy.Regexp(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
 
 // memoryKiB is what zebra has of the board's memory.
 func (r *router) memoryKiB(ctx context.Context) (int64, error) {
@@ -261,7 +261,7 @@ func (r *router) memoryKiB(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	m := residentSize.FindStringSubmatch(status)
+	m := residentSize().FindStringSubmatch(status)
 	if m == nil {
 		return 0, fmt.Errorf("/proc/%d/status has no VmRSS", n)
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
+	"slipway/layers/lazy"
 
 	"slipway/ci/report"
 	"slipway/flash/target"
@@ -405,8 +405,8 @@ func (d *playedDPU) terminal(_ context.Context, talk func(io.Writer, io.Reader) 
 }
 
 var (
-	udpPort    = regexp.MustCompile(`udp dst is (\d+) `)
-	ruleNumber = regexp.MustCompile(` 0 (?:rule )?(\d+)\b`)
+	udpPort    = lazy.Regexp(`udp dst is (\d+) `)
+	ruleNumber = lazy.Regexp(` 0 (?:rule )?(\d+)\b`)
 )
 
 func (d *playedDPU) answer(line string) string {
@@ -443,7 +443,7 @@ func (d *playedDPU) answer(line string) string {
 	case words[1] == "create":
 		return d.create(line)
 	}
-	number, _ := strconv.Atoi(ruleNumber.FindStringSubmatch(line)[1])
+	number, _ := strconv.Atoi(ruleNumber().FindStringSubmatch(line)[1])
 	rule := new(*playedRule)
 	for _, made := range []**playedRule{&d.rule, &d.wide, &d.jump} {
 		if *made != nil && (*made).number == number {
@@ -466,7 +466,7 @@ func (d *playedDPU) answer(line string) string {
 func (d *playedDPU) create(line string) string {
 	rule := &playedRule{number: d.created, group: strings.Contains(line, "group 1 "), plain: !strings.Contains(line, " transfer ")}
 	d.created++
-	if m := udpPort.FindStringSubmatch(line); m != nil {
+	if m := udpPort().FindStringSubmatch(line); m != nil {
 		port, _ := strconv.Atoi(m[1])
 		rule.port, d.rule = uint16(port), rule
 	} else if strings.Contains(line, " drop ") {

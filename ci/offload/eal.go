@@ -2,23 +2,24 @@ package offload
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // maxLcore is above the numbers of lcores and CPUs that DPDK is built for.
 const maxLcore = 4095
 
 // lcoreGroup is one part of EAL's --lcores: lcores, and the CPUs that each may run on.
-var lcoreGroup = regexp.MustCompile(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
+var lcoreGroup = lazy.Regexp(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
 
 // sharedCPU says which two lcores of EAL's arguments may run on one CPU, or nothing. EAL
 // gives each lcore a CPU of its own unless --lcores says otherwise. Where lcores share a
 // CPU, the kernel's scheduler decides what a packet or an inference waits for.
 func sharedCPU(eal []string) string {
 	owner := map[int]int{}
-	for _, m := range lcoreGroup.FindAllStringSubmatch(lcoreMap(eal), -1) {
+	for _, m := range lcoreGroup().FindAllStringSubmatch(lcoreMap(eal), -1) {
 		lcores, cpus := numbers(m[1]), numbers(m[2])
 		if m[2] == "" && strings.HasPrefix(m[1], "(") {
 			cpus = lcores // a group without CPUs runs on those of its own numbers

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -140,7 +140,7 @@ func (r *router) ready(ctx context.Context, d *daemon, command string) error {
 
 // vtyshError is what vtysh prints of a command that was refused; that of 10.3 ends with 0 all
 // the same.
-var vtyshError = regexp.MustCompile(`(?m)^% \S`)
+var vtyshError = lazy.Regexp(`(?m)^% \S`)
 
 // vtyshRefusal is a command that this FRR does not take.
 type vtyshRefusal struct{ said string }
@@ -157,7 +157,7 @@ func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) 
 		argv = append(argv, "-c", c)
 	}
 	out, err := r.Output(ctx, argv...)
-	if vtyshError.MatchString(out) {
+	if vtyshError().MatchString(out) {
 		err = vtyshRefusal{fmt.Sprintf("%s: %s", suite.ShellLine(argv), plaintext.Clean(out, report.MaxSawBytes/2))}
 	}
 	return out, err
@@ -220,10 +220,10 @@ const (
 )
 
 var (
-	flowStats = regexp.MustCompile(`^\s*DPDK stats: packets (\d{1,19}) bytes (\d{1,19})\s*$`)
-	flowPort  = regexp.MustCompile(`^\s*DST Port Match: (\d{1,5})\s*$`)
-	flowSeq   = regexp.MustCompile(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
-	flowNone  = regexp.MustCompile(`^\s*DPDK: not offloaded: (.*)$`)
+	flowStats = lazy.Regexp(`^\s*DPDK stats: packets (\d{1,19}) bytes (\d{1,19})\s*$`)
+	flowPort  = lazy.Regexp(`^\s*DST Port Match: (\d{1,5})\s*$`)
+	flowSeq   = lazy.Regexp(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
+	flowNone  = lazy.Regexp(`^\s*DPDK: not offloaded: (.*)$`)
 )
 
 // parseFlows reads "show dplane dpdk pbr flows".
@@ -237,16 +237,16 @@ func parseFlows(text string) (all []pbrFlow) {
 			continue
 		}
 		f := &all[len(all)-1]
-		if m := flowPort.FindStringSubmatch(line); m != nil {
+		if m := flowPort().FindStringSubmatch(line); m != nil {
 			f.port = m[1]
 		}
-		if m := flowSeq.FindStringSubmatch(line); m != nil {
+		if m := flowSeq().FindStringSubmatch(line); m != nil {
 			f.seq, _ = strconv.Atoi(m[1])
 		}
-		if m := flowNone.FindStringSubmatch(line); m != nil {
+		if m := flowNone().FindStringSubmatch(line); m != nil {
 			f.refused = plaintext.Clean(strings.TrimSpace(m[1]), maxReason)
 		}
-		if m := flowStats.FindStringSubmatch(line); m != nil {
+		if m := flowStats().FindStringSubmatch(line); m != nil {
 			f.packets, _ = strconv.ParseInt(m[1], 10, 64)
 			f.bytes, _ = strconv.ParseInt(m[2], 10, 64)
 			f.counted = true

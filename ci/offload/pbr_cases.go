@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"slipway/ci/suite"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -142,7 +142,7 @@ func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (
 	return r.dropEmpty(ctx, way, known)
 }
 
-var emptyRule = regexp.MustCompile(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
+var emptyRule = lazy.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
 
 // dropEmpty takes rules out that pbrd finds nothing in to match, as it makes none of a policy
 // with one: to 8.4 a protocol and ports are nothing.
@@ -151,7 +151,7 @@ func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range emptyRule.FindAllStringSubmatch(out, -1) {
+	for _, m := range emptyRule().FindAllStringSubmatch(out, -1) {
 		seq, _ := strconv.Atoi(m[1]) // five digits at most
 		if err := r.configure(ctx, way.without(seq)); err != nil {
 			return nil, err

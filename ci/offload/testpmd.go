@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -100,11 +100,11 @@ type dpdkPort struct {
 	mac, name, driver string
 }
 
-var summaryLine = regexp.MustCompile(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
+var summaryLine = lazy.Regexp(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
 
 // parsePorts reads testpmd's summary of its ports.
 func parsePorts(text string) (all []dpdkPort) {
-	for _, m := range summaryLine.FindAllStringSubmatch(strings.ReplaceAll(text, "\r", ""), 64) {
+	for _, m := range summaryLine().FindAllStringSubmatch(strings.ReplaceAll(text, "\r", ""), 64) {
 		number, _ := strconv.Atoi(m[1])
 		all = append(all, dpdkPort{number, strings.ToLower(m[2]), m[3], m[4]})
 	}
@@ -159,11 +159,11 @@ func driverProof(names ...string) report.Proof {
 }
 
 var (
-	ruleCreated      = regexp.MustCompile(`Flow rule #(\d{1,9}) created`)
-	packetsReceived  = regexp.MustCompile(`Forward statistics for port 0 [^\n]*\n\s*RX-packets: (\d{1,18})\s`)
-	objectsAllocated = regexp.MustCompile(`(?mi)^Total +: .*\scount alloc: (\d{1,18})\s`)
-	buffersFree      = regexp.MustCompile(`(?m)^ *(?:common_pool|total_cache)_count=(\d{1,9})\s*$`)
-	ruleCount        = regexp.MustCompile(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
+	ruleCreated      = lazy.Regexp(`Flow rule #(\d{1,9}) created`)
+	packetsReceived  = lazy.Regexp(`Forward statistics for port 0 [^\n]*\n\s*RX-packets: (\d{1,18})\s`)
+	objectsAllocated = lazy.Regexp(`(?mi)^Total +: .*\scount alloc: (\d{1,18})\s`)
+	buffersFree      = lazy.Regexp(`(?m)^ *(?:common_pool|total_cache)_count=(\d{1,9})\s*$`)
+	ruleCount        = lazy.Regexp(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
 // create makes a rule, and returns its number.
@@ -172,7 +172,7 @@ func (t *testpmd) create(rule string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	m := ruleCreated.FindStringSubmatch(out)
+	m := ruleCreated().FindStringSubmatch(out)
 	if m == nil {
 		return 0, fmt.Errorf("the driver refused the rule %q:\n%s", rule, out)
 	}
@@ -187,7 +187,7 @@ func (t *testpmd) memory() (string, error) {
 	}
 	pools, err := t.do("dump_mempool")
 	free := 0
-	for _, m := range buffersFree.FindAllStringSubmatch(pools, 64) {
+	for _, m := range buffersFree().FindAllStringSubmatch(pools, 64) {
 		n, _ := strconv.Atoi(m[1])
 		free += n
 	}
@@ -205,7 +205,7 @@ func (t *testpmd) count(port, rule int) (tally, error) {
 
 func parseCount(out string) (c tally, err error) {
 	said := map[string]int64{}
-	for _, m := range ruleCount.FindAllStringSubmatch(strings.ReplaceAll(out, "\r", ""), 8) {
+	for _, m := range ruleCount().FindAllStringSubmatch(strings.ReplaceAll(out, "\r", ""), 8) {
 		if said[m[1]], err = strconv.ParseInt(m[2], 10, 64); err != nil {
 			return c, fmt.Errorf("the rule's count: %w", err)
 		}

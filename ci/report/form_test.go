@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,7 +35,7 @@ func forging() Report {
 	}
 }
 
-var tapPoint = regexp.MustCompile(`(?m)^(not )?ok (\d+) - `)
+var tapPoint = lazy.Regexp(`(?m)^(not )?ok (\d+) - `)
 
 // wantPoints wants of TAP one point for each stage and check, in their order.
 func wantPoints(t *testing.T, all []Report) {
@@ -50,7 +51,7 @@ func wantPoints(t *testing.T, all []Report) {
 		}
 	}
 	var got []string
-	for _, m := range tapPoint.FindAllStringSubmatch(string(data), -1) {
+	for _, m := range tapPoint().FindAllStringSubmatch(string(data), -1) {
 		got = append(got, fmt.Sprintf("%v %s", m[1] != "", m[2]))
 	}
 	if diff := cmp.Diff(want, got); diff != "" || regexp.MustCompile(`(?m)^Bail`).Match(data) {
@@ -60,9 +61,9 @@ func wantPoints(t *testing.T, all []Report) {
 
 // lavaSignal is as LAVA's dispatcher takes signals from what a job prints.
 var (
-	lavaSignal = regexp.MustCompile(`<LAVA_SIGNAL_(\S+) ([^>]+)>`)
-	lavaCase   = regexp.MustCompile(`^TEST_CASE_ID=[-_a-zA-Z0-9.]+ RESULT=(pass|fail|skip)( MEASUREMENT=-?[0-9.]+)?( UNITS=[-_a-zA-Z0-9.]+)?$`)
-	lavaSet    = regexp.MustCompile(`^(START [-_a-zA-Z0-9.]+|STOP)$`)
+	lavaSignal = lazy.Regexp(`<LAVA_SIGNAL_(\S+) ([^>]+)>`)
+	lavaCase   = lazy.Regexp(`^TEST_CASE_ID=[-_a-zA-Z0-9.]+ RESULT=(pass|fail|skip)( MEASUREMENT=-?[0-9.]+)?( UNITS=[-_a-zA-Z0-9.]+)?$`)
+	lavaSet    = lazy.Regexp(`^(START [-_a-zA-Z0-9.]+|STOP)$`)
 )
 
 // wantSignals wants of LAVA's lines a test case for each stage and check, and no more
@@ -85,12 +86,12 @@ func wantSignals(t *testing.T, all []Report) {
 		}
 	}
 	got, names, set := map[string]int{}, map[string]bool{}, ""
-	for _, m := range lavaSignal.FindAllStringSubmatch(string(data), -1) {
-		switch result := lavaCase.FindStringSubmatch(m[2]); {
+	for _, m := range lavaSignal().FindAllStringSubmatch(string(data), -1) {
+		switch result := lavaCase().FindStringSubmatch(m[2]); {
 		case m[1] == "TESTCASE" && result != nil && !names[set+strings.Fields(m[2])[0]]:
 			got[result[1]]++
 			names[set+strings.Fields(m[2])[0]] = true
-		case m[1] == "TESTSET" && lavaSet.MatchString(m[2]):
+		case m[1] == "TESTSET" && lavaSet().MatchString(m[2]):
 			set = m[2]
 		default:
 			t.Errorf("signal %q", m[0])

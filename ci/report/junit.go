@@ -10,62 +10,18 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// The elements of the JUnit schema that CI systems share.
-type (
-	junitSuites struct {
-		XMLName  xml.Name     `xml:"testsuites"`
-		Name     string       `xml:"name,attr"`
-		Tests    int          `xml:"tests,attr"`
-		Failures int          `xml:"failures,attr"`
-		Errors   int          `xml:"errors,attr"`
-		Skipped  int          `xml:"skipped,attr"`
-		Time     string       `xml:"time,attr"`
-		Suites   []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name       string          `xml:"name,attr"`
-		Tests      int             `xml:"tests,attr"`
-		Failures   int             `xml:"failures,attr"`
-		Errors     int             `xml:"errors,attr"`
-		Skipped    int             `xml:"skipped,attr"`
-		Time       string          `xml:"time,attr"`
-		Timestamp  string          `xml:"timestamp,attr"`
-		Hostname   string          `xml:"hostname,attr"`
-		Properties []junitProperty `xml:"properties>property"`
-		Cases      []junitCase     `xml:"testcase"`
-		SystemOut  string          `xml:"system-out,omitempty"`
-	}
-	junitProperty struct {
-		Name  string `xml:"name,attr"`
-		Value string `xml:"value,attr"`
-	}
-	junitCase struct {
-		Name      string        `xml:"name,attr"`
-		ClassName string        `xml:"classname,attr"`
-		Time      string        `xml:"time,attr"`
-		Skipped   *junitMessage `xml:"skipped"`
-		Failure   *junitMessage `xml:"failure"`
-		SystemOut string        `xml:"system-out,omitempty"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Type    string `xml:"type,attr,omitempty"`
-		Text    string `xml:",chardata"`
-	}
-)
-
-// renderJUnit renders the stages of each report as one test suite, and each suite as
+// junitOf renders the stages of each report as one test suite, and each suite as one of
 // its own.
 func renderJUnit(all []Report) ([]byte, error) {
-	doc := junitSuites{Name: "slipway"}
+	doc := junit.Suites{Name: "slipway"}
 	var elapsedMS int64
 	for _, r := range all {
 		elapsedMS += r.ElapsedMS
 		for _, s := range r.junitSuites() {
 			if len(all) > 1 {
-				s.prefixLabel(r.boardLabel())
+				prefixLabel(&s, r.boardLabel())
 			}
-			doc.addSuite(s)
+			doc.Add(s)
 		}
 	}
 	if len(all) == 1 {
@@ -75,16 +31,15 @@ func renderJUnit(all []Report) ([]byte, error) {
 	return doc.Encode()
 }
 
-// JUnit renders one suite of cases that belongs to no report, such as the boards of a
-// fleet.
+// JUnit renders one suite of cases that no report has, such as the boards of a fleet.
 func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
 	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
 	for _, c := range cases {
-		s.addCase(junitCase{Name: c.Name, ClassName: board + "." + suite, Time: junitSeconds(c.ElapsedMS)}, c)
+		s.Add(junitCase(board+"."+suite, c))
 	}
-	doc := junitSuites{Name: "slipway " + board, Time: s.Time}
-	doc.addSuite(s)
-	return doc.encode()
+	doc := junit.Suites{Name: "slipway " + board, Time: s.Time}
+	doc.Add(s)
+	return doc.Encode()
 }
 
 func (r Report) junitSuites() []junit.Suite {
@@ -105,7 +60,7 @@ func (r Report) junitSuites() []junit.Suite {
 
 // prefixLabel tells a board's suite from the same one of other boards. CI servers make
 // folders of the dots in a class's name, which addresses have too.
-func (s *junitSuite) prefixLabel(label string) {
+func prefixLabel(s *junit.Suite, label string) {
 	s.Name = label + " " + s.Name
 	for i := range s.Cases {
 		s.Cases[i].ClassName = strings.ReplaceAll(label, ".", "-") + "." + s.Cases[i].ClassName
@@ -138,8 +93,8 @@ func (r Report) junitStages() junit.Suite {
 	}
 	suite := r.newJUnitSuite("stages", total)
 	for _, s := range r.Stages {
-		suite.addCase(junitCase{Name: s.Name, ClassName: r.Board + ".stages", Time: junitSeconds(s.ElapsedMS)},
-			CheckResult{Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next})
+		suite.Add(junitCase(r.Board+".stages",
+			CheckResult{Name: s.Name, ElapsedMS: s.ElapsedMS, Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next}))
 	}
 	return suite
 }
@@ -147,20 +102,19 @@ func (r Report) junitStages() junit.Suite {
 func (r Report) junitSuite(s SuiteResult) junit.Suite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
 	if proved := s.proofList(); proved != "" { // the schema has no properties of a case
-		suite.Properties = append(suite.Properties, junitProperty{"proves", proved})
+		suite.Properties = append(suite.Properties, junit.Property{Name: "proves", Value: proved})
 	}
 	for _, c := range s.Checks {
-		suite.addCase(junitCase{Name: c.Name, ClassName: r.Board + "." + s.Name, Time: junitSeconds(c.ElapsedMS)}, c)
+		suite.Add(junitCase(r.Board+"."+s.Name, c))
 	}
 	return suite
 }
 
-func (s *junitSuite) addCase(c junitCase, result CheckResult) {
-	s.Tests++
+func junitCase(class string, result CheckResult) junit.Case {
+	c := junit.Case{Name: result.Name, ClassName: class, Time: junit.Seconds(result.ElapsedMS)}
 	switch result.Status {
 	case Failed:
-		s.Failures++
-		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
+		c.Failure = &junit.Message{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
 	case Skipped:
 		c.Skipped = &junit.Message{Message: result.Saw}
 	default:
@@ -169,7 +123,7 @@ func (s *junitSuite) addCase(c junitCase, result CheckResult) {
 	return c
 }
 
-func explainResult(c CheckResult) string {
+func explanation(c CheckResult) string {
 	text := "saw:  " + c.Saw
 	if c.Want != "" {
 		text += "\nwant: " + c.Want
@@ -178,13 +132,6 @@ func explainResult(c CheckResult) string {
 		text += "\nnext: " + c.Next
 	}
 	return text
-}
-
-func (s *junitSuites) addSuite(suite junitSuite) {
-	s.Tests += suite.Tests
-	s.Failures += suite.Failures
-	s.Skipped += suite.Skipped
-	s.Suites = append(s.Suites, suite)
 }
 
 func (r Report) logText() string {

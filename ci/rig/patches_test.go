@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/layers/lazy"
 )
 
 const frr = "../../recipes/dynamic-layers/networking-layer/frr/files"
@@ -21,7 +23,7 @@ var frrPatches = map[string][]string{
 	"10.6.1": {"10", "doca"},
 }
 
-var patched = regexp.MustCompile(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)
+var patched = lazy.Regexp(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)
 
 // A patch says what was wrong, where it stands upstream, and changes nothing but
 // zebra, the line of pbrd that zebra refuses, and the option that builds them.
@@ -42,7 +44,7 @@ func TestPatchesOfFRR(t *testing.T) {
 					t.Errorf("%s: no line %q", name, line)
 				}
 			}
-			files := patched.FindAllStringSubmatch(diff, -1)
+			files := patched().FindAllStringSubmatch(diff, -1)
 			if len(files) == 0 {
 				t.Errorf("%s changes no file", name)
 			}
@@ -134,7 +136,7 @@ func versionOf(t *testing.T, configure string) string {
 func apply(t *testing.T, source, dir, name string) {
 	t.Helper()
 	text := read(t, name)
-	for _, file := range patched.FindAllStringSubmatch(text, -1) {
+	for _, file := range patched().FindAllStringSubmatch(text, -1) {
 		copied := filepath.Join(dir, file[1])
 		if _, err := os.Stat(copied); err == nil {
 			continue

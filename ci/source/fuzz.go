@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 )
 
@@ -70,7 +70,7 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 }
 
 // fuzzLine is what the fuzzer says of its work now and then.
-var fuzzLine = regexp.MustCompile(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
+var fuzzLine = lazy.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
 
 // fuzz runs one target and returns how far it got.
 func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err error) {
@@ -80,7 +80,7 @@ func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err
 		args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + d.String(), "-fuzzminimizetime=100x", t.pkg}
 		test := goTest{dir: t.module, args: args, raw: io.Discard, noise: results.noise}
 		test.each = func(e testEvent) error {
-			if m := fuzzLine.FindStringSubmatch(e.Output); m != nil {
+			if m := fuzzLine().FindStringSubmatch(e.Output); m != nil {
 				said = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])
 				s.Detail(said)
 				return nil

@@ -8,10 +8,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"slipway/layers/lazy"
 )
 
 // What is linked into our programs is handed on under its own licence, so each
@@ -58,7 +59,7 @@ var otherTexts = map[string]string{
 	"github.com/opencontainers/go-digest/LICENSE.docs": "covers its documentation only",
 }
 
-var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying)`)
+var licenceFile = lazy.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
 
 // The boards are arm64, the hosts mostly amd64; a file may belong to one only.
 var architectures = []string{"amd64", "arm64"}
@@ -128,7 +129,7 @@ func licenceFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	var names []string
 	for _, e := range entries {
-		if e.Type().IsRegular() && licenceFile.MatchString(e.Name()) && filepath.Ext(e.Name()) != ".go" {
+		if e.Type().IsRegular() && licenceFile().MatchString(e.Name()) && filepath.Ext(e.Name()) != ".go" {
 			names = append(names, e.Name())
 		}
 	}
@@ -154,7 +155,7 @@ func judgeLicence(path string) string {
 	return ""
 }
 
-var holderLine = regexp.MustCompile(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
+var holderLine = lazy.Regexp(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
 
 // licenceDigest is a digest of a licence's words, whoever holds the copyright and
 // however the lines are broken.
@@ -162,7 +163,7 @@ func licenceDigest(text string) string {
 	var words []string
 	for line := range strings.Lines(strings.ToLower(text)) {
 		w := strings.FieldsFunc(line, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		if holderLine.MatchString(strings.Join(w, " ")) {
+		if holderLine().MatchString(strings.Join(w, " ")) {
 			continue
 		}
 		words = append(words, w...)

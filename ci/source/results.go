@@ -2,10 +2,11 @@ package source
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"slipway/layers/lazy"
 )
 
 // testState is how a test or a package came out; "" is not at all.
@@ -142,17 +143,17 @@ func (r *testResults) test(p *packageResult, name string) *testResult {
 	return t
 }
 
-var shuffleLine = regexp.MustCompile(`^-test\.shuffle (\d+)\n$`)
+var shuffleLine = lazy.Regexp(`^-test\.shuffle (\d+)\n$`)
 
 // frame matches what go test itself prints around a test's own output.
-var frame = regexp.MustCompile(`^\s*(=== (RUN|PAUSE|CONT|NAME)|--- (PASS|FAIL|SKIP))|^(PASS|FAIL)\n$`)
+var frame = lazy.Regexp(`^\s*(=== (RUN|PAUSE|CONT|NAME)|--- (PASS|FAIL|SKIP))|^(PASS|FAIL)\n$`)
 
 func (p *packageResult) hear(t *testResult, text string) {
-	if m := shuffleLine.FindStringSubmatch(text); m != nil {
+	if m := shuffleLine().FindStringSubmatch(text); m != nil {
 		p.shuffle = m[1]
 		return
 	}
-	if !frame.MatchString(text) {
+	if !frame().MatchString(text) {
 		_, _ = t.output.Write([]byte(text))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -45,13 +46,13 @@ func printSkips(w io.Writer, r *testResults) {
 }
 
 // logPrefix is the place that t.Log puts before its text.
-var logPrefix = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
+var logPrefix = lazy.Regexp(`^\s*[\w.-]+\.go:\d+: `)
 
 // reason is what a skipped test said, in one line.
 func (t *testResult) reason() string {
 	var words []string
 	for _, line := range t.output.all() {
-		words = append(words, strings.Fields(logPrefix.ReplaceAllString(line, ""))...)
+		words = append(words, strings.Fields(logPrefix().ReplaceAllString(line, ""))...)
 	}
 	if len(words) == 0 {
 		return "no reason given"

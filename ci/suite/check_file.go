@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"slipway/ci/suite/match"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 
 	"go.yaml.in/yaml/v4"
@@ -75,12 +75,12 @@ func readFile(e *Entry) Probe {
 	return f
 }
 
-var modePattern = regexp.MustCompile(`^[0-7]{4}$`)
+var modePattern = lazy.Regexp(`^[0-7]{4}$`)
 
 // mode is text: what YAML makes of 0755 without quotes equals no mode.
 func (e *Entry) mode() match.Matcher {
 	n := e.Fields["mode"]
-	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern.MatchString(n.Value)) {
+	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern().MatchString(n.Value)) {
 		e.Fail(n, "mode must be four octal digits in quotes, like \"0755\", not %s", n.Value)
 	}
 	return e.Matcher("mode", match.String)

@@ -3,11 +3,11 @@ package suite
 import (
 	"cmp"
 	"context"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 
 	"slipway/ci/report"
@@ -90,11 +90,11 @@ func filled(text string) string {
 	return strings.TrimSpace(text)
 }
 
-var tegraRelease = regexp.MustCompile(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
+var tegraRelease = lazy.Regexp(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
 
 // l4t is "R36.4.3" of NVIDIA's own line.
 func l4t(text string) string {
-	m := tegraRelease.FindStringSubmatch(text)
+	m := tegraRelease().FindStringSubmatch(text)
 	if m == nil {
 		return ""
 	}

@@ -3,7 +3,6 @@ package bfb
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"slipway/layers/lazy"
@@ -15,12 +14,12 @@ const MaxConfigBytes = 128 << 10
 
 var (
 	// Names such as BMC_PASSWORD_MINIMUM_LENGTH hold no password.
-	secret   = regexp.MustCompile(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
-	flag     = regexp.MustCompile(`^(CTL_)?DELETE_`)
-	assigned = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
+	secret   = lazy.Regexp(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
+	flag     = lazy.Regexp(`^(CTL_)?DELETE_`)
+	assigned = lazy.Regexp(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
 	// The formats of crypt(3) and grub-mkpasswd-pbkdf2. An incomplete copy has another
 	// length, and would lock out all users.
-	hashed = regexp.MustCompile(`^(` + strings.Join([]string{
+	hashed = lazy.Regexp(`^(` + strings.Join([]string{
 		`\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}`,
 		`\$5\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}`,
 		`\$6\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{86}`,
@@ -60,8 +59,8 @@ func CheckConfig(text []byte) error {
 func lineNumber(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
 func (w word) checkPassword() error {
-	m := assigned.FindStringSubmatch(w.text)
-	if m == nil || !secret.MatchString(m[1]) || flag.MatchString(m[1]) {
+	m := assigned().FindStringSubmatch(w.text)
+	if m == nil || !secret().MatchString(m[1]) || flag().MatchString(m[1]) {
 		return nil
 	}
 	name, value := m[1], w.text[len(m[0]):]
@@ -196,11 +195,11 @@ func (l *lexer) unclosedError(which string, w *word) error {
 
 // Config returns a bf.cfg that sets a user's password hash.
 func Config(user, hash string) ([]byte, error) {
-	if !userName.MatchString(user) {
+	if !userName().MatchString(user) {
 		return nil, fmt.Errorf("%q is no name of a user that a bf.cfg could hold: it would be a part of %s_PASSWORD", user, user)
 	}
 	text := []byte(user + "_PASSWORD='" + hash + "'\n")
 	return text, CheckConfig(text)
 }
 
-var userName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+var userName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)

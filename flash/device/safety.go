@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // findClaims lists the uses of a device or a partition, also those by way of LVM,
@@ -47,7 +48,7 @@ func (m machine) fileSharer(dir string) string {
 }
 
 // bootArea is one of the small disks beside a memory card or an eMMC.
-var bootArea = regexp.MustCompile(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
+var bootArea = lazy.Regexp(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
 
 // refusalReason says why a device is never written, whatever the user wants.
 func (m machine) refusalReason(dir string, d Device, u uses) string {
@@ -63,8 +64,8 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 		return "a partition; name the whole disk, " + m.nodePath(filepath.Base(filepath.Dir(dir)))
 	case readAttribute(dir, "hidden") == "1":
 		return "one of several paths to a disk; name the disk itself"
-	case bootArea.MatchString(name):
-		return "a boot area of " + m.nodePath(bootArea.FindStringSubmatch(name)[1]) + "; name that itself"
+	case bootArea().MatchString(name):
+		return "a boot area of " + m.nodePath(bootArea().FindStringSubmatch(name)[1]) + "; name that itself"
 	case strings.Contains(dir, "/virtual/block/") && d.Bus != "loop":
 		return "not a disk, but something that the kernel makes of disks or memory"
 	case strings.HasPrefix(name, "sr"):

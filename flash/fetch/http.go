@@ -175,7 +175,7 @@ var rangePattern = lazy.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|
 
 // parseContentRange returns the first offset and the file's size; size -1 is unknown.
 func parseContentRange(text string) (from, size int64, err error) {
-	m := rangePattern.FindStringSubmatch(text)
+	m := rangePattern().FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0, fmt.Errorf("Content-Range %q: want bytes FIRST-LAST/SIZE", plaintext.OneLine(text))
 	}

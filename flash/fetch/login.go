@@ -10,12 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
@@ -142,12 +142,12 @@ func decodeAuth(text string) (user, secret string, err error) {
 
 const helperLimit = 30 * time.Second
 
-var helperPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var helperPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // runCredentialHelper asks docker's credential helper, which keeps passwords in a
 // keyring.
 func runCredentialHelper(helper, server string) (user, secret string, err error) {
-	if !helperPattern.MatchString(helper) {
+	if !helperPattern().MatchString(helper) {
 		return "", "", fmt.Errorf("credential helper %q in docker's config.json is no name of a program", printable(helper))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), helperLimit)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -58,7 +57,7 @@ func parseReference(text string) (reference, error) {
 		return parseLayout(text, rest)
 	}
 	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok || !schemePattern.MatchString(scheme) {
+	if !ok || !schemePattern().MatchString(scheme) {
 		return parsePlain(text)
 	}
 	read := schemes[strings.ToLower(scheme)]
@@ -68,7 +67,7 @@ func parseReference(text string) (reference, error) {
 	return read(text, rest)
 }
 
-var schemePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+var schemePattern = lazy.Regexp(`^[A-Za-z][A-Za-z0-9+.-]*$`)
 
 var schemes = map[string]func(text, rest string) (reference, error){
 	"file": parseFile, "http": parseHTTP, "https": parseHTTP,

@@ -9,11 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/term"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -38,10 +38,10 @@ func Tail(dir string) string {
 
 // escapes matches a board's sequences that move a terminal's cursor or ask for its
 // size.
-var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
+var escapes = lazy.Regexp(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
 
 func cleanLine(line string) string {
-	return strings.TrimSpace(plaintext.OneLine(escapes.ReplaceAllString(line, "")))
+	return strings.TrimSpace(plaintext.OneLine(escapes().ReplaceAllString(line, "")))
 }
 
 func readTail(name string) []byte {

@@ -239,7 +239,7 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	for n, line := range lines {
 		f.logMessage(line)
 		f.step.Detail(line)
-		if f.booted = f.booted || stage.MatchString(line); !f.booted {
+		if f.booted = f.booted || stage().MatchString(line); !f.booted {
 			continue
 		}
 		over, err := f.verdict.addLine(line)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 )
 
 // Port is one DPU's rshim.
@@ -43,16 +43,18 @@ type driverFiles interface {
 }
 
 // remotePattern matches user@host:/dev/rshim0, with a host as target takes it.
-var remotePattern = regexp.MustCompile(`^(.+):(/dev/rshim[0-9]+)/?$`)
+var remotePattern = lazy.Regexp(`^(.+):(/dev/rshim[0-9]+)/?$`)
 
-var localPattern = regexp.MustCompile(`^/dev/rshim[0-9]+/?$`)
+var localPattern = lazy.Regexp(`^/dev/rshim[0-9]+/?$`)
 
 // Is reports whether a name is that of an rshim, here or on another machine.
-func Is(name string) bool { return localPattern.MatchString(name) || remotePattern.MatchString(name) }
+func Is(name string) bool {
+	return localPattern().MatchString(name) || remotePattern().MatchString(name)
+}
 
 // Open finds an rshim. It writes nothing to it.
 func Open(ctx context.Context, name string) (*Port, error) {
-	m := remotePattern.FindStringSubmatch(name)
+	m := remotePattern().FindStringSubmatch(name)
 	if m == nil {
 		return At(name), nil
 	}
@@ -171,7 +173,7 @@ func Names() []string {
 	}
 	var names []string
 	for _, f := range found {
-		if dir := filepath.Dir(f); localPattern.MatchString(dir) {
+		if dir := filepath.Dir(f); localPattern().MatchString(dir) {
 			names = append(names, dir)
 		}
 	}

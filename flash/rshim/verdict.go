@@ -2,8 +2,9 @@ package rshim
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // Outcome is the final state that a DPU reports for a stream.
@@ -37,7 +38,7 @@ var (
 	// The final messages of installers and installed systems. The driver's own
 	// bfb-install waits for the same.
 	finalMessages = []struct {
-		pattern *regexp.Regexp
+		words   string // in lower case
 		outcome Outcome
 	}{
 		{"dpu is ready", Ready},
@@ -45,30 +46,30 @@ var (
 		{"in enhanced nic mode", NICMode},
 		{"rebooting...", Rebooting},
 	}
-	crashed = regexp.MustCompile(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
-	stage   = regexp.MustCompile(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
+	crashed = lazy.Regexp(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
+	stage   = lazy.Regexp(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
 
-	firmware     = regexp.MustCompile(`(?i)(updating NIC (firmware|FW)|NIC (firmware|FW) (update|upgrade))`)
-	firmwareOver = regexp.MustCompile(`(?i)\b(done|completed?|finished|success\w*|skipped|up[- ]to[- ]date)\b`)
-	firmwareBad  = regexp.MustCompile(`(?i)\b(fail\w*|error)\b`)
-	powerCycle   = regexp.MustCompile(`(?i)power[- ]cycle is required`)
+	firmware     = lazy.Regexp(`(?i)(updating NIC (firmware|FW)|NIC (firmware|FW) (update|upgrade))`)
+	firmwareOver = lazy.Regexp(`(?i)\b(done|completed?|finished|success\w*|skipped|up[- ]to[- ]date)\b`)
+	firmwareBad  = lazy.Regexp(`(?i)\b(fail\w*|error)\b`)
+	powerCycle   = lazy.Regexp(`(?i)power[- ]cycle is required`)
 )
 
 // addLine reads the next message. It returns true for the final one, with an error
 // where the DPU gave up.
 func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
-	v.PowerCycle = v.PowerCycle || powerCycle.MatchString(line)
+	v.PowerCycle = v.PowerCycle || powerCycle().MatchString(line)
 	switch {
 	case strings.Contains(strings.ToLower(line), "critical error"):
 		return true, fmt.Errorf("the DPU says %q: the installer in the stream gave up", line)
-	case crashed.MatchString(line):
+	case crashed().MatchString(line):
 		return true, fmt.Errorf("the DPU's boot crashed: %q; is the stream one for this DPU and, with secure boot, signed for it?", line)
 	case strings.HasPrefix(line, "ERR[") && len(v.Errors) < 100:
 		v.Errors = append(v.Errors, line)
 	}
 	for _, f := range finalMessages {
-		if f.pattern.MatchString(line) {
+		if strings.Contains(strings.ToLower(line), f.words) {
 			v.Outcome, v.Line = f.outcome, line
 			return true, v.firmwareVerdict()
 		}
@@ -78,10 +79,10 @@ func (v *Verdict) addLine(line string) (bool, error) {
 
 func (v *Verdict) followFirmware(line string) {
 	switch {
-	case !firmware.MatchString(line):
-	case firmwareBad.MatchString(line):
+	case !firmware().MatchString(line):
+	case firmwareBad().MatchString(line):
 		v.NICFirmware = firmwareFailed
-	case firmwareOver.MatchString(line):
+	case firmwareOver().MatchString(line):
 		v.NICFirmware = firmwareDone
 	default:
 		v.NICFirmware = firmwareBegun

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"sort"
 	"strings"
 
 	"slipway/flash/source/crc"
+	"slipway/layers/lazy"
 )
 
 // Android's sparse form has chunks that are stored, that repeat four bytes, or that do
@@ -80,13 +80,13 @@ func (h sparseHead) parseChunk(p []byte) (sparseChunk, int64, error) {
 	return c, follow, nil
 }
 
-var partOfSeveral = regexp.MustCompile(`(?i)sparsechunk|\.\d+$`)
+var partOfSeveral = lazy.Regexp(`(?i)sparsechunk|\.\d+$`)
 
 // refusePart refuses a file that holds one part of an image. Such files mark the rest
 // as content that does not matter.
 func refusePart(name string) error {
 	base := strings.TrimSuffix(filepath.Base(name), ".img")
-	if partOfSeveral.MatchString(base) {
+	if partOfSeveral().MatchString(base) {
 		return errors.New("by its name it is one of several parts of a sparse image; join them first: simg2img PART... IMAGE")
 	}
 	return nil

@@ -7,19 +7,19 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 
 // complaint matches the errors of init-flash.sh, program-boot-device.sh and sgdisk on
 // the board.
-var complaint = regexp.MustCompile(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
+var complaint = lazy.Regexp(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
 
 const (
 	logBytes = 16 << 20 // of one log that is kept
@@ -139,11 +139,11 @@ func (r *flashRun) sessionID() string {
 	return text[max(0, len(text)-8):]
 }
 
-var octal = regexp.MustCompile(`\\[0-7]{3}`)
+var octal = lazy.Regexp(`\\[0-7]{3}`)
 
 // unescapePath decodes the kernel's octal escapes: it writes a space as \040.
 func unescapePath(path string) string {
-	return octal.ReplaceAllStringFunc(path, func(s string) string {
+	return octal().ReplaceAllStringFunc(path, func(s string) string {
 		n, err := strconv.ParseUint(s[1:], 8, 8)
 		if err != nil {
 			return s

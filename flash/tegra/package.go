@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 )
 
@@ -141,7 +142,7 @@ func (p *Package) findFlow() error {
 }
 
 // callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
-var callsRCM = regexp.MustCompile(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
+var callsRCM = lazy.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
 // checkAim sets takesAny where the scripts do not name the board to NVIDIA's programs.
 // The helper of tegra210 does not name one when it reads the chip, nor does that of R39
@@ -152,7 +153,7 @@ func (p *Package) checkAim() error {
 	if err != nil {
 		return err
 	}
-	p.takesAny = p.Chip == "t210" || slices.ContainsFunc(callsRCM.FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
+	p.takesAny = p.Chip == "t210" || slices.ContainsFunc(callsRCM().FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
 	if p.takesAny || p.Flow != Direct {
 		return nil
 	}

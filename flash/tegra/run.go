@@ -361,7 +361,7 @@ func readTail(path string) string {
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(readTail(path)) {
-			if complaint.MatchString(line) {
+			if complaint().MatchString(line) {
 				return fmt.Errorf("the board reports success, but its %s says: %s", plaintext.OneLine(filepath.Base(path)), shorten(strings.TrimSpace(line)))
 			}
 		}

@@ -14,7 +14,7 @@ import (
 type stage struct {
 	name   string
 	title  string
-	begins *regexp.Regexp // nil: starts with the script
+	begins func() *regexp.Regexp // nil: starts with the script
 	late   bool           // only after the stage before it, since the line appears earlier too
 	limit  time.Duration
 	hangs  string // cause and remedy where the stage does not end
@@ -24,7 +24,7 @@ type stage struct {
 type flow struct {
 	name   string
 	stages []stage
-	done   *regexp.Regexp // the script's last line; nil where it has none
+	done   string // the beginning of the script's last line; "" where it has none
 }
 
 const (
@@ -33,8 +33,8 @@ const (
 	seeSerial    = "its serial console says why"
 )
 
-func bannerPattern(message string) *regexp.Regexp {
-	return regexp.MustCompile(`^== Step [0-9]{1,3}: (` + message + `) `)
+func bannerPattern(message string) func() *regexp.Regexp {
+	return lazy.Regexp(`^== Step [0-9]{1,3}: (` + message + `) `)
 }
 
 // flows are those of meta-tegra's scripts, kirkstone-l4t-r32.7.x to wrynose. The limits
@@ -47,7 +47,7 @@ var flows = map[string]flow{
 		{name: "commands", title: "sending what to do", begins: bannerPattern("Sending flash sequence commands"), limit: 5 * time.Minute, hangs: "the board booted and does not show up as a USB disk: its kernel has no USB device controller (then it panics), the serial number it shows is another, or the cable is in a port that is host only; " + seeSerial},
 		{name: "write", title: "writing partitions", begins: bannerPattern("Writing partitions on (?:external|internal) storage device"), limit: 60 * time.Minute, hangs: "the storage did not appear or the writing stands still: the board has no such drive or card, or a hub or power saving cut it off; " + otherPort},
 		{name: "status", title: "waiting for the board's verdict", begins: bannerPattern("Waiting for final status from device"), limit: 20 * time.Minute, hangs: "the board is still programming its boot flash, or died in it; " + seeSerial},
-	}, regexp.MustCompile(`^Successfully finished at `)},
+	}, "Successfully finished at "},
 	Unified: {Unified, []stage{
 		{name: "recovery", title: "finding the board", limit: 10 * time.Minute, hangs: "the board left recovery mode or never was in it; " + recoverAgain},
 		{name: "sign", title: "preparing the boot flash", begins: bannerPattern("Preparing contents for QSPI boot flash"), limit: 15 * time.Minute},
@@ -55,7 +55,7 @@ var flows = map[string]flow{
 		{name: "boot", title: "preparing the boot over USB", begins: bannerPattern("Preparing for RCM boot"), limit: 15 * time.Minute},
 		{name: "workspace", title: "laying out NVIDIA's tools", begins: bannerPattern("Setting up unified flash workspace"), limit: 20 * time.Minute},
 		{name: "write", title: "NVIDIA's tool writes", begins: bannerPattern("Running unified flash"), limit: 60 * time.Minute, hangs: "NVIDIA's tool waits for the board; " + recoverAgain + "; " + otherPort},
-	}, regexp.MustCompile(`^Finished at `)},
+	}, "Finished at "},
 	Direct: {Direct, []stage{
 		{name: "recovery", title: "reading the board's data", limit: 5 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
 		{name: "sign", title: "signing", begins: lazy.Regexp(`^Board ID\(`), limit: 30 * time.Minute},

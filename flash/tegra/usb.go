@@ -59,7 +59,7 @@ type Recovery struct {
 }
 
 // portName matches the kernel's name for a place on the bus.
-var portName = regexp.MustCompile(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
+var portName = lazy.Regexp(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 
 // List returns the Jetsons in recovery mode below sys, which is /sys.
 func List(sys string) ([]Recovery, error) {
@@ -101,7 +101,7 @@ func At(sys, port string) (Recovery, error) {
 }
 
 func recoveryAt(sys, port string) (Recovery, bool) {
-	if !portName.MatchString(port) || readAttribute(sys, port, "idVendor") != nvidiaVendor {
+	if !portName().MatchString(port) || readAttribute(sys, port, "idVendor") != nvidiaVendor {
 		return Recovery{}, false
 	}
 	product := readAttribute(sys, port, "idProduct")

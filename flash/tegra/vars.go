@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -20,7 +20,7 @@ const (
 )
 
 // varName matches a variable, or an element of bash's associative arrays.
-var varName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
+var varName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
 
 // readVars reads a file of assignments. A missing file has none.
 func readVars(path string) (map[string]string, error) {
@@ -56,7 +56,7 @@ func parseVars(text string) (map[string]string, error) {
 func parseLine(vars map[string]string, line string) error {
 	for line != "" && line[0] != '#' {
 		name, rest, ok := strings.Cut(line, "=")
-		if name = strings.TrimPrefix(name, "export "); !ok || !varName.MatchString(name) {
+		if name = strings.TrimPrefix(name, "export "); !ok || !varName().MatchString(name) {
 			return fmt.Errorf("%.60q is no assignment of a plain value", plaintext.OneLine(line))
 		}
 		value, rest, err := parseValue(rest)
@@ -120,10 +120,10 @@ func parseQuoted(s string, quote byte) (part, rest string, err error) {
 	return "", "", fmt.Errorf("no closing %c", quote)
 }
 
-var barePattern = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%=\-]+`)
+var barePattern = lazy.Regexp(`^[A-Za-z0-9_./:,+@%=\-]+`)
 
 func parseBare(s string) (part, rest string, err error) {
-	part = barePattern.FindString(s)
+	part = barePattern().FindString(s)
 	if part == "" {
 		return "", "", fmt.Errorf("%q outside of quotes; only plain values are read", s[:1])
 	}

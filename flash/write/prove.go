@@ -181,7 +181,7 @@ func (p *prover) checkComplete() error {
 }
 
 // zeros is a shared buffer of zeros.
-var zeros = source.Buffer(pieceBytes)
+var zeros = sync.OnceValue(func() []byte { return source.Buffer(pieceBytes) })
 
 func isZero(p []byte) bool { return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1]) }
 

@@ -126,8 +126,8 @@ func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error
 			return err
 		}
 		n := min(end-s.Off, pieceBytes-s.Off%pieceBytes)
-		if !c.holdsData(zeros[:n], s.Off, buf, l) {
-			if err := c.writeData(zeros[:n], s.Off); err != nil {
+		if !c.holdsData(zeros()[:n], s.Off, buf, l) {
+			if err := c.writeData(zeros()[:n], s.Off); err != nil {
 				return err
 			}
 		}

@@ -48,7 +48,7 @@ func (w *watch) readConsoleLine(text string) {
 		c.noteFailure(text)
 	case strings.HasPrefix(text, "WARNING: "):
 		w.addMessage(&w.rec.Warnings, text[len("WARNING: "):])
-		if m := sceneFailed.FindStringSubmatch(text); m != nil { // the task itself follows
+		if m := sceneFailed().FindStringSubmatch(text); m != nil { // the task itself follows
 			delete(c.running, recipeOfFile(m[1])+" "+m[2])
 		}
 	case strings.HasPrefix(text, "NOTE: Running "):
@@ -62,7 +62,7 @@ func (w *watch) readConsoleLine(text string) {
 
 // readOtherLine handles a line that is about no task.
 func (w *watch) readOtherLine(text string) {
-	if m := recipesRead.FindStringSubmatch(text); m != nil {
+	if m := recipesRead().FindStringSubmatch(text); m != nil {
 		w.console.parsed = Parsed{Recipes: atoi(m[3]), Cached: atoi(m[2]), Skipped: atoi(m[4]), Errors: atoi(m[5])}
 	}
 	if w.events == 0 && !w.console.shown && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
@@ -78,7 +78,7 @@ func atoi(digits string) int64 {
 // noteTaskStart adds a task that started. Its number counts the tasks before it,
 // whether they ran or were already done.
 func (w *watch) noteTaskStart(text string) {
-	m := taskBegun.FindStringSubmatch(text)
+	m := taskBegun().FindStringSubmatch(text)
 	if m == nil {
 		return
 	}
@@ -134,7 +134,7 @@ func (w *watch) showConsoleQueue(queue string) {
 
 // noteTaskEnd records how a task ended. The line names the recipe with its version.
 func (w *watch) noteTaskEnd(text string) {
-	m := taskEnded.FindStringSubmatch(text)
+	m := taskEnded().FindStringSubmatch(text)
 	if m == nil || m[3] == "Started" {
 		return
 	}
@@ -178,7 +178,7 @@ func (c *console) finishTask(r *runningTask) {
 
 // noteFailure collects the failed tasks and, in the same order, their logs.
 func (c *console) noteFailure(text string) {
-	if m := taskFailed.FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
+	if m := taskFailed().FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
 		c.failed = append(c.failed, Failure{Recipe: recipeOfFile(m[1]), Task: m[2]})
 	}
 	if m := failureLog().FindStringSubmatch(text); m != nil && len(c.logs) < maxFailures {

@@ -117,9 +117,9 @@ var knownFailures = []knownFailure{
 // the next step.
 func explainKnownFailure(text string) (why, next string) {
 	for _, k := range knownFailures {
-		if m := k.words.FindStringSubmatchIndex(text); m != nil {
-			why := string(k.words.ExpandString(nil, k.why, text, m))
-			next := string(k.words.ExpandString(nil, k.next, text, m))
+		if m := k.words().FindStringSubmatchIndex(text); m != nil {
+			why := string(k.words().ExpandString(nil, k.why, text, m))
+			next := string(k.words().ExpandString(nil, k.next, text, m))
 			return truncateText(why, maxText), truncateText(next, maxText)
 		}
 	}

@@ -10,10 +10,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"slipway/layers/lazy"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,9 +43,9 @@ type servedFolder struct {
 }
 
 // bitbake writes sstate under a name with another ending first.
-var sstateName = regexp.MustCompile(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.sig)?$`)
+var sstateName = lazy.Regexp(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.sig)?$`)
 
-func completeSstate(_ *os.Root, name string) bool { return sstateName.MatchString(name) }
+func completeSstate(_ *os.Root, name string) bool { return sstateName().MatchString(name) }
 
 // completeDownload reports whether bitbake has fetched and checked a file. bitbake
 // notes that with a file beside it.

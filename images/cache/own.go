@@ -128,8 +128,8 @@ func (r *confReader) findIncluded(name, beside string) string {
 }
 
 var (
-	assignLine  = regexp.MustCompile(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
-	includeLine = regexp.MustCompile(`^(?:include|require)\s+(\S+)\s*$`)
+	assignLine  = lazy.Regexp(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
+	includeLine = lazy.Regexp(`^(?:include|require)\s+(\S+)\s*$`)
 )
 
 // scanConf returns the lines that set one of the variables, with the names of included
@@ -147,10 +147,10 @@ func scanConf(path, text string, names []string) (found []ownSetting, includes [
 			continue
 		}
 		joined += line
-		if m := includeLine.FindStringSubmatch(joined); m != nil {
+		if m := includeLine().FindStringSubmatch(joined); m != nil {
 			includes = append(includes, m[1])
 		}
-		if m := assignLine.FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !isOverruled(m[1], m[3]) {
+		if m := assignLine().FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !isOverruled(m[1], m[3]) {
 			whole := m[2] == "" && slices.Contains([]string{"=", "?=", "??=", ":="}, m[3])
 			found = append(found, ownSetting{name: m[1], value: m[4], whole: whole, at: fmt.Sprintf("%s:%d", path, begun)})
 		}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -236,9 +235,9 @@ var addressText = lazy.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
 // mirrorWord is what bitbake replaces anywhere in a mirror's address, also
 // within a longer word. In a host's name, lower case keeps it from that.
-var mirrorWord = regexp.MustCompile(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
+var mirrorWord = lazy.Regexp(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
 
-func validAddress(text string) bool { return addressText.MatchString(text) }
+func validAddress(text string) bool { return addressText().MatchString(text) }
 
 func parseURL(text string, schemes ...string) (*url.URL, error) {
 	if !validAddress(strings.Replace(text, "@", "", 1)) { // it may hold a password, and is not repeated
@@ -252,7 +251,7 @@ func parseURL(text string, schemes ...string) (*url.URL, error) {
 		return nil, err
 	}
 	u.Host = strings.ToLower(u.Host)
-	if word := mirrorWord.FindString(u.Path); word != "" {
+	if word := mirrorWord().FindString(u.Path); word != "" {
 		return nil, fmt.Errorf("%q: bitbake replaces %s in the address of a mirror; rename the folder", text, word)
 	}
 	for _, scheme := range schemes {

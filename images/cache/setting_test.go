@@ -131,7 +131,7 @@ func FuzzSetting(f *testing.F) {
 			return
 		}
 		for _, value := range []string{s.Server, s.Sstate, s.Hashserv, s.PRServ, s.Downloads} {
-			if strings.ContainsAny(value, "\"'\\$;{}@ \t\r\n") || strings.Contains(value, "://") && mirrorWord.MatchString(value) {
+			if strings.ContainsAny(value, "\"'\\$;{}@ \t\r\n") || strings.Contains(value, "://") && mirrorWord().MatchString(value) {
 				t.Errorf("took %q", value)
 			}
 		}

@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"slipway/images/bitbake/bitbaketest"
+	"slipway/layers/lazy"
 )
 
 // The test binary is also the slipway of a second machine: it prepares a build there.
@@ -174,7 +174,7 @@ func twoNetworks(t *testing.T) (address string, enter []string) {
 	return "198.51.100.1", []string{"ip", "netns", "exec", name}
 }
 
-var wanted = regexp.MustCompile(`Sstate summary: Wanted (\d+) (?:Found|Local (\d+) Mirrors) (\d+) Missed (\d+)`)
+var wanted = lazy.Regexp(`Sstate summary: Wanted (\d+) (?:Found|Local (\d+) Mirrors) (\d+) Missed (\d+)`)
 
 // A second machine builds from the first one's work: it finds all of it. A third one,
 // whose recipe differs, gets the recipe's source and finds what depends on its result,
@@ -214,7 +214,7 @@ func shareBetween(t *testing.T, pair [2]string) {
 	}
 
 	said := second.build(second.prepare(setting))
-	m := wanted.FindStringSubmatch(said)
+	m := wanted().FindStringSubmatch(said)
 	if m == nil || m[1] == "0" || m[1] != m[3] || m[2] != "" && m[2] != "0" || m[4] != "0" {
 		t.Errorf("the second machine's summary is %q; want all from the mirror\n%s", m, said)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"slipway/layers/lazy"
 )
 
 // Settings that no table can judge: they name files, recipes, versions and features of
@@ -24,7 +26,7 @@ type checkout struct {
 
 // outsideFolders finds the folders outside of a layer in which its layer.conf has
 // recipes.
-var outsideFolders = regexp.MustCompile(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
+var outsideFolders = lazy.Regexp(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
 // newCheckout returns nil if a layer is missing. openembedded-core, which has
 // bitbake.conf, may be missing from the project file as well.
@@ -35,7 +37,7 @@ func newCheckout(layers []string) *checkout {
 		if err != nil {
 			return nil
 		}
-		for _, more := range outsideFolders.FindAllStringSubmatch(conf.Text, -1) {
+		for _, more := range outsideFolders().FindAllStringSubmatch(conf.Text, -1) {
 			folders = append(folders, filepath.Join(dir, more[1]))
 		}
 		core = core || isFile(filepath.Join(dir, "conf/bitbake.conf"))

@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/layers/lazy"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 var (
-	l4tVersion = regexp.MustCompile(`(?m)^L4T_VERSION \??= "([0-9.]+)"`)
-	fromNVIDIA = regexp.MustCompile(`(?m)^\s*[A-Z0-9_:]*(?:URI|SRC|FEED|BASE|DEB)[A-Za-z0-9_:]*\s*\??\??[+.:]*=.*?https?://([a-z.-]*nvidia\.com)/`)
+	l4tVersion = lazy.Regexp(`(?m)^L4T_VERSION \??= "([0-9.]+)"`)
+	fromNVIDIA = lazy.Regexp(`(?m)^\s*[A-Z0-9_:]*(?:URI|SRC|FEED|BASE|DEB)[A-Za-z0-9_:]*\s*\??\??[+.:]*=.*?https?://([a-z.-]*nvidia\.com)/`)
 )
 
 // The file is what meta-tegra's clone holds; see TestNames for how to write it anew.
@@ -35,10 +36,10 @@ func TestDownloads(t *testing.T) {
 		l4t := "unknown"
 		for file, id := range f.ids {
 			text := files.seen[id]
-			if m := l4tVersion.FindStringSubmatch(text); m != nil {
+			if m := l4tVersion().FindStringSubmatch(text); m != nil {
 				l4t = m[1]
 			}
-			for _, m := range fromNVIDIA.FindAllStringSubmatch(text, -1) {
+			for _, m := range fromNVIDIA().FindAllStringSubmatch(text, -1) {
 				hosts = append(hosts, hostMark+m[1])
 			}
 			sdk = append(sdk, f.manual(file)...)

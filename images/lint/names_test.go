@@ -10,11 +10,12 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"slipway/layers/lazy"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -200,10 +201,10 @@ func (b *blobs) git(stdin string, args ...string) []byte {
 }
 
 var (
-	metadata = regexp.MustCompile(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$|layers/[^/]+/conf/[a-z]+/.*\.(conf|inc)$|local\.conf\.sample$`)
+	metadata = lazy.Regexp(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$|layers/[^/]+/conf/[a-z]+/.*\.(conf|inc)$|local\.conf\.sample$`)
 	// The layer contrib of meta-tegra has older versions of gcc.
 	contribGCC = "contrib/recipes-devtools/gcc"
-	aside      = regexp.MustCompile(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
+	aside      = lazy.Regexp(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
 )
 
 func (b *blobs) branch(rev string) branchFiles {
@@ -212,7 +213,7 @@ func (b *blobs) branch(rev string) branchFiles {
 	for _, entry := range strings.Split(string(b.git("", "ls-tree", "-r", "-z", rev)), "\x00") {
 		head, file, _ := strings.Cut(entry, "\t")
 		fields := strings.Fields(head)
-		if len(fields) != 3 || fields[1] != "blob" || !metadata.MatchString(file) || aside.MatchString(file) && !strings.HasPrefix(file, contribGCC) {
+		if len(fields) != 3 || fields[1] != "blob" || !metadata().MatchString(file) || aside().MatchString(file) && !strings.HasPrefix(file, contribGCC) {
 			continue
 		}
 		f.ids[file] = fields[2]
@@ -245,7 +246,7 @@ func (b *blobs) read(ids []string) {
 	}
 }
 
-var function = regexp.MustCompile(`^(python|fakeroot| )*[A-Za-z0-9_:.${}+-]*\s*\(\)\s*\{`)
+var function = lazy.Regexp(`^(python|fakeroot| )*[A-Za-z0-9_:.${}+-]*\s*\(\)\s*\{`)
 
 // withoutFunctions leaves of a recipe what a configuration file may hold too.
 func withoutFunctions(text string) string {
@@ -256,8 +257,8 @@ func withoutFunctions(text string) string {
 		case inside:
 			inside = !strings.HasPrefix(line, "}")
 			continue
-		case function.MatchString(line):
-			if name, _, _ := strings.Cut(line, " "); typeCommand.MatchString(name) {
+		case function().MatchString(line):
+			if name, _, _ := strings.Cut(line, " "); typeCommand().MatchString(name) {
 				b.WriteString(strings.TrimSuffix(name, "()") + " = \"\"\n")
 			}
 			inside = !strings.HasSuffix(strings.TrimSpace(line), "}")
@@ -328,12 +329,12 @@ func imageTypes(text string) []string {
 	}
 	var all []string
 	for _, s := range statements {
-		if m := typeCommand.FindStringSubmatch(s.Var); m != nil {
+		if m := typeCommand().FindStringSubmatch(s.Var); m != nil {
 			all = append(all, m[1])
 		}
 		if s.Var == "IMAGE_TYPES" || s.Var == "CONVERSIONTYPES" || s.Var == "COMPRESSIONTYPES" {
 			for _, w := range s.Words {
-				if plain.MatchString(w.Text) {
+				if plain().MatchString(w.Text) {
 					all = append(all, w.Text)
 				}
 			}
@@ -366,7 +367,7 @@ func (r *recipe) file(file string) {
 	}
 }
 
-var naming = regexp.MustCompile(`^(PACKAGES|PACKAGE_BEFORE_PN|PROVIDES|RPROVIDES|PACKAGES_DYNAMIC)([:_].*)?$`)
+var naming = lazy.Regexp(`^(PACKAGES|PACKAGE_BEFORE_PN|PROVIDES|RPROVIDES|PACKAGES_DYNAMIC)([:_].*)?$`)
 
 func (r *recipe) statement(dir string, s Statement) {
 	switch {
@@ -393,7 +394,7 @@ func (r *recipe) statement(dir string, s Statement) {
 			}
 			r.lists = append(r.lists, prefix+"-*")
 		}
-	case naming.MatchString(s.Var):
+	case naming().MatchString(s.Var):
 		r.lists = append(r.lists, s.Value)
 	default:
 		for _, prefix := range []string{"FILES", "ALLOW_EMPTY", "RDEPENDS"} {
@@ -415,16 +416,16 @@ func (r *recipe) statement(dir string, s Statement) {
 }
 
 var (
-	python   = regexp.MustCompile(`\$\{@[^{}]*(\{[^{}]*\}[^{}]*)*\}`)
-	variable = regexp.MustCompile(`\$\{([^{}@]+)\}`)
-	plain    = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*(-\*)?$`)
+	python   = lazy.Regexp(`\$\{@[^{}]*(\{[^{}]*\}[^{}]*)*\}`)
+	variable = lazy.Regexp(`\$\{([^{}@]+)\}`)
+	plain    = lazy.Regexp(`^[a-z0-9][a-z0-9+.-]*(-\*)?$`)
 )
 
 func (r *recipe) expand(text string) string {
-	text = python.ReplaceAllString(text, " ")
+	text = python().ReplaceAllString(text, " ")
 	for range 8 {
-		next := variable.ReplaceAllStringFunc(text, func(v string) string { return r.vars[v[2:len(v)-1]] })
-		if next = python.ReplaceAllString(next, " "); next == text {
+		next := variable().ReplaceAllStringFunc(text, func(v string) string { return r.vars[v[2:len(v)-1]] })
+		if next = python().ReplaceAllString(next, " "); next == text {
 			break
 		}
 		text = next
@@ -438,7 +439,7 @@ func (r *recipe) packages() []string {
 	var all []string
 	for _, list := range r.lists {
 		for _, name := range strings.Fields(r.expand(list)) {
-			if plain.MatchString(name) && recipeStem(name) == name && !strings.HasSuffix(name, "-native") && !strings.HasPrefix(name, "nativesdk-") && len(name) > 2 {
+			if plain().MatchString(name) && recipeStem(name) == name && !strings.HasSuffix(name, "-native") && !strings.HasPrefix(name, "nativesdk-") && len(name) > 2 {
 				all = append(all, name)
 			}
 		}

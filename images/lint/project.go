@@ -208,7 +208,7 @@ func namesFromFiles(folders []string) map[string]bool {
 		case ".bbclass":
 			all[classPrefix+name] = true
 			src, _ := Read(file) // an unreadable class defines no names
-			for _, m := range typeCommand.FindAllStringSubmatch(src.Text, -1) {
+			for _, m := range typeCommand().FindAllStringSubmatch(src.Text, -1) {
 				all[typePrefix+m[1]] = true
 			}
 		}

@@ -2,9 +2,10 @@ package lint
 
 import (
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // Settings whose words are names that a branch has or has not: classes, types of
@@ -92,7 +93,7 @@ func (c *checker) checkClass(w Word, variable string) {
 }
 
 // typeCommand is how a class says how a type of images is made.
-var typeCommand = regexp.MustCompile(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
+var typeCommand = lazy.Regexp(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
 // checkImageType checks the type before the conversions, such as ext4 of ext4.gz.
 func (c *checker) checkImageType(w Word) {
@@ -136,7 +137,7 @@ func (c *checker) checkProvider(variable string, w Word) {
 // checkGCCVersion checks a version in the pattern of GCCVERSION, such as 13.%.
 func (c *checker) checkGCCVersion(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
-	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered.MatchString(w.Text) // such as arm-9.2, of meta-arm
+	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered(w.Text) // such as arm-9.2, of meta-arm
 	if isComputed(w) || c.branch == "" || vendor {
 		return
 	}
@@ -227,18 +228,18 @@ func differsByOne(a, b string) bool {
 	return a[i+1:] == b[i+1:] || i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
-var versioned = regexp.MustCompile(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
+var versioned = lazy.Regexp(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
 
 // otherVersion returns the same name with the newest version that the branch has.
 func (c *checker) otherVersion(name string) string {
-	m := versioned.FindStringSubmatch(name)
+	m := versioned().FindStringSubmatch(name)
 	if m == nil {
 		return ""
 	}
 	var newest string
 	for _, have := range c.namesWithPrefix("") {
-		v := versioned.FindStringSubmatch(have)
-		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || isNewer(v[2], versioned.FindStringSubmatch(newest)[2])) {
+		v := versioned().FindStringSubmatch(have)
+		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || isNewer(v[2], versioned().FindStringSubmatch(newest)[2])) {
 			newest = have
 		}
 	}

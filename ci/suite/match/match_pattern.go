@@ -3,10 +3,10 @@ package match
 import (
 	"bufio"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"slipway/images/strict"
+	"slipway/layers/lazy"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -39,17 +39,17 @@ func (r matchReader) patternText(n *yaml.Node) (string, bool) {
 
 // patternShape tells /regular expression/flags, with a ! before it that wants no
 // line to match. What follows the last slash may also be the end of a path.
-var patternShape = regexp.MustCompile(`(?s)^(!?)/(.*)/([^/]*)$`)
+var patternShape = lazy.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 
 // flagLetters are flags that regular expressions have in Go, JavaScript or Perl.
 // goss knows the first three.
-var flagLetters = regexp.MustCompile(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
+var flagLetters = lazy.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
 // pattern reads one of goss's: foo, !foo, /regex/, !/regex/i. goss takes all ! / \
 // from the beginning of a text.
 func (r matchReader) pattern(n *yaml.Node, text string) Matcher {
-	shape := patternShape.FindStringSubmatch(text)
-	if shape != nil && flagLetters.MatchString(shape[3]) {
+	shape := patternShape().FindStringSubmatch(text)
+	if shape != nil && flagLetters().MatchString(shape[3]) {
 		if strings.Trim(shape[3], "ims") != "" {
 			r.Fail(n, "%s: %q ends like a regular expression with flags, of which i, m and s are known; for a text, write %s", r.key, text, escaped(text))
 			return Matcher{}

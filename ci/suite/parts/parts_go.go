@@ -1,11 +1,11 @@
 package parts
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
 	"slipway/ci/report"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -23,8 +23,8 @@ type goReader struct {
 const goMark = "\x16"
 
 var (
-	goEvent  = regexp.MustCompile(`^=== (RUN|NAME|CONT|PAUSE) +(\S+)$`)
-	goResult = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
+	goEvent  = lazy.Regexp(`^=== (RUN|NAME|CONT|PAUSE) +(\S+)$`)
+	goResult = lazy.Regexp(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
 )
 
 func readGoTest(output string) Outcome {
@@ -46,11 +46,11 @@ func readGoTest(output string) Outcome {
 }
 
 func (r *goReader) line(line string) {
-	if m := goEvent.FindStringSubmatch(line); m != nil {
+	if m := goEvent().FindStringSubmatch(line); m != nil {
 		r.event(m[1], m[2])
 		return
 	}
-	if m := goResult.FindStringSubmatch(line); m != nil {
+	if m := goResult().FindStringSubmatch(line); m != nil {
 		r.result(m)
 		return
 	}

@@ -2,11 +2,11 @@ package parts
 
 import (
 	"cmp"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"slipway/ci/report"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -21,9 +21,9 @@ type tapReader struct {
 }
 
 var (
-	tapPlan   = regexp.MustCompile(`^1\.\.(\d{1,7})\s*(?:#\s*(.*))?$`)
-	tapResult = regexp.MustCompile(`^(not )?ok\b(?:\s+(\d{1,9}))?(?:\s+-(?:\s|$))?\s*(.*)$`)
-	tapWords  = regexp.MustCompile(`(?i)^(skip|todo)\S*\s*(.*)$`)
+	tapPlan   = lazy.Regexp(`^1\.\.(\d{1,7})\s*(?:#\s*(.*))?$`)
+	tapResult = lazy.Regexp(`^(not )?ok\b(?:\s+(\d{1,9}))?(?:\s+-(?:\s|$))?\s*(.*)$`)
+	tapWords  = lazy.Regexp(`(?i)^(skip|todo)\S*\s*(.*)$`)
 )
 
 func ReadTAP(output string) Outcome {
@@ -60,17 +60,17 @@ func (r *tapReader) line(line string) {
 }
 
 func (r *tapReader) planOrResult(line string) {
-	if m := tapPlan.FindStringSubmatch(line); m != nil {
+	if m := tapPlan().FindStringSubmatch(line); m != nil {
 		if r.planned >= 0 {
 			r.problem("a second plan: %s", line)
 		}
 		r.planned, _ = strconv.Atoi(m[1])
-		if words := tapWords.FindStringSubmatch(m[2]); r.planned == 0 && words != nil {
+		if words := tapWords().FindStringSubmatch(m[2]); r.planned == 0 && words != nil {
 			r.add(Part{Name: "all", Status: report.Skipped, Saw: cmp.Or(words[2], "the plan says skip")})
 		}
 		return
 	}
-	if m := tapResult.FindStringSubmatch(line); m != nil {
+	if m := tapResult().FindStringSubmatch(line); m != nil {
 		r.result(m[1] == "", m[2], m[3])
 	}
 }
@@ -80,7 +80,7 @@ func (r *tapReader) result(ok bool, number, text string) {
 	name, directive := cutDirective(text)
 	p := Part{Name: cmp.Or(name, "test "+cmp.Or(number, strconv.Itoa(r.told))), Status: report.Passed, Saw: strings.Join(r.pending, "\n")}
 	r.pending = nil
-	words := tapWords.FindStringSubmatch(directive)
+	words := tapWords().FindStringSubmatch(directive)
 	switch {
 	case words != nil && strings.EqualFold(words[1], "skip"):
 		p.Status, p.Saw = report.Skipped, cmp.Or(words[2], "skip")
