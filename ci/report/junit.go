@@ -110,11 +110,12 @@ func (r Report) junitSuite(s SuiteResult) junit.Suite {
 	return suite
 }
 
+// junitCase is a check as a test case; what it proves stands in system-out.
 func junitCase(class string, result CheckResult) junit.Case {
 	c := junit.Case{Name: result.Name, ClassName: class, Time: junit.Seconds(result.ElapsedMS)}
 	switch result.Status {
 	case Failed:
-		c.Failure = &junit.Message{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
+		c.Failure = &junit.Message{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
 	case Skipped:
 		c.Skipped = &junit.Message{Message: result.Saw}
 	default:
@@ -123,7 +124,7 @@ func junitCase(class string, result CheckResult) junit.Case {
 	return c
 }
 
-func explanation(c CheckResult) string {
+func explainResult(c CheckResult) string {
 	text := "saw:  " + c.Saw
 	if c.Want != "" {
 		text += "\nwant: " + c.Want
