@@ -225,7 +225,7 @@ func (l *flowLife) destroy(rule string) error {
 		if err != nil {
 			return err
 		}
-		want, got := strconv.FormatInt(l.t.rule.packets, 10), firstGroup(packetsReceived, out)
+		want, got := strconv.FormatInt(l.t.rule.packets, 10), firstGroup(packetsReceived(), out)
 		l.f.Expect(got == want, "testpmd receives "+want+" packets", "testpmd received "+cmp.Or(got, "no")+" packets")
 	}
 	return destroy(l.f, l.pmd, number)

@@ -254,7 +254,7 @@ func FuzzTestpmd(f *testing.F) {
 		if n, err := parseCount(text); err == nil && (n.packets < 0 || n.bytes < 0) {
 			t.Errorf("count %+v", n)
 		}
-		if v := oneNumber(rulesInserted, text); v != nil && *v < 0 {
+		if v := oneNumber(rulesInserted(), text); v != nil && *v < 0 {
 			t.Errorf("%v rules", *v)
 		}
 		pmd := &testpmd{keys: io.Discard, screen: strings.NewReader(text)}

@@ -74,7 +74,7 @@ func (c flowRate) argv(eal []string) []string {
 
 func (c flowRate) checkRates(f *suite.Finding, r target.Result) {
 	out := string(r.Stdout)
-	inserted, removed := oneNumber(rulesInserted, out), oneNumber(rulesRemoved, out)
+	inserted, removed := oneNumber(rulesInserted(), out), oneNumber(rulesRemoved(), out)
 	if r.Status != 0 || inserted == nil || removed == nil {
 		f.Expect(false, fmt.Sprintf("the rates of %d rules", c.rules), suite.Describe(r))
 		return

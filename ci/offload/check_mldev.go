@@ -187,7 +187,7 @@ func parseMldev(text string) (o mldevOutput) {
 	if m := mldevDriver().FindStringSubmatch(text); m != nil {
 		o.driver = m[1]
 	}
-	o.latencyNS, o.perSecond = oneNumber(mldevTime, text), oneNumber(mldevRate, text)
+	o.latencyNS, o.perSecond = oneNumber(mldevTime(), text), oneNumber(mldevRate(), text)
 	return o
 }
 

@@ -191,7 +191,7 @@ func (t *testpmd) memory() (string, error) {
 		n, _ := strconv.Atoi(m[1])
 		free += n
 	}
-	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated, heap), free), err
+	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated(), heap), free), err
 }
 
 // count is what a rule says that it has had.
