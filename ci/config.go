@@ -149,7 +149,7 @@ type afterwards struct {
 
 // set enters a setting, where the board has another value.
 func (p *configPlan) set(ctx context.Context, kind, name, value string) error {
-	is, err := p.conn.Setting(ctx, kind, name)
+	is, err := target.ReadSetting(ctx, p.conn, kind, name)
 	if err == nil && is != value {
 		p.settings = append(p.settings, target.Setting{Kind: kind, Name: name, Before: is, After: value})
 	}
@@ -252,7 +252,7 @@ func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOp
 		return done, err
 	}
 	done.Settings = append(done.Settings, p.settings...)
-	if done.Changes, _, err = conn.Configure(ctx, want, true); err != nil || len(done.Changes)+len(p.settings) == 0 {
+	if done.Changes, _, err = target.Configure(ctx, conn, want, true); err != nil || len(done.Changes)+len(p.settings) == 0 {
 		return done, err
 	}
 	if o.DryRun {
@@ -275,7 +275,7 @@ func (p *configPlan) apply(ctx context.Context, want target.Configuration, done 
 		}
 	}
 	var err error
-	_, done.Undo, err = p.conn.Configure(ctx, want, false)
+	_, done.Undo, err = target.Configure(ctx, p.conn, want, false)
 	for i := 0; err == nil && i < len(todo); i++ {
 		var note string
 		if note, err = todo[i].do(ctx, changed); note != "" && !slices.Contains(done.Notes, note) {

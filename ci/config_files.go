@@ -134,7 +134,7 @@ func (c configFiles) plan(_ context.Context, p *configPlan) error {
 	}
 	for _, unit := range units { // each once, however many of its files changed
 		p.after = append(p.after, afterwards{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
-			return unit + " was restarted", p.conn.Restart(ctx, []string{unit}, configWatch)
+			return unit + " was restarted", target.RestartUnits(ctx, p.conn, []string{unit}, configWatch)
 		}})
 	}
 	return nil

@@ -211,7 +211,7 @@ func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string,
 		}
 		note = "FRR was restarted, as it could not be reloaded (frr-pythontools has what that takes)"
 	}
-	if err := conn.Restart(ctx, []string{frrUnit}, configWatch); err != nil {
+	if err := target.RestartUnits(ctx, conn, []string{frrUnit}, configWatch); err != nil {
 		return "", err
 	}
 	_, err := frrAnswers(ctx, conn)
@@ -220,7 +220,7 @@ func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string,
 
 // frrAnswers proves that it runs, and has a configuration.
 func frrAnswers(ctx context.Context, conn *target.Conn) (string, error) {
-	if is, err := conn.Setting(ctx, target.Service, frrUnit); err != nil || is != "active" {
+	if is, err := target.ReadSetting(ctx, conn, target.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
 	}
 	r, err := conn.Run(ctx, "vtysh", "-c", "show running-config")

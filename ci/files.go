@@ -47,7 +47,7 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 		defer hurry(conn, o.Now)()
 		var done filesDone
 		var err error
-		done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
+		done.Changes, done.Undo, err = target.DeployDir(ctx, conn, folder, remote, o.DirOptions, o.Restart)
 		if err == nil && len(o.Restart) > 0 && !o.DryRun {
 			err = restart(ctx, conn, &done, o)
 		}
@@ -84,17 +84,17 @@ func asFolder(local string) (folder string, remove func(), err error) {
 
 // restart undoes the deploy where a unit does not run: the board stays as it worked.
 func restart(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
-	err := conn.Restart(ctx, o.Restart, o.Watch)
+	err := target.RestartUnits(ctx, conn, o.Restart, o.Watch)
 	if !errors.Is(err, target.ErrUnit) || o.Keep || done.Undo == "" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
-	if _, failed := conn.UndoDeploy(ctx, done.Undo, false); failed != nil {
+	if _, failed := target.UndoDeploy(ctx, conn, done.Undo, false); failed != nil {
 		return errors.Join(err, failed)
 	}
 	done.Undone = true
-	if failed := conn.Restart(ctx, o.Restart, 0); failed != nil {
+	if failed := target.RestartUnits(ctx, conn, o.Restart, 0); failed != nil {
 		return errors.Join(err, fmt.Errorf("all files were put back, and still: %w", failed))
 	}
 	return fmt.Errorf("%w\n  all files were put back as they were, and the units run with them", err)
@@ -132,7 +132,7 @@ type UndoOptions struct {
 func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
 	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
 		if o.List {
-			all, err := conn.Undos(ctx)
+			all, err := target.ListUndos(ctx, conn)
 			if err != nil {
 				return err
 			}
@@ -153,9 +153,9 @@ func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec image
 // undoAndRestart has units read what was put back, also where the board did not take one
 // of the settings: they shall run as before all the same.
 func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (target.Undo, error) {
-	u, err := conn.UndoDeploy(ctx, id, force)
+	u, err := target.UndoDeploy(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, target.ErrSetting)) && len(u.Units) > 0 {
-		err = errors.Join(err, conn.Restart(ctx, u.Units, 0))
+		err = errors.Join(err, target.RestartUnits(ctx, conn, u.Units, 0))
 	}
 	return u, err
 }

@@ -20,7 +20,7 @@ import (
 func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...SmokeOption) (report.Report, error) {
 	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
-		_, err := conn.Put(ctx, local, remote, mode)
+		_, err := target.Put(ctx, conn, local, remote, mode)
 		return err
 	}
 	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, stream: conn.Stream, terminal: conn.Terminal}

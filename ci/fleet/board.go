@@ -197,13 +197,13 @@ func (t *turn) deploy(ctx context.Context) error {
 	}
 	ctx = t.watched(ctx, "deploying")
 	if t.source != nil && (t.job.again || t.job.tries > 1) {
-		digest, err := t.conn.Digest(ctx, t.ask.To)
+		digest, err := target.Digest(ctx, t.conn, t.ask.To)
 		if t.already = err == nil && digest == t.source.SHA256(); t.already {
 			return nil
 		}
 	}
 	if t.source != nil {
-		_, err := t.conn.Send(ctx, t.source, t.ask.To, t.ask.Rights)
+		_, err := target.Send(ctx, t.conn, t.source, t.ask.To, t.ask.Rights)
 		return err
 	}
 	_, err := target.Deploy(ctx, t.conn, t.spec, t.artifact)

@@ -62,7 +62,7 @@ func unreadable(err error) error {
 // that was lost.
 func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Reading, error) {
 	if b.conn != nil {
-		r, err := b.conn.Open(ctx, ref.path)
+		r, err := target.Open(ctx, b.conn, ref.path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return r, err
 		}
@@ -73,7 +73,7 @@ func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Readi
 		b.conn = nil
 		return nil, err
 	}
-	return b.conn.Open(ctx, ref.path)
+	return target.Open(ctx, b.conn, ref.path)
 }
 
 // digest is what the server says of the file, "" where it cannot: many let nobody run
@@ -82,7 +82,7 @@ func (b *boardFolder) digest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""
 	}
-	sum, _ := b.conn.Digest(ctx, ref.path)
+	sum, _ := target.Digest(ctx, b.conn, ref.path)
 	return sum
 }
 

@@ -63,11 +63,11 @@ func becomeCarries(t *testing.T, c *Conn) {
 	for _, size := range []int{0, 10, 3 << 20, severalBytes + 1} {
 		data := randomBytes(size)
 		name := filepath.Join(closed, "f")
-		if _, err := c.Put(t.Context(), writeFile(t, data), name, 0o640); err != nil {
+		if _, err := Put(t.Context(), c, writeFile(t, data), name, 0o640); err != nil {
 			t.Fatal(err)
 		}
 		checkFile(t, name, data, 0o640)
-		r, err := c.Open(t.Context(), name)
+		r, err := Open(t.Context(), c, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func becomeCarries(t *testing.T, c *Conn) {
 		}
 		r.Close()
 	}
-	if c.noSFTP.Load() {
+	if c.NoSFTP.Load() {
 		t.Error("files go through the shell; want the sftp-server by sudo")
 	}
 	data := randomBytes(3 << 20)
@@ -88,7 +88,7 @@ func becomeCarries(t *testing.T, c *Conn) {
 	if err := os.WriteFile(filepath.Join(local, "a"), []byte("a"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if changes, _, err := c.DeployDir(t.Context(), local, filepath.Join(closed, "folder"), DirOptions{Owner: "0:0"}, nil); err != nil || len(changes) != 1 {
+	if changes, _, err := DeployDir(t.Context(), c, local, filepath.Join(closed, "folder"), DirOptions{Owner: "0:0"}, nil); err != nil || len(changes) != 1 {
 		t.Errorf("DeployDir = %v, %v; want a change", changes, err)
 	}
 }

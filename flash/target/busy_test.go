@@ -44,7 +44,7 @@ func TestSentFilesAreClosed(t *testing.T) {
 			c := connect(t, settings...)
 			remote := filepath.Join(t.TempDir(), "program")
 			for _, size := range []int{10, smallPacket, 3 << 20, severalBytes + 1} {
-				if _, err := c.PutBytes(t.Context(), randomBytes(size), remote, 0o755); err != nil {
+				if _, err := PutBytes(t.Context(), c, randomBytes(size), remote, 0o755); err != nil {
 					t.Fatal(err)
 				}
 				if held := writers(t, remote); len(held) > 0 {
@@ -64,7 +64,7 @@ func TestFilesOfBrokenWaysAreClosed(t *testing.T) {
 			c := dial(t, aliased(t, addressOf(s)))
 			c.login.addr.Port = other.Port
 			remote := filepath.Join(t.TempDir(), "program")
-			if _, err := c.PutBytes(t.Context(), randomBytes(severalBytes+1), remote, 0o755); err != nil {
+			if _, err := PutBytes(t.Context(), c, randomBytes(severalBytes+1), remote, 0o755); err != nil {
 				t.Fatal(err)
 			}
 			if held := writers(t, remote); len(held) > 0 {
@@ -89,7 +89,7 @@ func TestResumedProgramIsClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.files(t.Context())
+	b, err := openChannel(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestResumedProgramIsClosed(t *testing.T) {
 	if _, err := b.open(part); err != nil { // and it stays open
 		t.Fatal(err)
 	}
-	if _, err := c.Put(t.Context(), src, remote, 0o755); err != nil {
+	if _, err := Put(t.Context(), c, src, remote, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if held := writers(t, remote); len(held) > 0 {
@@ -129,7 +129,7 @@ func TestSentProgramsRunAtOnce(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if _, err := c.PutDir(t.Context(), local, remote, DirOptions{}); err != nil {
+				if _, err := PutDir(t.Context(), c, local, remote, DirOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				for i := range 4 {

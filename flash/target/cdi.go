@@ -86,7 +86,7 @@ func (t *Containers) cdiEdits(ctx context.Context, devices []string) (func(*spec
 // fetchCDI brings the board's specs into numbered folders, and returns what each file
 // is called on the board.
 func (t *Containers) fetchCDI(ctx context.Context, dir string) (map[string]string, error) {
-	list, err := t.conn.answer(ctx, append([]string{"sh", "-c", listCDI, "sh"}, t.cdi...)...)
+	list, err := t.conn.Output(ctx, append([]string{"sh", "-c", listCDI, "sh"}, t.cdi...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (t *Containers) fetchCDI(ctx context.Context, dir string) (map[string]strin
 	}
 	from, room := map[string]string{}, maxCDIBytes
 	for i, name := range names {
-		r, err := t.conn.feed(ctx, nil, room, "cat", "--", name)
+		r, err := t.conn.FeedUpTo(ctx, nil, room, "cat", "--", name)
 		switch {
 		case err != nil:
 			return nil, err

@@ -308,3 +308,17 @@ func withDefaults(a Address) (Address, error) {
 	}
 	return a.complete()
 }
+
+// ResolveThrough is Resolve with jump hosts, commas between them, in the place of
+// those that ~/.ssh/config names.
+func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
+	given, err := parseHost(host)
+	if err != nil {
+		return Address{}, err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Address{}, err
+	}
+	return route{home: home, names: []string{host}}.resolve(ctx, given, jumps)
+}

@@ -124,22 +124,16 @@ func (r *containerRun) runContainer(ctx context.Context, c Container) (Exit, err
 	case c.Out != nil:
 		return r.follow(ctx, made, *c.Out)
 	}
-	files, err := r.t.conn.sftpFiles(ctx, func() {})
+	log, err := CreateLog(ctx, r.t.conn, r.log)
 	if err != nil {
 		return Exit{}, err
 	}
-	defer files.close()
-	if err := files.makeDir(ctx, r.t.logs); err != nil {
-		return Exit{}, err
-	}
-	if _, err := files.create(ctx, r.log); err != nil {
-		return Exit{}, err
-	}
+	defer log.Close()
 	task, ended, err := start(ctx, made, cio.Config{Stdout: r.log, Stderr: r.t.logs + "/./" + path.Base(r.log)})
 	if err != nil {
 		return Exit{}, err
 	}
-	status, err := r.watch(ctx, files, ended)
+	status, err := r.watch(ctx, log, ended)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -147,7 +141,7 @@ func (r *containerRun) runContainer(ctx context.Context, c Container) (Exit, err
 	if _, err := task.Delete(ctx); err != nil {
 		return Exit{}, err
 	}
-	out, size, err := files.read(ctx, r.log, maxOutputBytes)
+	out, size, err := log.ReadBeginning(ctx, MaxOutputBytes)
 	return Exit{Status: status, Output: out, Truncated: size > int64(len(out))}, err
 }
 
@@ -286,7 +280,7 @@ func parseUser(s string) (uid, gid uint32, err error) {
 var errChatty = fmt.Errorf("it wrote more than %d MiB and was ended", maxLogBytes>>20)
 
 // watch waits for the end of the task and keeps its output within bounds.
-func (r *containerRun) watch(ctx context.Context, files *sftpFiles, ended <-chan client.ExitStatus) (uint32, error) {
+func (r *containerRun) watch(ctx context.Context, log *Log, ended <-chan client.ExitStatus) (uint32, error) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -298,7 +292,7 @@ func (r *containerRun) watch(ctx context.Context, files *sftpFiles, ended <-chan
 			return 0, context.Cause(ctx)
 		case <-tick.C:
 		}
-		if _, size, _ := files.read(ctx, r.log, 0); size > maxLogBytes {
+		if _, size, _ := log.ReadBeginning(ctx, 0); size > maxLogBytes {
 			return 0, errChatty
 		}
 	}

@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"fmt"
-	"path"
 	"path/filepath"
 	"time"
 
@@ -25,15 +24,15 @@ func Deploy(ctx context.Context, c *Conn, spec images.Spec, a images.Artifact) (
 		return Deployed{}, fmt.Errorf("images/boards/%s/board.yml: deploy.dir is not set", spec.Board)
 	}
 	container, has := containerOf(a)
-	names := []images.File{{Name: images.ArtifactName}}
+	list := []LocalFile{{Path: a.Path(images.File{Name: images.ArtifactName}), Name: images.ArtifactName}}
 	if has {
-		names = append(names, container)
+		list = append(list, LocalFile{a.Path(container), container.Name, container.SHA256})
 	}
-	sent, err := c.deployFiles(ctx, spec.Deploy.Dir, a, names)
+	sent, err := PutList(ctx, c, spec.Deploy.Dir, list)
 	if err != nil || !has {
 		return Deployed{Files: sent}, err
 	}
-	image, err := c.deployContainer(ctx, a.Path(container))
+	image, err := deployContainer(ctx, c, a.Path(container))
 	return Deployed{Files: sent, Image: image}, err
 }
 
@@ -46,35 +45,10 @@ func containerOf(a images.Artifact) (images.File, bool) {
 	return images.File{}, false
 }
 
-func (c *Conn) deployFiles(ctx context.Context, dir string, a images.Artifact, files []images.File) (sent []Sent, err error) {
-	sources := make([]source, len(files))
-	var total int64
-	for i, file := range files {
-		f, src, err := openSource(a.Path(file))
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		src.sha256 = file.SHA256
-		sources[i] = src
-		total += src.size
-	}
-	step := progress.Start(ctx, "deploy files", total, progress.Bytes)
-	defer func() { step.End(fmt.Sprintf("%d in %s%s", len(sent), dir, c.means()), err) }()
-	for i, src := range sources {
-		one, err := c.put(ctx, src, path.Join(dir, filepath.ToSlash(files[i].Name)), 0o644, step)
-		if err != nil {
-			return sent, err
-		}
-		sent = append(sent, one)
-	}
-	return sent, c.syncNames(ctx)
-}
-
-func (c *Conn) deployContainer(ctx context.Context, archive string) (image string, err error) {
+func deployContainer(ctx context.Context, c *Conn, archive string) (image string, err error) {
 	err = progress.Run(ctx, "deploy container", func(s *progress.Step) (string, error) {
 		s.Detail("waiting until the board has started")
-		c.started(ctx)
+		waitUntilStarted(ctx, c)
 		s.Detail(filepath.Base(archive))
 		t, err := OpenContainers(ctx, c)
 		if err != nil {
@@ -90,10 +64,10 @@ func (c *Conn) deployContainer(ctx context.Context, archive string) (image strin
 // startLimit is how long a board that lets us in may still be starting.
 const startLimit = 2 * time.Minute
 
-// started waits until the board's init system has started what it starts: sshd is
+// waitUntilStarted waits until the board's init system has started what it starts: sshd is
 // up before containerd. What became of that, and whether there is a systemd to
 // ask, is not judged here.
-func (c *Conn) started(ctx context.Context) {
+func waitUntilStarted(ctx context.Context, c *Conn) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	_, _ = c.Run(ctx, "systemctl", "is-system-running", "--wait")

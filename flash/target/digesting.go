@@ -39,7 +39,7 @@ type arrived struct {
 
 // digestAlong begins with the digest of a file that has to be brought by q, if that is worth
 // it. Who calls it calls stop.
-func (c *Conn) digestAlong(ctx context.Context, name, remote string, size int64, q *queue) *digesting {
+func digestAlong(ctx context.Context, c *Conn, name, remote string, size int64, q *queue) *digesting {
 	out, in := io.Pipe()
 	telling, cancel := context.WithCancel(ctx)
 	f := &digesting{lines: in, digest: make(chan arrived, 1), cancel: cancel}

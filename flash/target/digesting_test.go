@@ -27,7 +27,7 @@ func TestDigestAlong(t *testing.T) {
 			}
 			defer file.Close()
 			q := newQueue(pieces(int64(len(data))), func(int64) {})
-			f := c.digestAlong(t.Context(), local, local, int64(len(data)), q)
+			f := digestAlong(t.Context(), c, local, local, int64(len(data)), q)
 			defer f.stop()
 			w := &way{}
 			for {
@@ -45,7 +45,7 @@ func TestDigestAlong(t *testing.T) {
 				t.Errorf("the digest is %q; want %q", got, want)
 			}
 			remote := filepath.Join(t.TempDir(), "f")
-			if _, err := c.Put(t.Context(), local, remote, 0o600); err != nil {
+			if _, err := Put(t.Context(), c, local, remote, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			checkFile(t, remote, data, 0o600)

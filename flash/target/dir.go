@@ -26,6 +26,10 @@ type DirOptions struct {
 	// that are there already stay as they are, links to folders too.
 	Among  bool
 	Owners map[string]string // of single names, in the place of Owner
+
+	// Before is called once, when the changes are known and none is made; nil: nothing is. Its
+	// error ends the call.
+	Before func(context.Context, *Plan) error
 }
 
 // Change is one thing that a folder on a board lacked.
@@ -52,13 +56,7 @@ const mostEntries = 100_000
 // all of them together do not, but a call that broke off can be repeated. A symlink on
 // the board that has a folder's name is replaced, and never followed; remote itself may
 // be one.
-func (c *Conn) PutDir(ctx context.Context, local, remote string, o DirOptions) (changes []Change, err error) {
-	return c.putDir(ctx, local, remote, o, func(context.Context, *dirUpload) error { return nil })
-}
-
-// putDir is PutDir that does something before the first change, once it is known what
-// will change.
-func (c *Conn) putDir(ctx context.Context, local, remote string, o DirOptions, before func(context.Context, *dirUpload) error) (changes []Change, err error) {
+func PutDir(ctx context.Context, c *Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
 	}
@@ -70,14 +68,17 @@ func (c *Conn) putDir(ctx context.Context, local, remote string, o DirOptions, b
 	if err = d.plan(ctx, step); err == nil && !o.DryRun {
 		step.End(fmt.Sprintf("%d changes", len(d.changes)), nil)
 		step = progress.Start(ctx, "put changes of "+filepath.Base(local), d.bytes(), progress.Bytes)
-		if err = before(ctx, d); err == nil {
+		if o.Before != nil {
+			err = o.Before(ctx, &Plan{Root: d.remote, Changes: d.changes, upload: d})
+		}
+		if err == nil {
 			err = d.apply(ctx, step)
 		}
 	}
 	if err != nil {
 		err = said(fmt.Sprintf("put folder %s to %s:%s", local, c.addr.Host, printable(remote)), err)
 	}
-	step.End(fmt.Sprintf("%d changes%s", len(d.changes), c.means()), err)
+	step.End(fmt.Sprintf("%d changes%s", len(d.changes), describeTransport(c)), err)
 	return d.changes, err
 }
 
@@ -123,9 +124,9 @@ func (d *dirUpload) plan(ctx context.Context, step *progress.Step) (err error) {
 		return err
 	}
 	if d.options.Among {
-		d.have, err = d.conn.listNames(ctx, d.remote, sortedNames(d.want))
+		d.have, err = listNames(ctx, d.conn, d.remote, sortedNames(d.want))
 	} else {
-		d.have, err = d.conn.list(ctx, d.remote)
+		d.have, err = listFolder(ctx, d.conn, d.remote)
 	}
 	if err != nil {
 		return err
@@ -308,8 +309,8 @@ func (d *dirUpload) sameContents(ctx context.Context) (map[string]bool, error) {
 		}
 	}
 	same := map[string]bool{}
-	if err := d.mark(ctx, files, d.conn.fileDigests, d.fileDigest, same); err != nil {
+	if err := d.mark(ctx, files, fileDigests, d.fileDigest, same); err != nil {
 		return nil, err
 	}
-	return same, d.mark(ctx, links, d.conn.linkDigests, d.linkDigest, same)
+	return same, d.mark(ctx, links, linkDigests, d.linkDigest, same)
 }

@@ -103,7 +103,7 @@ var oddTree = map[string]string{
 
 func putDir(t *testing.T, c *Conn, local, remote string, o DirOptions) map[string]string {
 	t.Helper()
-	changes, err := c.PutDir(t.Context(), local, remote, o)
+	changes, err := PutDir(t.Context(), c, local, remote, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestPutDirRefuses(t *testing.T) {
 		"an owner":            {local: local, remote: t.TempDir(), o: DirOptions{Owner: "-R x"}, want: "is no owner"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.PutDir(t.Context(), tt.local, tt.remote, tt.o)
+			_, err := PutDir(t.Context(), c, tt.local, tt.remote, tt.o)
 			checkErr(t, err, tt.want)
 		})
 	}
@@ -320,7 +320,7 @@ func TestPutDirWhereFilesVanish(t *testing.T) {
 	c := connect(t, beforeProgram(t, "stat", "case $* in *gone*) rm -f "+remote+"/gone ;; esac"))
 	plant(t, local, map[string]string{"kept": "1", "added": "a"})
 	plant(t, remote, map[string]string{"kept": "1", "gone": "g"})
-	changes, err := c.PutDir(t.Context(), local, remote, DirOptions{Delete: true})
+	changes, err := PutDir(t.Context(), c, local, remote, DirOptions{Delete: true})
 	if err != nil || !cmp.Equal(changes, []Change{{"added", Added, 1}}) {
 		t.Errorf("PutDir = %v, %v; want one file added", changes, err)
 	}
@@ -333,7 +333,7 @@ func TestNamesAreSynced(t *testing.T) {
 	c := connect(t, beforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
 	local := t.TempDir()
 	plant(t, local, map[string]string{"small": "1", "large": strings.Repeat("l", 2<<20)})
-	if _, _, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil {
+	if _, _, err := DeployDir(t.Context(), c, local, remote, DirOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := OpenSource(t.Context(), filepath.Join(local, "large"))
@@ -345,7 +345,7 @@ func TestNamesAreSynced(t *testing.T) {
 		if seen, err := os.ReadFile(log); err != nil || string(seen) != want {
 			t.Errorf("the last sync had %q, %v; want %q", seen, err, want)
 		}
-		if _, err := c.Send(t.Context(), s, filepath.Join(remote, "alone"), Rights{Mode: 0o600}); err != nil {
+		if _, err := Send(t.Context(), c, s, filepath.Join(remote, "alone"), Rights{Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
 	}

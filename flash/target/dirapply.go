@@ -54,12 +54,12 @@ func (d *dirUpload) apply(ctx context.Context, step *progress.Step) error {
 	if err := d.takeAway(ctx); err != nil {
 		return err
 	}
-	return d.conn.syncNames(ctx)
+	return syncNames(ctx, d.conn)
 }
 
 // syncNames brings to the board's disk which names files have: what is reported as done
 // outlives a power cut. A board without that program writes them some seconds later.
-func (c *Conn) syncNames(ctx context.Context) error {
+func syncNames(ctx context.Context, c *Conn) error {
 	_, err := c.Run(ctx, "sync")
 	return err
 }
@@ -109,7 +109,7 @@ func (d *dirUpload) sendFiles(ctx context.Context, step *progress.Step) error {
 }
 
 func (d *dirUpload) checkSpace(ctx context.Context) error {
-	b, err := d.conn.files(ctx)
+	b, err := openChannel(ctx, d.conn)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (d *dirUpload) sendLarge(ctx context.Context, name string, step *progress.S
 		return err
 	}
 	defer f.Close()
-	if _, err := d.conn.put(ctx, src, path.Join(d.remote, name), d.want[name].mode, step); err != nil {
+	if _, err := putSource(ctx, d.conn, src, path.Join(d.remote, name), d.want[name].mode, step); err != nil {
 		return err
 	}
 	return d.unchanged(name)
@@ -159,7 +159,7 @@ func (d *dirUpload) read(name string) ([]byte, error) {
 
 // sendSmall brings files under hidden names, has them proved, and renames them.
 func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progress.Step) (err error) {
-	b, err := d.conn.files(ctx)
+	b, err := openChannel(ctx, d.conn)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progres
 	if err != nil {
 		return err
 	}
-	arrived, err := d.conn.fileDigests(ctx, d.remote, temps)
+	arrived, err := fileDigests(ctx, d.conn, d.remote, temps)
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func writeWhole(ctx context.Context, file pieceWriter, most int64, data []byte) 
 
 // clean takes away what was not renamed, also after a Ctrl-C.
 func (d *dirUpload) clean(ctx context.Context, temps []string) {
-	ctx, cancel := tidying(ctx)
+	ctx, cancel := CleanupContext(ctx)
 	defer cancel()
 	_ = d.do(ctx, "clean up", removeFiles, temps) // a lost connection leaves hidden files
 }

@@ -50,21 +50,21 @@ done' sh`
 // mostListed is how much the list of a folder may say, of as many names as there may be.
 const mostListed = 32 << 20
 
-// list is what the folder on the board holds. One that is not there holds nothing.
-func (c *Conn) list(ctx context.Context, remote string) (map[string]entry, error) {
-	return c.listBy(ctx, nil, listScript, remote)
+// listFolder is what the folder on the board holds. One that is not there holds nothing.
+func listFolder(ctx context.Context, c *Conn, remote string) (map[string]entry, error) {
+	return runList(ctx, c, nil, listScript, remote)
 }
 
 // listNames is list of some names alone.
-func (c *Conn) listNames(ctx context.Context, remote string, names []string) (map[string]entry, error) {
+func listNames(ctx context.Context, c *Conn, remote string, names []string) (map[string]entry, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return c.listBy(ctx, zeroed(names), namesScript, remote)
+	return runList(ctx, c, zeroed(names), namesScript, remote)
 }
 
-func (c *Conn) listBy(ctx context.Context, names io.Reader, script, remote string) (map[string]entry, error) {
-	r, err := c.feed(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
+func runList(ctx context.Context, c *Conn, names io.Reader, script, remote string) (map[string]entry, error) {
+	r, err := c.FeedUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func listedEntry(m []string) entry {
 }
 
 // digester asks the board for the digests of names in a folder.
-type digester func(ctx context.Context, remote string, names []string) ([]string, error)
+type digester func(ctx context.Context, c *Conn, remote string, names []string) ([]string, error)
 
 // mark marks the names whose digest is there as it is here.
 func (d *dirUpload) mark(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
@@ -145,7 +145,7 @@ func (d *dirUpload) mark(ctx context.Context, names []string, there digester, he
 	ours, theirs := make([]string, len(names)), []string(nil)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() (err error) {
-		theirs, err = there(ctx, d.remote, names)
+		theirs, err = there(ctx, d.conn, d.remote, names)
 		return err
 	})
 	both.Go(func() (err error) {
@@ -162,22 +162,22 @@ func (d *dirUpload) mark(ctx context.Context, names []string, there digester, he
 }
 
 // fileDigests are the digests of the files on the board, in the order of their names.
-func (c *Conn) fileDigests(ctx context.Context, remote string, names []string) ([]string, error) {
-	sums, err := c.digestLines(ctx, remote, quickDigestScript, names)
+func fileDigests(ctx context.Context, c *Conn, remote string, names []string) ([]string, error) {
+	sums, err := digestLines(ctx, c, remote, quickDigestScript, names)
 	if err != nil && ctx.Err() == nil {
-		sums, err = c.digestLines(ctx, remote, fileDigestScript, names)
+		sums, err = digestLines(ctx, c, remote, fileDigestScript, names)
 	}
 	return sums, err
 }
 
-func (c *Conn) linkDigests(ctx context.Context, remote string, names []string) ([]string, error) {
-	return c.digestLines(ctx, remote, linkDigestScript, names)
+func linkDigests(ctx context.Context, c *Conn, remote string, names []string) ([]string, error) {
+	return digestLines(ctx, c, remote, linkDigestScript, names)
 }
 
 // digestLines are what script prints, a line for each name. What has no digest, since
 // it cannot be read, has "-".
-func (c *Conn) digestLines(ctx context.Context, remote, script string, names []string) ([]string, error) {
-	r, err := c.feed(ctx, zeroed(names), mostListed, "sh", "-c", script, "sh", remote)
+func digestLines(ctx context.Context, c *Conn, remote, script string, names []string) ([]string, error) {
+	r, err := c.FeedUpTo(ctx, zeroed(names), mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
 		return nil, err
 	}

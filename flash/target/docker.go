@@ -40,7 +40,7 @@ var versionForms = map[string]string{
 func openDocker(ctx context.Context, c *Conn, program string) (*docker, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	said, err := c.answer(ctx, program, "version", "--format", versionForms[program])
+	said, err := c.Output(ctx, program, "version", "--format", versionForms[program])
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func tagged(name string) string {
 
 // id is the image that has a name; "" where there is none.
 func (d *docker) id(ctx context.Context, name string) string {
-	id, err := d.conn.answer(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
+	id, err := d.conn.Output(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
 	if err != nil {
 		return ""
 	}
@@ -254,7 +254,7 @@ func (d *docker) gpus(ctx context.Context, which string) ([]string, error) {
 	if which == "" {
 		return nil, nil
 	}
-	said, err := d.conn.answer(ctx, d.program, "info", "--format", "{{json .Runtimes}}")
+	said, err := d.conn.Output(ctx, d.program, "info", "--format", "{{json .Runtimes}}")
 	var runtimes map[string]struct {
 		Path string `json:"path"`
 	}
@@ -299,7 +299,7 @@ func (d *docker) Left(ctx context.Context) ([]Left, error) {
 	if d.program == "docker" { // whose .Labels is a text here
 		form = `{{.Names}}|{{.Image}}|{{.Status}}|{{.Label "` + runLabel + `"}}`
 	}
-	said, err := d.conn.answer(ctx, d.program, "ps", "--all", "--filter", "label="+runLabel, "--format", form)
+	said, err := d.conn.Output(ctx, d.program, "ps", "--all", "--filter", "label="+runLabel, "--format", form)
 	if err != nil || said == "" {
 		return nil, err
 	}
@@ -318,6 +318,6 @@ func (d *docker) Left(ctx context.Context) ([]Left, error) {
 
 // Remove ends a container that Run made, and removes it.
 func (d *docker) Remove(ctx context.Context, name string) error {
-	_, err := d.conn.answer(ctx, d.program, "rm", "--force", name)
+	_, err := d.conn.Output(ctx, d.program, "rm", "--force", name)
 	return err
 }

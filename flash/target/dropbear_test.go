@@ -107,7 +107,7 @@ func TestDropbear(t *testing.T) {
 				t.Errorf("Run = %q, %v", r.Stdout, err)
 			}
 			data := bytes.Repeat([]byte("dropbear"), 50_000)
-			if _, err := c.PutBytes(t.Context(), data, filepath.Join(t.TempDir(), "file"), 0o644); err != nil {
+			if _, err := PutBytes(t.Context(), c, data, filepath.Join(t.TempDir(), "file"), 0o644); err != nil {
 				t.Errorf("Put: %v", err)
 			}
 			behind := board

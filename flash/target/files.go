@@ -16,11 +16,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pkg/sftp"
-	"golang.org/x/crypto/ssh"
 )
 
 // What is in flight on one way, and the size of a request where OpenSSH serves: it
@@ -60,84 +58,37 @@ type boardFiles interface {
 	close()
 }
 
-// sftpFiles is an SFTP channel. Each has the board's receive window to itself.
+// sftpFiles is an SFTP channel.
 type sftpFiles struct {
-	conn    *Conn
-	link    *link
-	session *ssh.Session
-	in      io.WriteCloser
-	out     io.Reader
-	sftp    *sftp.Client
-	packet  int
-	traffic traffic
-	sync    atomic.Int64 // nanoseconds that a sync may take
+	stream *SFTP
+	sftp   *sftp.Client
+	packet int
 }
 
 // syncRate is how fast a slow card takes what is synced, in bytes a second.
 const syncRate = 1 << 20
 
-// sftpFiles calls opened as soon as it has a session, which may be the only one that the
+// openSFTP calls opened as soon as it has a session, which may be the only one that the
 // board gives.
-func (c *Conn) sftpFiles(ctx context.Context, opened func()) (*sftpFiles, error) {
-	link, err := c.client()
+func openSFTP(ctx context.Context, c *Conn, opened func()) (*sftpFiles, error) {
+	stream, err := c.OpenSFTP(ctx, opened)
 	if err != nil {
 		return nil, err
 	}
-	session, err := openSession(ctx, link)
-	if err != nil {
-		return nil, err
-	}
-	opened()
-	b := &sftpFiles{conn: c, link: link, session: session, packet: smallPacket}
-	if err = link.during(ctx, func() { session.Close() }, b.request); err == nil {
-		err = b.do(ctx, b.start)
-	}
-	if err != nil {
+	b := &sftpFiles{stream: stream, packet: smallPacket}
+	if err := b.do(ctx, b.startClient); err != nil {
 		b.close()
 		return nil, fmt.Errorf("start sftp: %w", err)
 	}
 	return b, nil
 }
 
-// request asks for the server's other end.
-func (b *sftpFiles) request() (err error) {
-	if b.in, err = b.session.StdinPipe(); err != nil {
-		return err
-	}
-	if b.out, err = b.session.StdoutPipe(); err != nil {
-		return err
-	}
-	if b.conn.login.sudo != nil {
-		return b.requestBySudo()
-	}
-	if err := b.session.RequestSubsystem("sftp"); err != nil {
-		return fmt.Errorf("%w; the board needs an sftp-server", err)
-	}
-	return nil
-}
-
-// serverScript runs the sftp-server where distributions have it. A server's own
-// internal-sftp has the rights of who logs in.
-const serverScript = `for p in /usr/lib/openssh/sftp-server /usr/libexec/openssh/sftp-server /usr/libexec/sftp-server /usr/lib/ssh/sftp-server /usr/lib/sftp-server /usr/lib/misc/sftp-server; do
-	[ -x "$p" ] && exec "$p"
-done
-exit 127`
-
-func (b *sftpFiles) requestBySudo() error {
-	way := b.conn.login.enter(io.Discard)
-	b.session.Stderr = way
-	if err := b.session.Start(way.command([]string{"sh", "-c", serverScript})); err != nil {
-		return err
-	}
-	return way.admit(b.in)
-}
-
-func (b *sftpFiles) start() (err error) {
-	b.sftp, err = sftp.NewClientPipe(trafficIn{b.out, &b.traffic}, trafficOut{b.in, &b.traffic}, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
+func (b *sftpFiles) startClient() (err error) {
+	b.sftp, err = sftp.NewClientPipe(b.stream.Answers, b.stream.Requests, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
 	if err != nil {
 		return err
 	}
-	if b.has("limits@openssh.com") && strings.HasPrefix(string(b.link.ServerVersion()), "SSH-2.0-OpenSSH") {
+	if b.has("limits@openssh.com") && strings.HasPrefix(b.stream.ServerVersion(), "SSH-2.0-OpenSSH") {
 		b.packet = packetBytes
 		return sftp.MaxPacketUnchecked(packetBytes)(b.sftp)
 	}
@@ -145,18 +96,23 @@ func (b *sftpFiles) start() (err error) {
 }
 
 // close leaves the SFTP client's own Close out: it waits for the board.
-func (b *sftpFiles) close() { go b.session.Close() }
+func (b *sftpFiles) close() { b.stream.Close() }
 
 func (b *sftpFiles) do(ctx context.Context, work func() error) error {
-	return b.doUnless(ctx, func() time.Duration { return b.traffic.quiet() - time.Duration(b.sync.Load()) }, work)
+	return b.stream.Do(ctx, func() error { return recoverFault(work) })
 }
 
-// doUnless is do with another measure of silence.
-func (b *sftpFiles) doUnless(ctx context.Context, quiet func() time.Duration, work func() error) error {
-	return b.link.watch(ctx, watch{quiet: quiet, stop: func() { b.session.Close() }}, func() (err error) {
-		defer func() { err = cmp.Or(nonsense(recover()), err) }()
-		return work()
+// receive is do for work that writes what a file holds. Answers without data are no progress.
+func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
+	return b.stream.Receive(ctx, to, func(to io.Writer) error {
+		return recoverFault(func() error { return work(to) })
 	})
+}
+
+// recoverFault turns a runtime error of the SFTP library into an error of the server.
+func recoverFault(work func() error) (err error) {
+	defer func() { err = cmp.Or(nonsense(recover()), err) }()
+	return work()
 }
 
 // nonsense is the error of a server that says "done" where it was asked for a file's
@@ -269,9 +225,7 @@ func (f sftpFile) sync(ctx context.Context, size int64) error {
 	if !f.files.has("fsync@openssh.com") {
 		return nil
 	}
-	syncing := time.Duration(size/syncRate) * time.Second
-	f.files.sync.Add(int64(syncing))
-	defer f.files.sync.Add(-int64(syncing))
+	defer f.files.stream.AllowSilence(time.Duration(size/syncRate) * time.Second)()
 	if err := f.files.do(ctx, f.Sync); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
@@ -288,14 +242,13 @@ func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 }
 
 func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
-	moves := &pulse{last: time.Now()} // answers without data are none
-	return b.doUnless(ctx, moves.quiet, func() error {
+	return b.receive(ctx, to, func(to io.Writer) error {
 		f, err := b.sftp.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		_, err = f.WriteTo(heardWriter{to, moves})
+		_, err = f.WriteTo(to)
 		return err
 	})
 }
@@ -345,7 +298,7 @@ var digestPattern = regexp.MustCompile(`^\\?([0-9a-f]{64})\b`)
 
 // Digest is a file's SHA-256, computed there. Where no program there can do that, or
 // the file is not there, it is "".
-func (c *Conn) Digest(ctx context.Context, name string) (string, error) {
+func Digest(ctx context.Context, c *Conn, name string) (string, error) {
 	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", argument(name))
 	if ctx.Err() != nil {
 		return "", err
@@ -389,23 +342,4 @@ func (w *atMost) Write(p []byte) (int, error) {
 
 func (b *sftpFiles) rename(ctx context.Context, from, to string) error {
 	return b.do(ctx, func() error { return b.sftp.PosixRename(from, to) })
-}
-
-// read returns the first limit bytes of a file and its whole size.
-func (b *sftpFiles) read(ctx context.Context, name string, limit int64) (data []byte, size int64, err error) {
-	err = b.do(ctx, func() error {
-		f, err := b.sftp.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		size = info.Size()
-		data, err = io.ReadAll(io.LimitReader(f, limit))
-		return err
-	})
-	return data, size, err
 }

@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -86,28 +85,12 @@ func (r *containerRun) removeOutput(ctx context.Context, piped bool) {
 		_ = r.script(ctx, removePipes, r.pipes()) // of no use without the container
 		return
 	}
-	r.t.conn.removeFile(ctx, r.log)
+	RemoveFile(ctx, r.t.conn, r.log)
 }
 
 func (r *containerRun) script(ctx context.Context, script, arg string) error {
-	_, err := r.t.conn.answer(ctx, "sh", "-c", script, "sh", arg)
+	_, err := r.t.conn.Output(ctx, "sh", "-c", script, "sh", arg)
 	return err
-}
-
-// answer is what a program prints that has to succeed.
-func (c *Conn) answer(ctx context.Context, argv ...string) (string, error) {
-	r, err := c.Run(ctx, argv...)
-	if err != nil {
-		return "", err
-	}
-	if r.Status != 0 {
-		shown := argv[0]
-		if len(argv) > 1 && argv[0] != "sh" {
-			shown += " " + argv[1]
-		}
-		return "", said(fmt.Sprintf("%s on %s ended with status %d", shown, c.addr, r.Status), errors.New(string(r.Stderr)))
-	}
-	return strings.TrimSpace(string(r.Stdout)), nil
 }
 
 // runtime is runc, and for a container that gets GPUs our own in its place, which

@@ -65,7 +65,7 @@ func FuzzPIDLine(f *testing.F) {
 		}
 		p.flush()
 		want := before + after
-		if got := string(out.bytes()); p.number() != 4711 || got != want[:min(len(want), maxOutputBytes)] {
+		if got := string(out.bytes()); p.number() != 4711 || got != want[:min(len(want), MaxOutputBytes)] {
 			t.Errorf("pid %d, output %q; want 4711, %q", p.number(), got, want)
 		}
 	})

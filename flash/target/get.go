@@ -32,9 +32,9 @@ var ErrIrregular = errors.New("not a regular file")
 
 // Open opens a file for reading. A path that does not begin with a slash begins in
 // the user's home. Reads end with ctx.
-func (c *Conn) Open(ctx context.Context, name string) (*Reading, error) {
+func Open(ctx context.Context, c *Conn, name string) (*Reading, error) {
 	what := fmt.Sprintf("read %s:%s", c.addr.Host, printable(name))
-	b, err := c.sftpFiles(ctx, func() {})
+	b, err := openSFTP(ctx, c, func() {})
 	if err != nil {
 		return nil, said(what, err)
 	}
@@ -70,12 +70,11 @@ func (r *Reading) Begin(from int64) {
 // line there and back.
 func (r *Reading) pump(from int64) {
 	defer close(r.ended)
-	moves := &pulse{last: time.Now()}
-	err := r.files.doUnless(r.ctx, moves.quiet, func() error {
+	err := r.files.receive(r.ctx, r.in, func(to io.Writer) error {
 		if _, err := r.file.Seek(from, io.SeekStart); err != nil {
 			return err
 		}
-		_, err := r.file.WriteTo(heardWriter{r.in, moves})
+		_, err := r.file.WriteTo(to)
 		return err
 	})
 	if err != nil && r.ctx.Err() == nil {

@@ -218,7 +218,7 @@ func TestJumpHostThatWasLost(t *testing.T) {
 func TestJumpHostOutlivesAWay(t *testing.T) {
 	board, gate := startSSHD(t), startSSHD(t)
 	c := dial(t, behind(board, gate))
-	w, err := c.openWay(t.Context())
+	w, err := openStream(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -335,8 +335,8 @@ func TestCommandThatIsHostile(t *testing.T) {
 			} else if err != nil {
 				t.Errorf("Run = %v", err)
 			}
-			if len(r.Stdout)+len(r.Stderr) > 2*maxOutputBytes {
-				t.Errorf("%d and %d bytes of output; want at most %d of each", len(r.Stdout), len(r.Stderr), maxOutputBytes)
+			if len(r.Stdout)+len(r.Stderr) > 2*MaxOutputBytes {
+				t.Errorf("%d and %d bytes of output; want at most %d of each", len(r.Stdout), len(r.Stderr), MaxOutputBytes)
 			}
 			modest(t, before)
 		})
@@ -350,9 +350,9 @@ func TestChannelThatIsRefused(t *testing.T) {
 	harmless(t, err, "run true on")
 	_, err = c.DialContext(t.Context(), "tcp", "127.0.0.1:1")
 	harmless(t, err, "open tcp")
-	_, err = c.PutBytes(t.Context(), []byte("x"), "/x", 0o600)
+	_, err = PutBytes(t.Context(), c, []byte("x"), "/x", 0o600)
 	harmless(t, err, "put /x to")
-	_, err = c.Open(t.Context(), "/x")
+	_, err = Open(t.Context(), c, "/x")
 	harmless(t, err, "read ")
 	gate := hostileBoard(t, conversation{channels: refuse}.serve)
 	board := hostileBoard(t, conversation{}.serve)
@@ -446,7 +446,7 @@ func TestBoardThatHangsUp(t *testing.T) {
 		})
 		c, err := Dial(t.Context(), a)
 		if err == nil {
-			_, err = c.PutBytes(t.Context(), []byte("content"), filepath.Join(dir, "file"), 0o600)
+			_, err = PutBytes(t.Context(), c, []byte("content"), filepath.Join(dir, "file"), 0o600)
 			c.Close()
 		}
 		if err == nil {
@@ -525,7 +525,7 @@ func TestFileServerThatFallsSilent(t *testing.T) {
 		<-asked
 		cancel(enough)
 	}()
-	if _, err := c.PutBytes(ctx, []byte("content"), "/file", 0o600); !errors.Is(err, enough) {
+	if _, err := PutBytes(ctx, c, []byte("content"), "/file", 0o600); !errors.Is(err, enough) {
 		t.Errorf("Put = %v; want %v", err, enough)
 	}
 	if _, err := c.Run(t.Context(), "true"); err != nil {
@@ -584,9 +584,9 @@ func TestLyingFileServer(t *testing.T) {
 			}}
 			c := dial(t, hostileBoard(t, talk.serve))
 			before := liveBytes()
-			_, err := c.PutBytes(t.Context(), []byte("content"), "/file", 0o600)
+			_, err := PutBytes(t.Context(), c, []byte("content"), "/file", 0o600)
 			harmless(t, err, "put /file to")
-			r, err := c.Open(t.Context(), "/file")
+			r, err := Open(t.Context(), c, "/file")
 			if err == nil {
 				_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20))
 				r.Close()

@@ -42,14 +42,14 @@ func (p part) missingBytes() (n int64) {
 	return n
 }
 
-// begin makes the file that the pieces of src go to, or finds the one that an
+// beginPart makes the file that the pieces of src go to, or finds the one that an
 // earlier upload left.
-func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote, name string, look func() (seen, error), tell teller) (part, error) {
+func beginPart(ctx context.Context, c *Conn, b boardFiles, src source, remote, name string, look func() (seen, error), tell teller) (part, error) {
 	dir := path.Dir(remote)
 	if err := b.makeDir(ctx, dir); err != nil {
 		return part{}, fmt.Errorf("make folder %s: %w", dir, err)
 	}
-	p, err := c.find(ctx, src, name, look, tell)
+	p, err := findPart(ctx, c, src, name, look, tell)
 	if err != nil {
 		return part{}, err
 	}
@@ -70,17 +70,17 @@ func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote, name
 	return p, nil
 }
 
-// find looks for what an earlier upload left. The part has no name where there is
+// findPart looks for what an earlier upload left. The part has no name where there is
 // nothing that could be trusted: a name that can be guessed is used only where nobody
 // else can put something under it.
-func (c *Conn) find(ctx context.Context, src source, name string, look func() (seen, error), tell teller) (part, error) {
+func findPart(ctx context.Context, c *Conn, src source, name string, look func() (seen, error), tell teller) (part, error) {
 	p := part{missing: pieces(src.size)}
 	if name == "" {
 		return p, nil
 	}
 	seen, err := look()
 	if err != nil { // the folder was not there
-		seen, err = c.look(ctx, name)
+		seen, err = inspectPart(ctx, c, name)
 	}
 	if err != nil || !seen.folderIsOurs() {
 		return p, ctx.Err()
@@ -92,7 +92,7 @@ func (c *Conn) find(ctx context.Context, src source, name string, look func() (s
 	default:
 		p.earlier = true
 		tell.Detail("comparing what an earlier run brought")
-		p.missing, err = c.compare(ctx, src, name, seen.file.size)
+		p.missing, err = compareBlocks(ctx, c, src, name, seen.file.size)
 		tell.Detail("")
 		tell.Add(src.size - p.missingBytes())
 	}
@@ -144,8 +144,8 @@ const idDigits = 20
 // not appear in what it prints before all else was read.
 const lookScript = `cd "$1" && id -u && ls -ldn . && { [ -e "$2" ] || [ -L "$2" ] || exit 0; } && ls -ldn "$2"`
 
-// look asks who could have put something under this name.
-func (c *Conn) look(ctx context.Context, name string) (seen, error) {
+// inspectPart asks who could have put something under this name.
+func inspectPart(ctx context.Context, c *Conn, name string) (seen, error) {
 	r, err := c.Run(ctx, "sh", "-c", lookScript, "sh", argument(path.Dir(name)), "./"+path.Base(name))
 	if err != nil {
 		return seen{}, err
@@ -221,9 +221,9 @@ while [ "$i" -lt "$3" ]; do
 	i=$((i + 1))
 done`
 
-// compare says which pieces of src are not in the file on the board, of which there
+// compareBlocks says which pieces of src are not in the file on the board, of which there
 // are size bytes.
-func (c *Conn) compare(ctx context.Context, src source, name string, size int64) ([]piece, error) {
+func compareBlocks(ctx context.Context, c *Conn, src source, name string, size int64) ([]piece, error) {
 	block := int64(blockBytes)
 	for (src.size-1)/block >= mostBlocks {
 		block *= 2

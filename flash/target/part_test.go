@@ -53,7 +53,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			dir := t.TempDir()
 			remote := filepath.Join(dir, "it's $1")
 			broken, _ := startRelay(t, addressOf(s), tt.cut, false)
-			_, err := dial(t, broken).Put(t.Context(), local, remote, 0o640)
+			_, err := Put(t.Context(), dial(t, broken), local, remote, 0o640)
 			checkErr(t, err, "goes on from")
 			parts := partsIn(t, dir)
 			if len(parts) != 1 {
@@ -69,7 +69,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			}
 			missing := missingFrom(t, parts[0], data)
 			whole, r := startRelay(t, addressOf(s), math.MaxInt64, false)
-			if _, err := dial(t, whole).Put(t.Context(), local, remote, 0o640); err != nil {
+			if _, err := Put(t.Context(), dial(t, whole), local, remote, 0o640); err != nil {
 				t.Fatal(err)
 			}
 			// SSH adds 4 bytes in a hundred at the most, and its logins. It may be less: the
@@ -105,7 +105,7 @@ func TestHolesAreNotTaken(t *testing.T) {
 			if err := os.WriteFile(part, spoil(bytes.Clone(data)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.Put(t.Context(), local, remote, 0o600); err != nil {
+			if _, err := Put(t.Context(), c, local, remote, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			checkFile(t, remote, data, 0o600)
@@ -159,7 +159,7 @@ func TestPartsThatAreNotOurs(t *testing.T) {
 			if err := plant(partOf(t, local, remote), aside); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.Put(t.Context(), local, remote, 0o600); err != nil {
+			if _, err := Put(t.Context(), c, local, remote, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := os.ReadFile(remote); err != nil || !bytes.Equal(got, data) {
@@ -175,7 +175,7 @@ func TestPutWhereNothingCanBeFound(t *testing.T) {
 	c := connect(t, fakeDigests(t, map[string]string{"id": "echo x", "ls": "echo y"}))
 	remote := filepath.Join(t.TempDir(), "f")
 	data := randomBytes(resumeBytes)
-	if _, err := c.PutBytes(t.Context(), data, remote, 0o600); err != nil {
+	if _, err := PutBytes(t.Context(), c, data, remote, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	checkFile(t, remote, data, 0o600)

@@ -33,21 +33,21 @@ type Sent struct {
 // or not at all, after its digest was checked on the board; a file that had the
 // name before is replaced, and a symlink is replaced rather than followed. Its
 // folder is made where it is missing.
-func (c *Conn) Put(ctx context.Context, local, remote string, mode fs.FileMode) (Sent, error) {
+func Put(ctx context.Context, c *Conn, local, remote string, mode fs.FileMode) (Sent, error) {
 	f, src, err := openSource(local)
 	if err != nil {
 		return Sent{}, err
 	}
 	defer f.Close()
 	step := progress.Start(ctx, "put "+filepath.Base(local), src.size, progress.Bytes)
-	sent, err := c.put(ctx, src, remote, mode, step)
-	step.End(sent.Path+c.means(), err)
+	sent, err := putSource(ctx, c, src, remote, mode, step)
+	step.End(sent.Path+describeTransport(c), err)
 	return sent, err
 }
 
 // PutBytes is Put for what is in memory.
-func (c *Conn) PutBytes(ctx context.Context, data []byte, remote string, mode fs.FileMode) (Sent, error) {
-	return c.put(ctx, source{name: remote, data: bytes.NewReader(data), size: int64(len(data))}, remote, mode, quiet{})
+func PutBytes(ctx context.Context, c *Conn, data []byte, remote string, mode fs.FileMode) (Sent, error) {
+	return putSource(ctx, c, source{name: remote, data: bytes.NewReader(data), size: int64(len(data))}, remote, mode, quiet{})
 }
 
 // teller is told how far an upload is.
@@ -88,28 +88,28 @@ func openSource(local string) (*os.File, source, error) {
 	return f, source{name: local, data: f, size: info.Size(), modified: info.ModTime()}, nil
 }
 
-func (c *Conn) put(ctx context.Context, src source, remote string, mode fs.FileMode, tell teller) (Sent, error) {
+func putSource(ctx context.Context, c *Conn, src source, remote string, mode fs.FileMode, tell teller) (Sent, error) {
 	if remote == "" || strings.HasSuffix(remote, "/") || strings.IndexByte(remote, 0) >= 0 {
 		return Sent{}, fmt.Errorf("put %s: %q is no name for a file", src.name, remote)
 	}
 	began := time.Now()
-	digest, err := c.upload(ctx, src, remote, mode, tell)
+	digest, err := uploadSource(ctx, c, src, remote, mode, tell)
 	if err != nil {
 		return Sent{}, said(fmt.Sprintf("put %s to %s:%s", src.name, c.addr.Host, printable(remote)), err)
 	}
 	return Sent{Path: remote, SizeBytes: src.size, SHA256: digest, Elapsed: time.Since(began)}, nil
 }
 
-func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.FileMode, tell teller) (digest string, err error) {
+func uploadSource(ctx context.Context, c *Conn, src source, remote string, mode fs.FileMode, tell teller) (digest string, err error) {
 	name, err := src.partName(remote)
 	if err != nil {
 		return "", err
 	}
-	rtt := c.measure(ctx, src.size)
-	early := c.openEarly(ctx, c.login.pace == nil && src.size >= severalBytes, func() int { return c.several(src.size, rtt()) })
+	rtt := measureRoundTrip(ctx, c, src.size)
+	early := openEarlyStreams(ctx, c, c.Rate() == 0 && src.size >= severalBytes, func() int { return countStreams(c, src.size, rtt()) })
 	defer early.close()
-	look := sync.OnceValues(func() (seen, error) { return c.look(ctx, name) })
-	b, err := c.filesBeside(ctx, func() {
+	look := sync.OnceValues(func() (seen, error) { return inspectPart(ctx, c, name) })
+	b, err := openChannelBeside(ctx, c, func() {
 		if name != "" {
 			go look()
 		}
@@ -119,14 +119,14 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	}
 	defer b.close()
 	local := src.hash()
-	p, err := c.begin(ctx, b, src, remote, name, look, tell)
+	p, err := beginPart(ctx, c, b, src, remote, name, look, tell)
 	if err != nil {
 		return "", err
 	}
 	k := &carrying{conn: c, src: src, name: p.name, file: p.file, queue: newQueue(p.missing, tell.Add), early: early, roundTrip: rtt()}
 	defer k.close()
-	several := c.several(p.missingBytes(), k.roundTrip)
-	f := c.digestAlong(ctx, p.name, remote, src.size, k.queue)
+	several := countStreams(c, p.missingBytes(), k.roundTrip)
+	f := digestAlong(ctx, c, p.name, remote, src.size, k.queue)
 	defer f.stop()
 	w, err := k.carry(ctx, b, several)
 	if err == nil {
@@ -134,16 +134,16 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 		digest, err = k.complete(ctx, w, p, f, <-local, remote, mode)
 	}
 	if err != nil {
-		return "", c.abandon(ctx, p, src.size-k.queue.bytes(), err)
+		return "", abandonPart(ctx, c, p, src.size-k.queue.bytes(), err)
 	}
 	return digest, nil
 }
 
-// abandon keeps what the next upload can go on from, and takes away the rest.
-func (c *Conn) abandon(ctx context.Context, p part, has int64, err error) error {
+// abandonPart keeps what the next upload can go on from, and takes away the rest.
+func abandonPart(ctx context.Context, c *Conn, p part, has int64, err error) error {
 	var f fault
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
-		c.removeFile(ctx, p.name)
+		RemoveFile(ctx, c, p.name)
 		return err
 	}
 	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, plaintext.Quote(p.name))
@@ -188,7 +188,7 @@ func (w *way) reopen(ctx context.Context, name string, size int64) error {
 func (w *way) conclude(ctx context.Context, src source, want sum, p part, f *digesting, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finish(ctx, src, want, p, f, remote, mode)
 	if p.found && errors.Is(err, fs.ErrNotExist) {
-		if there, _ := w.conn.Digest(ctx, remote); there != "" && there == want.hex {
+		if there, _ := Digest(ctx, w.conn, remote); there != "" && there == want.hex {
 			return there, nil
 		}
 	}
@@ -245,7 +245,7 @@ func (w *way) renew(ctx context.Context, name string) bool {
 	if err == nil && r.Status == 0 {
 		return true
 	}
-	w.conn.removeFile(ctx, fresh)
+	RemoveFile(ctx, w.conn, fresh)
 	return false
 }
 
@@ -265,26 +265,17 @@ func (w *way) own(ctx context.Context, name, owner string) error {
 // waits there for us to write through.
 func tempName(remote string) string { return hiddenName(remote, rand.Text()[:10]) }
 
-// removeFile takes away what a failed upload left, with a new channel: the old
-// one may be what failed.
-func (c *Conn) removeFile(ctx context.Context, name string) {
-	ctx, cancel := tidying(ctx)
+// RemoveFile removes a file on the board, also after ctx has ended. It opens a channel of its
+// own: an old one may be what failed. A lost connection leaves the file.
+func RemoveFile(ctx context.Context, c *Conn, name string) {
+	ctx, cancel := CleanupContext(ctx)
 	defer cancel()
-	b, err := c.files(ctx)
+	b, err := openChannel(ctx, c)
 	if err != nil {
 		return // the connection is lost, and the file stays under its hidden name
 	}
 	defer b.close()
 	_ = b.remove(ctx, name)
-}
-
-// tidying is for what is left to do after ctx, be it over or not.
-func tidying(ctx context.Context) (context.Context, context.CancelFunc) {
-	after := context.WithoutCancel(ctx)
-	if ctx.Err() != nil {
-		after = hasty(after)
-	}
-	return context.WithTimeout(after, slowest)
 }
 
 type sum struct {

@@ -89,7 +89,7 @@ func testPut(t *testing.T, s *sshd.Server) {
 	for _, size := range []int{0, 1, packetBytes, packetBytes + 1, 5 << 20} {
 		data := randomBytes(size)
 		remote := filepath.Join(t.TempDir(), "new folder", "$(sub)", "-it's")
-		sent, err := c.Put(t.Context(), writeFile(t, data), remote, 0o640)
+		sent, err := Put(t.Context(), c, writeFile(t, data), remote, 0o640)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func testPut(t *testing.T, s *sshd.Server) {
 func asked(t *testing.T, local, remote string, mode fs.FileMode) string {
 	t.Helper()
 	s, dir := eachStart(t, `*sftp-server) tee asked | /usr/lib/openssh/sftp-server; exit ;;`)
-	if _, err := dial(t, addressOf(s)).Put(t.Context(), local, remote, mode); err != nil {
+	if _, err := Put(t.Context(), dial(t, addressOf(s)), local, remote, mode); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "asked"))
@@ -155,11 +155,11 @@ func TestPutOverTheOnlySession(t *testing.T) {
 		c := dial(t, addressOf(s))
 		remote := filepath.Join(t.TempDir(), "f")
 		data := randomBytes(resumeBytes)
-		if _, err := c.PutBytes(t.Context(), data, remote, 0o640); err != nil {
+		if _, err := PutBytes(t.Context(), c, data, remote, 0o640); err != nil {
 			t.Fatal(err)
 		}
-		if checkFile(t, remote, data, 0o640); c.means() != "" {
-			t.Fatal("the file went" + c.means())
+		if checkFile(t, remote, data, 0o640); describeTransport(c) != "" {
+			t.Fatal("the file went" + describeTransport(c))
 		}
 	}
 }
@@ -178,7 +178,7 @@ func testPutReplaces(t *testing.T, s *sshd.Server) {
 		t.Fatal(err)
 	}
 	for _, data := range []string{"first, longer", "second"} {
-		if _, err := c.PutBytes(t.Context(), []byte(data), name, 0o755); err != nil {
+		if _, err := PutBytes(t.Context(), c, []byte(data), name, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		checkFile(t, name, []byte(data), 0o755)
@@ -196,21 +196,21 @@ func testPutFailsCleanly(t *testing.T, s *sshd.Server) {
 		t.Fatal(err)
 	}
 	for _, remote := range []string{"", dir + "/", filepath.Join(dir, "folder"), filepath.Join(file, "below"), "a\x00b"} {
-		if sent, err := c.Put(t.Context(), file, remote, 0o644); err == nil {
+		if sent, err := Put(t.Context(), c, file, remote, 0o644); err == nil {
 			t.Errorf("Put to %q = %+v; want an error", remote, sent)
 		}
 	}
 	for _, local := range []string{dir, filepath.Join(dir, "missing")} {
-		if _, err := c.Put(t.Context(), local, filepath.Join(dir, "f"), 0o644); err == nil {
+		if _, err := Put(t.Context(), c, local, filepath.Join(dir, "f"), 0o644); err == nil {
 			t.Errorf("Put of %q: no error", local)
 		}
 	}
 	src := source{name: "artifact", data: strings.NewReader("x"), size: 1, sha256: strings.Repeat("0", 64)}
-	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, quiet{}); err == nil {
+	if _, err := putSource(t.Context(), c, src, filepath.Join(dir, "f"), 0o644, quiet{}); err == nil {
 		t.Error("put of a file whose digest is not the expected one: no error")
 	}
 	src = source{name: "shrunk", data: strings.NewReader("x"), size: 2}
-	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, quiet{}); !errors.Is(err, errShrunk) {
+	if _, err := putSource(t.Context(), c, src, filepath.Join(dir, "f"), 0o644, quiet{}); !errors.Is(err, errShrunk) {
 		t.Errorf("put of a file that became shorter = %v; want %v", err, errShrunk)
 	}
 	checkEntries(t, dir, "folder")
@@ -227,7 +227,7 @@ func TestPutOnAFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, 0) })
 	for _, size := range []int{2 << 20, resumeBytes} {
-		_, err := c.PutBytes(t.Context(), make([]byte, size), filepath.Join(dir, "f"), 0o644)
+		_, err := PutBytes(t.Context(), c, make([]byte, size), filepath.Join(dir, "f"), 0o644)
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d MiB are needed", size>>20)) {
 			t.Errorf("PutBytes = %v; want it to tell how much is needed", err)
 		}
@@ -248,7 +248,7 @@ func testPutOverAConnectionThatIsCut(t *testing.T, s *sshd.Server) {
 		if err := os.WriteFile(name, []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.PutBytes(t.Context(), data, name, 0o644)
+		_, err := PutBytes(t.Context(), c, data, name, 0o644)
 		if err == nil {
 			t.Errorf("cut after %d bytes: no error", cut)
 		}
@@ -269,7 +269,7 @@ func testPutEndsWithItsContext(t *testing.T, s *sshd.Server) {
 	name := filepath.Join(dir, "f")
 	var err error
 	within(t, 8*time.Second, func() {
-		_, err = c.put(ctx, src, name, 0o644, telling(func(int64) { cancel(stop) }))
+		_, err = putSource(ctx, c, src, name, 0o644, telling(func(int64) { cancel(stop) }))
 	})
 	id, _ := src.identity(name)
 	kept := hiddenName(name, id)
@@ -318,7 +318,7 @@ func TestPutProvesTheDigest(t *testing.T) {
 			c := connect(t, fakeDigests(t, tt.programs))
 			dir := t.TempDir()
 			data := randomBytes(1 << 20)
-			_, err := c.PutBytes(t.Context(), data, filepath.Join(dir, "f"), 0o600)
+			_, err := PutBytes(t.Context(), c, data, filepath.Join(dir, "f"), 0o600)
 			if tt.wantErr == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -336,7 +336,7 @@ func TestPutProvesTheDigest(t *testing.T) {
 
 func TestPutWithNeitherSFTPServerNorPrograms(t *testing.T) {
 	c := connect(t, "Subsystem sftp /nonexistent", fakeDigests(t, nil))
-	_, err := c.PutBytes(t.Context(), []byte("x"), filepath.Join(t.TempDir(), "f"), 0o644)
+	_, err := PutBytes(t.Context(), c, []byte("x"), filepath.Join(t.TempDir(), "f"), 0o644)
 	checkErr(t, err, "sftp")
 	checkErr(t, err, "its shell has no dd")
 }
@@ -346,7 +346,7 @@ func TestPutThroughTheShellIsSaid(t *testing.T) {
 	c := connect(t, shellAlone(t)...)
 	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
-	if _, err := c.Put(ctx, writeFile(t, randomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
+	if _, err := Put(ctx, c, writeFile(t, randomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if e := r.Last("put local"); !strings.Contains(e.Detail, "through the shell") {
@@ -358,7 +358,7 @@ func TestPutReportsProgress(t *testing.T) {
 	c := connect(t)
 	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
-	if _, err := c.Put(ctx, writeFile(t, randomBytes(1<<20)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
+	if _, err := Put(ctx, c, writeFile(t, randomBytes(1<<20)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := r.Last("put local")

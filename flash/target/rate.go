@@ -84,11 +84,6 @@ func (p *pace) delay(n int) time.Duration {
 	return wait
 }
 
-// fits says whether a channel that carries so much in a round trip is enough.
-func (p *pace) fits(window int64, roundTrip time.Duration) bool {
-	return p != nil && float64(p.rate)*roundTrip.Seconds() <= float64(window)
-}
-
 // paced is a connection that keeps to a pace.
 type paced struct {
 	net.Conn
@@ -132,4 +127,12 @@ func (p *paced) Write(data []byte) (written int, err error) {
 func (p *paced) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return p.Conn.Close()
+}
+
+// Rate is the limit of what goes to the board. 0: there is none.
+func (c *Conn) Rate() Rate {
+	if c.login.pace == nil {
+		return 0
+	}
+	return c.login.pace.rate
 }

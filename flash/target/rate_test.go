@@ -140,7 +140,7 @@ func TestPutAtARate(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := c.login.pace.paidUntil()
-	if _, err := c.Put(t.Context(), local, remote, 0o644); err != nil {
+	if _, err := Put(t.Context(), c, local, remote, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(remote); err != nil || !bytes.Equal(got, data) {
@@ -150,7 +150,7 @@ func TestPutAtARate(t *testing.T) {
 	if int(paid) < len(data) {
 		t.Errorf("the pace was asked for %.0f bytes, of %d", paid, len(data))
 	}
-	if !c.login.pace.fits(windowBytes, time.Millisecond) || c.login.pace.fits(windowBytes, time.Minute) || (*pace)(nil).fits(1, 0) {
+	if !rateFits(c.Rate(), windowBytes, time.Millisecond) || rateFits(c.Rate(), windowBytes, time.Minute) || rateFits(0, 1, 0) {
 		t.Error("fits is wrong")
 	}
 }

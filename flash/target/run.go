@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxOutputBytes is how much of each of a program's outputs is kept.
-const maxOutputBytes = 1 << 20
+// MaxOutputBytes is how much of each of a program's outputs is kept.
+const MaxOutputBytes = 1 << 20
 
 // Result is what came of a program on the board. Its outputs are the board's
 // words, as they came.
@@ -40,10 +40,10 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 // Feed is Run for a program that reads what stdin gives. Where stdin fails, so does
 // Feed, also if the program took the end of its input for the whole.
 func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Result, error) {
-	return c.feed(ctx, stdin, maxOutputBytes, argv...)
+	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
-func (c *Conn) feed(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
+func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stderr := capped{endless: cancel}
@@ -177,7 +177,7 @@ func command(argv []string) string {
 // that a program that never stops talking costs no memory. A connection that is
 // given up may still write while its owner reads.
 type capped struct {
-	most    int         // 0: maxOutputBytes
+	most    int         // 0: MaxOutputBytes
 	endless func(error) // is told of an output that does not end; nil: it may go on
 
 	mu      sync.Mutex
@@ -198,7 +198,7 @@ var errEndless = errors.New("its output has no end")
 func (c *capped) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keep := p[:min(len(p), cmp.Or(c.most, maxOutputBytes)-c.buf.Len())]
+	keep := p[:min(len(p), cmp.Or(c.most, MaxOutputBytes)-c.buf.Len())]
 	if len(keep) < len(p) && !c.more {
 		c.more, c.since = true, time.Now()
 	}
@@ -228,4 +228,20 @@ func (c *capped) ReadFrom(r io.Reader) (int64, error) { return drain(c, r) }
 
 func drain(to io.Writer, r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{r}, make([]byte, 4<<10))
+}
+
+// Output runs a program that has to succeed, and returns what it prints.
+func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
+	r, err := c.Run(ctx, argv...)
+	if err != nil {
+		return "", err
+	}
+	if r.Status != 0 {
+		shown := argv[0]
+		if len(argv) > 1 && argv[0] != "sh" {
+			shown += " " + argv[1]
+		}
+		return "", said(fmt.Sprintf("%s on %s ended with status %d", shown, c.addr, r.Status), errors.New(string(r.Stderr)))
+	}
+	return strings.TrimSpace(string(r.Stdout)), nil
 }

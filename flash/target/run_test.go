@@ -62,19 +62,19 @@ func TestRunKeepsLittleOfEndlessOutput(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	r, err := c.Run(t.Context(), "head", "-c", "5000000", "/dev/zero")
-	if err != nil || len(r.Stdout) != maxOutputBytes || !r.Truncated {
-		t.Errorf("%d bytes, truncated %v, %v; want %d, true, no error", len(r.Stdout), r.Truncated, err, maxOutputBytes)
+	if err != nil || len(r.Stdout) != MaxOutputBytes || !r.Truncated {
+		t.Errorf("%d bytes, truncated %v, %v; want %d, true, no error", len(r.Stdout), r.Truncated, err, MaxOutputBytes)
 	}
 	for limit := time.Second; ; limit *= 2 { // until the machine is quick enough for all of it
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		r, err = c.Run(ctx, "yes")
 		cancel()
-		if len(r.Stdout) == maxOutputBytes || limit > longEnough {
+		if len(r.Stdout) == MaxOutputBytes || limit > longEnough {
 			break
 		}
 	}
-	if !errors.Is(err, context.DeadlineExceeded) || len(r.Stdout) != maxOutputBytes {
-		t.Errorf("yes: %d bytes, %v; want %d and %v", len(r.Stdout), err, maxOutputBytes, context.DeadlineExceeded)
+	if !errors.Is(err, context.DeadlineExceeded) || len(r.Stdout) != MaxOutputBytes {
+		t.Errorf("yes: %d bytes, %v; want %d and %v", len(r.Stdout), err, MaxOutputBytes, context.DeadlineExceeded)
 	}
 	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {
 		t.Errorf("the connection after that: %+v, %v", r, err)
@@ -139,7 +139,7 @@ func TestStalledLinkDoesNotOutliveTheContext(t *testing.T) {
 	defer cancel()
 	var err error
 	within(t, 8*time.Second, func() {
-		_, err = c.PutBytes(ctx, make([]byte, 5<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+		_, err = PutBytes(ctx, c, make([]byte, 5<<20), filepath.Join(t.TempDir(), "f"), 0o644)
 	})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("PutBytes = %v; want %v", err, context.DeadlineExceeded)

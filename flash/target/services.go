@@ -32,20 +32,20 @@ func CheckUnits(units []string) error {
 // ErrUnit is of a unit that did not come up, or did not stay up.
 var ErrUnit = errors.New("the unit does not run")
 
-// Restart lets systemd read its files anew, restarts the units, and watches that all of
+// RestartUnits lets systemd read its files anew, restarts the units, and watches that all of
 // them run, and run on, for a time. Of a unit that does not, the error has the last
 // lines of the journal.
-func (c *Conn) Restart(ctx context.Context, units []string, watch time.Duration) error {
+func RestartUnits(ctx context.Context, c *Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err
 	}
 	return progress.Run(ctx, "restart "+strings.Join(units, ", "), func(s *progress.Step) (string, error) {
-		if _, err := c.answer(ctx, "systemctl", "daemon-reload"); err != nil {
+		if _, err := c.Output(ctx, "systemctl", "daemon-reload"); err != nil {
 			return "", err
 		}
 		before := map[string]unit{}
 		for _, name := range units {
-			if err := c.loadable(ctx, name); err != nil {
+			if err := checkUnitLoads(ctx, c, name); err != nil {
 				return "", err
 			}
 		}
@@ -55,28 +55,28 @@ func (c *Conn) Restart(ctx context.Context, units []string, watch time.Duration)
 			if err != nil {
 				return "", err
 			}
-			if before[name], err = c.unit(ctx, name); err != nil {
+			if before[name], err = showUnit(ctx, c, name); err != nil {
 				return "", err
 			}
 			if r.Status != 0 || !before[name].runs() {
-				return "", c.unitFailed(ctx, name, before[name])
+				return "", describeFailedUnit(ctx, c, name, before[name])
 			}
 		}
-		return "active", c.watchUnits(ctx, before, watch)
+		return "active", watchUnits(ctx, c, before, watch)
 	})
 }
 
-// loadable refuses a unit whose files systemd does not take, before it is stopped.
-func (c *Conn) loadable(ctx context.Context, name string) error {
-	u, err := c.unit(ctx, name)
+// checkUnitLoads refuses a unit whose files systemd does not take, before it is stopped.
+func checkUnitLoads(ctx context.Context, c *Conn, name string) error {
+	u, err := showUnit(ctx, c, name)
 	if err == nil && u["LoadState"] != "loaded" {
-		err = c.unitFailed(ctx, name, u)
+		err = describeFailedUnit(ctx, c, name, u)
 	}
 	return err
 }
 
 // watchUnits looks every second until the time is over.
-func (c *Conn) watchUnits(ctx context.Context, before map[string]unit, watch time.Duration) error {
+func watchUnits(ctx context.Context, c *Conn, before map[string]unit, watch time.Duration) error {
 	for over := time.Now().Add(watch); time.Now().Before(over); {
 		select {
 		case <-time.After(min(time.Second, watch)):
@@ -84,12 +84,12 @@ func (c *Conn) watchUnits(ctx context.Context, before map[string]unit, watch tim
 			return context.Cause(ctx)
 		}
 		for name, was := range before {
-			is, err := c.unit(ctx, name)
+			is, err := showUnit(ctx, c, name)
 			if err != nil {
 				return err
 			}
 			if !is.runs() || is["NRestarts"] != was["NRestarts"] {
-				return c.unitFailed(ctx, name, is)
+				return describeFailedUnit(ctx, c, name, is)
 			}
 		}
 	}
@@ -99,8 +99,8 @@ func (c *Conn) watchUnits(ctx context.Context, before map[string]unit, watch tim
 // unit is what systemctl show says of a unit.
 type unit map[string]string
 
-func (c *Conn) unit(ctx context.Context, name string) (unit, error) {
-	text, err := c.answer(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
+func showUnit(ctx context.Context, c *Conn, name string) (unit, error) {
+	text, err := c.Output(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (u unit) runs() bool {
 
 const journalLines = "20"
 
-func (c *Conn) unitFailed(ctx context.Context, name string, u unit) error {
+func describeFailedUnit(ctx context.Context, c *Conn, name string, u unit) error {
 	state := fmt.Sprintf("%s: %s, %s, %s, result %s", name, u["LoadState"], u["ActiveState"], u["SubState"], u["Result"])
 	if u["LoadError"] != "" {
 		state += ", " + u["LoadError"]

@@ -66,7 +66,7 @@ func TestRestart(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := c.Restart(t.Context(), []string{unit}, 0)
+			err := RestartUnits(t.Context(), c, []string{unit}, 0)
 			checkErr(t, err, tt.want)
 			if err != nil && (!errors.Is(err, ErrUnit) || !strings.Contains(err.Error(), `cannot open \x1b[31m/dev/x`)) {
 				t.Errorf("error %v; want the journal in it", err)
@@ -94,6 +94,6 @@ func TestRestartWatches(t *testing.T) {
 	if err := run.WriteProgram(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err := c.Restart(t.Context(), []string{"a"}, time.Hour)
+	err := RestartUnits(t.Context(), c, []string{"a"}, time.Hour)
 	checkErr(t, err, "does not run: a: loaded, active")
 }

@@ -92,8 +92,8 @@ func (s Setting) check() error {
 // ErrNoSetting is of a setting that the board does not have.
 var ErrNoSetting = errors.New("the board has no such setting")
 
-// Setting is what a setting is now.
-func (c *Conn) Setting(ctx context.Context, kind, name string) (string, error) {
+// ReadSetting is what a setting is now.
+func ReadSetting(ctx context.Context, c *Conn, kind, name string) (string, error) {
 	k, known := settingKinds[kind]
 	if !known || len(name) > maxSettingName || !k.name.MatchString(name) {
 		return "", fmt.Errorf("%s %s: no name of a setting", kind, printable(name))
@@ -115,17 +115,17 @@ func (c *Conn) Setting(ctx context.Context, kind, name string) (string, error) {
 // ErrSetting is of a board that took a setting, and has another value all the same.
 var ErrSetting = errors.New("the board did not take a setting")
 
-// set changes a setting, and proves it.
-func (c *Conn) set(ctx context.Context, s Setting, value string) error {
+// writeSetting changes a setting, and proves it.
+func writeSetting(ctx context.Context, c *Conn, s Setting, value string) error {
 	r, err := c.Run(ctx, "sh", "-c", settingKinds[s.Kind].write, "sh", s.Name, value)
 	if err != nil {
 		return err
 	}
-	is, err := c.Setting(ctx, s.Kind, s.Name)
+	is, err := ReadSetting(ctx, c, s.Kind, s.Name)
 	if err == nil && is != value {
 		err = fmt.Errorf("%w: %s is %s after it was set to %s", ErrSetting, s.Name, is, value)
 		if words := bytes.TrimSpace(r.Stderr); len(words) > 0 {
-			err = said(err.Error(), because{ErrSetting, errors.New(string(words))})
+			err = fmt.Errorf("%w: %s", err, printable(string(words)))
 		}
 	}
 	return err
@@ -141,20 +141,20 @@ type Configuration struct {
 
 // Configure brings a configuration to a board, so that it can be undone: its files, then
 // its settings in their order. Where it fails on the way, what was done stays until that.
-func (c *Conn) Configure(ctx context.Context, want Configuration, dryRun bool) (changes []Change, id string, err error) {
+func Configure(ctx context.Context, c *Conn, want Configuration, dryRun bool) (changes []Change, id string, err error) {
 	u := Undo{Units: want.Units, Settings: want.Settings, Among: true}
 	if err := u.check(); err != nil {
 		return nil, "", err
 	}
 	options := DirOptions{Among: true, Owner: "0:0", Owners: want.Owners, DryRun: dryRun}
-	changes, id, err = c.deployDir(ctx, want.Folder, "/", options, u)
+	changes, id, err = deployDir(ctx, c, want.Folder, "/", options, u)
 	if err != nil || dryRun || len(want.Settings) == 0 {
 		return changes, id, err
 	}
 	err = progress.Run(ctx, "settings", func(step *progress.Step) (string, error) {
 		for _, s := range want.Settings {
 			step.Detail(s.Name)
-			if err := c.set(ctx, s, s.After); err != nil {
+			if err := writeSetting(ctx, c, s, s.After); err != nil {
 				return "", err
 			}
 		}
@@ -163,11 +163,11 @@ func (c *Conn) Configure(ctx context.Context, want Configuration, dryRun bool) (
 	return changes, id, err
 }
 
-// differentSettings are those that are not as they were before the deploy, the last
+// compareSettings are those that are not as they were before the deploy, the last
 // first, and the names of those that are not as it left them either.
-func (c *Conn) differentSettings(ctx context.Context, u Undo) (todo []Setting, changed []string, err error) {
+func compareSettings(ctx context.Context, c *Conn, u Undo) (todo []Setting, changed []string, err error) {
 	for _, s := range slices.Backward(u.Settings) {
-		is, err := c.Setting(ctx, s.Kind, s.Name)
+		is, err := ReadSetting(ctx, c, s.Kind, s.Name)
 		if errors.Is(err, ErrNoSetting) {
 			continue // it is gone with its module
 		}

@@ -42,17 +42,17 @@ exec mv -f "$1" "$2"`
 // shellFiles are the board's files, reached by its shell.
 type shellFiles struct{ conn *Conn }
 
-// files reaches the board's files by SFTP, or by the shell where no sftp-server answers.
-func (c *Conn) files(ctx context.Context) (boardFiles, error) {
-	return c.filesBeside(ctx, func() {})
+// openChannel reaches the board's files by SFTP, or by the shell where no sftp-server answers.
+func openChannel(ctx context.Context, c *Conn) (boardFiles, error) {
+	return openChannelBeside(ctx, c, func() {})
 }
 
-// filesBeside is files that calls opened while it waits for the sftp-server.
-func (c *Conn) filesBeside(ctx context.Context, opened func()) (boardFiles, error) {
-	if c.noSFTP.Load() {
+// openChannelBeside is files that calls opened while it waits for the sftp-server.
+func openChannelBeside(ctx context.Context, c *Conn, opened func()) (boardFiles, error) {
+	if c.NoSFTP.Load() {
 		return shellFiles{c}, nil
 	}
-	b, err := c.sftpFiles(ctx, opened)
+	b, err := openSFTP(ctx, c, opened)
 	if err == nil {
 		return b, nil
 	}
@@ -66,13 +66,13 @@ func (c *Conn) filesBeside(ctx context.Context, opened func()) (boardFiles, erro
 	case r.Status != 0:
 		return nil, fmt.Errorf("%w, and its shell has no %s", err, bytes.TrimSpace(r.Stdout))
 	}
-	c.noSFTP.Store(true)
+	c.NoSFTP.Store(true)
 	return shellFiles{c}, nil
 }
 
-// means says how files go to the board, where that is worth a word.
-func (c *Conn) means() string {
-	if c.noSFTP.Load() {
+// describeTransport says how files go to the board, where that is worth a word.
+func describeTransport(c *Conn) string {
+	if c.NoSFTP.Load() {
 		return " (through the shell, as no sftp-server answers there)"
 	}
 	return ""

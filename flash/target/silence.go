@@ -396,15 +396,28 @@ type trafficOut struct {
 	traffic *traffic
 }
 
+// channelPacket is how much of a request SSH puts into a packet.
+const channelPacket = 32 << 10
+
 // Write goes by what SSH puts into a packet, so that each that the board takes is seen.
 func (w trafficOut) Write(b []byte) (n int, err error) {
 	w.traffic.begin()
 	defer w.traffic.end()
 	for n < len(b) && err == nil {
 		var some int
-		some, err = w.WriteCloser.Write(b[n:min(len(b), n+smallPacket)])
+		some, err = w.WriteCloser.Write(b[n:min(len(b), n+channelPacket)])
 		w.traffic.sent(b[n : n+some])
 		n += some
 	}
 	return n, err
+}
+
+// CleanupContext is a context for the clean-up after ctx, also after ctx has ended. A board that
+// is silent ends the clean-up sooner if ctx has ended.
+func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	after := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		after = hasty(after)
+	}
+	return context.WithTimeout(after, slowest)
 }

@@ -197,19 +197,19 @@ func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
 	large := writeFile(t, randomBytes(resumeBytes+1))
 	return map[string]func(context.Context, *Conn) error{
 		"put": func(ctx context.Context, c *Conn) error {
-			_, err := c.PutBytes(ctx, []byte("content"), "/none/file", 0o644)
+			_, err := PutBytes(ctx, c, []byte("content"), "/none/file", 0o644)
 			return err
 		},
 		"put a large file": func(ctx context.Context, c *Conn) error {
-			_, err := c.Put(ctx, large, "/none/file", 0o755)
+			_, err := Put(ctx, c, large, "/none/file", 0o755)
 			return err
 		},
 		"folder": func(ctx context.Context, c *Conn) error {
-			_, err := c.PutDir(ctx, folder, "/none/folder", DirOptions{Delete: true})
+			_, err := PutDir(ctx, c, folder, "/none/folder", DirOptions{Delete: true})
 			return err
 		},
 		"deploy": func(ctx context.Context, c *Conn) error {
-			_, _, err := c.DeployDir(ctx, folder, "/none/folder", DirOptions{}, []string{"x.service"})
+			_, _, err := DeployDir(ctx, c, folder, "/none/folder", DirOptions{}, []string{"x.service"})
 			return err
 		},
 		"run": func(ctx context.Context, c *Conn) error { _, err := c.Run(ctx, "true"); return err },
@@ -218,7 +218,7 @@ func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
 			return err
 		},
 		"get": func(ctx context.Context, c *Conn) error {
-			r, err := c.Open(ctx, "/none/file")
+			r, err := Open(ctx, c, "/none/file")
 			if err != nil {
 				return err
 			}
@@ -228,8 +228,8 @@ func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
 			}
 			return nil
 		},
-		"list":    func(ctx context.Context, c *Conn) error { _, err := c.list(ctx, "/none"); return err },
-		"restart": func(ctx context.Context, c *Conn) error { return c.Restart(ctx, []string{"x.service"}, 0) },
+		"list":    func(ctx context.Context, c *Conn) error { _, err := listFolder(ctx, c, "/none"); return err },
+		"restart": func(ctx context.Context, c *Conn) error { return RestartUnits(ctx, c, []string{"x.service"}, 0) },
 		"dial": func(ctx context.Context, c *Conn) error {
 			_, err := c.DialContext(ctx, "unix", "/run/none")
 			return err
@@ -355,7 +355,7 @@ func TestStoppedBoardIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, err = c.PutBytes(t.Context(), randomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+	_, err = PutBytes(t.Context(), c, randomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
 	if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), SilenceVariable) {
 		t.Errorf("PutBytes = %v; want %v, with what sets the limit", err, ErrSilent)
 	}

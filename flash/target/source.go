@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"slipway/layers/progress"
@@ -15,7 +16,6 @@ import (
 var (
 	ErrFull    = errors.New("no room on the board")
 	ErrDamaged = errors.New("what arrived is not what was sent")
-	ErrNotSSH  = errors.New("no SSH server")
 )
 
 // Source is a local file for several boards. It is opened and hashed once, and read
@@ -69,45 +69,51 @@ func (r Rights) Check() error {
 }
 
 // Send is Put for a Source, with rights. The file outlives a power cut of the board.
-func (c *Conn) Send(ctx context.Context, s *Source, remote string, r Rights) (Sent, error) {
+func Send(ctx context.Context, c *Conn, s *Source, remote string, r Rights) (Sent, error) {
 	if err := r.Check(); err != nil {
 		return Sent{}, err
 	}
 	src := s.source
 	src.owner = r.Owner
 	step := progress.Start(ctx, "put "+filepath.Base(s.name), s.size, progress.Bytes)
-	sent, err := c.put(ctx, src, remote, r.Mode, step)
+	sent, err := putSource(ctx, c, src, remote, r.Mode, step)
 	if err == nil {
-		err = c.syncNames(ctx)
+		err = syncNames(ctx, c)
 	}
-	step.End(sent.Path+c.means(), err)
+	step.End(sent.Path+describeTransport(c), err)
 	return sent, err
 }
 
-// Lost says whether the connection has ended without Close.
-func (c *Conn) Lost() bool {
-	link, err := c.client()
-	if err != nil {
-		return false
-	}
-	select {
-	case <-link.gone:
-		return true
-	default:
-		return false
-	}
+// LocalFile is a file for PutList.
+type LocalFile struct {
+	Path   string // here
+	Name   string // below the folder on the board
+	SHA256 string // "": not known
 }
 
-// ResolveThrough is Resolve with jump hosts, commas between them, in the place of
-// those that ~/.ssh/config names.
-func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
-	given, err := parseHost(host)
-	if err != nil {
-		return Address{}, err
+// PutList is Put of several files into one folder, with one progress. The files outlive a power
+// cut of the board.
+func PutList(ctx context.Context, c *Conn, dir string, list []LocalFile) (sent []Sent, err error) {
+	sources := make([]source, len(list))
+	var total int64
+	for i, file := range list {
+		f, src, err := openSource(file.Path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		src.sha256 = file.SHA256
+		sources[i] = src
+		total += src.size
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return Address{}, err
+	step := progress.Start(ctx, "deploy files", total, progress.Bytes)
+	defer func() { step.End(fmt.Sprintf("%d in %s%s", len(sent), dir, describeTransport(c)), err) }()
+	for i, src := range sources {
+		one, err := putSource(ctx, c, src, path.Join(dir, filepath.ToSlash(list[i].Name)), 0o644, step)
+		if err != nil {
+			return sent, err
+		}
+		sent = append(sent, one)
 	}
-	return route{home: home, names: []string{host}}.resolve(ctx, given, jumps)
+	return sent, syncNames(ctx, c)
 }

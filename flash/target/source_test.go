@@ -27,7 +27,7 @@ func TestSend(t *testing.T) {
 	var all errgroup.Group
 	for _, name := range []string{"a/f", "b/f", "c/f"} {
 		all.Go(func() error {
-			_, err := c.Send(t.Context(), s, filepath.Join(dir, name), Rights{Mode: 0o640})
+			_, err := Send(t.Context(), c, s, filepath.Join(dir, name), Rights{Mode: 0o640})
 			return err
 		})
 	}
@@ -48,7 +48,7 @@ func TestSendOwner(t *testing.T) {
 	}
 	defer s.Close()
 	for owner, want := range map[string]string{"-x": "no owner", "a b": "no owner", "nobody-of-that-name": "give it to nobody-of-that-name"} {
-		_, err := c.Send(t.Context(), s, dir+"/refused", Rights{Mode: 0o640, Owner: owner})
+		_, err := Send(t.Context(), c, s, dir+"/refused", Rights{Mode: 0o640, Owner: owner})
 		checkErr(t, err, want)
 	}
 	checkEntries(t, dir)
@@ -56,7 +56,7 @@ func TestSendOwner(t *testing.T) {
 	if uid == 0 {
 		uid, gid = 1, 2
 	}
-	if _, err := c.Send(t.Context(), s, dir+"/file", Rights{Mode: 0o604, Owner: fmt.Sprintf("%d:%d", uid, gid)}); err != nil {
+	if _, err := Send(t.Context(), c, s, dir+"/file", Rights{Mode: 0o604, Owner: fmt.Sprintf("%d:%d", uid, gid)}); err != nil {
 		t.Fatal(err)
 	}
 	checkFile(t, dir+"/file", data, 0o604)

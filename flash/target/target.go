@@ -33,8 +33,10 @@ type Conn struct {
 	mu   sync.Mutex
 	link *link // nil after Close
 
-	noSFTP atomic.Bool // files go through the shell
-	guest  bool        // its login, and the way to the board, are another Conn's
+	// NoSFTP says that no sftp-server answers on the board, so files go through its shell.
+	NoSFTP atomic.Bool
+
+	guest bool // its login, and the way to the board, are another Conn's
 }
 
 // Reach connects to the machine that a person names, as Resolve takes it.
@@ -133,4 +135,48 @@ func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Co
 		return nil, said(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
 	}
 	return conn, nil
+}
+
+// Lost says whether the connection has ended without Close.
+func (c *Conn) Lost() bool {
+	link, err := c.client()
+	if err != nil {
+		return false
+	}
+	select {
+	case <-link.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// RoundTrip is the shortest of three round trips on the connection. It is not known where the
+// board answers none.
+func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
+	link, err := c.client()
+	for range 3 {
+		if err != nil {
+			break
+		}
+		began := time.Now()
+		err = link.during(ctx, func() {}, func() error {
+			_, _, err := link.SendRequest("keepalive@openssh.com", true, nil)
+			return err
+		})
+		if took := time.Since(began); !known || took < best {
+			best, known = took, true
+		}
+	}
+	return best, known
+}
+
+// DialAgain makes one more connection to the board with the same login. It uses the jump hosts
+// of c, so c has to stay open.
+func (c *Conn) DialAgain(ctx context.Context) (*Conn, error) {
+	link, err := c.login.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{addr: c.addr, login: c.login, link: link, guest: true}, nil
 }

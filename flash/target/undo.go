@@ -30,6 +30,7 @@ import (
 const (
 	undoKept         = 5
 	mostSettings     = 1000
+	maxEntries       = 100_000 // as many as a folder may hold
 	maxUndoBytes     = 1 << 30
 	maxManifestBytes = 32 << 20
 )
@@ -39,38 +40,15 @@ var undoDir = "/var/lib/slipway/undo"
 
 // Undo is a deploy that can be undone.
 type Undo struct {
-	ID      string    `json:"id"`
-	Root    string    `json:"root"`
-	Started time.Time `json:"started"`
-	Units   []string  `json:"units,omitempty"` // restarted with it
-	Entries []Undone  `json:"entries"`
+	ID      string       `json:"id"`
+	Root    string       `json:"root"`
+	Started time.Time    `json:"started"`
+	Units   []string     `json:"units,omitempty"` // restarted with it
+	Entries []Transition `json:"entries"`
 
 	Among    bool      `json:"among,omitempty"` // as DirOptions has it
 	Settings []Setting `json:"settings,omitempty"`
 }
-
-// Undone is one name below the root.
-type Undone struct {
-	Path   string `json:"path"`
-	Before State  `json:"before"`
-	After  State  `json:"after"`
-}
-
-// State is what lies under a name.
-type State struct {
-	Kind   string `json:"kind"` // none, file, folder or link
-	Mode   string `json:"mode,omitempty"`
-	Owner  string `json:"owner,omitempty"`  // by number
-	SHA256 string `json:"sha256,omitempty"` // of a file; of a link's target
-}
-
-// Kinds of states.
-const (
-	none       = "none"
-	kindFile   = "file"
-	kindFolder = "folder"
-	kindLink   = "link"
-)
 
 // Scripts are fixed text; names reach them as those of PutDir do.
 const (
@@ -92,54 +70,50 @@ esac || exit 255' "$2" && sync`
 
 // DeployDir is PutDir that can be undone. The ID is empty where nothing was to change, or
 // where it failed before the first change; then there are no changes either.
-func (c *Conn) DeployDir(ctx context.Context, local, remote string, o DirOptions, units []string) (changes []Change, id string, err error) {
+func DeployDir(ctx context.Context, c *Conn, local, remote string, o DirOptions, units []string) (changes []Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
 	}
 	if err := CheckUnits(units); err != nil {
 		return nil, "", err
 	}
-	return c.deployDir(ctx, local, path.Clean(remote), o, Undo{Units: units})
+	return deployDir(ctx, c, local, path.Clean(remote), o, Undo{Units: units})
 }
 
-func (c *Conn) deployDir(ctx context.Context, local, remote string, o DirOptions, u Undo) (changes []Change, id string, err error) {
-	changes, err = c.putDir(ctx, local, remote, o, func(ctx context.Context, d *dirUpload) error {
-		if len(d.changes)+len(u.Settings) == 0 {
+func deployDir(ctx context.Context, c *Conn, local, remote string, o DirOptions, u Undo) (changes []Change, id string, err error) {
+	o.Before = func(ctx context.Context, p *Plan) error {
+		if len(p.Changes)+len(u.Settings) == 0 {
 			return nil
 		}
-		u.Root, u.Started = d.remote, time.Now().UTC()
+		u.Root, u.Started = p.Root, time.Now().UTC()
 		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
-		err := c.keep(ctx, d, u)
+		err := saveReplaced(ctx, c, p, u)
 		if err == nil {
 			id = u.ID // of what was not kept there is nothing to put back: nothing has changed
 		}
 		return err
-	})
+	}
+	changes, err = PutDir(ctx, c, local, remote, o)
 	if err != nil && id == "" {
 		changes = nil
 	}
 	return changes, id, err
 }
 
-// keep writes down what is there, and copies what will be replaced or removed.
-func (c *Conn) keep(ctx context.Context, d *dirUpload, u Undo) error {
+// saveReplaced writes down what is there, and copies what will be replaced or removed.
+func saveReplaced(ctx context.Context, c *Conn, p *Plan, u Undo) (err error) {
+	if u.Entries, err = p.Transitions(ctx); err != nil {
+		return err
+	}
 	var saved []string
 	var size int64
-	for _, change := range d.changes {
-		e, err := d.undone(ctx, change)
-		if err != nil {
-			return err
-		}
-		u.Entries = append(u.Entries, e)
-		if (e.Before.Kind == kindFile || e.Before.Kind == kindLink) && change.Kind != Mode {
-			saved, size = append(saved, change.Path), size+d.have[change.Path].size
+	for i, e := range u.Entries {
+		if (e.Before.Kind == File || e.Before.Kind == Link) && p.Changes[i].Kind != Mode {
+			saved, size = append(saved, e.Path), size+p.BytesBefore(e.Path)
 		}
 	}
 	if size > maxUndoBytes {
 		return fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
-	}
-	if err := c.addDigests(ctx, u.Root, u.Entries, func(e *Undone) *State { return &e.Before }); err != nil {
-		return err
 	}
 	data, err := json.Marshal(u)
 	if err == nil && len(data) > maxManifestBytes { // it could not be read back
@@ -149,87 +123,46 @@ func (c *Conn) keep(ctx context.Context, d *dirUpload, u Undo) error {
 		return err
 	}
 	dir := undoDir + "/" + u.ID
-	if err := c.forgetOld(ctx); err != nil {
+	if err := removeOldUndos(ctx, c); err != nil {
 		return err
 	}
-	if _, err := c.answer(ctx, "mkdir", "-p", "-m", "700", dir+"/old"); err != nil {
+	if _, err := c.Output(ctx, "mkdir", "-p", "-m", "700", dir+"/old"); err != nil {
 		return err
 	}
 	if len(saved) > 0 {
-		if err := d.do(ctx, "keep what is replaced", keepScript, saved, dir); err != nil {
-			return err
+		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", keepScript, "sh", u.Root, dir)
+		if err == nil && r.Status != 0 {
+			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 		}
-	}
-	_, err = c.PutBytes(ctx, data, dir+"/manifest.json", 0o600)
-	return err
-}
-
-// undone is what a change does to a name.
-func (d *dirUpload) undone(ctx context.Context, change Change) (Undone, error) {
-	e := Undone{Path: change.Path, Before: State{Kind: none}, After: State{Kind: none}}
-	if have, there := d.have[change.Path]; there {
-		if have.kind&fs.ModeIrregular != 0 {
-			return e, fmt.Errorf("%s on the board is neither a file, nor a folder, nor a link, and cannot be kept", printable(change.Path))
-		}
-		e.Before = stateOf(have)
-	}
-	want, wanted := d.want[change.Path]
-	if !wanted {
-		return e, nil
-	}
-	e.After = stateOf(want)
-	e.After.Owner = ""
-	var err error
-	switch want.kind {
-	case 0:
-		e.After.SHA256, err = d.fileDigest(ctx, change.Path)
-	case fs.ModeSymlink:
-		e.After.SHA256, err = d.linkDigest(ctx, change.Path)
-	}
-	return e, err
-}
-
-func stateOf(e entry) State {
-	kinds := map[fs.FileMode]string{0: kindFile, fs.ModeDir: kindFolder, fs.ModeSymlink: kindLink}
-	return State{Kind: cmp.Or(kinds[e.kind], "other"), Mode: fmt.Sprintf("%04o", uint32(e.mode)), Owner: e.owner[0] + ":" + e.owner[1]}
-}
-
-// addDigests asks the board for the digests of the files and links among the states.
-func (c *Conn) addDigests(ctx context.Context, root string, entries []Undone, which func(*Undone) *State) error {
-	for kind, ask := range map[string]digester{kindFile: c.fileDigests, kindLink: c.linkDigests} {
-		var names []string
-		var states []*State
-		for i := range entries {
-			if s := which(&entries[i]); s.Kind == kind {
-				names, states = append(names, entries[i].Path), append(states, s)
-			}
-		}
-		if len(names) == 0 {
-			continue
-		}
-		sums, err := ask(ctx, root, names)
 		if err != nil {
 			return err
 		}
-		for i := range sums {
-			states[i].SHA256 = sums[i]
-		}
 	}
-	return nil
+	_, err = PutBytes(ctx, c, data, dir+"/manifest.json", 0o600)
+	return err
+}
+
+// listForXargs is a list of names in a folder for xargs -0.
+func listForXargs(names []string) *strings.Reader {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString("./" + name + "\x00")
+	}
+	return strings.NewReader(b.String())
 }
 
 var undoPattern = regexp.MustCompile(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
 
-// Undos lists the deploys that can be undone, the last one first. One that broke off
+// ListUndos lists the deploys that can be undone, the last one first. One that broke off
 // before it changed anything is not among them.
-func (c *Conn) Undos(ctx context.Context) ([]Undo, error) {
-	ids, err := c.undoIDs(ctx)
+func ListUndos(ctx context.Context, c *Conn) ([]Undo, error) {
+	ids, err := listIDs(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	var all []Undo
 	for _, id := range slices.Backward(ids[max(0, len(ids)-2*undoKept):]) { // a board may list many
-		u, err := c.undo(ctx, id)
+		u, err := readManifest(ctx, c, id)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +173,7 @@ func (c *Conn) Undos(ctx context.Context) ([]Undo, error) {
 	return all, nil
 }
 
-func (c *Conn) undoIDs(ctx context.Context) ([]string, error) {
+func listIDs(ctx context.Context, c *Conn) ([]string, error) {
 	r, err := c.Run(ctx, "ls", "-1", undoDir)
 	if err != nil {
 		return nil, err
@@ -250,9 +183,9 @@ func (c *Conn) undoIDs(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// undo reads a manifest; there is none where a deploy broke off before.
-func (c *Conn) undo(ctx context.Context, id string) (Undo, error) {
-	r, err := c.feed(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
+// readManifest reads a manifest; there is none where a deploy broke off before.
+func readManifest(ctx context.Context, c *Conn, id string) (Undo, error) {
+	r, err := c.FeedUpTo(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
 	if err != nil || r.Status != 0 {
 		return Undo{}, err
 	}
@@ -277,7 +210,7 @@ func parseUndo(data []byte) (Undo, error) {
 	if err := json.Unmarshal(data, &u); err != nil {
 		return u, err
 	}
-	if !path.IsAbs(u.Root) || !undoPattern.MatchString(u.ID) || len(u.Entries) > 2*mostEntries {
+	if !path.IsAbs(u.Root) || !undoPattern.MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
 		return u, errors.New("it is no manifest of a deploy")
 	}
 	for _, e := range u.Entries {
@@ -285,12 +218,12 @@ func parseUndo(data []byte) (Undo, error) {
 			return u, fmt.Errorf("%s is no name below a folder", printable(e.Path))
 		}
 		for _, s := range []State{e.Before, e.After} {
-			known := slices.Contains([]string{none, kindFile, kindFolder, kindLink}, s.Kind)
+			known := slices.Contains([]string{None, File, Folder, Link}, s.Kind)
 			if !known || s.Mode != "" && !modePattern.MatchString(s.Mode) || s.Owner != "" && !numbers.MatchString(s.Owner) || s.SHA256 != "" && !statesDigest.MatchString(s.SHA256) {
 				return u, fmt.Errorf("%s: a state that makes no sense", printable(e.Path))
 			}
 		}
-		if b := e.Before; b.Kind != none && (b.Mode == "" || b.Owner == "") {
+		if b := e.Before; b.Kind != None && (b.Mode == "" || b.Owner == "") {
 			return u, fmt.Errorf("%s: a state without mode or owner", printable(e.Path))
 		}
 	}
@@ -309,11 +242,11 @@ func (u Undo) check() error {
 	return CheckUnits(u.Units)
 }
 
-// forgetOld makes room for one more.
-func (c *Conn) forgetOld(ctx context.Context) error {
-	ids, err := c.undoIDs(ctx)
+// removeOldUndos makes room for one more.
+func removeOldUndos(ctx context.Context, c *Conn) error {
+	ids, err := listIDs(ctx, c)
 	for i := 0; err == nil && i <= len(ids)-undoKept; i++ {
-		_, err = c.answer(ctx, "rm", "-rf", undoDir+"/"+ids[i])
+		_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+ids[i])
 	}
 	return err
 }
@@ -322,25 +255,25 @@ func (c *Conn) forgetOld(ctx context.Context) error {
 // last deploy if the ID is empty. What somebody changed since is an error, and nothing
 // is changed then, unless forced. It can be repeated after it broke off. With ErrSetting
 // all was put back but the settings that the error names.
-func (c *Conn) UndoDeploy(ctx context.Context, id string, force bool) (Undo, error) {
-	u, err := c.pickUndo(ctx, id)
+func UndoDeploy(ctx context.Context, c *Conn, id string, force bool) (Undo, error) {
+	u, err := pickUndo(ctx, c, id)
 	if err != nil {
 		return u, err
 	}
 	step := progress.Start(ctx, "undo "+u.ID, 0, progress.Bytes)
 	restored := 0
-	if restored, err = c.restore(ctx, u, force); err != nil {
+	if restored, err = restoreEntries(ctx, c, u, force); err != nil {
 		err = said(fmt.Sprintf("undo %s on %s", u.ID, c.addr), err)
 	}
 	step.End(strconv.Itoa(restored)+" put back", err)
 	return u, err
 }
 
-func (c *Conn) pickUndo(ctx context.Context, id string) (Undo, error) {
+func pickUndo(ctx context.Context, c *Conn, id string) (Undo, error) {
 	if id != "" && !undoPattern.MatchString(id) {
 		return Undo{}, fmt.Errorf("%q is no ID of a deploy; -list shows them", id)
 	}
-	all, err := c.Undos(ctx)
+	all, err := ListUndos(ctx, c)
 	if err != nil {
 		return Undo{}, err
 	}
@@ -351,12 +284,12 @@ func (c *Conn) pickUndo(ctx context.Context, id string) (Undo, error) {
 	return all[i], nil
 }
 
-func (c *Conn) restore(ctx context.Context, u Undo, force bool) (int, error) {
-	todo, changed, parts, err := c.different(ctx, u)
+func restoreEntries(ctx context.Context, c *Conn, u Undo, force bool) (int, error) {
+	todo, changed, parts, err := compareEntries(ctx, c, u)
 	if err != nil {
 		return 0, err
 	}
-	settings, others, err := c.differentSettings(ctx, u)
+	settings, others, err := compareSettings(ctx, c, u)
 	if err != nil {
 		return 0, err
 	}
@@ -371,24 +304,24 @@ func (c *Conn) restore(ctx context.Context, u Undo, force bool) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		left, _, _, err := c.different(ctx, u)
+		left, _, _, err := compareEntries(ctx, c, u)
 		if err != nil || len(left) > 0 {
 			return 0, cmp.Or(err, fmt.Errorf("%s is not as it was, after all was put back", printable(first(left))))
 		}
 	}
-	if err := c.setBack(ctx, settings); err != nil {
+	if err := restoreSettings(ctx, c, settings); err != nil {
 		return 0, err
 	}
-	_, err = c.answer(ctx, "rm", "-rf", undoDir+"/"+u.ID)
+	_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+u.ID)
 	return len(todo) + len(settings), err
 }
 
-// setBack goes on after a setting that the board does not take, such as a module that
+// restoreSettings goes on after a setting that the board does not take, such as a module that
 // something holds now: the others shall be as they were all the same.
-func (c *Conn) setBack(ctx context.Context, settings []Setting) error {
+func restoreSettings(ctx context.Context, c *Conn, settings []Setting) error {
 	var refused error
 	for _, s := range settings {
-		err := c.set(ctx, s, s.Before)
+		err := writeSetting(ctx, c, s, s.Before)
 		if err != nil && !errors.Is(err, ErrSetting) {
 			return errors.Join(refused, err)
 		}
@@ -397,37 +330,37 @@ func (c *Conn) setBack(ctx context.Context, settings []Setting) error {
 	return refused
 }
 
-func first(entries []Undone) string {
+func first(entries []Transition) string {
 	if len(entries) == 0 {
 		return ""
 	}
 	return entries[0].Path
 }
 
-// different are the entries that are not as they were before the deploy, the names of
+// compareEntries are the entries that are not as they were before the deploy, the names of
 // those that are not as it left them either, and what a broken upload left.
-func (c *Conn) different(ctx context.Context, u Undo) (todo []Undone, changed, parts []string, err error) {
-	found, err := c.found(ctx, u)
+func compareEntries(ctx context.Context, c *Conn, u Undo) (todo []Transition, changed, parts []string, err error) {
+	found, err := listTouched(ctx, c, u)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	parts = takeParts(found, u)
-	now := make([]Undone, len(u.Entries))
+	now := make([]Transition, len(u.Entries))
 	for i, e := range u.Entries {
-		now[i] = Undone{Path: e.Path, Before: State{Kind: none}}
+		now[i] = Transition{Path: e.Path, Before: State{Kind: None}}
 		if is, there := found[e.Path]; there {
-			now[i].Before = stateOf(is)
+			now[i].Before = is
 		}
 	}
-	if err := c.addDigests(ctx, u.Root, now, func(e *Undone) *State { return &e.Before }); err != nil {
+	if err := AddDigests(ctx, c, u.Root, now); err != nil {
 		return nil, nil, nil, err
 	}
 	for i, e := range u.Entries {
 		is := now[i].Before
-		if is == e.Before || e.Before.Kind == kindLink && is.Kind == kindLink && is.SHA256 == e.Before.SHA256 {
+		if is == e.Before || e.Before.Kind == Link && is.Kind == Link && is.SHA256 == e.Before.SHA256 {
 			continue
 		}
-		leftFolder := e.Before.Kind == none && is.Kind == kindFolder && e.After.Kind == kindFolder && holdsMore(found, u, e.Path)
+		leftFolder := e.Before.Kind == None && is.Kind == Folder && e.After.Kind == Folder && holdsMore(found, u, e.Path)
 		if leftFolder {
 			continue // somebody put something into it, which stays
 		}
@@ -435,29 +368,29 @@ func (c *Conn) different(ctx context.Context, u Undo) (todo []Undone, changed, p
 		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // its rights alone differ
 		// What is gone was somebody's decision, or is how an undo that broke off left it;
 		// to put back what was there loses nothing.
-		if !same && is.Kind != none && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
+		if !same && is.Kind != None && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
 			changed = append(changed, printable(e.Path))
 		}
 	}
 	return todo, changed, parts, nil
 }
 
-// found is what lies below the root now, as far as the deploy may have touched it.
-func (c *Conn) found(ctx context.Context, u Undo) (map[string]entry, error) {
+// listTouched is what lies below the root now, as far as the deploy may have touched it.
+func listTouched(ctx context.Context, c *Conn, u Undo) (map[string]State, error) {
 	if !u.Among {
-		return c.list(ctx, u.Root)
+		return ListStates(ctx, c, u.Root)
 	}
 	names := make([]string, len(u.Entries))
 	for i, e := range u.Entries {
 		names[i] = e.Path
 	}
-	found, err := c.listNames(ctx, u.Root, names)
+	found, err := ListSomeStates(ctx, c, u.Root, names)
 	for _, e := range u.Entries {
-		if err != nil || e.Before.Kind != none || e.After.Kind != kindFolder || found[e.Path].kind != fs.ModeDir {
+		if err != nil || e.Before.Kind != None || e.After.Kind != Folder || found[e.Path].Kind != Folder {
 			continue
 		}
-		var in map[string]entry
-		in, err = c.list(ctx, path.Join(u.Root, e.Path))
+		var in map[string]State
+		in, err = ListStates(ctx, c, path.Join(u.Root, e.Path))
 		for name, one := range in {
 			found[e.Path+"/"+name] = one
 		}
@@ -469,7 +402,7 @@ var partPattern = regexp.MustCompile(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
 // takeParts removes from what was found the files that uploads of this deploy left
 // when they broke off.
-func takeParts(found map[string]entry, u Undo) (parts []string) {
+func takeParts(found map[string]State, u Undo) (parts []string) {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
 		ours[e.Path] = true
@@ -485,7 +418,7 @@ func takeParts(found map[string]entry, u Undo) (parts []string) {
 }
 
 // holdsMore says whether a folder has something in it that the deploy did not bring.
-func holdsMore(found map[string]entry, u Undo, folder string) bool {
+func holdsMore(found map[string]State, u Undo, folder string) bool {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
 		ours[e.Path] = true
@@ -500,31 +433,31 @@ func holdsMore(found map[string]entry, u Undo, folder string) bool {
 
 // restores are the operations of restoreScript: what was added goes first, the contents
 // of a folder before itself; then folders come, then files.
-func restores(todo []Undone, parts []string) *strings.Reader {
+func restores(todo []Transition, parts []string) *strings.Reader {
 	var b strings.Builder
-	add := func(op string, e Undone) {
+	add := func(op string, e Transition) {
 		for _, arg := range []string{op, "./" + e.Path, cmp.Or(e.Before.Mode, "-"), cmp.Or(e.Before.Owner, "-")} {
 			b.WriteString(arg + "\x00")
 		}
 	}
 	for _, name := range parts {
-		add("remove", Undone{Path: name})
+		add("remove", Transition{Path: name})
 	}
-	byName := func(a, b Undone) int { return cmp.Compare(a.Path, b.Path) }
+	byName := func(a, b Transition) int { return cmp.Compare(a.Path, b.Path) }
 	sorted := slices.SortedFunc(slices.Values(todo), byName)
 	for _, e := range slices.Backward(sorted) {
 		switch {
-		case e.After.Kind == kindFolder && e.Before.Kind != kindFolder:
+		case e.After.Kind == Folder && e.Before.Kind != Folder:
 			add("rmdir", e)
-		case e.Before.Kind == none:
+		case e.Before.Kind == None:
 			add("remove", e)
 		}
 	}
 	for _, e := range sorted {
 		switch {
-		case e.Before.Kind == kindFolder:
+		case e.Before.Kind == Folder:
 			add("mkdir", e)
-		case e.Before.Kind == none:
+		case e.Before.Kind == None:
 		case e.After.Kind == e.Before.Kind && e.After.SHA256 == e.Before.SHA256:
 			add("rights", e) // no content was kept
 		default:

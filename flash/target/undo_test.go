@@ -51,16 +51,16 @@ func TestUndo(t *testing.T) {
 			c := connect(t, settings...)
 			local, remote := beforeAndAfter(t)
 			was := tree(t, remote)
-			changes, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{Delete: true}, []string{"a.service"})
+			changes, id, err := DeployDir(t.Context(), c, local, remote, DirOptions{Delete: true}, []string{"a.service"})
 			if err != nil || id == "" || len(changes) < 10 {
 				t.Fatalf("DeployDir = %d changes, %q, %v", len(changes), id, err)
 			}
 			checkTrees(t, local, remote)
-			all, err := c.Undos(t.Context())
+			all, err := ListUndos(t.Context(), c)
 			if err != nil || len(all) != 1 || all[0].ID != id || time.Since(all[0].Started) > time.Hour {
 				t.Errorf("Undos = %+v, %v", all, err)
 			}
-			u, err := c.UndoDeploy(t.Context(), "", false)
+			u, err := UndoDeploy(t.Context(), c, "", false)
 			if err != nil || u.ID != id || !cmp.Equal(u.Units, []string{"a.service"}) {
 				t.Errorf("UndoDeploy = %+v, %v", u, err)
 			}
@@ -68,7 +68,7 @@ func TestUndo(t *testing.T) {
 				t.Errorf("before the deploy (-) and after the undo (+):\n%s", diff)
 			}
 			checkEntries(t, undoDir)
-			_, err = c.UndoDeploy(t.Context(), "", false)
+			_, err = UndoDeploy(t.Context(), c, "", false)
 			checkErr(t, err, "nothing to undo")
 		})
 	}
@@ -83,7 +83,7 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 	c := connect(t)
 	local, remote := beforeAndAfter(t)
 	was := tree(t, remote)
-	if changes, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
+	if changes, id, err := DeployDir(t.Context(), c, local, remote, DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
 		t.Errorf("DeployDir = %v, %q, %v; want an error, no change and no ID", changes, id, err)
 	}
 	if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
@@ -96,13 +96,13 @@ func TestUndoOfWhatChanged(t *testing.T) {
 	c := connect(t)
 	local, remote := beforeAndAfter(t)
 	was := tree(t, remote)
-	if _, _, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil {
+	if _, _, err := DeployDir(t.Context(), c, local, remote, DirOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	plant(t, remote, map[string]string{"replaced": "by somebody", "new/deep/theirs": "t"})
-	_, err := c.UndoDeploy(t.Context(), "", false)
+	_, err := UndoDeploy(t.Context(), c, "", false)
 	checkErr(t, err, "changed since the deploy: replaced")
-	if _, err := c.UndoDeploy(t.Context(), "", true); err != nil {
+	if _, err := UndoDeploy(t.Context(), c, "", true); err != nil {
 		t.Fatal(err)
 	}
 	now := tree(t, remote)
@@ -123,14 +123,14 @@ func TestUndoKeepsTheLast(t *testing.T) {
 	local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
 	for i := range undoKept + 2 {
 		plant(t, local, map[string]string{"file": fmt.Sprint(i)})
-		if _, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil || id == "" {
+		if _, id, err := DeployDir(t.Context(), c, local, remote, DirOptions{}, nil); err != nil || id == "" {
 			t.Fatal(id, err)
 		}
 	}
-	if _, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil || id != "" {
+	if _, id, err := DeployDir(t.Context(), c, local, remote, DirOptions{}, nil); err != nil || id != "" {
 		t.Errorf("a deploy that changes nothing: %q, %v", id, err)
 	}
-	if all, err := c.Undos(t.Context()); err != nil || len(all) != undoKept {
+	if all, err := ListUndos(t.Context(), c); err != nil || len(all) != undoKept {
 		t.Errorf("%d deploys kept, %v; want %d", len(all), err, undoKept)
 	}
 }
@@ -145,25 +145,25 @@ func TestUndoAfterKills(t *testing.T) {
 	for steps := range 6 {
 		local, remote := beforeAndAfter(t)
 		was := tree(t, remote)
-		_, err := c.putDir(t.Context(), local, remote, DirOptions{Delete: true}, func(ctx context.Context, d *dirUpload) error {
-			u := Undo{ID: fmt.Sprintf("20260101T00000%dZ-abcdef", steps), Root: d.remote}
-			if err := c.keep(ctx, d, u); err != nil {
+		_, err := PutDir(t.Context(), c, local, remote, DirOptions{Delete: true, Before: func(ctx context.Context, p *Plan) error {
+			u := Undo{ID: fmt.Sprintf("20260101T00000%dZ-abcdef", steps), Root: p.Root}
+			if err := saveReplaced(ctx, c, p, u); err != nil {
 				return err
 			}
-			return d.some(ctx, steps)
-		})
+			return p.upload.some(ctx, steps)
+		}})
 		if !errors.Is(err, errKilled) {
 			t.Fatal(err)
 		}
 		if steps > 1 {
 			plant(t, remote, map[string]string{"new/deep/.file.ABCDEFGHIJ.part": "half"})
 		}
-		all, err := c.Undos(t.Context())
+		all, err := ListUndos(t.Context(), c)
 		if err != nil || len(all) != 1 {
 			t.Fatalf("after %d steps: %d deploys, %v", steps, len(all), err)
 		}
 		someRestored(t, c, all[0])
-		if _, err := c.UndoDeploy(t.Context(), "", false); err != nil {
+		if _, err := UndoDeploy(t.Context(), c, "", false); err != nil {
 			t.Errorf("after %d steps: %v", steps, err)
 		}
 		if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
@@ -193,7 +193,7 @@ func (d *dirUpload) some(ctx context.Context, steps int) error {
 // someRestored does the first half of an undo.
 func someRestored(t *testing.T, c *Conn, u Undo) {
 	t.Helper()
-	todo, changed, parts, err := c.different(t.Context(), u)
+	todo, changed, parts, err := compareEntries(t.Context(), c, u)
 	if err != nil || len(changed) > 0 {
 		t.Fatal(changed, err)
 	}
@@ -217,7 +217,7 @@ func TestKeepBreaksOff(t *testing.T) {
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil { // no folder can be made there
 		t.Fatal(err)
 	}
-	if _, _, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err == nil {
+	if _, _, err := DeployDir(t.Context(), c, local, remote, DirOptions{}, nil); err == nil {
 		t.Error("DeployDir succeeded")
 	}
 	if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
@@ -230,11 +230,11 @@ func TestDeployDirRefuses(t *testing.T) {
 	c := connect(t)
 	local := t.TempDir()
 	plant(t, local, map[string]string{"a": "1"})
-	_, _, err := c.DeployDir(t.Context(), local, "relative", DirOptions{}, nil)
+	_, _, err := DeployDir(t.Context(), c, local, "relative", DirOptions{}, nil)
 	checkErr(t, err, "no absolute path")
-	_, _, err = c.DeployDir(t.Context(), local, t.TempDir(), DirOptions{}, []string{"-x; reboot"})
+	_, _, err = DeployDir(t.Context(), c, local, t.TempDir(), DirOptions{}, []string{"-x; reboot"})
 	checkErr(t, err, "no name of a unit")
-	_, err = c.UndoDeploy(t.Context(), "../../etc", false)
+	_, err = UndoDeploy(t.Context(), c, "../../etc", false)
 	checkErr(t, err, "no ID")
 }
 

@@ -90,10 +90,10 @@ func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, 
 	return k.streamState(ctx)
 }
 
-// several is over how many ways so many bytes go.
-func (c *Conn) several(left int64, roundTrip time.Duration) int {
+// countStreams is over how many ways so many bytes go.
+func countStreams(c *Conn, left int64, roundTrip time.Duration) int {
 	switch {
-	case left < severalBytes || c.login.pace.fits(windowBytes, roundTrip):
+	case left < severalBytes || rateFits(c.Rate(), windowBytes, roundTrip):
 		return 1
 	case roundTrip < longRoundTrip:
 		return 2
@@ -106,32 +106,19 @@ func (c *Conn) several(left int64, roundTrip time.Duration) int {
 // unknownRoundTrip is longer than any.
 const unknownRoundTrip = time.Hour
 
-// measure begins to take the round trip of a file's line, before data fills it.
-func (c *Conn) measure(ctx context.Context, size int64) func() time.Duration {
+// measureRoundTrip begins to take the round trip of a file's line, before data fills it.
+func measureRoundTrip(ctx context.Context, c *Conn, size int64) func() time.Duration {
 	if size < severalBytes {
 		return func() time.Duration { return unknownRoundTrip }
 	}
-	rtt := sync.OnceValue(func() time.Duration { return c.roundTrip(ctx) })
+	rtt := sync.OnceValue(func() time.Duration {
+		if best, known := c.RoundTrip(ctx); known {
+			return best
+		}
+		return unknownRoundTrip // the transfer will say it better
+	})
 	go rtt()
 	return rtt
-}
-
-// roundTrip is the best of a few answers.
-func (c *Conn) roundTrip(ctx context.Context) time.Duration {
-	best := unknownRoundTrip
-	link, err := c.client()
-	for range 3 {
-		if err != nil {
-			break // the transfer will say it better
-		}
-		began := time.Now()
-		err = link.during(ctx, func() {}, func() error {
-			_, _, err := link.SendRequest("keepalive@openssh.com", true, nil)
-			return err
-		})
-		best = min(best, time.Since(began))
-	}
-	return best
 }
 
 // openersAtOnce is how many logins are under way: each waits for a dozen answers. sshd
@@ -154,14 +141,13 @@ func (k *carrying) open(opening, ctx context.Context, all *sync.WaitGroup, n int
 	}
 }
 
-// openWay makes one more connection to the board, with a channel to its files.
-func (c *Conn) openWay(ctx context.Context) (*way, error) {
-	link, err := c.login.connect(ctx)
+// openStream makes one more connection to the board, with a channel to its files.
+func openStream(ctx context.Context, c *Conn) (*way, error) {
+	conn, err := c.DialAgain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{addr: c.addr, login: c.login, link: link, guest: true}
-	b, err := conn.files(ctx)
+	b, err := openChannel(ctx, conn)
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -175,9 +161,9 @@ type earlyWays struct {
 	ended  atomic.Bool
 }
 
-// openEarly begins to open all ways but the first, while the board is asked what it has of
+// openEarlyStreams begins to open all ways but the first, while the board is asked what it has of
 // the file. The second one does not wait for several where two are sure.
-func (c *Conn) openEarly(ctx context.Context, two bool, several func() int) *earlyWays {
+func openEarlyStreams(ctx context.Context, c *Conn, two bool, several func() int) *earlyWays {
 	e := &earlyWays{opened: make(chan *way)}
 	go func() {
 		defer close(e.opened)
@@ -200,7 +186,7 @@ func (e *earlyWays) open(ctx context.Context, c *Conn) error {
 	if e.ended.Load() {
 		return nil
 	}
-	w, err := c.openWay(ctx)
+	w, err := openStream(ctx, c)
 	if err != nil {
 		e.ended.Store(true)
 		return err
@@ -544,4 +530,9 @@ func (q *queue) waits(w *way) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.out > 0
+}
+
+// rateFits says whether a channel that carries window bytes in a round trip reaches the rate.
+func rateFits(rate Rate, window int64, roundTrip time.Duration) bool {
+	return rate != 0 && float64(rate)*roundTrip.Seconds() <= float64(window)
 }

@@ -34,7 +34,7 @@ type carriage struct {
 
 func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error) {
 	t.Helper()
-	b, err := c.files(t.Context())
+	b, err := openChannel(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error
 			go o.brought()
 		}
 	}
-	early := c.openEarly(t.Context(), false, func() int { return o.several })
+	early := openEarlyStreams(t.Context(), c, false, func() int { return o.several })
 	t.Cleanup(early.close)
 	k := &carrying{conn: c, early: early, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(pieces(int64(len(data))), count)}
 	k.queue.patience = o.patience
@@ -85,7 +85,7 @@ func checkCarried(t *testing.T, name string, data []byte, w *way, err error) {
 	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes arrived, %v; want %d as sent", len(got), err, len(data))
 	}
-	if sum, err := w.conn.Digest(t.Context(), name); err != nil || sum == "" {
+	if sum, err := Digest(t.Context(), w.conn, name); err != nil || sum == "" {
 		t.Errorf("the way that is left gives %q, %v; want a digest", sum, err)
 	}
 }
@@ -237,7 +237,7 @@ func TestWaysAreOpenedEarly(t *testing.T) {
 	c := dial(t, a)
 	data := randomBytes(severalBytes)
 	remote := filepath.Join(t.TempDir(), "f")
-	if _, err := c.Put(t.Context(), writeFile(t, data), remote, 0o600); err != nil {
+	if _, err := Put(t.Context(), c, writeFile(t, data), remote, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	checkFile(t, remote, data, 0o600)
@@ -274,7 +274,7 @@ func waitFor(t *testing.T, n int64, came *atomic.Int64) {
 func TestLoginsAtOnce(t *testing.T) {
 	c, came, held, _ := heldBoard(t)
 	defer close(held)
-	defer c.openEarly(t.Context(), false, func() int { return 6 }).close()
+	defer openEarlyStreams(t.Context(), c, false, func() int { return 6 }).close()
 	waitFor(t, 1+3, came)
 	time.Sleep(50 * time.Millisecond) // one more would come in this time
 	if n := came.Load() - 1; n != 3 {
@@ -285,7 +285,7 @@ func TestLoginsAtOnce(t *testing.T) {
 // A login that nobody needs any more is not broken off: sshd refuses who does that.
 func TestLoginsAreNotBrokenOff(t *testing.T) {
 	c, came, held, ended := heldBoard(t)
-	e := c.openEarly(t.Context(), true, func() int { return 1 })
+	e := openEarlyStreams(t.Context(), c, true, func() int { return 1 })
 	waitFor(t, 2, came)
 	e.close()
 	close(held)
@@ -297,7 +297,7 @@ func TestLoginsAreNotBrokenOff(t *testing.T) {
 // All ways are opened early, and those that nobody takes are closed.
 func TestEarlyWaysThatNobodyTakes(t *testing.T) {
 	c := connect(t)
-	e := c.openEarly(t.Context(), true, func() int { return 4 })
+	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
 	taken := e.nextStream(t.Context())
 	left := e.nextStream(t.Context())
 	gone := left.conn.link.gone

@@ -3,6 +3,7 @@ package target
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -43,6 +44,9 @@ func (w *wire) notSSH(err error) error {
 	}
 	return said(fmt.Sprintf("%v at %s: it begins with %s", ErrNotSSH, w.RemoteAddr(), printable(w.first)), because{ErrNotSSH, err})
 }
+
+// ErrNotSSH says that something else than an SSH server answers at the address.
+var ErrNotSSH = errors.New("no SSH server")
 
 // because is an error with its kind.
 type because struct {

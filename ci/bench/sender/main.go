@@ -43,9 +43,9 @@ func send(args []string) error {
 		return err
 	}
 	if what == "folder" {
-		_, err = c.PutDir(context.Background(), local, remote, target.DirOptions{Delete: true})
+		_, err = target.PutDir(context.Background(), c, local, remote, target.DirOptions{Delete: true})
 	} else {
-		_, err = c.Put(context.Background(), local, remote, 0o644)
+		_, err = target.Put(context.Background(), c, local, remote, 0o644)
 	}
 	return errors.Join(err, c.Close())
 }

@@ -138,7 +138,7 @@ func (s *Source) stage(ctx context.Context, c *target.Conn, b *Bundle) error {
 		defer cancel()
 		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a board that is gone keeps it; the next update replaces it
 	}
-	if _, err := c.Put(ctx, b.File, s.Where, 0o600); err != nil {
+	if _, err := target.Put(ctx, c, b.File, s.Where, 0o600); err != nil {
 		return err
 	}
 	s.served.Store(b.SizeBytes)
