@@ -56,40 +56,10 @@ func TestBecome(t *testing.T) {
 }
 
 func becomeCarries(t *testing.T, c *Conn) {
-	closed := t.TempDir()
-	if err := os.Chmod(closed, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []int{0, 10, 3 << 20, severalBytes + 1} {
-		data := randomBytes(size)
-		name := filepath.Join(closed, "f")
-		if _, err := Put(t.Context(), c, writeFile(t, data), name, 0o640); err != nil {
-			t.Fatal(err)
-		}
-		checkFile(t, name, data, 0o640)
-		r, err := Open(t.Context(), c, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("read back %d bytes, %v; want %d", len(got), err, size)
-		}
-		r.Close()
-	}
-	if c.NoSFTP.Load() {
-		t.Error("files go through the shell; want the sftp-server by sudo")
-	}
 	data := randomBytes(3 << 20)
 	r, err := c.Feed(t.Context(), bytes.NewReader(data), "sha256sum")
 	if want := fmt.Sprintf("%x  -\n", sha256.Sum256(data)); err != nil || string(r.Stdout) != want {
 		t.Errorf("what a program read has %q, %v; want %q", r.Stdout, err, want)
-	}
-	local := t.TempDir()
-	if err := os.WriteFile(filepath.Join(local, "a"), []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if changes, _, err := DeployDir(t.Context(), c, local, filepath.Join(closed, "folder"), DirOptions{Owner: "0:0"}, nil); err != nil || len(changes) != 1 {
-		t.Errorf("DeployDir = %v, %v; want a change", changes, err)
 	}
 }
 

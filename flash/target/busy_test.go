@@ -61,8 +61,8 @@ func TestFilesOfBrokenWaysAreClosed(t *testing.T) {
 	for name, stall := range map[string]bool{"stalls": true, "breaks off": false} {
 		t.Run(name, func(t *testing.T) {
 			other, _ := startRelay(t, addressOf(s), 1<<20, stall)
-			c := dial(t, aliased(t, addressOf(s)))
-			c.login.addr.Port = other.Port
+			c, lead := dialSwitched(t, addressOf(s))
+			lead(other.Port)
 			remote := filepath.Join(t.TempDir(), "program")
 			if _, err := PutBytes(t.Context(), c, randomBytes(severalBytes+1), remote, 0o755); err != nil {
 				t.Fatal(err)

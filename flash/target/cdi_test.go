@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
-
-	"slipway/layers/run"
 )
 
 // elsewhere is what a board with a device of its own runs each command by: with another
@@ -107,16 +105,6 @@ func makeNode(t *testing.T, name string, minor uint32) {
 	t.Helper()
 	if err := unix.Mknod(name, unix.S_IFCHR|0o640, int(unix.Mkdev(1, minor))); err != nil {
 		t.Skipf("needs root, to make a device: %v", err)
-	}
-}
-
-func placeFile(t *testing.T, name, text string, mode fs.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := run.WriteProgram(name, []byte(text), mode); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -270,13 +270,6 @@ func testCtrlC(t *testing.T, containers *Containers, image string) {
 	checkNothingLeft(t, containers)
 }
 
-func checkErr(t *testing.T, err error, want string) {
-	t.Helper()
-	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-		t.Errorf("error %v; want %q", err, want)
-	}
-}
-
 func checkNothingLeft(t *testing.T, containers *Containers) {
 	t.Helper()
 	list, err := containers.client.Containers(namespaces.WithNamespace(context.Background(), defaultNamespace))
@@ -334,4 +327,24 @@ func TestOpenContainersWithoutContainerd(t *testing.T) {
 		_, err := openContainers(t.Context(), c, filepath.Join(t.TempDir(), "none.sock"), defaultNamespace)
 		checkErr(t, err, "none.sock")
 	})
+}
+
+// noSockets has a server forward ports alone.
+const noSockets = "AllowStreamLocalForwarding no"
+
+// A real containerd is filled and used through such a program.
+func TestContainersByBridge(t *testing.T) {
+	t.Parallel()
+	programs(t, "socat")
+	containers := boardAt(t, startSSHD(t, noSockets), startContainerd(t))
+	image, err := containers.PushFile(t.Context(), ociArchive(t, "1", v1.ImageConfig{Cmd: []string{"/bin/busybox", "echo", "here"}}, 3<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := newText()
+	exit, err := containers.Run(t.Context(), Container{Image: image, Out: &Outputs{stdout, newText()}})
+	if err != nil || exit.Status != 0 || stdout.String() != "here\n" {
+		t.Errorf("Run = %+v, %v, %q", exit, err, stdout)
+	}
+	checkNothingLeft(t, containers)
 }

@@ -1,10 +1,8 @@
 package target
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,84 +13,6 @@ import (
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
-
-// onlyBusybox makes a server whose commands are busybox's applets and nothing else.
-func onlyBusybox(t *testing.T) string {
-	t.Helper()
-	program, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Skip("busybox is missing: install the Debian package busybox-static")
-	}
-	dir := t.TempDir()
-	out, err := exec.Command(program, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range strings.FieldsSeq(string(out)) {
-		if err := os.Symlink(program, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return "SetEnv PATH=" + dir
-}
-
-// tree is what a folder holds: for each name what it is, and a file's content.
-func tree(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == dir {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		what := info.Mode().String()
-		switch {
-		case info.Mode().IsRegular():
-			data, err := os.ReadFile(name)
-			if err != nil {
-				return err
-			}
-			what += fmt.Sprintf(" %d %.20q", len(data), data)
-		case info.Mode()&fs.ModeSymlink != 0:
-			to, err := os.Readlink(name)
-			if err != nil {
-				return err
-			}
-			what += " " + to
-		}
-		found[strings.TrimPrefix(name, dir)] = what
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// plant makes files of a description: "" is a folder, "->x" a symlink to x.
-func plant(t *testing.T, dir string, files map[string]string) {
-	t.Helper()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		err := os.MkdirAll(filepath.Dir(name), 0o755)
-		to, link := strings.CutPrefix(content, "->")
-		switch {
-		case err != nil:
-		case link:
-			err = os.Symlink(to, name)
-		case content == "":
-			err = os.MkdirAll(name, 0o755)
-		default:
-			err = os.WriteFile(name, []byte(content), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 var oddTree = map[string]string{
 	"a": "1", "sub/b": "22", "sub/deep/er/c": "333", "empty folder": "",
@@ -300,20 +220,6 @@ func FuzzParseList(f *testing.F) {
 	})
 }
 
-// beforeProgram has the board run a line of shell before one of its programs.
-func beforeProgram(t *testing.T, name, line string) (setting string) {
-	t.Helper()
-	program, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+line+"\nexec "+program+" \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return "SetEnv PATH=" + dir + ":" + os.Getenv("PATH")
-}
-
 // A file that another program removes while the folder is listed ends nothing.
 func TestPutDirWhereFilesVanish(t *testing.T) {
 	local, remote := t.TempDir(), t.TempDir()
@@ -328,12 +234,11 @@ func TestPutDirWhereFilesVanish(t *testing.T) {
 
 // What is reported as done has its name on the board's disk.
 func TestNamesAreSynced(t *testing.T) {
-	ownUndo(t)
 	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	c := connect(t, beforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
 	local := t.TempDir()
 	plant(t, local, map[string]string{"small": "1", "large": strings.Repeat("l", 2<<20)})
-	if _, _, err := DeployDir(t.Context(), c, local, remote, DirOptions{}, nil); err != nil {
+	if _, err := PutDir(t.Context(), c, local, remote, DirOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := OpenSource(t.Context(), filepath.Join(local, "large"))

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -9,49 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// text is an output that can be waited for.
-type text struct {
-	mu   sync.Mutex
-	buf  bytes.Buffer
-	more chan struct{}
-}
-
-func newText() *text { return &text{more: make(chan struct{}, 1)} }
-
-func (w *text) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.buf.Write(p)
-	select {
-	case w.more <- struct{}{}:
-	default:
-	}
-	return len(p), nil
-}
-
-func (w *text) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.buf.String()
-}
-
-// await waits until the output holds a text, or the test ends.
-func (w *text) await(ctx context.Context, want string) {
-	for !strings.Contains(w.String(), want) {
-		select {
-		case <-w.more:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
 
 // startDocker runs a dockerd of its own and connects to a board that has it.
 func startDocker(t *testing.T) *Conn {

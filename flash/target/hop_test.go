@@ -215,14 +215,14 @@ func TestJumpHostThatWasLost(t *testing.T) {
 }
 
 // A further connection, as large files get them, leaves the jump host to the first one.
-func TestJumpHostOutlivesAWay(t *testing.T) {
+func TestJumpHostOutlivesAConnection(t *testing.T) {
 	board, gate := startSSHD(t), startSSHD(t)
 	c := dial(t, behind(board, gate))
-	w, err := openStream(t.Context(), c)
+	more, err := c.DialAgain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.conn.Close(); err != nil {
+	if err := more.Close(); err != nil {
 		t.Errorf("Close = %v", err)
 	}
 	if _, err := c.Run(t.Context(), "true"); err != nil {

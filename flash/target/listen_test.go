@@ -118,7 +118,7 @@ func TestRedial(t *testing.T) {
 	if _, err := c.Run(t.Context(), "true"); err == nil {
 		t.Fatal("a lost connection runs commands")
 	}
-	if err := c.Redial(t.Context(), startLimit); err != nil {
+	if err := c.Redial(t.Context(), longEnough); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,54 +31,6 @@ func eachTransport(t *testing.T, test func(*testing.T, *sshd.Server)) {
 
 func shellAlone(t *testing.T) []string {
 	return []string{"Subsystem sftp /nonexistent", onlyBusybox(t)}
-}
-
-func randomBytes(n int) []byte {
-	data := make([]byte, n)
-	rand.NewChaCha8([32]byte{}).Read(data)
-	return data
-}
-
-func writeFile(t *testing.T, data []byte) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "local")
-	if err := os.WriteFile(name, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
-// checkFile also makes sure that nothing lies beside the file.
-func checkFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
-	t.Helper()
-	got, err := os.ReadFile(name)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s: %d bytes, %v; want %d bytes as sent", name, len(got), err, len(want))
-	}
-	if info, err := os.Lstat(name); err != nil || info.Mode() != mode {
-		t.Errorf("%s: %v, %v; want mode %v", name, info, err, mode)
-	}
-	checkEntries(t, filepath.Dir(name), filepath.Base(name))
-}
-
-func checkEntries(t *testing.T, dir string, want ...string) {
-	t.Helper()
-	var names []string
-	// What a failed upload left is removed by the board, which may take a moment.
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = nil
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
-		if strings.Join(names, " ") == strings.Join(want, " ") {
-			return
-		}
-	}
-	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
 func TestPut(t *testing.T) { eachTransport(t, testPut) }

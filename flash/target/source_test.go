@@ -1,12 +1,9 @@
 package target
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -66,48 +63,5 @@ func TestSendOwner(t *testing.T) {
 	}
 	if is := info.Sys().(*syscall.Stat_t); int(is.Uid) != uid || int(is.Gid) != gid {
 		t.Errorf("it is %d:%d's; want %d:%d", is.Uid, is.Gid, uid, gid)
-	}
-}
-
-// A server that speaks something else is told by its first words.
-func TestNotSSH(t *testing.T) {
-	s := newSSHD(t)
-	listen, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listen.Close()
-	go func() {
-		for {
-			conn, err := listen.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("220 \x1b[2Jmail\r\n"))
-			conn.Close()
-		}
-	}()
-	a := addressOf(s)
-	a.Port = listen.Addr().(*net.TCPAddr).Port
-	_, err = Dial(t.Context(), a)
-	if !errors.Is(err, ErrNotSSH) || !strings.Contains(err.Error(), `it begins with 220 \x1b[2Jmail`) {
-		t.Errorf("Dial = %v; want ErrNotSSH and the server's words", err)
-	}
-}
-
-func TestLost(t *testing.T) {
-	a := addressOf(startSSHD(t))
-	a, r := startRelay(t, a, 1<<40, false)
-	c := dial(t, a)
-	if c.Lost() {
-		t.Error("a fresh connection is lost")
-	}
-	r.close()
-	for link, _ := c.client(); !c.Lost(); {
-		<-link.gone
-	}
-	c.Close()
-	if c.Lost() {
-		t.Error("a connection that was closed counts as lost")
 	}
 }

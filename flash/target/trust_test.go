@@ -12,19 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
-
-	"slipway/flash/target/sshd"
 )
-
-func newKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "key")
-	key, err := sshd.WriteKey(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file, key, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
-}
 
 func trustIn(t *testing.T, text string) *trust {
 	t.Helper()
@@ -121,16 +109,6 @@ func TestTrustFindsWhatSSHFinds(t *testing.T) {
 	}
 }
 
-func keygen(t *testing.T, args ...string) {
-	t.Helper()
-	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("ssh-keygen is missing: install the Debian package openssh-client")
-	}
-	if out, err := exec.Command("ssh-keygen", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ssh-keygen %q: %v: %s", args, err, out)
-	}
-}
-
 // An authority is one of any kind; so is the host's key that it signs.
 func TestHostCertificates(t *testing.T) {
 	tests := []struct {
@@ -211,15 +189,6 @@ func TestHostAuthority(t *testing.T) {
 			t.Errorf("Dial with the authorities %q = %v; want %q", keys, err, want)
 		}
 	}
-}
-
-func publicText(t *testing.T, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(data))
 }
 
 func TestUserCertificates(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	relay2 "slipway/flash/target/relay"
+
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
@@ -32,8 +34,9 @@ type carriage struct {
 	name     string // a new file where that is ""
 }
 
-func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error) {
+func (o carriage) carry(t *testing.T, first Address, data []byte) (string, *way, error) {
 	t.Helper()
+	c, lead := dialSwitched(t, first)
 	b, err := openChannel(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +48,7 @@ func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error
 			t.Fatal(err)
 		}
 	}
-	c.login.addr.Port = o.more.Port
+	lead(o.more.Port)
 	gate := make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
 	if !o.second {
@@ -105,7 +108,7 @@ func TestSeveralWays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.several, o.patience = 4, time.Hour
-			name, w, err := o.carry(t, dial(t, aliased(t, addressOf(s))), data)
+			name, w, err := o.carry(t, addressOf(s), data)
 			checkCarried(t, name, data, w, err)
 		})
 	}
@@ -117,7 +120,7 @@ func TestTheFirstWayBreaksOff(t *testing.T) {
 	data := randomBytes(8 << 20)
 	held, r := startRelay(t, addressOf(s), 100_000, true)
 	o := carriage{more: addressOf(s), several: 2, patience: time.Hour, brought: r.close}
-	name, w, err := o.carry(t, dial(t, held), data)
+	name, w, err := o.carry(t, held, data)
 	checkCarried(t, name, data, w, err)
 }
 
@@ -126,7 +129,7 @@ func TestAWayThatStalls(t *testing.T) {
 	data := randomBytes(8 << 20)
 	stalled, _ := startRelay(t, addressOf(s), 1<<20, true)
 	o := carriage{more: stalled, several: 2, second: true, patience: time.Millisecond}
-	name, w, err := o.carry(t, dial(t, aliased(t, addressOf(s))), data)
+	name, w, err := o.carry(t, addressOf(s), data)
 	checkCarried(t, name, data, w, err)
 }
 
@@ -134,7 +137,7 @@ func TestNoWayIsLeft(t *testing.T) {
 	s := startSSHD(t)
 	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
 	o := carriage{more: cut, several: 2, patience: time.Hour}
-	if _, _, err := o.carry(t, dial(t, cut), randomBytes(8<<20)); err == nil {
+	if _, _, err := o.carry(t, cut, randomBytes(8<<20)); err == nil {
 		t.Error("each way broke off, and there is no error")
 	}
 }
@@ -142,7 +145,7 @@ func TestNoWayIsLeft(t *testing.T) {
 func TestABoardThatRefusesToWrite(t *testing.T) {
 	s := startSSHD(t)
 	o := carriage{more: addressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
-	_, _, err := o.carry(t, dial(t, addressOf(s)), randomBytes(8<<20))
+	_, _, err := o.carry(t, addressOf(s), randomBytes(8<<20))
 	var f fault
 	if !errors.As(err, &f) {
 		t.Errorf("carry = %v; want the board's own words", err)
@@ -300,10 +303,15 @@ func TestEarlyWaysThatNobodyTakes(t *testing.T) {
 	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
 	taken := e.nextStream(t.Context())
 	left := e.nextStream(t.Context())
-	gone := left.conn.link.gone
+	var err error
 	go func() { e.opened <- left }()
 	e.close()
-	<-gone
+	for began := time.Now(); err == nil && time.Since(began) < longEnough; time.Sleep(time.Millisecond) {
+		_, err = left.conn.Run(t.Context(), "true")
+	}
+	if err == nil {
+		t.Error("a connection that nobody took is open")
+	}
 	if err := taken.conn.Close(); err != nil {
 		t.Errorf("Close of the way that was taken = %v", err)
 	}
@@ -328,4 +336,27 @@ func TestInFlight(t *testing.T) {
 			t.Errorf("%d bytes a packet, round trip %v: %d are in flight; want %d", tt.packet, tt.roundTrip, got, tt.want)
 		}
 	}
+}
+
+func TestRateFits(t *testing.T) {
+	const rate = 512 << 20
+	if !rateFits(rate, windowBytes, time.Millisecond) || rateFits(rate, windowBytes, time.Minute) || rateFits(0, 1, 0) {
+		t.Error("rateFits is wrong")
+	}
+}
+
+// dialSwitched connects to the board at first. Further logins go to the port that lead names.
+func dialSwitched(t *testing.T, first Address) (c *Conn, lead func(port int)) {
+	t.Helper()
+	r, err := relay2.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	r.Lead(first.Port)
+	if first.HostKeyAlias == "" {
+		first = aliased(t, first)
+	}
+	first.Port = r.Port()
+	return dial(t, first), r.Lead
 }

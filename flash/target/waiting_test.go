@@ -1,0 +1,315 @@
+// Whatever a board does, what is done with it ends. These tests use the packages above target, so
+// they stand outside of it.
+package target
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// misbehaving is a board that keeps us waiting. The modes before login serve the bare
+// connection.
+type misbehaving struct {
+	name  string
+	serve func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig)
+}
+
+func bare(serve func(net.Conn)) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+		return func(c net.Conn, _ *ssh.ServerConfig) { serve(c) }
+	}
+}
+
+func talking(c conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) { return c.serve }
+}
+
+// trickled writes a byte a second.
+func trickled(w io.Writer, text string) {
+	for {
+		for i := range text {
+			if _, err := io.WriteString(w, text[i:i+1]); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	}
+}
+
+// waits holds a channel without a word, until the other side closes it.
+func waits(ch ssh.Channel) { io.Copy(io.Discard, ch) }
+
+// serveBrokenFiles answers all of SFTP well, but for what broken says.
+func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel) {
+	return lying(func(kind byte, id uint32) []byte {
+		switch kind {
+		case broken:
+			return answer(id)
+		case sftpInit:
+			return nil
+		case sftpOpen:
+			return packet(sftpHandle, id, "handle")
+		case sftpStat:
+			return packet(sftpAttrs, id, uint32(4), uint32(0o100644))
+		}
+		return packet(sftpStatus, id, uint32(0), "", "")
+	})
+}
+
+// unread takes what opens a channel and reads nothing of it: its window never grows.
+func unread(offer ssh.NewChannel) bool {
+	_, requests, err := offer.Accept()
+	if err == nil {
+		go func() {
+			for r := range requests {
+				r.Reply(true, nil)
+			}
+		}()
+	}
+	return true
+}
+
+func ignores(c net.Conn) {
+	ignore := "\x00\x00\x00\x0c\x06\x02\x00\x00\x00\x00......"
+	endless(c, "SSH-2.0-x\r\n"+ignore)
+}
+
+func badBoards() []misbehaving {
+	hold := func(ch ssh.Channel, _ string) { waits(ch) }
+	none := func(uint32) []byte { return []byte{} }
+	quiet := func(ch ssh.Channel) { waits(ch) }
+	still := func(c net.Conn) { io.Copy(io.Discard, c) }
+	return []misbehaving{
+		{"silent after accept", bare(still)},
+		{"half a banner", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-Open"); still(c) })},
+		{"endless banner", bare(func(c net.Conn) { endless(c, "welcome\r\n") })},
+		{"banner one byte a second", bare(func(c net.Conn) { trickled(c, "SSH-2.0-OpenSSH_9.2p1 and so on") })},
+		{"no key exchange", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n"); still(c) })},
+		{"half a packet", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x10\x00"); still(c) })},
+		{"endless ignore messages", bare(ignores)},
+		{"login never answered", func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { <-done; return nil, nil }
+				conversation{}.serve(c, config)
+			}
+		}},
+		{"channels never answered", talking(conversation{channels: func(ssh.NewChannel) bool { return true }})},
+		{"requests never answered", talking(conversation{channels: func(offer ssh.NewChannel) bool {
+			_, requests, err := offer.Accept()
+			if err == nil {
+				go func() {
+					for range requests {
+					}
+				}()
+			}
+			return true
+		}})},
+		{"programs silent", talking(conversation{exec: hold})},
+		{"programs and files silent", talking(conversation{exec: hold, sftp: quiet})},
+		{"windows never grow", talking(conversation{channels: unread})},
+		{"floods of output", talking(conversation{exec: func(ch ssh.Channel, _ string) { endless(ch, nasty) }, sftp: quiet})},
+		{"floods of errors", talking(conversation{exec: func(ch ssh.Channel, _ string) { endless(ch.Stderr(), nasty) }, sftp: quiet})},
+		{"output, and no exit status", talking(conversation{exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, sftp: quiet})},
+		{"no exit status", talking(conversation{exec: func(ssh.Channel, string) {}, sftp: quiet})},
+		{"files one byte a second", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) {
+			go waits(ch)
+			trickled(ch, string(packet(sftpVersion, uint32(3))))
+		}})},
+		{"answers of garbage", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) { go waits(ch); endless(ch, "\x00\x00\x00\x09garbage") }})},
+		{"answers of 4 GiB", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) { go waits(ch); endless(ch, "\xff") }})},
+		{"writes never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpWrite, none)})},
+		{"close never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpClose, none)})},
+		{"open never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpOpen, none)})},
+		{"stat never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpStat, none)})},
+		{"keepalives unanswered", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				if server, _, _, err := ssh.NewServerConn(c, config); err == nil {
+					server.Wait()
+				}
+			}
+		}},
+		{"stops after 4000 bytes", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				conversation{exec: hold, sftp: serveBrokenFiles(0, none)}.serve(&stalled{Conn: c, left: 4000}, config)
+			}
+		}},
+		{"floods of requests", talking(conversation{exec: hold, sftp: quiet, began: func(c *ssh.ServerConn) {
+			for {
+				if _, _, err := c.SendRequest(nasty, false, []byte(nasty)); err != nil {
+					return
+				}
+			}
+		}})},
+		{"key exchange all the time", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				config.RekeyThreshold = 256
+				conversation{exec: hold, sftp: quiet, began: func(c *ssh.ServerConn) {
+					for {
+						if _, _, err := c.SendRequest("x", true, bytes.Repeat([]byte("x"), 300)); err != nil {
+							return
+						}
+					}
+				}}.serve(c, config)
+			}
+		}},
+	}
+}
+
+// stalled takes everything, and brings nothing after so many bytes.
+type stalled struct {
+	net.Conn
+	mu   sync.Mutex
+	left int
+}
+
+func (c *stalled) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(p), c.left)
+	c.left -= n
+	if _, err := c.Conn.Write(p[:n]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// operations are what is done with a board.
+func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
+	folder := t.TempDir()
+	for i, size := range []int{10, 3 << 20} {
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), randomBytes(size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large := writeFile(t, randomBytes(8<<20+1))
+	return map[string]func(context.Context, *Conn) error{
+		"put": func(ctx context.Context, c *Conn) error {
+			_, err := PutBytes(ctx, c, []byte("content"), "/none/file", 0o644)
+			return err
+		},
+		"put a large file": func(ctx context.Context, c *Conn) error {
+			_, err := Put(ctx, c, large, "/none/file", 0o755)
+			return err
+		},
+		"folder": func(ctx context.Context, c *Conn) error {
+			_, err := PutDir(ctx, c, folder, "/none/folder", DirOptions{Delete: true})
+			return err
+		},
+		"deploy": func(ctx context.Context, c *Conn) error {
+			_, _, err := DeployDir(ctx, c, folder, "/none/folder", DirOptions{}, []string{"x.service"})
+			return err
+		},
+		"run": func(ctx context.Context, c *Conn) error { _, err := c.Run(ctx, "true"); return err },
+		"feed": func(ctx context.Context, c *Conn) error {
+			_, err := c.Feed(ctx, bytes.NewReader(make([]byte, 8<<20)), "cat")
+			return err
+		},
+		"get": func(ctx context.Context, c *Conn) error {
+			r, err := Open(ctx, c, "/none/file")
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			if n, err := io.Copy(io.Discard, r); err != nil || n == 0 {
+				return errors.Join(err, io.ErrUnexpectedEOF)
+			}
+			return nil
+		},
+		"list":    func(ctx context.Context, c *Conn) error { _, err := ListStates(ctx, c, "/none"); return err },
+		"restart": func(ctx context.Context, c *Conn) error { return RestartUnits(ctx, c, []string{"x.service"}, 0) },
+		"dial": func(ctx context.Context, c *Conn) error {
+			_, err := c.DialContext(ctx, "unix", "/run/none")
+			return err
+		},
+		"listen": func(ctx context.Context, c *Conn) error { _, err := c.Listen(ctx); return err },
+	}
+}
+
+// Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
+func TestBoardsThatKeepUsWaiting(t *testing.T) {
+	t.Parallel()
+	work := operations(t)
+	var all sync.WaitGroup
+	atOnce := make(chan struct{}, 40)
+	done := make(chan struct{})
+	for _, m := range badBoards() {
+		a := hostileBoard(t, m.serve(done))
+		for name, op := range work {
+			for _, interrupted := range []bool{false, true} {
+				all.Go(func() {
+					atOnce <- struct{}{}
+					defer func() { <-atOnce }()
+					endsInTime(t, fmt.Sprintf("%s, %s", m.name, name), a, interrupted, op)
+				})
+			}
+		}
+	}
+	all.Wait()
+	close(done)
+}
+
+var errEnoughWaited = errors.New("enough")
+
+func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(context.Context, *Conn) error) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	limit, most := 500*time.Millisecond, 12*time.Second // connect, work, undo
+	const after = 200 * time.Millisecond
+	if interrupted {
+		limit, most = 20*time.Second, 2*time.Second
+		time.AfterFunc(after, func() { cancel(errEnoughWaited) })
+	}
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		c, err := impatient(ctx, a, limit)
+		if err == nil {
+			err = op(ctx, c)
+			c.Close()
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil && !strings.Contains(name, "flood") && !strings.HasSuffix(name, ", dial") {
+			t.Errorf("%s: no error", name)
+		}
+	case <-time.After(5 * most):
+		t.Errorf("%s, interrupted %v: it goes on after %s", name, interrupted, 5*most)
+		return
+	}
+	took := time.Since(began)
+	if interrupted {
+		took -= after
+	}
+	if took > most {
+		t.Logf("%s, interrupted %v: took %s", name, interrupted, took)
+	}
+}
+
+// A board that stops in the middle of a file is silent, and the error says what sets the limit.
+func TestStoppedBoardIsSilent(t *testing.T) {
+	s := startSSHD(t)
+	a, _ := startRelay(t, addressOf(s), 8000, true)
+	c, err := impatient(t.Context(), a, 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = PutBytes(t.Context(), c, randomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+	if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), SilenceVariable) {
+		t.Errorf("PutBytes = %v; want %v, with what sets the limit", err, ErrSilent)
+	}
+}
