@@ -181,7 +181,7 @@ func (t *Containers) askNodes(ctx context.Context, nodes []*cdispecs.DeviceNode)
 	}
 	lines := strings.Split(strings.TrimSpace(string(r.Stdout)), "\n")
 	if r.Status != 0 || len(lines) != len(nodes) {
-		return fmt.Errorf("ask %s for %d device nodes (stat): status %d, %d answers", t.conn.addr, len(nodes), r.Status, len(lines))
+		return fmt.Errorf("ask %s for %d device nodes (stat): status %d, %d answers", t.conn.Address(), len(nodes), r.Status, len(lines))
 	}
 	for i, n := range nodes {
 		there, err := parseNode(lines[i])
@@ -189,7 +189,7 @@ func (t *Containers) askNodes(ctx context.Context, nodes []*cdispecs.DeviceNode)
 			err = complete(n, there)
 		}
 		if err != nil {
-			return fmt.Errorf("device node %q in a CDI spec of %s: %w", n.HostPath, t.conn.addr, err)
+			return fmt.Errorf("device node %q in a CDI spec of %s: %w", n.HostPath, t.conn.Address(), err)
 		}
 	}
 	return nil

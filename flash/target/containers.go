@@ -62,7 +62,7 @@ func openContainers(ctx context.Context, c *Conn, socket, namespace string) (*Co
 	t := &Containers{conn: c, grpc: link, socket: socket, namespace: namespace, logs: logDir, cdi: cdiDirs}
 	if err := t.open(ctx); err != nil {
 		t.Close()
-		return nil, said(fmt.Sprintf("containerd on %s (%s)", c.addr, socket), err)
+		return nil, said(fmt.Sprintf("containerd on %s (%s)", c.Address(), socket), err)
 	}
 	return t, nil
 }
@@ -146,5 +146,5 @@ func (t *Containers) said(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return said(fmt.Sprintf("%s on %s", what, t.conn.addr), err)
+	return said(fmt.Sprintf("%s on %s", what, t.conn.Address()), err)
 }

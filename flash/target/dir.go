@@ -76,7 +76,7 @@ func PutDir(ctx context.Context, c *Conn, local, remote string, o DirOptions) (c
 		}
 	}
 	if err != nil {
-		err = said(fmt.Sprintf("put folder %s to %s:%s", local, c.addr.Host, printable(remote)), err)
+		err = said(fmt.Sprintf("put folder %s to %s:%s", local, c.Address().Host, printable(remote)), err)
 	}
 	step.End(fmt.Sprintf("%d changes%s", len(d.changes), describeTransport(c)), err)
 	return d.changes, err

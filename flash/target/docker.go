@@ -47,7 +47,7 @@ func openDocker(ctx context.Context, c *Conn, program string) (*docker, error) {
 	version, platform, _ := strings.Cut(said, " ")
 	d := &docker{conn: c, program: program, version: printable(version)}
 	if d.platform, err = platforms.Parse(platform); err != nil {
-		return nil, fmt.Errorf("%s on %s says that it is for %q: %w", program, c.addr, printable(platform), err)
+		return nil, fmt.Errorf("%s on %s says that it is for %q: %w", program, c.Address(), printable(platform), err)
 	}
 	return d, nil
 }
@@ -76,7 +76,7 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 	}
 	p.SentLayers, p.SentBytes, p.Replaced, d.replaced = p.Layers, sent, before, before
 	if after := d.id(ctx, name); after != p.Digest && after != string(image.Manifest.Digest) {
-		return p, fmt.Errorf("%s on %s has %s as %s now; want %s", d.program, d.conn.addr, cmp.Or(after, "nothing"), name, p.Digest)
+		return p, fmt.Errorf("%s on %s has %s as %s now; want %s", d.program, d.conn.Address(), cmp.Or(after, "nothing"), name, p.Digest)
 	}
 	return p, nil
 }
@@ -114,7 +114,7 @@ func (d *docker) load(ctx context.Context, image *oci.Image, name string) (total
 	}()
 	r, err := d.conn.Feed(ctx, out, d.program, "load")
 	if err == nil && r.Status != 0 {
-		err = said(fmt.Sprintf("%s load on %s ended with status %d", d.program, d.conn.addr, r.Status), errors.New(string(r.Stderr)))
+		err = said(fmt.Sprintf("%s load on %s ended with status %d", d.program, d.conn.Address(), r.Status), errors.New(string(r.Stderr)))
 	}
 	return total, err
 }
@@ -207,7 +207,7 @@ func (d *docker) Run(ctx context.Context, c Container) (exit Exit, err error) {
 	case err == nil && c.Detach && status == 0:
 		return Exit{Name: id}, nil
 	case err == nil && (status == dockerFailed || c.Detach):
-		err = said(fmt.Sprintf("%s run on %s ended with status %d", d.program, d.conn.addr, status), errors.New(string(stderr.bytes())))
+		err = said(fmt.Sprintf("%s run on %s ended with status %d", d.program, d.conn.Address(), status), errors.New(string(stderr.bytes())))
 	case err == nil:
 		return exit, nil
 	}
@@ -307,7 +307,7 @@ func (d *docker) Left(ctx context.Context) ([]Left, error) {
 	for line := range strings.Lines(said) {
 		field := strings.Split(strings.TrimSpace(line), "|")
 		if len(field) != 4 || len(left) == maxLeft {
-			return nil, fmt.Errorf("%s ps on %s: %q is not what was asked for", d.program, d.conn.addr, printable(line))
+			return nil, fmt.Errorf("%s ps on %s: %q is not what was asked for", d.program, d.conn.Address(), printable(line))
 		}
 		l := Left{Name: printable(field[0]), Image: printable(field[1]), State: printable(field[2])}
 		l.Started, _ = time.Parse(time.RFC3339, field[3]) // shown only

@@ -33,7 +33,7 @@ var ErrIrregular = errors.New("not a regular file")
 // Open opens a file for reading. A path that does not begin with a slash begins in
 // the user's home. Reads end with ctx.
 func Open(ctx context.Context, c *Conn, name string) (*Reading, error) {
-	what := fmt.Sprintf("read %s:%s", c.addr.Host, printable(name))
+	what := fmt.Sprintf("read %s:%s", c.Address().Host, printable(name))
 	b, err := openSFTP(ctx, c, func() {})
 	if err != nil {
 		return nil, said(what, err)

@@ -95,7 +95,7 @@ func putSource(ctx context.Context, c *Conn, src source, remote string, mode fs.
 	began := time.Now()
 	digest, err := uploadSource(ctx, c, src, remote, mode, tell)
 	if err != nil {
-		return Sent{}, said(fmt.Sprintf("put %s to %s:%s", src.name, c.addr.Host, printable(remote)), err)
+		return Sent{}, said(fmt.Sprintf("put %s to %s:%s", src.name, c.Address().Host, printable(remote)), err)
 	}
 	return Sent{Path: remote, SizeBytes: src.size, SHA256: digest, Elapsed: time.Since(began)}, nil
 }

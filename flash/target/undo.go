@@ -194,7 +194,7 @@ func readManifest(ctx context.Context, c *Conn, id string) (Undo, error) {
 		err = fmt.Errorf("it says that it is of %s", printable(u.ID))
 	}
 	if err != nil {
-		return Undo{}, fmt.Errorf("%s/%s/manifest.json on %s: %w", undoDir, id, c.addr, err)
+		return Undo{}, fmt.Errorf("%s/%s/manifest.json on %s: %w", undoDir, id, c.Address(), err)
 	}
 	return u, nil
 }
@@ -263,7 +263,7 @@ func UndoDeploy(ctx context.Context, c *Conn, id string, force bool) (Undo, erro
 	step := progress.Start(ctx, "undo "+u.ID, 0, progress.Bytes)
 	restored := 0
 	if restored, err = restoreEntries(ctx, c, u, force); err != nil {
-		err = said(fmt.Sprintf("undo %s on %s", u.ID, c.addr), err)
+		err = said(fmt.Sprintf("undo %s on %s", u.ID, c.Address()), err)
 	}
 	step.End(strconv.Itoa(restored)+" put back", err)
 	return u, err
@@ -279,7 +279,7 @@ func pickUndo(ctx context.Context, c *Conn, id string) (Undo, error) {
 	}
 	i := slices.IndexFunc(all, func(u Undo) bool { return id == "" || u.ID == id })
 	if i < 0 {
-		return Undo{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s", c.addr, undoDir, id)
+		return Undo{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s", c.Address(), undoDir, id)
 	}
 	return all[i], nil
 }
