@@ -22,6 +22,8 @@ import (
 	"slipway/flash"
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
+	"slipway/flash/target/files"
 	"slipway/images"
 	"slipway/images/bmap"
 )
@@ -224,7 +226,7 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 		for name, err := range map[string]error{
 			"deploy:config":    DeployConfig(t.Context(), io.Discard, opt, spec, host, config, ConfigOptions{}),
 			"deploy:container": DeployContainer(t.Context(), io.Discard, opt, spec, host, archive, ContainerOptions{}),
-			"deploy:run":       RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, ContainerOptions{}),
+			"deploy:run":       RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, container.Spec{}, ContainerOptions{}),
 			"deploy:clean":     CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, ContainerOptions{}),
 			"deploy:files":     DeployFiles(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", FilesOptions{}),
 			"deploy:undo":      UndoDeploy(t.Context(), io.Discard, opt, spec, host, UndoOptions{}),
@@ -249,7 +251,7 @@ func TestStatusOfABoardThatIsLost(t *testing.T) {
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	for name, err := range map[string]error{
 		"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), ConfigOptions{}),
-		"deploy:run":    RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", target.Container{}, ContainerOptions{}),
+		"deploy:run":    RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", container.Spec{}, ContainerOptions{}),
 		"deploy:clean":  CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, ContainerOptions{}),
 		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", FilesOptions{}),
 		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "board", UndoOptions{}),
@@ -356,7 +358,7 @@ func TestFilesThatAreNotHere(t *testing.T) {
 func TestShowFilesOfBrokenDeploy(t *testing.T) {
 	for err, want := range map[string]string{"": "1 changes in /opt; deploy:undo", "it broke off": "some of these 1 changes in /opt may be made; deploy:undo"} {
 		var out strings.Builder
-		done := filesDone{Changes: []target.Change{{Path: "a", Kind: target.Added}}, Undo: "an ID", Error: err}
+		done := filesDone{Changes: []files.Change{{Path: "a", Kind: files.Added}}, Undo: "an ID", Error: err}
 		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
 			t.Errorf("showFiles with error %q: %v,\n%s; want %q", done.Error, err, out.String(), want)
 		}

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/layers/plaintext"
 )
 
-// containers is the board's container engine: *target.Containers.
+// containers is the board's container engine: *container.Containerd.
 type containers interface {
 	Version(ctx context.Context) (string, error)
-	Run(ctx context.Context, c target.Container) (target.Exit, error)
+	Run(ctx context.Context, c container.Spec) (container.Exit, error)
 	Close() error
 }
 
@@ -54,15 +54,15 @@ func (c containerd) next() string {
 	return "on the board: systemctl status containerd; journalctl -b -u containerd"
 }
 
-// container is a program in a container on the board.
-type container struct {
-	spec               target.Container
+// containerProgram is a program in a container on the board.
+type containerProgram struct {
+	spec               container.Spec
 	exitStatus, output matcher
 }
 
 func readContainer(e *entry) probe {
-	c := container{
-		spec: target.Container{
+	c := containerProgram{
+		spec: container.Spec{
 			Image: e.text("image", ""), Argv: e.list("argv"), Env: e.list("env"),
 			Hook: e.text("hook", ""), Timeout: e.timeout(),
 		},
@@ -83,7 +83,7 @@ func readContainer(e *entry) probe {
 	return c
 }
 
-func (c container) Inspect(ctx context.Context, s *session) (finding, error) {
+func (c containerProgram) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	engine, err := s.engine(ctx)
 	if err != nil {
@@ -106,6 +106,6 @@ func (c container) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (c container) next() string {
+func (c containerProgram) next() string {
 	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"
 }

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/flash/target"
-
+	"slipway/flash/target/files"
+	"slipway/flash/target/undo"
 	"slipway/layers/localfile"
 )
 
@@ -62,10 +62,10 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
 			e.Fail(e.fields["mode"], "mode must be at most 0777")
 		}
-		if err := (target.Rights{Owner: one.owner}).Check(); err != nil {
+		if err := (files.Rights{Owner: one.owner}).Check(); err != nil {
 			e.Fail(e.fields["owner"], "%v", err)
 		}
-		if err := target.CheckUnits(one.restart); err != nil {
+		if err := undo.CheckUnits(one.restart); err != nil {
 			e.Fail(e.fields["restart"], "%v", err)
 		}
 		if e.err != nil {
@@ -134,7 +134,7 @@ func (c configFiles) plan(_ context.Context, p *configPlan) error {
 	}
 	for _, unit := range units { // each once, however many of its files changed
 		p.after = append(p.after, afterwards{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
-			return unit + " was restarted", target.RestartUnits(ctx, p.conn, []string{unit}, configWatch)
+			return unit + " was restarted", undo.RestartUnits(ctx, p.conn, []string{unit}, configWatch)
 		}})
 	}
 	return nil

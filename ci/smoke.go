@@ -12,15 +12,17 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
+	"slipway/flash/target/files"
 	"slipway/images"
 )
 
 // Smoke runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
 func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...SmokeOption) (report.Report, error) {
-	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
+	open := func(ctx context.Context) (containers, error) { return container.OpenContainerd(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
-		_, err := target.Put(ctx, conn, local, remote, mode)
+		_, err := files.Put(ctx, conn, local, remote, mode)
 		return err
 	}
 	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, stream: conn.Stream, terminal: conn.Terminal}

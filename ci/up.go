@@ -15,6 +15,7 @@ import (
 	"slipway/flash"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/progress"
@@ -306,7 +307,7 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.V
 }
 
 func (u *up) deploy(ctx context.Context) (string, error) {
-	deployed, err := target.Deploy(ctx, u.conn, u.spec, u.artifact)
+	deployed, err := container.DeployArtifact(ctx, u.conn, u.spec, u.artifact)
 	return summary(deployed), orLost(ctx, u.conn, err)
 }
 
@@ -368,7 +369,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	}
 	a, err := target.Resolve(ctx, host)
 	if err == nil {
-		a.Become, err = target.Become(ctx)
+		a.Become, err = target.BecomeUser(ctx)
 	}
 	if err != nil {
 		return a, report.Because(ctx, report.ErrUnreachable, err)

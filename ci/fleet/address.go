@@ -31,7 +31,7 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
 	}
 	if j.access.Serial != "" && a.HostKeyAlias == "" {
-		flashed, err := target.Pinned(ci.FlashedKeys(p.opt, p.spec), j.access.Serial)
+		flashed, err := target.HasPin(ci.FlashedKeys(p.opt, p.spec), j.access.Serial)
 		if err != nil {
 			return a, err
 		}
@@ -94,5 +94,5 @@ func (p *plan) unlock(ctx context.Context) error {
 		}
 		all = append(all, a)
 	}
-	return target.Unlock(ctx, all)
+	return target.UnlockKeys(ctx, all)
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"slipway/flash/target"
+	"slipway/flash/target/files"
 )
 
 // boardFolder reads files over SSH, with the user's own configuration and keys.
@@ -32,7 +33,7 @@ func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error
 	// SFTP has no better name for a version than its size and the second it is of.
 	a := answer{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
 	if a.validator != h.validator {
-		r.Begin(0)
+		r.StartAt(0)
 		return a, nil
 	}
 	if h.whole {
@@ -40,13 +41,13 @@ func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error
 		return answer{}, nil
 	}
 	a.from = h.bytes
-	r.Begin(h.bytes)
+	r.StartAt(h.bytes)
 	return a, nil
 }
 
 // unreadable says which failures no second try fixes.
 func unreadable(err error) error {
-	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, target.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
+	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
 		if errors.Is(err, last) {
 			return final{err}
 		}
@@ -60,9 +61,9 @@ func unreadable(err error) error {
 
 // reading opens the file over the connection that there is, and over a new one where
 // that was lost.
-func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Reading, error) {
+func (b *boardFolder) reading(ctx context.Context, ref reference) (*files.Reading, error) {
 	if b.conn != nil {
-		r, err := target.Open(ctx, b.conn, ref.path)
+		r, err := files.Open(ctx, b.conn, ref.path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return r, err
 		}
@@ -73,7 +74,7 @@ func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Readi
 		b.conn = nil
 		return nil, err
 	}
-	return target.Open(ctx, b.conn, ref.path)
+	return files.Open(ctx, b.conn, ref.path)
 }
 
 // digest is what the server says of the file, "" where it cannot: many let nobody run
@@ -82,7 +83,7 @@ func (b *boardFolder) digest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""
 	}
-	sum, _ := target.Digest(ctx, b.conn, ref.path)
+	sum, _ := files.Digest(ctx, b.conn, ref.path)
 	return sum
 }
 

@@ -28,15 +28,15 @@ func (q *question) Unwrap() error { return q.refusal }
 // asking is held by whoever asks: there is one person, and there may be many boards.
 var asking = make(chan struct{}, 1)
 
-// talk tries until no question is open any more.
-func talk(ctx context.Context, try func() (*link, error)) (*link, error) {
+// dialAsking tries until no question is open any more.
+func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	for {
 		link, err := try()
 		var q *question
 		if !errors.As(err, &q) {
 			return link, err
 		}
-		answered, failed := q.put(ctx)
+		answered, failed := q.askPerson(ctx)
 		if failed != nil {
 			return nil, failed
 		}
@@ -46,8 +46,8 @@ func talk(ctx context.Context, try func() (*link, error)) (*link, error) {
 	}
 }
 
-// put is false where nobody can be asked.
-func (q *question) put(ctx context.Context) (answered bool, err error) {
+// askPerson is false where nobody can be asked.
+func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
 	if q.ask == nil {
 		return true, nil
 	}
@@ -77,11 +77,11 @@ var atTerminal = func() *terminal {
 
 const maxLineBytes = 4096
 
-// line asks for a line, which is not shown where it is secret. It does not wait for it
+// readAnswer asks for a line, which is not shown where it is secret. It does not wait for it
 // any longer once ctx has ended.
-func (t *terminal) line(ctx context.Context, prompt string, secret bool) (string, error) {
+func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (string, error) {
 	if secret {
-		show, err := t.hide()
+		show, err := t.hideEcho()
 		if err != nil {
 			return "", err
 		}
@@ -122,8 +122,8 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// hide takes the echo from the terminal, until show is called.
-func (t *terminal) hide() (show func(), err error) {
+// hideEcho takes the echo from the terminal, until show is called.
+func (t *terminal) hideEcho() (show func(), err error) {
 	fd := int(t.in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

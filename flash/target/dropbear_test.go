@@ -8,27 +8,29 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target/targettest"
 )
 
 // Dropbear 2022.83 crashes where it is offered RSA before the kind of key that it has.
 func TestDropbear(t *testing.T) {
-	board := addressOf(startSSHD(t))
+	board := addressOf(targettest.StartSSHD(t))
 	other := filepath.Join(t.TempDir(), "other")
-	keygen(t, "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", other)
+	targettest.RunKeygen(t, "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", other)
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		t.Run(kind, func(t *testing.T) {
 			a := dropbear(t, kind)
-			text := "the-board " + publicText(t, other+".pub") + "\n" + publicText(t, a.KnownHosts[0]) + "\n"
+			text := "the-board " + targettest.ReadPublicKey(t, other+".pub") + "\n" + targettest.ReadPublicKey(t, a.KnownHosts[0]) + "\n"
 			if err := os.WriteFile(a.KnownHosts[0], []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c := dial(t, a)
+			c := dialBoard(t, a)
 			if r, err := c.Run(t.Context(), "echo", "here"); err != nil || string(r.Stdout) != "here\n" {
 				t.Errorf("Run = %q, %v", r.Stdout, err)
 			}
 			behind := board
 			behind.Via = &a
-			dial(t, behind)
+			dialBoard(t, behind)
 		})
 	}
 }
@@ -38,9 +40,9 @@ func TestFirstContactWithDropbear(t *testing.T) {
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		t.Run(kind, func(t *testing.T) {
 			a := dropbear(t, kind)
-			text := publicText(t, a.KnownHosts[0])
+			text := targettest.ReadPublicKey(t, a.KnownHosts[0])
 			fp := ssh.FingerprintSHA256(trustKey(t, strings.TrimPrefix(text, "the-board ")))
-			_, _, authority := newKey(t)
+			_, _, authority := targettest.NewKey(t)
 			if err := os.WriteFile(a.KnownHosts[0], []byte("@cert-authority * "+authority+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +50,7 @@ func TestFirstContactWithDropbear(t *testing.T) {
 				t.Errorf("Dial = %v; want %v with the fingerprint %s", err, ErrHostKey, fp)
 			}
 			a.Pins = []string{fp}
-			dial(t, a)
+			dialBoard(t, a)
 		})
 	}
 }

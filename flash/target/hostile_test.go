@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target/targettest"
 )
 
 func TestServerThatIsNone(t *testing.T) {
@@ -21,22 +23,24 @@ func TestServerThatIsNone(t *testing.T) {
 		want  string
 	}{
 		{"hangs up", func(net.Conn) {}, "no greeting"},
-		{"lines without end", func(c net.Conn) { endless(c, "welcome\r\n") }, "overflow reading version"},
-		{"one line without end", func(c net.Conn) { endless(c, "SSH-2.0-") }, "overflow reading version"},
-		{"web server", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n"+nasty) }, "log in to"},
-		{"escapes in its version", func(c net.Conn) { io.WriteString(c, "SSH-2.0-"+nasty+"\r\n") }, "log in to"},
-		{"old version", func(c net.Conn) { io.WriteString(c, "SSH-1.5-"+nasty+"\r\n") }, "log in to"},
-		{"packet of 4 GiB", func(c net.Conn) { endless(c, "SSH-2.0-x\r\n"+strings.Repeat("\xff", 64)) }, "packet"},
+		{"lines without end", func(c net.Conn) { targettest.SendEndless(c, "welcome\r\n") }, "overflow reading version"},
+		{"one line without end", func(c net.Conn) { targettest.SendEndless(c, "SSH-2.0-") }, "overflow reading version"},
+		{"web server", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n"+targettest.Nasty) }, "log in to"},
+		{"escapes in its version", func(c net.Conn) { io.WriteString(c, "SSH-2.0-"+targettest.Nasty+"\r\n") }, "log in to"},
+		{"old version", func(c net.Conn) { io.WriteString(c, "SSH-1.5-"+targettest.Nasty+"\r\n") }, "log in to"},
+		{"packet of 4 GiB", func(c net.Conn) { targettest.SendEndless(c, "SSH-2.0-x\r\n"+strings.Repeat("\xff", 64)) }, "packet"},
 		{"packet of nothing", func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x00\x00\x00") }, "packet"},
-		{"noise", func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x00\x2c\x05"+nasty+nasty+nasty) }, "log in to"},
+		{"noise", func(c net.Conn) {
+			io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x00\x2c\x05"+targettest.Nasty+targettest.Nasty+targettest.Nasty)
+		}, "log in to"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := liveBytes()
+			before := targettest.LiveBytes()
 			a := hostileBoard(t, func(c net.Conn, _ *ssh.ServerConfig) { tt.serve(c) })
 			_, err := Dial(t.Context(), a)
-			harmless(t, err, tt.want)
-			modest(t, before)
+			targettest.CheckHarmless(t, err, tt.want)
+			targettest.CheckMemory(t, before)
 		})
 	}
 }
@@ -58,8 +62,8 @@ func TestServerThatFallsSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.patience = 300 * time.Millisecond
-			_, err = l.connect(t.Context())
-			harmless(t, err, "")
+			_, err = l.openLink(t.Context())
+			targettest.CheckHarmless(t, err, "")
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("connect = %v; want %v", err, context.DeadlineExceeded)
 			}
@@ -81,20 +85,20 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 	}{
 		{"banners without end", func(c *ssh.ServerConfig) {
 			c.PreAuthConnCallback = func(conn ssh.ServerPreAuthConn) {
-				for conn.SendAuthBanner(strings.Repeat(nasty, 1000)) == nil {
+				for conn.SendAuthBanner(strings.Repeat(targettest.Nasty, 1000)) == nil {
 				}
 			}
 		}, "greets without end"},
 		{"banner with escapes", func(c *ssh.ServerConfig) {
-			c.BannerCallback = func(ssh.ConnMetadata) string { return nasty }
+			c.BannerCallback = func(ssh.ConnMetadata) string { return targettest.Nasty }
 			c.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
-				return nil, &ssh.BannerError{Err: errors.New("no"), Message: nasty}
+				return nil, &ssh.BannerError{Err: errors.New("no"), Message: targettest.Nasty}
 			}
 		}, "login refused"},
 		{"keeps asking for passwords", func(c *ssh.ServerConfig) {
 			c.PublicKeyCallback = nil
 			c.KeyboardInteractiveCallback = func(_ ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
-				ask(nasty, nasty, []string{nasty}, []bool{true})
+				ask(targettest.Nasty, targettest.Nasty, []string{targettest.Nasty}, []bool{true})
 				return nil, errors.New("no")
 			}
 		}, "login refused"},
@@ -105,21 +109,21 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 		}, "log in to"},
 		{"takes no signature", func(c *ssh.ServerConfig) {
 			c.VerifiedPublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey, *ssh.Permissions, string) (*ssh.Permissions, error) {
-				return nil, errors.New(nasty)
+				return nil, errors.New(targettest.Nasty)
 			}
 			c.PublicKeyCallback = any
 		}, "login refused"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := liveBytes()
+			before := targettest.LiveBytes()
 			a := hostileBoard(t, func(c net.Conn, config *ssh.ServerConfig) {
 				tt.set(config)
-				conversation{}.serve(c, config)
+				targettest.Conversation{}.Serve(c, config)
 			})
 			_, err := Dial(t.Context(), a)
-			harmless(t, err, tt.want)
-			modest(t, before)
+			targettest.CheckHarmless(t, err, tt.want)
+			targettest.CheckMemory(t, before)
 		})
 	}
 }
@@ -127,11 +131,11 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 // The man in the middle has a key of his own.
 func TestManInTheMiddle(t *testing.T) {
 	entered := make(chan struct{}, 1)
-	talk := conversation{began: func(*ssh.ServerConn) { entered <- struct{}{} }}
-	middle, board := hostileBoard(t, talk.serve), hostileBoard(t, talk.serve)
+	talk := targettest.Conversation{Began: func(*ssh.ServerConn) { entered <- struct{}{} }}
+	middle, board := hostileBoard(t, talk.Serve), hostileBoard(t, talk.Serve)
 	middle.KnownHosts = board.KnownHosts
 	_, err := Dial(t.Context(), middle)
-	harmless(t, err, "pins ssh-ed25519")
+	targettest.CheckHarmless(t, err, "pins ssh-ed25519")
 	if !errors.Is(err, ErrHostKey) {
 		t.Errorf("Dial = %v; want %v", err, ErrHostKey)
 	}
@@ -144,13 +148,13 @@ func TestManInTheMiddle(t *testing.T) {
 
 func TestCommandThatIsHostile(t *testing.T) {
 	flood := func(ch ssh.Channel, w io.Writer) {
-		block := bytes.Repeat([]byte(nasty), 1<<20/len(nasty))
-		for range 2 * mostHeld / len(block) {
+		block := bytes.Repeat([]byte(targettest.Nasty), 1<<20/len(targettest.Nasty))
+		for range 2 * targettest.MostHeld / len(block) {
 			if _, err := w.Write(block); err != nil {
 				return
 			}
 		}
-		exited(ch, 0)
+		targettest.SendExit(ch, 0)
 	}
 	tests := []struct {
 		name string
@@ -165,60 +169,62 @@ func TestCommandThatIsHostile(t *testing.T) {
 				Signal     string
 				Core       bool
 				Text, Lang string
-			}{nasty, false, nasty, nasty}))
+			}{targettest.Nasty, false, targettest.Nasty, targettest.Nasty}))
 		}, ""},
 		{"broken status", func(ch ssh.Channel, _ string) { ch.SendRequest("exit-status", false, []byte{1}) }, "on root@"},
 		{"odd requests", func(ch ssh.Channel, _ string) {
 			for range 1000 {
-				ch.SendRequest(nasty, true, []byte(nasty))
+				ch.SendRequest(targettest.Nasty, true, []byte(targettest.Nasty))
 			}
-			exited(ch, 0)
+			targettest.SendExit(ch, 0)
 		}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := dial(t, hostileBoard(t, conversation{exec: tt.exec}.serve))
-			before := liveBytes()
+			c := dialBoard(t, hostileBoard(t, targettest.Conversation{Exec: tt.exec}.Serve))
+			before := targettest.LiveBytes()
 			r, err := c.Run(t.Context(), "true")
 			if tt.want != "" {
-				harmless(t, err, tt.want)
+				targettest.CheckHarmless(t, err, tt.want)
 			} else if err != nil {
 				t.Errorf("Run = %v", err)
 			}
 			if len(r.Stdout)+len(r.Stderr) > 2*MaxOutputBytes {
 				t.Errorf("%d and %d bytes of output; want at most %d of each", len(r.Stdout), len(r.Stderr), MaxOutputBytes)
 			}
-			modest(t, before)
+			targettest.CheckMemory(t, before)
 		})
 	}
 }
 
 func TestChannelThatIsRefused(t *testing.T) {
-	refuse := func(ch ssh.NewChannel) bool { return ch.Reject(ssh.Prohibited, strings.Repeat(nasty, 1000)) == nil }
-	c := dial(t, hostileBoard(t, conversation{channels: refuse}.serve))
+	refuse := func(ch ssh.NewChannel) bool {
+		return ch.Reject(ssh.Prohibited, strings.Repeat(targettest.Nasty, 1000)) == nil
+	}
+	c := dialBoard(t, hostileBoard(t, targettest.Conversation{Channels: refuse}.Serve))
 	_, err := c.Run(t.Context(), "true")
-	harmless(t, err, "run true on")
+	targettest.CheckHarmless(t, err, "run true on")
 	_, err = c.DialContext(t.Context(), "tcp", "127.0.0.1:1")
-	harmless(t, err, "open tcp")
-	gate := hostileBoard(t, conversation{channels: refuse}.serve)
-	board := hostileBoard(t, conversation{}.serve)
+	targettest.CheckHarmless(t, err, "open tcp")
+	gate := hostileBoard(t, targettest.Conversation{Channels: refuse}.Serve)
+	board := hostileBoard(t, targettest.Conversation{}.Serve)
 	board.Via = &gate
 	_, err = Dial(t.Context(), board)
-	harmless(t, err, "AllowTcpForwarding")
+	targettest.CheckHarmless(t, err, "AllowTcpForwarding")
 }
 
 // Requests and channels that nobody asked for.
 func TestFlood(t *testing.T) {
 	const each = 4_000
 	done := make(chan struct{})
-	talk := conversation{
-		exec: func(ch ssh.Channel, _ string) { exited(ch, 0) },
-		began: func(conn *ssh.ServerConn) {
+	talk := targettest.Conversation{
+		Exec: func(ch ssh.Channel, _ string) { targettest.SendExit(ch, 0) },
+		Began: func(conn *ssh.ServerConn) {
 			defer close(done)
 			var floods sync.WaitGroup
 			floods.Go(func() {
 				for i := range each {
-					if _, _, err := conn.SendRequest(nasty, i%100 == 0, []byte(nasty)); err != nil {
+					if _, _, err := conn.SendRequest(targettest.Nasty, i%100 == 0, []byte(targettest.Nasty)); err != nil {
 						return
 					}
 				}
@@ -231,21 +237,21 @@ func TestFlood(t *testing.T) {
 							Port  uint32
 							From  string
 							FPort uint32
-						}{nasty, 1, nasty, 1}))
-						conn.OpenChannel(nasty, []byte(strings.Repeat(nasty, 100)))
+						}{targettest.Nasty, 1, targettest.Nasty, 1}))
+						conn.OpenChannel(targettest.Nasty, []byte(strings.Repeat(targettest.Nasty, 100)))
 					}
 				})
 			}
 			floods.Wait()
 		},
 	}
-	before := liveBytes()
-	c := dial(t, hostileBoard(t, talk.serve))
+	before := targettest.LiveBytes()
+	c := dialBoard(t, hostileBoard(t, talk.Serve))
 	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {
 		t.Errorf("Run during a flood = %+v, %v", r, err)
 	}
 	<-done
-	modest(t, before)
+	targettest.CheckMemory(t, before)
 	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {
 		t.Errorf("Run after a flood = %+v, %v", r, err)
 	}

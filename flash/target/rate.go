@@ -67,12 +67,12 @@ type pace struct {
 	free time.Time // when what was sent is paid for
 }
 
-// slice is how much goes out at once: a fiftieth of a second, and no more than SSH
+// sliceBytes is how much goes out at once: a fiftieth of a second, and no more than SSH
 // puts into a packet.
-func (p *pace) slice() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
+func (p *pace) sliceBytes() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
 
-// delay is how long n bytes have to wait.
-func (p *pace) delay(n int) time.Duration {
+// reserveDelay is how long n bytes have to wait.
+func (p *pace) reserveDelay(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -94,10 +94,10 @@ type paced struct {
 }
 
 func newPaced(conn net.Conn, p *pace) *paced {
-	return &paced{Conn: conn, pace: p, sleep: sleep, closed: make(chan struct{})}
+	return &paced{Conn: conn, pace: p, sleep: sleepUnless, closed: make(chan struct{})}
 }
 
-func sleep(d time.Duration, closed <-chan struct{}) bool {
+func sleepUnless(d time.Duration, closed <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}
@@ -113,8 +113,8 @@ func sleep(d time.Duration, closed <-chan struct{}) bool {
 
 func (p *paced) Write(data []byte) (written int, err error) {
 	for written < len(data) && err == nil {
-		part := data[written:min(len(data), written+p.pace.slice())]
-		if !p.sleep(p.pace.delay(len(part)), p.closed) {
+		part := data[written:min(len(data), written+p.pace.sliceBytes())]
+		if !p.sleep(p.pace.reserveDelay(len(part)), p.closed) {
 			return written, net.ErrClosed
 		}
 		n := 0

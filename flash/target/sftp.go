@@ -25,7 +25,7 @@ type SFTP struct {
 // OpenSFTP starts the board's sftp-server. It calls opened as soon as it has a session, which
 // may be the only one that the board gives.
 func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
-	link, err := c.client()
+	link, err := c.currentLink()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
 	}
 	opened()
 	s := &SFTP{link: link, session: session}
-	if err = link.during(ctx, func() { session.Close() }, func() error { return s.startServer(c.login) }); err != nil {
+	if err = link.doWithin(ctx, func() { session.Close() }, func() error { return s.startServer(c.login) }); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("start sftp: %w", err)
 	}
@@ -69,12 +69,12 @@ done
 exit 127`
 
 func (s *SFTP) startServerBySudo(l *login, in io.Writer) error {
-	way := l.enter(io.Discard)
+	way := l.newProgram(io.Discard)
 	s.session.Stderr = way
-	if err := s.session.Start(way.command([]string{"sh", "-c", serverScript})); err != nil {
+	if err := s.session.Start(way.commandLine([]string{"sh", "-c", serverScript})); err != nil {
 		return err
 	}
-	return way.admit(in)
+	return way.passSudo(in)
 }
 
 // ServerVersion is what the SSH server says of itself.
@@ -83,14 +83,14 @@ func (s *SFTP) ServerVersion() string { return string(s.link.ServerVersion()) }
 // Do calls work, which waits for answers. It ends work when ctx ends, or when the board owes an
 // answer and is silent for too long.
 func (s *SFTP) Do(ctx context.Context, work func() error) error {
-	return s.watch(ctx, func() time.Duration { return s.traffic.quiet() - time.Duration(s.allowed.Load()) }, work)
+	return s.watch(ctx, func() time.Duration { return s.traffic.quietFor() - time.Duration(s.allowed.Load()) }, work)
 }
 
 // Receive is Do for work that writes a file's data to its argument, which passes it on to to.
 // Only data counts as a sign of life.
 func (s *SFTP) Receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
-	moves := &pulse{last: time.Now()}
-	return s.watch(ctx, moves.quiet, func() error { return work(heardWriter{to, moves}) })
+	moves := &activity{last: time.Now()}
+	return s.watch(ctx, moves.quietFor, func() error { return work(watchedWriter{to, moves}) })
 }
 
 func (s *SFTP) watch(ctx context.Context, quiet func() time.Duration, work func() error) error {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target/targettest"
 )
 
 // impatient connects with a limit of silence.
@@ -21,7 +23,7 @@ func impatient(ctx context.Context, a Address, limit time.Duration) (*Conn, erro
 		return nil, err
 	}
 	l.silence, l.patience = limit, min(l.patience, limit)
-	link, err := l.connect(ctx)
+	link, err := l.openLink(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +34,7 @@ func impatient(ctx context.Context, a Address, limit time.Duration) (*Conn, erro
 // in the background.
 func TestSilentProgramsGoOn(t *testing.T) {
 	t.Parallel()
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	c, err := impatient(t.Context(), addressOf(s), 4*time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -70,12 +72,12 @@ func TestSilenceLimit(t *testing.T) {
 }
 
 func TestFrames(t *testing.T) {
-	text := append(packet(1, "abc"), append([]byte{0, 0, 0, 0}, packet(2)...)...)
+	text := append(targettest.SFTPPacket(1, "abc"), append([]byte{0, 0, 0, 0}, targettest.SFTPPacket(2)...)...)
 	for size := 1; size <= len(text); size++ {
 		var f frames
 		n := 0
 		for at := 0; at < len(text); at += size {
-			n += f.whole(text[at:min(len(text), at+size)])
+			n += f.countPackets(text[at:min(len(text), at+size)])
 		}
 		if n != 3 {
 			t.Errorf("%d bytes at a time: %d packets; want 3", size, n)
@@ -106,7 +108,7 @@ func TestDropsOnce(t *testing.T) {
 	l := &link{Client: &ssh.Client{Conn: conn}, wire: &wire{Conn: here}}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	l.end(watch{stop: func() {}}, conn.done, tick)
+	l.endWork(watch{stop: func() {}}, conn.done, tick)
 	if n := conn.closed.Load(); n != 1 {
 		t.Errorf("a connection was ended %d times", n)
 	}
@@ -114,11 +116,11 @@ func TestDropsOnce(t *testing.T) {
 
 // A few bytes now and then are no progress where the board does not say that the program runs.
 func TestTrickleOfOutput(t *testing.T) {
-	a := hostileBoard(t, conversation{exec: func(ch ssh.Channel, _ string) {
+	a := hostileBoard(t, targettest.Conversation{Exec: func(ch ssh.Channel, _ string) {
 		for _, err := ch.Write([]byte("x")); err == nil; _, err = ch.Write([]byte("x")) {
 			time.Sleep(100 * time.Millisecond)
 		}
-	}}.serve)
+	}}.Serve)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	c, err := impatient(ctx, a, time.Second)

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
+	"slipway/flash/target/targettest"
 )
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,7 @@ func addressOf(s *sshd.Server) Address {
 	return Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}}
 }
 
-func dial(t *testing.T, a Address) *Conn {
+func dialBoard(t *testing.T, a Address) *Conn {
 	t.Helper()
 	c, err := Dial(t.Context(), a)
 	if err != nil {
@@ -36,14 +36,12 @@ func dial(t *testing.T, a Address) *Conn {
 // connect is a connection to a server of its own.
 func connect(t *testing.T, settings ...string) *Conn {
 	t.Helper()
-	return dial(t, addressOf(startSSHD(t, settings...)))
+	return dialBoard(t, addressOf(targettest.StartSSHD(t, settings...)))
 }
 
-const longEnough = 5 * time.Minute
-
-func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *relay) {
+func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *targettest.Relay) {
 	t.Helper()
-	r := newRelay(t, net.JoinHostPort(a.Host, strconv.Itoa(a.Port)), limit, stall)
+	r := targettest.StartRelay(t, net.JoinHostPort(a.Host, strconv.Itoa(a.Port)), limit, stall)
 	// The relay has a port of its own, so the key is pinned by an alias.
 	a = aliased(t, a)
 	a.Port = r.Port
@@ -53,28 +51,28 @@ func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *rel
 // aliased pins the key by an alias, whatever the port is.
 func aliased(t *testing.T, a Address) Address {
 	t.Helper()
-	a.HostKeyAlias, a.KnownHosts = "the-board", []string{aliasKnownHosts(t, a.KnownHosts[0], a.Port)}
+	a.HostKeyAlias, a.KnownHosts = "the-board", []string{targettest.AliasKnownHosts(t, a.KnownHosts[0], a.Port)}
 	return a
 }
 
 // addressOfBoard is for root.
-func addressOfBoard(b sshServer) Address {
+func addressOfBoard(b targettest.Server) Address {
 	return Address{Host: "127.0.0.1", Port: b.Port, User: "root", HostKeyAlias: "the-board", KnownHosts: []string{b.KnownHosts}, Identities: []string{b.Identity}}
 }
 
 func hostileBoard(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Address {
 	t.Helper()
-	return addressOfBoard(serveBoard(t, serve))
+	return addressOfBoard(targettest.ServeSSH(t, serve))
 }
 
 func dropbear(t *testing.T, kind string) Address {
 	t.Helper()
-	return addressOfBoard(startDropbear(t, kind))
+	return addressOfBoard(targettest.StartDropbear(t, kind))
 }
 
 // A server that speaks something else is told by its first words.
 func TestNotSSH(t *testing.T) {
-	s := newSSHD(t)
+	s := targettest.NewSSHD(t)
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -99,14 +97,14 @@ func TestNotSSH(t *testing.T) {
 }
 
 func TestLost(t *testing.T) {
-	a := addressOf(startSSHD(t))
+	a := addressOf(targettest.StartSSHD(t))
 	a, r := startRelay(t, a, 1<<40, false)
-	c := dial(t, a)
+	c := dialBoard(t, a)
 	if c.Lost() {
 		t.Error("a fresh connection is lost")
 	}
-	r.close()
-	for link, _ := c.client(); !c.Lost(); {
+	r.Close()
+	for link, _ := c.currentLink(); !c.Lost(); {
 		<-link.gone
 	}
 	c.Close()

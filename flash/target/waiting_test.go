@@ -1,6 +1,6 @@
 // Whatever a board does, what is done with it ends. These tests use the packages above target, so
 // they stand outside of it.
-package target
+package target_test
 
 import (
 	"bytes"
@@ -17,6 +17,11 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/flash/target/targettest"
+	"slipway/flash/target/undo"
 )
 
 // misbehaving is a board that keeps us waiting. The modes before login serve the bare
@@ -32,8 +37,8 @@ func bare(serve func(net.Conn)) func(<-chan struct{}) func(net.Conn, *ssh.Server
 	}
 }
 
-func talking(c conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) { return c.serve }
+func talking(c targettest.Conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) { return c.Serve }
 }
 
 // trickled writes a byte a second.
@@ -53,18 +58,18 @@ func waits(ch ssh.Channel) { io.Copy(io.Discard, ch) }
 
 // serveBrokenFiles answers all of SFTP well, but for what broken says.
 func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel) {
-	return lying(func(kind byte, id uint32) []byte {
+	return targettest.ServeSFTP(func(kind byte, id uint32) []byte {
 		switch kind {
 		case broken:
 			return answer(id)
-		case sftpInit:
+		case targettest.SFTPInit:
 			return nil
-		case sftpOpen:
-			return packet(sftpHandle, id, "handle")
-		case sftpStat:
-			return packet(sftpAttrs, id, uint32(4), uint32(0o100644))
+		case targettest.SFTPOpen:
+			return targettest.SFTPPacket(targettest.SFTPHandle, id, "handle")
+		case targettest.SFTPStat:
+			return targettest.SFTPPacket(targettest.SFTPAttrs, id, uint32(4), uint32(0o100644))
 		}
-		return packet(sftpStatus, id, uint32(0), "", "")
+		return targettest.SFTPPacket(targettest.SFTPStatus, id, uint32(0), "", "")
 	})
 }
 
@@ -83,7 +88,7 @@ func unread(offer ssh.NewChannel) bool {
 
 func ignores(c net.Conn) {
 	ignore := "\x00\x00\x00\x0c\x06\x02\x00\x00\x00\x00......"
-	endless(c, "SSH-2.0-x\r\n"+ignore)
+	targettest.SendEndless(c, "SSH-2.0-x\r\n"+ignore)
 }
 
 func badBoards() []misbehaving {
@@ -94,7 +99,7 @@ func badBoards() []misbehaving {
 	return []misbehaving{
 		{"silent after accept", bare(still)},
 		{"half a banner", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-Open"); still(c) })},
-		{"endless banner", bare(func(c net.Conn) { endless(c, "welcome\r\n") })},
+		{"endless banner", bare(func(c net.Conn) { targettest.SendEndless(c, "welcome\r\n") })},
 		{"banner one byte a second", bare(func(c net.Conn) { trickled(c, "SSH-2.0-OpenSSH_9.2p1 and so on") })},
 		{"no key exchange", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n"); still(c) })},
 		{"half a packet", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x10\x00"); still(c) })},
@@ -102,11 +107,11 @@ func badBoards() []misbehaving {
 		{"login never answered", func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { <-done; return nil, nil }
-				conversation{}.serve(c, config)
+				targettest.Conversation{}.Serve(c, config)
 			}
 		}},
-		{"channels never answered", talking(conversation{channels: func(ssh.NewChannel) bool { return true }})},
-		{"requests never answered", talking(conversation{channels: func(offer ssh.NewChannel) bool {
+		{"channels never answered", talking(targettest.Conversation{Channels: func(ssh.NewChannel) bool { return true }})},
+		{"requests never answered", talking(targettest.Conversation{Channels: func(offer ssh.NewChannel) bool {
 			_, requests, err := offer.Accept()
 			if err == nil {
 				go func() {
@@ -116,23 +121,23 @@ func badBoards() []misbehaving {
 			}
 			return true
 		}})},
-		{"programs silent", talking(conversation{exec: hold})},
-		{"programs and files silent", talking(conversation{exec: hold, sftp: quiet})},
-		{"windows never grow", talking(conversation{channels: unread})},
-		{"floods of output", talking(conversation{exec: func(ch ssh.Channel, _ string) { endless(ch, nasty) }, sftp: quiet})},
-		{"floods of errors", talking(conversation{exec: func(ch ssh.Channel, _ string) { endless(ch.Stderr(), nasty) }, sftp: quiet})},
-		{"output, and no exit status", talking(conversation{exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, sftp: quiet})},
-		{"no exit status", talking(conversation{exec: func(ssh.Channel, string) {}, sftp: quiet})},
-		{"files one byte a second", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) {
+		{"programs silent", talking(targettest.Conversation{Exec: hold})},
+		{"programs and files silent", talking(targettest.Conversation{Exec: hold, Sftp: quiet})},
+		{"windows never grow", talking(targettest.Conversation{Channels: unread})},
+		{"floods of output", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch, targettest.Nasty) }, Sftp: quiet})},
+		{"floods of errors", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch.Stderr(), targettest.Nasty) }, Sftp: quiet})},
+		{"output, and no exit status", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, Sftp: quiet})},
+		{"no exit status", talking(targettest.Conversation{Exec: func(ssh.Channel, string) {}, Sftp: quiet})},
+		{"files one byte a second", talking(targettest.Conversation{Exec: hold, Sftp: func(ch ssh.Channel) {
 			go waits(ch)
-			trickled(ch, string(packet(sftpVersion, uint32(3))))
+			trickled(ch, string(targettest.SFTPPacket(targettest.SFTPVersion, uint32(3))))
 		}})},
-		{"answers of garbage", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) { go waits(ch); endless(ch, "\x00\x00\x00\x09garbage") }})},
-		{"answers of 4 GiB", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) { go waits(ch); endless(ch, "\xff") }})},
-		{"writes never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpWrite, none)})},
-		{"close never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpClose, none)})},
-		{"open never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpOpen, none)})},
-		{"stat never answered", talking(conversation{exec: hold, sftp: serveBrokenFiles(sftpStat, none)})},
+		{"answers of garbage", talking(targettest.Conversation{Exec: hold, Sftp: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\x00\x00\x00\x09garbage") }})},
+		{"answers of 4 GiB", talking(targettest.Conversation{Exec: hold, Sftp: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\xff") }})},
+		{"writes never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPWrite, none)})},
+		{"close never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPClose, none)})},
+		{"open never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPOpen, none)})},
+		{"stat never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPStat, none)})},
 		{"keepalives unanswered", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				if server, _, _, err := ssh.NewServerConn(c, config); err == nil {
@@ -142,12 +147,12 @@ func badBoards() []misbehaving {
 		}},
 		{"stops after 4000 bytes", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
-				conversation{exec: hold, sftp: serveBrokenFiles(0, none)}.serve(&stalled{Conn: c, left: 4000}, config)
+				targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(0, none)}.Serve(&stalled{Conn: c, left: 4000}, config)
 			}
 		}},
-		{"floods of requests", talking(conversation{exec: hold, sftp: quiet, began: func(c *ssh.ServerConn) {
+		{"floods of requests", talking(targettest.Conversation{Exec: hold, Sftp: quiet, Began: func(c *ssh.ServerConn) {
 			for {
-				if _, _, err := c.SendRequest(nasty, false, []byte(nasty)); err != nil {
+				if _, _, err := c.SendRequest(targettest.Nasty, false, []byte(targettest.Nasty)); err != nil {
 					return
 				}
 			}
@@ -155,13 +160,13 @@ func badBoards() []misbehaving {
 		{"key exchange all the time", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				config.RekeyThreshold = 256
-				conversation{exec: hold, sftp: quiet, began: func(c *ssh.ServerConn) {
+				targettest.Conversation{Exec: hold, Sftp: quiet, Began: func(c *ssh.ServerConn) {
 					for {
 						if _, _, err := c.SendRequest("x", true, bytes.Repeat([]byte("x"), 300)); err != nil {
 							return
 						}
 					}
-				}}.serve(c, config)
+				}}.Serve(c, config)
 			}
 		}},
 	}
@@ -186,38 +191,38 @@ func (c *stalled) Write(p []byte) (int, error) {
 }
 
 // operations are what is done with a board.
-func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
+func operations(t *testing.T) map[string]func(context.Context, *target.Conn) error {
 	folder := t.TempDir()
 	for i, size := range []int{10, 3 << 20} {
-		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), randomBytes(size), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), targettest.RandomBytes(size), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	large := writeFile(t, randomBytes(8<<20+1))
-	return map[string]func(context.Context, *Conn) error{
-		"put": func(ctx context.Context, c *Conn) error {
-			_, err := PutBytes(ctx, c, []byte("content"), "/none/file", 0o644)
+	large := targettest.WriteFile(t, targettest.RandomBytes(8<<20+1))
+	return map[string]func(context.Context, *target.Conn) error{
+		"put": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.PutBytes(ctx, c, []byte("content"), "/none/file", 0o644)
 			return err
 		},
-		"put a large file": func(ctx context.Context, c *Conn) error {
-			_, err := Put(ctx, c, large, "/none/file", 0o755)
+		"put a large file": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.Put(ctx, c, large, "/none/file", 0o755)
 			return err
 		},
-		"folder": func(ctx context.Context, c *Conn) error {
-			_, err := PutDir(ctx, c, folder, "/none/folder", DirOptions{Delete: true})
+		"folder": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.PutDir(ctx, c, folder, "/none/folder", files.DirOptions{Delete: true})
 			return err
 		},
-		"deploy": func(ctx context.Context, c *Conn) error {
-			_, _, err := DeployDir(ctx, c, folder, "/none/folder", DirOptions{}, []string{"x.service"})
+		"deploy": func(ctx context.Context, c *target.Conn) error {
+			_, _, err := undo.DeployDir(ctx, c, folder, "/none/folder", files.DirOptions{}, []string{"x.service"})
 			return err
 		},
-		"run": func(ctx context.Context, c *Conn) error { _, err := c.Run(ctx, "true"); return err },
-		"feed": func(ctx context.Context, c *Conn) error {
+		"run": func(ctx context.Context, c *target.Conn) error { _, err := c.Run(ctx, "true"); return err },
+		"feed": func(ctx context.Context, c *target.Conn) error {
 			_, err := c.Feed(ctx, bytes.NewReader(make([]byte, 8<<20)), "cat")
 			return err
 		},
-		"get": func(ctx context.Context, c *Conn) error {
-			r, err := Open(ctx, c, "/none/file")
+		"get": func(ctx context.Context, c *target.Conn) error {
+			r, err := files.Open(ctx, c, "/none/file")
 			if err != nil {
 				return err
 			}
@@ -227,13 +232,18 @@ func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
 			}
 			return nil
 		},
-		"list":    func(ctx context.Context, c *Conn) error { _, err := ListStates(ctx, c, "/none"); return err },
-		"restart": func(ctx context.Context, c *Conn) error { return RestartUnits(ctx, c, []string{"x.service"}, 0) },
-		"dial": func(ctx context.Context, c *Conn) error {
+		"list": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.ListStates(ctx, c, "/none")
+			return err
+		},
+		"restart": func(ctx context.Context, c *target.Conn) error {
+			return undo.RestartUnits(ctx, c, []string{"x.service"}, 0)
+		},
+		"dial": func(ctx context.Context, c *target.Conn) error {
 			_, err := c.DialContext(ctx, "unix", "/run/none")
 			return err
 		},
-		"listen": func(ctx context.Context, c *Conn) error { _, err := c.Listen(ctx); return err },
+		"listen": func(ctx context.Context, c *target.Conn) error { _, err := c.Listen(ctx); return err },
 	}
 }
 
@@ -245,7 +255,7 @@ func TestBoardsThatKeepUsWaiting(t *testing.T) {
 	atOnce := make(chan struct{}, 40)
 	done := make(chan struct{})
 	for _, m := range badBoards() {
-		a := hostileBoard(t, m.serve(done))
+		a := target.HostileBoard(t, m.serve(done))
 		for name, op := range work {
 			for _, interrupted := range []bool{false, true} {
 				all.Go(func() {
@@ -262,7 +272,7 @@ func TestBoardsThatKeepUsWaiting(t *testing.T) {
 
 var errEnoughWaited = errors.New("enough")
 
-func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(context.Context, *Conn) error) {
+func endsInTime(t *testing.T, name string, a target.Address, interrupted bool, op func(context.Context, *target.Conn) error) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	limit, most := 500*time.Millisecond, 12*time.Second // connect, work, undo
@@ -274,7 +284,7 @@ func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(
 	ended := make(chan error, 1)
 	began := time.Now()
 	go func() {
-		c, err := impatient(ctx, a, limit)
+		c, err := target.DialImpatient(ctx, a, limit)
 		if err == nil {
 			err = op(ctx, c)
 			c.Close()
@@ -301,15 +311,15 @@ func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(
 
 // A board that stops in the middle of a file is silent, and the error says what sets the limit.
 func TestStoppedBoardIsSilent(t *testing.T) {
-	s := startSSHD(t)
-	a, _ := startRelay(t, addressOf(s), 8000, true)
-	c, err := impatient(t.Context(), a, 2*time.Second)
+	s := targettest.StartSSHD(t)
+	a, _ := target.StartRelay(t, target.AddressOf(s), 8000, true)
+	c, err := target.DialImpatient(t.Context(), a, 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, err = PutBytes(t.Context(), c, randomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
-	if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), SilenceVariable) {
-		t.Errorf("PutBytes = %v; want %v, with what sets the limit", err, ErrSilent)
+	_, err = files.PutBytes(t.Context(), c, targettest.RandomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+	if !errors.Is(err, target.ErrSilent) || !strings.Contains(err.Error(), target.SilenceVariable) {
+		t.Errorf("PutBytes = %v; want %v, with what sets the limit", err, target.ErrSilent)
 	}
 }
