@@ -1,9 +1,9 @@
-// Package target reaches one running board over SSH: it runs commands there,
-// sends files, restarts it and fills its containerd. It does not write disks;
-// see flash.
+// Package target makes a connection to one running board of its address, over SSH. It
+// checks the board's host key, logs in with the user's keys, runs programs, opens single
+// streams. Files, deploys and containers are the packages below it; flash writes disks.
 //
 // What a board answers is not trusted: what it can make us keep has a limit, and
-// its words pass through printable before a person sees them.
+// its words pass through Printable before a person sees them.
 package target
 
 import (

@@ -1,3 +1,5 @@
+// Package container turns an OCI image into a running container on a board, by the board's
+// own containerd, docker or podman. Package oci reads the images.
 package container
 
 import (

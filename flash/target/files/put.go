@@ -1,3 +1,6 @@
+// Package files turns local files into the same files on a board, over the connection of
+// package target. A file appears whole, after the board has confirmed its digest. How to go
+// back to what was there before is package undo.
 package files
 
 import (

@@ -1,3 +1,6 @@
+// Package undo turns a folder, or a configuration, into changes of a board that can be taken
+// back. It saves what a deploy replaces on the board, before the first change, and restores
+// it on request.
 package undo
 
 import (

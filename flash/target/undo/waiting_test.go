@@ -1,6 +1,4 @@
-// Whatever a board does, what is done with it ends. These tests use the packages above target, so
-// they stand outside of it.
-package target_test
+package undo
 
 import (
 	"bytes"
@@ -21,7 +19,6 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/files"
 	"slipway/flash/target/targettest"
-	"slipway/flash/target/undo"
 )
 
 // misbehaving is a board that keeps us waiting. The modes before login serve the bare
@@ -213,7 +210,7 @@ func operations(t *testing.T) map[string]func(context.Context, *target.Conn) err
 			return err
 		},
 		"deploy": func(ctx context.Context, c *target.Conn) error {
-			_, _, err := undo.DeployDir(ctx, c, folder, "/none/folder", files.DirOptions{}, []string{"x.service"})
+			_, _, err := DeployDir(ctx, c, folder, "/none/folder", files.DirOptions{}, []string{"x.service"})
 			return err
 		},
 		"run": func(ctx context.Context, c *target.Conn) error { _, err := c.Run(ctx, "true"); return err },
@@ -237,7 +234,7 @@ func operations(t *testing.T) map[string]func(context.Context, *target.Conn) err
 			return err
 		},
 		"restart": func(ctx context.Context, c *target.Conn) error {
-			return undo.RestartUnits(ctx, c, []string{"x.service"}, 0)
+			return RestartUnits(ctx, c, []string{"x.service"}, 0)
 		},
 		"dial": func(ctx context.Context, c *target.Conn) error {
 			_, err := c.DialContext(ctx, "unix", "/run/none")
@@ -249,25 +246,28 @@ func operations(t *testing.T) map[string]func(context.Context, *target.Conn) err
 
 // Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
 func TestBoardsThatKeepUsWaiting(t *testing.T) {
-	t.Parallel()
 	work := operations(t)
-	var all sync.WaitGroup
-	atOnce := make(chan struct{}, 40)
 	done := make(chan struct{})
+	boards := map[string]target.Address{}
 	for _, m := range badBoards() {
-		a := target.HostileBoard(t, m.serve(done))
-		for name, op := range work {
-			for _, interrupted := range []bool{false, true} {
+		boards[m.name] = hostileBoard(t, m.serve(done))
+	}
+	defer close(done)
+	for _, interrupted := range []bool{false, true} {
+		t.Setenv(target.SilenceVariable, map[bool]string{false: "1s", true: "20s"}[interrupted])
+		var all sync.WaitGroup
+		atOnce := make(chan struct{}, 40)
+		for board, a := range boards {
+			for name, op := range work {
 				all.Go(func() {
 					atOnce <- struct{}{}
 					defer func() { <-atOnce }()
-					endsInTime(t, fmt.Sprintf("%s, %s", m.name, name), a, interrupted, op)
+					endsInTime(t, fmt.Sprintf("%s, %s", board, name), a, interrupted, op)
 				})
 			}
 		}
+		all.Wait()
 	}
-	all.Wait()
-	close(done)
 }
 
 var errEnoughWaited = errors.New("enough")
@@ -275,16 +275,16 @@ var errEnoughWaited = errors.New("enough")
 func endsInTime(t *testing.T, name string, a target.Address, interrupted bool, op func(context.Context, *target.Conn) error) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	limit, most := 500*time.Millisecond, 12*time.Second // connect, work, undo
+	most := 12 * time.Second // connect, work, clean up
 	const after = 200 * time.Millisecond
 	if interrupted {
-		limit, most = 20*time.Second, 2*time.Second
+		most = 2 * time.Second
 		time.AfterFunc(after, func() { cancel(errEnoughWaited) })
 	}
 	ended := make(chan error, 1)
 	began := time.Now()
 	go func() {
-		c, err := target.DialImpatient(ctx, a, limit)
+		c, err := target.Dial(ctx, a)
 		if err == nil {
 			err = op(ctx, c)
 			c.Close()
@@ -312,8 +312,9 @@ func endsInTime(t *testing.T, name string, a target.Address, interrupted bool, o
 // A board that stops in the middle of a file is silent, and the error says what sets the limit.
 func TestStoppedBoardIsSilent(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	a, _ := target.StartRelay(t, target.AddressOf(s), 8000, true)
-	c, err := target.DialImpatient(t.Context(), a, 2*time.Second)
+	a, _ := startRelay(t, addressOf(s), 8000, true)
+	t.Setenv(target.SilenceVariable, "2s")
+	c, err := target.Dial(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
