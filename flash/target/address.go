@@ -57,7 +57,7 @@ func (a Address) String() string { return a.User + "@" + a.hostPort() }
 
 func (a Address) hostPort() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
 
-// countHops is how many machines lie between here and there.
+// countHops is the number of jump hosts.
 func (a Address) countHops() int {
 	if a.Via == nil {
 		return 0

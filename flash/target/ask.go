@@ -14,8 +14,8 @@ import (
 // maxAsked is how often a person is asked the same.
 const maxAsked = 3
 
-// question is an error that a person can fix, or, with no ask, a second try. It is
-// put when the connection that met it has ended, so that no limit runs meanwhile.
+// question is an error that a person can fix. Without ask, a second try fixes it. It is asked
+// after the connection has ended, so that no time limit runs meanwhile.
 type question struct {
 	refusal error // what is said where nobody can be asked
 	ask     func(context.Context, *terminal) error
@@ -28,7 +28,7 @@ func (q *question) Unwrap() error { return q.refusal }
 // asking is held by whoever asks: there is one person, and there may be many boards.
 var asking = make(chan struct{}, 1)
 
-// dialAsking tries until no question is open any more.
+// dialAsking tries again after each question that a person has answered.
 func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	for {
 		link, err := try()
@@ -46,7 +46,7 @@ func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	}
 }
 
-// askPerson is false where nobody can be asked.
+// askPerson reports whether a person was asked. It is false in CI and without a terminal.
 func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
 	if q.ask == nil {
 		return true, nil
@@ -77,8 +77,7 @@ var atTerminal = func() *terminal {
 
 const maxLineBytes = 4096
 
-// readAnswer asks for a line, which is not shown where it is secret. It does not wait for it
-// any longer once ctx has ended.
+// readAnswer asks for a line. A secret line is not shown. It stops waiting when ctx ends.
 func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (string, error) {
 	if secret {
 		show, err := t.hideEcho()
@@ -122,7 +121,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// hideEcho takes the echo from the terminal, until show is called.
+// hideEcho turns the terminal's echo off until show is called.
 func (t *terminal) hideEcho() (show func(), err error) {
 	fd := int(t.in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -31,7 +31,8 @@ func WithBecome(ctx context.Context, sudo bool) context.Context {
 	return context.WithValue(ctx, becomeKey{}, sudo)
 }
 
-// BecomeUser is who programs on a board shall run as; "": who logs in.
+// BecomeUser is the user that programs on a board run as. It is empty for the user who logs
+// in.
 func BecomeUser(ctx context.Context) (user string, err error) {
 	if sudo, given := ctx.Value(becomeKey{}).(bool); given {
 		if sudo {
@@ -53,7 +54,7 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 // standard input when it asks, and nowhere else: not into an argument, and to no file.
 type sudo struct{ user, password string }
 
-// findSudoPassword finds out whether sudo asks for a password, and which it takes.
+// findSudoPassword finds out whether sudo asks for a password, and which one it takes.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
@@ -156,8 +157,8 @@ func askSudo(ctx context.Context, boards []Address) error {
 	return err
 }
 
-// boardProgram is one program's way past sudo. It is a writer of the program's errors, and
-// passes on what sudo did not say.
+// boardProgram starts one program on the board, by sudo where the address says so. It is the
+// writer of the program's errors, and passes on what sudo did not write.
 type boardProgram struct {
 	sudo          *sudo // nil: there is none
 	out           io.Writer
@@ -190,7 +191,7 @@ func (e *boardProgram) needsPassword() bool { return e.sudo != nil && e.sudo.pas
 // and sudo keeps that PATH where its sudoers has no secure_path.
 const withSystemPath = `export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; exec "$@"`
 
-// commandLine is the line that runs a program with its rights.
+// commandLine is the shell's line that runs the program with its rights.
 func (e *boardProgram) commandLine(argv []string) string {
 	if e.sudo == nil {
 		return quoteCommand(argv)
@@ -241,7 +242,7 @@ func (e *boardProgram) passHeld() {
 	e.held = nil
 }
 
-// endErrors passes on why the program never was there.
+// endErrors passes on why sudo did not start the program.
 func (e *boardProgram) endErrors() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,8 +253,8 @@ func (e *boardProgram) endErrors() {
 	}
 }
 
-// passSudo brings a started program past sudo. It is over, with sudo's words among its
-// errors, where sudo does not want it.
+// passSudo gives sudo the password and waits until the program runs. If sudo refuses, the
+// program has ended, with sudo's message among its errors.
 func (e *boardProgram) passSudo(in io.Writer) error {
 	for told := false; ; told = true {
 		select {

@@ -119,7 +119,7 @@ func (b *bridge) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explainEnd adds the program's own words to an end that it did not expect.
+// explainEnd adds the program's own message to an end that it did not expect.
 func (b *bridge) explainEnd(err error) error {
 	_ = b.over() // then all of them are here
 	if words := b.stderr.Bytes(); len(words) > 0 {

@@ -118,7 +118,7 @@ func parseConfig(text string) config {
 	return c
 }
 
-// lastValue is "" where nothing is set.
+// lastValue is empty where nothing is set.
 func (c config) lastValue(key string) string {
 	values := c[key]
 	if len(values) == 0 || values[len(values)-1] == "none" {
@@ -127,7 +127,7 @@ func (c config) lastValue(key string) string {
 	return values[len(values)-1]
 }
 
-// toAddress is the one that c describes, without its jump host.
+// toAddress is the address that c describes, without its jump host.
 func (c config) toAddress(given Address, home string) (Address, error) {
 	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {
@@ -158,7 +158,7 @@ func (c config) toAddress(given Address, home string) (Address, error) {
 	return a, err
 }
 
-// setKeys fills in who logs in.
+// setKeys fills in the keys to log in with.
 func (c config) setKeys(a *Address, t tokens) (err error) {
 	if a.Identities, err = t.existingPaths(c["identityfile"]); err != nil {
 		return fmt.Errorf("IdentityFile: %w", err)
@@ -175,8 +175,8 @@ func (c config) setKeys(a *Address, t tokens) (err error) {
 	return nil
 }
 
-// setKnownHosts fills in what proves the board. A first contact is noted in the first of
-// the user's own files, as by ssh.
+// setKnownHosts fills in what proves the board. The first of the user's own files takes new
+// keys, as with ssh.
 func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
 		files, err := t.existingPaths(strings.Fields(c.lastValue(key)))
@@ -211,8 +211,8 @@ func newTokens(a Address, name, home string) tokens {
 	return t
 }
 
-// existingPaths are those of the paths at which there is a file, or beside which there is
-// one that ends in .pub: ssh lists its defaults whether they are there or not.
+// existingPaths returns the paths of files that exist, or that have a .pub file beside them.
+// ssh lists its default keys whether they exist or not.
 func (t tokens) existingPaths(paths []string) ([]string, error) {
 	var found []string
 	for _, path := range paths {
@@ -234,7 +234,7 @@ func fileExists(path string) bool {
 
 var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
-// expandPath fills in a file's name as ssh does: the home folder, variables, tokens.
+// expandPath expands a file's name as ssh does: the home folder, variables, tokens.
 func (t tokens) expandPath(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "~/"); ok {
 		text = filepath.Join(t['d'], rest)
@@ -255,9 +255,9 @@ func (t tokens) expandPath(text string) (string, error) {
 
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
 
-// expandCommand fills in a command line that the user's own shell will read. The line is the
-// user's; what is filled in may come from anywhere, so nothing in it may mean
-// anything to a shell, or be an option.
+// expandCommand expands a command line that the user's shell will read. The line is the user's
+// own, but a value may come from anywhere. So no value may have a meaning to a shell, or be an
+// option.
 func (t tokens) expandCommand(command string) (string, error) {
 	return t.expand(command, func(value string) error {
 		if !shellSafe.MatchString(value) {

@@ -53,14 +53,14 @@ func (l *login) untrustedError(key ssh.PublicKey, err error) error {
 	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, describeKey(key), Printable(err.Error()))
 }
 
-// unknownKeyError is the error of a first contact with nobody there to ask.
+// unknownKeyError is the error of an unknown host key where nobody can be asked.
 func (l *login) unknownKeyError(key ssh.PublicKey) error {
 	return fmt.Errorf("%w: nothing is known of %s, which shows %s\n"+
 		"  compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it: %s\n  ssh %s true",
 		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
-// pinHint is an option of commands. It names the board's key, not a jump host's.
+// pinHint names an option of commands. It is for the board's key, not for a jump host's.
 func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return "by"
@@ -73,14 +73,14 @@ func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {
 	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
 }
 
-// otherKindError is the case of a server that has no key of the pinned kind.
+// otherKindError is for a server that has no key of the pinned kind.
 func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
 	own, _ := l.trust.pinsOf(l.addr)
 	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s\n%s", ErrHostKey, l.addr,
 		strings.Join(l.trust.hostKeyAlgorithms(l.addr), ", "), Printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forgetHint(own))
 }
 
-// forgetHint says how to drop pinned keys, each in its own file.
+// forgetHint says how to remove pinned keys from their files.
 func (l *login) forgetHint(pins []pin) string {
 	hint := "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:"
 	name, _ := l.addr.hostNames()

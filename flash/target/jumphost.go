@@ -14,8 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// jumpHost is the jump host that a board is reached through. All connections that are made
-// with one login share one connection to it, and it stays when the board restarts.
+// jumpHost is a machine that a board is reached through. All connections of one login share
+// one connection to it, which stays when the board restarts.
 type jumpHost struct {
 	login *login
 	turn  chan struct{} // held by whoever connects
@@ -73,7 +73,7 @@ func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
 	return l, g.adoptLink(l)
 }
 
-// liveLink is the connection that there is, or nil.
+// liveLink is the connection to the jump host, or nil.
 func (g *jumpHost) liveLink() *link {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *hopConn) Close() error {
 	return nil
 }
 
-// jumpArgs are the arguments that make ssh take the same way.
+// jumpArgs are the arguments with which ssh uses the same jump hosts.
 func (a Address) jumpArgs() []string {
 	if a.ProxyCommand != "" {
 		return []string{"-o", plaintext.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}

@@ -85,7 +85,7 @@ func isPublic(data []byte) bool {
 // isHardware is true for keys that a token holds. Only the agent can sign with them.
 func isHardware(key ssh.PublicKey) bool { return strings.HasPrefix(key.Type(), "sk-") }
 
-// missingHint says what to do for a key that is not here.
+// missingHint says what to do for a key that is neither here nor in the agent.
 func (id identity) missingHint() string {
 	if isHardware(id.public) {
 		return fmt.Sprintf("%s, a key of a hardware token; only the agent can use it: ssh-add %[1]s", id.file)
@@ -142,9 +142,9 @@ type candidate struct {
 	locked bool
 }
 
-// offerKeys are the keys to log in with, certificates before their keys. Locked ones come
-// last, so that nobody is asked for a passphrase that is not needed. Where there are
-// too many, the files that the user names are kept.
+// offerKeys lists the keys to log in with, certificates before their keys. Locked keys come
+// last, so that nobody types a passphrase that is not needed. If there are too many keys,
+// those that the user names come first.
 func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	return l.chooseKeys(slices.Concat(open, locked, rest))
 }
 
-// findSigner prefers the agent, in which a locked key is open.
+// findSigner prefers the agent, where a locked key is open.
 func (id identity) findSigner(inAgent []ssh.Signer) (candidate, error) {
 	c := candidate{Signer: id.open, name: id.file}
 	i := slices.IndexFunc(inAgent, func(k ssh.Signer) bool { return sameKey(k.PublicKey(), id.public) })
@@ -238,8 +238,8 @@ func agentName(k ssh.Signer) string {
 	return "the agent's " + describeKey(k.PublicKey())
 }
 
-// offeredKey is a key that the server was shown. One that does not sign, as a token that
-// nobody touched, is not offered again.
+// offeredKey is a key that the server has seen. If it does not sign, as a token that nobody
+// touched, it is not offered again.
 type offeredKey struct {
 	ssh.Signer
 	name string
@@ -290,8 +290,8 @@ func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ss
 	return k.Sign(rand, data)
 }
 
-// askPassphrase asks for the passphrase, once for all boards. Without one, or after wrong
-// ones, the key is left alone for the rest of the run.
+// askPassphrase asks for the passphrase once for all boards. Without it, or after wrong ones,
+// the run does not use the key.
 func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	if key, givenUp := unlocked.findKey(k.public); key != nil || givenUp {
 		return nil
@@ -319,8 +319,8 @@ func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-// keyCache holds the keys that were unlocked in this run, in memory alone; nil for one
-// that was given up.
+// keyCache holds the keys that were unlocked in this run, in memory only. A key whose
+// passphrase was not given is nil.
 type keyCache struct {
 	mu   sync.Mutex
 	keys map[string]ssh.Signer

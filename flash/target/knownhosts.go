@@ -82,7 +82,7 @@ func parsePins(file string, data []byte) ([]pin, error) {
 	return pins, nil
 }
 
-// coversHost says whether the line is about a host, which is named as known_hosts files
+// coversHost reports whether the line is about a host, which is named as known_hosts files
 // name it: "host", or "[host]:port".
 func (p pin) coversHost(host string) bool {
 	host = strings.ToLower(host)
@@ -197,13 +197,13 @@ func (t *knownHosts) pinsOf(a Address) (own, anyPort []pin) {
 	return own, anyPort
 }
 
-// authoritiesOf are the lines that let somebody vouch for the machine.
+// authoritiesOf are the lines of authorities that may certify the machine.
 func (t *knownHosts) authoritiesOf(a Address) []pin {
 	name, loose := a.hostNames()
 	return t.findPins(authority, func(p pin) bool { return p.coversHost(name) || p.coversHost(loose) })
 }
 
-// parseHostCA are those of HostCA, for this machine alone.
+// parseHostCA reads the authorities of HostCA, for this machine only.
 func (a Address) parseHostCA() ([]pin, error) {
 	name, loose := a.hostNames()
 	var pins []pin
@@ -223,7 +223,7 @@ func (a Address) parseHostCA() ([]pin, error) {
 	return pins, nil
 }
 
-// findRevoked is the line that takes one of the keys back, for whatever host.
+// findRevoked is the line that revokes one of the keys, for any host.
 func (t *knownHosts) findRevoked(keys ...ssh.PublicKey) (pin, bool) {
 	found := t.findPins(revoked, func(p pin) bool {
 		return slices.ContainsFunc(keys, func(k ssh.PublicKey) bool { return sameKey(p.key, k) })
@@ -240,22 +240,22 @@ func (t *knownHosts) addPin(p pin) {
 	t.pins = append(t.pins, p)
 }
 
-// certificateAlgorithms are the algorithms of host keys with a certificate. An authority signs
-// keys of any kind, so its own says nothing about them.
+// certificateAlgorithms are those of host keys with a certificate. An authority signs keys of
+// any kind, so its own kind says nothing about them.
 var certificateAlgorithms = []string{
 	ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01, ssh.CertAlgoECDSA521v01,
 	ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01,
 }
 
-// plainAlgorithms are those of host keys without one.
+// plainAlgorithms are those of host keys without a certificate.
 var plainAlgorithms = []string{
 	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 	ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
 }
 
-// hostKeyAlgorithms are those that the machine is asked to prove itself with. A server with
-// several keys would otherwise show another one than that which is pinned. A dropbear
-// of 2022 that has no RSA key crashes where RSA comes before the kind that it has.
+// hostKeyAlgorithms are those that the machine may prove itself with. A server with several
+// keys would otherwise show another key than the pinned one. A dropbear of 2022 without an RSA
+// key crashes where RSA comes before its own kind.
 func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	var list []string
 	if len(t.authoritiesOf(a)) > 0 {
@@ -305,8 +305,8 @@ var (
 	errChanged = errors.New("another key is pinned")
 )
 
-// checkKey judges the key that a machine shows. The lines that speak against it come with
-// errChanged.
+// checkKey judges the key that a machine shows. With errChanged it returns the lines that
+// contradict the key.
 func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if p, yes := t.findRevoked(cert.Key, cert.SignatureKey); yes {

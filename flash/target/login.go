@@ -22,7 +22,7 @@ var (
 	ErrLogin   = errors.New("login refused")
 )
 
-// isPermanent says whether an error would come again with every further try.
+// isPermanent reports whether every further try would fail with the same error.
 func isPermanent(err error) bool { return errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) }
 
 // agentLimit is how long the agent may take to list its keys. The socket of a lost

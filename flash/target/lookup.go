@@ -168,8 +168,8 @@ func (c config) setConnection(a *Address) error {
 	return c.setAlgorithms(a)
 }
 
-// setAlgorithms narrows what the connection may use to what the configuration allows. ssh
-// lists its defaults where there is nothing set, among which are all of ours.
+// setAlgorithms limits the connection to the algorithms that the configuration allows. Where
+// nothing is set, ssh lists its defaults, among which are all of ours.
 func (c config) setAlgorithms(a *Address) (err error) {
 	var ours ssh.Config
 	ours.SetDefaults()
@@ -199,7 +199,7 @@ func (c config) setAlgorithms(a *Address) (err error) {
 	return nil
 }
 
-// checkSupported refuses what would change how the login goes, and that only ssh can do.
+// checkSupported refuses options that would change the login and that only ssh implements.
 func (c config) checkSupported() error {
 	methods := c.lastValue("preferredauthentications")
 	switch {

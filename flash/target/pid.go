@@ -60,7 +60,7 @@ func (p *pidLine) passHeld() {
 	p.held = nil
 }
 
-// flushHeld passes on what was held back where the line never came.
+// flushHeld passes on what was held back if the line never came.
 func (p *pidLine) flushHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,8 +72,7 @@ func (p *pidLine) flushHeld() {
 	}
 }
 
-// waitForPID is the number, for which it waits a moment: the program's output may have come
-// before it.
+// waitForPID waits a moment for the number, because the program's output may come before it.
 func (p *pidLine) waitForPID() int {
 	for end := time.Now().Add(quick); p.knownPID() == 0 && time.Now().Before(end); {
 		time.Sleep(quick / 50)

@@ -9,9 +9,8 @@ import (
 
 const maxSaidBytes = 2048
 
-// Printable makes one line of what a board said that is safe on a terminal:
-// control and formatting characters are spelled out, and its middle is left out
-// where it is long.
+// Printable makes one line of a board's text that is safe on a terminal. It spells out control
+// and formatting characters, and leaves out the middle of long text.
 func Printable(s string) string {
 	s = strings.TrimSpace(s)
 	if half := maxSaidBytes / 2; len(s) > maxSaidBytes {
@@ -46,7 +45,7 @@ type boardError struct {
 	cause error
 }
 
-// BoardError wraps an error that holds the board's words.
+// BoardError wraps an error whose text comes from the board.
 func BoardError(what string, err error) error { return &boardError{what, err} }
 
 func (e *boardError) Error() string { return e.what + ": " + Printable(e.cause.Error()) }

@@ -86,7 +86,7 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	return 0, nil
 }
 
-// openProgram opens what a program runs in.
+// openProgram checks the arguments and opens a session to run them in.
 func (c *Conn) openProgram(ctx context.Context, argv []string) (*link, *ssh.Session, error) {
 	if len(argv) == 0 {
 		return nil, nil, errors.New("no command to run")
@@ -163,8 +163,8 @@ func (e *stopper) stopProgram() {
 	way.startProgram(other, nil, way.commandLine([]string{"sh", "-c", script}))
 }
 
-// quoteCommand writes argv for the POSIX shell that sshd hands it to. Every word is
-// quoted: a bare first word could be one of the shell's own, such as time.
+// quoteCommand writes argv for the POSIX shell that sshd hands it to. Every word is quoted: a
+// bare first word could be one of the shell's own, such as time.
 func quoteCommand(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
@@ -173,9 +173,9 @@ func quoteCommand(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// LimitedBuffer keeps the beginning of what is written to it and drops the rest, so
-// that a program that never stops talking costs no memory. A connection that is
-// given up may still write while its owner reads.
+// LimitedBuffer keeps the beginning of what is written to it and drops the rest, so that
+// endless output costs no memory. A connection that is given up may still write while its
+// owner reads.
 type LimitedBuffer struct {
 	most    int         // 0: MaxOutputBytes
 	endless func(error) // is told of an output that does not end; nil: it may go on

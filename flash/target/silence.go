@@ -56,7 +56,7 @@ func silentError(limit time.Duration) error {
 
 type hurryKey struct{}
 
-// withHurry is for what tidies up after a Ctrl-C.
+// withHurry is for the clean-up after a Ctrl-C.
 func withHurry(ctx context.Context) context.Context { return context.WithValue(ctx, hurryKey{}, true) }
 
 // watch is how one wait for the board ends.
@@ -66,15 +66,15 @@ type watch struct {
 	reacted func() bool          // the board does what stop asked for; nil: it answers or not
 }
 
-// doWithin does work that waits for the board and knows no context. When ctx ends, or the
-// board is silent, it calls stop; a board that does not react to that loses its
-// connection, because nothing else wakes what is blocked on it.
+// doWithin does work that waits for the board and has no context. When ctx ends, or the board
+// is silent, it calls stop. If the board does not react, it loses its connection, because
+// nothing else ends the work.
 func (l *link) doWithin(ctx context.Context, stop func(), work func() error) error {
 	began := time.Now()
 	return l.watch(ctx, watch{quiet: func() time.Duration { return time.Since(began) }, stop: stop}, work)
 }
 
-// noQuietLimit is for waits that have no end of their own.
+// noQuietLimit is for waits without a limit of silence.
 func noQuietLimit() time.Duration { return 0 }
 
 func (l *link) watch(ctx context.Context, w watch, work func() error) error {
@@ -122,13 +122,14 @@ func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 	}
 }
 
-// dropLink ends the connection. It does not wait for the library, which may wait for the board.
+// dropLink closes the connection. It does not wait for the SSH library, which may wait for the
+// board.
 func (l *link) dropLink() {
 	l.wire.Close()
 	go l.Close()
 }
 
-// explainLoss adds to an error why the connection was ended.
+// explainLoss adds to an error why Slipway ended the connection.
 func (l *link) explainLoss(err error) error {
 	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
 		return fmt.Errorf("%w (%w)", silentError(min(goneAfter, l.limit)), err)
@@ -136,7 +137,7 @@ func (l *link) explainLoss(err error) error {
 	return err
 }
 
-// dialWithin is DialContext with the limit.
+// dialWithin is DialContext with the silence limit.
 func (l *link) dialWithin(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.limit, silentError(l.limit))
 	defer cancel()
@@ -147,8 +148,8 @@ func (l *link) dialWithin(ctx context.Context, network, address string) (net.Con
 	return conn, err
 }
 
-// activity is when something of a program last moved. While we are at work, or wait for
-// data of our own, it is not the board that is silent.
+// activity is when a program's streams last moved. While Slipway works, or waits for data of
+// its own, the board is not silent.
 type activity struct {
 	mu   sync.Mutex
 	last time.Time
@@ -162,7 +163,7 @@ func (p *activity) markNow() {
 	p.last = time.Now()
 }
 
-// beginOwnWork is for the time until the function that it returns is called.
+// beginOwnWork says that the board is not waited for until end is called.
 func (p *activity) beginOwnWork() (end func()) {
 	p.countOwnWork(1)
 	return func() { p.countOwnWork(-1) }
@@ -175,8 +176,8 @@ func (p *activity) countOwnWork(n int) {
 	p.last = time.Now()
 }
 
-// countOutput is busy for output, of which a trickle alone does not count: a program that prints
-// little is asked for like one that prints nothing.
+// countOutput is beginOwnWork for n bytes of output. A few bytes alone are no sign of life: a
+// program that prints little is asked for like one that prints nothing.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +203,7 @@ func (p *activity) quietFor() time.Duration {
 	return time.Since(p.last)
 }
 
-// watchedWriter is an output of a program's.
+// watchedWriter is an output of a program.
 type watchedWriter struct {
 	to    io.Writer
 	pulse *activity
@@ -225,7 +226,8 @@ func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
 }
 
-// watchedReader is what a program reads: who asks for more has brought what was before.
+// watchedReader is the input of a program. A program that reads more has taken what came
+// before.
 type watchedReader struct {
 	from  io.Reader
 	pulse *activity
@@ -259,7 +261,7 @@ func (l *link) askWhetherRunning(p *activity, pid *pidLine, ended <-chan struct{
 	}
 }
 
-// isProgramRunning is whether a program, or one that it started, is there.
+// isProgramRunning reports whether a program, or one that it started, runs on the board.
 func (l *link) isProgramRunning(pid int) bool {
 	if pid <= 1 {
 		return false
@@ -277,7 +279,7 @@ func (l *link) isProgramRunning(pid int) bool {
 	return err == nil && said.heard.Load()
 }
 
-// shellEcho knows whether a shell has run a command, and not only taken or repeated it.
+// shellEcho finds out whether a shell has run a command, and not only repeated it.
 type shellEcho struct {
 	word  string
 	heard atomic.Bool

@@ -1,4 +1,4 @@
-// Package target makes a connection to one running board of its address, over SSH. It
+// Package target turns an address into a connection to a running board, over SSH. It
 // checks the board's host key, logs in with the user's keys, runs programs, opens single
 // streams. Files, deploys and containers are the packages below it; flash writes disks.
 //

@@ -61,7 +61,7 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	})
 }
 
-// holdDialogue lets talk have the program, and waits until both have ended.
+// holdDialogue connects talk with the program, and waits until both have ended.
 func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
 	ended := make(chan error, 1)
 	go func() {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// DialUnattended is Dial where many boards are reached at once, and a person is not to be
-// asked by each of them. A first contact is an error, an UnknownKey; a key with a
-// passphrase serves if Unlock or the agent opened it.
+// DialUnattended is Dial for many boards at once, where nobody answers questions. An unknown
+// host key is an error, an UnknownKey. A key with a passphrase serves if UnlockKeys or the
+// agent opened it.
 func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
 	return dialBy(ctx, a, false, func(ctx context.Context, try func() (*link, error)) (*link, error) {
 		for {
@@ -26,7 +26,7 @@ func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
 	})
 }
 
-// UnknownKey is a first contact that nobody confirmed.
+// UnknownKey is a host key that nobody has confirmed.
 type UnknownKey struct {
 	login *login
 	key   ssh.PublicKey
@@ -36,7 +36,7 @@ func (u *UnknownKey) Error() string { return u.login.unknownKeyError(u.key).Erro
 
 func (u *UnknownKey) Unwrap() error { return ErrHostKey }
 
-// Machine is who showed the key.
+// Machine is the machine that showed the key.
 func (u *UnknownKey) Machine() string { return u.login.addr.String() }
 
 // ByJumpHost says that a jump host showed the key, and not the board.
@@ -64,16 +64,15 @@ func (u *UnknownKey) Pin() error {
 // File is the user's own file of known hosts; "" where the configuration names none.
 func (u *UnknownKey) File() string { return u.login.addr.PinFile }
 
-// HostProved says whether a connection that failed came as far as the board's proof of
-// itself: it is the one that was meant, and lets nobody in. A jump host that lets nobody
-// in says nothing of the board.
+// HostProved reports whether a connection failed after the board had proved itself: it is the
+// right board, and the login is refused. A jump host that refuses the login says nothing of
+// the board.
 func HostProved(err error) bool {
 	var r refusal
 	return errors.As(err, &r) && !r.byJumpHost
 }
 
-// HasPin says whether a file of known hosts, which may not be there, has a key under a
-// name.
+// HasPin reports whether a file of known hosts, which may be missing, has a key under a name.
 func HasPin(file, name string) (bool, error) {
 	t, err := readTrust(existingFiles([]string{file}))
 	if err != nil {
@@ -82,12 +81,11 @@ func HasPin(file, name string) (bool, error) {
 	return len(t.findPins("", func(p pin) bool { return p.coversHost(name) })) > 0, nil
 }
 
-// Attended says whether there is somebody to ask.
+// Attended reports whether somebody can be asked.
 func Attended() bool { return atTerminal() != nil }
 
-// UnlockKeys asks for the passphrases of keys without which there is nothing to show to one
-// of these boards, or to a jump host on the way: once for each key, and never without a
-// terminal.
+// UnlockKeys asks for the passphrases of keys without which there is nothing to show to one of
+// these boards, or to a jump host. It asks once for each key, and never without a terminal.
 func UnlockKeys(ctx context.Context, boards []Address) error {
 	asked := map[string]bool{} // boards of one fleet have mostly the same keys
 	for _, board := range boards {

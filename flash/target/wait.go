@@ -36,7 +36,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 	return l.openConn(ctx, link, true)
 }
 
-// waitForLogin is WaitDial for a login that is made already.
+// waitForLogin is WaitDial for a login that exists.
 func (l *login) waitForLogin(ctx context.Context, timeout time.Duration) (*link, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
@@ -79,7 +79,7 @@ func tooLateError(limit time.Duration, next string) error {
 	return tooLate(fmt.Sprintf("no answer within %s%s", limit, next))
 }
 
-// connectTimeoutError is of a connection that came to no login.
+// connectTimeoutError is the error of a connection that did not come to a login in time.
 func (l *login) connectTimeoutError() error {
 	return tooLateError(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\n  next: ssh -v %s", SilenceVariable, l.sshArgs()))
 }

@@ -76,8 +76,8 @@ func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
 }
 
 // awaitGreeting connects and waits for the first byte of the server's greeting. Port
-// forwarders accept connections for boards that are not up yet, so an open
-// connection alone proves nothing.
+// forwarders accept connections for boards that are not up yet, so an open connection alone
+// proves nothing.
 func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
 	conn, err := l.dialHost(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (l *login) limitRate(conn net.Conn) net.Conn {
 	return newPaced(conn, l.pace)
 }
 
-// dialHost connects by the way that the address names.
+// dialHost connects directly, through a jump host, or by a ProxyCommand.
 func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	switch {
 	case l.via != nil:
@@ -120,8 +120,8 @@ func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	return l.addr.dialDirect(ctx)
 }
 
-// watchSilence closes the link when the board has fallen silent, so that whoever waits for
-// it gets an error instead of waiting for ever.
+// watchSilence closes the connection when the board is silent, so that nobody waits for it for
+// ever.
 func (l *link) watchSilence() {
 	gone := min(goneAfter, l.limit)
 	ask := min(probeAfter, gone/4)
@@ -143,7 +143,7 @@ func (l *link) watchSilence() {
 	}
 }
 
-// sendProbe asks for a sign of life, where nobody waits for one yet.
+// sendProbe asks for a sign of life, unless one is awaited.
 func (l *link) sendProbe() {
 	if l.asked.CompareAndSwap(false, true) {
 		l.SendRequest("keepalive@openssh.com", true, nil)

@@ -25,8 +25,8 @@ const (
 	answerLimit      = 20 * time.Second // for containerd's first answer
 )
 
-// Containerd is the board's containerd, reached through the SSH connection that
-// it was opened on. Images and containers of other namespaces are left alone.
+// Containerd is the board's containerd, reached over the SSH connection that it was opened on.
+// It does not touch images and containers of other namespaces.
 type Containerd struct {
 	conn      *target.Conn
 	grpc      *grpc.ClientConn

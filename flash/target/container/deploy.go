@@ -18,9 +18,9 @@ type Deployed struct {
 	Image string // name of the container image in the board's containerd; "" where the artifact has none
 }
 
-// DeployArtifact gives a running board what belongs to an artifact beside its disk: its
-// description and its container archive, as files in the folder that the board's
-// spec names and as an image in its containerd. It can be repeated.
+// DeployArtifact brings a running board what belongs to an artifact beside its disk: its
+// description and its container archive. They become files in the folder that the board's spec
+// names, and an image in its containerd. It can be repeated.
 func DeployArtifact(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (Deployed, error) {
 	if spec.Deploy.Dir == "" {
 		return Deployed{}, fmt.Errorf("images/boards/%s/board.yml: deploy.dir is not set", spec.Board)

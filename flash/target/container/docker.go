@@ -91,7 +91,7 @@ func tagOfDigest(name string) string {
 	return base + ":" + digest[:12]
 }
 
-// imageID is the image that has a name; "" where there is none.
+// imageID is the image that has a name. It is empty where there is none.
 func (d *docker) imageID(ctx context.Context, name string) string {
 	id, err := d.conn.Output(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
 	if err != nil {
@@ -249,8 +249,8 @@ func (d *docker) runArgs(ctx context.Context, id string, c Spec) ([]string, erro
 	return slices.Concat(argv, gpus, []string{"--", tagOfDigest(c.Image)}, c.Argv), nil
 }
 
-// gpuArgs are the arguments by which the engine gives GPUs: our runtime where the engine
-// has it under any name, else CDI.
+// gpuArgs are the arguments that give a container its GPUs: our runtime if the engine has it
+// under any name, else CDI.
 func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	if which == "" {
 		return nil, nil
@@ -274,8 +274,8 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, ctx.Err()
 }
 
-// removeContainer removes a container that was broken off, in a context of its own. The engine may
-// still be making one when the client that asked for it has ended.
+// removeContainer removes a container that was interrupted, in a context of its own. The
+// engine may still be making one when its client has ended.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -294,7 +294,7 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 
 const tidyTries = 10
 
-// List lists the containers that Run made and that are there still.
+// List lists the containers that Run made and that are still there.
 func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	form := `{{.Names}}|{{.Image}}|{{.Status}}|{{index .Labels "` + runLabel + `"}}`
 	if d.program == "docker" { // whose .Labels is a text here

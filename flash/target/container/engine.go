@@ -32,7 +32,7 @@ type Engine interface {
 	Close() error
 }
 
-// Leftover is a container that Run made.
+// Leftover is a container that Run made and that is still there.
 type Leftover struct {
 	Name    string    `json:"name"`
 	Image   string    `json:"image"`

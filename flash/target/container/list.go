@@ -13,7 +13,7 @@ import (
 // maxListed is more containers than anybody leaves.
 const maxListed = 1000
 
-// List lists the containers that Run made and that are there still.
+// List lists the containers that Run made and that are still there.
 func (t *Containerd) List(ctx context.Context) ([]Leftover, error) {
 	ctx = t.withNamespace(ctx)
 	all, err := t.client.Containers(ctx, `labels."`+runLabel+`"`)

@@ -27,9 +27,9 @@ const (
 	findRuntime = `command -v slipway-runtime`
 )
 
-// streamOutput runs the container with its outputs passed on as they come. They go through
-// named pipes on the board: nothing is kept there, and a program that writes faster
-// than the line is slowed down.
+// streamOutput runs the container and passes its outputs on as they come. They go through
+// named pipes on the board, which keep nothing. A program that writes faster than the line is
+// slowed down.
 func (r *containerRun) streamOutput(ctx context.Context, made client.Container, out Outputs) (Exit, error) {
 	if err := r.runScript(ctx, makePipes, r.pipeDir()); err != nil {
 		return Exit{}, err
@@ -75,13 +75,13 @@ func (r *containerRun) whilePiped(ctx context.Context, made client.Container, re
 
 func (r *containerRun) pipeDir() string { return strings.TrimSuffix(r.log, ".log") }
 
-// startDetached starts the container and goes.
+// startDetached starts the container and returns.
 func (r *containerRun) startDetached(ctx context.Context, made client.Container) (Exit, error) {
 	_, _, err := startTask(ctx, made, cio.Config{})
 	return Exit{Name: r.id}, err
 }
 
-// removeOutput takes away what the outputs went through.
+// removeOutput removes what the outputs went through.
 func (r *containerRun) removeOutput(ctx context.Context, piped bool) {
 	if piped {
 		_ = r.runScript(ctx, removePipes, r.pipeDir()) // of no use without the container
@@ -95,9 +95,9 @@ func (r *containerRun) runScript(ctx context.Context, script, arg string) error 
 	return err
 }
 
-// chooseRuntime is runc, and for a container that gets GPUs our own in its place, which
-// knows by the environment what to give. Where the board has not that, the container's
-// spec is edited as the board's CDI specs say.
+// chooseRuntime is runc, or slipway-runtime for a container that gets GPUs, which reads from
+// the environment what to give. If the board lacks slipway-runtime, edit changes the
+// container's spec as the board's CDI specs say.
 func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any, edit func(*specs.Spec) error, err error) {
 	if c.GPUs == "" {
 		return nil, func(*specs.Spec) error { return nil }, nil

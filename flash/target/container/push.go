@@ -57,7 +57,7 @@ func (t *Containerd) Push(ctx context.Context, image *oci.Image, name string) (P
 	return p.pushed, nil
 }
 
-// imagePush is one image on its way.
+// imagePush is one image that is sent.
 type imagePush struct {
 	t      *Containerd
 	image  *oci.Image
@@ -95,7 +95,7 @@ type missingBlob struct {
 	have  int64
 }
 
-// findMissing asks for each blob, and keeps those that are there from being collected.
+// findMissing asks for each blob, and protects those that are there from garbage collection.
 func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlob, error) {
 	store := p.t.client.ContentStore()
 	var missing []missingBlob
@@ -155,8 +155,8 @@ func (p *imagePush) sendBlobs(ctx context.Context, missing []missingBlob) (err e
 	return p.sendBlob(ctx, p.image.Manifest, count)
 }
 
-// sendBlob sends one blob from where the board has it to. A part that turns out to be
-// damaged, or of something else, is sent anew, once.
+// sendBlob sends one blob from where the board has it. A part that is damaged, or of something
+// else, is sent again once.
 func (p *imagePush) sendBlob(ctx context.Context, d v1.Descriptor, count func(int64)) error {
 	for again := false; ; again = true {
 		resumed, err := p.tryBlob(ctx, d, count)
@@ -194,8 +194,8 @@ func (p *imagePush) tryBlob(ctx context.Context, d v1.Descriptor, count func(int
 	return resumed, w.Commit(ctx, d.Size, d.Digest)
 }
 
-// openWriter opens a blob for writing. Where a connection that was lost still holds it on
-// the board, which may not notice for long, the blob goes there under another name.
+// openWriter opens a blob for writing. If a lost connection still holds it on the board, the
+// blob goes there under another name.
 func (p *imagePush) openWriter(ctx context.Context, d v1.Descriptor) (content.Writer, error) {
 	store := p.t.client.ContentStore()
 	patient, cancel := context.WithTimeout(ctx, lockPatience)
@@ -239,7 +239,7 @@ func (p *imagePush) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor, 
 	return nil
 }
 
-// labelManifest tells containerd that who keeps the manifest keeps all that it names.
+// labelManifest tells containerd that the manifest keeps all that it names.
 func (p *imagePush) labelManifest(ctx context.Context) error {
 	info := content.Info{Digest: p.image.Manifest.Digest, Labels: map[string]string{
 		"containerd.io/gc.ref.content.config": string(p.image.Config.Digest),

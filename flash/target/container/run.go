@@ -94,8 +94,8 @@ func (t *Containerd) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	return exit, nil
 }
 
-// withoutDeadline is ctx without its deadline, but ended with it. A deadline would travel
-// to containerd, which may then be the first to tell of it, in words of its own.
+// withoutDeadline is ctx without its deadline, but it ends with ctx. A deadline would travel
+// to containerd, which could then report it first, in other words.
 func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -147,10 +147,9 @@ func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	return Exit{Status: status, Output: out, Truncated: size > int64(len(out))}, err
 }
 
-// startTask starts the container's program. A log is named twice by who calls it, in two
-// spellings. Were both the same, as cio.LogFile has it, containerd would open the file
-// once and close it when the first of the two outputs ends; what is still in the
-// other's pipe would be lost.
+// startTask starts the container's program. The caller names a log twice, in two spellings.
+// With the same spelling, as cio.LogFile has it, containerd would open the file once and close
+// it when the first of the two outputs ends. The rest of the other output would be lost.
 func startTask(ctx context.Context, made client.Container, output cio.Config) (client.Task, <-chan client.ExitStatus, error) {
 	task, err := made.NewTask(ctx, func(string) (cio.IO, error) { return boardLog{output}, nil })
 	if err != nil {

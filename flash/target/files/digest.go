@@ -25,7 +25,7 @@ while read -r n; do
 done | if openssl version >/dev/null 2>&1; then openssl dgst -sha256 -r; else sha256sum; fi
 `, digestingBlock) + eachPart + "echo part && break\ndone; true"
 
-// boardDigest is a digest that the board computes as a file arrives.
+// boardDigest is a digest that the board computes while a file arrives.
 type boardDigest struct {
 	lines  *io.PipeWriter
 	digest chan digestAnswer
@@ -33,14 +33,14 @@ type boardDigest struct {
 	stale  bool // the file was made anew meanwhile
 }
 
-// digestAnswer is what the board says of a file.
+// digestAnswer is the board's answer about a file.
 type digestAnswer struct {
 	digest string
 	others bool // parts of other versions lie there too
 }
 
-// startBoardDigest begins with the digest of a file that has to be brought by q, if that is worth
-// it. Who calls it calls stop.
+// startBoardDigest starts the digest of a file that q brings, if that is worth it. The caller
+// calls stopProgram.
 func startBoardDigest(ctx context.Context, c *target.Conn, name, remote string, size int64, q *pieceQueue) *boardDigest {
 	out, in := io.Pipe()
 	telling, cancel := context.WithCancel(ctx)
@@ -62,7 +62,7 @@ func startBoardDigest(ctx context.Context, c *target.Conn, name, remote string, 
 	return f
 }
 
-// tellProgress says how many blocks are there until all of them are.
+// tellProgress tells the program how many blocks are there, until all of them are.
 func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueue) {
 	var said int64
 	for more := true; more; {
@@ -81,7 +81,8 @@ func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueu
 	f.lines.Close()
 }
 
-// waitForDigest is what came of it when all of the file is there; its digest is "" where there is none.
+// waitForDigest returns the digest after all of the file is there. It is empty where the board
+// has none.
 func (f *boardDigest) waitForDigest(ctx context.Context) digestAnswer {
 	if f.stale {
 		return digestAnswer{}
@@ -94,7 +95,7 @@ func (f *boardDigest) waitForDigest(ctx context.Context) digestAnswer {
 	}
 }
 
-// stopProgram ends the program on the board, which reads to the end.
+// stopProgram ends the program on the board.
 func (f *boardDigest) stopProgram() {
 	f.cancel()
 	f.lines.Close()

@@ -92,10 +92,10 @@ func (o DirOptions) checkOwners() error {
 	return nil
 }
 
-// ownerOf is whose a name will be; "": whoever's it is.
+// ownerOf is the owner that a name gets. Empty: it keeps its owner.
 func (o DirOptions) ownerOf(name string) string { return cmp.Or(o.Owners[name], o.Owner) }
 
-// folderUpload is one folder on its way.
+// folderUpload brings one folder to the board.
 type folderUpload struct {
 	conn          *target.Conn
 	local, remote string

@@ -75,7 +75,7 @@ func (d *folderUpload) runOver(ctx context.Context, what, script string, names [
 	return err
 }
 
-// runOverAny is do where there may be nothing to do.
+// runOverAny is runOver where there may be no names.
 func (d *folderUpload) runOverAny(ctx context.Context, what, script string, names []string, args ...string) error {
 	if len(names) == 0 {
 		return nil
@@ -134,7 +134,7 @@ func (d *folderUpload) localPath(name string) string {
 	return filepath.Join(d.local, filepath.FromSlash(name))
 }
 
-// checkUnchanged says whether a file is still the one that was looked at.
+// checkUnchanged refuses a file that changed since it was listed.
 func (d *folderUpload) checkUnchanged(name string) error {
 	info, err := os.Lstat(d.localPath(name))
 	if err != nil {
@@ -146,7 +146,7 @@ func (d *folderUpload) checkUnchanged(name string) error {
 	return nil
 }
 
-// readFile reads a file that is to have the size which was seen.
+// readFile reads a file that must have the size that was listed.
 func (d *folderUpload) readFile(name string) ([]byte, error) {
 	f, err := os.Open(d.localPath(name))
 	if err != nil {
@@ -239,7 +239,7 @@ func writeWhole(ctx context.Context, file pieceWriter, most int64, data []byte) 
 	return err
 }
 
-// removeTemps takes away what was not renamed, also after a Ctrl-C.
+// removeTemps removes the files that got no name, also after a Ctrl-C.
 func (d *folderUpload) removeTemps(ctx context.Context, temps []string) {
 	ctx, cancel := target.CleanupContext(ctx)
 	defer cancel()

@@ -139,7 +139,7 @@ func listedEntry(m []string) entry {
 // digester asks the board for the digests of names in a folder.
 type digester func(ctx context.Context, c *target.Conn, remote string, names []string) ([]string, error)
 
-// markSame marks the names whose digest is there as it is here.
+// markSame marks the names whose digests are the same on both sides.
 func (d *folderUpload) markSame(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
 	if len(names) == 0 {
 		return nil

@@ -63,13 +63,13 @@ func (r *Reading) openFile() error {
 	return err
 }
 
-// StartAt says where to read from; without it, that is the file's beginning.
+// StartAt says where to read from. Without it, that is the beginning.
 func (r *Reading) StartAt(from int64) {
 	r.once.Do(func() { go r.copyFile(from) })
 }
 
-// copyFile asks for many pieces at once: one after another, each would wait for the
-// line there and back.
+// copyFile asks for many pieces at once: one after another, each would wait for the round
+// trip.
 func (r *Reading) copyFile(from int64) {
 	defer close(r.ended)
 	err := r.files.receive(r.ctx, r.in, func(to io.Writer) error {

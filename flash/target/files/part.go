@@ -20,7 +20,7 @@ import (
 )
 
 // A large upload that broke off leaves what it brought under a hidden name which the
-// next one finds again. Several ways leave holes there, so its size says nothing:
+// next one finds again. Several streams leave holes there, so its size says nothing:
 // what counts is which of its blocks have the digests of the source's.
 const (
 	resumeBytes = 8 << 20 // smaller files are sent again
@@ -28,7 +28,7 @@ const (
 	mostBlocks  = 8192 // of larger files the blocks are larger
 )
 
-// partFile is a file that is not whole yet.
+// partFile is a file on the board that is not whole yet.
 type partFile struct {
 	name    string
 	found   bool        // the next upload of the same file finds it
@@ -44,8 +44,8 @@ func (p partFile) missingBytes() (n int64) {
 	return n
 }
 
-// beginPart makes the file that the pieces of src go to, or finds the one that an
-// earlier upload left.
+// beginPart creates the file that the pieces of src go to, or finds the one of an earlier
+// upload.
 func beginPart(ctx context.Context, c *target.Conn, b boardFiles, src source, remote, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	dir := path.Dir(remote)
 	if err := b.makeDir(ctx, dir); err != nil {
@@ -72,9 +72,8 @@ func beginPart(ctx context.Context, c *target.Conn, b boardFiles, src source, re
 	return p, nil
 }
 
-// findPart looks for what an earlier upload left. The part has no name where there is
-// nothing that could be trusted: a name that can be guessed is used only where nobody
-// else can put something under it.
+// findPart looks for the file of an earlier upload. The part has no name if there is nothing
+// to trust: a name that can be guessed is used only where nobody else can write.
 func findPart(ctx context.Context, c *target.Conn, src source, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	p := partFile{missing: wholeFile(src.size)}
 	if name == "" {
@@ -121,9 +120,9 @@ func (s source) partName(remote string) (string, error) {
 	return hiddenName(remote, id), err
 }
 
-// sourceID tells versions of a source apart, for the name of its part: by the digest,
-// or, since that takes a while, by samples and the time of the last change. What may
-// be left out of the upload is decided by digests of the blocks alone.
+// sourceID tells versions of a source apart, for the name of its part. It uses the digest, or
+// samples and the time of the last change, because a digest takes a while. Only digests of the
+// blocks decide what the upload leaves out.
 func (s source) sourceID(remote string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\x00%d\x00%s\x00", remote, s.size, s.sha256)
@@ -146,7 +145,7 @@ const idDigits = 20
 // not appear in what it prints before all else was read.
 const lookScript = `cd "$1" && id -u && ls -ldn . && { [ -e "$2" ] || [ -L "$2" ] || exit 0; } && ls -ldn "$2"`
 
-// inspectPart asks who could have put something under this name.
+// inspectPart asks who could have written under this name.
 func inspectPart(ctx context.Context, c *target.Conn, name string) (folderListing, error) {
 	r, err := c.Run(ctx, "sh", "-c", lookScript, "sh", pathArgument(path.Dir(name)), "./"+path.Base(name))
 	if err != nil {
@@ -223,8 +222,8 @@ while [ "$i" -lt "$3" ]; do
 	i=$((i + 1))
 done`
 
-// compareBlocks says which pieces of src are not in the file on the board, of which there
-// are size bytes.
+// compareBlocks says which pieces of src are missing in the file on the board, which has size
+// bytes.
 func compareBlocks(ctx context.Context, c *target.Conn, src source, name string, size int64) ([]piece, error) {
 	block := int64(blockBytes)
 	for (src.size-1)/block >= mostBlocks {

@@ -86,7 +86,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 	}
 }
 
-// Several ways leave holes: neither the size nor what is in one block says anything
+// Several streams leave holes: neither the size nor what is in one block says anything
 // about another.
 func TestHolesAreNotTaken(t *testing.T) {
 	c := connect(t)

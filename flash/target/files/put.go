@@ -143,7 +143,7 @@ func uploadSource(ctx context.Context, c *target.Conn, src source, remote string
 	return digest, nil
 }
 
-// abandonPart keeps what the next upload can go on from, and takes away the rest.
+// abandonPart keeps what the next upload can continue, and removes the rest.
 func abandonPart(ctx context.Context, c *target.Conn, p partFile, has int64, err error) error {
 	var f finalError
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
@@ -160,7 +160,7 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// completeFile does on w what is left to do once all pieces are there.
+// completeFile does on w what is left after all pieces have arrived.
 func (k *transfer) completeFile(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
@@ -188,7 +188,7 @@ func (w *stream) reopenFile(ctx context.Context, name string, size int64) error 
 	return w.file.sync(ctx, size)
 }
 
-// concludeFile finishes, or finds that another upload of the same file has done it.
+// concludeFile finishes the file, or finds that another upload of the same file has done it.
 func (w *stream) concludeFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finishFile(ctx, src, want, p, f, remote, mode)
 	if p.found && errors.Is(err, fs.ErrNotExist) {
@@ -199,8 +199,8 @@ func (w *stream) concludeFile(ctx context.Context, src source, want localDigest,
 	return digest, err
 }
 
-// finishFile proves what arrived, and gives it its name. The board syncs the file while it
-// computes the last of f's digest.
+// finishFile proves the file and gives it its name. The board syncs the file while it computes
+// the last part of the digest.
 func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", finalError{want.err}
@@ -234,8 +234,8 @@ func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p
 // renewScript is fixed text; its arguments are a file and an empty one.
 const renewScript = `cat "$1" >"$2" && mv -f "$2" "$1"`
 
-// renewFile makes a file anew there, as a program that a broken connection's process may have
-// open for writing cannot be run. Where the board runs no commands, it stays as it is.
+// renewFile copies a file on the board, because a program that another process may have open
+// for writing cannot be run. If the board runs no commands, the file stays as it is.
 func (w *stream) renewFile(ctx context.Context, name string) bool {
 	fresh := tempName(name)
 	empty, err := w.files.createFile(ctx, fresh)
@@ -253,7 +253,7 @@ func (w *stream) renewFile(ctx context.Context, name string) bool {
 	return false
 }
 
-// changeOwner gives a file to somebody, while nobody knows its name.
+// changeOwner gives a file to its owner before it gets its name.
 func (w *stream) changeOwner(ctx context.Context, name, owner string) error {
 	if owner == "" {
 		return nil
@@ -287,8 +287,7 @@ type localDigest struct {
 	err error
 }
 
-// startDigest digests the source beside the transfer, which does not wait for it. A
-// digest that is known already serves as it is.
+// startDigest computes the digest of the source beside the transfer, unless it is known.
 func (s source) startDigest() <-chan localDigest {
 	done := make(chan localDigest, 1)
 	if s.sha256 != "" {

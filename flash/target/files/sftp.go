@@ -23,7 +23,7 @@ import (
 	"slipway/flash/target"
 )
 
-// What is in flight on one way, and the size of a request where OpenSSH serves: it
+// What is in flight on one stream, and the size of a request where OpenSSH serves: it
 // takes 256 KiB with their headers. Others are held to what the protocol promises,
 // 32 KiB.
 //
@@ -117,8 +117,8 @@ func recoverFault(work func() error) (err error) {
 	return work()
 }
 
-// describePanic is the error of a server that says "done" where it was asked for a file's
-// size: the library takes what is not there for granted.
+// describePanic is the error of a server that answers "done" where it was asked for a file's
+// size: the SFTP library does not expect that.
 func describePanic(panicked any) error {
 	if panicked == nil {
 		return nil
@@ -214,7 +214,7 @@ func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error 
 	return classifyError(err)
 }
 
-// classifyError tells the server's own words from a connection that failed.
+// classifyError tells the server's own refusal from a connection that failed.
 func classifyError(err error) error {
 	var status *sftp.StatusError
 	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
@@ -311,9 +311,9 @@ func Digest(ctx context.Context, c *target.Conn, name string) (string, error) {
 	return "", nil
 }
 
-// proveDigest computes the digest on the board, and says whether parts of other versions of
-// remote lie there. Where no program there can do it, or it sees other folders than
-// the SFTP server, the file is read back.
+// proveDigest has the board compute the digest, and says whether parts of other versions of
+// remote are there. If no program there can do it, or it sees other folders than the SFTP
+// server, the file is read back.
 func (w *stream) proveDigest(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
 	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", pathArgument(name), hiddenPrefix(remote))
 	if ctx.Err() != nil {

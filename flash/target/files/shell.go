@@ -72,7 +72,7 @@ func openChannelBeside(ctx context.Context, c *target.Conn, opened func()) (boar
 	return shellFiles{c}, nil
 }
 
-// describeTransport says how files go to the board, where that is worth a word.
+// describeTransport says how files go to the board, if not by SFTP.
 func describeTransport(c *target.Conn) string {
 	if c.NoSFTP.Load() {
 		return " (through the shell, as no sftp-server answers there)"

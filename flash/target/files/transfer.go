@@ -24,11 +24,11 @@ const (
 	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
 	windowBytes   = 2 << 20
 	lateAfter     = 5 * time.Second
-	lateTick      = 500 * time.Millisecond // how often an idle way looks for late pieces
+	lateTick      = 500 * time.Millisecond // how often an idle stream looks for late pieces
 )
 
-// stream is one channel to the board's files. The first is on the connection that
-// everything uses, and the others each have one of their own.
+// stream is one channel to the board's files. The first one uses the connection that
+// everything uses. The others have a connection each.
 type stream struct {
 	conn   *target.Conn
 	files  boardFiles
@@ -41,13 +41,13 @@ type stream struct {
 	took time.Duration // until its last answer
 }
 
-// finalError is an error that no other way can fix: the file here cannot be read, or the
+// finalError is an error that no other stream can fix: the file here cannot be read, or the
 // board refuses to write.
 type finalError struct{ error }
 
 func (f finalError) Unwrap() error { return f.error }
 
-// transfer is one file on its way over all of its ways.
+// transfer sends one file over several streams.
 type transfer struct {
 	conn  *target.Conn
 	src   source
@@ -57,14 +57,14 @@ type transfer struct {
 	early *earlyStreams
 
 	roundTrip  time.Duration
-	pieceBytes int64 // the most that a way takes at once
+	pieceBytes int64 // the most that a stream takes at once
 
 	mu      sync.Mutex
 	streams []*stream
 }
 
-// sendAll sends the pieces, at first over b and soon over more ways. It returns one
-// that works when all is there, to finish on; close ends the others.
+// sendAll sends the pieces, first over b and soon over more streams. It returns a stream that
+// works, to finish the file on. close ends the others.
 func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,7 +81,7 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	}()
 	select {
 	case <-k.queue.done:
-	case <-ended: // no way is left
+	case <-ended: // no stream is left
 	}
 	stop()
 	if k.queue.failure() != nil {
@@ -92,7 +92,7 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	return k.streamState(ctx)
 }
 
-// countStreams is over how many ways so many bytes go.
+// countStreams is how many streams so many bytes get.
 func countStreams(c *target.Conn, left int64, roundTrip time.Duration) int {
 	switch {
 	case left < severalBytes || rateFits(c.Rate(), windowBytes, roundTrip):
@@ -127,8 +127,8 @@ func measureRoundTrip(ctx context.Context, c *target.Conn, size int64) func() ti
 // refuses some where ten wait, and dropbear those of one address where five do.
 const openersAtOnce = 3
 
-// addStreams takes n more ways as they come. A board that lets no more connections in has the
-// ways that there are.
+// addStreams takes n more streams as they open. If the board takes no more connections, the
+// transfer goes on with those that it has.
 func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
@@ -157,14 +157,14 @@ func openStream(ctx context.Context, c *target.Conn) (*stream, error) {
 	return &stream{conn: conn, files: b}, nil
 }
 
-// earlyStreams are ways that are opened before it is known how many the file needs.
+// earlyStreams are opened before it is known how many the file needs.
 type earlyStreams struct {
 	opened chan *stream // is closed when there are no more
 	ended  atomic.Bool
 }
 
-// openEarlyStreams begins to open all ways but the first, while the board is asked what it has of
-// the file. The second one does not wait for several where two are sure.
+// openEarlyStreams begins to open all streams but the first, while the board is asked what it
+// has of the file. If two are sure, the second one does not wait for several.
 func openEarlyStreams(ctx context.Context, c *target.Conn, two bool, several func() int) *earlyStreams {
 	e := &earlyStreams{opened: make(chan *stream)}
 	go func() {
@@ -179,7 +179,7 @@ func openEarlyStreams(ctx context.Context, c *target.Conn, two bool, several fun
 		for ; n < several(); n++ {
 			openers.Go(func() error { return e.openOne(ctx, c) })
 		}
-		_ = openers.Wait() // a board that lets no more in has the ways that there are
+		_ = openers.Wait() // a board that lets no more in has the streams that it has
 	}()
 	return e
 }
@@ -197,7 +197,7 @@ func (e *earlyStreams) openOne(ctx context.Context, c *target.Conn) error {
 	return nil
 }
 
-// nextStream waits for a way. It is nil where no more come.
+// nextStream waits for a stream. It is nil if no more come.
 func (e *earlyStreams) nextStream(ctx context.Context) *stream {
 	select {
 	case w := <-e.opened:
@@ -207,7 +207,7 @@ func (e *earlyStreams) nextStream(ctx context.Context) *stream {
 	}
 }
 
-// close ends the ways that nobody takes. It does not break a login off: sshd keeps a list of
+// close ends the streams that nobody takes. It does not break a login off: sshd keeps a list of
 // addresses that do, and refuses them for a while.
 func (e *earlyStreams) close() {
 	e.ended.Store(true)
@@ -267,8 +267,8 @@ func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) 
 	}
 }
 
-// leaveWaiting ends the ways that still wait for the answer to a piece which another one
-// has brought.
+// leaveWaiting ends the streams that still wait for the answer to a piece that another stream
+// has sent.
 func (k *transfer) leaveWaiting() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -299,9 +299,9 @@ func (k *transfer) streamState(ctx context.Context) (*stream, error) {
 	return nil, fmt.Errorf("write: %w", k.streams[0].err)
 }
 
-// syncFile has w bring the file to the disk while the other ways close it: a program that is
-// open for writing cannot be run. mayBeOpen says that the board did not say of one that it
-// closed the file, which its process may then hold open.
+// syncFile has w sync the file while the other streams close it, because a program that is
+// open for writing cannot be run. mayBeOpen says that a stream's process may still have it
+// open.
 func (k *transfer) syncFile(ctx context.Context, w *stream) (mayBeOpen bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -323,7 +323,7 @@ func (k *transfer) syncFile(ctx context.Context, w *stream) (mayBeOpen bool, err
 	return closed.Load() < int64(len(k.streams)-1), err
 }
 
-// close ends all ways but the first, whose connection others use.
+// close ends all streams but the first, whose connection others use.
 func (k *transfer) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -348,14 +348,14 @@ type pieceWriter interface {
 	Close() error
 }
 
-// pieceQueue is what of a file has no answer yet. A way takes the next piece when it has
-// room, so that a slow one takes few. What was given to a way that died is given to
-// another.
+// pieceQueue holds the pieces of a file that have no answer yet. A stream takes the next piece
+// when it has room, so a slow stream takes few. Pieces of a stream that failed go to another
+// one.
 type pieceQueue struct {
 	count func(int64) // bytes that arrived
 	done  chan struct{}
 
-	patience time.Duration // without an answer to a piece; then an idle way may send it too
+	patience time.Duration // without an answer to a piece; then an idle stream may send it too
 
 	mu      sync.Mutex
 	todo    []piece
@@ -367,7 +367,7 @@ type pieceQueue struct {
 	arrived chan struct{} // holds one where something has arrived since it was looked at
 }
 
-// pieceLease is a piece that ways have taken.
+// pieceLease is a piece that streams have taken.
 type pieceLease struct {
 	holders int
 	since   time.Time
@@ -438,7 +438,7 @@ func (q *pieceQueue) cutPiece(most int64) (piece, bool) {
 	return piece{p.offset, most}, true
 }
 
-// latePiece is a piece that another way has had for long, and for longer than w needs: on a
+// latePiece is a piece that another stream has had for long, and for longer than w needs. On a
 // line that is slow for all, nothing is sent twice.
 func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
 	for p, l := range q.out {
@@ -449,14 +449,14 @@ func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
 	return piece{}, false
 }
 
-// recordAnswer says what became of a piece that w took.
+// recordAnswer records the board's answer to a piece that w took.
 func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.out--
 	l := q.out[p]
 	if l == nil {
-		return // another way brought it
+		return // another stream brought it
 	}
 	var f finalError
 	switch l.holders--; {

@@ -24,7 +24,7 @@ import (
 	"slipway/layers/run"
 )
 
-// carriage is data on its way to a file, over several ways. All but the first go to
+// carriage is data on its way to a file, over several streams. All but the first go to
 // the address more.
 type carriage struct {
 	more     target.Address
@@ -115,7 +115,7 @@ func TestSeveralWays(t *testing.T) {
 	}
 }
 
-// The first way is held up until the second one has brought something, and then cut.
+// The first stream is held up until the second one has brought something, and then cut.
 func TestTheFirstWayBreaksOff(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
@@ -230,7 +230,7 @@ exec sh -c "$SSH_ORIGINAL_COMMAND"
 	return targettest.StartSSHD(t, externalSFTP, "ForceCommand "+name), dir
 }
 
-// Over a long line all ways are opened while the board is asked what it has of the file: here
+// Over a long line all streams are opened while the board is asked what it has of the file: here
 // it does not answer that before. It is asked while the sftp-server starts.
 func TestWaysAreOpenedEarly(t *testing.T) {
 	s, dir := eachStart(t, `
@@ -298,7 +298,7 @@ func TestLoginsAreNotBrokenOff(t *testing.T) {
 	}
 }
 
-// All ways are opened early, and those that nobody takes are closed.
+// All streams are opened early, and those that nobody takes are closed.
 func TestEarlyWaysThatNobodyTakes(t *testing.T) {
 	c := connect(t)
 	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })

@@ -67,7 +67,7 @@ func RestartUnits(ctx context.Context, c *target.Conn, units []string, watch tim
 	})
 }
 
-// checkUnitLoads refuses a unit whose files systemd does not take, before it is stopped.
+// checkUnitLoads refuses a unit whose files systemd does not load, before it is stopped.
 func checkUnitLoads(ctx context.Context, c *target.Conn, name string) error {
 	u, err := showUnit(ctx, c, name)
 	if err == nil && u["LoadState"] != "loaded" {

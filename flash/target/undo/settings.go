@@ -117,7 +117,7 @@ func ReadSetting(ctx context.Context, c *target.Conn, kind, name string) (string
 // ErrSetting is of a board that took a setting, and has another value all the same.
 var ErrSetting = errors.New("the board did not take a setting")
 
-// writeSetting changes a setting, and proves it.
+// writeSetting changes a setting and reads it back.
 func writeSetting(ctx context.Context, c *target.Conn, s Setting, value string) error {
 	r, err := c.Run(ctx, "sh", "-c", settingKinds[s.Kind].write, "sh", s.Name, value)
 	if err != nil {
@@ -165,8 +165,8 @@ func Configure(ctx context.Context, c *target.Conn, want Configuration, dryRun b
 	return changes, id, err
 }
 
-// compareSettings are those that are not as they were before the deploy, the last
-// first, and the names of those that are not as it left them either.
+// compareSettings returns the settings that are not as they were before the deploy, the last
+// one first, and the names of those that are not as it left them either.
 func compareSettings(ctx context.Context, c *target.Conn, u Deployment) (todo []Setting, changed []string, err error) {
 	for _, s := range slices.Backward(u.Settings) {
 		is, err := ReadSetting(ctx, c, s.Kind, s.Name)

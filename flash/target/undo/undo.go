@@ -105,7 +105,7 @@ func deployDir(ctx context.Context, c *target.Conn, local, remote string, o file
 	return changes, id, err
 }
 
-// saveReplaced writes down what is there, and copies what will be replaced or removed.
+// saveReplaced writes the manifest, and copies what will be replaced or removed.
 func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return err
@@ -158,8 +158,7 @@ func listForXargs(names []string) *strings.Reader {
 
 var undoPattern = regexp.MustCompile(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
 
-// List lists the deploys that can be undone, the last one first. One that broke off
-// before it changed anything is not among them.
+// List lists the containers that Run made and that are still there.
 func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
 	ids, err := listIDs(ctx, c)
 	if err != nil {
@@ -256,10 +255,10 @@ func removeOldUndos(ctx context.Context, c *target.Conn) error {
 	return err
 }
 
-// Restore puts back what a deploy replaced, and takes away what it added: of the
-// last deploy if the ID is empty. What somebody changed since is an error, and nothing
-// is changed then, unless forced. It can be repeated after it broke off. With ErrSetting
-// all was put back but the settings that the error names.
+// Restore puts back what a deploy replaced, and removes what it added. An empty ID is the last
+// deploy. If somebody changed a file since, it returns an error and changes nothing, unless
+// forced. It can be repeated after it was interrupted. With ErrSetting, all was restored but
+// the settings that the error names.
 func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deployment, error) {
 	u, err := pickUndo(ctx, c, id)
 	if err != nil {
@@ -322,7 +321,7 @@ func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force 
 }
 
 // restoreSettings goes on after a setting that the board does not take, such as a module that
-// something holds now: the others shall be as they were all the same.
+// something holds. The others are restored.
 func restoreSettings(ctx context.Context, c *target.Conn, settings []Setting) error {
 	var refused error
 	for _, s := range settings {
@@ -342,8 +341,8 @@ func firstPath(entries []files.Transition) string {
 	return entries[0].Path
 }
 
-// compareEntries are the entries that are not as they were before the deploy, the names of
-// those that are not as it left them either, and what a broken upload left.
+// compareEntries returns the entries that are not as they were before the deploy, the names of
+// those that are not as it left them either, and the parts of interrupted uploads.
 func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []files.Transition, changed, parts []string, err error) {
 	found, err := listTouched(ctx, c, u)
 	if err != nil {
@@ -405,8 +404,8 @@ func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]
 
 var partPattern = regexp.MustCompile(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
-// takeParts removes from what was found the files that uploads of this deploy left
-// when they broke off.
+// takeParts removes from found the parts of interrupted uploads of this deploy, and returns
+// them.
 func takeParts(found map[string]files.State, u Deployment) (parts []string) {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
