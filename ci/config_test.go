@@ -481,7 +481,7 @@ func TestConfigureFRR(t *testing.T) {
 	}
 	u, err := undo.Restore(t.Context(), c, "", false)
 	if err != nil || len(u.Units) != 0 {
-		t.Errorf("UndoDeploy = %+v, %v", u, err)
+		t.Errorf("Restore = %+v, %v", u, err)
 	}
 	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
 		t.Errorf("before (-), after an undo (+):\n%s", diff)
@@ -570,7 +570,7 @@ func TestUndoOfSettingsThatChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := undo.Restore(t.Context(), c, "", false); err == nil || !strings.Contains(err.Error(), "changed since the deploy: /proc/sys/net/core/rmem_max") {
-		t.Errorf("UndoDeploy: %v", err)
+		t.Errorf("Restore: %v", err)
 	}
 	if _, err := undo.Restore(t.Context(), c, "", true); err != nil {
 		t.Error(err)

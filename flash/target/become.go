@@ -231,7 +231,7 @@ func (e *boardProgram) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ReadFrom is as that of capped.
+// ReadFrom is as that of LimitedBuffer.
 func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	defer e.endErrors()
 	return copyByHand(e, r)

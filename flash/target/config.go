@@ -70,12 +70,12 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	if i := strings.LastIndexByte(jumps, ','); i >= 0 {
 		before, hop = jumps[:i], jumps[i+1:]
 	}
-	way := strings.Join(append(slices.Clone(r.names), hop), ", then ")
+	chain := strings.Join(append(slices.Clone(r.names), hop), ", then ")
 	switch {
 	case slices.Contains(r.names, hop):
-		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config leads in a circle: %s", way)
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config leads in a circle: %s", chain)
 	case len(r.names) > maxHops:
-		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: more than %d jump hosts: %s", maxHops, way)
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: more than %d jump hosts: %s", maxHops, chain)
 	}
 	given, err := parseHost(hop)
 	if err != nil {

@@ -51,7 +51,7 @@ func (p *pidLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ReadFrom is as that of capped.
+// ReadFrom is as that of LimitedBuffer.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
 func (p *pidLine) passHeld() {

@@ -25,7 +25,7 @@ type proxy struct {
 
 // startProxy runs a ProxyCommand. It is text of the user's own configuration, written
 // for the user's shell, with its quotes, variables and pipes, so that shell reads it,
-// as with ssh. What was filled in was checked by tokens.shell. The program outlives
+// as with ssh. What was filled in was checked by tokens.expandCommand. The program outlives
 // the ctx that it is started with, and ends with the connection.
 func startProxy(command string) (net.Conn, error) {
 	ours, theirs, err := socketPair()

@@ -64,15 +64,15 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	}
 	defer func() { go session.Close() }()
 
-	way := c.login.newProgram(stderr)
-	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: way, over: way.endErrors}
+	program := c.login.newProgram(stderr)
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: program, over: program.endErrors}
 	moves := &activity{last: time.Now()}
 	session.Stdout, session.Stderr = watchedWriter{stdout, moves}, watchedWriter{pid, moves}
 	ended := make(chan struct{})
 	go link.askWhetherRunning(moves, pid, ended)
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load}, func() error {
-		return way.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+way.commandLine(argv))
+		return program.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))
 	})
 	close(ended)
 	pid.flushHeld()
@@ -157,10 +157,10 @@ func (e *stopper) stopProgram() {
 	e.said.word = rand.Text()
 	other.Stdout = &e.said
 	group := strconv.Itoa(pid)
-	way := e.login.newProgram(io.Discard)
-	other.Stderr = way
+	program := e.login.newProgram(io.Discard)
+	other.Stderr = program
 	script := e.said.echoCommand() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group
-	way.startProgram(other, nil, way.commandLine([]string{"sh", "-c", script}))
+	program.startProgram(other, nil, program.commandLine([]string{"sh", "-c", script}))
 }
 
 // quoteCommand writes argv for the POSIX shell that sshd hands it to. Every word is quoted: a

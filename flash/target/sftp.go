@@ -69,12 +69,12 @@ done
 exit 127`
 
 func (s *SFTP) startServerBySudo(l *login, in io.Writer) error {
-	way := l.newProgram(io.Discard)
-	s.session.Stderr = way
-	if err := s.session.Start(way.commandLine([]string{"sh", "-c", serverScript})); err != nil {
+	program := l.newProgram(io.Discard)
+	s.session.Stderr = program
+	if err := s.session.Start(program.commandLine([]string{"sh", "-c", serverScript})); err != nil {
 		return err
 	}
-	return way.passSudo(in)
+	return program.passSudo(in)
 }
 
 // ServerVersion is what the SSH server says of itself.

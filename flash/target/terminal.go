@@ -26,8 +26,8 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 		return err
 	}
 	defer func() { go session.Close() }()
-	way := c.login.newProgram(io.Discard)
-	if way.needsPassword() {
+	program := c.login.newProgram(io.Discard)
+	if program.needsPassword() {
 		return fmt.Errorf("%w: a program at a terminal of %s needs NOPASSWD in its sudoers", ErrBecome, c.addr)
 	}
 	screen, output := io.Pipe()
@@ -48,7 +48,7 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 		if err != nil {
 			return BoardError(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
 		}
-		if err = session.Start(pid.shellPrefix() + way.commandLine(argv)); err != nil {
+		if err = session.Start(pid.shellPrefix() + program.commandLine(argv)); err != nil {
 			return BoardError(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
 		}
 		return nil

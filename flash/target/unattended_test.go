@@ -21,7 +21,7 @@ func TestUnaskedFirstContact(t *testing.T) {
 	_, err := DialUnattended(t.Context(), a)
 	var unknown *UnknownKey
 	if !errors.Is(err, ErrHostKey) || !errors.As(err, &unknown) {
-		t.Fatalf("DialUnasked = %v; want an UnknownKey", err)
+		t.Fatalf("DialUnattended = %v; want an UnknownKey", err)
 	}
 	name, _ := a.hostNames()
 	if !strings.HasSuffix(unknown.Fingerprint(), " "+fp) || unknown.Name() != name || unknown.ByJumpHost() || unknown.File() != a.PinFile {
@@ -61,7 +61,7 @@ func TestUnaskedFirstContactOnTheWay(t *testing.T) {
 	_, err := DialUnattended(t.Context(), board)
 	var unknown *UnknownKey
 	if !errors.As(err, &unknown) || !unknown.ByJumpHost() || !strings.Contains(unknown.Machine(), "127.0.0.1") {
-		t.Fatalf("DialUnasked = %v; want the jump host's UnknownKey", err)
+		t.Fatalf("DialUnattended = %v; want the jump host's UnknownKey", err)
 	}
 	if err := unknown.Pin(); err == nil || !strings.Contains(err.Error(), "UserKnownHostsFile") {
 		t.Errorf("Pin without a file = %v", err)
@@ -119,7 +119,7 @@ func TestUnlock(t *testing.T) {
 			p.satisfied()
 			c, err := DialUnattended(t.Context(), a)
 			if !errors.Is(err, tt.want) {
-				t.Errorf("DialUnasked = %v; want %v", err, tt.want)
+				t.Errorf("DialUnattended = %v; want %v", err, tt.want)
 			}
 			if c != nil {
 				c.Close()
@@ -145,7 +145,7 @@ func TestUnlockIsNotAskedInVain(t *testing.T) {
 		t.Errorf("Unlock with nobody there = %v, attended %v", err, Attended())
 	}
 	if _, err := DialUnattended(t.Context(), a); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), "ssh-add ") {
-		t.Errorf("DialUnasked = %v; want %v, and a word about the agent", err, ErrLogin)
+		t.Errorf("DialUnattended = %v; want %v, and a word about the agent", err, ErrLogin)
 	}
 	if p.saw() != "" {
 		t.Errorf("a person was asked: %s", p.saw())

@@ -31,7 +31,7 @@ const (
 	freeScript   = `df -Pk "$1"`
 	createScript = `umask 077; set -C; : >"$1"`
 	pieceScript  = `exec dd of="$1" bs="$2" seek="$3" conv=notrunc`
-	settleScript = `{ sync "$1" 2>/dev/null || sync; } && chmod "$2" "$1"`
+	finishScript = `{ sync "$1" 2>/dev/null || sync; } && chmod "$2" "$1"`
 	dropScript   = `rm -f "$1"`
 
 	// Where mv knows no -T, a symlink to a folder would be followed.
@@ -173,11 +173,11 @@ func (c Counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sync leaves the work to settle's program, which does both.
+// sync does nothing: finishScript syncs the file.
 func (shellFile) sync(context.Context, int64) error { return nil }
 
 func (f shellFile) finish(ctx context.Context, mode fs.FileMode) error {
-	_, err := f.files.runScript(ctx, nil, settleScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
+	_, err := f.files.runScript(ctx, nil, finishScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
 	return err
 }
 

@@ -341,7 +341,7 @@ type piece struct{ offset, length int64 }
 // several at once.
 type pieceWriter interface {
 	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
-	// sync brings the file's size bytes to the disk, at the latest when it is settled.
+	// sync brings the file's size bytes to the disk, at the latest in finish.
 	sync(ctx context.Context, size int64) error
 	// finish gives the file its mode and closes it.
 	finish(ctx context.Context, mode fs.FileMode) error
