@@ -18,10 +18,10 @@ func FuzzPrintable(f *testing.F) {
 		if i := strings.IndexFunc(got, func(r rune) bool {
 			return !unicode.IsGraphic(r) || r == unicode.ReplacementChar && !strings.ContainsRune(s, r)
 		}); i >= 0 {
-			t.Errorf("printable(%q) = %q: unsafe at %d", s, got, i)
+			t.Errorf("Printable(%q) = %q: unsafe at %d", s, got, i)
 		}
 		if len(got) > 4*maxSaidBytes+100 {
-			t.Errorf("printable of %d bytes has %d", len(s), len(got))
+			t.Errorf("Printable of %d bytes has %d", len(s), len(got))
 		}
 	})
 }

@@ -192,11 +192,11 @@ func TestPrintable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := Printable(tt.in); got != tt.want {
-			t.Errorf("printable(%q) = %q; want %q", tt.in, got, tt.want)
+			t.Errorf("Printable(%q) = %q; want %q", tt.in, got, tt.want)
 		}
 	}
 	if got := Printable(strings.Repeat("x", 1<<20)); len(got) > maxSaidBytes+10 {
-		t.Errorf("printable of a MiB has %d bytes", len(got))
+		t.Errorf("Printable of a MiB has %d bytes", len(got))
 	}
 }
 

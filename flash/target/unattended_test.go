@@ -32,13 +32,13 @@ func TestUnaskedFirstContact(t *testing.T) {
 		t.Errorf("Line() = %q, %v; want the key of %s", unknown.Line(), err, fp)
 	}
 	if there, err := HasPin(a.PinFile, name); there || err != nil {
-		t.Errorf("Pinned before = %v, %v", there, err)
+		t.Errorf("HasPin before = %v, %v", there, err)
 	}
 	if err := unknown.Pin(); err != nil {
 		t.Fatal(err)
 	}
 	if there, err := HasPin(a.PinFile, name); !there || err != nil {
-		t.Errorf("Pinned afterwards = %v, %v", there, err)
+		t.Errorf("HasPin afterwards = %v, %v", there, err)
 	}
 	a.KnownHosts = []string{a.PinFile}
 	c, err := DialUnattended(t.Context(), a)
@@ -142,7 +142,7 @@ func TestUnlockIsNotAskedInVain(t *testing.T) {
 	nobody(t)
 	a.Identities = a.Identities[:1]
 	if err := UnlockKeys(t.Context(), []Address{a}); err != nil || Attended() {
-		t.Errorf("Unlock with nobody there = %v, attended %v", err, Attended())
+		t.Errorf("UnlockKeys with nobody there = %v, attended %v", err, Attended())
 	}
 	if _, err := DialUnattended(t.Context(), a); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), "ssh-add ") {
 		t.Errorf("DialUnattended = %v; want %v, and a word about the agent", err, ErrLogin)
@@ -158,6 +158,6 @@ func TestPinnedRefusesWhatItCannotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := HasPin(file, "board"); err == nil {
-		t.Error("Pinned = nil; want an error about the revoked key")
+		t.Error("HasPin = nil; want an error about the revoked key")
 	}
 }

@@ -122,7 +122,7 @@ func hookSpec(t *testing.T, dir string) {
 	targettest.PlaceFile(t, filepath.Join(tree, library), "of the board\n", 0o644)
 	targettest.PlaceFile(t, filepath.Join(tree, "etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv"), "lib, "+library+"\n", 0o644)
 	targettest.PlaceFile(t, filepath.Join(dir, "etc/README"), "no spec\n", 0o644)
-	out, err := exec.Command("go", "run", "-C", "../../runtime-hook", ".", "cdi", "--root", tree, "--mounts", "--output", filepath.Join(dir, "etc/slipway.json")).CombinedOutput()
+	out, err := exec.Command("go", "run", "-C", "../../../runtime-hook", ".", "cdi", "--root", tree, "--mounts", "--output", filepath.Join(dir, "etc/slipway.json")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("slipway-hook cdi: %v: %s", err, out)
 	}

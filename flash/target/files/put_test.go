@@ -231,7 +231,7 @@ func testPutEndsWithItsContext(t *testing.T, s *sshd.Server) {
 	targettest.CheckEntries(t, dir, filepath.Base(kept))
 }
 
-// telling is a teller that is a function.
+// telling is an uploadProgress that is a function.
 type telling func(int64)
 
 func (f telling) Add(n int64) { f(n) }
