@@ -43,6 +43,7 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
+// FeedUpTo is Feed that keeps at most most bytes of the standard output.
 func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -210,12 +211,14 @@ func (c *LimitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Bytes is a copy of what is kept.
 func (c *LimitedBuffer) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return bytes.Clone(c.buf.Bytes())
 }
 
+// Truncated reports whether there was more than is kept.
 func (c *LimitedBuffer) Truncated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

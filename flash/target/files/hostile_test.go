@@ -59,7 +59,7 @@ func TestFileServerThatFallsSilent(t *testing.T) {
 		return []byte{}
 	})
 	c := dialBoard(t, hostileBoard(t, targettest.Conversation{
-		Sftp: func(ch ssh.Channel) { silent(ch); io.Copy(io.Discard, ch) },
+		SFTP: func(ch ssh.Channel) { silent(ch); io.Copy(io.Discard, ch) },
 		Exec: func(ch ssh.Channel, _ string) { targettest.SendExit(ch, 1) },
 	}.Serve))
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -131,7 +131,7 @@ func TestLyingFileServer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			talk := targettest.Conversation{Sftp: func(ch ssh.Channel) { targettest.ServeSFTP(tt.answer)(ch) }, Exec: func(ch ssh.Channel, _ string) {
+			talk := targettest.Conversation{SFTP: func(ch ssh.Channel) { targettest.ServeSFTP(tt.answer)(ch) }, Exec: func(ch ssh.Channel, _ string) {
 				fmt.Fprintf(ch, "%x  %s\n", sha256.Sum256([]byte("another content")), targettest.Nasty) // a digest that lies
 				targettest.SendExit(ch, 0)
 			}}
@@ -156,7 +156,7 @@ func TestLyingFileServer(t *testing.T) {
 func honest(dir string) targettest.Conversation {
 	return targettest.Conversation{
 		Exec: func(ch ssh.Channel, _ string) { targettest.SendExit(ch, 127) },
-		Sftp: func(ch ssh.Channel) {
+		SFTP: func(ch ssh.Channel) {
 			if s, err := sftp.NewServer(ch, sftp.WithServerWorkingDirectory(dir)); err == nil {
 				s.Serve()
 			}

@@ -35,6 +35,7 @@ func StartSSHD(t *testing.T, settings ...string) *sshd.Server {
 	return s
 }
 
+// NewSSHD is a real server that is not started. It skips the test where sshd is missing.
 func NewSSHD(t *testing.T, settings ...string) *sshd.Server {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
@@ -47,6 +48,7 @@ func NewSSHD(t *testing.T, settings ...string) *sshd.Server {
 	return s
 }
 
+// NewKey makes a key in a file, and returns its public half, also as authorized_keys has it.
 func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "key")
@@ -57,6 +59,7 @@ func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	return file, key, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
+// RunKeygen runs ssh-keygen. It skips the test where that is missing.
 func RunKeygen(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
@@ -67,6 +70,7 @@ func RunKeygen(t *testing.T, args ...string) {
 	}
 }
 
+// ReadPublicKey reads the line of a public key.
 func ReadPublicKey(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -78,6 +82,7 @@ func ReadPublicKey(t *testing.T, file string) string {
 
 // longEnough is how long a test waits for what is sure to come.
 
+// CheckTakes fails where work takes much longer than the limit.
 func CheckTakes(t *testing.T, limit time.Duration, work func()) {
 	t.Helper()
 	began := time.Now()
@@ -87,12 +92,14 @@ func CheckTakes(t *testing.T, limit time.Duration, work func()) {
 	}
 }
 
+// RandomBytes are bytes that no compression makes smaller.
 func RandomBytes(n int) []byte {
 	data := make([]byte, n)
 	rand.NewChaCha8([32]byte{}).Read(data)
 	return data
 }
 
+// WriteFile writes data to a file of its own, and returns its name.
 func WriteFile(t *testing.T, data []byte) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "local")
@@ -115,6 +122,7 @@ func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	CheckEntries(t, filepath.Dir(name), filepath.Base(name))
 }
 
+// CheckEntries fails where a folder holds other names than these.
 func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var names []string
@@ -227,6 +235,7 @@ func BeforeProgram(t *testing.T, name, line string) (setting string) {
 	return "SetEnv PATH=" + dir + ":" + os.Getenv("PATH")
 }
 
+// CheckError fails where an error does not hold a text.
 func CheckError(t *testing.T, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -234,7 +243,7 @@ func CheckError(t *testing.T, err error, want string) {
 	}
 }
 
-// LinkPrograms is a folder with these programs alone.
+// LinkPrograms makes a folder with these programs alone.
 func LinkPrograms(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -250,6 +259,7 @@ func LinkPrograms(t *testing.T, names ...string) string {
 	return dir
 }
 
+// PlaceFile writes a file with a mode.
 func PlaceFile(t *testing.T, name, text string, mode fs.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -267,6 +277,7 @@ type Text struct {
 	more chan struct{}
 }
 
+// NewText is an empty output.
 func NewText() *Text { return &Text{more: make(chan struct{}, 1)} }
 
 func (w *Text) Write(p []byte) (int, error) {
@@ -315,6 +326,7 @@ func AliasKnownHosts(t *testing.T, file string, port int) string {
 // LongEnough is how long a test waits for what is sure to come.
 const LongEnough = 5 * time.Minute
 
+// CheckTrees fails where two folders hold other things.
 func CheckTrees(t *testing.T, local, remote string) {
 	t.Helper()
 	if diff := cmp.Diff(ReadTree(t, local), ReadTree(t, remote)); diff != "" {

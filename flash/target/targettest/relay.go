@@ -64,6 +64,7 @@ func (r *Relay) serve() {
 	}
 }
 
+// Close ends all connections.
 func (r *Relay) Close() {
 	r.listen.Close()
 	r.mu.Lock()

@@ -71,11 +71,12 @@ const Nasty = "\x1b]0;owned\x07\x1b[2J\u202e\u009b31m"
 // Conversation is what a board does once somebody has logged in.
 type Conversation struct {
 	Exec     func(ssh.Channel, string) // it runs a command
-	Sftp     func(ssh.Channel)         // it is the SFTP server; nil: there is none
+	SFTP     func(ssh.Channel)         // it is the SFTP server; nil: there is none
 	Channels func(ssh.NewChannel) bool // it has dealt with a channel
 	Began    func(*ssh.ServerConn)     // beside all that
 }
 
+// Serve serves one connection.
 func (c Conversation) Serve(conn net.Conn, config *ssh.ServerConfig) {
 	server, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
@@ -110,10 +111,10 @@ func (c Conversation) session(offer ssh.NewChannel) {
 				c.Exec(ch, text)
 				ch.Close()
 			}()
-		case r.Type == "subsystem" && c.Sftp != nil:
+		case r.Type == "subsystem" && c.SFTP != nil:
 			r.Reply(true, nil)
 			go func() {
-				c.Sftp(ch)
+				c.SFTP(ch)
 				ch.Close()
 			}()
 		default:
@@ -122,6 +123,7 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
+// SendExit sends the exit status of a program.
 func SendExit(ch ssh.Channel, status uint32) {
 	ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
 }
@@ -138,6 +140,7 @@ func CheckHarmless(t *testing.T, err error, want string) {
 	}
 }
 
+// LiveBytes is how much memory is in use, after garbage collection.
 func LiveBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -119,22 +119,22 @@ func badBoards() []misbehaving {
 			return true
 		}})},
 		{"programs silent", talking(targettest.Conversation{Exec: hold})},
-		{"programs and files silent", talking(targettest.Conversation{Exec: hold, Sftp: quiet})},
+		{"programs and files silent", talking(targettest.Conversation{Exec: hold, SFTP: quiet})},
 		{"windows never grow", talking(targettest.Conversation{Channels: unread})},
-		{"floods of output", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch, targettest.Nasty) }, Sftp: quiet})},
-		{"floods of errors", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch.Stderr(), targettest.Nasty) }, Sftp: quiet})},
-		{"output, and no exit status", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, Sftp: quiet})},
-		{"no exit status", talking(targettest.Conversation{Exec: func(ssh.Channel, string) {}, Sftp: quiet})},
-		{"files one byte a second", talking(targettest.Conversation{Exec: hold, Sftp: func(ch ssh.Channel) {
+		{"floods of output", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch, targettest.Nasty) }, SFTP: quiet})},
+		{"floods of errors", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch.Stderr(), targettest.Nasty) }, SFTP: quiet})},
+		{"output, and no exit status", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, SFTP: quiet})},
+		{"no exit status", talking(targettest.Conversation{Exec: func(ssh.Channel, string) {}, SFTP: quiet})},
+		{"files one byte a second", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) {
 			go waits(ch)
 			trickled(ch, string(targettest.SFTPPacket(targettest.SFTPVersion, uint32(3))))
 		}})},
-		{"answers of garbage", talking(targettest.Conversation{Exec: hold, Sftp: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\x00\x00\x00\x09garbage") }})},
-		{"answers of 4 GiB", talking(targettest.Conversation{Exec: hold, Sftp: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\xff") }})},
-		{"writes never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPWrite, none)})},
-		{"close never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPClose, none)})},
-		{"open never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPOpen, none)})},
-		{"stat never answered", talking(targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(targettest.SFTPStat, none)})},
+		{"answers of garbage", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\x00\x00\x00\x09garbage") }})},
+		{"answers of 4 GiB", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\xff") }})},
+		{"writes never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPWrite, none)})},
+		{"close never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPClose, none)})},
+		{"open never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPOpen, none)})},
+		{"stat never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPStat, none)})},
 		{"keepalives unanswered", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				if server, _, _, err := ssh.NewServerConn(c, config); err == nil {
@@ -144,10 +144,10 @@ func badBoards() []misbehaving {
 		}},
 		{"stops after 4000 bytes", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
-				targettest.Conversation{Exec: hold, Sftp: serveBrokenFiles(0, none)}.Serve(&stalled{Conn: c, left: 4000}, config)
+				targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(0, none)}.Serve(&stalled{Conn: c, left: 4000}, config)
 			}
 		}},
-		{"floods of requests", talking(targettest.Conversation{Exec: hold, Sftp: quiet, Began: func(c *ssh.ServerConn) {
+		{"floods of requests", talking(targettest.Conversation{Exec: hold, SFTP: quiet, Began: func(c *ssh.ServerConn) {
 			for {
 				if _, _, err := c.SendRequest(targettest.Nasty, false, []byte(targettest.Nasty)); err != nil {
 					return
@@ -157,7 +157,7 @@ func badBoards() []misbehaving {
 		{"key exchange all the time", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				config.RekeyThreshold = 256
-				targettest.Conversation{Exec: hold, Sftp: quiet, Began: func(c *ssh.ServerConn) {
+				targettest.Conversation{Exec: hold, SFTP: quiet, Began: func(c *ssh.ServerConn) {
 					for {
 						if _, _, err := c.SendRequest("x", true, bytes.Repeat([]byte("x"), 300)); err != nil {
 							return
