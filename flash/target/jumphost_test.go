@@ -28,7 +28,7 @@ func behind(s *sshd.Server, hops ...*sshd.Server) Address {
 	return a
 }
 
-func startGate(t *testing.T) *sshd.Server {
+func startJumpHost(t *testing.T) *sshd.Server {
 	t.Helper()
 	return targettest.StartSSHD(t, "LogLevel DEBUG1")
 }
@@ -48,7 +48,7 @@ func carried(s *sshd.Server) string { return fmt.Sprintf("target 127.0.0.1 port 
 // Each of the servers takes one key alone and has a host key of its own, which is
 // known by its own file.
 func TestConfiguredJumpHosts(t *testing.T) {
-	board, rack, door := targettest.StartSSHD(t), startGate(t), startGate(t)
+	board, rack, door := targettest.StartSSHD(t), startJumpHost(t), startJumpHost(t)
 	config := ""
 	for name, s := range map[string]*sshd.Server{"board": board, "rack": rack, "door": door} {
 		config += fmt.Sprintf("Host %s\n\tHostName 127.0.0.1\n\tPort %d\n\tIdentityFile %s\n\tUserKnownHostsFile %s\n",
@@ -126,7 +126,7 @@ func TestJumpHostThatFails(t *testing.T) {
 // The board comes and goes; the connection to the jump host is made once, also where
 // several connections are wanted at the same time.
 func TestJumpHostIsEnteredOnce(t *testing.T) {
-	board, gate := targettest.NewSSHD(t), startGate(t)
+	board, gate := targettest.NewSSHD(t), startJumpHost(t)
 	const entered = "Accepted publickey"
 	waited := make(chan error, 1)
 	var c *Conn
@@ -186,7 +186,7 @@ esac
 			t.Fatal(err)
 		}
 	}
-	board, gate := targettest.StartSSHD(t, "ForceCommand "+script), startGate(t)
+	board, gate := targettest.StartSSHD(t, "ForceCommand "+script), startJumpHost(t)
 	c := dialBoard(t, behind(board, gate))
 	if err := c.Reboot(t.Context(), 5*time.Minute); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ esac
 
 // A jump host whose connection was lost is entered again.
 func TestJumpHostThatWasLost(t *testing.T) {
-	board, gate := targettest.StartSSHD(t), startGate(t)
+	board, gate := targettest.StartSSHD(t), startJumpHost(t)
 	c := dialBoard(t, behind(board, gate))
 	c.login.via.link.Close()
 	<-c.login.via.link.gone

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// firstContact is a machine of which nothing is known. Nothing is trusted before a
-// person has compared its fingerprint.
+// firstContact asks a person about an unknown host key. Nothing is trusted before the person
+// has compared its fingerprint.
 func (l *login) firstContact(key ssh.PublicKey) error {
 	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))

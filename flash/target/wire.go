@@ -13,9 +13,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows when the board last sent
-// something: an answer to a probe can be queued behind megabytes of an upload,
-// but then other answers come.
+// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows
+// when the board last sent something: an answer to a probe can be queued behind megabytes of
+// an upload, but then other answers come.
 type wire struct {
 	net.Conn
 	in    *bufio.Reader

@@ -232,7 +232,7 @@ exec sh -c "$SSH_ORIGINAL_COMMAND"
 
 // Over a long line all streams are opened while the board is asked what it has of the file: here
 // it does not answer that before. It is asked while the sftp-server starts.
-func TestWaysAreOpenedEarly(t *testing.T) {
+func TestStreamsAreOpenedEarly(t *testing.T) {
 	s, dir := eachStart(t, `
 *sftp-server) echo >>servers; await test -e asked ;;
 *"ls -ldn"*) >asked; await lines 4 ;;`)
@@ -299,7 +299,7 @@ func TestLoginsAreNotBrokenOff(t *testing.T) {
 }
 
 // All streams are opened early, and those that nobody takes are closed.
-func TestEarlyWaysThatNobodyTakes(t *testing.T) {
+func TestEarlyStreamsThatNobodyTakes(t *testing.T) {
 	c := connect(t)
 	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
 	taken := e.nextStream(t.Context())
@@ -314,7 +314,7 @@ func TestEarlyWaysThatNobodyTakes(t *testing.T) {
 		t.Error("a connection that nobody took is open")
 	}
 	if err := taken.conn.Close(); err != nil {
-		t.Errorf("Close of the way that was taken = %v", err)
+		t.Errorf("Close of the stream that was taken = %v", err)
 	}
 }
 
