@@ -94,7 +94,7 @@ func checkCarried(t *testing.T, name string, data []byte, w *stream, err error) 
 	}
 }
 
-func TestSeveralWays(t *testing.T) {
+func TestSeveralStreams(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8<<20 + 1)
 	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
