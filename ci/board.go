@@ -22,6 +22,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -185,9 +186,9 @@ func off(spec images.Spec, opt images.Options, name string) error {
 	return nil
 }
 
-// Deploy is target.Deploy, and writes what it did.
+// Deploy is container.DeployArtifact, and writes what it did.
 func Deploy(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, a images.Artifact) error {
-	deployed, err := target.Deploy(ctx, c, spec, a)
+	deployed, err := container.DeployArtifact(ctx, c, spec, a)
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func Deploy(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, 
 	return err
 }
 
-func summary(d target.Deployed) string {
+func summary(d container.Deployed) string {
 	var bytes int64
 	for _, f := range d.Files {
 		bytes += f.SizeBytes

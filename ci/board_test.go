@@ -28,6 +28,8 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
+	"slipway/flash/target/files"
 	"slipway/images"
 	"slipway/images/bmap"
 )

@@ -20,6 +20,7 @@ import (
 	"slipway/flash"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/progress"

@@ -15,6 +15,8 @@ import (
 	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
+	targetfiles "slipway/flash/target/files"
 	"slipway/images"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet"
-	"slipway/flash/target"
+	"slipway/flash/target/files"
 	"slipway/images"
 )
 
@@ -65,7 +65,7 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
 	bits, bad := octal(given(mode, "0644"))
-	ask.Rights = target.Rights{Mode: bits, Owner: given(owner, "")}
+	ask.Rights = files.Rights{Mode: bits, Owner: given(owner, "")}
 	return firstError(bad, func() error {
 		return paced(asRoot(ctx, become), rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
 	})

@@ -17,6 +17,7 @@ import (
 	"slipway/ci/soak"
 	"slipway/flash"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -80,7 +81,7 @@ const largest = 1 << 30
 // forms says of a flag's text whether its command will understand it.
 var forms = map[string]func(string) error{
 	"as":     func(text string) error { _, err := report.FormOf(text, false); return err },
-	"engine": func(text string) error { return oneOf("engine", text, target.Engines) },
+	"engine": func(text string) error { return oneOf("engine", text, container.Engines) },
 	"holes":  func(text string) error { return oneOf("holes", text, flash.Holes) },
 	"rate":   func(text string) error { _, err := target.ParseRate(text); return err },
 	"mode":   func(text string) error { _, err := octal(text); return err },

@@ -25,6 +25,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/flash/target/undo"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -138,7 +140,7 @@ type wantFile struct {
 type configPlan struct {
 	conn     *target.Conn
 	files    map[string]wantFile // by their absolute paths
-	settings []target.Setting    // that differ
+	settings []undo.Setting      // that differ
 	hints    map[string]string   // what may be wrong where the board does not take one, by its name
 	after    []afterwards
 }
@@ -154,9 +156,9 @@ type afterwards struct {
 
 // set enters a setting, where the board has another value.
 func (p *configPlan) set(ctx context.Context, kind, name, value string) error {
-	is, err := p.conn.Setting(ctx, kind, name)
+	is, err := undo.ReadSetting(ctx, p.conn, kind, name)
 	if err == nil && is != value {
-		p.settings = append(p.settings, target.Setting{Kind: kind, Name: name, Before: is, After: value})
+		p.settings = append(p.settings, undo.Setting{Kind: kind, Name: name, Before: is, After: value})
 	}
 	return err
 }
@@ -179,8 +181,8 @@ func planConfig(ctx context.Context, conn *target.Conn, f *configFile) (*configP
 }
 
 // write lays the files out as the board's root is.
-func (p *configPlan) write(dir string) (target.Configuration, error) {
-	c := target.Configuration{Folder: dir, Owners: map[string]string{}, Settings: p.settings}
+func (p *configPlan) write(dir string) (undo.Configuration, error) {
+	c := undo.Configuration{Folder: dir, Owners: map[string]string{}, Settings: p.settings}
 	for name, want := range p.files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		err := os.MkdirAll(filepath.Dir(file), 0o755)
@@ -219,9 +221,9 @@ type ConfigOptions struct {
 // configDone is what came of it.
 type configDone struct {
 	filesDone
-	Settings []target.Setting `json:"settings"`
-	Notes    []string         `json:"notes,omitempty"`
-	Diff     string           `json:"diff,omitempty"` // of a dry run
+	Settings []undo.Setting `json:"settings"`
+	Notes    []string       `json:"notes,omitempty"`
+	Diff     string         `json:"diff,omitempty"` // of a dry run
 }
 
 // Config brings a configuration to a board, proves that it works, and puts back
@@ -242,7 +244,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 }
 
 func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOptions) (configDone, error) {
-	done := configDone{Settings: []target.Setting{}}
+	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
 	if err != nil {
 		return done, err
@@ -257,7 +259,7 @@ func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOp
 		return done, err
 	}
 	done.Settings = append(done.Settings, p.settings...)
-	if done.Changes, _, err = conn.Configure(ctx, want, true); err != nil || len(done.Changes)+len(p.settings) == 0 {
+	if done.Changes, _, err = undo.Configure(ctx, conn, want, true); err != nil || len(done.Changes)+len(p.settings) == 0 {
 		return done, err
 	}
 	if o.DryRun {
@@ -269,9 +271,9 @@ func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOp
 
 // apply does what is planned, and puts all back where something fails, or Ctrl-C is
 // pressed.
-func (p *configPlan) apply(ctx context.Context, want target.Configuration, done *configDone, o ConfigOptions) error {
+func (p *configPlan) apply(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
 	changed := func(file string) bool {
-		return slices.ContainsFunc(done.Changes, func(c target.Change) bool { return "/"+c.Path == file })
+		return slices.ContainsFunc(done.Changes, func(c files.Change) bool { return "/"+c.Path == file })
 	}
 	todo := slices.DeleteFunc(slices.Clone(p.after), func(a afterwards) bool { return !a.always && !slices.ContainsFunc(a.files, changed) })
 	for _, a := range todo {
@@ -280,7 +282,7 @@ func (p *configPlan) apply(ctx context.Context, want target.Configuration, done 
 		}
 	}
 	var err error
-	_, done.Undo, err = p.conn.Configure(ctx, want, false)
+	_, done.Undo, err = undo.Configure(ctx, p.conn, want, false)
 	for i := 0; err == nil && i < len(todo); i++ {
 		var note string
 		if note, err = todo[i].do(ctx, changed); note != "" && !slices.Contains(done.Notes, note) {
@@ -299,7 +301,7 @@ func (p *configPlan) apply(ctx context.Context, want target.Configuration, done 
 }
 
 func (p *configPlan) explain(err error) error {
-	if !errors.Is(err, target.ErrSetting) {
+	if !errors.Is(err, undo.ErrSetting) {
 		return err
 	}
 	for name, hint := range p.hints {
@@ -324,16 +326,16 @@ func putBack(ctx context.Context, conn *target.Conn, id string) error {
 const maxShownBytes = 1 << 20
 
 // diff shows what would change in each file.
-func (p *configPlan) diff(ctx context.Context, changes []target.Change) (string, error) {
+func (p *configPlan) diff(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {
 		name := "/" + c.Path
 		want, ok := p.files[name]
-		if !ok || c.Kind == target.Mode || len(want.data) > maxShownBytes {
+		if !ok || c.Kind == files.Mode || len(want.data) > maxShownBytes {
 			continue
 		}
 		var old []byte
-		if c.Kind == target.Replaced {
+		if c.Kind == files.Replaced {
 			r, err := p.conn.Run(ctx, "cat", name)
 			if err != nil {
 				return "", err

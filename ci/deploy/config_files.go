@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/flash/target"
-
+	"slipway/flash/target/files"
+	"slipway/flash/target/undo"
 	"slipway/layers/localfile"
 )
 
@@ -136,7 +136,7 @@ func (c configFiles) plan(_ context.Context, p *configPlan) error {
 	}
 	for _, unit := range units { // each once, however many of its files changed
 		p.after = append(p.after, afterwards{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
-			return unit + " was restarted", p.conn.Restart(ctx, []string{unit}, configWatch)
+			return unit + " was restarted", undo.RestartUnits(ctx, p.conn, []string{unit}, configWatch)
 		}})
 	}
 	return nil

@@ -114,11 +114,11 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 // startFRR lets FRR run, now and after each boot, with what it was given.
 func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	first := len(p.settings)
-	if err := p.set(ctx, target.AtBoot, frrUnit, "enabled"); err != nil {
+	if err := p.set(ctx, undo.AtBoot, frrUnit, "enabled"); err != nil {
 		return err
 	}
 	before := len(p.settings)
-	if err := p.set(ctx, target.Service, frrUnit, "active"); err != nil {
+	if err := p.set(ctx, undo.Service, frrUnit, "active"); err != nil {
 		return err
 	}
 	a := afterwards{files: []string{frrDaemons, frrConfig}, always: len(p.settings) > first, do: func(ctx context.Context, changed func(string) bool) (string, error) {
@@ -213,7 +213,7 @@ func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string,
 		}
 		note = "FRR was restarted, as it could not be reloaded (frr-pythontools has what that takes)"
 	}
-	if err := conn.Restart(ctx, []string{frrUnit}, configWatch); err != nil {
+	if err := undo.RestartUnits(ctx, conn, []string{frrUnit}, configWatch); err != nil {
 		return "", err
 	}
 	_, err := frrAnswers(ctx, conn)
@@ -222,7 +222,7 @@ func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string,
 
 // frrAnswers proves that it runs, and has a configuration.
 func frrAnswers(ctx context.Context, conn *target.Conn) (string, error) {
-	if is, err := conn.Setting(ctx, target.Service, frrUnit); err != nil || is != "active" {
+	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
 	}
 	r, err := conn.Run(ctx, "vtysh", "-c", "show running-config")

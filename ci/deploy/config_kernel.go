@@ -42,7 +42,7 @@ func readModules(f *configFile, n *yaml.Node) (configPart, error) {
 
 func (m modules) plan(ctx context.Context, p *configPlan) error {
 	for _, name := range m {
-		if err := p.set(ctx, target.Module, name, "loaded"); err != nil {
+		if err := p.set(ctx, undo.Module, name, "loaded"); err != nil {
 			return err
 		}
 	}
@@ -98,8 +98,8 @@ func (s sysctl) place() string {
 func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	var lines []string
 	for _, one := range s.all {
-		err := p.set(ctx, target.KernelValue, one.place(), one.value)
-		if errors.Is(err, target.ErrNoSetting) {
+		err := p.set(ctx, undo.KernelValue, one.place(), one.value)
+		if errors.Is(err, undo.ErrNoSetting) {
 			err = s.file.at(s.node, "%s: %v; if a module brings it, deploy that first", one.name, err)
 		}
 		if err != nil {
@@ -172,7 +172,7 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 			return h.file.at(s.node, "the board's kernel has no pages of %s (has these of KiB: %s)", s.text, plaintext.Clean(strings.Join(has, ", "), report.MaxSawBytes))
 		}
 		place := "/sys/kernel/mm/hugepages/hugepages-" + kib + "kB/nr_hugepages"
-		if err := p.set(ctx, target.KernelValue, place, s.count); err != nil {
+		if err := p.set(ctx, undo.KernelValue, place, s.count); err != nil {
 			return err
 		}
 		p.hints[place] = s.text + ": where it is fewer, memory is not free in pieces of this size (restart the board and deploy soon after, or ask for fewer); where it is more, programs hold them"

@@ -88,7 +88,7 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 		return m.file.at(m.node, "the board has no power mode %q (has %s)", m.mode, plaintext.Clean(modes.String(), report.MaxSawBytes))
 	}
 	before := len(p.settings)
-	if err := p.set(ctx, target.PowerMode, "mode", number); err != nil || len(p.settings) == before {
+	if err := p.set(ctx, undo.PowerMode, "mode", number); err != nil || len(p.settings) == before {
 		return err
 	}
 	p.after = append(p.after, afterwards{always: true, do: func(ctx context.Context, _ func(string) bool) (string, error) {

@@ -15,6 +15,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
+	"slipway/flash/target/undo"
 	"slipway/layers/run"
 )
 
@@ -391,7 +392,7 @@ func TestConfigure(t *testing.T) {
 	if err != nil || again.Undo != "" || len(again.Changes)+len(again.Settings) > 0 {
 		t.Errorf("a second time: %+v, %v", again, err)
 	}
-	if _, err := c.UndoDeploy(t.Context(), "", false); err != nil {
+	if _, err := undo.Restore(t.Context(), c, "", false); err != nil {
 		t.Fatal(err)
 	}
 	now = boardFiles(t, root)
@@ -447,7 +448,7 @@ func TestConfigurePowerModeLater(t *testing.T) {
 	if now["/played/rebooted"] != "" || !strings.HasSuffix(now["/var/lib/nvpmodel/status"], " pmode:0003\n") {
 		t.Errorf("restarted: %q; status %q", now["/played/rebooted"], now["/var/lib/nvpmodel/status"])
 	}
-	if _, err := c.UndoDeploy(t.Context(), "", false); err != nil {
+	if _, err := undo.Restore(t.Context(), c, "", false); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
@@ -478,9 +479,9 @@ func TestConfigureFRR(t *testing.T) {
 	if done, err := configured(t, c, "frr: {daemons: [bgpd]}\n", ConfigOptions{}); err != nil || len(done.Settings) != 2 {
 		t.Errorf("configure = %+v, %v; want two settings", done, err)
 	}
-	u, err := c.UndoDeploy(t.Context(), "", false)
+	u, err := undo.Restore(t.Context(), c, "", false)
 	if err != nil || len(u.Units) != 0 {
-		t.Errorf("UndoDeploy = %+v, %v", u, err)
+		t.Errorf("Restore = %+v, %v", u, err)
 	}
 	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
 		t.Errorf("before (-), after an undo (+):\n%s", diff)
@@ -568,10 +569,10 @@ func TestUndoOfSettingsThatChanged(t *testing.T) {
 	if err := os.WriteFile(file, []byte("9\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.UndoDeploy(t.Context(), "", false); err == nil || !strings.Contains(err.Error(), "changed since the deploy: /proc/sys/net/core/rmem_max") {
-		t.Errorf("UndoDeploy: %v", err)
+	if _, err := undo.Restore(t.Context(), c, "", false); err == nil || !strings.Contains(err.Error(), "changed since the deploy: /proc/sys/net/core/rmem_max") {
+		t.Errorf("Restore: %v", err)
 	}
-	if _, err := c.UndoDeploy(t.Context(), "", true); err != nil {
+	if _, err := undo.Restore(t.Context(), c, "", true); err != nil {
 		t.Error(err)
 	}
 	if now, _ := os.ReadFile(file); string(now) != "212992\n" {

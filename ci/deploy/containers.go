@@ -18,6 +18,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/flash/oci"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -46,7 +47,7 @@ func Container(ctx context.Context, w io.Writer, opt images.Options, spec images
 		return err
 	}
 	defer source.Close()
-	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
 		pushed, err := pushImage(ctx, e, source, o)
 		if err != nil {
 			return err
@@ -59,7 +60,7 @@ func Container(ctx context.Context, w io.Writer, opt images.Options, spec images
 }
 
 func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
-	work func(context.Context, target.Engine) error,
+	work func(context.Context, container.Engine) error,
 ) error {
 	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
 		e, err := target.OpenEngine(ctx, conn, o.Engine, o.Namespace)
@@ -73,7 +74,7 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 
 // RunContainer runs a container on a board, with its outputs passed on to ours. An
 // image that lies here, or in a registry, is brought there first.
-func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c target.Container, o ContainerOptions) error {
+func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c container.Spec, o ContainerOptions) error {
 	var source *fetch.Container
 	if elsewhere(c.Image) {
 		var err error
@@ -82,7 +83,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 		}
 		defer source.Close()
 	}
-	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
 		if err := tellLeft(ctx, stderr, e, spec, host); err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 			}
 			c.Image = pushed.Image
 		}
-		c.Out = &target.Outputs{Stdout: forOutput(stdout), Stderr: forOutput(stderr)}
+		c.Out = &container.Outputs{Stdout: forOutput(stdout), Stderr: forOutput(stderr)}
 		exit, err := e.Run(ctx, c)
 		if err != nil {
 			return err
@@ -119,8 +120,8 @@ func elsewhere(image string) bool {
 
 // tellLeft names containers that are there still, as one may be of a run whose
 // connection was lost, and may hold what this one wants.
-func tellLeft(ctx context.Context, w io.Writer, e target.Engine, spec images.Spec, host string) error {
-	left, err := e.Left(ctx)
+func tellLeft(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
+	left, err := e.List(ctx)
 	for _, l := range left {
 		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy:clean %s %s removes it\n",
 			l.Name, l.Image, l.State, l.Started.Local().Format(time.DateTime), spec.Board, host)
@@ -131,12 +132,12 @@ func tellLeft(ctx context.Context, w io.Writer, e target.Engine, spec images.Spe
 // CleanContainers removes the containers of runs that are there still: those that are
 // named, or all.
 func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
-	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
-		left, err := e.Left(ctx)
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
+		left, err := e.List(ctx)
 		if err != nil {
 			return err
 		}
-		chosen := slices.DeleteFunc(slices.Clone(left), func(l target.Left) bool { return len(names) > 0 && !slices.Contains(names, l.Name) })
+		chosen := slices.DeleteFunc(slices.Clone(left), func(l container.Leftover) bool { return len(names) > 0 && !slices.Contains(names, l.Name) })
 		if len(chosen) < len(names) {
 			return fmt.Errorf("not all of %q are containers of deploy:run; these are: %v", names, left)
 		}
@@ -174,10 +175,10 @@ func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Con
 	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: opt.ImageCacheDir()})
 }
 
-func pushImage(ctx context.Context, e target.Engine, source *fetch.Container, o ContainerOptions) (target.Pushed, error) {
+func pushImage(ctx context.Context, e container.Engine, source *fetch.Container, o ContainerOptions) (container.Pushed, error) {
 	image, err := source.Image(ctx, e.Platform())
 	if err != nil {
-		return target.Pushed{}, err
+		return container.Pushed{}, err
 	}
 	pushed, err := e.Push(ctx, image, cmp.Or(o.Name, image.Name))
 	if err == nil && o.Prune {
@@ -186,7 +187,7 @@ func pushImage(ctx context.Context, e target.Engine, source *fetch.Container, o 
 	return pushed, err
 }
 
-func showPushed(w io.Writer, p target.Pushed) error {
+func showPushed(w io.Writer, p container.Pushed) error {
 	fmt.Fprintf(w, "%s (%s) is in the board's %s: %d of %d layers sent, %.1f MiB\n",
 		p.Image, p.Platform, p.Engine, p.SentLayers, p.Layers, float64(p.SentBytes)/(1<<20))
 	if p.Replaced != "" {

@@ -14,6 +14,8 @@ import (
 	"slipway/ci/reach"
 
 	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/flash/target/undo"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -21,7 +23,7 @@ import (
 
 // FilesOptions says how files are brought to a board.
 type FilesOptions struct {
-	target.DirOptions
+	files.DirOptions
 	Restart []string      // units, afterwards
 	Watch   time.Duration // how long they have to run on
 	Keep    bool          // also where a unit does not come up
@@ -31,10 +33,10 @@ type FilesOptions struct {
 
 // filesDone is what came of it.
 type filesDone struct {
-	Undo    string          `json:"undo,omitempty"` // the ID by which it can be undone
-	Changes []target.Change `json:"changes"`
-	Undone  bool            `json:"undone,omitempty"`
-	Error   string          `json:"error,omitempty"`
+	Undo    string         `json:"undo,omitempty"` // the ID by which it can be undone
+	Changes []files.Change `json:"changes"`
+	Undone  bool           `json:"undone,omitempty"`
+	Error   string         `json:"error,omitempty"`
 }
 
 // Files brings a folder, or one file, to a folder on a board, restarts units, and
@@ -49,7 +51,7 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		defer reach.Hurry(conn, o.Now)()
 		var done filesDone
 		var err error
-		done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
+		done.Changes, done.Undo, err = undo.DeployDir(ctx, conn, folder, remote, o.DirOptions, o.Restart)
 		if err == nil && len(o.Restart) > 0 && !o.DryRun {
 			err = restart(ctx, conn, &done, o)
 		}
@@ -86,17 +88,17 @@ func asFolder(local string) (folder string, remove func(), err error) {
 
 // restart undoes the deploy where a unit does not run: the board stays as it worked.
 func restart(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
-	err := conn.Restart(ctx, o.Restart, o.Watch)
-	if !errors.Is(err, target.ErrUnit) || o.Keep || done.Undo == "" {
+	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
+	if !errors.Is(err, undo.ErrUnit) || o.Keep || done.Undo == "" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
-	if _, failed := conn.UndoDeploy(ctx, done.Undo, false); failed != nil {
+	if _, failed := undo.Restore(ctx, conn, done.Undo, false); failed != nil {
 		return errors.Join(err, failed)
 	}
 	done.Undone = true
-	if failed := conn.Restart(ctx, o.Restart, 0); failed != nil {
+	if failed := undo.RestartUnits(ctx, conn, o.Restart, 0); failed != nil {
 		return errors.Join(err, fmt.Errorf("all files were put back, and still: %w", failed))
 	}
 	return fmt.Errorf("%w\n  all files were put back as they were, and the units run with them", err)
@@ -134,7 +136,7 @@ type UndoOptions struct {
 func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
 	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
 		if o.List {
-			all, err := conn.Undos(ctx)
+			all, err := undo.List(ctx, conn)
 			if err != nil {
 				return err
 			}
@@ -154,15 +156,15 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 
 // undoAndRestart has units read what was put back, also where the board did not take one
 // of the settings: they shall run as before all the same.
-func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (target.Undo, error) {
-	u, err := conn.UndoDeploy(ctx, id, force)
-	if (err == nil || errors.Is(err, target.ErrSetting)) && len(u.Units) > 0 {
-		err = errors.Join(err, conn.Restart(ctx, u.Units, 0))
+func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (undo.Deployment, error) {
+	u, err := undo.Restore(ctx, conn, id, force)
+	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
+		err = errors.Join(err, undo.RestartUnits(ctx, conn, u.Units, 0))
 	}
 	return u, err
 }
 
-func showUndos(w io.Writer, all []target.Undo, asJSON bool) error {
+func showUndos(w io.Writer, all []undo.Deployment, asJSON bool) error {
 	if asJSON {
 		return plaintext.WriteJSON(w, all)
 	}

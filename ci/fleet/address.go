@@ -96,5 +96,5 @@ func (p *plan) unlock(ctx context.Context) error {
 		}
 		all = append(all, a)
 	}
-	return target.Unlock(ctx, all)
+	return target.UnlockKeys(ctx, all)
 }

@@ -13,6 +13,8 @@ import (
 	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
+	"slipway/flash/target/files"
 	"slipway/layers/progress"
 )
 
@@ -127,7 +129,7 @@ func (t *turn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.conn, err = target.DialUnasked(ctx, a)
+	t.conn, err = target.DialUnattended(ctx, a)
 	return firstContact(err)
 }
 
@@ -199,16 +201,16 @@ func (t *turn) deploy(ctx context.Context) error {
 	}
 	ctx = t.watched(ctx, "deploying")
 	if t.source != nil && (t.job.again || t.job.tries > 1) {
-		digest, err := t.conn.Digest(ctx, t.ask.To)
+		digest, err := files.Digest(ctx, t.conn, t.ask.To)
 		if t.already = err == nil && digest == t.source.SHA256(); t.already {
 			return nil
 		}
 	}
 	if t.source != nil {
-		_, err := t.conn.Send(ctx, t.source, t.ask.To, t.ask.Rights)
+		_, err := files.Send(ctx, t.conn, t.source, t.ask.To, t.ask.Rights)
 		return err
 	}
-	_, err := target.Deploy(ctx, t.conn, t.spec, t.artifact)
+	_, err := container.DeployArtifact(ctx, t.conn, t.spec, t.artifact)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/files"
 )
 
 // Kind is how a board's turn ended.
@@ -135,9 +136,9 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 		return Checks
 	case errors.Is(err, report.ErrWrong):
 		return Wrong
-	case errors.Is(err, target.ErrFull):
+	case errors.Is(err, files.ErrFull):
 		return Full
-	case errors.Is(err, target.ErrDamaged):
+	case errors.Is(err, files.ErrDamaged):
 		return Damaged
 	case at > connecting && (lost || errors.Is(err, report.ErrUnreachable)):
 		return Lost

@@ -89,14 +89,14 @@ func (p *plan) contact(ctx context.Context, j *job) Contact {
 	a, err := p.address(limited, j)
 	if err == nil {
 		var conn *target.Conn
-		if conn, err = target.DialUnasked(limited, a); err == nil {
+		if conn, err = target.DialUnattended(limited, a); err == nil {
 			conn.Close()
 		}
 	}
 	switch {
 	case errors.As(err, &c.unknown):
 		c.State, c.Machine, c.Fingerprint, c.Key = New, c.unknown.Machine(), c.unknown.Fingerprint(), c.unknown.Line()
-	case err != nil && !target.Proved(err):
+	case err != nil && !target.HostProved(err):
 		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), oneLine(err))
 	}
 	return c
@@ -129,7 +129,7 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 			continue
 		}
 		c.State = Pinned
-		if c.unknown.OnTheWay() {
+		if c.unknown.ByJumpHost() {
 			behind = append(behind, j)
 		}
 	}
@@ -166,7 +166,7 @@ func writeNew(w io.Writer, fresh []Contact) error {
 	by := map[string][]string{}
 	for _, c := range fresh {
 		name := c.Host
-		if c.unknown.OnTheWay() {
+		if c.unknown.ByJumpHost() {
 			name = "(jump host)"
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\n", oneLine(name), oneLine(c.Machine), c.Fingerprint)

@@ -17,6 +17,7 @@ import (
 
 	"slipway/ci"
 	"slipway/flash/target"
+	"slipway/flash/target/files"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -30,7 +31,7 @@ type Ask struct {
 
 	Deploy    bool   // what the artifact has for a running board
 	File, To  string // instead of that: one local file, and its place on the board
-	Rights    target.Rights
+	Rights    files.Rights
 	Update    string // instead of that: a bundle for the boards' engines
 	Downgrade bool   // to an older version than the one that runs
 	Unproved  bool   // leave the suites out
@@ -59,7 +60,7 @@ type plan struct {
 	opt      images.Options
 	spec     images.Spec
 	artifact images.Artifact
-	source   *target.Source
+	source   *files.Source
 	bundle   *boardupdate.Bundle
 	jobs     []*job
 	before   []Result        // of the run that this one goes on with
@@ -209,7 +210,7 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask)
 	if err != nil {
 		return nil, nil, err
 	}
-	if inv.become, err = target.Become(ctx); err != nil {
+	if inv.become, err = target.BecomeUser(ctx); err != nil {
 		return nil, nil, err
 	}
 	hosts, err := inv.Select(ask.Limit)

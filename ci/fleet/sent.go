@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/target/files"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -211,7 +211,7 @@ func (p *plan) openFile(ctx context.Context) error {
 	}
 	p.work.To, p.work.Mode, p.work.Owner = p.ask.To, fmt.Sprintf("%04o", p.ask.Rights.Mode), p.ask.Rights.Owner
 	return p.recordDigest(ctx, "file", p.ask.File, func() (digest string, err error) {
-		if p.source, err = target.OpenSource(ctx, p.ask.File); err == nil {
+		if p.source, err = files.OpenSource(ctx, p.ask.File); err == nil {
 			digest = p.source.SHA256()
 		}
 		return digest, err

@@ -25,10 +25,15 @@ var stages = []stage{
 	{"layers/host", 0, "every stage may need packages of the host"},
 	{"layers", 1, "a checkout is the same for every image"},
 	{"images", 2, "an image is built on machines that reach no board"},
-	{"flash", 3, "a field engineer flashes what others built, without the suites"},
-	{"ci/report", 4, "a report is read where no board is"},
-	{"ci", 5, "suites run from any program, not only from Mage"},
-	{"magefiles", 6, "commands are the top"},
+	{"flash/target", 3, "a connection serves whatever is done with a board"},
+	{"flash/target/files", 4, "files reach a board the same way, whatever they are for"},
+	{"flash/target/undo", 5, "a deploy can be undone on boards without containers"},
+	{"flash/target/container", 6, "it takes images from flash/oci"},
+	{"flash/target/update", 6, "an engine installs what flash writes elsewhere"},
+	{"flash", 6, "a field engineer flashes what others built, without the suites"},
+	{"ci/report", 7, "a report is read where no board is"},
+	{"ci", 8, "suites run from any program, not only from Mage"},
+	{"magefiles", 9, "commands are the top"},
 }
 
 func stageOf(path, module string) (stage, bool) {

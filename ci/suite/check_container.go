@@ -11,10 +11,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// containers is the board's container engine: *target.Containers.
+// containers is the board's container engine: *container.Containerd.
 type containers interface {
 	Version(ctx context.Context) (string, error)
-	Run(ctx context.Context, c target.Container) (target.Exit, error)
+	Run(ctx context.Context, c container.Spec) (container.Exit, error)
 	Close() error
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
+	"slipway/flash/target/files"
 	"slipway/images"
 )
 
@@ -20,7 +22,7 @@ import (
 func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
 	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
-		_, err := conn.Put(ctx, local, remote, mode)
+		_, err := files.Put(ctx, conn, local, remote, mode)
 		return err
 	}
 	s := &Session{Board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, Stream: conn.Stream, Terminal: conn.Terminal}

@@ -16,6 +16,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -260,20 +261,20 @@ func TestContainerdIsDown(t *testing.T) {
 
 // recordedContainers answers as a board's containerd was recorded to.
 type recordedContainers struct {
-	exit target.Exit
+	exit container.Exit
 	err  error
 }
 
 func (c recordedContainers) Version(context.Context) (string, error) { return "1.7.24~ds1", c.err }
 func (c recordedContainers) Close() error                            { return nil }
-func (c recordedContainers) Run(context.Context, target.Container) (target.Exit, error) {
+func (c recordedContainers) Run(context.Context, container.Spec) (container.Exit, error) {
 	return c.exit, c.err
 }
 
 // slowContainers takes a while for each container.
 type slowContainers struct{ recordedContainers }
 
-func (c slowContainers) Run(context.Context, target.Container) (target.Exit, error) {
+func (c slowContainers) Run(context.Context, container.Spec) (container.Exit, error) {
 	time.Sleep(20 * time.Millisecond)
 	return c.exit, c.err
 }
@@ -306,18 +307,18 @@ func TestContainers(t *testing.T) {
 		{"answers", "containerd: {x: }", recordedContainers{}, "passed: containerd 1.7.24~ds1 answers"},
 		{"wrong version", "containerd: {x: {version: {have-prefix: '2.'}}}", recordedContainers{}, "failed: version 1.7.24~ds1 / version: begins with \"2.\""},
 		{"silent", "containerd: {x: }", recordedContainers{err: errors.New("no socket")}, "failed: no socket / an answer"},
-		{"works", probe, recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n")}}, "passed: exit status 0; output: slipway probe"},
+		{"works", probe, recordedContainers{exit: container.Exit{Output: []byte("slipway probe\n")}}, "passed: exit status 0; output: slipway probe"},
 		{
 			"no library", probe,
-			recordedContainers{exit: target.Exit{Status: 127, Output: []byte("xz: liblzma.so.5: \x1b[1mno\x1b[0m\n")}},
+			recordedContainers{exit: container.Exit{Status: 127, Output: []byte("xz: liblzma.so.5: \x1b[1mno\x1b[0m\n")}},
 			"failed: exit status 127\noutput: xz: liblzma.so.5: no / exit status: 0\noutput: a line with \"slipway probe\"",
 		},
 		{
 			"says too much", probe,
-			recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n"), Truncated: true}},
+			recordedContainers{exit: container.Exit{Output: []byte("slipway probe\n"), Truncated: true}},
 			"failed: exit status 0, output: more than the 14 bytes that are kept\noutput: slipway probe / output: all of it",
 		},
-		{"says too much for nobody", "container: {x: {image: a}}", recordedContainers{exit: target.Exit{Truncated: true}}, "passed: exit status 0"},
+		{"says too much for nobody", "container: {x: {image: a}}", recordedContainers{exit: container.Exit{Truncated: true}}, "passed: exit status 0"},
 		{"hook failed", probe, recordedContainers{err: errors.New("hook: exit status 1")}, "failed: hook: exit status 1 / an answer"},
 	} {
 		suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": tt.suite}))

@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"slipway/flash/target"
+	"slipway/flash/target/files"
 )
 
 // boardFolder reads files over SSH, with the user's own configuration and keys.
@@ -35,7 +36,7 @@ func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart)
 	// SFTP identifies a version only by its size and its time in seconds.
 	a := fileResponse{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
 	if a.validator != h.validator {
-		r.Begin(0)
+		r.StartAt(0)
 		return a, nil
 	}
 	if h.whole {
@@ -65,7 +66,7 @@ func readError(err error) error {
 // is lost.
 func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*target.Reading, error) {
 	if b.conn != nil {
-		r, err := b.conn.Open(ctx, ref.path)
+		r, err := files.Open(ctx, b.conn, ref.path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return r, err
 		}
@@ -76,7 +77,7 @@ func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*target.Re
 		b.conn = nil
 		return nil, err
 	}
-	return b.conn.Open(ctx, ref.path)
+	return files.Open(ctx, b.conn, ref.path)
 }
 
 // remoteDigest returns the server's digest of the file; "" where the server runs no
@@ -85,7 +86,7 @@ func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""
 	}
-	sum, _ := b.conn.Digest(ctx, ref.path)
+	sum, _ := files.Digest(ctx, b.conn, ref.path)
 	return sum
 }
 

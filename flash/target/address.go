@@ -57,15 +57,15 @@ func (a Address) String() string { return a.User + "@" + a.hostPort() }
 
 func (a Address) hostPort() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
 
-// hops is how many machines lie between here and there.
-func (a Address) hops() int {
+// countHops is the number of jump hosts.
+func (a Address) countHops() int {
 	if a.Via == nil {
 		return 0
 	}
-	return 1 + a.Via.hops()
+	return 1 + a.Via.countHops()
 }
 
-func (a Address) complete() (Address, error) {
+func (a Address) fillDefaults() (Address, error) {
 	if a.Host == "" {
 		return a, errors.New("no host given")
 	}

@@ -14,8 +14,8 @@ import (
 // maxAsked is how often a person is asked the same.
 const maxAsked = 3
 
-// question is an error that a person can fix, or, with no ask, a second try. It is
-// put when the connection that met it has ended, so that no limit runs meanwhile.
+// question is an error that a person can fix. Without ask, a second try fixes it. It is asked
+// after the connection has ended, so that no time limit runs meanwhile.
 type question struct {
 	refusal error // what is said where nobody can be asked
 	ask     func(context.Context, *terminal) error
@@ -28,15 +28,15 @@ func (q *question) Unwrap() error { return q.refusal }
 // asking is held by whoever asks: there is one person, and there may be many boards.
 var asking = make(chan struct{}, 1)
 
-// talk tries until no question is open any more.
-func talk(ctx context.Context, try func() (*link, error)) (*link, error) {
+// dialAsking tries again after each question that a person has answered.
+func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	for {
 		link, err := try()
 		var q *question
 		if !errors.As(err, &q) {
 			return link, err
 		}
-		answered, failed := q.put(ctx)
+		answered, failed := q.askPerson(ctx)
 		if failed != nil {
 			return nil, failed
 		}
@@ -46,8 +46,8 @@ func talk(ctx context.Context, try func() (*link, error)) (*link, error) {
 	}
 }
 
-// put is false where nobody can be asked.
-func (q *question) put(ctx context.Context) (answered bool, err error) {
+// askPerson reports whether a person was asked. It is false in CI and without a terminal.
+func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
 	if q.ask == nil {
 		return true, nil
 	}
@@ -77,11 +77,10 @@ var atTerminal = func() *terminal {
 
 const maxLineBytes = 4096
 
-// line asks for a line, which is not shown where it is secret. It does not wait for it
-// any longer once ctx has ended.
-func (t *terminal) line(ctx context.Context, prompt string, secret bool) (string, error) {
+// readAnswer asks for a line. A secret line is not shown. It stops waiting when ctx ends.
+func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (string, error) {
 	if secret {
-		show, err := t.hide()
+		show, err := t.hideEcho()
 		if err != nil {
 			return "", err
 		}
@@ -122,8 +121,8 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// hide takes the echo from the terminal, until show is called.
-func (t *terminal) hide() (show func(), err error) {
+// hideEcho turns the terminal's echo off until show is called.
+func (t *terminal) hideEcho() (show func(), err error) {
 	fd := int(t.in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

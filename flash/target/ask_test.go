@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target/sshd"
+	"slipway/flash/target/targettest"
 )
 
 // person sits at a real terminal and answers each question that has words in it.
@@ -107,7 +108,7 @@ func stranger(t *testing.T, s *sshd.Server) (a Address, print string) {
 }
 
 func TestFirstContact(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	const question = "fingerprint that it shows: "
 	_, fp := stranger(t, s)
 	other := "SHA256:" + strings.Repeat("A", 43)
@@ -133,13 +134,13 @@ func TestFirstContact(t *testing.T) {
 			p := sitDown(t, answers...)
 			a, _ := stranger(t, s)
 			a.HashNames = hashed
-			c, err := WaitDial(t.Context(), a, longEnough)
+			c, err := WaitDial(t.Context(), a, targettest.LongEnough)
 			p.satisfied()
 			if !strings.Contains(p.saw(), fp) {
 				t.Errorf("the fingerprint was not shown:\n%s", p.saw())
 			}
 			if tt.want != "" {
-				if !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), tt.want) || exists(a.PinFile) {
+				if !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), tt.want) || fileExists(a.PinFile) {
 					t.Errorf("WaitDial = %v; want %v with %q, and nothing written", err, ErrHostKey, tt.want)
 				}
 				return
@@ -147,14 +148,14 @@ func TestFirstContact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := c.login.connect(t.Context()) // nobody is asked
+			again, err := c.login.openLink(t.Context()) // nobody is asked
 			if err != nil {
 				t.Fatal(err)
 			}
 			again.Close()
 			c.Close()
 			a.KnownHosts = []string{a.PinFile}
-			dial(t, a)
+			dialBoard(t, a)
 			sshFinds(t, a, hashed)
 		})
 	}
@@ -179,19 +180,19 @@ func sshFinds(t *testing.T, a Address, hashed bool) {
 
 func TestFirstContactWithNobodyThere(t *testing.T) {
 	nobody(t)
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	a, fp := stranger(t, s)
 	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fp) {
 		t.Errorf("Dial = %v; want %v with the fingerprint", err, ErrHostKey)
 	}
 	a.Pins = []string{"SHA256:" + strings.Repeat("A", 43)}
-	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || exists(a.PinFile) {
+	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || fileExists(a.PinFile) {
 		t.Errorf("Dial with another pin = %v; want %v, and nothing written", err, ErrHostKey)
 	}
 	a.Pins = append(a.Pins, fp)
-	dial(t, a)
+	dialBoard(t, a)
 	a.KnownHosts, a.Pins = []string{a.PinFile}, nil
-	dial(t, a)
+	dialBoard(t, a)
 	a.Pins = []string{"SHA256:" + strings.Repeat("A", 43)}
 	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) {
 		t.Errorf("Dial to a known board with the pin of another = %v; want %v", err, ErrHostKey)
@@ -200,10 +201,10 @@ func TestFirstContactWithNobodyThere(t *testing.T) {
 
 // Nothing that a person says makes a changed key good.
 func TestChangedKeyIsNotAskedAbout(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	p := sitDown(t)
 	a, fp := stranger(t, s)
-	_, _, other := newKey(t)
+	_, _, other := targettest.NewKey(t)
 	a.KnownHosts = []string{filepath.Join(t.TempDir(), "known_hosts")}
 	name, _ := a.hostNames()
 	if err := os.WriteFile(a.KnownHosts[0], []byte(name+" "+other+"\n"), 0o600); err != nil {
@@ -215,13 +216,13 @@ func TestChangedKeyIsNotAskedAbout(t *testing.T) {
 			t.Errorf("Dial with the pins %q = %v; want %v", pins, err, ErrHostKey)
 		}
 	}
-	if p.saw() != "" || exists(a.PinFile) {
+	if p.saw() != "" || fileExists(a.PinFile) {
 		t.Errorf("a person was asked: %s", p.saw())
 	}
 }
 
 func TestPinLeavesOtherLinesAlone(t *testing.T) {
-	_, key, text := newKey(t)
+	_, key, text := targettest.NewKey(t)
 	for _, before := range []string{"", "one\n", "one\ntwo without its end", "\n\n"} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "known_hosts")
@@ -254,13 +255,13 @@ func locked(t *testing.T, s *sshd.Server) Address {
 	a := addressOf(s)
 	file := filepath.Join(t.TempDir(), "locked")
 	lockKey(t, s.Identity, file)
-	wrong, _, _ := newKey(t)
+	wrong, _, _ := targettest.NewKey(t)
 	a.Identities = []string{file, wrong}
 	return a
 }
 
 func TestPassphrase(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	tests := []struct {
 		name    string
 		answers []string
@@ -294,20 +295,20 @@ func TestPassphrase(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Close()
-			dial(t, a) // nobody is asked again
+			dialBoard(t, a) // nobody is asked again
 		})
 	}
 }
 
 // One person answers for all boards that take the same key.
 func TestPassphraseIsAskedOnce(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	a := locked(t, s)
 	p := sitDown(t, answer{"Passphrase for", "secret"})
 	var boards sync.WaitGroup
 	for range 5 {
 		boards.Go(func() {
-			c, err := WaitDial(t.Context(), a, longEnough)
+			c, err := WaitDial(t.Context(), a, targettest.LongEnough)
 			if err != nil {
 				t.Error(err)
 				return
@@ -322,15 +323,15 @@ func TestPassphraseIsAskedOnce(t *testing.T) {
 }
 
 func TestPassphraseIsNotAskedInVain(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	p := sitDown(t)
 	a := locked(t, s)
 	a.Identities = append(a.Identities, s.Identity) // open, and after it
-	dial(t, a)
+	dialBoard(t, a)
 	a = locked(t, s)
 	a.Agent = startAgent(t, s.Identity) // it has the same key
-	dial(t, a)
-	a = locked(t, startSSHD(t)) // another server, which takes none of this
+	dialBoard(t, a)
+	a = locked(t, targettest.StartSSHD(t)) // another server, which takes none of this
 	a.Port, a.KnownHosts = s.Port, []string{s.KnownHosts}
 	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrLogin) {
 		t.Errorf("Dial = %v; want %v", err, ErrLogin)
@@ -341,7 +342,7 @@ func TestPassphraseIsNotAskedInVain(t *testing.T) {
 }
 
 func TestWhoeverIsAskedMayLeave(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	a := locked(t, s)
 	sitDown(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -362,10 +363,10 @@ func TestWhoeverIsAskedMayLeave(t *testing.T) {
 }
 
 func TestWhichKeysAreOffered(t *testing.T) {
-	s := startSSHD(t, "MaxAuthTries 6")
+	s := targettest.StartSSHD(t, "MaxAuthTries 6")
 	var files []string
 	for range 8 {
-		file, _, _ := newKey(t)
+		file, _, _ := targettest.NewKey(t)
 		files = append(files, file)
 	}
 	right := s.Identity
@@ -408,7 +409,7 @@ func TestWhichKeysAreOffered(t *testing.T) {
 	for _, socket := range []string{"$MY_AGENT", one} {
 		a := addressOf(s)
 		a.Identities, a.Agent = nil, socket
-		dial(t, a)
+		dialBoard(t, a)
 	}
 }
 
@@ -423,7 +424,7 @@ func (refuses) SignWithFlags(ssh.PublicKey, []byte, agent.SignatureFlags) (*ssh.
 }
 
 func TestKeyThatDoesNotSign(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	data, err := os.ReadFile(s.Identity)
 	if err != nil {
 		t.Fatal(err)
@@ -438,14 +439,14 @@ func TestKeyThatDoesNotSign(t *testing.T) {
 	}
 	a := addressOf(s)
 	a.Identities, a.Agent = nil, serveAgent(t, refuses{ring})
-	if _, err := WaitDial(t.Context(), a, longEnough); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), "the agent's token did not sign") {
+	if _, err := WaitDial(t.Context(), a, targettest.LongEnough); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), "the agent's token did not sign") {
 		t.Errorf("WaitDial = %v; want %v that names the key", err, ErrLogin)
 	}
 }
 
 func TestHardwareKey(t *testing.T) {
 	nobody(t)
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	file := filepath.Join(t.TempDir(), "id_ed25519_sk")
 	// As ssh-keygen -t ed25519-sk writes it, of a token that is no more.
 	const public = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIBkkaSYe4b0UbCyv5jbGqvPTvuLhCEk1OpqZV1O6S5rhAAAABHNzaDo= token\n"

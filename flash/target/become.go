@@ -31,8 +31,9 @@ func WithBecome(ctx context.Context, sudo bool) context.Context {
 	return context.WithValue(ctx, becomeKey{}, sudo)
 }
 
-// Become is who programs on a board shall run as; "": who logs in.
-func Become(ctx context.Context) (user string, err error) {
+// BecomeUser is the user that programs on a board run as. It is empty for the user who logs
+// in.
+func BecomeUser(ctx context.Context) (user string, err error) {
 	if sudo, given := ctx.Value(becomeKey{}).(bool); given {
 		if sudo {
 			user = "root"
@@ -53,8 +54,8 @@ func Become(ctx context.Context) (user string, err error) {
 // standard input when it asks, and nowhere else: not into an argument, and to no file.
 type sudo struct{ user, password string }
 
-// become finds out whether sudo asks for a password, and which it takes.
-func (c *Conn) become(ctx context.Context, attended bool) error {
+// findSudoPassword finds out whether sudo asks for a password, and which one it takes.
+func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
 		return nil
@@ -68,7 +69,7 @@ func (c *Conn) become(ctx context.Context, attended bool) error {
 		if err != nil && !errors.Is(err, errPassword) {
 			return err
 		}
-		password, asked := sudoPasswords.of(ctx, a, attended)
+		password, asked := sudoPasswords.askOnce(ctx, a, attended)
 		if asked != nil || password == "" {
 			return errors.Join(asked, c.sudoRefuses(r))
 		}
@@ -90,7 +91,7 @@ func (c *Conn) sudoRefuses(r Result) error {
 		words = "the password is not the one of " + a.User
 	}
 	return fmt.Errorf("%w to make %s of %s on %s: %s\n  next: run this at a terminal to type the password, or give %[3]s NOPASSWD in sudoers",
-		ErrBecome, a.Become, a.User, a.Host, printable(words))
+		ErrBecome, a.Become, a.User, a.Host, Printable(words))
 }
 
 // passwords were typed in this run, and are in memory alone.
@@ -103,11 +104,11 @@ var sudoPasswords passwords
 
 // sudoKey differs for boards that have the same address behind different jump hosts.
 func sudoKey(a Address) string {
-	return strings.Join(append([]string{a.String()}, a.jumps()...), "\n")
+	return strings.Join(append([]string{a.String()}, a.jumpArgs()...), "\n")
 }
 
-// of asks for the password of a board once.
-func (p *passwords) of(ctx context.Context, a Address, attended bool) (password string, err error) {
+// askOnce asks for the password of a board once.
+func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (password string, err error) {
 	p.mu.Lock()
 	password = p.all[sudoKey(a)]
 	p.mu.Unlock()
@@ -115,15 +116,15 @@ func (p *passwords) of(ctx context.Context, a Address, attended bool) (password 
 		return password, nil
 	}
 	q := &question{ask: func(ctx context.Context, t *terminal) (err error) {
-		password, err = t.line(ctx, fmt.Sprintf("Password of %s for sudo on %s (empty: stop): ", printable(a.User), printable(a.Host)), true)
+		password, err = t.readAnswer(ctx, fmt.Sprintf("Password of %s for sudo on %s (empty: stop): ", Printable(a.User), Printable(a.Host)), true)
 		return err
 	}}
-	_, err = q.put(ctx)
-	p.keep(password, a)
+	_, err = q.askPerson(ctx)
+	p.store(password, a)
 	return password, err
 }
 
-func (p *passwords) keep(password string, boards ...Address) {
+func (p *passwords) store(password string, boards ...Address) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil {
@@ -134,7 +135,7 @@ func (p *passwords) keep(password string, boards ...Address) {
 	}
 }
 
-func (p *passwords) forget(a Address) { p.keep("", a) }
+func (p *passwords) forget(a Address) { p.store("", a) }
 
 // askSudo asks for one password for all boards of which sudo may want one.
 func askSudo(ctx context.Context, boards []Address) error {
@@ -148,17 +149,17 @@ func askSudo(ctx context.Context, boards []Address) error {
 		return nil
 	}
 	q := &question{ask: func(ctx context.Context, t *terminal) error {
-		password, err := t.line(ctx, fmt.Sprintf("Password for sudo, sent to each of %d boards whose sudo asks for one (empty: none): ", len(some)), true)
-		sudoPasswords.keep(password, some...)
+		password, err := t.readAnswer(ctx, fmt.Sprintf("Password for sudo, sent to each of %d boards whose sudo asks for one (empty: none): ", len(some)), true)
+		sudoPasswords.store(password, some...)
 		return err
 	}}
-	_, err := q.put(ctx)
+	_, err := q.askPerson(ctx)
 	return err
 }
 
-// admission is one program's way past sudo. It is a writer of the program's errors, and
-// passes on what sudo did not say.
-type admission struct {
+// boardProgram starts one program on the board, by sudo where the address says so. It is the
+// writer of the program's errors, and passes on what sudo did not write.
+type boardProgram struct {
 	sudo          *sudo // nil: there is none
 	out           io.Writer
 	prompt, ready string
@@ -172,38 +173,38 @@ type admission struct {
 	ended   bool
 }
 
-func (l *login) enter(errs io.Writer) *admission {
-	e := &admission{
+func (l *login) newProgram(errs io.Writer) *boardProgram {
+	e := &boardProgram{
 		sudo: l.sudo, out: errs, prompt: "slipway-sudo-" + rand.Text(), ready: "slipway-in-" + rand.Text(),
 		prompts: make(chan struct{}, maxAsked), in: make(chan struct{}), over: make(chan struct{}),
 	}
-	if !e.asks() {
+	if !e.needsPassword() {
 		e.inside = true
 		close(e.in)
 	}
 	return e
 }
 
-func (e *admission) asks() bool { return e.sudo != nil && e.sudo.password != "" }
+func (e *boardProgram) needsPassword() bool { return e.sudo != nil && e.sudo.password != "" }
 
 // withSystemPath runs the program of its arguments. Many a user's PATH lacks these folders,
 // and sudo keeps that PATH where its sudoers has no secure_path.
 const withSystemPath = `export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; exec "$@"`
 
-// command is the line that runs a program with its rights.
-func (e *admission) command(argv []string) string {
+// commandLine is the shell's line that runs the program with its rights.
+func (e *boardProgram) commandLine(argv []string) string {
 	if e.sudo == nil {
-		return command(argv)
+		return quoteCommand(argv)
 	}
 	asking, script := []string{"sudo", "-n"}, withSystemPath
-	if e.asks() {
+	if e.needsPassword() {
 		asking, script = []string{"sudo", "-S", "-p", e.prompt}, "echo "+e.ready+" >&2; "+withSystemPath
 	}
-	return command(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
+	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
 // Write looks for what sudo asks, until the program is there.
-func (e *admission) Write(b []byte) (int, error) {
+func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
 		e.mu.Unlock()
@@ -222,39 +223,39 @@ func (e *admission) Write(b []byte) (int, error) {
 		e.held = after // what sudo said before is about passwords
 		e.inside = true
 		close(e.in)
-		e.release()
+		e.passHeld()
 	}
 	if len(e.held) > maxHeldBytes {
-		e.release()
+		e.passHeld()
 	}
 	return len(b), nil
 }
 
-// ReadFrom is as that of capped.
-func (e *admission) ReadFrom(r io.Reader) (int64, error) {
-	defer e.end()
-	return drain(e, r)
+// ReadFrom is as that of LimitedBuffer.
+func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
+	defer e.endErrors()
+	return copyByHand(e, r)
 }
 
-func (e *admission) release() {
+func (e *boardProgram) passHeld() {
 	e.out.Write(e.held)
 	e.held = nil
 }
 
-// end passes on why the program never was there.
-func (e *admission) end() {
+// endErrors passes on why sudo did not start the program.
+func (e *boardProgram) endErrors() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.ended {
 		e.ended = true
-		e.release()
+		e.passHeld()
 		close(e.over)
 	}
 }
 
-// admit brings a started program past sudo. It is over, with sudo's words among its
-// errors, where sudo does not want it.
-func (e *admission) admit(in io.Writer) error {
+// passSudo gives sudo the password and waits until the program runs. If sudo refuses, the
+// program has ended, with sudo's message among its errors.
+func (e *boardProgram) passSudo(in io.Writer) error {
 	for told := false; ; told = true {
 		select {
 		case <-e.in:
@@ -273,8 +274,8 @@ func (e *admission) admit(in io.Writer) error {
 }
 
 // startProgram is the session's, for a program behind sudo: its input begins when it is there.
-func (e *admission) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
-	if !e.asks() {
+func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
+	if !e.needsPassword() {
 		session.Stdin = stdin
 		return session.Run(line)
 	}
@@ -285,7 +286,7 @@ func (e *admission) startProgram(session *ssh.Session, stdin io.Reader, line str
 	if err := session.Start(line); err != nil {
 		return err
 	}
-	if err := e.admit(in); err != nil {
+	if err := e.passSudo(in); err != nil {
 		return err
 	}
 	read := make(chan error, 1)

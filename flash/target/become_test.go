@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway/flash/target/sudotest"
+	"slipway/flash/target/targettest"
 )
 
 // fieldBoard is a board whose user is not root.
@@ -31,10 +32,10 @@ func TestBecome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := fieldBoard(t, rights)
 			if name == "password" {
-				sudoPasswords.keep(sudotest.Password, a)
+				sudoPasswords.store(sudotest.Password, a)
 				t.Cleanup(func() { sudoPasswords.forget(a) })
 			}
-			c := dial(t, a)
+			c := dialBoard(t, a)
 			r, err := c.Run(t.Context(), "id", "-u")
 			if err != nil || string(r.Stdout) != "0\n" || len(r.Stderr) > 0 {
 				t.Fatalf("id -u: %+v, %v; want 0, and no more", r, err)
@@ -56,40 +57,10 @@ func TestBecome(t *testing.T) {
 }
 
 func becomeCarries(t *testing.T, c *Conn) {
-	closed := t.TempDir()
-	if err := os.Chmod(closed, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []int{0, 10, 3 << 20, severalBytes + 1} {
-		data := randomBytes(size)
-		name := filepath.Join(closed, "f")
-		if _, err := c.Put(t.Context(), writeFile(t, data), name, 0o640); err != nil {
-			t.Fatal(err)
-		}
-		checkFile(t, name, data, 0o640)
-		r, err := c.Open(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("read back %d bytes, %v; want %d", len(got), err, size)
-		}
-		r.Close()
-	}
-	if c.noSFTP.Load() {
-		t.Error("files go through the shell; want the sftp-server by sudo")
-	}
-	data := randomBytes(3 << 20)
+	data := targettest.RandomBytes(3 << 20)
 	r, err := c.Feed(t.Context(), bytes.NewReader(data), "sha256sum")
 	if want := fmt.Sprintf("%x  -\n", sha256.Sum256(data)); err != nil || string(r.Stdout) != want {
 		t.Errorf("what a program read has %q, %v; want %q", r.Stdout, err, want)
-	}
-	local := t.TempDir()
-	if err := os.WriteFile(filepath.Join(local, "a"), []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if changes, _, err := c.DeployDir(t.Context(), local, filepath.Join(closed, "folder"), DirOptions{Owner: "0:0"}, nil); err != nil || len(changes) != 1 {
-		t.Errorf("DeployDir = %v, %v; want a change", changes, err)
 	}
 }
 
@@ -103,7 +74,7 @@ func becomeEnds(t *testing.T, c *Conn) {
 		ended <- err
 	}()
 	var pid []byte
-	for began := time.Now(); len(pid) == 0 && time.Since(began) < longEnough; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); len(pid) == 0 && time.Since(began) < targettest.LongEnough; time.Sleep(50 * time.Millisecond) {
 		pid, _ = os.ReadFile(mark)
 	}
 	cancel()
@@ -161,8 +132,8 @@ func TestBecomeRefused(t *testing.T) {
 		{"not in sudoers", nobody, sudotest.Password, "sudoers"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sudoPasswords.keep(tt.password, tt.a)
-			c, err := DialUnasked(t.Context(), tt.a)
+			sudoPasswords.store(tt.password, tt.a)
+			c, err := DialUnattended(t.Context(), tt.a)
 			if err == nil {
 				c.Close()
 			}
@@ -177,9 +148,9 @@ func TestBecomeRefused(t *testing.T) {
 // A program behind sudo may end before its input does, as one without sudo may.
 func TestBecomeWithInputThatStaysOpen(t *testing.T) {
 	a := fieldBoard(t, sudotest.Rights["password"])
-	sudoPasswords.keep(sudotest.Password, a)
+	sudoPasswords.store(sudotest.Password, a)
 	t.Cleanup(func() { sudoPasswords.forget(a) })
-	c := dial(t, a)
+	c := dialBoard(t, a)
 	open, end := io.Pipe()
 	defer end.Close()
 	done := make(chan error, 1)
@@ -205,13 +176,13 @@ func TestPasswordIsOfOneBoard(t *testing.T) {
 	}
 	one, other := behind("rack1"), behind("rack2")
 	var p passwords
-	p.keep(sudotest.Password, one)
+	p.store(sudotest.Password, one)
 	for _, tt := range []struct {
 		a    Address
 		want string
 	}{{one, sudotest.Password}, {behind("rack1"), sudotest.Password}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
-		if got, err := p.of(t.Context(), tt.a, false); got != tt.want || err != nil {
-			t.Errorf("of %s by %v = %q, %v; want %q", tt.a, tt.a.jumps(), got, err, tt.want)
+		if got, err := p.askOnce(t.Context(), tt.a, false); got != tt.want || err != nil {
+			t.Errorf("of %s by %v = %q, %v; want %q", tt.a, tt.a.jumpArgs(), got, err, tt.want)
 		}
 	}
 }
@@ -222,7 +193,7 @@ func TestBecomeAsks(t *testing.T) {
 	t.Cleanup(func() { sudoPasswords.forget(a) })
 	p := sitDown(t, answer{"Password of field", "wrong"}, answer{"Password of field", sudotest.Password})
 	for range 2 {
-		c := dial(t, a)
+		c := dialBoard(t, a)
 		if r, err := c.Run(t.Context(), "id", "-u"); err != nil || string(r.Stdout) != "0\n" {
 			t.Errorf("id -u: %+v, %v; want 0", r, err)
 		}
@@ -235,7 +206,7 @@ func TestBecomeAsks(t *testing.T) {
 func TestBecomeByEnvironment(t *testing.T) {
 	for text, want := range map[string]string{"": "", "sudo": "root", "su": "x", "yes": "x"} {
 		t.Setenv(BecomeVariable, text)
-		got, err := Become(t.Context())
+		got, err := BecomeUser(t.Context())
 		if (err != nil) != (want == "x") || err == nil && got != want {
 			t.Errorf("%s=%q: %q, %v; want %q", BecomeVariable, text, got, err, want)
 		}
@@ -245,7 +216,7 @@ func TestBecomeByEnvironment(t *testing.T) {
 		t.Errorf("on a server of images programs run as %q, %v; want who logs in", a.Become, err)
 	}
 	for sudo, want := range map[bool]string{true: "root", false: ""} {
-		if got, err := Become(WithBecome(t.Context(), sudo)); got != want || err != nil {
+		if got, err := BecomeUser(WithBecome(t.Context(), sudo)); got != want || err != nil {
 			t.Errorf("-become=%v: %q, %v; want %q", sudo, got, err, want)
 		}
 	}

@@ -34,7 +34,7 @@ func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Co
 	var refused *ssh.OpenChannelError
 	var err error
 	if c.login.sudo == nil { // the server opens sockets as the user who logs in
-		conn, failed := link.dial(ctx, "unix", address)
+		conn, failed := link.dialWithin(ctx, "unix", address)
 		if !errors.As(failed, &refused) || !plainPath.MatchString(address) {
 			return conn, failed
 		}
@@ -57,8 +57,8 @@ type bridge struct {
 	*ssh.Session
 	in        io.WriteCloser
 	out       io.Reader
-	stderr    *capped
-	admission *admission
+	stderr    *LimitedBuffer
+	admission *boardProgram
 	path      string
 	over      func() error // waits for its end
 }
@@ -69,12 +69,12 @@ func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bri
 	if err != nil {
 		return nil, "", err
 	}
-	b := &bridge{Session: session, stderr: &capped{most: maxSaidBytes}, path: address, over: sync.OnceValue(session.Wait)}
-	b.admission = c.login.enter(b.stderr)
+	b := &bridge{Session: session, stderr: &LimitedBuffer{most: maxSaidBytes}, path: address, over: sync.OnceValue(session.Wait)}
+	b.admission = c.login.newProgram(b.stderr)
 	session.Stderr = b.admission
 	var state string
-	err = link.during(ctx, func() { session.Close() }, func() (err error) {
-		state, err = b.start("slipway-bridge-" + rand.Text())
+	err = link.doWithin(ctx, func() { session.Close() }, func() (err error) {
+		state, err = b.startProgram("slipway-bridge-" + rand.Text())
 		return err
 	})
 	if err != nil || state != "ready" {
@@ -84,17 +84,17 @@ func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bri
 	return b, state, nil
 }
 
-func (b *bridge) start(mark string) (state string, err error) {
+func (b *bridge) startProgram(mark string) (state string, err error) {
 	if b.in, err = b.StdinPipe(); err != nil {
 		return "", err
 	}
 	if b.out, err = b.StdoutPipe(); err != nil {
 		return "", err
 	}
-	if err := b.Start(b.admission.command([]string{"sh", "-c", bridgeScript, "sh", b.path, mark})); err != nil {
+	if err := b.Start(b.admission.commandLine([]string{"sh", "-c", bridgeScript, "sh", b.path, mark})); err != nil {
 		return "", err
 	}
-	if err := b.admission.admit(b.in); err != nil {
+	if err := b.admission.passSudo(b.in); err != nil {
 		return "", err
 	}
 	// Byte by byte: what follows is the connection's.
@@ -105,25 +105,25 @@ func (b *bridge) start(mark string) (state string, err error) {
 			return string(state), nil
 		}
 		if _, err := io.ReadFull(b.out, one); err != nil {
-			return "", b.ended(err)
+			return "", b.explainEnd(err)
 		}
 	}
-	return "", fmt.Errorf("the board's shell talks by itself: %s", printable(string(said[:maxSaidBytes/8])))
+	return "", fmt.Errorf("the board's shell talks by itself: %s", Printable(string(said[:maxSaidBytes/8])))
 }
 
 func (b *bridge) Read(p []byte) (int, error) {
 	n, err := b.out.Read(p)
 	if err != nil {
-		err = b.ended(err)
+		err = b.explainEnd(err)
 	}
 	return n, err
 }
 
-// ended adds the program's own words to an end that it did not expect.
-func (b *bridge) ended(err error) error {
+// explainEnd adds the program's own message to an end that it did not expect.
+func (b *bridge) explainEnd(err error) error {
 	_ = b.over() // then all of them are here
-	if words := b.stderr.bytes(); len(words) > 0 {
-		return fmt.Errorf("%w: %s", err, printable(string(words)))
+	if words := b.stderr.Bytes(); len(words) > 0 {
+		return fmt.Errorf("%w: %s", err, Printable(string(words)))
 	}
 	return err
 }

@@ -5,31 +5,14 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"slipway/flash/target/targettest"
 )
 
-// noSockets has a server forward ports alone.
-const noSockets = "AllowStreamLocalForwarding no"
-
-// programs is a folder with these programs alone.
-func programs(t *testing.T, names ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range names {
-		there, err := exec.LookPath(name)
-		if err != nil {
-			t.Skipf("%v: install the Debian packages socat and netcat-openbsd", err)
-		}
-		if err := os.Symlink(there, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
+// withoutSockets has a server forward ports alone.
+const withoutSockets = "AllowStreamLocalForwarding no"
 
 // echoing is a socket that says again what it is told.
 func echoing(t *testing.T) string {
@@ -61,9 +44,16 @@ func echoing(t *testing.T) string {
 func TestBridge(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(*testing.T) *Conn{
-		"socat":    func(t *testing.T) *Conn { return connect(t, noSockets, "SetEnv PATH="+programs(t, "sh", "socat")) },
-		"nc":       func(t *testing.T) *Conn { return connect(t, noSockets, "SetEnv PATH="+programs(t, "sh", "nc")) },
-		"dropbear": func(t *testing.T) *Conn { programs(t, "socat"); return dial(t, dropbear(t, "ed25519")) },
+		"socat": func(t *testing.T) *Conn {
+			return connect(t, withoutSockets, "SetEnv PATH="+targettest.LinkPrograms(t, "sh", "socat"))
+		},
+		"nc": func(t *testing.T) *Conn {
+			return connect(t, withoutSockets, "SetEnv PATH="+targettest.LinkPrograms(t, "sh", "nc"))
+		},
+		"dropbear": func(t *testing.T) *Conn {
+			targettest.LinkPrograms(t, "socat")
+			return dialBoard(t, dropbear(t, "ed25519"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := c(t).DialContext(t.Context(), "unix", echoing(t))
@@ -71,7 +61,7 @@ func TestBridge(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			want := randomBytes(1 << 20)
+			want := targettest.RandomBytes(1 << 20)
 			go conn.Write(want)
 			got := make([]byte, len(want))
 			if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
@@ -97,45 +87,28 @@ func TestBridgeRefused(t *testing.T) {
 		{"a path with a meaning", closed + ",fork", []string{"sh", "socat"}, closed + ",fork"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			conn, err := connect(t, noSockets, "SetEnv PATH="+programs(t, tt.programs...)).DialContext(t.Context(), "unix", tt.socket)
+			conn, err := connect(t, withoutSockets, "SetEnv PATH="+targettest.LinkPrograms(t, tt.programs...)).DialContext(t.Context(), "unix", tt.socket)
 			if err == nil {
 				conn.Close()
 			}
-			checkErr(t, err, tt.want)
+			targettest.CheckError(t, err, tt.want)
 		})
 	}
 	t.Run("a shell that talks", func(t *testing.T) {
 		talk := filepath.Join(t.TempDir(), "talk")
-		placeFile(t, talk, "#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x\n", 0o755)
-		_, err := connect(t, noSockets, "ForceCommand "+talk).DialContext(t.Context(), "unix", closed)
-		checkErr(t, err, "talks by itself: xxx")
+		targettest.PlaceFile(t, talk, "#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x\n", 0o755)
+		_, err := connect(t, withoutSockets, "ForceCommand "+talk).DialContext(t.Context(), "unix", closed)
+		targettest.CheckError(t, err, "talks by itself: xxx")
 	})
 	t.Run("a program that fails", func(t *testing.T) {
-		dir := programs(t, "sh")
-		placeFile(t, filepath.Join(dir, "socat"), "#!/bin/sh\nprintf 'no \\033[31mentry\\n' >&2; exit 1\n", 0o755)
-		conn, err := connect(t, noSockets, "SetEnv PATH="+dir).DialContext(t.Context(), "unix", closed)
+		dir := targettest.LinkPrograms(t, "sh")
+		targettest.PlaceFile(t, filepath.Join(dir, "socat"), "#!/bin/sh\nprintf 'no \\033[31mentry\\n' >&2; exit 1\n", 0o755)
+		conn, err := connect(t, withoutSockets, "SetEnv PATH="+dir).DialContext(t.Context(), "unix", closed)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		_, err = conn.Read(make([]byte, 1))
-		checkErr(t, err, `no \x1b[31mentry`)
+		targettest.CheckError(t, err, `no \x1b[31mentry`)
 	})
-}
-
-// A real containerd is filled and used through such a program.
-func TestContainersByBridge(t *testing.T) {
-	t.Parallel()
-	programs(t, "socat")
-	containers := boardAt(t, startSSHD(t, noSockets), startContainerd(t))
-	image, err := containers.PushFile(t.Context(), ociArchive(t, "1", v1.ImageConfig{Cmd: []string{"/bin/busybox", "echo", "here"}}, 3<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := newText()
-	exit, err := containers.Run(t.Context(), Container{Image: image, Out: &Outputs{stdout, newText()}})
-	if err != nil || exit.Status != 0 || stdout.String() != "here\n" {
-		t.Errorf("Run = %+v, %v, %q", exit, err, stdout)
-	}
-	checkNothingLeft(t, containers)
 }

@@ -35,7 +35,7 @@ func Resolve(ctx context.Context, host string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	return route{home: home, names: []string{host}}.resolve(ctx, given, "")
+	return route{home: home, names: []string{host}}.resolveHost(ctx, given, "")
 }
 
 // route is the way to a board as far as it is known.
@@ -44,45 +44,45 @@ type route struct {
 	names []string // the board's, that of its jump host, that of the jump host's, as they are written
 }
 
-// resolve asks ssh about a machine. As with ssh, the last of several jump hosts is
+// resolveHost asks ssh about a machine. As with ssh, the last of several jump hosts is
 // reached through those before it, and the first one may have one of its own: jumps
 // stands for what the machine's own configuration says.
-func (r route) resolve(ctx context.Context, given Address, jumps string) (Address, error) {
+func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {
 	c, err := askSSH(ctx, given, jumps)
 	if err != nil {
 		return Address{}, err
 	}
-	a, err := c.address(given, r.home)
+	a, err := c.toAddress(given, r.home)
 	if err != nil {
 		return Address{}, fmt.Errorf("~/.ssh/config for %q: %w", r.names[len(r.names)-1], err)
 	}
-	if a, err = a.complete(); err != nil {
+	if a, err = a.fillDefaults(); err != nil {
 		return Address{}, err
 	}
-	if jump := c.last("proxyjump"); jump != "" {
-		a.Via, err = r.through(ctx, jump)
+	if jump := c.lastValue("proxyjump"); jump != "" {
+		a.Via, err = r.resolveJumpHost(ctx, jump)
 	}
 	return a, err
 }
 
-func (r route) through(ctx context.Context, jumps string) (*Address, error) {
+func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, error) {
 	before, hop := "", jumps
 	if i := strings.LastIndexByte(jumps, ','); i >= 0 {
 		before, hop = jumps[:i], jumps[i+1:]
 	}
-	way := strings.Join(append(slices.Clone(r.names), hop), ", then ")
+	chain := strings.Join(append(slices.Clone(r.names), hop), ", then ")
 	switch {
 	case slices.Contains(r.names, hop):
-		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config leads in a circle: %s", way)
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config leads in a circle: %s", chain)
 	case len(r.names) > maxHops:
-		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: more than %d jump hosts: %s", maxHops, way)
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: more than %d jump hosts: %s", maxHops, chain)
 	}
 	given, err := parseHost(hop)
 	if err != nil {
 		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: %w", err)
 	}
 	r.names = append(slices.Clone(r.names), hop)
-	a, err := r.resolve(ctx, given, before)
+	a, err := r.resolveHost(ctx, given, before)
 	return &a, err
 }
 
@@ -118,8 +118,8 @@ func parseConfig(text string) config {
 	return c
 }
 
-// last is "" where nothing is set.
-func (c config) last(key string) string {
+// lastValue is empty where nothing is set.
+func (c config) lastValue(key string) string {
 	values := c[key]
 	if len(values) == 0 || values[len(values)-1] == "none" {
 		return ""
@@ -127,72 +127,72 @@ func (c config) last(key string) string {
 	return values[len(values)-1]
 }
 
-// address is the one that c describes, without its jump host.
-func (c config) address(given Address, home string) (Address, error) {
-	a := Address{Host: c.last("hostname"), User: c.last("user"), HostKeyAlias: c.last("hostkeyalias")}
+// toAddress is the address that c describes, without its jump host.
+func (c config) toAddress(given Address, home string) (Address, error) {
+	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {
 		return a, errors.New(`"ssh -G" named no host`)
 	}
 	var err error
-	if port := c.last("port"); port != "" {
+	if port := c.lastValue("port"); port != "" {
 		if a.Port, err = parsePort(port); err != nil {
 			return a, err
 		}
 	}
-	if err := errors.Join(c.unsupported(), c.connection(&a)); err != nil {
+	if err := errors.Join(c.checkSupported(), c.setConnection(&a)); err != nil {
 		return a, err
 	}
 	t := newTokens(a, given.Host, home)
-	if err := c.keys(&a, t); err != nil {
+	if err := c.setKeys(&a, t); err != nil {
 		return a, err
 	}
-	if err := c.knownHosts(&a, t); err != nil {
+	if err := c.setKnownHosts(&a, t); err != nil {
 		return a, err
 	}
-	if command := c.last("proxycommand"); command != "" {
-		if c.last("proxyusefdpass") == "yes" {
+	if command := c.lastValue("proxycommand"); command != "" {
+		if c.lastValue("proxyusefdpass") == "yes" {
 			return a, errors.New("ProxyUseFdpass is set, which only ssh can use; write a ProxyCommand that carries the data itself")
 		}
-		a.ProxyCommand, err = t.shell(command)
+		a.ProxyCommand, err = t.expandCommand(command)
 	}
 	return a, err
 }
 
-// keys fills in who logs in.
-func (c config) keys(a *Address, t tokens) (err error) {
-	if a.Identities, err = t.files(c["identityfile"]); err != nil {
+// setKeys fills in the keys to log in with.
+func (c config) setKeys(a *Address, t tokens) (err error) {
+	if a.Identities, err = t.existingPaths(c["identityfile"]); err != nil {
 		return fmt.Errorf("IdentityFile: %w", err)
 	}
-	if a.Certificates, err = t.files(c["certificatefile"]); err != nil {
+	if a.Certificates, err = t.existingPaths(c["certificatefile"]); err != nil {
 		return fmt.Errorf("CertificateFile: %w", err)
 	}
-	a.IdentitiesOnly = c.last("identitiesonly") == "yes"
+	a.IdentitiesOnly = c.lastValue("identitiesonly") == "yes"
 	if socket := c["identityagent"]; len(socket) > 0 {
-		if a.Agent, err = t.path(socket[0]); err != nil {
+		if a.Agent, err = t.expandPath(socket[0]); err != nil {
 			return fmt.Errorf("IdentityAgent: %w", err)
 		}
 	}
 	return nil
 }
 
-// knownHosts fills in what proves the board. A first contact is noted in the first of
-// the user's own files, as by ssh.
-func (c config) knownHosts(a *Address, t tokens) (err error) {
+// setKnownHosts fills in what proves the board. The first of the user's own files takes new
+// keys, as with ssh.
+func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
-		files, err := t.files(strings.Fields(c.last(key)))
+		files, err := t.existingPaths(strings.Fields(c.lastValue(key)))
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		a.KnownHosts = append(a.KnownHosts, files...)
 	}
-	if own := strings.Fields(c.last("userknownhostsfile")); len(own) > 0 && own[0] != os.DevNull {
-		if a.PinFile, err = t.path(own[0]); err != nil {
+	if own := strings.Fields(c.lastValue("userknownhostsfile")); len(own) > 0 && own[0] != os.DevNull {
+		if a.PinFile, err = t.expandPath(own[0]); err != nil {
 			return fmt.Errorf("userknownhostsfile: %w", err)
 		}
 	}
-	a.HashNames = c.last("hashknownhosts") == "yes"
-	if file := c.last("revokedhostkeys"); file != "" {
-		a.Revoked, err = t.path(file)
+	a.HashNames = c.lastValue("hashknownhosts") == "yes"
+	if file := c.lastValue("revokedhostkeys"); file != "" {
+		a.Revoked, err = t.expandPath(file)
 	}
 	return err
 }
@@ -211,31 +211,31 @@ func newTokens(a Address, name, home string) tokens {
 	return t
 }
 
-// files are those of the paths at which there is a file, or beside which there is
-// one that ends in .pub: ssh lists its defaults whether they are there or not.
-func (t tokens) files(paths []string) ([]string, error) {
+// existingPaths returns the paths of files that exist, or that have a .pub file beside them.
+// ssh lists its default keys whether they exist or not.
+func (t tokens) existingPaths(paths []string) ([]string, error) {
 	var found []string
 	for _, path := range paths {
-		path, err := t.path(path)
+		path, err := t.expandPath(path)
 		if err != nil {
 			return nil, err
 		}
-		if exists(path) || exists(path+".pub") {
+		if fileExists(path) || fileExists(path+".pub") {
 			found = append(found, path)
 		}
 	}
 	return found, nil
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
 var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
-// path fills in a file's name as ssh does: the home folder, variables, tokens.
-func (t tokens) path(text string) (string, error) {
+// expandPath expands a file's name as ssh does: the home folder, variables, tokens.
+func (t tokens) expandPath(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "~/"); ok {
 		text = filepath.Join(t['d'], rest)
 	}
@@ -250,16 +250,16 @@ func (t tokens) path(text string) (string, error) {
 	if missing != nil {
 		return "", missing
 	}
-	return t.fill(text, func(string) error { return nil })
+	return t.expand(text, func(string) error { return nil })
 }
 
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
 
-// shell fills in a command line that the user's own shell will read. The line is the
-// user's; what is filled in may come from anywhere, so nothing in it may mean
-// anything to a shell, or be an option.
-func (t tokens) shell(command string) (string, error) {
-	return t.fill(command, func(value string) error {
+// expandCommand expands a command line that the user's shell will read. The line is the user's
+// own, but a value may come from anywhere. So no value may have a meaning to a shell, or be an
+// option.
+func (t tokens) expandCommand(command string) (string, error) {
+	return t.expand(command, func(value string) error {
 		if !shellSafe.MatchString(value) {
 			return fmt.Errorf("ProxyCommand: %q holds characters that a shell could take for its own; use a HostName and a User without them", value)
 		}
@@ -267,7 +267,7 @@ func (t tokens) shell(command string) (string, error) {
 	})
 }
 
-func (t tokens) fill(text string, check func(value string) error) (string, error) {
+func (t tokens) expand(text string, check func(value string) error) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if text[i] != '%' {
@@ -298,13 +298,27 @@ func withDefaults(a Address) (Address, error) {
 		return a, err
 	}
 	t := newTokens(a, a.Host, home)
-	if a.Identities, err = t.files([]string{"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"}); err != nil {
+	if a.Identities, err = t.existingPaths([]string{"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"}); err != nil {
 		return a, err
 	}
-	a.KnownHosts, err = t.files([]string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"})
+	a.KnownHosts, err = t.existingPaths([]string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"})
 	a.PinFile = filepath.Join(home, ".ssh", "known_hosts")
 	if err != nil {
 		return a, err
 	}
-	return a.complete()
+	return a.fillDefaults()
+}
+
+// ResolveThrough is Resolve with jump hosts, commas between them, in the place of
+// those that ~/.ssh/config names.
+func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
+	given, err := parseHost(host)
+	if err != nil {
+		return Address{}, err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Address{}, err
+	}
+	return route{home: home, names: []string{host}}.resolveHost(ctx, given, jumps)
 }

@@ -40,7 +40,7 @@ globalknownhostsfile `+known+` none
 hashknownhosts yes
 revokedhostkeys ~/revoked
 proxycommand nc -X 5 %h %p 100%% "$USER" %n
-`).address(Address{Host: "board"}, home)
+`).toAddress(Address{Host: "board"}, home)
 	want := Address{
 		Host: "10.0.0.7", Port: 2222, User: "field", HostKeyAlias: "serial-0042",
 		Identities: []string{key, key, filepath.Join(home, "10.0.0.7-field"), filepath.Join(home, "hardware")},
@@ -68,7 +68,7 @@ func TestConfigThatIsRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := parseConfig(tt.text).address(Address{Host: "a"}, "/nowhere"); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := parseConfig(tt.text).toAddress(Address{Host: "a"}, "/nowhere"); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("address = %v; want an error with %q", err, tt.want)
 			}
 		})
@@ -114,7 +114,7 @@ Host dpu
 	for a := &got; a != nil; a = a.Via {
 		way = append(way, a.String())
 	}
-	door, err := Address{Host: "door"}.complete()
+	door, err := Address{Host: "door"}.fillDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add("hostname a\nproxyjump b,c@d:1,ssh://e\n")
 	f.Add("hostname a'b\nproxycommand nc %h %p\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		a, err := parseConfig(s).address(Address{Host: "a"}, "/nonexistent")
+		a, err := parseConfig(s).toAddress(Address{Host: "a"}, "/nonexistent")
 		if err == nil && (a.Host == "" || a.Port < 0 || a.Port > 65535) {
 			t.Errorf("address of %q = %+v", s, a)
 		}
@@ -199,7 +199,7 @@ func FuzzProxyCommand(f *testing.F) {
 	f.Add("a b", "$x")
 	f.Add("-o", "é")
 	f.Fuzz(func(t *testing.T, host, user string) {
-		text, err := newTokens(Address{Host: host, User: user, Port: 22}, host, "/").shell("nc %h %r %p")
+		text, err := newTokens(Address{Host: host, User: user, Port: 22}, host, "/").expandCommand("nc %h %r %p")
 		if err != nil {
 			return
 		}

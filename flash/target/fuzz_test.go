@@ -14,14 +14,14 @@ func FuzzPrintable(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := printable(s)
+		got := Printable(s)
 		if i := strings.IndexFunc(got, func(r rune) bool {
 			return !unicode.IsGraphic(r) || r == unicode.ReplacementChar && !strings.ContainsRune(s, r)
 		}); i >= 0 {
-			t.Errorf("printable(%q) = %q: unsafe at %d", s, got, i)
+			t.Errorf("Printable(%q) = %q: unsafe at %d", s, got, i)
 		}
 		if len(got) > 4*maxSaidBytes+100 {
-			t.Errorf("printable of %d bytes has %d", len(s), len(got))
+			t.Errorf("Printable of %d bytes has %d", len(s), len(got))
 		}
 	})
 }
@@ -35,7 +35,7 @@ func FuzzCommand(f *testing.F) {
 		if strings.ContainsRune(a+b, 0) {
 			t.Skip("no argument can hold NUL")
 		}
-		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + plaintext.Quote(a) + " " + plaintext.Quote(b)} {
+		for _, text := range []string{quoteCommand([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + plaintext.Quote(a) + " " + plaintext.Quote(b)} {
 			out, err := exec.Command("sh", "-c", text).Output()
 			if want := a + "\x00" + b + "\x00"; err != nil || string(out) != want {
 				t.Errorf("sh made %q of %q, %v; want %q", out, text, err, want)
@@ -50,7 +50,7 @@ func FuzzPIDLine(f *testing.F) {
 	f.Add("warning: locale\n", "err\n", 1)
 	f.Add(strings.Repeat("x", maxHeldBytes), "y", 1000)
 	f.Fuzz(func(t *testing.T, before, after string, step int) {
-		var out capped
+		var out LimitedBuffer
 		p := &pidLine{mark: "mark ", out: &out}
 		if len(before) > maxHeldBytes/2 || strings.Contains(before, "mark ") {
 			t.Skip("the line is not looked for there")
@@ -63,10 +63,10 @@ func FuzzPIDLine(f *testing.F) {
 			}
 			text = text[n:]
 		}
-		p.flush()
+		p.flushHeld()
 		want := before + after
-		if got := string(out.bytes()); p.number() != 4711 || got != want[:min(len(want), maxOutputBytes)] {
-			t.Errorf("pid %d, output %q; want 4711, %q", p.number(), got, want)
+		if got := string(out.Bytes()); p.knownPID() != 4711 || got != want[:min(len(want), MaxOutputBytes)] {
+			t.Errorf("pid %d, output %q; want 4711, %q", p.knownPID(), got, want)
 		}
 	})
 }

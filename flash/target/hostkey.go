@@ -16,22 +16,22 @@ import (
 
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {
-		return l.mistrust(key, err)
+		return l.untrustedError(key, err)
 	}
-	against, err := l.trust.check(l.addr, key)
+	against, err := l.trust.checkKey(l.addr, key)
 	if cert, ok := key.(*ssh.Certificate); ok {
 		key = cert.Key
 	}
 	unknown := errors.Is(err, errUnknown)
 	switch {
 	case errors.Is(err, errChanged):
-		return l.changed(against, key)
+		return l.changedKeyError(against, key)
 	case err != nil && !unknown:
-		return l.mistrust(key, err)
+		return l.untrustedError(key, err)
 	case len(l.addr.Pins) > 0 && !slices.Contains(l.addr.Pins, ssh.FingerprintSHA256(key)):
-		return l.mistrust(key, fmt.Errorf("what was named is %s", strings.Join(l.addr.Pins, ", ")))
+		return l.untrustedError(key, fmt.Errorf("what was named is %s", strings.Join(l.addr.Pins, ", ")))
 	case unknown && len(l.addr.Pins) > 0:
-		return l.pin(key)
+		return l.addPin(key)
 	case unknown:
 		return l.firstContact(key)
 	}
@@ -49,18 +49,18 @@ func checkPins(pins []string) error {
 	return nil
 }
 
-func (l *login) mistrust(key ssh.PublicKey, err error) error {
-	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, fingerprint(key), printable(err.Error()))
+func (l *login) untrustedError(key ssh.PublicKey, err error) error {
+	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, describeKey(key), Printable(err.Error()))
 }
 
-// unknown is the error of a first contact with nobody there to ask.
-func (l *login) unknown(key ssh.PublicKey) error {
+// unknownKeyError is the error of an unknown host key where nobody can be asked.
+func (l *login) unknownKeyError(key ssh.PublicKey) error {
 	return fmt.Errorf("%w: nothing is known of %s, which shows %s\n"+
 		"  compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it: %s\n  ssh %s true",
-		ErrHostKey, l.addr, fingerprint(key), keyKind(key), l.pinHint(key), l.sshArgs())
+		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
-// pinHint is an option of commands. It names the board's key, not a jump host's.
+// pinHint names an option of commands. It is for the board's key, not for a jump host's.
 func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return "by"
@@ -68,20 +68,20 @@ func (l *login) pinHint(key ssh.PublicKey) string {
 	return "deploy and smoke take -pin=" + ssh.FingerprintSHA256(key) + ", or by"
 }
 
-func (l *login) changed(against []pin, key ssh.PublicKey) error {
-	where := fmt.Sprintf("%s pins %s", against[0].where(), fingerprint(against[0].key))
-	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, fingerprint(key), where, l.forget(against))
+func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {
+	where := fmt.Sprintf("%s pins %s", against[0].position(), describeKey(against[0].key))
+	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
 }
 
-// otherKind is the case of a server that has no key of the pinned kind.
-func (l *login) otherKind(err *ssh.AlgorithmNegotiationError) error {
-	own, _ := l.trust.pinned(l.addr)
+// otherKindError is for a server that has no key of the pinned kind.
+func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
+	own, _ := l.trust.pinsOf(l.addr)
 	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s\n%s", ErrHostKey, l.addr,
-		strings.Join(l.trust.algorithms(l.addr), ", "), printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forget(own))
+		strings.Join(l.trust.hostKeyAlgorithms(l.addr), ", "), Printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forgetHint(own))
 }
 
-// forget says how to drop pinned keys, each in its own file.
-func (l *login) forget(pins []pin) string {
+// forgetHint says how to remove pinned keys from their files.
+func (l *login) forgetHint(pins []pin) string {
 	hint := "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:"
 	name, _ := l.addr.hostNames()
 	var files []string
@@ -108,12 +108,12 @@ func (l *login) sshArgs() string {
 	for _, file := range l.addr.Identities {
 		args = append(args, "-i", plaintext.Quote(file))
 	}
-	args = append(args, l.addr.jumps()...)
+	args = append(args, l.addr.jumpArgs()...)
 	args = append(args, "-p", strconv.Itoa(l.addr.Port), plaintext.Quote(l.addr.User+"@"+l.addr.Host))
 	return strings.Join(args, " ")
 }
 
-func fingerprint(key ssh.PublicKey) string {
+func describeKey(key ssh.PublicKey) string {
 	return key.Type() + " " + ssh.FingerprintSHA256(key)
 }
 

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
+	"slipway/flash/target/targettest"
 	"slipway/layers/plaintext"
 )
 
 // The old key is to be forgotten where it is pinned, which need not be the first file.
 func TestForgetNamesTheFileThatPins(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	other, err := sshd.WriteKey(filepath.Join(t.TempDir(), "other"))
 	if err != nil {
 		t.Fatal(err)

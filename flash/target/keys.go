@@ -85,8 +85,8 @@ func isPublic(data []byte) bool {
 // isHardware is true for keys that a token holds. Only the agent can sign with them.
 func isHardware(key ssh.PublicKey) bool { return strings.HasPrefix(key.Type(), "sk-") }
 
-// missing says what to do for a key that is not here.
-func (id identity) missing() string {
+// missingHint says what to do for a key that is neither here nor in the agent.
+func (id identity) missingHint() string {
 	if isHardware(id.public) {
 		return fmt.Sprintf("%s, a key of a hardware token; only the agent can use it: ssh-add %[1]s", id.file)
 	}
@@ -121,7 +121,7 @@ func (l *login) readKeys() {
 			continue
 		}
 		l.identities = append(l.identities, id)
-		if exists(file + "-cert.pub") {
+		if fileExists(file + "-cert.pub") {
 			certificates = append(certificates, file+"-cert.pub")
 		}
 	}
@@ -142,38 +142,38 @@ type candidate struct {
 	locked bool
 }
 
-// offers are the keys to log in with, certificates before their keys. Locked ones come
-// last, so that nobody is asked for a passphrase that is not needed. Where there are
-// too many, the files that the user names are kept.
-func (l *login) offers(inAgent []ssh.Signer) []ssh.Signer {
+// offerKeys lists the keys to log in with, certificates before their keys. Locked keys come
+// last, so that nobody types a passphrase that is not needed. If there are too many keys,
+// those that the user names come first.
+func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left = nil
 	var open, locked, rest []candidate
 	for _, id := range l.identities {
-		c, err := id.candidate(inAgent)
+		c, err := id.findSigner(inAgent)
 		switch {
 		case err != nil:
 			l.left = append(l.left, err.Error())
 		case c.locked:
-			locked = append(locked, l.certified(c)...)
+			locked = append(locked, l.addCertificates(c)...)
 		default:
-			open = append(open, l.certified(c)...)
+			open = append(open, l.addCertificates(c)...)
 		}
 	}
 	for _, k := range inAgent {
 		if !l.addr.IdentitiesOnly {
-			rest = append(rest, l.certified(candidate{Signer: k, name: agentName(k)})...)
+			rest = append(rest, l.addCertificates(candidate{Signer: k, name: agentName(k)})...)
 		}
 	}
-	return l.choose(slices.Concat(open, locked, rest))
+	return l.chooseKeys(slices.Concat(open, locked, rest))
 }
 
-// candidate prefers the agent, in which a locked key is open.
-func (id identity) candidate(inAgent []ssh.Signer) (candidate, error) {
+// findSigner prefers the agent, where a locked key is open.
+func (id identity) findSigner(inAgent []ssh.Signer) (candidate, error) {
 	c := candidate{Signer: id.open, name: id.file}
 	i := slices.IndexFunc(inAgent, func(k ssh.Signer) bool { return sameKey(k.PublicKey(), id.public) })
-	switch key, givenUp := unlocked.find(id.public); {
+	switch key, givenUp := unlocked.findKey(id.public); {
 	case id.open != nil:
 	case i >= 0:
 		c.Signer = inAgent[i]
@@ -184,13 +184,13 @@ func (id identity) candidate(inAgent []ssh.Signer) (candidate, error) {
 	case id.locked:
 		c.Signer, c.locked = lockedKey{id.file, id.public}, true
 	default:
-		return c, errors.New(id.missing())
+		return c, errors.New(id.missingHint())
 	}
 	return c, nil
 }
 
-// certified puts the certificates of a key before it.
-func (l *login) certified(c candidate) []candidate {
+// addCertificates puts the certificates of a key before it.
+func (l *login) addCertificates(c candidate) []candidate {
 	var list []candidate
 	for _, cert := range l.certificates {
 		if !sameKey(cert.Key, c.PublicKey()) {
@@ -203,7 +203,7 @@ func (l *login) certified(c candidate) []candidate {
 	return append(list, c)
 }
 
-func (l *login) choose(all []candidate) []ssh.Signer {
+func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 	var chosen []candidate
 	for _, c := range all {
 		same := func(o candidate) bool { return sameKey(o.PublicKey(), c.PublicKey()) }
@@ -226,34 +226,34 @@ func (l *login) choose(all []candidate) []ssh.Signer {
 	})
 	signers := make([]ssh.Signer, len(chosen))
 	for i, c := range chosen {
-		signers[i] = offered{c.Signer, c.name, l}
+		signers[i] = offeredKey{c.Signer, c.name, l}
 	}
 	return signers
 }
 
 func agentName(k ssh.Signer) string {
 	if key, ok := k.PublicKey().(*agent.Key); ok && key.Comment != "" {
-		return "the agent's " + printable(key.Comment)
+		return "the agent's " + Printable(key.Comment)
 	}
-	return "the agent's " + fingerprint(k.PublicKey())
+	return "the agent's " + describeKey(k.PublicKey())
 }
 
-// offered is a key that the server was shown. One that does not sign, as a token that
-// nobody touched, is not offered again.
-type offered struct {
+// offeredKey is a key that the server has seen. If it does not sign, as a token that nobody
+// touched, it is not offered again.
+type offeredKey struct {
 	ssh.Signer
 	name string
 	l    *login
 }
 
-func (o offered) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
+func (o offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
 	sig, err := signAs(o.Signer, rand, data, algorithm)
 	var q *question
 	if err == nil || errors.As(err, &q) {
 		return sig, err
 	}
 	err = fmt.Errorf("%s did not sign: %w", o.name, err)
-	o.l.bar(o.PublicKey(), err)
+	o.l.barKey(o.PublicKey(), err)
 	return nil, &question{refusal: err}
 }
 
@@ -264,7 +264,7 @@ func signAs(s ssh.Signer, rand io.Reader, data []byte, algorithm string) (*ssh.S
 	return s.Sign(rand, data)
 }
 
-func (l *login) bar(key ssh.PublicKey, why error) {
+func (l *login) barKey(key ssh.PublicKey, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.barred == nil {
@@ -283,17 +283,17 @@ type lockedKey struct {
 func (k lockedKey) PublicKey() ssh.PublicKey { return k.public }
 
 func (k lockedKey) Sign(io.Reader, []byte) (*ssh.Signature, error) {
-	return nil, &question{ask: k.unlock, refusal: fmt.Errorf("%s would be taken, but has a passphrase; add it to the agent: ssh-add %[1]s", k.file)}
+	return nil, &question{ask: k.askPassphrase, refusal: fmt.Errorf("%s would be taken, but has a passphrase; add it to the agent: ssh-add %[1]s", k.file)}
 }
 
 func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ssh.Signature, error) {
 	return k.Sign(rand, data)
 }
 
-// unlock asks for the passphrase, once for all boards. Without one, or after wrong
-// ones, the key is left alone for the rest of the run.
-func (k lockedKey) unlock(ctx context.Context, t *terminal) error {
-	if key, givenUp := unlocked.find(k.public); key != nil || givenUp {
+// askPassphrase asks for the passphrase once for all boards. Without it, or after wrong ones,
+// the run does not use the key.
+func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
+	if key, givenUp := unlocked.findKey(k.public); key != nil || givenUp {
 		return nil
 	}
 	data, err := localfile.Read(k.file, maxKeyBytes)
@@ -302,7 +302,7 @@ func (k lockedKey) unlock(ctx context.Context, t *terminal) error {
 	}
 	prompt := fmt.Sprintf("Passphrase for %s (empty: go on without it): ", k.file)
 	for range maxAsked {
-		phrase, err := t.line(ctx, prompt, true)
+		phrase, err := t.readAnswer(ctx, prompt, true)
 		if err != nil {
 			return err
 		}
@@ -310,32 +310,32 @@ func (k lockedKey) unlock(ctx context.Context, t *terminal) error {
 			break
 		}
 		if key, err := ssh.ParsePrivateKeyWithPassphrase(data, []byte(phrase)); err == nil {
-			unlocked.keep(k.public, key)
+			unlocked.storeKey(k.public, key)
 			return nil
 		}
 		fmt.Fprintln(t.out, "That is not it.")
 	}
-	unlocked.keep(k.public, nil)
+	unlocked.storeKey(k.public, nil)
 	return nil
 }
 
-// vault holds the keys that were unlocked in this run, in memory alone; nil for one
-// that was given up.
-type vault struct {
+// keyCache holds the keys that were unlocked in this run, in memory only. A key whose
+// passphrase was not given is nil.
+type keyCache struct {
 	mu   sync.Mutex
 	keys map[string]ssh.Signer
 }
 
-var unlocked vault
+var unlocked keyCache
 
-func (v *vault) find(public ssh.PublicKey) (key ssh.Signer, givenUp bool) {
+func (v *keyCache) findKey(public ssh.PublicKey) (key ssh.Signer, givenUp bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key, asked := v.keys[string(public.Marshal())]
 	return key, asked && key == nil
 }
 
-func (v *vault) keep(public ssh.PublicKey, key ssh.Signer) {
+func (v *keyCache) storeKey(public ssh.PublicKey, key ssh.Signer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.keys == nil {

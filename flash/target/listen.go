@@ -18,7 +18,7 @@ var ErrForwarding = errors.New("the board's SSH server forwards no ports")
 // lies between the two. Any program on the board can; what is served must be proof
 // against that. The listener ends with the connection, or with its Close.
 func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
-	link, err := c.client()
+	link, err := c.currentLink()
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 		err      error
 	}
 	result := make(chan opened, 1)
-	err = link.during(ctx, func() {}, func() error {
+	err = link.doWithin(ctx, func() {}, func() error {
 		go func() {
 			l, err := link.Listen("tcp", "127.0.0.1:0")
 			result <- opened{l, err}
@@ -51,7 +51,7 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 	if strings.Contains(err.Error(), "tcpip-forward request denied") {
 		return nil, fmt.Errorf("listen on %s: %w; set AllowTcpForwarding yes (or remote) in its sshd_config", c.addr, ErrForwarding)
 	}
-	return nil, said(fmt.Sprintf("listen on %s", c.addr), err)
+	return nil, BoardError(fmt.Sprintf("listen on %s", c.addr), err)
 }
 
 // timedListener gives its connections deadlines for reading, which those of SSH lack:
@@ -86,10 +86,10 @@ func (c timedConn) Close() error {
 
 // Redial makes a new connection in the place of one that was lost.
 func (c *Conn) Redial(ctx context.Context, timeout time.Duration) error {
-	link, err := c.login.wait(ctx, timeout)
+	link, err := c.login.waitForLogin(ctx, timeout)
 	if err != nil {
 		return err
 	}
-	c.adopt(link)
+	c.adoptLink(link)
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"slipway/flash/target/targettest"
 )
 
 func TestListen(t *testing.T) {
@@ -109,7 +111,7 @@ func TestListenEnds(t *testing.T) {
 
 func TestRedial(t *testing.T) {
 	c := connect(t)
-	link, err := c.client()
+	link, err := c.currentLink()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestRedial(t *testing.T) {
 	if _, err := c.Run(t.Context(), "true"); err == nil {
 		t.Fatal("a lost connection runs commands")
 	}
-	if err := c.Redial(t.Context(), startLimit); err != nil {
+	if err := c.Redial(t.Context(), targettest.LongEnough); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {

@@ -22,8 +22,8 @@ var (
 	ErrLogin   = errors.New("login refused")
 )
 
-// lasting says whether an error would come again with every further try.
-func lasting(err error) bool { return errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) }
+// isPermanent reports whether every further try would fail with the same error.
+func isPermanent(err error) bool { return errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) }
 
 // agentLimit is how long the agent may take to list its keys. The socket of a lost
 // "ssh -A" takes connections and answers none. Tests have their own.
@@ -38,13 +38,13 @@ var errBanners = errors.New("the server greets without end")
 // connections may be made with it at once.
 type login struct {
 	addr         Address
-	via          *gate // nil: it is reached directly
-	isHop        bool  // what it enters is on the way to a board
+	via          *jumpHost // nil: it is reached directly
+	isHop        bool      // what it enters is on the way to a board
 	patience     time.Duration
 	silence      time.Duration // as SilenceVariable says
 	sudo         *sudo         // nil: none
 	pace         *pace         // nil: none
-	trust        *trust
+	trust        *knownHosts
 	identities   []identity
 	certificates []*ssh.Certificate
 
@@ -56,7 +56,7 @@ type login struct {
 }
 
 func newLogin(a Address) (*login, error) {
-	a, err := a.complete()
+	a, err := a.fillDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +69,16 @@ func newLogin(a Address) (*login, error) {
 		return nil, err
 	}
 	patience := cmp.Or(a.ConnectTimeout, min(dialLimit, silence))
-	l := &login{addr: a, patience: patience * time.Duration(1+a.hops()), silence: silence}
+	l := &login{addr: a, patience: patience * time.Duration(1+a.countHops()), silence: silence}
 	if a.Via != nil {
-		if l.via, err = newGate(*a.Via); err != nil {
+		if l.via, err = newJumpHost(*a.Via); err != nil {
 			return nil, err
 		}
 	}
-	if l.trust, err = readTrust(existing(a.KnownHosts)); err != nil {
+	if l.trust, err = readTrust(existingFiles(a.KnownHosts)); err != nil {
 		return nil, err
 	}
-	vouching, err := a.authorities()
+	vouching, err := a.parseHostCA()
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func newLogin(a Address) (*login, error) {
 	return l, nil
 }
 
-func existing(files []string) []string {
-	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !exists(f) })
+func existingFiles(files []string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !fileExists(f) })
 }
 
 // close ends the connections to jump hosts. No further one can be made.
@@ -155,7 +155,7 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 			agentConn.Close()
 		}
 	})
-	link, err := l.authenticate(ctx, w, l.offers(inAgent))
+	link, err := l.authenticate(ctx, w, l.offerKeys(inAgent))
 	if !stop() {
 		return nil, fmt.Errorf("log in to %s: %w", l.addr, context.Cause(ctx))
 	}
@@ -163,7 +163,7 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 		w.Close()
 		return nil, w.notSSH(err)
 	}
-	go link.keep()
+	go link.watchSilence()
 	return link, nil
 }
 
@@ -178,7 +178,7 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 		Config:            ssh.Config{Ciphers: l.addr.Ciphers, MACs: l.addr.MACs, KeyExchanges: l.addr.KeyExchanges, RekeyThreshold: l.addr.RekeyBytes},
 		User:              l.addr.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
-		HostKeyAlgorithms: l.trust.algorithms(l.addr),
+		HostKeyAlgorithms: l.trust.hostKeyAlgorithms(l.addr),
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			untrusted = l.checkHostKey(ctx, key)
 			return untrusted
@@ -192,45 +192,45 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 	}
 	conn, chans, reqs, err := ssh.NewClientConn(w, l.addr.hostPort(), config)
 	if err != nil && len(keys) == 0 && untrusted == nil && strings.Contains(err.Error(), unable) {
-		return nil, l.refused(errors.New("there is no key to log in with"))
+		return nil, l.refusedError(errors.New("there is no key to log in with"))
 	}
 	if err != nil {
-		return nil, l.explain(err, untrusted)
+		return nil, l.explainFailure(err, untrusted)
 	}
 	return newLink(ssh.NewClient(conn, chans, reqs), w, l.silence), nil
 }
 
-func (l *login) explain(err, untrusted error) error {
+func (l *login) explainFailure(err, untrusted error) error {
 	var algorithms *ssh.AlgorithmNegotiationError
 	var q *question
-	own, _ := l.trust.pinned(l.addr)
+	own, _ := l.trust.pinsOf(l.addr)
 	switch {
 	case untrusted != nil:
 		return untrusted
 	case errors.As(err, &q):
-		return &question{refusal: l.refused(q.refusal), ask: q.ask}
+		return &question{refusal: l.refusedError(q.refusal), ask: q.ask}
 	case errors.As(err, &algorithms) && len(own) > 0 && strings.Contains(err.Error(), "host key"):
-		return l.otherKind(algorithms)
+		return l.otherKindError(algorithms)
 	case strings.Contains(err.Error(), unable):
-		return l.refused(err)
+		return l.refusedError(err)
 	}
-	return said("log in to "+l.addr.String(), err)
+	return BoardError("log in to "+l.addr.String(), err)
 }
 
 // refusal is a login that was refused, by a machine that had proved itself.
 type refusal struct {
 	error
-	onTheWay bool // by a jump host
+	byJumpHost bool // by a jump host
 }
 
 func (r refusal) Unwrap() error { return r.error }
 
-func (l *login) refused(err error) error {
+func (l *login) refusedError(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hint := "\n  keys are looked for in the agent and in IdentityFile; to see what ssh would do: ssh -v " + l.sshArgs()
 	if unused := slices.Concat(l.skipped, l.left); len(unused) > 0 {
 		hint = "\n  not used: " + strings.Join(unused, "\n  not used: ") + hint
 	}
-	return refusal{fmt.Errorf("%w by %s: %s%s", ErrLogin, l.addr, printable(err.Error()), hint), l.isHop}
+	return refusal{fmt.Errorf("%w by %s: %s%s", ErrLogin, l.addr, Printable(err.Error()), hint), l.isHop}
 }

@@ -19,10 +19,11 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"slipway/flash/target/sshd"
+	"slipway/flash/target/targettest"
 )
 
 func TestHostKeyIsNeverTakenOnTrust(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	name := "[127.0.0.1]:" + strconv.Itoa(s.Port)
 	other, err := sshd.WriteKey(filepath.Join(t.TempDir(), "other"))
 	if err != nil {
@@ -62,14 +63,14 @@ func TestHostKeyIsNeverTakenOnTrust(t *testing.T) {
 }
 
 func TestHostKeyMayBePinnedByAlias(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	a := addressOf(s)
 	a.HostKeyAlias = "board-17"
 	a.KnownHosts = []string{filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "known_hosts")}
 	if err := os.WriteFile(a.KnownHosts[1], []byte("board-17"+pinnedKey(t, s)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dial(t, a)
+	dialBoard(t, a)
 }
 
 // pinnedKey is the server's known_hosts line without its host.
@@ -83,7 +84,7 @@ func pinnedKey(t *testing.T, s *sshd.Server) string {
 }
 
 func TestRefusedLogin(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	dir := t.TempDir()
 	wrong, locked := filepath.Join(dir, "wrong"), filepath.Join(dir, "locked")
 	if _, err := sshd.WriteKey(wrong); err != nil {
@@ -123,15 +124,15 @@ func lockKey(t *testing.T, from, file string) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keygen(t, "-q", "-p", "-a", "1", "-P", "", "-N", "secret", "-f", file)
+	targettest.RunKeygen(t, "-q", "-p", "-a", "1", "-P", "", "-N", "secret", "-f", file)
 }
 
 func TestLoginWithTheAgent(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	t.Setenv("SSH_AUTH_SOCK", startAgent(t, s.Identity))
 	a := addressOf(s)
 	a.Identities = nil
-	dial(t, a)
+	dialBoard(t, a)
 }
 
 // startAgent runs an agent that holds the keys of files, and returns its socket.
@@ -210,9 +211,9 @@ func TestLoginPastASilentAgent(t *testing.T) {
 	was := agentLimit
 	t.Cleanup(func() { agentLimit = was })
 	agentLimit = 100 * time.Millisecond // it is used up
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	silentAgent(t)
-	dial(t, addressOf(s))
+	dialBoard(t, addressOf(s))
 	a := addressOf(s)
 	a.Identities = nil
 	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), "does not list its keys") {
@@ -221,7 +222,7 @@ func TestLoginPastASilentAgent(t *testing.T) {
 }
 
 func TestAgentDoesNotOutliveTheContext(t *testing.T) {
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	key, err := os.ReadFile(s.Identity)
 	if err != nil {
 		t.Fatal(err)
@@ -255,10 +256,10 @@ func TestAgentDoesNotOutliveTheContext(t *testing.T) {
 
 func TestWaitDialWaitsForTheServer(t *testing.T) {
 	t.Parallel()
-	s := newSSHD(t)
+	s := targettest.NewSSHD(t)
 	started := make(chan error, 1)
 	time.AfterFunc(700*time.Millisecond, func() { started <- s.Start(context.Background()) })
-	c, err := WaitDial(t.Context(), addressOf(s), longEnough)
+	c, err := WaitDial(t.Context(), addressOf(s), targettest.LongEnough)
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +274,7 @@ func TestWaitDialWaitsForTheServer(t *testing.T) {
 // nothing on them even when it is.
 func TestWaitDialIsNotHeldUpBySilentConnections(t *testing.T) {
 	t.Parallel()
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +304,7 @@ func TestWaitDialIsNotHeldUpBySilentConnections(t *testing.T) {
 }
 
 func TestWaitDialSaysWhatItSaw(t *testing.T) {
-	a := addressOf(newSSHD(t))
+	a := addressOf(targettest.NewSSHD(t))
 	_, err := WaitDial(t.Context(), a, 1500*time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "1.5s") {
 		t.Errorf("WaitDial = %v; want it to tell of refused connections and 1.5s", err)

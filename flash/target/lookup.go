@@ -29,11 +29,11 @@ const leastTry = 2 * time.Second
 // dialDirect connects to one address of the host after the other, in the order of the
 // machine's own resolver.
 func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
-	all, err := a.lookup(ctx)
+	all, err := a.lookUpHost(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dialer, err := a.dialer()
+	dialer, err := a.newDialer()
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func dialOne(ctx context.Context, dialer net.Dialer, to netip.AddrPort, left int
 	return dialer.DialContext(ctx, "tcp", to.String())
 }
 
-// dialer has the near end that the user's configuration names.
-func (a Address) dialer() (d net.Dialer, err error) {
+// newDialer has the near end that the user's configuration names.
+func (a Address) newDialer() (d net.Dialer, err error) {
 	if a.BindAddress != "" {
 		ip, err := netip.ParseAddr(a.BindAddress)
 		if err != nil {
@@ -80,18 +80,18 @@ func (a Address) dialer() (d net.Dialer, err error) {
 	return d, nil
 }
 
-// lookup asks getent, which follows nsswitch.conf with all of its modules, mDNS among
+// lookUpHost asks getent, which follows nsswitch.conf with all of its modules, mDNS among
 // them. Go's own resolver knows files and DNS alone; it serves where there is no getent.
-func (a Address) lookup(ctx context.Context) ([]netip.Addr, error) {
+func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
-		return a.usable([]netip.Addr{ip})
+		return a.filterFamily([]netip.Addr{ip})
 	}
 	if _, err := exec.LookPath("getent"); err != nil {
 		all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a.Host)
 		if err != nil {
 			return nil, err
 		}
-		return a.usable(all)
+		return a.filterFamily(all)
 	}
 	cmd := run.Prepare(ctx, run.Command{Argv: []string{"getent", "ahosts", a.Host}})
 	out, err := cmd.Output()
@@ -106,11 +106,11 @@ func (a Address) lookup(ctx context.Context) ([]netip.Addr, error) {
 	if err != nil || len(all) == 0 {
 		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\n  next: see that the board is on and the name is right, or give the board's IP address", plaintext.Quote(a.Host))
 	}
-	return a.usable(all)
+	return a.filterFamily(all)
 }
 
-// usable are those of the AddressFamily.
-func (a Address) usable(all []netip.Addr) ([]netip.Addr, error) {
+// filterFamily are those of the AddressFamily.
+func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	var some []netip.Addr
 	for _, ip := range all {
 		ip = ip.Unmap()
@@ -141,36 +141,36 @@ func parseHosts(text string) (all []netip.Addr) {
 	return all
 }
 
-// connection fills in how the connection is made.
-func (c config) connection(a *Address) error {
-	switch a.Family = c.last("addressfamily"); a.Family {
+// setConnection fills in how the connection is made.
+func (c config) setConnection(a *Address) error {
+	switch a.Family = c.lastValue("addressfamily"); a.Family {
 	case "any":
 		a.Family = ""
 	case "", "inet", "inet6":
 	default:
 		return fmt.Errorf("AddressFamily %s is not known", a.Family)
 	}
-	a.BindAddress, a.BindInterface = c.last("bindaddress"), c.last("bindinterface")
-	if text := c.last("connecttimeout"); text != "" {
+	a.BindAddress, a.BindInterface = c.lastValue("bindaddress"), c.lastValue("bindinterface")
+	if text := c.lastValue("connecttimeout"); text != "" {
 		seconds, err := strconv.Atoi(text)
 		if err != nil || seconds < 1 {
 			return fmt.Errorf("ConnectTimeout %s is no number of seconds", text)
 		}
 		a.ConnectTimeout = time.Duration(seconds) * time.Second
 	}
-	if text, _, _ := strings.Cut(c.last("rekeylimit"), " "); text != "" {
+	if text, _, _ := strings.Cut(c.lastValue("rekeylimit"), " "); text != "" {
 		bytes, err := strconv.ParseUint(text, 10, 63)
 		if err != nil {
 			return fmt.Errorf("RekeyLimit %s is no number of bytes", text)
 		}
 		a.RekeyBytes = bytes
 	}
-	return c.algorithms(a)
+	return c.setAlgorithms(a)
 }
 
-// algorithms narrows what the connection may use to what the configuration allows. ssh
-// lists its defaults where there is nothing set, among which are all of ours.
-func (c config) algorithms(a *Address) (err error) {
+// setAlgorithms limits the connection to the algorithms that the configuration allows. Where
+// nothing is set, ssh lists its defaults, among which are all of ours.
+func (c config) setAlgorithms(a *Address) (err error) {
 	var ours ssh.Config
 	ours.SetDefaults()
 	weak := ssh.InsecureAlgorithms()
@@ -183,7 +183,7 @@ func (c config) algorithms(a *Address) (err error) {
 		{"macs", ours.MACs, weak.MACs, &a.MACs},
 		{"kexalgorithms", ours.KeyExchanges, weak.KeyExchanges, &a.KeyExchanges},
 	} {
-		text := c.last(n.key)
+		text := c.lastValue(n.key)
 		if text == "" {
 			continue
 		}
@@ -199,11 +199,11 @@ func (c config) algorithms(a *Address) (err error) {
 	return nil
 }
 
-// unsupported refuses what would change how the login goes, and that only ssh can do.
-func (c config) unsupported() error {
-	methods := c.last("preferredauthentications")
+// checkSupported refuses options that would change the login and that only ssh implements.
+func (c config) checkSupported() error {
+	methods := c.lastValue("preferredauthentications")
 	switch {
-	case c.last("pubkeyauthentication") == "no" || c.last("pubkeyauthentication") == "false":
+	case c.lastValue("pubkeyauthentication") == "no" || c.lastValue("pubkeyauthentication") == "false":
 		return errors.New("PubkeyAuthentication is no, and Slipway logs in with keys alone")
 	case methods != "" && !slices.Contains(strings.Split(methods, ","), "publickey"):
 		return fmt.Errorf("PreferredAuthentications %s lacks publickey, and Slipway logs in with keys alone", methods)

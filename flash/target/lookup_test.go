@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/target/targettest"
 )
 
 // What each keyword of "ssh -G" means to us. A keyword that a newer ssh has belongs into
@@ -70,7 +72,7 @@ ciphers aes256-ctr,chacha20-poly1305@openssh.com,none
 macs hmac-md5,hmac-sha2-256
 kexalgorithms diffie-hellman-group14-sha256,sntrup761x25519-sha512
 preferredauthentications hostbased,publickey
-`).address(Address{Host: "a"}, "/nowhere")
+`).toAddress(Address{Host: "a"}, "/nowhere")
 	want := Address{
 		Host: "a", Family: "inet6", BindAddress: "::1", BindInterface: "usb0", ConnectTimeout: 7 * time.Second, RekeyBytes: 1 << 20,
 		Ciphers: []string{"chacha20-poly1305@openssh.com", "aes256-ctr"}, MACs: []string{"hmac-sha2-256"}, KeyExchanges: []string{"diffie-hellman-group14-sha256"},
@@ -95,7 +97,7 @@ func TestConnectionThatIsRefused(t *testing.T) {
 		"pubkeyauthentication false":        "PubkeyAuthentication",
 		"preferredauthentications password": "PreferredAuthentications",
 	} {
-		_, err := parseConfig("hostname a\n"+text+"\n").address(Address{Host: "a"}, "/nowhere")
+		_, err := parseConfig("hostname a\n"+text+"\n").toAddress(Address{Host: "a"}, "/nowhere")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error with %q", text, err, want)
 		}
@@ -107,7 +109,7 @@ func TestNameOfTheSystem(t *testing.T) {
 	if _, err := exec.LookPath("getent"); err != nil {
 		t.Skip("getent is missing: install the Debian package libc-bin")
 	}
-	a := aliased(t, addressOf(startSSHD(t)))
+	a := aliased(t, addressOf(targettest.StartSSHD(t)))
 	for host, want := range map[string]string{"127.1": "", "localhost": "", "no-such-board.invalid": "getent ahosts no-such-board.invalid finds none", "-x": "no address of"} {
 		a.Host = host
 		c, err := Dial(t.Context(), a)
@@ -127,7 +129,7 @@ func TestNameThatIsNotFoundInTime(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
-	_, err := Address{Host: "board.local"}.lookup(ctx)
+	_, err := Address{Host: "board.local"}.lookUpHost(ctx)
 	for _, want := range []string{"no address of board.local", "getent ahosts board.local", "next: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("lookup = %v; want %q in it", err, want)
@@ -138,13 +140,13 @@ func TestNameThatIsNotFoundInTime(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := (Address{Host: "board.local"}).lookup(stopped); err != context.Canceled {
+	if _, err := (Address{Host: "board.local"}).lookUpHost(stopped); err != context.Canceled {
 		t.Errorf("lookup that the user ends = %v; want that alone", err)
 	}
 }
 
 func TestNearEnd(t *testing.T) {
-	a := aliased(t, addressOf(startSSHD(t)))
+	a := aliased(t, addressOf(targettest.StartSSHD(t)))
 	a.BindAddress, a.BindInterface = "127.0.0.9", "lo"
 	conn, err := a.dialDirect(t.Context())
 	if err != nil {

@@ -27,8 +27,8 @@ type pidLine struct {
 // Login scripts may print something first, but not without end.
 const maxHeldBytes = 8 << 10
 
-// prefix is fixed text but for the mark, which is ours.
-func (p *pidLine) prefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
+// shellPrefix is fixed text but for the mark, which is ours.
+func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
@@ -44,44 +44,43 @@ func (p *pidLine) Write(b []byte) (int, error) {
 	case found && whole:
 		p.pid, _ = strconv.Atoi(strings.TrimSpace(string(number)))
 		p.held = append(bytes.Clone(before), rest...)
-		p.release()
+		p.passHeld()
 	case len(p.held) > maxHeldBytes:
-		p.release()
+		p.passHeld()
 	}
 	return len(b), nil
 }
 
-// ReadFrom is as that of capped.
-func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return drain(p, r) }
+// ReadFrom is as that of LimitedBuffer.
+func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-func (p *pidLine) release() {
+func (p *pidLine) passHeld() {
 	p.done = true
 	p.out.Write(p.held)
 	p.held = nil
 }
 
-// flush passes on what was held back where the line never came.
-func (p *pidLine) flush() {
+// flushHeld passes on what was held back if the line never came.
+func (p *pidLine) flushHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		p.release()
+		p.passHeld()
 	}
 	if p.over != nil {
 		p.over()
 	}
 }
 
-// soon is the number, for which it waits a moment: the program's output may have come
-// before it.
-func (p *pidLine) soon() int {
-	for end := time.Now().Add(quick); p.number() == 0 && time.Now().Before(end); {
+// waitForPID waits a moment for the number, because the program's output may come before it.
+func (p *pidLine) waitForPID() int {
+	for end := time.Now().Add(quick); p.knownPID() == 0 && time.Now().Before(end); {
 		time.Sleep(quick / 50)
 	}
-	return p.number()
+	return p.knownPID()
 }
 
-func (p *pidLine) number() int {
+func (p *pidLine) knownPID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid

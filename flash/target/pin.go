@@ -13,33 +13,33 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// firstContact is a machine of which nothing is known. Nothing is trusted before a
-// person has compared its fingerprint.
+// firstContact asks a person about an unknown host key. Nothing is trusted before the person
+// has compared its fingerprint.
 func (l *login) firstContact(key ssh.PublicKey) error {
 	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
-		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", printable(l.addr.String()), fingerprint(key))
+		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
 		for range maxAsked {
-			answer, err := t.line(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)
+			answer, err := t.readAnswer(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)
 			if err != nil {
 				return err
 			}
 			switch answer {
 			case "yes", ssh.FingerprintSHA256(key):
-				return l.pin(key)
+				return l.addPin(key)
 			case "no":
-				return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, fingerprint(key), l.addr)
+				return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, describeKey(key), l.addr)
 			}
 			if strings.HasPrefix(answer, "SHA256:") {
-				return fmt.Errorf("%w: %s shows %s, not %s: another machine answers there", ErrHostKey, l.addr, fingerprint(key), printable(answer))
+				return fmt.Errorf("%w: %s shows %s, not %s: another machine answers there", ErrHostKey, l.addr, describeKey(key), Printable(answer))
 			}
 		}
-		return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, fingerprint(key), l.addr)
+		return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, describeKey(key), l.addr)
 	}}
 }
 
-// pin trusts a key from now on, also after this run where the user has a file for
+// addPin trusts a key from now on, also after this run where the user has a file for
 // that.
-func (l *login) pin(key ssh.PublicKey) error {
+func (l *login) addPin(key ssh.PublicKey) error {
 	name, _ := l.addr.hostNames()
 	if !oneMachine(name) {
 		return fmt.Errorf("pin the host key of %s: in known_hosts %q would be a pattern, and the key be trusted for other machines; give the board a name of its own", l.addr, name)
@@ -49,7 +49,7 @@ func (l *login) pin(key ssh.PublicKey) error {
 			return fmt.Errorf("pin the host key of %s: %w", l.addr, err)
 		}
 	}
-	l.trust.add(pin{names: []string{name}, key: key, file: l.addr.PinFile})
+	l.trust.addPin(pin{names: []string{name}, key: key, file: l.addr.PinFile})
 	return nil
 }
 

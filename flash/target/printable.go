@@ -9,10 +9,9 @@ import (
 
 const maxSaidBytes = 2048
 
-// printable makes one line of what a board said that is safe on a terminal:
-// control and formatting characters are spelled out, and its middle is left out
-// where it is long.
-func printable(s string) string {
+// Printable makes one line of a board's text that is safe on a terminal. It spells out control
+// and formatting characters, and leaves out the middle of long text.
+func Printable(s string) string {
 	s = strings.TrimSpace(s)
 	if half := maxSaidBytes / 2; len(s) > maxSaidBytes {
 		s = s[:half] + " … " + s[len(s)-half:]
@@ -46,9 +45,9 @@ type boardError struct {
 	cause error
 }
 
-// said wraps an error that holds the board's words.
-func said(what string, err error) error { return &boardError{what, err} }
+// BoardError wraps an error whose text comes from the board.
+func BoardError(what string, err error) error { return &boardError{what, err} }
 
-func (e *boardError) Error() string { return e.what + ": " + printable(e.cause.Error()) }
+func (e *boardError) Error() string { return e.what + ": " + Printable(e.cause.Error()) }
 
 func (e *boardError) Unwrap() error { return e.cause }

@@ -19,13 +19,13 @@ import (
 type proxy struct {
 	net.Conn
 	stop  context.CancelFunc
-	words *capped       // what it said on standard error
-	ended chan struct{} // closed when the program has ended
+	words *LimitedBuffer // what it said on standard error
+	ended chan struct{}  // closed when the program has ended
 }
 
 // startProxy runs a ProxyCommand. It is text of the user's own configuration, written
 // for the user's shell, with its quotes, variables and pipes, so that shell reads it,
-// as with ssh. What was filled in was checked by tokens.shell. The program outlives
+// as with ssh. What was filled in was checked by tokens.expandCommand. The program outlives
 // the ctx that it is started with, and ends with the connection.
 func startProxy(command string) (net.Conn, error) {
 	ours, theirs, err := socketPair()
@@ -38,7 +38,7 @@ func startProxy(command string) (net.Conn, error) {
 		shell = "/bin/sh"
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &proxy{Conn: ours, stop: stop, words: &capped{}, ended: make(chan struct{})}
+	p := &proxy{Conn: ours, stop: stop, words: &LimitedBuffer{}, ended: make(chan struct{})}
 	cmd := run.Prepare(ctx, run.Command{Argv: []string{shell, "-c", "exec " + command}})
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, p.words
 	if err := cmd.Start(); err != nil {
@@ -46,11 +46,11 @@ func startProxy(command string) (net.Conn, error) {
 		ours.Close()
 		return nil, fmt.Errorf("start the ProxyCommand %q: %w", plaintext.Printable(command), err)
 	}
-	go p.await(cmd)
+	go p.waitForEnd(cmd)
 	return p, nil
 }
 
-func (p *proxy) await(cmd *exec.Cmd) {
+func (p *proxy) waitForEnd(cmd *exec.Cmd) {
 	cmd.Wait()
 	p.stop()
 	close(p.ended)
@@ -76,13 +76,13 @@ func (p *proxy) Close() error {
 	return p.Conn.Close()
 }
 
-// explain adds to an error what the program said, if it ended.
-func (p *proxy) explain(err error) error {
+// explainFailure adds to an error what the program said, if it ended.
+func (p *proxy) explainFailure(err error) error {
 	select {
 	case <-p.ended:
 	case <-time.After(2 * quick):
 	}
-	words := printable(string(p.words.bytes()))
+	words := Printable(string(p.words.Bytes()))
 	if words == "" {
 		words = "it said nothing"
 	}

@@ -67,12 +67,12 @@ type pace struct {
 	free time.Time // when what was sent is paid for
 }
 
-// slice is how much goes out at once: a fiftieth of a second, and no more than SSH
+// sliceBytes is how much goes out at once: a fiftieth of a second, and no more than SSH
 // puts into a packet.
-func (p *pace) slice() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
+func (p *pace) sliceBytes() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
 
-// delay is how long n bytes have to wait.
-func (p *pace) delay(n int) time.Duration {
+// reserveDelay is how long n bytes have to wait.
+func (p *pace) reserveDelay(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -82,11 +82,6 @@ func (p *pace) delay(n int) time.Duration {
 	wait := max(p.free.Sub(now), 0)
 	p.free = p.free.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
 	return wait
-}
-
-// fits says whether a channel that carries so much in a round trip is enough.
-func (p *pace) fits(window int64, roundTrip time.Duration) bool {
-	return p != nil && float64(p.rate)*roundTrip.Seconds() <= float64(window)
 }
 
 // paced is a connection that keeps to a pace.
@@ -99,10 +94,10 @@ type paced struct {
 }
 
 func newPaced(conn net.Conn, p *pace) *paced {
-	return &paced{Conn: conn, pace: p, sleep: sleep, closed: make(chan struct{})}
+	return &paced{Conn: conn, pace: p, sleep: sleepUnless, closed: make(chan struct{})}
 }
 
-func sleep(d time.Duration, closed <-chan struct{}) bool {
+func sleepUnless(d time.Duration, closed <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}
@@ -118,8 +113,8 @@ func sleep(d time.Duration, closed <-chan struct{}) bool {
 
 func (p *paced) Write(data []byte) (written int, err error) {
 	for written < len(data) && err == nil {
-		part := data[written:min(len(data), written+p.pace.slice())]
-		if !p.sleep(p.pace.delay(len(part)), p.closed) {
+		part := data[written:min(len(data), written+p.pace.sliceBytes())]
+		if !p.sleep(p.pace.reserveDelay(len(part)), p.closed) {
 			return written, net.ErrClosed
 		}
 		n := 0
@@ -132,4 +127,12 @@ func (p *paced) Write(data []byte) (written int, err error) {
 func (p *paced) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return p.Conn.Close()
+}
+
+// Rate is the limit of what goes to the board. 0: there is none.
+func (c *Conn) Rate() Rate {
+	if c.login.pace == nil {
+		return 0
+	}
+	return c.login.pace.rate
 }

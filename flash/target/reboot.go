@@ -21,14 +21,14 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	}
 	// The connection may end before the command does, so only its refusal counts.
 	if r, err := c.Run(limit, "reboot"); err == nil && r.Status != 0 {
-		return fmt.Errorf("reboot %s: status %d: %s", c.addr, r.Status, printable(string(r.Stderr)))
+		return fmt.Errorf("reboot %s: status %d: %s", c.addr, r.Status, Printable(string(r.Stderr)))
 	}
 	began := time.Now()
 	last := errors.New("it still runs the boot that it was to end")
 	for limit.Err() == nil {
-		pause(limit, 5*askEvery)
-		link, err := c.login.wait(limit, timeout-time.Since(began))
-		if lasting(err) {
+		sleepFor(limit, 5*askEvery)
+		link, err := c.login.waitForLogin(limit, timeout-time.Since(began))
+		if isPermanent(err) {
 			return fmt.Errorf("after the reboot: %w", err)
 		}
 		if err != nil {
@@ -37,7 +37,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 		}
 		fresh := &Conn{addr: c.addr, login: c.login, link: link}
 		if id, err := fresh.bootID(limit); err == nil && id != before {
-			c.adopt(link)
+			c.adoptLink(link)
 			return nil
 		}
 		link.Close()
@@ -48,8 +48,8 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
 }
 
-// adopt takes over a fresh connection in place of the old one.
-func (c *Conn) adopt(fresh *link) {
+// adoptLink takes over a fresh connection in place of the old one.
+func (c *Conn) adoptLink(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == nil { // closed meanwhile
@@ -69,7 +69,7 @@ func (c *Conn) bootID(ctx context.Context) (string, error) {
 	}
 	id := strings.TrimSpace(string(r.Stdout))
 	if r.Status != 0 || !bootIDPattern.MatchString(id) {
-		return "", fmt.Errorf("boot id of %s: status %d: %s", c.addr, r.Status, printable(id+" "+string(r.Stderr)))
+		return "", fmt.Errorf("boot id of %s: status %d: %s", c.addr, r.Status, Printable(id+" "+string(r.Stderr)))
 	}
 	return id, nil
 }

@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxOutputBytes is how much of each of a program's outputs is kept.
-const maxOutputBytes = 1 << 20
+// MaxOutputBytes is how much of each of a program's outputs is kept.
+const MaxOutputBytes = 1 << 20
 
 // Result is what came of a program on the board. Its outputs are the board's
 // words, as they came.
@@ -40,54 +40,55 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 // Feed is Run for a program that reads what stdin gives. Where stdin fails, so does
 // Feed, also if the program took the end of its input for the whole.
 func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Result, error) {
-	return c.feed(ctx, stdin, maxOutputBytes, argv...)
+	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
-func (c *Conn) feed(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
+// FeedUpTo is Feed that keeps at most most bytes of the standard output.
+func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stderr := capped{endless: cancel}
-	stdout := capped{most: most, endless: cancel}
+	stderr := LimitedBuffer{endless: cancel}
+	stdout := LimitedBuffer{most: most, endless: cancel}
 	began := time.Now()
 	status, err := c.Stream(ctx, stdin, &stdout, &stderr, argv...)
 	return Result{
-		Status: status, Stdout: stdout.bytes(), Stderr: stderr.bytes(),
-		Truncated: stdout.cut() || stderr.cut(), Elapsed: time.Since(began),
+		Status: status, Stdout: stdout.Bytes(), Stderr: stderr.Bytes(),
+		Truncated: stdout.Truncated() || stderr.Truncated(), Elapsed: time.Since(began),
 	}, err
 }
 
 // Stream is Feed for a program whose outputs go on as they come, all of them.
 func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
-	link, session, err := c.prepare(ctx, argv)
+	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { go session.Close() }()
 
-	way := c.login.enter(stderr)
-	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: way, over: way.end}
-	moves := &pulse{last: time.Now()}
-	session.Stdout, session.Stderr = heardWriter{stdout, moves}, heardWriter{pid, moves}
+	program := c.login.newProgram(stderr)
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: program, over: program.endErrors}
+	moves := &activity{last: time.Now()}
+	session.Stdout, session.Stderr = watchedWriter{stdout, moves}, watchedWriter{pid, moves}
 	ended := make(chan struct{})
-	go link.attend(moves, pid, ended)
+	go link.askWhetherRunning(moves, pid, ended)
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
-	err = link.watch(ctx, watch{quiet: moves.quiet, stop: stopping.end, reacted: stopping.said.heard.Load}, func() error {
-		return way.startProgram(session, heard(stdin, moves), pid.prefix()+way.command(argv))
+	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load}, func() error {
+		return program.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))
 	})
 	close(ended)
-	pid.flush()
+	pid.flushHeld()
 	var exit *ssh.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitStatus(), nil
 	}
 	if err != nil {
-		return 0, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+		return 0, BoardError(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
 	}
 	return 0, nil
 }
 
-// prepare opens what a program runs in.
-func (c *Conn) prepare(ctx context.Context, argv []string) (*link, *ssh.Session, error) {
+// openProgram checks the arguments and opens a session to run them in.
+func (c *Conn) openProgram(ctx context.Context, argv []string) (*link, *ssh.Session, error) {
 	if len(argv) == 0 {
 		return nil, nil, errors.New("no command to run")
 	}
@@ -96,13 +97,13 @@ func (c *Conn) prepare(ctx context.Context, argv []string) (*link, *ssh.Session,
 			return nil, nil, fmt.Errorf("argument %q holds a NUL byte", arg)
 		}
 	}
-	link, err := c.client()
+	link, err := c.currentLink()
 	if err != nil {
 		return nil, nil, err
 	}
 	session, err := openSession(ctx, link)
 	if err != nil {
-		return nil, nil, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+		return nil, nil, BoardError(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
 	}
 	return link, session, nil
 }
@@ -116,7 +117,7 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	}
 	opened := make(chan opening, 1)
 	var session *ssh.Session
-	err := link.during(ctx, func() {}, func() error {
+	err := link.doWithin(ctx, func() {}, func() error {
 		go func() {
 			session, err := link.NewSession()
 			opened <- opening{session, err}
@@ -143,12 +144,12 @@ type stopper struct {
 	link    *link
 	session *ssh.Session
 	pid     *pidLine
-	said    spoken // once a shell is at it
+	said    shellEcho // once a shell is at it
 }
 
-func (e *stopper) end() {
+func (e *stopper) stopProgram() {
 	defer e.session.Close()
-	pid := e.pid.soon()
+	pid := e.pid.waitForPID()
 	other, err := e.link.NewSession()
 	if err != nil || pid <= 1 {
 		return
@@ -157,15 +158,15 @@ func (e *stopper) end() {
 	e.said.word = rand.Text()
 	other.Stdout = &e.said
 	group := strconv.Itoa(pid)
-	way := e.login.enter(io.Discard)
-	other.Stderr = way
-	script := e.said.command() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group
-	way.startProgram(other, nil, way.command([]string{"sh", "-c", script}))
+	program := e.login.newProgram(io.Discard)
+	other.Stderr = program
+	script := e.said.echoCommand() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group
+	program.startProgram(other, nil, program.commandLine([]string{"sh", "-c", script}))
 }
 
-// command writes argv for the POSIX shell that sshd hands it to. Every word is
-// quoted: a bare first word could be one of the shell's own, such as time.
-func command(argv []string) string {
+// quoteCommand writes argv for the POSIX shell that sshd hands it to. Every word is quoted: a
+// bare first word could be one of the shell's own, such as time.
+func quoteCommand(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
 		words[i] = plaintext.SingleQuote(arg)
@@ -173,11 +174,11 @@ func command(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// capped keeps the beginning of what is written to it and drops the rest, so
-// that a program that never stops talking costs no memory. A connection that is
-// given up may still write while its owner reads.
-type capped struct {
-	most    int         // 0: maxOutputBytes
+// LimitedBuffer keeps the beginning of what is written to it and drops the rest, so that
+// endless output costs no memory. A connection that is given up may still write while its
+// owner reads.
+type LimitedBuffer struct {
+	most    int         // 0: MaxOutputBytes
 	endless func(error) // is told of an output that does not end; nil: it may go on
 
 	mu      sync.Mutex
@@ -195,10 +196,10 @@ const (
 
 var errEndless = errors.New("its output has no end")
 
-func (c *capped) Write(p []byte) (int, error) {
+func (c *LimitedBuffer) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keep := p[:min(len(p), cmp.Or(c.most, maxOutputBytes)-c.buf.Len())]
+	keep := p[:min(len(p), cmp.Or(c.most, MaxOutputBytes)-c.buf.Len())]
 	if len(keep) < len(p) && !c.more {
 		c.more, c.since = true, time.Now()
 	}
@@ -210,13 +211,15 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (c *capped) bytes() []byte {
+// Bytes is a copy of what is kept.
+func (c *LimitedBuffer) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return bytes.Clone(c.buf.Bytes())
 }
 
-func (c *capped) cut() bool {
+// Truncated reports whether there was more than is kept.
+func (c *LimitedBuffer) Truncated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.more
@@ -224,8 +227,24 @@ func (c *capped) cut() bool {
 
 // ReadFrom takes the place of io.Copy, whose buffer of 32 KiB each program would get
 // twice: most print a line, and many boards may be asked at once.
-func (c *capped) ReadFrom(r io.Reader) (int64, error) { return drain(c, r) }
+func (c *LimitedBuffer) ReadFrom(r io.Reader) (int64, error) { return copyByHand(c, r) }
 
-func drain(to io.Writer, r io.Reader) (int64, error) {
+func copyByHand(to io.Writer, r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{r}, make([]byte, 4<<10))
+}
+
+// Output runs a program that has to succeed, and returns what it prints.
+func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
+	r, err := c.Run(ctx, argv...)
+	if err != nil {
+		return "", err
+	}
+	if r.Status != 0 {
+		shown := argv[0]
+		if len(argv) > 1 && argv[0] != "sh" {
+			shown += " " + argv[1]
+		}
+		return "", BoardError(fmt.Sprintf("%s on %s ended with status %d", shown, c.addr, r.Status), errors.New(string(r.Stderr)))
+	}
+	return strings.TrimSpace(string(r.Stdout)), nil
 }

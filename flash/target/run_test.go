@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/flash/target/targettest"
 )
 
 func TestRunPassesArgumentsAsTheyAre(t *testing.T) {
@@ -62,19 +64,19 @@ func TestRunKeepsLittleOfEndlessOutput(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	r, err := c.Run(t.Context(), "head", "-c", "5000000", "/dev/zero")
-	if err != nil || len(r.Stdout) != maxOutputBytes || !r.Truncated {
-		t.Errorf("%d bytes, truncated %v, %v; want %d, true, no error", len(r.Stdout), r.Truncated, err, maxOutputBytes)
+	if err != nil || len(r.Stdout) != MaxOutputBytes || !r.Truncated {
+		t.Errorf("%d bytes, truncated %v, %v; want %d, true, no error", len(r.Stdout), r.Truncated, err, MaxOutputBytes)
 	}
 	for limit := time.Second; ; limit *= 2 { // until the machine is quick enough for all of it
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		r, err = c.Run(ctx, "yes")
 		cancel()
-		if len(r.Stdout) == maxOutputBytes || limit > longEnough {
+		if len(r.Stdout) == MaxOutputBytes || limit > targettest.LongEnough {
 			break
 		}
 	}
-	if !errors.Is(err, context.DeadlineExceeded) || len(r.Stdout) != maxOutputBytes {
-		t.Errorf("yes: %d bytes, %v; want %d and %v", len(r.Stdout), err, maxOutputBytes, context.DeadlineExceeded)
+	if !errors.Is(err, context.DeadlineExceeded) || len(r.Stdout) != MaxOutputBytes {
+		t.Errorf("yes: %d bytes, %v; want %d and %v", len(r.Stdout), err, MaxOutputBytes, context.DeadlineExceeded)
 	}
 	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {
 		t.Errorf("the connection after that: %+v, %v", r, err)
@@ -86,12 +88,12 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 	c := connect(t)
 	for _, trap := range []string{"true", `trap "" TERM`} {
 		ctx, cancel := context.WithCancel(t.Context())
-		stdout := newText()
+		stdout := targettest.NewText()
 		go func() {
-			stdout.await(t.Context(), "\n")
+			stdout.Await(t.Context(), "\n")
 			cancel()
 		}()
-		_, err := c.Stream(ctx, nil, stdout, newText(), "sh", "-c", trap+"; echo $$; sleep 600; sleep 600")
+		_, err := c.Stream(ctx, nil, stdout, targettest.NewText(), "sh", "-c", trap+"; echo $$; sleep 600; sleep 600")
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("Stream = %v; want %v", err, context.Canceled)
 		}
@@ -100,7 +102,7 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		for began := time.Now(); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
-			if time.Since(began) > longEnough {
+			if time.Since(began) > targettest.LongEnough {
 				t.Fatalf("%s: process %d is still there", trap, pid)
 			}
 		}
@@ -110,9 +112,9 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 // What sshd calls MaxSessions is used up for good by a session that nobody closes.
 func TestSessionThatOpensLateIsClosed(t *testing.T) {
 	t.Parallel()
-	a, r := startRelay(t, addressOf(startSSHD(t, "MaxSessions 2")), 1<<40, false)
-	c := dial(t, a)
-	r.late.Store(int64(300 * time.Millisecond))
+	a, r := startRelay(t, addressOf(targettest.StartSSHD(t, "MaxSessions 2")), 1<<40, false)
+	c := dialBoard(t, a)
+	r.Late.Store(int64(300 * time.Millisecond))
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := c.Run(ctx, "true"); !errors.Is(err, context.DeadlineExceeded) {
@@ -121,7 +123,7 @@ func TestSessionThatOpensLateIsClosed(t *testing.T) {
 		cancel()
 		time.Sleep(300 * time.Millisecond) // for what is closed in the background
 	}
-	r.late.Store(0)
+	r.Late.Store(0)
 	_, err := c.Run(t.Context(), "true")
 	for began := time.Now(); err != nil && time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
 		_, err = c.Run(t.Context(), "true")
@@ -133,16 +135,16 @@ func TestSessionThatOpensLateIsClosed(t *testing.T) {
 
 func TestStalledLinkDoesNotOutliveTheContext(t *testing.T) {
 	t.Parallel()
-	a, _ := startRelay(t, addressOf(startSSHD(t)), 8_000, true)
-	c := dial(t, a)
+	a, _ := startRelay(t, addressOf(targettest.StartSSHD(t)), 8_000, true)
+	c := dialBoard(t, a)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var err error
-	within(t, 8*time.Second, func() {
-		_, err = c.PutBytes(ctx, make([]byte, 5<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+	targettest.CheckTakes(t, 8*time.Second, func() {
+		_, err = c.Feed(ctx, bytes.NewReader(make([]byte, 5<<20)), "sha256sum")
 	})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("PutBytes = %v; want %v", err, context.DeadlineExceeded)
+		t.Errorf("Feed = %v; want %v", err, context.DeadlineExceeded)
 	}
 }
 
@@ -189,12 +191,12 @@ func TestPrintable(t *testing.T) {
 		{"größe", "größe"},
 	}
 	for _, tt := range tests {
-		if got := printable(tt.in); got != tt.want {
-			t.Errorf("printable(%q) = %q; want %q", tt.in, got, tt.want)
+		if got := Printable(tt.in); got != tt.want {
+			t.Errorf("Printable(%q) = %q; want %q", tt.in, got, tt.want)
 		}
 	}
-	if got := printable(strings.Repeat("x", 1<<20)); len(got) > maxSaidBytes+10 {
-		t.Errorf("printable of a MiB has %d bytes", len(got))
+	if got := Printable(strings.Repeat("x", 1<<20)); len(got) > maxSaidBytes+10 {
+		t.Errorf("Printable of a MiB has %d bytes", len(got))
 	}
 }
 

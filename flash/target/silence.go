@@ -46,18 +46,18 @@ func silenceLimit() (time.Duration, error) {
 // CheckSettings says what is wrong in the environment, before a board is looked for.
 func CheckSettings(ctx context.Context) error {
 	_, silence := silenceLimit()
-	_, become := Become(ctx)
+	_, become := BecomeUser(ctx)
 	return errors.Join(silence, become)
 }
 
-func silent(limit time.Duration) error {
+func silentError(limit time.Duration) error {
 	return fmt.Errorf("%w: no progress for %s; %s sets this limit", ErrSilent, limit, SilenceVariable)
 }
 
-type hastyKey struct{}
+type hurryKey struct{}
 
-// hasty is for what tidies up after a Ctrl-C.
-func hasty(ctx context.Context) context.Context { return context.WithValue(ctx, hastyKey{}, true) }
+// withHurry is for the clean-up after a Ctrl-C.
+func withHurry(ctx context.Context) context.Context { return context.WithValue(ctx, hurryKey{}, true) }
 
 // watch is how one wait for the board ends.
 type watch struct {
@@ -66,23 +66,23 @@ type watch struct {
 	reacted func() bool          // the board does what stop asked for; nil: it answers or not
 }
 
-// during does work that waits for the board and knows no context. When ctx ends, or the
-// board is silent, it calls stop; a board that does not react to that loses its
-// connection, because nothing else wakes what is blocked on it.
-func (l *link) during(ctx context.Context, stop func(), work func() error) error {
+// doWithin does work that waits for the board and has no context. When ctx ends, or the board
+// is silent, it calls stop. If the board does not react, it loses its connection, because
+// nothing else ends the work.
+func (l *link) doWithin(ctx context.Context, stop func(), work func() error) error {
 	began := time.Now()
 	return l.watch(ctx, watch{quiet: func() time.Duration { return time.Since(began) }, stop: stop}, work)
 }
 
-// untimed is for waits that have no end of their own.
-func untimed() time.Duration { return 0 }
+// noQuietLimit is for waits without a limit of silence.
+func noQuietLimit() time.Duration { return 0 }
 
 func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	limit := l.limit
-	if ctx.Value(hastyKey{}) != nil {
+	if ctx.Value(hurryKey{}) != nil {
 		limit = quick
 	}
 	done := make(chan error, 1)
@@ -92,21 +92,21 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 	for {
 		select {
 		case err := <-done:
-			return l.lost(err)
+			return l.explainLoss(err)
 		case <-ctx.Done():
-			l.end(w, done, tick)
+			l.endWork(w, done, tick)
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
 		if w.quiet() >= limit {
-			l.end(w, done, tick)
-			return silent(limit)
+			l.endWork(w, done, tick)
+			return silentError(limit)
 		}
 	}
 }
 
-// end waits for work that was told to stop.
-func (l *link) end(w watch, done <-chan error, tick *time.Ticker) {
+// endWork waits for work that was told to stop.
+func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 	go w.stop()
 	for stopped := time.Now(); ; {
 		select {
@@ -115,30 +115,31 @@ func (l *link) end(w watch, done <-chan error, tick *time.Ticker) {
 		case <-tick.C:
 		}
 		if waited := time.Since(stopped); waited > slowest || waited > quick && (w.reacted == nil || !w.reacted()) {
-			l.drop()
+			l.dropLink()
 			<-done
 			return
 		}
 	}
 }
 
-// drop ends the connection. It does not wait for the library, which may wait for the board.
-func (l *link) drop() {
+// dropLink closes the connection. It does not wait for the SSH library, which may wait for the
+// board.
+func (l *link) dropLink() {
 	l.wire.Close()
 	go l.Close()
 }
 
-// lost adds to an error why the connection was ended.
-func (l *link) lost(err error) error {
+// explainLoss adds to an error why Slipway ended the connection.
+func (l *link) explainLoss(err error) error {
 	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
-		return fmt.Errorf("%w (%w)", silent(min(goneAfter, l.limit)), err)
+		return fmt.Errorf("%w (%w)", silentError(min(goneAfter, l.limit)), err)
 	}
 	return err
 }
 
-// dial is DialContext with the limit.
-func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.limit, silent(l.limit))
+// dialWithin is DialContext with the silence limit.
+func (l *link) dialWithin(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.limit, silentError(l.limit))
 	defer cancel()
 	conn, err := l.DialContext(ctx, network, address)
 	if err != nil && ctx.Err() != nil {
@@ -147,37 +148,37 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return conn, err
 }
 
-// pulse is when something of a program last moved. While we are at work, or wait for
-// data of our own, it is not the board that is silent.
-type pulse struct {
+// activity is when a program's streams last moved. While Slipway works, or waits for data of
+// its own, the board is not silent.
+type activity struct {
 	mu   sync.Mutex
 	last time.Time
 	ours int
 	some int // bytes of output since then, too few to count
 }
 
-func (p *pulse) beat() {
+func (p *activity) markNow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last = time.Now()
 }
 
-// busy is for the time until the function that it returns is called.
-func (p *pulse) busy() (end func()) {
-	p.count(1)
-	return func() { p.count(-1) }
+// beginOwnWork says that the board is not waited for until end is called.
+func (p *activity) beginOwnWork() (end func()) {
+	p.countOwnWork(1)
+	return func() { p.countOwnWork(-1) }
 }
 
-func (p *pulse) count(n int) {
+func (p *activity) countOwnWork(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ours += n
 	p.last = time.Now()
 }
 
-// heard is busy for output, of which a trickle alone does not count: a program that prints
-// little is asked for like one that prints nothing.
-func (p *pulse) heard(n int) (end func()) {
+// countOutput is beginOwnWork for n bytes of output. A few bytes alone are no sign of life: a
+// program that prints little is asked for like one that prints nothing.
+func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	began := time.Now()
@@ -193,7 +194,7 @@ func (p *pulse) heard(n int) (end func()) {
 	}
 }
 
-func (p *pulse) quiet() time.Duration {
+func (p *activity) quietFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ours > 0 {
@@ -202,49 +203,50 @@ func (p *pulse) quiet() time.Duration {
 	return time.Since(p.last)
 }
 
-// heardWriter is an output of a program's.
-type heardWriter struct {
+// watchedWriter is an output of a program.
+type watchedWriter struct {
 	to    io.Writer
-	pulse *pulse
+	pulse *activity
 }
 
-func (w heardWriter) Write(b []byte) (int, error) {
-	defer w.pulse.heard(len(b))()
+func (w watchedWriter) Write(b []byte) (int, error) {
+	defer w.pulse.countOutput(len(b))()
 	return w.to.Write(b)
 }
 
 // ReadFrom has the small buffer of those that are content with it.
-func (w heardWriter) ReadFrom(r io.Reader) (int64, error) {
+func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	size := 32 << 10
 	if _, small := w.to.(io.ReaderFrom); small {
 		size = 4 << 10
 	}
 	if p, marked := w.to.(*pidLine); marked {
-		defer p.flush()
+		defer p.flushHeld()
 	}
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
 }
 
-// heardReader is what a program reads: who asks for more has brought what was before.
-type heardReader struct {
+// watchedReader is the input of a program. A program that reads more has taken what came
+// before.
+type watchedReader struct {
 	from  io.Reader
-	pulse *pulse
+	pulse *activity
 }
 
-func heard(stdin io.Reader, p *pulse) io.Reader {
+func watchInput(stdin io.Reader, p *activity) io.Reader {
 	if stdin == nil {
 		return nil
 	}
-	return heardReader{stdin, p}
+	return watchedReader{stdin, p}
 }
 
-func (r heardReader) Read(b []byte) (int, error) {
-	defer r.pulse.busy()()
+func (r watchedReader) Read(b []byte) (int, error) {
+	defer r.pulse.beginOwnWork()()
 	return r.from.Read(b)
 }
 
-// attend asks the board whether a silent program still runs, until ended.
-func (l *link) attend(p *pulse, pid *pidLine, ended <-chan struct{}) {
+// askWhetherRunning asks the board whether a silent program still runs, until ended.
+func (l *link) askWhetherRunning(p *activity, pid *pidLine, ended <-chan struct{}) {
 	tick := time.NewTicker(l.limit / 8)
 	defer tick.Stop()
 	for {
@@ -253,14 +255,14 @@ func (l *link) attend(p *pulse, pid *pidLine, ended <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		if p.quiet() > l.limit/3 && l.runs(pid.number()) {
-			p.beat()
+		if p.quietFor() > l.limit/3 && l.isProgramRunning(pid.knownPID()) {
+			p.markNow()
 		}
 	}
 }
 
-// runs is whether a program, or one that it started, is there.
-func (l *link) runs(pid int) bool {
+// isProgramRunning reports whether a program, or one that it started, runs on the board.
+func (l *link) isProgramRunning(pid int) bool {
 	if pid <= 1 {
 		return false
 	}
@@ -270,23 +272,23 @@ func (l *link) runs(pid int) bool {
 		return errors.As(err, &refused) // the board answers, and takes no more sessions
 	}
 	defer session.Close()
-	said := spoken{word: rand.Text()}
+	said := shellEcho{word: rand.Text()}
 	session.Stdout = &said
 	number := strconv.Itoa(pid)
-	err = session.Run("{ [ -d /proc/" + number + " ] || kill -0 -" + number + "; } && " + said.command())
+	err = session.Run("{ [ -d /proc/" + number + " ] || kill -0 -" + number + "; } && " + said.echoCommand())
 	return err == nil && said.heard.Load()
 }
 
-// spoken knows whether a shell has run a command, and not only taken or repeated it.
-type spoken struct {
+// shellEcho finds out whether a shell has run a command, and not only repeated it.
+type shellEcho struct {
 	word  string
 	heard atomic.Bool
 	seen  []byte
 }
 
-func (s *spoken) command() string { return "echo '" + s.word[:10] + "''" + s.word[10:] + "'" }
+func (s *shellEcho) echoCommand() string { return "echo '" + s.word[:10] + "''" + s.word[10:] + "'" }
 
-func (s *spoken) Write(b []byte) (int, error) {
+func (s *shellEcho) Write(b []byte) (int, error) {
 	if room := maxHeldBytes - len(s.seen); room > 0 {
 		s.seen = append(s.seen, b[:min(room, len(b))]...)
 	}
@@ -311,7 +313,7 @@ type traffic struct {
 // trickle is how much of an answer counts as progress, where it is not whole.
 const trickle = 4 << 10
 
-func (t *traffic) quiet() time.Duration {
+func (t *traffic) quietFor() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.writing == 0 && t.owed <= 0 {
@@ -320,7 +322,7 @@ func (t *traffic) quiet() time.Duration {
 	return time.Since(t.last)
 }
 
-func (t *traffic) begin() {
+func (t *traffic) beginWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.writing == 0 && t.owed <= 0 {
@@ -329,23 +331,23 @@ func (t *traffic) begin() {
 	t.writing++
 }
 
-func (t *traffic) end() {
+func (t *traffic) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.writing--
 }
 
-func (t *traffic) sent(b []byte) {
+func (t *traffic) countSent(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.owed += t.requests.whole(b)
+	t.owed += t.requests.countPackets(b)
 	t.last = time.Now()
 }
 
-func (t *traffic) got(b []byte) {
+func (t *traffic) countReceived(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.answers.whole(b)
+	n := t.answers.countPackets(b)
 	t.owed -= n
 	if t.someAnswers += len(b); n > 0 || t.someAnswers >= trickle {
 		t.last, t.someAnswers = time.Now(), 0
@@ -359,7 +361,7 @@ type frames struct {
 	left uint32
 }
 
-func (f *frames) whole(b []byte) (n int) {
+func (f *frames) countPackets(b []byte) (n int) {
 	for len(b) > 0 {
 		if f.head < 4 {
 			f.size = f.size<<8 | uint32(b[0])
@@ -387,7 +389,7 @@ type trafficIn struct {
 
 func (r trafficIn) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
-	r.traffic.got(b[:n])
+	r.traffic.countReceived(b[:n])
 	return n, err
 }
 
@@ -396,15 +398,28 @@ type trafficOut struct {
 	traffic *traffic
 }
 
+// channelPacket is how much of a request SSH puts into a packet.
+const channelPacket = 32 << 10
+
 // Write goes by what SSH puts into a packet, so that each that the board takes is seen.
 func (w trafficOut) Write(b []byte) (n int, err error) {
-	w.traffic.begin()
-	defer w.traffic.end()
+	w.traffic.beginWrite()
+	defer w.traffic.endWrite()
 	for n < len(b) && err == nil {
 		var some int
-		some, err = w.WriteCloser.Write(b[n:min(len(b), n+smallPacket)])
-		w.traffic.sent(b[n : n+some])
+		some, err = w.WriteCloser.Write(b[n:min(len(b), n+channelPacket)])
+		w.traffic.countSent(b[n : n+some])
 		n += some
 	}
 	return n, err
+}
+
+// CleanupContext is a context for the clean-up after ctx, also after ctx has ended. A board that
+// is silent ends the clean-up sooner if ctx has ended.
+func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	after := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		after = withHurry(after)
+	}
+	return context.WithTimeout(after, slowest)
 }

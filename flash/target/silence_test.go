@@ -1,242 +1,20 @@
 package target
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target/targettest"
 )
-
-// misbehaving is a board that keeps us waiting. The modes before login serve the bare
-// connection.
-type misbehaving struct {
-	name  string
-	serve func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig)
-}
-
-func bare(serve func(net.Conn)) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-		return func(c net.Conn, _ *ssh.ServerConfig) { serve(c) }
-	}
-}
-
-func talking(c conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) { return c.serve }
-}
-
-// trickled writes a byte a second.
-func trickled(w io.Writer, text string) {
-	for {
-		for i := range text {
-			if _, err := io.WriteString(w, text[i:i+1]); err != nil {
-				return
-			}
-			time.Sleep(time.Second)
-		}
-	}
-}
-
-// waits holds a channel without a word, until the other side closes it.
-func waits(ch ssh.Channel) { io.Copy(io.Discard, ch) }
-
-// files answers all of SFTP well, but for what broken says.
-func files(broken byte, answer func(uint32) []byte) func(ssh.Channel) {
-	return lying(func(kind byte, id uint32) []byte {
-		switch kind {
-		case broken:
-			return answer(id)
-		case sftpInit:
-			return nil
-		case sftpOpen:
-			return packet(sftpHandle, id, "handle")
-		case sftpStat:
-			return packet(sftpAttrs, id, uint32(4), uint32(0o100644))
-		}
-		return packet(sftpStatus, id, uint32(0), "", "")
-	})
-}
-
-const sftpClose = 4
-
-// unread takes what opens a channel and reads nothing of it: its window never grows.
-func unread(offer ssh.NewChannel) bool {
-	_, requests, err := offer.Accept()
-	if err == nil {
-		go func() {
-			for r := range requests {
-				r.Reply(true, nil)
-			}
-		}()
-	}
-	return true
-}
-
-func ignores(c net.Conn) {
-	ignore := "\x00\x00\x00\x0c\x06\x02\x00\x00\x00\x00......"
-	endless(c, "SSH-2.0-x\r\n"+ignore)
-}
-
-func badBoards() []misbehaving {
-	hold := func(ch ssh.Channel, _ string) { waits(ch) }
-	none := func(uint32) []byte { return []byte{} }
-	quiet := func(ch ssh.Channel) { waits(ch) }
-	still := func(c net.Conn) { io.Copy(io.Discard, c) }
-	return []misbehaving{
-		{"silent after accept", bare(still)},
-		{"half a banner", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-Open"); still(c) })},
-		{"endless banner", bare(func(c net.Conn) { endless(c, "welcome\r\n") })},
-		{"banner one byte a second", bare(func(c net.Conn) { trickled(c, "SSH-2.0-OpenSSH_9.2p1 and so on") })},
-		{"no key exchange", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n"); still(c) })},
-		{"half a packet", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x10\x00"); still(c) })},
-		{"endless ignore messages", bare(ignores)},
-		{"login never answered", func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-			return func(c net.Conn, config *ssh.ServerConfig) {
-				config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { <-done; return nil, nil }
-				conversation{}.serve(c, config)
-			}
-		}},
-		{"channels never answered", talking(conversation{channels: func(ssh.NewChannel) bool { return true }})},
-		{"requests never answered", talking(conversation{channels: func(offer ssh.NewChannel) bool {
-			_, requests, err := offer.Accept()
-			if err == nil {
-				go func() {
-					for range requests {
-					}
-				}()
-			}
-			return true
-		}})},
-		{"programs silent", talking(conversation{exec: hold})},
-		{"programs and files silent", talking(conversation{exec: hold, sftp: quiet})},
-		{"windows never grow", talking(conversation{channels: unread})},
-		{"floods of output", talking(conversation{exec: func(ch ssh.Channel, _ string) { endless(ch, nasty) }, sftp: quiet})},
-		{"floods of errors", talking(conversation{exec: func(ch ssh.Channel, _ string) { endless(ch.Stderr(), nasty) }, sftp: quiet})},
-		{"output, and no exit status", talking(conversation{exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, sftp: quiet})},
-		{"no exit status", talking(conversation{exec: func(ssh.Channel, string) {}, sftp: quiet})},
-		{"files one byte a second", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) {
-			go waits(ch)
-			trickled(ch, string(packet(sftpVersion, uint32(3))))
-		}})},
-		{"answers of garbage", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) { go waits(ch); endless(ch, "\x00\x00\x00\x09garbage") }})},
-		{"answers of 4 GiB", talking(conversation{exec: hold, sftp: func(ch ssh.Channel) { go waits(ch); endless(ch, "\xff") }})},
-		{"writes never answered", talking(conversation{exec: hold, sftp: files(sftpWrite, none)})},
-		{"close never answered", talking(conversation{exec: hold, sftp: files(sftpClose, none)})},
-		{"open never answered", talking(conversation{exec: hold, sftp: files(sftpOpen, none)})},
-		{"stat never answered", talking(conversation{exec: hold, sftp: files(sftpStat, none)})},
-		{"keepalives unanswered", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-			return func(c net.Conn, config *ssh.ServerConfig) {
-				if server, _, _, err := ssh.NewServerConn(c, config); err == nil {
-					server.Wait()
-				}
-			}
-		}},
-		{"stops after 4000 bytes", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-			return func(c net.Conn, config *ssh.ServerConfig) {
-				conversation{exec: hold, sftp: files(0, none)}.serve(&stalled{Conn: c, left: 4000}, config)
-			}
-		}},
-		{"floods of requests", talking(conversation{exec: hold, sftp: quiet, began: func(c *ssh.ServerConn) {
-			for {
-				if _, _, err := c.SendRequest(nasty, false, []byte(nasty)); err != nil {
-					return
-				}
-			}
-		}})},
-		{"key exchange all the time", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
-			return func(c net.Conn, config *ssh.ServerConfig) {
-				config.RekeyThreshold = 256
-				conversation{exec: hold, sftp: quiet, began: func(c *ssh.ServerConn) {
-					for {
-						if _, _, err := c.SendRequest("x", true, bytes.Repeat([]byte("x"), 300)); err != nil {
-							return
-						}
-					}
-				}}.serve(c, config)
-			}
-		}},
-	}
-}
-
-// stalled takes everything, and brings nothing after so many bytes.
-type stalled struct {
-	net.Conn
-	mu   sync.Mutex
-	left int
-}
-
-func (c *stalled) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := min(len(p), c.left)
-	c.left -= n
-	if _, err := c.Conn.Write(p[:n]); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// operations are what is done with a board.
-func operations(t *testing.T) map[string]func(context.Context, *Conn) error {
-	folder := t.TempDir()
-	for i, size := range []int{10, 3 << 20} {
-		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), randomBytes(size), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	large := writeFile(t, randomBytes(resumeBytes+1))
-	return map[string]func(context.Context, *Conn) error{
-		"put": func(ctx context.Context, c *Conn) error {
-			_, err := c.PutBytes(ctx, []byte("content"), "/none/file", 0o644)
-			return err
-		},
-		"put a large file": func(ctx context.Context, c *Conn) error {
-			_, err := c.Put(ctx, large, "/none/file", 0o755)
-			return err
-		},
-		"folder": func(ctx context.Context, c *Conn) error {
-			_, err := c.PutDir(ctx, folder, "/none/folder", DirOptions{Delete: true})
-			return err
-		},
-		"deploy": func(ctx context.Context, c *Conn) error {
-			_, _, err := c.DeployDir(ctx, folder, "/none/folder", DirOptions{}, []string{"x.service"})
-			return err
-		},
-		"run": func(ctx context.Context, c *Conn) error { _, err := c.Run(ctx, "true"); return err },
-		"feed": func(ctx context.Context, c *Conn) error {
-			_, err := c.Feed(ctx, bytes.NewReader(make([]byte, 8<<20)), "cat")
-			return err
-		},
-		"get": func(ctx context.Context, c *Conn) error {
-			r, err := c.Open(ctx, "/none/file")
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			if n, err := io.Copy(io.Discard, r); err != nil || n == 0 {
-				return errors.Join(err, io.ErrUnexpectedEOF)
-			}
-			return nil
-		},
-		"list":    func(ctx context.Context, c *Conn) error { _, err := c.list(ctx, "/none"); return err },
-		"restart": func(ctx context.Context, c *Conn) error { return c.Restart(ctx, []string{"x.service"}, 0) },
-		"dial": func(ctx context.Context, c *Conn) error {
-			_, err := c.DialContext(ctx, "unix", "/run/none")
-			return err
-		},
-		"listen": func(ctx context.Context, c *Conn) error { _, err := c.Listen(ctx); return err },
-	}
-}
 
 // impatient connects with a limit of silence.
 func impatient(ctx context.Context, a Address, limit time.Duration) (*Conn, error) {
@@ -245,80 +23,18 @@ func impatient(ctx context.Context, a Address, limit time.Duration) (*Conn, erro
 		return nil, err
 	}
 	l.silence, l.patience = limit, min(l.patience, limit)
-	link, err := l.connect(ctx)
+	link, err := l.openLink(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &Conn{addr: l.addr, login: l, link: link}, nil
 }
 
-// Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
-func TestBoardsThatKeepUsWaiting(t *testing.T) {
-	t.Parallel()
-	work := operations(t)
-	var all sync.WaitGroup
-	atOnce := make(chan struct{}, 40)
-	done := make(chan struct{})
-	for _, m := range badBoards() {
-		a := hostileBoard(t, m.serve(done))
-		for name, op := range work {
-			for _, interrupted := range []bool{false, true} {
-				all.Go(func() {
-					atOnce <- struct{}{}
-					defer func() { <-atOnce }()
-					endsInTime(t, fmt.Sprintf("%s, %s", m.name, name), a, interrupted, op)
-				})
-			}
-		}
-	}
-	all.Wait()
-	close(done)
-}
-
-var errEnoughWaited = errors.New("enough")
-
-func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(context.Context, *Conn) error) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	limit, most := 500*time.Millisecond, 12*time.Second // connect, work, undo
-	const after = 200 * time.Millisecond
-	if interrupted {
-		limit, most = 20*time.Second, 2*time.Second
-		time.AfterFunc(after, func() { cancel(errEnoughWaited) })
-	}
-	ended := make(chan error, 1)
-	began := time.Now()
-	go func() {
-		c, err := impatient(ctx, a, limit)
-		if err == nil {
-			err = op(ctx, c)
-			c.Close()
-		}
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if err == nil && !strings.Contains(name, "flood") && !strings.HasSuffix(name, ", dial") {
-			t.Errorf("%s: no error", name)
-		}
-	case <-time.After(5 * most):
-		t.Errorf("%s, interrupted %v: it goes on after %s", name, interrupted, 5*most)
-		return
-	}
-	took := time.Since(began)
-	if interrupted {
-		took -= after
-	}
-	if took > most {
-		t.Logf("%s, interrupted %v: took %s", name, interrupted, took)
-	}
-}
-
 // A program may be silent for as long as it runs, whose input waits too, and what it left
 // in the background.
 func TestSilentProgramsGoOn(t *testing.T) {
 	t.Parallel()
-	s := startSSHD(t)
+	s := targettest.StartSSHD(t)
 	c, err := impatient(t.Context(), addressOf(s), 4*time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -346,21 +62,6 @@ func TestSilentProgramsGoOn(t *testing.T) {
 	all.Wait()
 }
 
-// A board that stops in the middle of a file is silent, and the error says what sets the limit.
-func TestStoppedBoardIsSilent(t *testing.T) {
-	s := startSSHD(t)
-	a, _ := startRelay(t, addressOf(s), 8000, true)
-	c, err := impatient(t.Context(), a, 2*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_, err = c.PutBytes(t.Context(), randomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
-	if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), SilenceVariable) {
-		t.Errorf("PutBytes = %v; want %v, with what sets the limit", err, ErrSilent)
-	}
-}
-
 func TestSilenceLimit(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": time.Minute, "5s": 5 * time.Second, "90s": 90 * time.Second, "0": 0, "-5s": 0, "10": 0, "1ms": 0, "x": 0} {
 		t.Setenv(SilenceVariable, text)
@@ -371,12 +72,12 @@ func TestSilenceLimit(t *testing.T) {
 }
 
 func TestFrames(t *testing.T) {
-	text := append(packet(1, "abc"), append([]byte{0, 0, 0, 0}, packet(2)...)...)
+	text := append(targettest.SFTPPacket(1, "abc"), append([]byte{0, 0, 0, 0}, targettest.SFTPPacket(2)...)...)
 	for size := 1; size <= len(text); size++ {
 		var f frames
 		n := 0
 		for at := 0; at < len(text); at += size {
-			n += f.whole(text[at:min(len(text), at+size)])
+			n += f.countPackets(text[at:min(len(text), at+size)])
 		}
 		if n != 3 {
 			t.Errorf("%d bytes at a time: %d packets; want 3", size, n)
@@ -407,7 +108,7 @@ func TestDropsOnce(t *testing.T) {
 	l := &link{Client: &ssh.Client{Conn: conn}, wire: &wire{Conn: here}}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	l.end(watch{stop: func() {}}, conn.done, tick)
+	l.endWork(watch{stop: func() {}}, conn.done, tick)
 	if n := conn.closed.Load(); n != 1 {
 		t.Errorf("a connection was ended %d times", n)
 	}
@@ -415,11 +116,11 @@ func TestDropsOnce(t *testing.T) {
 
 // A few bytes now and then are no progress where the board does not say that the program runs.
 func TestTrickleOfOutput(t *testing.T) {
-	a := hostileBoard(t, conversation{exec: func(ch ssh.Channel, _ string) {
+	a := hostileBoard(t, targettest.Conversation{Exec: func(ch ssh.Channel, _ string) {
 		for _, err := ch.Write([]byte("x")); err == nil; _, err = ch.Write([]byte("x")) {
 			time.Sleep(100 * time.Millisecond)
 		}
-	}}.serve)
+	}}.Serve)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	c, err := impatient(ctx, a, time.Second)

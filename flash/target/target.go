@@ -1,9 +1,9 @@
-// Package target reaches one running board over SSH: it runs commands there,
-// sends files, restarts it and fills its containerd. It does not write disks;
-// see flash.
+// Package target turns an address into a connection to a running board, over SSH. It
+// checks the board's host key, logs in with the user's keys, runs programs, opens single
+// streams. Files, deploys and containers are the packages below it; flash writes disks.
 //
 // What a board answers is not trusted: what it can make us keep has a limit, and
-// its words pass through printable before a person sees them.
+// its words pass through Printable before a person sees them.
 package target
 
 import (
@@ -33,8 +33,10 @@ type Conn struct {
 	mu   sync.Mutex
 	link *link // nil after Close
 
-	noSFTP atomic.Bool // files go through the shell
-	guest  bool        // its login, and the way to the board, are another Conn's
+	// NoSFTP says that no sftp-server answers on the board, so files go through its shell.
+	NoSFTP atomic.Bool
+
+	guest bool // its login, and the way to the board, are another Conn's
 }
 
 // Reach connects to the machine that a person names, as Resolve takes it.
@@ -49,7 +51,7 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 // Dial connects to the board at a, once. A person at a terminal is asked what only a
 // person can answer: whether a key that nothing is known of is the board's, and the
 // passphrase of a key that would be taken. Further connections of the Conn never ask.
-func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, talk) }
+func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, dialAsking) }
 
 func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
 	l, err := newLogin(a)
@@ -57,29 +59,29 @@ func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Con
 		return nil, err
 	}
 	l.pace = rateOf(ctx)
-	link, err := talk(ctx, func() (*link, error) { return l.connect(ctx) })
+	link, err := talk(ctx, func() (*link, error) { return l.openLink(ctx) })
 	if err != nil {
 		l.close()
 		return nil, err
 	}
-	return l.open(ctx, link, attended)
+	return l.openConn(ctx, link, attended)
 }
 
-func (l *login) open(ctx context.Context, link *link, attended bool) (*Conn, error) {
+func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn, error) {
 	c := &Conn{addr: l.addr, login: l, link: link}
-	if err := c.become(ctx, attended); err != nil {
+	if err := c.findSudoPassword(ctx, attended); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// connect makes one more connection to the board, with the same proofs on both
+// openLink makes one more connection to the board, with the same proofs on both
 // sides.
-func (l *login) connect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, l.late())
+func (l *login) openLink(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, l.connectTimeoutError())
 	defer cancel()
-	w, err := l.greet(ctx)
+	w, err := l.awaitGreeting(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", l.addr, err)
 	}
@@ -107,7 +109,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-func (c *Conn) client() (*link, error) {
+func (c *Conn) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == nil {
@@ -119,7 +121,7 @@ func (c *Conn) client() (*link, error) {
 // DialContext opens a connection from the board to one of its own sockets, or to
 // a network address that it can reach.
 func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	link, err := c.client()
+	link, err := c.currentLink()
 	if err != nil {
 		return nil, err
 	}
@@ -127,10 +129,54 @@ func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Co
 	if network == "unix" {
 		conn, err = c.dialUnix(ctx, link, address)
 	} else {
-		conn, err = link.dial(ctx, network, address)
+		conn, err = link.dialWithin(ctx, network, address)
 	}
 	if err != nil {
-		return nil, said(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
+		return nil, BoardError(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
 	}
 	return conn, nil
+}
+
+// Lost says whether the connection has ended without Close.
+func (c *Conn) Lost() bool {
+	link, err := c.currentLink()
+	if err != nil {
+		return false
+	}
+	select {
+	case <-link.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// RoundTrip is the shortest of three round trips on the connection. It is not known where the
+// board answers none.
+func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
+	link, err := c.currentLink()
+	for range 3 {
+		if err != nil {
+			break
+		}
+		began := time.Now()
+		err = link.doWithin(ctx, func() {}, func() error {
+			_, _, err := link.SendRequest("keepalive@openssh.com", true, nil)
+			return err
+		})
+		if took := time.Since(began); !known || took < best {
+			best, known = took, true
+		}
+	}
+	return best, known
+}
+
+// DialAgain makes one more connection to the board with the same login. It uses the jump hosts
+// of c, so c has to stay open.
+func (c *Conn) DialAgain(ctx context.Context) (*Conn, error) {
+	link, err := c.login.openLink(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{addr: c.addr, login: c.login, link: link, guest: true}, nil
 }

@@ -1,18 +1,17 @@
 package target
 
 import (
-	"context"
-	"io"
+	"errors"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
-	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
+	"slipway/flash/target/targettest"
 )
 
 func TestMain(m *testing.M) {
@@ -20,34 +19,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startSSHD runs a real server for one test.
-func startSSHD(t *testing.T, settings ...string) *sshd.Server {
-	t.Helper()
-	s := newSSHD(t, settings...)
-	if err := s.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	return s
-}
-
-func newSSHD(t *testing.T, settings ...string) *sshd.Server {
-	t.Helper()
-	if _, err := os.Stat(sshd.Program); err != nil {
-		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
-	}
-	s, err := sshd.New(t.TempDir(), settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func addressOf(s *sshd.Server) Address {
 	return Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}}
 }
 
-func dial(t *testing.T, a Address) *Conn {
+func dialBoard(t *testing.T, a Address) *Conn {
 	t.Helper()
 	c, err := Dial(t.Context(), a)
 	if err != nil {
@@ -60,118 +36,79 @@ func dial(t *testing.T, a Address) *Conn {
 // connect is a connection to a server of its own.
 func connect(t *testing.T, settings ...string) *Conn {
 	t.Helper()
-	return dial(t, addressOf(startSSHD(t, settings...)))
+	return dialBoard(t, addressOf(targettest.StartSSHD(t, settings...)))
 }
 
-// relay is a TCP link that can be made to fail. It passes limit bytes towards
-// the server, then does what broken says.
-type relay struct {
-	t      *testing.T
-	listen net.Listener
-	to     string
-	limit  int64
-	stall  bool         // hold what comes instead of cutting
-	late   atomic.Int64 // nanoseconds by which answers are held back
-	sent   atomic.Int64 // bytes that passed towards the server
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *relay) {
+func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *targettest.Relay) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{t: t, listen: l, to: a.hostPort(), limit: limit, stall: stall}
-	go r.serve()
-	t.Cleanup(r.close)
+	r := targettest.StartRelay(t, net.JoinHostPort(a.Host, strconv.Itoa(a.Port)), limit, stall)
 	// The relay has a port of its own, so the key is pinned by an alias.
 	a = aliased(t, a)
-	a.Port = l.Addr().(*net.TCPAddr).Port
+	a.Port = r.Port
 	return a, r
 }
 
 // aliased pins the key by an alias, whatever the port is.
 func aliased(t *testing.T, a Address) Address {
 	t.Helper()
-	pinned, err := os.ReadFile(a.KnownHosts[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "known_hosts")
-	if err := os.WriteFile(file, append([]byte("the-board"), pinned[len("[127.0.0.1]:"+strconv.Itoa(a.Port)):]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a.HostKeyAlias, a.KnownHosts = "the-board", []string{file}
+	a.HostKeyAlias, a.KnownHosts = "the-board", []string{targettest.AliasKnownHosts(t, a.KnownHosts[0], a.Port)}
 	return a
 }
 
-func (r *relay) serve() {
-	for {
-		in, err := r.listen.Accept()
-		if err != nil {
-			return
-		}
-		out, err := net.Dial("tcp", r.to)
-		if err != nil {
-			in.Close()
-			continue
-		}
-		r.mu.Lock()
-		r.conns = append(r.conns, in, out)
-		r.mu.Unlock()
-		go io.Copy(held{in, &r.late}, out)
-		go func() {
-			io.CopyN(counting{out, &r.sent}, in, r.limit)
-			if !r.stall {
-				in.Close()
-				out.Close()
-			}
-		}()
-	}
+// addressOfBoard is for root.
+func addressOfBoard(b targettest.Server) Address {
+	return Address{Host: "127.0.0.1", Port: b.Port, User: "root", HostKeyAlias: "the-board", KnownHosts: []string{b.KnownHosts}, Identities: []string{b.Identity}}
 }
 
-// counting hides what io.Copy would do without it.
-type counting struct {
-	to   io.Writer
-	sent *atomic.Int64
-}
-
-func (c counting) Write(p []byte) (int, error) {
-	n, err := c.to.Write(p)
-	c.sent.Add(int64(n))
-	return n, err
-}
-
-type held struct {
-	io.Writer
-	late *atomic.Int64
-}
-
-func (h held) Write(p []byte) (int, error) {
-	time.Sleep(time.Duration(h.late.Load()))
-	return h.Writer.Write(p)
-}
-
-func (r *relay) close() {
-	r.listen.Close()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns {
-		c.Close()
-	}
-}
-
-// longEnough is how long a test waits for what is sure to come.
-const longEnough = 5 * time.Minute
-
-func within(t *testing.T, limit time.Duration, work func()) {
+func hostileBoard(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Address {
 	t.Helper()
-	began := time.Now()
-	work()
-	if took := time.Since(began); took > 20*limit { // on a machine that does much else
-		t.Errorf("took %s; want at most %s", took, limit)
+	return addressOfBoard(targettest.ServeSSH(t, serve))
+}
+
+func dropbear(t *testing.T, kind string) Address {
+	t.Helper()
+	return addressOfBoard(targettest.StartDropbear(t, kind))
+}
+
+// A server that speaks something else is told by its first words.
+func TestNotSSH(t *testing.T) {
+	s := targettest.NewSSHD(t)
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listen.Close()
+	go func() {
+		for {
+			conn, err := listen.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("220 \x1b[2Jmail\r\n"))
+			conn.Close()
+		}
+	}()
+	a := addressOf(s)
+	a.Port = listen.Addr().(*net.TCPAddr).Port
+	_, err = Dial(t.Context(), a)
+	if !errors.Is(err, ErrNotSSH) || !strings.Contains(err.Error(), `it begins with 220 \x1b[2Jmail`) {
+		t.Errorf("Dial = %v; want ErrNotSSH and the server's words", err)
+	}
+}
+
+func TestLost(t *testing.T) {
+	a := addressOf(targettest.StartSSHD(t))
+	a, r := startRelay(t, a, 1<<40, false)
+	c := dialBoard(t, a)
+	if c.Lost() {
+		t.Error("a fresh connection is lost")
+	}
+	r.Close()
+	for link, _ := c.currentLink(); !c.Lost(); {
+		<-link.gone
+	}
+	c.Close()
+	if c.Lost() {
+		t.Error("a connection that was closed counts as lost")
 	}
 }

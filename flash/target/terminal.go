@@ -21,13 +21,13 @@ const (
 // with it. A program without a terminal keeps what it prints until it has much of it. Both
 // its outputs are screen, and the program is ended when talk returns: the terminal goes.
 func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
-	link, session, err := c.prepare(ctx, argv)
+	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
 		return err
 	}
 	defer func() { go session.Close() }()
-	way := c.login.enter(io.Discard)
-	if way.asks() {
+	program := c.login.newProgram(io.Discard)
+	if program.needsPassword() {
 		return fmt.Errorf("%w: a program at a terminal of %s needs NOPASSWD in its sudoers", ErrBecome, c.addr)
 	}
 	screen, output := io.Pipe()
@@ -41,32 +41,32 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	stop := func() {
 		screen.Close() // wakes talk
-		stopping.end()
+		stopping.stopProgram()
 	}
-	err = link.during(ctx, stop, func() error {
+	err = link.doWithin(ctx, stop, func() error {
 		err := session.RequestPty("dumb", terminalRows, terminalColumns, ssh.TerminalModes{ssh.ECHO: 0})
 		if err != nil {
-			return said(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
+			return BoardError(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
 		}
-		if err = session.Start(pid.prefix() + way.command(argv)); err != nil {
-			return said(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
+		if err = session.Start(pid.shellPrefix() + program.commandLine(argv)); err != nil {
+			return BoardError(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return link.watch(ctx, watch{untimed, stop, stopping.said.heard.Load}, func() error {
-		return converse(session, pid, talk, keys, screen, output)
+	return link.watch(ctx, watch{noQuietLimit, stop, stopping.said.heard.Load}, func() error {
+		return holdDialogue(session, pid, talk, keys, screen, output)
 	})
 }
 
-// converse lets talk have the program, and waits until both have ended.
-func converse(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
+// holdDialogue connects talk with the program, and waits until both have ended.
+func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := session.Wait()
-		pid.flush()
+		pid.flushHeld()
 		output.Close()
 		ended <- err
 	}()

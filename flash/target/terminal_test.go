@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"slipway/flash/target/targettest"
 )
 
 // gone waits until a process has ended.
@@ -20,7 +22,7 @@ func gone(t *testing.T, pid string) {
 		t.Fatal(err)
 	}
 	for began := time.Now(); syscall.Kill(n, 0) == nil; time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > longEnough {
+		if time.Since(began) > targettest.LongEnough {
 			t.Fatalf("process %d is still there", n)
 		}
 	}

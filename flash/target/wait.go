@@ -28,36 +28,36 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 	if err != nil {
 		return nil, err
 	}
-	link, err := talk(ctx, func() (*link, error) { return l.wait(ctx, timeout) })
+	link, err := dialAsking(ctx, func() (*link, error) { return l.waitForLogin(ctx, timeout) })
 	if err != nil {
 		l.close()
 		return nil, err
 	}
-	return l.open(ctx, link, true)
+	return l.openConn(ctx, link, true)
 }
 
-// wait is WaitDial for a login that is made already.
-func (l *login) wait(ctx context.Context, timeout time.Duration) (*link, error) {
+// waitForLogin is WaitDial for a login that exists.
+func (l *login) waitForLogin(ctx context.Context, timeout time.Duration) (*link, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
 	last := errors.New("no answer")
 	for limit.Err() == nil {
 		w, err := l.firstGreeting(limit, &last)
-		if lasting(err) {
+		if isPermanent(err) {
 			return nil, fmt.Errorf("reach %s: %w", l.addr, err)
 		}
 		if err != nil {
 			break
 		}
-		link, err := l.attempt(limit, w)
+		link, err := l.tryHandshake(limit, w)
 		switch {
 		case err == nil:
 			return link, nil
-		case lasting(err):
+		case isPermanent(err):
 			return nil, err
 		case limit.Err() == nil:
 			last = err
-			pause(limit, askEvery)
+			sleepFor(limit, askEvery)
 		}
 	}
 	if ctx.Err() != nil {
@@ -75,17 +75,17 @@ func (e tooLate) Error() string { return string(e) }
 
 func (tooLate) Unwrap() error { return context.DeadlineExceeded }
 
-func late(limit time.Duration, next string) error {
+func tooLateError(limit time.Duration, next string) error {
 	return tooLate(fmt.Sprintf("no answer within %s%s", limit, next))
 }
 
-// late is of a connection that came to no login.
-func (l *login) late() error {
-	return late(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\n  next: ssh -v %s", SilenceVariable, l.sshArgs()))
+// connectTimeoutError is the error of a connection that did not come to a login in time.
+func (l *login) connectTimeoutError() error {
+	return tooLateError(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\n  next: ssh -v %s", SilenceVariable, l.sshArgs()))
 }
 
-func (l *login) attempt(ctx context.Context, w *wire) (*link, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, attemptLimit, late(attemptLimit, ""))
+func (l *login) tryHandshake(ctx context.Context, w *wire) (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, attemptLimit, tooLateError(attemptLimit, ""))
 	defer cancel()
 	return l.handshake(ctx, w)
 }
@@ -101,9 +101,9 @@ func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	}
 	results := make(chan result)
 	try := func() {
-		limit, stop := context.WithTimeoutCause(ctx, greetLimit, late(greetLimit, ""))
+		limit, stop := context.WithTimeoutCause(ctx, greetLimit, tooLateError(greetLimit, ""))
 		defer stop()
-		w, err := l.greet(limit)
+		w, err := l.awaitGreeting(limit)
 		select {
 		case results <- result{w, err}:
 		case <-ctx.Done():
@@ -124,7 +124,7 @@ func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 			if r.err == nil {
 				return r.w, nil
 			}
-			if lasting(r.err) {
+			if isPermanent(r.err) {
 				return nil, r.err
 			}
 			// What fails because the time is up says nothing about the board.
@@ -136,7 +136,7 @@ func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func sleepFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):

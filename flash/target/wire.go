@@ -3,6 +3,7 @@ package target
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -12,9 +13,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows when the board last sent
-// something: an answer to a probe can be queued behind megabytes of an upload,
-// but then other answers come.
+// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows
+// when the board last sent something: an answer to a probe can be queued behind megabytes of
+// an upload, but then other answers come.
 type wire struct {
 	net.Conn
 	in    *bufio.Reader
@@ -28,10 +29,10 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *wire) silence() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
+func (w *wire) silentFor() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
 
-// greeting is what is there to read already, or its beginning.
-func (w *wire) greeting() string {
+// peekGreeting is what is there to read already, or its beginning.
+func (w *wire) peekGreeting() string {
 	data, _ := w.in.Peek(min(w.in.Buffered(), 40))
 	return string(data)
 }
@@ -41,16 +42,19 @@ func (w *wire) notSSH(err error) error {
 	if w.first == "" || strings.HasPrefix(w.first, "SSH-"[:min(len(w.first), 4)]) {
 		return err
 	}
-	return said(fmt.Sprintf("%v at %s: it begins with %s", ErrNotSSH, w.RemoteAddr(), printable(w.first)), because{ErrNotSSH, err})
+	return BoardError(fmt.Sprintf("%v at %s: it begins with %s", ErrNotSSH, w.RemoteAddr(), Printable(w.first)), kindError{ErrNotSSH, err})
 }
 
-// because is an error with its kind.
-type because struct {
+// ErrNotSSH says that something else than an SSH server answers at the address.
+var ErrNotSSH = errors.New("no SSH server")
+
+// kindError is an error with its kind.
+type kindError struct {
 	kind error
 	error
 }
 
-func (b because) Unwrap() []error { return []error{b.kind, b.error} }
+func (b kindError) Unwrap() []error { return []error{b.kind, b.error} }
 
 // link is an SSH connection and the wire below it.
 type link struct {
@@ -71,16 +75,16 @@ func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
 	return l
 }
 
-// greet connects and waits for the first byte of the server's greeting. Port
-// forwarders accept connections for boards that are not up yet, so an open
-// connection alone proves nothing.
-func (l *login) greet(ctx context.Context) (*wire, error) {
-	conn, err := l.dial(ctx)
+// awaitGreeting connects and waits for the first byte of the server's greeting. Port
+// forwarders accept connections for boards that are not up yet, so an open connection alone
+// proves nothing.
+func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
+	conn, err := l.dialHost(ctx)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	w := &wire{Conn: l.paced(conn), in: bufio.NewReaderSize(conn, 64<<10)}
+	w := &wire{Conn: l.limitRate(conn), in: bufio.NewReaderSize(conn, 64<<10)}
 	_, err = w.in.Peek(1)
 	if !stop() {
 		return nil, fmt.Errorf("no greeting from an SSH server: %w", context.Cause(ctx))
@@ -89,36 +93,36 @@ func (l *login) greet(ctx context.Context) (*wire, error) {
 		conn.Close()
 		err = fmt.Errorf("no greeting from an SSH server: %w", err)
 		if p, ok := conn.(*proxy); ok {
-			err = p.explain(err)
+			err = p.explainFailure(err)
 		}
 		return nil, err
 	}
 	w.heard.Store(time.Now().UnixNano())
-	w.first = w.greeting()
+	w.first = w.peekGreeting()
 	return w, nil
 }
 
-func (l *login) paced(conn net.Conn) net.Conn {
+func (l *login) limitRate(conn net.Conn) net.Conn {
 	if l.pace == nil {
 		return conn
 	}
 	return newPaced(conn, l.pace)
 }
 
-// dial connects by the way that the address names.
-func (l *login) dial(ctx context.Context) (net.Conn, error) {
+// dialHost connects directly, through a jump host, or by a ProxyCommand.
+func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	switch {
 	case l.via != nil:
-		return l.via.dial(ctx, l.addr.hostPort())
+		return l.via.dialThrough(ctx, l.addr.hostPort())
 	case l.addr.ProxyCommand != "":
 		return startProxy(l.addr.ProxyCommand)
 	}
 	return l.addr.dialDirect(ctx)
 }
 
-// keep closes the link when the board has fallen silent, so that whoever waits for
-// it gets an error instead of waiting for ever.
-func (l *link) keep() {
+// watchSilence closes the connection when the board is silent, so that nobody waits for it for
+// ever.
+func (l *link) watchSilence() {
 	gone := min(goneAfter, l.limit)
 	ask := min(probeAfter, gone/4)
 	tick := time.NewTicker(ask)
@@ -129,18 +133,18 @@ func (l *link) keep() {
 			return
 		case <-tick.C:
 		}
-		switch silence := l.wire.silence(); {
+		switch silence := l.wire.silentFor(); {
 		case silence > gone:
 			l.dumb.Store(true)
-			l.drop()
+			l.dropLink()
 		case silence >= ask/2:
-			go l.probe()
+			go l.sendProbe()
 		}
 	}
 }
 
-// probe asks for a sign of life, where nobody waits for one yet.
-func (l *link) probe() {
+// sendProbe asks for a sign of life, unless one is awaited.
+func (l *link) sendProbe() {
 	if l.asked.CompareAndSwap(false, true) {
 		l.SendRequest("keepalive@openssh.com", true, nil)
 		l.asked.Store(false)

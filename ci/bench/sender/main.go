@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"slipway/flash/target"
+	"slipway/flash/target/files"
 )
 
 func main() {
@@ -43,9 +44,9 @@ func send(args []string) error {
 		return err
 	}
 	if what == "folder" {
-		_, err = c.PutDir(context.Background(), local, remote, target.DirOptions{Delete: true})
+		_, err = files.PutDir(context.Background(), c, local, remote, files.DirOptions{Delete: true})
 	} else {
-		_, err = c.Put(context.Background(), local, remote, 0o644)
+		_, err = files.Put(context.Background(), c, local, remote, 0o644)
 	}
 	return errors.Join(err, c.Close())
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"slipway/flash/target"
+	"slipway/flash/target/files"
 )
 
 // Source is a bundle as an engine on the board gets at it.
@@ -47,7 +48,7 @@ func Offer(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, e
 	s := &Source{Way: way, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
 	switch way {
 	case Piped:
-		s.Data = target.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}
+		s.Data = files.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}
 		s.close = func() {}
 		return s, nil
 	case Streamed:
@@ -111,7 +112,7 @@ func (s *Source) handler(at string, b *Bundle) http.Handler {
 				io.Seeker
 			}{}
 			section := io.NewSectionReader(b.file, 0, b.SizeBytes)
-			content.Reader, content.Seeker = target.Counted{Reader: section, Bytes: &s.served}, section
+			content.Reader, content.Seeker = files.Counted{Reader: section, Bytes: &s.served}, section
 			http.ServeContent(w, r, "", time.Time{}, content)
 		}
 	})
@@ -138,7 +139,7 @@ func (s *Source) stage(ctx context.Context, c *target.Conn, b *Bundle) error {
 		defer cancel()
 		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a board that is gone keeps it; the next update replaces it
 	}
-	if _, err := c.Put(ctx, b.File, s.Where, 0o600); err != nil {
+	if _, err := files.Put(ctx, c, b.File, s.Where, 0o600); err != nil {
 		return err
 	}
 	s.served.Store(b.SizeBytes)

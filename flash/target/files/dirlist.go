@@ -1,0 +1,236 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/flash/target"
+)
+
+// Scripts are fixed text. The folder is their first argument, and names reach them on
+// standard input with a zero byte after each, so that a name may hold anything.
+const (
+	// What is removed meanwhile, such as another upload's hidden file, is not listed. Other
+	// names are listed twice then.
+	listScript = `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || exit 0; echo "it is not a folder" >&2; exit 1; }
+cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
+	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
+done' sh {} +`
+
+	// Of names alone, as far as they are there, and of what broken uploads of them left. A
+	// link to a folder counts as one.
+	namesScript = `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
+	for p in "$f" "${f%/*}/.${f##*/}".*.part; do
+		if [ -d "$p" ]; then stat -L -c "%f %s %u %g %U %G %n" "$p"
+		elif [ -e "$p" ] || [ -L "$p" ]; then stat -c "%f %s %u %g %U %G %n" "$p"; fi || exit 255
+	done
+done' sh`
+
+	// It prints nothing of use where one cannot be read, or busybox meets a name with a
+	// newline; then the next one takes a process for each.
+	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
+
+	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(sha256sum <"$f") && echo "$s" || echo -; done' sh`
+
+	// Command substitution drops newlines at the end, and the dot keeps those of the
+	// target.
+	linkDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do t=$(readlink "$f"; echo .); printf %s "$t" | sha256sum || echo -; done' sh`
+)
+
+// mostListed is how much the list of a folder may say, of as many names as there may be.
+const mostListed = 32 << 20
+
+// listFolder is what the folder on the board holds. One that is not there holds nothing.
+func listFolder(ctx context.Context, c *target.Conn, remote string) (map[string]entry, error) {
+	return runList(ctx, c, nil, listScript, remote)
+}
+
+// listNames is list of some names alone.
+func listNames(ctx context.Context, c *target.Conn, remote string, names []string) (map[string]entry, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return runList(ctx, c, listForXargs(names), namesScript, remote)
+}
+
+func runList(ctx context.Context, c *target.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
+	r, err := c.FeedUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
+	if err != nil {
+		return nil, err
+	}
+	if r.Status != 0 {
+		return nil, fmt.Errorf("list the folder on the board: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
+	}
+	if r.Truncated {
+		return nil, errMuch
+	}
+	return parseList(r.Stdout)
+}
+
+// longestPath is Linux's PATH_MAX.
+const longestPath = 4096
+
+var errMuch = fmt.Errorf("the folder on the board holds more than %d entries, or very long names", mostEntries)
+
+var statPattern = regexp.MustCompile(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
+
+// parseList reads what listScript printed. A line of another form goes on with the
+// name before it: names may hold newlines.
+func parseList(out []byte) (map[string]entry, error) {
+	entries := map[string]entry{}
+	last, inside := "", false
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSuffix(line, "\n")
+		m := statPattern.FindStringSubmatch(line)
+		switch {
+		case m == nil && !inside:
+			return nil, fmt.Errorf("the board lists the folder in a way that is not known: %s", target.Printable(line))
+		case m == nil && len(last)+len(line) > longestPath:
+			return nil, errMuch
+		case m == nil:
+			entries[last+"\n"+line] = entries[last]
+			delete(entries, last)
+			last += "\n" + line
+		case m[7] == "": // the folder itself
+			inside = false
+		default:
+			last, inside = m[7][1:], true
+			entries[last] = listedEntry(m)
+		}
+		if len(entries) > mostEntries {
+			return nil, errMuch
+		}
+	}
+	for name := range entries {
+		if !fs.ValidPath(strings.ToValidUTF8(name, "_")) {
+			return nil, fmt.Errorf("the board lists %s, which is no name in a folder", target.Printable(name))
+		}
+	}
+	return entries, nil
+}
+
+func listedEntry(m []string) entry {
+	raw, _ := strconv.ParseUint(m[1], 16, 32) // their digits fit
+	size, _ := strconv.ParseInt(m[2], 10, 64)
+	kinds := map[uint64]fs.FileMode{0x8000: 0, 0x4000: fs.ModeDir, 0xa000: fs.ModeSymlink}
+	kind, known := kinds[raw&0xf000]
+	if !known {
+		kind = fs.ModeIrregular
+	}
+	e := entry{kind: kind, mode: fs.FileMode(raw & 0o7777), size: size, owner: [4]string(m[3:7])}
+	if kind != 0 {
+		e.size = 0
+	}
+	return e
+}
+
+// digester asks the board for the digests of names in a folder.
+type digester func(ctx context.Context, c *target.Conn, remote string, names []string) ([]string, error)
+
+// markSame marks the names whose digests are the same on both sides.
+func (d *folderUpload) markSame(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
+	if len(names) == 0 {
+		return nil
+	}
+	ours, theirs := make([]string, len(names)), []string(nil)
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		theirs, err = there(ctx, d.conn, d.remote, names)
+		return err
+	})
+	both.Go(func() (err error) {
+		for i := 0; i < len(names) && err == nil; i++ {
+			ours[i], err = here(ctx, names[i])
+		}
+		return err
+	})
+	err := both.Wait()
+	for i := 0; i < len(names) && err == nil; i++ {
+		same[names[i]] = theirs[i] == ours[i]
+	}
+	return err
+}
+
+// fileDigests are the digests of the files on the board, in the order of their names.
+func fileDigests(ctx context.Context, c *target.Conn, remote string, names []string) ([]string, error) {
+	sums, err := digestLines(ctx, c, remote, quickDigestScript, names)
+	if err != nil && ctx.Err() == nil {
+		sums, err = digestLines(ctx, c, remote, fileDigestScript, names)
+	}
+	return sums, err
+}
+
+func linkDigests(ctx context.Context, c *target.Conn, remote string, names []string) ([]string, error) {
+	return digestLines(ctx, c, remote, linkDigestScript, names)
+}
+
+// digestLines are what script prints, a line for each name. What has no digest, since
+// it cannot be read, has "-".
+func digestLines(ctx context.Context, c *target.Conn, remote, script string, names []string) ([]string, error) {
+	r, err := c.FeedUpTo(ctx, listForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(r.Stdout), "\n"), "\n")
+	if r.Status != 0 || len(lines) != len(names) {
+		return nil, fmt.Errorf("the board gave %d digests of %d, status %d: %s", len(lines), len(names), r.Status, bytes.TrimSpace(r.Stderr))
+	}
+	sums := make([]string, len(names))
+	for i, line := range lines {
+		sums[i] = "-"
+		if m := digestPattern.FindStringSubmatch(line); m != nil {
+			sums[i] = m[1]
+		}
+	}
+	return sums, nil
+}
+
+// listForXargs is a list of names in the folder for xargs -0.
+func listForXargs(names []string) io.Reader {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString("./" + name + "\x00")
+	}
+	return strings.NewReader(b.String())
+}
+
+func (d *folderUpload) fileDigest(ctx context.Context, name string) (string, error) {
+	f, err := os.Open(filepath.Join(d.local, filepath.FromSlash(name)))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, contextReader{ctx, f})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func (d *folderUpload) linkDigest(_ context.Context, name string) (string, error) {
+	sum := sha256.Sum256([]byte(d.want[name].target + "\n."))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// contextReader is a reader that ends with its context.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (e contextReader) Read(p []byte) (int, error) {
+	if e.ctx.Err() != nil {
+		return 0, context.Cause(e.ctx)
+	}
+	return e.Reader.Read(p)
+}

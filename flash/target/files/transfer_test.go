@@ -1,0 +1,363 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target"
+	relay2 "slipway/flash/target/relay"
+	"slipway/flash/target/sshd"
+	"slipway/flash/target/targettest"
+	"slipway/layers/run"
+)
+
+// carriage is data on its way to a file, over several streams. All but the first go to
+// the address more.
+type carriage struct {
+	more     target.Address
+	several  int
+	second   bool // the first way waits until another one has brought something
+	patience time.Duration
+	brought  func() // is called when something arrived
+	name     string // a new file where that is ""
+}
+
+func (o carriage) carry(t *testing.T, first target.Address, data []byte) (string, *stream, error) {
+	t.Helper()
+	c, lead := dialSwitched(t, first)
+	b, err := openChannel(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.close)
+	if o.name == "" {
+		o.name = filepath.Join(t.TempDir(), "f")
+		if _, err := b.createFile(t.Context(), o.name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead(o.more.Port)
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	if !o.second {
+		open()
+	}
+	count := func(int64) {
+		open()
+		if o.brought != nil {
+			go o.brought()
+		}
+	}
+	early := openEarlyStreams(t.Context(), c, false, func() int { return o.several })
+	t.Cleanup(early.close)
+	k := &transfer{conn: c, early: early, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(wholeFile(int64(len(data))), count)}
+	k.queue.patience = o.patience
+	t.Cleanup(k.close)
+	w, err := k.sendAll(t.Context(), gated{b, gate}, o.several)
+	return o.name, w, err
+}
+
+// gated writes nothing before its gate opens.
+type gated struct {
+	boardFiles
+	gate chan struct{}
+}
+
+func (g gated) openFile(name string) (pieceWriter, error) {
+	<-g.gate
+	return g.boardFiles.openFile(name)
+}
+
+func checkCarried(t *testing.T, name string, data []byte, w *stream, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes arrived, %v; want %d as sent", len(got), err, len(data))
+	}
+	if sum, err := Digest(t.Context(), w.conn, name); err != nil || sum == "" {
+		t.Errorf("the way that is left gives %q, %v; want a digest", sum, err)
+	}
+}
+
+func TestSeveralStreams(t *testing.T) {
+	s := targettest.StartSSHD(t)
+	data := targettest.RandomBytes(8<<20 + 1)
+	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
+	early, _ := startRelay(t, addressOf(s), 5_000, false)
+	refused, r := startRelay(t, addressOf(s), 0, false)
+	r.Close()
+	for name, o := range map[string]carriage{
+		"all work":                 {more: addressOf(s), second: true},
+		"no second connection":     {more: refused},
+		"others break off":         {more: cut, second: true},
+		"others break off at once": {more: early},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.several, o.patience = 4, time.Hour
+			name, w, err := o.carry(t, addressOf(s), data)
+			checkCarried(t, name, data, w, err)
+		})
+	}
+}
+
+// The first stream is held up until the second one has brought something, and then cut.
+func TestTheFirstWayBreaksOff(t *testing.T) {
+	s := targettest.StartSSHD(t)
+	data := targettest.RandomBytes(8 << 20)
+	held, r := startRelay(t, addressOf(s), 100_000, true)
+	o := carriage{more: addressOf(s), several: 2, patience: time.Hour, brought: r.Close}
+	name, w, err := o.carry(t, held, data)
+	checkCarried(t, name, data, w, err)
+}
+
+func TestAWayThatStalls(t *testing.T) {
+	s := targettest.StartSSHD(t)
+	data := targettest.RandomBytes(8 << 20)
+	stalled, _ := startRelay(t, addressOf(s), 1<<20, true)
+	o := carriage{more: stalled, several: 2, second: true, patience: time.Millisecond}
+	name, w, err := o.carry(t, addressOf(s), data)
+	checkCarried(t, name, data, w, err)
+}
+
+func TestNoWayIsLeft(t *testing.T) {
+	s := targettest.StartSSHD(t)
+	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
+	o := carriage{more: cut, several: 2, patience: time.Hour}
+	if _, _, err := o.carry(t, cut, targettest.RandomBytes(8<<20)); err == nil {
+		t.Error("each way broke off, and there is no error")
+	}
+}
+
+func TestABoardThatRefusesToWrite(t *testing.T) {
+	s := targettest.StartSSHD(t)
+	o := carriage{more: addressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
+	_, _, err := o.carry(t, addressOf(s), targettest.RandomBytes(8<<20))
+	var f finalError
+	if !errors.As(err, &f) {
+		t.Errorf("carry = %v; want the board's own words", err)
+	}
+}
+
+// Whatever dies and whatever is late, each byte gets an answer, and is counted once.
+func TestQueue(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(strconv.Itoa(int(seed)), func(t *testing.T) {
+			const size = 1 << 17
+			var counted int64
+			q := newQueue(wholeFile(size), func(n int64) { counted += n })
+			q.patience = 0
+			arrived := make([]bool, size)
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for i := range uint64(5) {
+				random := rand.New(rand.NewPCG(seed, i))
+				w := &stream{took: 1}
+				for range 3 {
+					mortal := i > 0
+					random := rand.New(rand.NewPCG(seed, random.Uint64()))
+					all.Go(func() {
+						for {
+							p, ok := q.nextPiece(t.Context(), w, 1+random.Int64N(1000))
+							if !ok {
+								return
+							}
+							if mortal && random.IntN(10) == 0 {
+								q.recordAnswer(w, p, io.ErrUnexpectedEOF)
+								return
+							}
+							mu.Lock()
+							for j := p.offset; j < p.offset+p.length; j++ {
+								arrived[j] = true
+							}
+							mu.Unlock()
+							q.recordAnswer(w, p, nil)
+						}
+					})
+				}
+			}
+			all.Wait()
+			if q.bytesLeft() != 0 || counted != size {
+				t.Errorf("%d bytes are left and %d were counted; want 0 and %d", q.bytesLeft(), counted, size)
+			}
+			for i, there := range arrived {
+				if !there {
+					t.Fatalf("byte %d was never written", i)
+				}
+			}
+		})
+	}
+}
+
+// eachStart makes a server that calls a script for each program: "$SSH_ORIGINAL_COMMAND" is
+// what it starts, and the shell's function await waits for a condition, or makes the file late.
+func eachStart(t *testing.T, script string) (s *sshd.Server, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	name := filepath.Join(dir, "board")
+	text := fmt.Sprintf(`#!/bin/sh
+cd %s
+await() {
+	tries=600
+	until "$@"; do
+		[ "$((tries -= 1))" -gt 0 ] || { >late; break; }
+		sleep 0.1
+	done
+}
+lines() { [ "$(wc -l <servers)" -ge "$1" ]; }
+case "$SSH_ORIGINAL_COMMAND" in
+%s
+esac
+exec sh -c "$SSH_ORIGINAL_COMMAND"
+`, dir, script)
+	if err := run.WriteProgram(name, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return targettest.StartSSHD(t, externalSFTP, "ForceCommand "+name), dir
+}
+
+// Over a long line all streams are opened while the board is asked what it has of the file: here
+// it does not answer that before. It is asked while the sftp-server starts.
+func TestStreamsAreOpenedEarly(t *testing.T) {
+	s, dir := eachStart(t, `
+*sftp-server) echo >>servers; await test -e asked ;;
+*"ls -ldn"*) >asked; await lines 4 ;;`)
+	a, r := startRelay(t, addressOf(s), 1<<40, false)
+	r.Late.Store(int64(longRoundTrip))
+	c := dialBoard(t, a)
+	data := targettest.RandomBytes(severalBytes)
+	remote := filepath.Join(t.TempDir(), "f")
+	if _, err := Put(t.Context(), c, targettest.WriteFile(t, data), remote, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	targettest.CheckFile(t, remote, data, 0o600)
+	if _, err := os.Stat(filepath.Join(dir, "late")); err == nil {
+		t.Error("something was not asked for before the board had answered something else")
+	}
+}
+
+// heldBoard holds each login but the first until held is closed, and counts them.
+func heldBoard(t *testing.T) (c *target.Conn, came *atomic.Int64, held chan struct{}, ended chan error) {
+	came, held, ended = &atomic.Int64{}, make(chan struct{}), make(chan error, 6)
+	board := hostileBoard(t, func(conn net.Conn, config *ssh.ServerConfig) {
+		if came.Add(1) == 1 {
+			targettest.Conversation{}.Serve(conn, config)
+			return
+		}
+		<-held
+		_, _, _, err := ssh.NewServerConn(conn, config)
+		ended <- err
+	})
+	return dialBoard(t, board), came, held, ended
+}
+
+func waitFor(t *testing.T, n int64, came *atomic.Int64) {
+	t.Helper()
+	for began := time.Now(); came.Load() < n; time.Sleep(time.Millisecond) {
+		if time.Since(began) > targettest.LongEnough {
+			t.Fatalf("%d connections came; want %d", came.Load(), n)
+		}
+	}
+}
+
+// As many logins are under way as a dropbear with tight limits takes.
+func TestLoginsAtOnce(t *testing.T) {
+	c, came, held, _ := heldBoard(t)
+	defer close(held)
+	defer openEarlyStreams(t.Context(), c, false, func() int { return 6 }).close()
+	waitFor(t, 1+3, came)
+	time.Sleep(50 * time.Millisecond) // one more would come in this time
+	if n := came.Load() - 1; n != 3 {
+		t.Errorf("%d logins were under way at once; want 3", n)
+	}
+}
+
+// A login that nobody needs any more is not broken off: sshd refuses who does that.
+func TestLoginsAreNotBrokenOff(t *testing.T) {
+	c, came, held, ended := heldBoard(t)
+	e := openEarlyStreams(t.Context(), c, true, func() int { return 1 })
+	waitFor(t, 2, came)
+	e.close()
+	close(held)
+	if err := <-ended; err != nil {
+		t.Errorf("the login ended with %v", err)
+	}
+}
+
+// All streams are opened early, and those that nobody takes are closed.
+func TestEarlyStreamsThatNobodyTakes(t *testing.T) {
+	c := connect(t)
+	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
+	taken := e.nextStream(t.Context())
+	left := e.nextStream(t.Context())
+	var err error
+	go func() { e.opened <- left }()
+	e.close()
+	for began := time.Now(); err == nil && time.Since(began) < targettest.LongEnough; time.Sleep(time.Millisecond) {
+		_, err = left.conn.Run(t.Context(), "true")
+	}
+	if err == nil {
+		t.Error("a connection that nobody took is open")
+	}
+	if err := taken.conn.Close(); err != nil {
+		t.Errorf("Close of the stream that was taken = %v", err)
+	}
+}
+
+func TestInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		packet    int
+		roundTrip time.Duration
+		want      int
+	}{
+		{packetBytes, 0, 3},
+		{packetBytes, 100 * time.Microsecond, 3},
+		{packetBytes, time.Millisecond, 5},
+		{packetBytes, longRoundTrip, 10},
+		{packetBytes, unknownRoundTrip, 10},
+		{smallPacket, 0, 23},
+		{smallPacket, unknownRoundTrip, mostInFlight},
+	} {
+		b := &sftpFiles{packet: tt.packet}
+		if got := b.inFlight(tt.roundTrip); got != tt.want {
+			t.Errorf("%d bytes a packet, round trip %v: %d are in flight; want %d", tt.packet, tt.roundTrip, got, tt.want)
+		}
+	}
+}
+
+func TestRateFits(t *testing.T) {
+	const rate = 512 << 20
+	if !rateFits(rate, windowBytes, time.Millisecond) || rateFits(rate, windowBytes, time.Minute) || rateFits(0, 1, 0) {
+		t.Error("rateFits is wrong")
+	}
+}
+
+// dialSwitched connects to the board at first. Further logins go to the port that lead names.
+func dialSwitched(t *testing.T, first target.Address) (c *target.Conn, lead func(port int)) {
+	t.Helper()
+	r, err := relay2.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	r.Lead(first.Port)
+	if first.HostKeyAlias == "" {
+		first = aliased(t, first)
+	}
+	first.Port = r.Port()
+	return dialBoard(t, first), r.Lead
+}

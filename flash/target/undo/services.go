@@ -1,0 +1,151 @@
+package undo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/layers/progress"
+)
+
+// maxUnits is more than one deploy restarts.
+const maxUnits = 50
+
+var unitPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
+
+// CheckUnits refuses what is no name of a unit, and too many of them.
+func CheckUnits(units []string) error {
+	if len(units) > maxUnits {
+		return fmt.Errorf("more than %d units", maxUnits)
+	}
+	for _, u := range units {
+		if !unitPattern.MatchString(u) {
+			return fmt.Errorf("%q is no name of a unit", u)
+		}
+	}
+	return nil
+}
+
+// ErrUnit is of a unit that did not come up, or did not stay up.
+var ErrUnit = errors.New("the unit does not run")
+
+// RestartUnits lets systemd read its files anew, restarts the units, and watches that all of
+// them run, and run on, for a time. Of a unit that does not, the error has the last
+// lines of the journal.
+func RestartUnits(ctx context.Context, c *target.Conn, units []string, watch time.Duration) error {
+	if err := CheckUnits(units); err != nil {
+		return err
+	}
+	return progress.Run(ctx, "restart "+strings.Join(units, ", "), func(s *progress.Step) (string, error) {
+		if _, err := c.Output(ctx, "systemctl", "daemon-reload"); err != nil {
+			return "", err
+		}
+		before := map[string]unit{}
+		for _, name := range units {
+			if err := checkUnitLoads(ctx, c, name); err != nil {
+				return "", err
+			}
+		}
+		for _, name := range units {
+			s.Detail(name)
+			r, err := c.Run(ctx, "systemctl", "restart", name)
+			if err != nil {
+				return "", err
+			}
+			if before[name], err = showUnit(ctx, c, name); err != nil {
+				return "", err
+			}
+			if r.Status != 0 || !before[name].isRunning() {
+				return "", describeFailedUnit(ctx, c, name, before[name])
+			}
+		}
+		return "active", watchUnits(ctx, c, before, watch)
+	})
+}
+
+// checkUnitLoads refuses a unit whose files systemd does not load, before it is stopped.
+func checkUnitLoads(ctx context.Context, c *target.Conn, name string) error {
+	u, err := showUnit(ctx, c, name)
+	if err == nil && u["LoadState"] != "loaded" {
+		err = describeFailedUnit(ctx, c, name, u)
+	}
+	return err
+}
+
+// watchUnits looks every second until the time is over.
+func watchUnits(ctx context.Context, c *target.Conn, before map[string]unit, watch time.Duration) error {
+	for over := time.Now().Add(watch); time.Now().Before(over); {
+		select {
+		case <-time.After(min(time.Second, watch)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for name, was := range before {
+			is, err := showUnit(ctx, c, name)
+			if err != nil {
+				return err
+			}
+			if !is.isRunning() || is["NRestarts"] != was["NRestarts"] {
+				return describeFailedUnit(ctx, c, name, is)
+			}
+		}
+	}
+	return nil
+}
+
+// unit is what systemctl show says of a unit.
+type unit map[string]string
+
+func showUnit(ctx context.Context, c *target.Conn, name string) (unit, error) {
+	text, err := c.Output(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
+	if err != nil {
+		return nil, err
+	}
+	return parseUnit(text), nil
+}
+
+func parseUnit(text string) unit {
+	u := unit{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && len(u) < 20 {
+			u[key] = value
+		}
+	}
+	return u
+}
+
+// isRunning is true of a unit that is active, or that ran to its end and had nothing else to
+// do.
+func (u unit) isRunning() bool {
+	switch u["ActiveState"] {
+	case "active", "reloading":
+		return true
+	case "activating":
+		return u["SubState"] != "auto-restart" && u["NRestarts"] == "0"
+	case "inactive":
+		return u["Type"] == "oneshot" && u["Result"] == "success"
+	}
+	return false
+}
+
+const journalLines = "20"
+
+func describeFailedUnit(ctx context.Context, c *target.Conn, name string, u unit) error {
+	state := fmt.Sprintf("%s: %s, %s, %s, result %s", name, u["LoadState"], u["ActiveState"], u["SubState"], u["Result"])
+	if u["LoadError"] != "" {
+		state += ", " + u["LoadError"]
+	}
+	r, err := c.Run(ctx, "journalctl", "--no-pager", "--lines="+journalLines, "--output=cat", "--unit="+name)
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(string(r.Stdout)) {
+		lines.WriteString("\n  " + target.Printable(line))
+	}
+	return fmt.Errorf("%w: %s; its journal says:%s", ErrUnit, target.Printable(state), lines.String())
+}

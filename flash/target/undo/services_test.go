@@ -1,0 +1,101 @@
+package undo
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/flash/target/targettest"
+	"slipway/layers/run"
+)
+
+// A systemctl and a journalctl that answer in the words of the real ones (systemd 252),
+// from files: a unit's state is what STATE holds, and "restart" copies NEXT over it.
+const (
+	playedSystemctl = `#!/bin/sh
+cd "$(dirname "$0")" && echo "$*" >>calls
+case $1 in
+restart) cat "$2.next" >"$2.state"; [ ! -e "$2.fails" ] || { echo "Job for $2 failed because the control process exited with error code." >&2; exit 1; } ;;
+show) cat "$3.state" ;;
+esac
+`
+	playedJournalctl = "#!/bin/sh\nprintf 'app: cannot open \\033[31m/dev/x\\n'\n"
+	running          = "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\nType=simple\n"
+)
+
+func playSystemd(t *testing.T) (*target.Conn, string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"systemctl": playedSystemctl, "journalctl": playedJournalctl} {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), dir
+}
+
+func TestRestart(t *testing.T) {
+	c, dir := playSystemd(t)
+	change := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(running) }
+	tests := []struct {
+		name, before, after string
+		fails               bool
+		want                string
+	}{
+		{"runs", running, running, false, ""},
+		{"ran to its end", running, change("=active", "=inactive", "simple", "oneshot", "running", "dead"), false, ""},
+		{"not found", change("=loaded", "=not-found"), running, false, "not-found"},
+		{"bad setting", change("=loaded", "=bad-setting"), running, false, "bad-setting"},
+		{"fails", running, change("=active", "=failed", "running", "failed", "=success", "=exit-code"), true, "result exit-code"},
+		{"is over", running, change("=active", "=inactive"), false, "inactive"},
+		{"again and again", running, change("=active", "=activating", "running", "auto-restart", "NRestarts=0", "NRestarts=2"), false, "auto-restart"},
+		{"says nothing", running, "", false, "does not run"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			unit := strings.ReplaceAll(tt.name, " ", "-") + ".service"
+			for ending, text := range map[string]string{".state": tt.before, ".next": tt.after} {
+				if err := os.WriteFile(filepath.Join(dir, unit+ending), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.fails {
+				if err := os.WriteFile(filepath.Join(dir, unit+".fails"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := RestartUnits(t.Context(), c, []string{unit}, 0)
+			targettest.CheckError(t, err, tt.want)
+			if err != nil && (!errors.Is(err, ErrUnit) || !strings.Contains(err.Error(), `cannot open \x1b[31m/dev/x`)) {
+				t.Errorf("error %v; want the journal in it", err)
+			}
+			calls, _ := os.ReadFile(filepath.Join(dir, "calls"))
+			restarted := strings.Contains(string(calls), "restart "+unit)
+			if loads := !strings.Contains(tt.before, "not-found") && !strings.Contains(tt.before, "bad"); restarted != loads {
+				t.Errorf("restarted: %t; want %t", restarted, loads)
+			}
+		})
+	}
+}
+
+// A unit that comes up and then restarts by itself is found while it is watched.
+func TestRestartWatches(t *testing.T) {
+	c, dir := playSystemd(t)
+	for name, text := range map[string]string{"a.state": running, "a.next": running} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := playedSystemctl + `
+[ "$(grep -c show calls)" -lt 4 ] || sed -i s/NRestarts=0/NRestarts=1/ a.state
+`
+	if err := run.WriteProgram(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := RestartUnits(t.Context(), c, []string{"a"}, time.Hour)
+	targettest.CheckError(t, err, "does not run: a: loaded, active")
+}

@@ -1,0 +1,472 @@
+// Package undo turns a folder, or a configuration, into changes of a board that can be taken
+// back. It saves what a deploy replaces on the board, before the first change, and restores
+// it on request.
+package undo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/layers/progress"
+)
+
+// What a folder on a board was before a deploy is kept there, so that the deploy can
+// be undone:
+//
+//	<undoDir>/<id>/manifest.json   what was there, and what took its place
+//	<undoDir>/<id>/old/...         the files and links that were
+//
+// The manifest is written last, whole, and before the first change; so a deploy that
+// broke off anywhere after it can be undone, and before it has changed nothing.
+const (
+	undoKept         = 5
+	mostSettings     = 1000
+	maxEntries       = 100_000 // as many as a folder may hold
+	maxUndoBytes     = 1 << 30
+	maxManifestBytes = 32 << 20
+)
+
+// undoDir is on the board. Tests have their own.
+var undoDir = "/var/lib/slipway/undo"
+
+// Deployment is a deploy that can be undone.
+type Deployment struct {
+	ID      string             `json:"id"`
+	Root    string             `json:"root"`
+	Started time.Time          `json:"started"`
+	Units   []string           `json:"units,omitempty"` // restarted with it
+	Entries []files.Transition `json:"entries"`
+
+	Among    bool      `json:"among,omitempty"` // as DirOptions has it
+	Settings []Setting `json:"settings,omitempty"`
+}
+
+// Scripts are fixed text; names reach them as those of PutDir do.
+const (
+	keepScript = `cd "$1" && xargs -0 sh -c 'd=$0; for f; do
+	case $f in */*) mkdir -p "$d/old/${f%/*}" ;; esac
+	cp -pP "$f" "$d/old/$f" || exit 255
+done' "$2" && sync`
+
+	// Operation, name, mode and owner. A file appears by rename, as it does in PutDir.
+	restoreScript = `mkdir -p "$1" && cd "$1" && xargs -0 -n 4 sh -c 'd=$0; [ $# = 4 ] || exit 0
+case $1 in
+remove) rm -f "$2" ;;
+rmdir) rmdir "$2" 2>/dev/null || true ;;
+mkdir) [ ! -L "$2" ] || rm -f "$2"; mkdir -p "$2" && chown -h "$4" "$2" && chmod "$3" "$2" ;;
+put) t="$2.slipway-undo" && rm -f "$t" && cp -pP "$d/old/$2" "$t" && { [ ! -L "$2" ] || rm -f "$2"; } && mv -f "$t" "$2" ;;
+rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
+esac || exit 255' "$2" && sync`
+)
+
+// DeployDir is PutDir that can be undone. The ID is empty where nothing was to change, or
+// where it failed before the first change; then there are no changes either.
+func DeployDir(ctx context.Context, c *target.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
+	if !path.IsAbs(remote) {
+		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
+	}
+	if err := CheckUnits(units); err != nil {
+		return nil, "", err
+	}
+	return deployDir(ctx, c, local, path.Clean(remote), o, Deployment{Units: units})
+}
+
+func deployDir(ctx context.Context, c *target.Conn, local, remote string, o files.DirOptions, u Deployment) (changes []files.Change, id string, err error) {
+	o.Before = func(ctx context.Context, p *files.Plan) error {
+		if len(p.Changes)+len(u.Settings) == 0 {
+			return nil
+		}
+		u.Root, u.Started = p.Root, time.Now().UTC()
+		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
+		err := saveReplaced(ctx, c, p, u)
+		if err == nil {
+			id = u.ID // of what was not kept there is nothing to put back: nothing has changed
+		}
+		return err
+	}
+	changes, err = files.PutDir(ctx, c, local, remote, o)
+	if err != nil && id == "" {
+		changes = nil
+	}
+	return changes, id, err
+}
+
+// saveReplaced writes the manifest, and copies what will be replaced or removed.
+func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (err error) {
+	if u.Entries, err = p.Transitions(ctx); err != nil {
+		return err
+	}
+	var saved []string
+	var size int64
+	for i, e := range u.Entries {
+		if (e.Before.Kind == files.File || e.Before.Kind == files.Link) && p.Changes[i].Kind != files.Mode {
+			saved, size = append(saved, e.Path), size+p.BytesBefore(e.Path)
+		}
+	}
+	if size > maxUndoBytes {
+		return fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
+	}
+	data, err := json.Marshal(u)
+	if err == nil && len(data) > maxManifestBytes { // it could not be read back
+		err = fmt.Errorf("keep what is replaced: %d changes are too many; deploy less at once, or without undo", len(u.Entries))
+	}
+	if err != nil {
+		return err
+	}
+	dir := undoDir + "/" + u.ID
+	if err := removeOldUndos(ctx, c); err != nil {
+		return err
+	}
+	if _, err := c.Output(ctx, "mkdir", "-p", "-m", "700", dir+"/old"); err != nil {
+		return err
+	}
+	if len(saved) > 0 {
+		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", keepScript, "sh", u.Root, dir)
+		if err == nil && r.Status != 0 {
+			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = files.PutBytes(ctx, c, data, dir+"/manifest.json", 0o600)
+	return err
+}
+
+// listForXargs is a list of names in a folder for xargs -0.
+func listForXargs(names []string) *strings.Reader {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString("./" + name + "\x00")
+	}
+	return strings.NewReader(b.String())
+}
+
+var undoPattern = regexp.MustCompile(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
+
+// List lists the containers that Run made and that are still there.
+func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
+	ids, err := listIDs(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var all []Deployment
+	for _, id := range slices.Backward(ids[max(0, len(ids)-2*undoKept):]) { // a board may list many
+		u, err := readManifest(ctx, c, id)
+		if err != nil {
+			return nil, err
+		}
+		if u.ID != "" {
+			all = append(all, u)
+		}
+	}
+	return all, nil
+}
+
+func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
+	r, err := c.Run(ctx, "ls", "-1", undoDir)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !undoPattern.MatchString(id) })
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// readManifest reads a manifest; there is none where a deploy broke off before.
+func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
+	r, err := c.FeedUpTo(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
+	if err != nil || r.Status != 0 {
+		return Deployment{}, err
+	}
+	u, err := parseUndo(r.Stdout)
+	if err == nil && u.ID != id {
+		err = fmt.Errorf("it says that it is of %s", target.Printable(u.ID))
+	}
+	if err != nil {
+		return Deployment{}, fmt.Errorf("%s/%s/manifest.json on %s: %w", undoDir, id, c.Address(), err)
+	}
+	return u, nil
+}
+
+var (
+	modePattern  = regexp.MustCompile(`^[0-7]{4}$`)
+	numbers      = regexp.MustCompile(`^\d{1,10}:\d{1,10}$`)
+	statesDigest = regexp.MustCompile(`^([0-9a-f]{64}|-)$`)
+)
+
+func parseUndo(data []byte) (Deployment, error) {
+	var u Deployment
+	if err := json.Unmarshal(data, &u); err != nil {
+		return u, err
+	}
+	if !path.IsAbs(u.Root) || !undoPattern.MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
+		return u, errors.New("it is no manifest of a deploy")
+	}
+	for _, e := range u.Entries {
+		if !fs.ValidPath(strings.ToValidUTF8(e.Path, "_")) || strings.IndexByte(e.Path, 0) >= 0 {
+			return u, fmt.Errorf("%s is no name below a folder", target.Printable(e.Path))
+		}
+		for _, s := range []files.State{e.Before, e.After} {
+			known := slices.Contains([]string{files.None, files.File, files.Folder, files.Link}, s.Kind)
+			if !known || s.Mode != "" && !modePattern.MatchString(s.Mode) || s.Owner != "" && !numbers.MatchString(s.Owner) || s.SHA256 != "" && !statesDigest.MatchString(s.SHA256) {
+				return u, fmt.Errorf("%s: a state that makes no sense", target.Printable(e.Path))
+			}
+		}
+		if b := e.Before; b.Kind != files.None && (b.Mode == "" || b.Owner == "") {
+			return u, fmt.Errorf("%s: a state without mode or owner", target.Printable(e.Path))
+		}
+	}
+	return u, u.checkContent()
+}
+
+func (u Deployment) checkContent() error {
+	if len(u.Settings) > mostSettings {
+		return fmt.Errorf("more than %d settings", mostSettings)
+	}
+	for _, s := range u.Settings {
+		if err := s.checkValues(); err != nil {
+			return err
+		}
+	}
+	return CheckUnits(u.Units)
+}
+
+// removeOldUndos makes room for one more.
+func removeOldUndos(ctx context.Context, c *target.Conn) error {
+	ids, err := listIDs(ctx, c)
+	for i := 0; err == nil && i <= len(ids)-undoKept; i++ {
+		_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+ids[i])
+	}
+	return err
+}
+
+// Restore puts back what a deploy replaced, and removes what it added. An empty ID is the last
+// deploy. If somebody changed a file since, it returns an error and changes nothing, unless
+// forced. It can be repeated after it was interrupted. With ErrSetting, all was restored but
+// the settings that the error names.
+func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deployment, error) {
+	u, err := pickUndo(ctx, c, id)
+	if err != nil {
+		return u, err
+	}
+	step := progress.Start(ctx, "undo "+u.ID, 0, progress.Bytes)
+	restored := 0
+	if restored, err = restoreDeployment(ctx, c, u, force); err != nil {
+		err = target.BoardError(fmt.Sprintf("undo %s on %s", u.ID, c.Address()), err)
+	}
+	step.End(strconv.Itoa(restored)+" put back", err)
+	return u, err
+}
+
+func pickUndo(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
+	if id != "" && !undoPattern.MatchString(id) {
+		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; -list shows them", id)
+	}
+	all, err := List(ctx, c)
+	if err != nil {
+		return Deployment{}, err
+	}
+	i := slices.IndexFunc(all, func(u Deployment) bool { return id == "" || u.ID == id })
+	if i < 0 {
+		return Deployment{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s", c.Address(), undoDir, id)
+	}
+	return all[i], nil
+}
+
+func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force bool) (int, error) {
+	todo, changed, parts, err := compareEntries(ctx, c, u)
+	if err != nil {
+		return 0, err
+	}
+	settings, others, err := compareSettings(ctx, c, u)
+	if err != nil {
+		return 0, err
+	}
+	if changed = append(changed, others...); len(changed) > 0 && !force {
+		return 0, fmt.Errorf("changed since the deploy: %s; -force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
+	}
+	if len(todo)+len(parts) > 0 {
+		r, err := c.Feed(ctx, restoreInput(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, undoDir+"/"+u.ID)
+		if err == nil && r.Status != 0 {
+			err = fmt.Errorf("put back: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
+		}
+		if err != nil {
+			return 0, err
+		}
+		left, _, _, err := compareEntries(ctx, c, u)
+		if err != nil || len(left) > 0 {
+			return 0, cmp.Or(err, fmt.Errorf("%s is not as it was, after all was put back", target.Printable(firstPath(left))))
+		}
+	}
+	if err := restoreSettings(ctx, c, settings); err != nil {
+		return 0, err
+	}
+	_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+u.ID)
+	return len(todo) + len(settings), err
+}
+
+// restoreSettings goes on after a setting that the board does not take, such as a module that
+// something holds. The others are restored.
+func restoreSettings(ctx context.Context, c *target.Conn, settings []Setting) error {
+	var refused error
+	for _, s := range settings {
+		err := writeSetting(ctx, c, s, s.Before)
+		if err != nil && !errors.Is(err, ErrSetting) {
+			return errors.Join(refused, err)
+		}
+		refused = errors.Join(refused, err)
+	}
+	return refused
+}
+
+func firstPath(entries []files.Transition) string {
+	if len(entries) == 0 {
+		return ""
+	}
+	return entries[0].Path
+}
+
+// compareEntries returns the entries that are not as they were before the deploy, the names of
+// those that are not as it left them either, and the parts of interrupted uploads.
+func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []files.Transition, changed, parts []string, err error) {
+	found, err := listTouched(ctx, c, u)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	parts = takeParts(found, u)
+	now := make([]files.Transition, len(u.Entries))
+	for i, e := range u.Entries {
+		now[i] = files.Transition{Path: e.Path, Before: files.State{Kind: files.None}}
+		if is, there := found[e.Path]; there {
+			now[i].Before = is
+		}
+	}
+	if err := files.AddDigests(ctx, c, u.Root, now); err != nil {
+		return nil, nil, nil, err
+	}
+	for i, e := range u.Entries {
+		is := now[i].Before
+		if is == e.Before || e.Before.Kind == files.Link && is.Kind == files.Link && is.SHA256 == e.Before.SHA256 {
+			continue
+		}
+		leftFolder := e.Before.Kind == files.None && is.Kind == files.Folder && e.After.Kind == files.Folder && holdsMore(found, u, e.Path)
+		if leftFolder {
+			continue // somebody put something into it, which stays
+		}
+		todo = append(todo, e)
+		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // its rights alone differ
+		// What is gone was somebody's decision, or is how an undo that broke off left it;
+		// to put back what was there loses nothing.
+		if !same && is.Kind != files.None && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
+			changed = append(changed, target.Printable(e.Path))
+		}
+	}
+	return todo, changed, parts, nil
+}
+
+// listTouched is what lies below the root now, as far as the deploy may have touched it.
+func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]files.State, error) {
+	if !u.Among {
+		return files.ListStates(ctx, c, u.Root)
+	}
+	names := make([]string, len(u.Entries))
+	for i, e := range u.Entries {
+		names[i] = e.Path
+	}
+	found, err := files.ListSomeStates(ctx, c, u.Root, names)
+	for _, e := range u.Entries {
+		if err != nil || e.Before.Kind != files.None || e.After.Kind != files.Folder || found[e.Path].Kind != files.Folder {
+			continue
+		}
+		var in map[string]files.State
+		in, err = files.ListStates(ctx, c, path.Join(u.Root, e.Path))
+		for name, one := range in {
+			found[e.Path+"/"+name] = one
+		}
+	}
+	return found, err
+}
+
+var partPattern = regexp.MustCompile(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
+
+// takeParts removes from found the parts of interrupted uploads of this deploy, and returns
+// them.
+func takeParts(found map[string]files.State, u Deployment) (parts []string) {
+	ours := map[string]bool{}
+	for _, e := range u.Entries {
+		ours[e.Path] = true
+	}
+	for name := range found {
+		dir, base := path.Split(name)
+		if m := partPattern.FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
+			parts = append(parts, name)
+			delete(found, name)
+		}
+	}
+	return parts
+}
+
+// holdsMore says whether a folder has something in it that the deploy did not bring.
+func holdsMore(found map[string]files.State, u Deployment, folder string) bool {
+	ours := map[string]bool{}
+	for _, e := range u.Entries {
+		ours[e.Path] = true
+	}
+	for name := range found {
+		if strings.HasPrefix(name, folder+"/") && !ours[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// restoreInput are the operations of restoreScript: what was added goes first, the contents
+// of a folder before itself; then folders come, then files.
+func restoreInput(todo []files.Transition, parts []string) *strings.Reader {
+	var b strings.Builder
+	add := func(op string, e files.Transition) {
+		for _, arg := range []string{op, "./" + e.Path, cmp.Or(e.Before.Mode, "-"), cmp.Or(e.Before.Owner, "-")} {
+			b.WriteString(arg + "\x00")
+		}
+	}
+	for _, name := range parts {
+		add("remove", files.Transition{Path: name})
+	}
+	byName := func(a, b files.Transition) int { return cmp.Compare(a.Path, b.Path) }
+	sorted := slices.SortedFunc(slices.Values(todo), byName)
+	for _, e := range slices.Backward(sorted) {
+		switch {
+		case e.After.Kind == files.Folder && e.Before.Kind != files.Folder:
+			add("rmdir", e)
+		case e.Before.Kind == files.None:
+			add("remove", e)
+		}
+	}
+	for _, e := range sorted {
+		switch {
+		case e.Before.Kind == files.Folder:
+			add("mkdir", e)
+		case e.Before.Kind == files.None:
+		case e.After.Kind == e.Before.Kind && e.After.SHA256 == e.Before.SHA256:
+			add("rights", e) // no content was kept
+		default:
+			add("put", e)
+		}
+	}
+	return strings.NewReader(b.String())
+}

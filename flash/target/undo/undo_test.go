@@ -1,0 +1,330 @@
+package undo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/flash/target/targettest"
+)
+
+func ownUndo(t *testing.T) {
+	t.Helper()
+	was := undoDir
+	undoDir = filepath.Join(t.TempDir(), "undo")
+	t.Cleanup(func() { undoDir = was })
+}
+
+// beforeAndAfter plants a folder on the board, and one here that changes it in every
+// way.
+func beforeAndAfter(t *testing.T) (local, remote string) {
+	t.Helper()
+	local, remote = t.TempDir(), filepath.Join(t.TempDir(), "board")
+	targettest.WriteTree(t, remote, map[string]string{
+		"same": "1", "replaced": "old", "mode": "m", "gone/deep/file": "g", "link": "->same", "tolink": "file", "fromlink": "->same",
+		"odd\nname": "o", "-rf": "x", "other": "kept", "dirlink": "->gone",
+	})
+	targettest.WriteTree(t, local, map[string]string{
+		"same": "1", "replaced": "new and longer", "mode": "m", "added": "a", "new/deep/file": "n", "link": "->replaced", "tolink": "->same", "fromlink": "file",
+		"odd\nname": "changed", "-rf": "changed", "dirlink/in": "a folder where a link was",
+	})
+	for name, mode := range map[string]os.FileMode{remote + "/replaced": 0o640, remote + "/mode": 0o600, local + "/mode": 0o755} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return local, remote
+}
+
+func TestUndo(t *testing.T) {
+	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}} {
+		t.Run(name, func(t *testing.T) {
+			ownUndo(t)
+			c := connect(t, settings...)
+			local, remote := beforeAndAfter(t)
+			was := targettest.ReadTree(t, remote)
+			changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, []string{"a.service"})
+			if err != nil || id == "" || len(changes) < 10 {
+				t.Fatalf("DeployDir = %d changes, %q, %v", len(changes), id, err)
+			}
+			targettest.CheckTrees(t, local, remote)
+			all, err := List(t.Context(), c)
+			if err != nil || len(all) != 1 || all[0].ID != id || time.Since(all[0].Started) > time.Hour {
+				t.Errorf("Undos = %+v, %v", all, err)
+			}
+			u, err := Restore(t.Context(), c, "", false)
+			if err != nil || u.ID != id || !cmp.Equal(u.Units, []string{"a.service"}) {
+				t.Errorf("UndoDeploy = %+v, %v", u, err)
+			}
+			if diff := cmp.Diff(was, targettest.ReadTree(t, remote)); diff != "" {
+				t.Errorf("before the deploy (-) and after the undo (+):\n%s", diff)
+			}
+			targettest.CheckEntries(t, undoDir)
+			_, err = Restore(t.Context(), c, "", false)
+			targettest.CheckError(t, err, "nothing to undo")
+		})
+	}
+}
+
+// Where nothing can be kept nothing changes, and there is no deploy to be undone.
+func TestDeployThatCannotBeKept(t *testing.T) {
+	ownUndo(t)
+	if err := os.WriteFile(undoDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t)
+	local, remote := beforeAndAfter(t)
+	was := targettest.ReadTree(t, remote)
+	if changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
+		t.Errorf("DeployDir = %v, %q, %v; want an error, no change and no ID", changes, id, err)
+	}
+	if diff := cmp.Diff(was, targettest.ReadTree(t, remote)); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
+func TestUndoOfWhatChanged(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local, remote := beforeAndAfter(t)
+	was := targettest.ReadTree(t, remote)
+	if _, _, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	targettest.WriteTree(t, remote, map[string]string{"replaced": "by somebody", "new/deep/theirs": "t"})
+	_, err := Restore(t.Context(), c, "", false)
+	targettest.CheckError(t, err, "changed since the deploy: replaced")
+	if _, err := Restore(t.Context(), c, "", true); err != nil {
+		t.Fatal(err)
+	}
+	now := targettest.ReadTree(t, remote)
+	for _, theirs := range []string{"/new", "/new/deep", "/new/deep/theirs"} {
+		if now[theirs] == "" {
+			t.Errorf("%s is gone", theirs)
+		}
+		delete(now, theirs)
+	}
+	if diff := cmp.Diff(was, now); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
+func TestUndoKeepsTheLast(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
+	for i := range undoKept + 2 {
+		targettest.WriteTree(t, local, map[string]string{"file": fmt.Sprint(i)})
+		if _, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil || id == "" {
+			t.Fatal(id, err)
+		}
+	}
+	if _, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil || id != "" {
+		t.Errorf("a deploy that changes nothing: %q, %v", id, err)
+	}
+	if all, err := List(t.Context(), c); err != nil || len(all) != undoKept {
+		t.Errorf("%d deploys kept, %v; want %d", len(all), err, undoKept)
+	}
+}
+
+var errKilled = errors.New("killed")
+
+// A deploy that ends at any of its steps, with the part of a file beside it, leaves a
+// board that can be made as it was; also when the undo ends half-way first.
+func TestUndoAfterKills(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	for steps := range 6 {
+		local, remote := beforeAndAfter(t)
+		was := targettest.ReadTree(t, remote)
+		_, err := files.PutDir(t.Context(), c, local, remote, files.DirOptions{Delete: true, Before: func(ctx context.Context, p *files.Plan) error {
+			u := Deployment{ID: fmt.Sprintf("20260101T00000%dZ-abcdef", steps), Root: p.Root}
+			if err := saveReplaced(ctx, c, p, u); err != nil {
+				return err
+			}
+			all, err := p.Transitions(ctx)
+			if err != nil {
+				return err
+			}
+			return applySome(local, remote, all, steps)
+		}})
+		if !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if steps > 1 {
+			targettest.WriteTree(t, remote, map[string]string{"new/deep/.file.ABCDEFGHIJ.part": "half"})
+		}
+		all, err := List(t.Context(), c)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("after %d steps: %d deploys, %v", steps, len(all), err)
+		}
+		someRestored(t, c, all[0])
+		if _, err := Restore(t.Context(), c, "", false); err != nil {
+			t.Errorf("after %d steps: %v", steps, err)
+		}
+		if diff := cmp.Diff(was, targettest.ReadTree(t, remote)); diff != "" {
+			t.Errorf("after %d steps, then undone: before (-), after (+):\n%s", steps, diff)
+		}
+	}
+}
+
+// applySome does the first steps of a deploy in the folder itself: folders, files, links, modes,
+// deletions.
+func applySome(local, remote string, all []files.Transition, steps int) error {
+	work := []func(e files.Transition, here, there string) error{
+		func(e files.Transition, _, there string) error {
+			if e.After.Kind != files.Folder || e.Before.Kind == files.Folder {
+				return nil
+			}
+			return errors.Join(os.RemoveAll(there), os.Mkdir(there, 0o700))
+		},
+		func(e files.Transition, here, there string) error {
+			if e.After.Kind != files.File {
+				return nil
+			}
+			data, err := os.ReadFile(here)
+			return errors.Join(err, os.RemoveAll(there), os.WriteFile(there, data, 0o600))
+		},
+		func(e files.Transition, here, there string) error {
+			if e.After.Kind != files.Link {
+				return nil
+			}
+			to, err := os.Readlink(here)
+			return errors.Join(err, os.RemoveAll(there), os.Symlink(to, there))
+		},
+		func(e files.Transition, here, there string) error {
+			if e.After.Kind != files.File && e.After.Kind != files.Folder {
+				return nil
+			}
+			info, err := os.Stat(here)
+			if err != nil {
+				return err
+			}
+			return os.Chmod(there, info.Mode())
+		},
+		func(e files.Transition, _, there string) error {
+			if e.After.Kind != files.None {
+				return nil
+			}
+			return os.RemoveAll(there)
+		},
+	}
+	for _, step := range work[:steps] {
+		for _, e := range all {
+			if err := step(e, filepath.Join(local, e.Path), filepath.Join(remote, e.Path)); err != nil {
+				return err
+			}
+		}
+	}
+	return errKilled
+}
+
+// someRestored does the first half of an undo.
+func someRestored(t *testing.T, c *target.Conn, u Deployment) {
+	t.Helper()
+	todo, changed, parts, err := compareEntries(t.Context(), c, u)
+	if err != nil || len(changed) > 0 {
+		t.Fatal(changed, err)
+	}
+	ops, err := io.ReadAll(restoreInput(todo, parts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := strings.SplitAfter(string(ops), "\x00")
+	half := strings.Join(args[:len(args)/8*4], "")
+	if r, err := c.Feed(t.Context(), strings.NewReader(half), "sh", "-c", restoreScript, "sh", u.Root, undoDir+"/"+u.ID); err != nil || r.Status != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// A keep that ends before its manifest is written has changed nothing.
+func TestKeepBreaksOff(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local, remote := beforeAndAfter(t)
+	was := targettest.ReadTree(t, remote)
+	if err := os.WriteFile(undoDir, nil, 0o600); err != nil { // no folder can be made there
+		t.Fatal(err)
+	}
+	if _, _, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err == nil {
+		t.Error("DeployDir succeeded")
+	}
+	if diff := cmp.Diff(was, targettest.ReadTree(t, remote)); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
+func TestDeployDirRefuses(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local := t.TempDir()
+	targettest.WriteTree(t, local, map[string]string{"a": "1"})
+	_, _, err := DeployDir(t.Context(), c, local, "relative", files.DirOptions{}, nil)
+	targettest.CheckError(t, err, "no absolute path")
+	_, _, err = DeployDir(t.Context(), c, local, t.TempDir(), files.DirOptions{}, []string{"-x; reboot"})
+	targettest.CheckError(t, err, "no name of a unit")
+	_, err = Restore(t.Context(), c, "../../etc", false)
+	targettest.CheckError(t, err, "no ID")
+}
+
+func TestParseUndo(t *testing.T) {
+	good := `{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a/b","before":{"kind":"none"},"after":{"kind":"file","mode":"0644","sha256":"` + strings.Repeat("a", 64) + `"}}]}`
+	if _, err := parseUndo([]byte(good)); err != nil {
+		t.Errorf("parseUndo: %v", err)
+	}
+	for _, change := range [][2]string{
+		{"/etc", "etc"},
+		{"20260101", "x"},
+		{"a/b", "../b"},
+		{"a/b", "/b"},
+		{"a/b", `a\u0000b`},
+		{"none", "pipe"},
+		{"0644", "0644; id"},
+		{"aaaa", "$(id)"},
+		{`"kind":"none"`, `"kind":"file"`},
+		{`"entries"`, `"units":["-x"],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"kernel","name":"/etc/passwd","before":"","after":"1"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"kernel","name":"/proc/sys/../../etc/passwd","before":"","after":"1"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"a\nb","after":"1"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"module","name":"-r","before":"absent","after":"loaded"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"service","name":"--all","before":"active","after":"active"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"program","name":"x","before":"","after":""}],"entries"`},
+		{"{", ""},
+	} {
+		bad := strings.Replace(good, change[0], change[1], 1)
+		if u, err := parseUndo([]byte(bad)); err == nil {
+			t.Errorf("parseUndo(%s) = %+v; want an error", bad, u)
+		}
+	}
+}
+
+func FuzzUndo(f *testing.F) {
+	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a","before":{"kind":"none"},"after":{"kind":"folder"}}]}`))
+	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/","among":true,"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"1","after":"2"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		u, err := parseUndo(data)
+		if err != nil {
+			return
+		}
+		for _, s := range u.Settings {
+			if strings.Contains(s.Name, "/../") || strings.HasPrefix(s.Name, "-") || strings.ContainsAny(s.Before+s.After, "\n\x00\x1b") {
+				t.Errorf("setting %+v", s)
+			}
+		}
+		for _, e := range u.Entries {
+			if strings.HasPrefix(e.Path, "/") || strings.Contains("/"+e.Path+"/", "/../") {
+				t.Errorf("path %q", e.Path)
+			}
+		}
+	})
+}

@@ -1,0 +1,326 @@
+package undo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/flash/target/targettest"
+)
+
+// misbehaving is a board that keeps us waiting. The modes before login serve the bare
+// connection.
+type misbehaving struct {
+	name  string
+	serve func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig)
+}
+
+func bare(serve func(net.Conn)) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+		return func(c net.Conn, _ *ssh.ServerConfig) { serve(c) }
+	}
+}
+
+func talking(c targettest.Conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) { return c.Serve }
+}
+
+// trickled writes a byte a second.
+func trickled(w io.Writer, text string) {
+	for {
+		for i := range text {
+			if _, err := io.WriteString(w, text[i:i+1]); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	}
+}
+
+// waits holds a channel without a word, until the other side closes it.
+func waits(ch ssh.Channel) { io.Copy(io.Discard, ch) }
+
+// serveBrokenFiles answers all of SFTP well, but for what broken says.
+func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel) {
+	return targettest.ServeSFTP(func(kind byte, id uint32) []byte {
+		switch kind {
+		case broken:
+			return answer(id)
+		case targettest.SFTPInit:
+			return nil
+		case targettest.SFTPOpen:
+			return targettest.SFTPPacket(targettest.SFTPHandle, id, "handle")
+		case targettest.SFTPStat:
+			return targettest.SFTPPacket(targettest.SFTPAttrs, id, uint32(4), uint32(0o100644))
+		}
+		return targettest.SFTPPacket(targettest.SFTPStatus, id, uint32(0), "", "")
+	})
+}
+
+// unread takes what opens a channel and reads nothing of it: its window never grows.
+func unread(offer ssh.NewChannel) bool {
+	_, requests, err := offer.Accept()
+	if err == nil {
+		go func() {
+			for r := range requests {
+				r.Reply(true, nil)
+			}
+		}()
+	}
+	return true
+}
+
+func ignores(c net.Conn) {
+	ignore := "\x00\x00\x00\x0c\x06\x02\x00\x00\x00\x00......"
+	targettest.SendEndless(c, "SSH-2.0-x\r\n"+ignore)
+}
+
+func badBoards() []misbehaving {
+	hold := func(ch ssh.Channel, _ string) { waits(ch) }
+	none := func(uint32) []byte { return []byte{} }
+	quiet := func(ch ssh.Channel) { waits(ch) }
+	still := func(c net.Conn) { io.Copy(io.Discard, c) }
+	return []misbehaving{
+		{"silent after accept", bare(still)},
+		{"half a banner", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-Open"); still(c) })},
+		{"endless banner", bare(func(c net.Conn) { targettest.SendEndless(c, "welcome\r\n") })},
+		{"banner one byte a second", bare(func(c net.Conn) { trickled(c, "SSH-2.0-OpenSSH_9.2p1 and so on") })},
+		{"no key exchange", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n"); still(c) })},
+		{"half a packet", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x10\x00"); still(c) })},
+		{"endless ignore messages", bare(ignores)},
+		{"login never answered", func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { <-done; return nil, nil }
+				targettest.Conversation{}.Serve(c, config)
+			}
+		}},
+		{"channels never answered", talking(targettest.Conversation{Channels: func(ssh.NewChannel) bool { return true }})},
+		{"requests never answered", talking(targettest.Conversation{Channels: func(offer ssh.NewChannel) bool {
+			_, requests, err := offer.Accept()
+			if err == nil {
+				go func() {
+					for range requests {
+					}
+				}()
+			}
+			return true
+		}})},
+		{"programs silent", talking(targettest.Conversation{Exec: hold})},
+		{"programs and files silent", talking(targettest.Conversation{Exec: hold, SFTP: quiet})},
+		{"windows never grow", talking(targettest.Conversation{Channels: unread})},
+		{"floods of output", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch, targettest.Nasty) }, SFTP: quiet})},
+		{"floods of errors", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch.Stderr(), targettest.Nasty) }, SFTP: quiet})},
+		{"output, and no exit status", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, SFTP: quiet})},
+		{"no exit status", talking(targettest.Conversation{Exec: func(ssh.Channel, string) {}, SFTP: quiet})},
+		{"files one byte a second", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) {
+			go waits(ch)
+			trickled(ch, string(targettest.SFTPPacket(targettest.SFTPVersion, uint32(3))))
+		}})},
+		{"answers of garbage", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\x00\x00\x00\x09garbage") }})},
+		{"answers of 4 GiB", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\xff") }})},
+		{"writes never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPWrite, none)})},
+		{"close never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPClose, none)})},
+		{"open never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPOpen, none)})},
+		{"stat never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPStat, none)})},
+		{"keepalives unanswered", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				if server, _, _, err := ssh.NewServerConn(c, config); err == nil {
+					server.Wait()
+				}
+			}
+		}},
+		{"stops after 4000 bytes", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(0, none)}.Serve(&stalled{Conn: c, left: 4000}, config)
+			}
+		}},
+		{"floods of requests", talking(targettest.Conversation{Exec: hold, SFTP: quiet, Began: func(c *ssh.ServerConn) {
+			for {
+				if _, _, err := c.SendRequest(targettest.Nasty, false, []byte(targettest.Nasty)); err != nil {
+					return
+				}
+			}
+		}})},
+		{"key exchange all the time", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+			return func(c net.Conn, config *ssh.ServerConfig) {
+				config.RekeyThreshold = 256
+				targettest.Conversation{Exec: hold, SFTP: quiet, Began: func(c *ssh.ServerConn) {
+					for {
+						if _, _, err := c.SendRequest("x", true, bytes.Repeat([]byte("x"), 300)); err != nil {
+							return
+						}
+					}
+				}}.Serve(c, config)
+			}
+		}},
+	}
+}
+
+// stalled takes everything, and brings nothing after so many bytes.
+type stalled struct {
+	net.Conn
+	mu   sync.Mutex
+	left int
+}
+
+func (c *stalled) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(p), c.left)
+	c.left -= n
+	if _, err := c.Conn.Write(p[:n]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// operations are what is done with a board.
+func operations(t *testing.T) map[string]func(context.Context, *target.Conn) error {
+	folder := t.TempDir()
+	for i, size := range []int{10, 3 << 20} {
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), targettest.RandomBytes(size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large := targettest.WriteFile(t, targettest.RandomBytes(8<<20+1))
+	return map[string]func(context.Context, *target.Conn) error{
+		"put": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.PutBytes(ctx, c, []byte("content"), "/none/file", 0o644)
+			return err
+		},
+		"put a large file": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.Put(ctx, c, large, "/none/file", 0o755)
+			return err
+		},
+		"folder": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.PutDir(ctx, c, folder, "/none/folder", files.DirOptions{Delete: true})
+			return err
+		},
+		"deploy": func(ctx context.Context, c *target.Conn) error {
+			_, _, err := DeployDir(ctx, c, folder, "/none/folder", files.DirOptions{}, []string{"x.service"})
+			return err
+		},
+		"run": func(ctx context.Context, c *target.Conn) error { _, err := c.Run(ctx, "true"); return err },
+		"feed": func(ctx context.Context, c *target.Conn) error {
+			_, err := c.Feed(ctx, bytes.NewReader(make([]byte, 8<<20)), "cat")
+			return err
+		},
+		"get": func(ctx context.Context, c *target.Conn) error {
+			r, err := files.Open(ctx, c, "/none/file")
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			if n, err := io.Copy(io.Discard, r); err != nil || n == 0 {
+				return errors.Join(err, io.ErrUnexpectedEOF)
+			}
+			return nil
+		},
+		"list": func(ctx context.Context, c *target.Conn) error {
+			_, err := files.ListStates(ctx, c, "/none")
+			return err
+		},
+		"restart": func(ctx context.Context, c *target.Conn) error {
+			return RestartUnits(ctx, c, []string{"x.service"}, 0)
+		},
+		"dial": func(ctx context.Context, c *target.Conn) error {
+			_, err := c.DialContext(ctx, "unix", "/run/none")
+			return err
+		},
+		"listen": func(ctx context.Context, c *target.Conn) error { _, err := c.Listen(ctx); return err },
+	}
+}
+
+// Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
+func TestBoardsThatKeepUsWaiting(t *testing.T) {
+	work := operations(t)
+	done := make(chan struct{})
+	boards := map[string]target.Address{}
+	for _, m := range badBoards() {
+		boards[m.name] = hostileBoard(t, m.serve(done))
+	}
+	defer close(done)
+	for _, interrupted := range []bool{false, true} {
+		t.Setenv(target.SilenceVariable, map[bool]string{false: "1s", true: "20s"}[interrupted])
+		var all sync.WaitGroup
+		atOnce := make(chan struct{}, 40)
+		for board, a := range boards {
+			for name, op := range work {
+				all.Go(func() {
+					atOnce <- struct{}{}
+					defer func() { <-atOnce }()
+					endsInTime(t, fmt.Sprintf("%s, %s", board, name), a, interrupted, op)
+				})
+			}
+		}
+		all.Wait()
+	}
+}
+
+var errEnoughWaited = errors.New("enough")
+
+func endsInTime(t *testing.T, name string, a target.Address, interrupted bool, op func(context.Context, *target.Conn) error) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	most := 12 * time.Second // connect, work, clean up
+	const after = 200 * time.Millisecond
+	if interrupted {
+		most = 2 * time.Second
+		time.AfterFunc(after, func() { cancel(errEnoughWaited) })
+	}
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		c, err := target.Dial(ctx, a)
+		if err == nil {
+			err = op(ctx, c)
+			c.Close()
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil && !strings.Contains(name, "flood") && !strings.HasSuffix(name, ", dial") {
+			t.Errorf("%s: no error", name)
+		}
+	case <-time.After(5 * most):
+		t.Errorf("%s, interrupted %v: it goes on after %s", name, interrupted, 5*most)
+		return
+	}
+	took := time.Since(began)
+	if interrupted {
+		took -= after
+	}
+	if took > most {
+		t.Logf("%s, interrupted %v: took %s", name, interrupted, took)
+	}
+}
+
+// A board that stops in the middle of a file is silent, and the error says what sets the limit.
+func TestStoppedBoardIsSilent(t *testing.T) {
+	s := targettest.StartSSHD(t)
+	a, _ := startRelay(t, addressOf(s), 8000, true)
+	t.Setenv(target.SilenceVariable, "2s")
+	c, err := target.Dial(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = files.PutBytes(t.Context(), c, targettest.RandomBytes(1<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+	if !errors.Is(err, target.ErrSilent) || !strings.Contains(err.Error(), target.SilenceVariable) {
+		t.Errorf("PutBytes = %v; want %v, with what sets the limit", err, target.ErrSilent)
+	}
+}
