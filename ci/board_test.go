@@ -27,9 +27,7 @@ import (
 	"slipway/flash"
 	"slipway/flash/device"
 	"slipway/flash/oci/ocitest"
-	"slipway/flash/target"
 	"slipway/flash/target/container"
-	"slipway/flash/target/files"
 	"slipway/images"
 	"slipway/images/bmap"
 )
@@ -232,7 +230,7 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 		for name, err := range map[string]error{
 			"deploy:config":    deploy.Config(t.Context(), io.Discard, opt, spec, host, config, deploy.ConfigOptions{}),
 			"deploy:container": deploy.Container(t.Context(), io.Discard, opt, spec, host, archive, deploy.ContainerOptions{}),
-			"deploy:run":       deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, deploy.ContainerOptions{}),
+			"deploy:run":       deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, container.Spec{}, deploy.ContainerOptions{}),
 			"deploy:clean":     deploy.CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, deploy.ContainerOptions{}),
 			"deploy:files":     deploy.Files(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", deploy.FilesOptions{}),
 			"deploy:undo":      deploy.Undo(t.Context(), io.Discard, opt, spec, host, deploy.UndoOptions{}),
@@ -257,7 +255,7 @@ func TestStatusOfABoardThatIsLost(t *testing.T) {
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	for name, err := range map[string]error{
 		"deploy:config": deploy.Config(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), deploy.ConfigOptions{}),
-		"deploy:run":    deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", target.Container{}, deploy.ContainerOptions{}),
+		"deploy:run":    deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", container.Spec{}, deploy.ContainerOptions{}),
 		"deploy:clean":  deploy.CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, deploy.ContainerOptions{}),
 		"deploy:files":  deploy.Files(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", deploy.FilesOptions{}),
 		"deploy:undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),

@@ -302,7 +302,7 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.V
 }
 
 func (u *up) deploy(ctx context.Context) (string, error) {
-	deployed, err := target.Deploy(ctx, u.conn, u.spec, u.artifact)
+	deployed, err := container.DeployArtifact(ctx, u.conn, u.spec, u.artifact)
 	return summary(deployed), reach.OrLost(ctx, u.conn, err)
 }
 

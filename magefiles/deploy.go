@@ -102,7 +102,7 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 	return withSignals(asRoot(ctx, become), func(ctx context.Context) error {
 		spec, err := load(ctx, board)
 		return report.OfContainer(firstError(err, func() error {
-			return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
+			return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
 				Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
 				HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,
 			}, deploy.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
@@ -143,7 +143,7 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return deploy.Files(ctx, os.Stdout, options, spec, host, folder, dest, deploy.FilesOptions{
-				DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
+				DirOptions: targetfiles.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
 				Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false), Now: now,
 			})
 		})
@@ -172,7 +172,7 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 ) error {
 	return runPatientlyFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return deploy.Files(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), deploy.FilesOptions{
-			DirOptions: target.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
+			DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
 			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false), Now: now,
 		})
 	})

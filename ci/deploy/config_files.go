@@ -64,10 +64,10 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
 			e.Fail(e.Fields["mode"], "mode must be at most 0777")
 		}
-		if err := (target.Rights{Owner: one.owner}).Check(); err != nil {
+		if err := (files.Rights{Owner: one.owner}).Check(); err != nil {
 			e.Fail(e.Fields["owner"], "%v", err)
 		}
-		if err := target.CheckUnits(one.restart); err != nil {
+		if err := undo.CheckUnits(one.restart); err != nil {
 			e.Fail(e.Fields["restart"], "%v", err)
 		}
 		if e.Err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/undo"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

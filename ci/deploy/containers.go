@@ -63,7 +63,7 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 	work func(context.Context, container.Engine) error,
 ) error {
 	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
-		e, err := target.OpenEngine(ctx, conn, o.Engine, o.Namespace)
+		e, err := container.OpenEngine(ctx, conn, o.Engine, o.Namespace)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/target/files"
 	"slipway/images"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +42,7 @@ func TestFIFOIsNoFileToDeploy(t *testing.T) {
 func TestShowFilesOfBrokenDeploy(t *testing.T) {
 	for err, want := range map[string]string{"": "1 changes in /opt; deploy:undo", "it broke off": "some of these 1 changes in /opt may be made; deploy:undo"} {
 		var out strings.Builder
-		done := filesDone{Changes: []target.Change{{Path: "a", Kind: target.Added}}, Undo: "an ID", Error: err}
+		done := filesDone{Changes: []files.Change{{Path: "a", Kind: files.Added}}, Undo: "an ID", Error: err}
 		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
 			t.Errorf("showFiles with error %q: %v,\n%s; want %q", done.Error, err, out.String(), want)
 		}

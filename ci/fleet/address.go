@@ -33,7 +33,7 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
 	}
 	if j.access.Serial != "" && a.HostKeyAlias == "" {
-		flashed, err := target.Pinned(images.KnownHostsPath(p.opt.BoardDir(p.spec)), j.access.Serial)
+		flashed, err := target.HasPin(images.KnownHostsPath(p.opt.BoardDir(p.spec)), j.access.Serial)
 		if err != nil {
 			return a, err
 		}

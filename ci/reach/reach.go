@@ -88,7 +88,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	}
 	a, err := target.Resolve(ctx, host)
 	if err == nil {
-		a.Become, err = target.Become(ctx)
+		a.Become, err = target.BecomeUser(ctx)
 	}
 	if err != nil {
 		return a, report.Because(ctx, report.ErrUnreachable, err)

@@ -7,7 +7,7 @@ import (
 
 	"slipway/ci/suite/match"
 
-	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/layers/plaintext"
 )
 
@@ -56,15 +56,15 @@ func (c containerd) Next() string {
 	return "on the board: systemctl status containerd; journalctl -b -u containerd"
 }
 
-// container is a program in a container on the board.
-type container struct {
-	spec               target.Container
+// containerProgram is a program in a container on the board.
+type containerProgram struct {
+	spec               container.Spec
 	exitStatus, output match.Matcher
 }
 
 func readContainer(e *Entry) Probe {
-	c := container{
-		spec: target.Container{
+	c := containerProgram{
+		spec: container.Spec{
 			Image: e.Text("image", ""), Argv: e.List("argv"), Env: e.List("env"),
 			Hook: e.Text("hook", ""), Timeout: e.timeout(),
 		},
@@ -85,7 +85,7 @@ func readContainer(e *Entry) Probe {
 	return c
 }
 
-func (c container) Inspect(ctx context.Context, s *Session) (Finding, error) {
+func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	engine, err := s.engine(ctx)
 	if err != nil {
@@ -108,6 +108,6 @@ func (c container) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-func (c container) Next() string {
+func (c containerProgram) Next() string {
 	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"
 }

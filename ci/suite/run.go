@@ -20,7 +20,7 @@ import (
 // Run runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
 func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
-	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
+	open := func(ctx context.Context) (containers, error) { return container.OpenContainerd(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
 		_, err := files.Put(ctx, conn, local, remote, mode)
 		return err

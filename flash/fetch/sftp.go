@@ -44,13 +44,13 @@ func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart)
 		return fileResponse{}, nil
 	}
 	a.from = h.sizeBytes
-	r.Begin(h.sizeBytes)
+	r.StartAt(h.sizeBytes)
 	return a, nil
 }
 
 // readError marks the failures that a second try cannot fix.
 func readError(err error) error {
-	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, target.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
+	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
 		if errors.Is(err, last) {
 			return permanentError{err}
 		}
@@ -64,7 +64,7 @@ func readError(err error) error {
 
 // reopenFile opens the file over the present connection, or over a new one where that
 // is lost.
-func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*target.Reading, error) {
+func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Reading, error) {
 	if b.conn != nil {
 		r, err := files.Open(ctx, b.conn, ref.path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
