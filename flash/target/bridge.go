@@ -10,9 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"regexp"
 	"sync"
 	"time"
+
+	"slipway/layers/lazy"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -26,7 +27,7 @@ if command -v ncat >/dev/null; then echo "$2 ready"; exec ncat -U "$1"; fi
 echo "$2 none"`
 
 // plainPath is a socket's path that means itself to each of these programs.
-var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_./-]+$`)
+var plainPath = lazy.Regexp(`^/[A-Za-z0-9_./-]+$`)
 
 // dialUnix opens a connection to a socket of the board's. Where its SSH server forwards
 // none, as dropbear, or was told not to, a program there does.
@@ -35,7 +36,7 @@ func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Co
 	var err error
 	if c.login.sudo == nil { // the server opens sockets as the user who logs in
 		conn, failed := link.dialWithin(ctx, "unix", address)
-		if !errors.As(failed, &refused) || !plainPath.MatchString(address) {
+		if !errors.As(failed, &refused) || !plainPath().MatchString(address) {
 			return conn, failed
 		}
 		err = failed

@@ -8,11 +8,11 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
@@ -232,7 +232,7 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+var variable = lazy.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
 // expandPath expands a file's name as ssh does: the home folder, variables, tokens.
 func (t tokens) expandPath(text string) (string, error) {
@@ -240,7 +240,7 @@ func (t tokens) expandPath(text string) (string, error) {
 		text = filepath.Join(t['d'], rest)
 	}
 	var missing error
-	text = variable.ReplaceAllStringFunc(text, func(name string) string {
+	text = variable().ReplaceAllStringFunc(text, func(name string) string {
 		value, ok := os.LookupEnv(name[2 : len(name)-1])
 		if !ok {
 			missing = fmt.Errorf("%s is not set", name)
@@ -253,14 +253,14 @@ func (t tokens) expandPath(text string) (string, error) {
 	return t.expand(text, func(string) error { return nil })
 }
 
-var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
+var shellSafe = lazy.Regexp(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
 
 // expandCommand expands a command line that the user's shell will read. The line is the user's
 // own, but a value may come from anywhere. So no value may have a meaning to a shell, or be an
 // option.
 func (t tokens) expandCommand(command string) (string, error) {
 	return t.expand(command, func(value string) error {
-		if !shellSafe.MatchString(value) {
+		if !shellSafe().MatchString(value) {
 			return fmt.Errorf("ProxyCommand: %q holds characters that a shell could take for its own; use a HostName and a User without them", value)
 		}
 		return nil

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -38,11 +38,11 @@ func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	return nil
 }
 
-var pinPattern = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+var pinPattern = lazy.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 func checkPins(pins []string) error {
 	for _, p := range pins {
-		if !pinPattern.MatchString(p) {
+		if !pinPattern().MatchString(p) {
 			return fmt.Errorf("%q is no fingerprint of a host key; want SHA256:…, as ssh-keygen -l prints it", p)
 		}
 	}

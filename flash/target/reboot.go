@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
+
+	"slipway/layers/lazy"
 )
 
 // Reboot restarts the board and returns when it answers again: not when an
@@ -60,7 +61,7 @@ func (c *Conn) adoptLink(fresh *link) {
 	c.link = fresh
 }
 
-var bootIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+var bootIDPattern = lazy.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func (c *Conn) bootID(ctx context.Context) (string, error) {
 	r, err := c.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id")
@@ -68,7 +69,7 @@ func (c *Conn) bootID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	id := strings.TrimSpace(string(r.Stdout))
-	if r.Status != 0 || !bootIDPattern.MatchString(id) {
+	if r.Status != 0 || !bootIDPattern().MatchString(id) {
 		return "", fmt.Errorf("boot id of %s: status %d: %s", c.addr, r.Status, Printable(id+" "+string(r.Stderr)))
 	}
 	return id, nil

@@ -52,7 +52,7 @@ func startBoardDigest(ctx context.Context, c *target.Conn, name, remote string, 
 	go func() {
 		r, err := c.Feed(ctx, out, "sh", "-c", digestingScript, "sh", pathArgument(name), hiddenPrefix(remote))
 		out.CloseWithError(io.ErrClosedPipe) // whatever it was, nobody reads any more
-		m := digestPattern.FindSubmatch(r.Stdout)
+		m := digestPattern().FindSubmatch(r.Stdout)
 		if err != nil || r.Status != 0 || m == nil {
 			m = [][]byte{nil, nil}
 		}

@@ -8,12 +8,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 )
 
@@ -85,7 +85,7 @@ func PutDir(ctx context.Context, c *target.Conn, local, remote string, o DirOpti
 
 func (o DirOptions) checkOwners() error {
 	for _, owner := range append(slices.Collect(maps.Values(o.Owners)), o.Owner) {
-		if owner != "" && !ownerPattern.MatchString(owner) {
+		if owner != "" && !ownerPattern().MatchString(owner) {
 			return fmt.Errorf("%q is no owner, such as user, user:group or 1000:1000", owner)
 		}
 	}
@@ -214,7 +214,7 @@ func chmodBits(m fs.FileMode) fs.FileMode {
 	return p
 }
 
-var ownerPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
+var ownerPattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
 
 // planName enters what has to be done about one name.
 func (d *folderUpload) planName(name string, same bool) error {

@@ -10,13 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 )
 
 // Scripts are fixed text. The folder is their first argument, and names reach them on
@@ -84,7 +84,7 @@ const longestPath = 4096
 
 var errMuch = fmt.Errorf("the folder on the board holds more than %d entries, or very long names", mostEntries)
 
-var statPattern = regexp.MustCompile(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
+var statPattern = lazy.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
 
 // parseList reads what listScript printed. A line of another form goes on with the
 // name before it: names may hold newlines.
@@ -93,7 +93,7 @@ func parseList(out []byte) (map[string]entry, error) {
 	last, inside := "", false
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimSuffix(line, "\n")
-		m := statPattern.FindStringSubmatch(line)
+		m := statPattern().FindStringSubmatch(line)
 		switch {
 		case m == nil && !inside:
 			return nil, fmt.Errorf("the board lists the folder in a way that is not known: %s", target.Printable(line))
@@ -190,7 +190,7 @@ func digestLines(ctx context.Context, c *target.Conn, remote, script string, nam
 	sums := make([]string, len(names))
 	for i, line := range lines {
 		sums[i] = "-"
-		if m := digestPattern.FindStringSubmatch(line); m != nil {
+		if m := digestPattern().FindStringSubmatch(line); m != nil {
 			sums[i] = m[1]
 		}
 	}

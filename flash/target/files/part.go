@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 )
 
 // A large upload that broke off leaves what it brought under a hidden name which the
@@ -180,7 +180,7 @@ func (s folderListing) fileIsOurs() bool {
 	return s.file.kind == '-' && s.file.uid == s.uid && s.file.links == 1
 }
 
-var listedPattern = regexp.MustCompile(`^([-dlbcpsD])([-rwxsStT]{9})[.+@]? +(\d{1,18}) +(\d{1,18}) +\d{1,18} +(\d{1,18}) `)
+var listedPattern = lazy.Regexp(`^([-dlbcpsD])([-rwxsStT]{9})[.+@]? +(\d{1,18}) +(\d{1,18}) +\d{1,18} +(\d{1,18}) `)
 
 var errListing = errors.New("the board lists files in a way that is not known")
 
@@ -202,7 +202,7 @@ func parseSeen(out []byte) (s folderListing, err error) {
 }
 
 func parseListed(line string) (listedFile, error) {
-	m := listedPattern.FindStringSubmatch(line)
+	m := listedPattern().FindStringSubmatch(line)
 	if m == nil {
 		// A device has two numbers in the place of its size.
 		return listedFile{}, errListing
@@ -249,7 +249,7 @@ func compareBlocks(ctx context.Context, c *target.Conn, src source, name string,
 // parseDigests reads a digest a line, until something else comes.
 func parseDigests(out []byte) (sums []string) {
 	for line := range bytes.Lines(out) {
-		m := digestPattern.FindSubmatch(line)
+		m := digestPattern().FindSubmatch(line)
 		if m == nil || len(sums) == mostBlocks {
 			break
 		}

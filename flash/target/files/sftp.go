@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 )
 
 // What is in flight on one stream, and the size of a request where OpenSSH serves: it
@@ -296,7 +296,7 @@ func pathArgument(name string) string {
 	return "./" + name
 }
 
-var digestPattern = regexp.MustCompile(`^\\?([0-9a-f]{64})\b`)
+var digestPattern = lazy.Regexp(`^\\?([0-9a-f]{64})\b`)
 
 // Digest is a file's SHA-256, computed there. Where no program there can do that, or
 // the file is not there, it is "".
@@ -305,7 +305,7 @@ func Digest(ctx context.Context, c *target.Conn, name string) (string, error) {
 	if ctx.Err() != nil {
 		return "", err
 	}
-	if m := digestPattern.FindSubmatch(r.Stdout); err == nil && r.Status == 0 && m != nil {
+	if m := digestPattern().FindSubmatch(r.Stdout); err == nil && r.Status == 0 && m != nil {
 		return string(m[1]), nil
 	}
 	return "", nil
@@ -319,7 +319,7 @@ func (w *stream) proveDigest(ctx context.Context, name, remote string, size int6
 	if ctx.Err() != nil {
 		return "", false, err
 	}
-	if m := digestPattern.FindSubmatch(r.Stdout); err == nil && m != nil {
+	if m := digestPattern().FindSubmatch(r.Stdout); err == nil && m != nil {
 		return string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n")), nil
 	}
 	h := sha256.New()

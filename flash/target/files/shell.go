@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 )
 
 // A board without an sftp-server gets its files through its shell, as busybox has it.
@@ -107,7 +107,7 @@ func (s shellFiles) makeDir(ctx context.Context, dir string) error {
 
 // freePattern finds the third number of the last line: names before and after may hold
 // anything.
-var freePattern = regexp.MustCompile(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
+var freePattern = lazy.Regexp(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
 
 func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, bool) {
 	out, err := s.runScript(ctx, nil, freeScript, dir)
@@ -118,7 +118,7 @@ func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, bool) {
 }
 
 func parseFree(out []byte) (uint64, bool) {
-	m := freePattern.FindSubmatch(out)
+	m := freePattern().FindSubmatch(out)
 	if m == nil {
 		return 0, false
 	}

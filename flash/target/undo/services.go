@@ -4,18 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 )
 
 // maxUnits is more than one deploy restarts.
 const maxUnits = 50
 
-var unitPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
+var unitPattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
 
 // CheckUnits refuses what is no name of a unit, and too many of them.
 func CheckUnits(units []string) error {
@@ -23,7 +23,7 @@ func CheckUnits(units []string) error {
 		return fmt.Errorf("more than %d units", maxUnits)
 	}
 	for _, u := range units {
-		if !unitPattern.MatchString(u) {
+		if !unitPattern().MatchString(u) {
 			return fmt.Errorf("%q is no name of a unit", u)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/files"
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 )
 
@@ -35,18 +36,18 @@ const (
 // settingKind is how one kind is read and written: fixed scripts, whose arguments are
 // the name and the value. A script that reads prints the value.
 type settingKind struct {
-	name, value *regexp.Regexp
+	name, value func() *regexp.Regexp
 	read, write string
 }
 
 var settingKinds = map[string]settingKind{
 	KernelValue: {
-		regexp.MustCompile(`^/(proc/sys|sys)(/[A-Za-z0-9_@:-][A-Za-z0-9_.@:-]*)+$`), regexp.MustCompile(`^[ -~]{0,1000}$`),
+		lazy.Regexp(`^/(proc/sys|sys)(/[A-Za-z0-9_@:-][A-Za-z0-9_.@:-]*)+$`), lazy.Regexp(`^[ -~]{0,1000}$`),
 		`cat "$1"`, `printf '%s\n' "$2" >"$1"`,
 	},
 	// What is built in has no folder where it has neither a parameter nor a version.
 	Module: {
-		regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`), regexp.MustCompile(`^(loaded|absent)$`),
+		lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`), lazy.Regexp(`^(loaded|absent)$`),
 		`m=$(echo "$1" | tr - _)
 if [ -d "/sys/module/$m" ] || cat "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | tr - _ | grep -q "/$m\.ko"; then echo loaded; else echo absent; fi`,
 		`if [ "$2" = loaded ]; then modprobe "$1"; else modprobe -r "$1"; fi`,
@@ -55,7 +56,7 @@ if [ -d "/sys/module/$m" ] || cat "/lib/modules/$(uname -r)/modules.builtin" 2>/
 	// boot. A mode that it cannot change to at once it asks a question about, to which
 	// the answer is no: then the choice is written down alone.
 	PowerMode: {
-		regexp.MustCompile(`^mode$`), regexp.MustCompile(`^\d{1,4}$`),
+		lazy.Regexp(`^mode$`), lazy.Regexp(`^\d{1,4}$`),
 		`s=/var/lib/nvpmodel/status
 n=$(sed -n 's/.*pmode:0*\([0-9][0-9]*\).*/\1/p' "$s" 2>/dev/null | head -n 1)
 [ -n "$n" ] || n=$(nvpmodel -q | sed -n 's/^\([0-9][0-9]*\)$/\1/p' | head -n 1)
@@ -69,12 +70,12 @@ mkdir -p "${s%/*}" && [ -s "$s" ] || echo "pmode:0000" >"$s"
 sed "s/pmode:[0-9]*/pmode:$(printf %04d "$2")/" "$s" >"$s.slipway" && cat "$s.slipway" >"$s" && rm -f "$s.slipway"`,
 	},
 	Service: {
-		unitPattern, regexp.MustCompile(`^(active|inactive)$`),
+		unitPattern, lazy.Regexp(`^(active|inactive)$`),
 		`case $(systemctl is-active "$1") in active|reloading) echo active ;; *) echo inactive ;; esac`,
 		`if [ "$2" = active ]; then systemctl start "$1"; else systemctl stop "$1"; fi`,
 	},
 	AtBoot: {
-		unitPattern, regexp.MustCompile(`^(enabled|disabled)$`),
+		unitPattern, lazy.Regexp(`^(enabled|disabled)$`),
 		`case $(systemctl is-enabled "$1") in disabled) echo disabled ;; *) echo enabled ;; esac`,
 		`if [ "$2" = enabled ]; then systemctl enable "$1"; else systemctl disable "$1"; fi`,
 	},
@@ -85,7 +86,7 @@ const maxSettingName = 1000
 // checkValues refuses what no board may make us run.
 func (s Setting) checkValues() error {
 	k, known := settingKinds[s.Kind]
-	if !known || !k.name.MatchString(s.Name) || len(s.Name) > maxSettingName || !k.value.MatchString(s.Before) || !k.value.MatchString(s.After) {
+	if !known || !k.name().MatchString(s.Name) || len(s.Name) > maxSettingName || !k.value().MatchString(s.Before) || !k.value().MatchString(s.After) {
 		return fmt.Errorf("%s %s: a setting that makes no sense", target.Printable(s.Kind), target.Printable(s.Name))
 	}
 	return nil
@@ -97,7 +98,7 @@ var ErrNoSetting = errors.New("the board has no such setting")
 // ReadSetting is what a setting is now.
 func ReadSetting(ctx context.Context, c *target.Conn, kind, name string) (string, error) {
 	k, known := settingKinds[kind]
-	if !known || len(name) > maxSettingName || !k.name.MatchString(name) {
+	if !known || len(name) > maxSettingName || !k.name().MatchString(name) {
 		return "", fmt.Errorf("%s %s: no name of a setting", kind, target.Printable(name))
 	}
 	r, err := c.Run(ctx, "sh", "-c", k.read, "sh", name)
@@ -108,7 +109,7 @@ func ReadSetting(ctx context.Context, c *target.Conn, kind, name string) (string
 		return "", err
 	}
 	value := strings.Join(strings.Fields(string(r.Stdout)), " ") // the kernel puts tabs between numbers
-	if !k.value.MatchString(value) {
+	if !k.value().MatchString(value) {
 		return "", fmt.Errorf("the board says that %s is %s, which makes no sense", name, target.Printable(value))
 	}
 	return value, nil

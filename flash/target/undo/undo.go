@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/files"
+	"slipway/layers/lazy"
 	"slipway/layers/progress"
 )
 
@@ -156,7 +156,7 @@ func listForXargs(names []string) *strings.Reader {
 	return strings.NewReader(b.String())
 }
 
-var undoPattern = regexp.MustCompile(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
+var undoPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
 
 // List lists the containers that Run made and that are still there.
 func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
@@ -182,7 +182,7 @@ func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !undoPattern.MatchString(id) })
+	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !undoPattern().MatchString(id) })
 	slices.Sort(ids)
 	return ids, nil
 }
@@ -204,9 +204,9 @@ func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, e
 }
 
 var (
-	modePattern  = regexp.MustCompile(`^[0-7]{4}$`)
-	numbers      = regexp.MustCompile(`^\d{1,10}:\d{1,10}$`)
-	statesDigest = regexp.MustCompile(`^([0-9a-f]{64}|-)$`)
+	modePattern  = lazy.Regexp(`^[0-7]{4}$`)
+	numbers      = lazy.Regexp(`^\d{1,10}:\d{1,10}$`)
+	statesDigest = lazy.Regexp(`^([0-9a-f]{64}|-)$`)
 )
 
 func parseUndo(data []byte) (Deployment, error) {
@@ -214,7 +214,7 @@ func parseUndo(data []byte) (Deployment, error) {
 	if err := json.Unmarshal(data, &u); err != nil {
 		return u, err
 	}
-	if !path.IsAbs(u.Root) || !undoPattern.MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
+	if !path.IsAbs(u.Root) || !undoPattern().MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
 		return u, errors.New("it is no manifest of a deploy")
 	}
 	for _, e := range u.Entries {
@@ -223,7 +223,7 @@ func parseUndo(data []byte) (Deployment, error) {
 		}
 		for _, s := range []files.State{e.Before, e.After} {
 			known := slices.Contains([]string{files.None, files.File, files.Folder, files.Link}, s.Kind)
-			if !known || s.Mode != "" && !modePattern.MatchString(s.Mode) || s.Owner != "" && !numbers.MatchString(s.Owner) || s.SHA256 != "" && !statesDigest.MatchString(s.SHA256) {
+			if !known || s.Mode != "" && !modePattern().MatchString(s.Mode) || s.Owner != "" && !numbers().MatchString(s.Owner) || s.SHA256 != "" && !statesDigest().MatchString(s.SHA256) {
 				return u, fmt.Errorf("%s: a state that makes no sense", target.Printable(e.Path))
 			}
 		}
@@ -274,7 +274,7 @@ func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deploy
 }
 
 func pickUndo(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
-	if id != "" && !undoPattern.MatchString(id) {
+	if id != "" && !undoPattern().MatchString(id) {
 		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; -list shows them", id)
 	}
 	all, err := List(ctx, c)
@@ -402,7 +402,7 @@ func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]
 	return found, err
 }
 
-var partPattern = regexp.MustCompile(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
+var partPattern = lazy.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
 // takeParts removes from found the parts of interrupted uploads of this deploy, and returns
 // them.
@@ -413,7 +413,7 @@ func takeParts(found map[string]files.State, u Deployment) (parts []string) {
 	}
 	for name := range found {
 		dir, base := path.Split(name)
-		if m := partPattern.FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
+		if m := partPattern().FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
 			parts = append(parts, name)
 			delete(found, name)
 		}

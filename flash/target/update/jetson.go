@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +68,7 @@ func askJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
 	return j, nil
 }
 
-var slotLine = regexp.MustCompile(`^slot: (\d),.*\bstatus: (\w+)`)
+var slotLine = lazy.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
 
 func parseJetson(text string) (*jetson, error) {
 	j := &jetson{current: -1, active: -1, esp: -1}
@@ -119,7 +118,7 @@ func (j *jetson) readSlots(line string) {
 	case "Active bootloader slot":
 		j.active = slot
 	}
-	m := slotLine.FindStringSubmatch(line)
+	m := slotLine().FindStringSubmatch(line)
 	if m != nil && m[1] == strconv.Itoa(len(j.slots)) && len(j.slots) < 2 {
 		j.slots = append(j.slots, jetsonSlot{bad: m[2] != "normal"})
 	}

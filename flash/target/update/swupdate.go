@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,9 +42,9 @@ func findSWUpdate(ctx context.Context, c *target.Conn, _ string) (Engine, error)
 	return &swupdate{c, swupdateVersion(string(r.Stdout))}, nil
 }
 
-var swupdateRelease = regexp.MustCompile(`20\d\d\.\d\d(\.\d+)?`)
+var swupdateRelease = lazy.Regexp(`20\d\d\.\d\d(\.\d+)?`)
 
-func swupdateVersion(text string) string { return swupdateRelease.FindString(text) }
+func swupdateVersion(text string) string { return swupdateRelease().FindString(text) }
 
 func (s *swupdate) Name() string { return strings.TrimSpace(string(SWUpdate) + " " + s.version) }
 
