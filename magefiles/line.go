@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/bench"
+	"slipway/ci/dev/bench"
+	"slipway/ci/dev/soak"
 	"slipway/ci/report"
-	"slipway/ci/soak"
 	"slipway/flash"
 	"slipway/flash/target"
 	"slipway/flash/target/container"

@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"slipway/ci/bench"
-	"slipway/ci/soak"
-	"slipway/ci/source"
+	"slipway/ci/dev/bench"
+	"slipway/ci/dev/soak"
+	"slipway/ci/dev/source"
 )
 
 // Test installs what the tests lack and runs all of them, with one summary at the end.

@@ -75,6 +75,9 @@ var kinds = []Kind{
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
 }
 
+// Kinds are the sections that a suite may have.
+func Kinds() []Kind { return kinds }
+
 // Register adds the kinds of another package, before any suite is loaded.
 func Register(more ...Kind) { kinds = append(kinds, more...) }
 

@@ -53,7 +53,7 @@ func TestPushedBinary(t *testing.T) {
 	boardDir := t.TempDir()
 	suite := specOf(t, strings.ReplaceAll(`
 binary:
-  go tests: {path: parts.test, dir: $D, output: go, args: ['-test.run=^(TestTAP|TestJudgeResultsCut)$'], timeout: 120000}
+  go tests: {path: parts.test, dir: $D, output: go, args: ['-test.run=^(TestEmptyOutcome|TestJudgeResultsCut)$'], timeout: 120000}
   none of them: {path: parts.test, dir: $D, output: go, args: [-test.v, '-test.run=^TestOfNobody$'], timeout: 120000}
   a program: {path: program, dir: $D, args: [a b, $HOME], env: [X=it's, Y=], exit-status: 3}
   a program that hangs: {path: hangs, dir: $D, timeout: 1500}
@@ -72,7 +72,7 @@ binary:
 	}
 	r, _ := Run(t.Context(), conn, suite, images.Artifact{})
 	want := []string{
-		"go tests passed", "go tests/TestTAP passed", "go tests/TestJudgeResultsCut passed",
+		"go tests passed", "go tests/TestEmptyOutcome passed", "go tests/TestJudgeResultsCut passed",
 		"none of them failed", "a program passed", "a program that hangs failed", "not there failed", "no such folder failed",
 	}
 	got := statuses(r)

@@ -277,7 +277,7 @@ func Show(w io.Writer) error {
 		fmt.Fprintf(tw, "%s\t%s\n", name, firstSentence(string(text)))
 	}
 	fmt.Fprintln(tw, "\nSECTION\tWHAT IT ASKS A BOARD")
-	for _, k := range kinds {
+	for _, k := range Kinds() {
 		fmt.Fprintf(tw, "%s\t%s\n", k.Name, k.About)
 	}
 	fmt.Fprintln(tw, "gossfile\tnothing; it includes other suites")

@@ -13,23 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOwnSuitesLoad(t *testing.T) {
-	if got, want := Names(), []string{"base", "bluefield", "containers", "dpu-doca", "dpu-flow", "dpu-mldev", "dpu-pbr", "dpu-steering", "dpu", "jetson", "rig", "slots"}; !slices.Equal(got, want) {
-		t.Errorf("Suites() = %v; want %v", got, want)
-	}
-	for _, name := range Names() {
-		suite, err := Load(name)
-		if err != nil {
-			t.Errorf("LoadSuite(%q): %v", name, err)
-		}
-		for _, c := range suite.Checks {
-			if c.Next == "" {
-				t.Errorf("suite %s, check %q: no next step", name, c.Name)
-			}
-		}
-	}
-}
-
 func TestSuiteOrderAndMeta(t *testing.T) {
 	path := suitetest.WriteSuite(t, map[string]string{"main.yml": `
 service:
@@ -355,4 +338,16 @@ func FuzzSuite(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestShowSuites(t *testing.T) {
+	var out strings.Builder
+	if err := Show(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"base ", "slots ", "kernel-param  a value below /proc/sys", "ci/suites.md"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("Show lacks %q:\n%s", want, out.String())
+		}
+	}
 }

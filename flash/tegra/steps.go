@@ -15,7 +15,7 @@ type stage struct {
 	name   string
 	title  string
 	begins func() *regexp.Regexp // nil: starts with the script
-	late   bool           // only after the stage before it, since the line appears earlier too
+	late   bool                  // only after the stage before it, since the line appears earlier too
 	limit  time.Duration
 	hangs  string // cause and remedy where the stage does not end
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 )
 
 // together is how many containers are started at a time, of a twentieth of all.

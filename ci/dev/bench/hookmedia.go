@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 )
 
 // medium is where an image and what its containers change lie.

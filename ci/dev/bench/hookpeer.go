@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )

@@ -209,7 +209,7 @@ type programs struct{ stopwatch, slipway string }
 func buildPrograms(ctx context.Context, dir string) (programs, error) {
 	p := programs{filepath.Join(dir, "stopwatch"), filepath.Join(dir, "slipway")}
 	return p, errors.Join(
-		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", p.stopwatch, "./ci/bench/stopwatch"}}),
+		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", p.stopwatch, "./ci/dev/bench/stopwatch"}}),
 		run.Run(ctx, run.Command{Argv: []string{"go", "tool", "mage", "-compile", p.slipway}}),
 	)
 }

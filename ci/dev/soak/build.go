@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/ci/tinyclone"
+	"slipway/ci/dev/tinyclone"
 	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/cache"

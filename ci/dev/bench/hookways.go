@@ -8,7 +8,7 @@ import (
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 	"slipway/layers/run"
 )
 

@@ -116,7 +116,7 @@ func noise(seed byte, size int) string {
 func (b updateBench) compile(ctx context.Context, number int) (string, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("program-%d", number))
 	err := run.Run(ctx, run.Command{
-		Argv: []string{"go", "build", "-trimpath", "-o", name, "./ci/bench/sender"},
+		Argv: []string{"go", "build", "-trimpath", "-o", name, "./ci/dev/bench/sender"},
 		Env:  []string{"GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", fmt.Sprintf("GOAMD64=v%d", number)},
 	})
 	if err != nil {

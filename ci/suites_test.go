@@ -1,11 +1,13 @@
-package suite
+package ci
 
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
 )
 
@@ -18,35 +20,40 @@ func TestSuitesPage(t *testing.T) {
 	}
 	shown := map[string]bool{}
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": block[1]}))
+		loaded, err := suite.Load(suitetest.WriteSuite(t, map[string]string{"main.yml": block[1]}))
 		if err != nil {
 			t.Errorf("%v in\n%s", err, block[1])
 		}
-		for _, c := range suite.Checks {
+		for _, c := range loaded.Checks {
 			shown[c.Kind] = true
 		}
 	}
 	heads := strings.Join(regexp.MustCompile(`(?m)^### .*`).FindAllString(string(page), -1), "\n")
-	for _, k := range kinds {
+	for _, k := range suite.Kinds() {
 		if !shown[k.Name] || !regexp.MustCompile(`[ ]`+k.Name+`(,|$|\n)`).MatchString(heads) {
 			t.Errorf("section %s: example %v, headings:\n%s", k.Name, shown[k.Name], heads)
 		}
 	}
-	for _, key := range commonKeys {
+	for _, key := range []string{"title", "meta", "timeout", "skip", "retries", "pause", "needs", "teardown", "alone"} {
 		if !strings.Contains(string(page), key) {
 			t.Errorf("the page lacks %s", key)
 		}
 	}
 }
 
-func TestShowSuites(t *testing.T) {
-	var out strings.Builder
-	if err := Show(&out); err != nil {
-		t.Fatal(err)
+func TestOwnSuitesLoad(t *testing.T) {
+	if got, want := suite.Names(), []string{"base", "bluefield", "containers", "dpu-doca", "dpu-flow", "dpu-mldev", "dpu-pbr", "dpu-steering", "dpu", "jetson", "rig", "slots"}; !slices.Equal(got, want) {
+		t.Errorf("Names() = %v; want %v", got, want)
 	}
-	for _, want := range []string{"base ", "slots ", "kernel-param  a value below /proc/sys", "ci/suites.md"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("ShowSuites lacks %q:\n%s", want, out.String())
+	for _, name := range suite.Names() {
+		loaded, err := suite.Load(name)
+		if err != nil {
+			t.Errorf("Load(%q): %v", name, err)
+		}
+		for _, c := range loaded.Checks {
+			if c.Next == "" {
+				t.Errorf("suite %s, check %q: no next step", name, c.Name)
+			}
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/tinyclone"
+	"slipway/ci/dev/tinyclone"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 	"slipway/layers/lazy"

@@ -32,8 +32,18 @@ var stages = []stage{
 	{"flash/target/update", 6, "an engine installs what flash writes elsewhere"},
 	{"flash", 6, "a field engineer flashes what others built, without the suites"},
 	{"ci/report", 7, "a report is read where no board is"},
-	{"ci", 8, "suites run from any program, not only from Mage"},
-	{"magefiles", 9, "commands are the top"},
+	{"ci/doctor", 7, "it looks at this machine, before any board"},
+	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
+	{"ci/suite/match", 7, "it holds values against what is wanted, whoever asked for them"},
+	{"ci/suite/parts", 8, "it reads what a program printed, on any board"},
+	{"ci/suite", 9, "a check needs a connection alone"},
+	{"ci/offload", 10, "its checks are some among others"},
+	{"ci/reach", 10, "a board is reached the same way for every command"},
+	{"ci/deploy", 11, "a deploy needs no build"},
+	{"ci", 12, "the flow of one board runs from any program, not only from Mage"},
+	{"ci/fleet", 13, "a fleet is many flows of one board"},
+	{"ci/dev", 14, "no command of users needs the tools of this repository"},
+	{"magefiles", 15, "commands are the top"},
 }
 
 func stageOf(path, module string) (stage, bool) {
@@ -57,7 +67,7 @@ func imports(ctx context.Context, t tree) ([]string, error) {
 	for _, p := range packages {
 		from, ok := stageOf(p.ImportPath, t.module)
 		if !ok {
-			found = append(found, p.ImportPath+": in no stage; the stages are listed in ci/source/imports.go")
+			found = append(found, p.ImportPath+": in no stage; the stages are listed in ci/dev/source/imports.go")
 			continue
 		}
 		all := slices.Sorted(slices.Values(slices.Concat(p.Imports, p.TestImports, p.XTestImports)))

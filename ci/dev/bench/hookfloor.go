@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 )
 
 // askFloor names the floor as the hook, and writes what it is to do.

@@ -141,7 +141,7 @@ func seconds(n time.Duration) []time.Duration { return []time.Duration{n * time.
 func TestFlash(t *testing.T) {
 	needLoops(t)
 	t.Setenv("SLIPWAY_BMAPTOOL", "")
-	t.Chdir("../..")
+	t.Chdir("../../..")
 	var out bytes.Buffer
 	if err := Flash(t.Context(), &out, Options{Rounds: 1, MiB: 16, Only: `^(ours|bmaptool) raw(, read back)?$`}); err != nil {
 		t.Fatal(err)

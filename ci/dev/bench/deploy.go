@@ -103,7 +103,7 @@ func newDeployBench(ctx context.Context, size int64) (_ *deployBench, err error)
 	b := &deployBench{dir: dir, local: in("local"), remote: in("remote"), part: in("part"), size: size, sender: in("sender")}
 	err = errors.Join(
 		makeFile(b.local, 0, size), makeFile(b.part, 0, min(size, partMiB<<20)),
-		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", b.sender, "./ci/bench/sender"}}),
+		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", b.sender, "./ci/dev/bench/sender"}}),
 	)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

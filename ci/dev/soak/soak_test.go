@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 	"slipway/flash"
 	"slipway/images"
 	"slipway/layers/run"
@@ -85,7 +85,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestHook(t *testing.T) {
-	t.Chdir("../..") // the hook is built from the clone
+	t.Chdir("../../..") // the hook is built from the clone
 	if err := tinyboard.Needs(); err != nil {
 		t.Skip(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 )
 
 const aloneRounds = 100

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 )
 
 // prove runs a container once and counts what it has, so that no way is quick because

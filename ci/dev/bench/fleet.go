@@ -156,7 +156,7 @@ type playing struct {
 
 func (b *fleetBench) play(ctx context.Context) (*playing, error) {
 	program := filepath.Join(b.dir, "boards")
-	if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./ci/bench/boards"}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./ci/dev/bench/boards"}}); err != nil {
 		return nil, err
 	}
 	p := &playing{}

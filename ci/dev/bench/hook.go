@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"slipway/ci/tinyboard"
+	"slipway/ci/dev/tinyboard"
 	"slipway/layers/run"
 )
 
@@ -60,7 +60,7 @@ func newHookBench(ctx context.Context) (*hookBench, error) {
 	err = errors.Join(
 		tinyboard.BuildHook(ctx, b.ours),
 		run.Run(ctx, run.Command{
-			Argv: []string{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", programs + "/", "./ci/bench/floor", "./ci/bench/stopwatch"},
+			Argv: []string{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", programs + "/", "./ci/dev/bench/floor", "./ci/dev/bench/stopwatch"},
 			Env:  []string{"CGO_ENABLED=0"},
 		}),
 		buildPeers(ctx, b.peers),

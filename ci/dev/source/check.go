@@ -32,7 +32,7 @@ var rules = []rule{
 	{"vet", "each finding says what is wrong", vet},
 	{"tidy", "go tool mage fmt", tidy},
 	{"format", "go tool mage fmt", format},
-	{"licences", "see the top of ci/source/licences.go", licences},
+	{"licences", "see the top of ci/dev/source/licences.go", licences},
 	{"imports", "move the code to the stage that owns it, or pass it in as a value", imports},
 }
 

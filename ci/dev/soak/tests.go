@@ -5,7 +5,7 @@ import (
 	"context"
 	"io"
 
-	"slipway/ci/source"
+	"slipway/ci/dev/source"
 )
 
 // Tests runs the tests that depend on a machine's load, on a loaded one.
