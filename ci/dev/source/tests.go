@@ -30,8 +30,9 @@ const testTimeout = "40m"
 
 // TestOptions narrows a test run.
 type TestOptions struct {
-	Run   string // only tests that match, as in go test -run
-	Short bool   // skip what takes minutes
+	Run     string // only tests that match, as in go test -run
+	Short   bool   // skip what takes minutes
+	Changed string // only packages that a change since this commit can reach; "" is all
 }
 
 // Tests runs every test of the clone, in all of its modules, and prints one
@@ -135,10 +136,19 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 		return nil, err
 	}
 	defer events.Close()
+	var changed []string
+	if opts.Changed != "" {
+		if changed, err = changedFiles(ctx, root, opts.Changed); err != nil {
+			return nil, err
+		}
+	}
 	results := newTestResults()
 	err = withTempDir(func(tmp string) error {
 		for _, dir := range modules {
 			test := goTest{dir: dir, args: testArgs(opts), env: []string{"TMPDIR=" + tmp}, raw: events}
+			if opts.Changed != "" {
+				test.reached = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
+			}
 			if err := runModule(ctx, root, test, results); err != nil {
 				return err
 			}
@@ -185,6 +195,15 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	rel, err := filepath.Rel(root, test.dir)
 	if err != nil {
 		return err
+	}
+	if test.reached == nil {
+		test.args = append(test.args, "./...")
+	} else if packages = test.reached(packages); len(packages) == 0 {
+		return nil // the change does not reach this module
+	} else {
+		for _, p := range packages {
+			test.args = append(test.args, p.ImportPath)
+		}
 	}
 	results.expect(rel, packages)
 	step := progress.Start(ctx, "test "+moduleLabel(rel), int64(len(packages)), progress.Tasks)
@@ -235,5 +254,5 @@ func testArgs(opts TestOptions) []string {
 	if opts.Short {
 		args = append(args, "-short")
 	}
-	return append(args, "./...")
+	return args
 }
