@@ -14,7 +14,7 @@ import (
 // that git does not know yet are among them.
 func changedFiles(ctx context.Context, root, commit string) ([]string, error) {
 	if strings.HasPrefix(commit, "-") {
-		return nil, fmt.Errorf("%q is no commit", commit)
+		return nil, fmt.Errorf("-changed: %q is no commit; name one, such as HEAD or main", commit)
 	}
 	var all []string
 	for _, argv := range [][]string{
@@ -23,7 +23,7 @@ func changedFiles(ctx context.Context, root, commit string) ([]string, error) {
 	} {
 		out, err := run.Output(ctx, command(root, argv...))
 		if err != nil {
-			return nil, fmt.Errorf("find what changed since %s: %w", commit, err)
+			return nil, fmt.Errorf("find what changed since %s: %w\nnext: name a commit or branch that git log knows", commit, err)
 		}
 		for _, name := range strings.Split(string(out), "\x00") {
 			if name != "" {

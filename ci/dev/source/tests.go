@@ -60,6 +60,10 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 	if results == nil {
 		return err
 	}
+	if err == nil && opts.Changed != "" && len(results.packages) == 0 {
+		fmt.Fprintf(w, "no package is reached by what changed since %s\n", opts.Changed)
+		return nil
+	}
 	if werr := writeJUnit(report, results); werr != nil {
 		return errors.Join(err, werr)
 	}
