@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
@@ -168,7 +170,7 @@ func board(t *testing.T) (*target.Conn, *Containerd) {
 
 func boardAt(t *testing.T, s *sshd.Server, socket string) *Containerd {
 	t.Helper()
-	containers, err := openContainerd(t.Context(), dialBoard(t, addressOf(s)), socket, defaultNamespace)
+	containers, err := openContainerd(t.Context(), dialtest.Dial(t, dialtest.AddressOf(s)), socket, defaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,8 +293,8 @@ func TestImportAgainSendsNoBlobs(t *testing.T) {
 	// The relay would cut the connection if the layer were sent again.
 	var names []string
 	for _, limit := range []int64{64 << 20, 1 << 20} {
-		a, _ := startRelay(t, addressOf(s), limit, false)
-		c := dialBoard(t, a)
+		a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), limit, false)
+		c := dialtest.Dial(t, a)
 		containers, err := openContainerd(t.Context(), c, socket, defaultNamespace)
 		if err != nil {
 			t.Fatal(err)
@@ -324,7 +326,7 @@ func TestImportRefuses(t *testing.T) {
 }
 
 func TestOpenContainersWithoutContainerd(t *testing.T) {
-	c := connect(t)
+	c := dialtest.Connect(t)
 	targettest.CheckTakes(t, 5*time.Second, func() {
 		_, err := openContainerd(t.Context(), c, filepath.Join(t.TempDir(), "none.sock"), defaultNamespace)
 		targettest.CheckError(t, err, "none.sock")

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
@@ -55,7 +57,7 @@ func startDocker(t *testing.T) *target.Conn {
 		_ = unix.Unmount(file("exec/netns/default"), unix.MNT_DETACH) // docker leaves it; it has none where no container ran
 		os.RemoveAll(dir)
 	})
-	c := connect(t, "SetEnv DOCKER_HOST=unix://"+file("d.sock")+" HOME="+dir)
+	c := dialtest.Connect(t, "SetEnv DOCKER_HOST=unix://"+file("d.sock")+" HOME="+dir)
 	for {
 		_, err := openDocker(t.Context(), c, "docker")
 		if err == nil {

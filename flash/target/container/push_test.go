@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/flash/target/dialtest"
+
 	"github.com/containerd/containerd/v2/core/leases"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -61,8 +63,8 @@ func TestPushGoesOn(t *testing.T) {
 	socket := startContainerd(t)
 	image := localImage(t, "v1", targettest.RandomBytes(16<<20))
 	push := func(limit int64) (Pushed, error) {
-		a, _ := startRelay(t, addressOf(s), limit, false)
-		c, err := openContainerd(t.Context(), dialBoard(t, a), socket, defaultNamespace)
+		a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), limit, false)
+		c, err := openContainerd(t.Context(), dialtest.Dial(t, a), socket, defaultNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,15 +7,17 @@ import (
 	"path/filepath"
 	"testing"
 
+	"slipway/flash/target/dialtest"
+
 	"slipway/flash/target/sudotest"
 	"slipway/flash/target/targettest"
 )
 
 // Files go to folders that only root may enter.
 func TestFilesBySudo(t *testing.T) {
-	a := addressOf(sudotest.Start(t, sudotest.Rights["NOPASSWD"]))
+	a := dialtest.AddressOf(sudotest.Start(t, sudotest.Rights["NOPASSWD"]))
 	a.User, a.Become = sudotest.User, "root"
-	c := dialBoard(t, a)
+	c := dialtest.Dial(t, a)
 	closed := t.TempDir()
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
@@ -47,7 +49,7 @@ func TestFilesBySudo(t *testing.T) {
 }
 
 func TestPutToDropbear(t *testing.T) {
-	c := dialBoard(t, addressOfBoard(targettest.StartDropbear(t, "ed25519")))
+	c := dialtest.Dial(t, dialtest.AddressOfBoard(targettest.StartDropbear(t, "ed25519")))
 	data := bytes.Repeat([]byte("dropbear"), 50_000)
 	name := filepath.Join(t.TempDir(), "file")
 	if _, err := PutBytes(t.Context(), c, data, name, 0o644); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/flash/target/dialtest"
+
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target/targettest"
@@ -43,7 +45,7 @@ const externalSFTP = "Subsystem sftp /usr/lib/openssh/sftp-server"
 func TestSentFilesAreClosed(t *testing.T) {
 	for name, settings := range map[string][]string{"internal": nil, "external": {externalSFTP}, "shell": {"Subsystem sftp /bin/false"}} {
 		t.Run(name, func(t *testing.T) {
-			c := connect(t, settings...)
+			c := dialtest.Connect(t, settings...)
 			remote := filepath.Join(t.TempDir(), "program")
 			for _, size := range []int{10, smallPacket, 3 << 20, severalBytes + 1} {
 				if _, err := PutBytes(t.Context(), c, targettest.RandomBytes(size), remote, 0o755); err != nil {
@@ -62,8 +64,8 @@ func TestFilesOfBrokenStreamsAreClosed(t *testing.T) {
 	s := targettest.StartSSHD(t, externalSFTP)
 	for name, stall := range map[string]bool{"stalls": true, "breaks off": false} {
 		t.Run(name, func(t *testing.T) {
-			other, _ := startRelay(t, addressOf(s), 1<<20, stall)
-			c, lead := dialSwitched(t, addressOf(s))
+			other, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<20, stall)
+			c, lead := dialSwitched(t, dialtest.AddressOf(s))
 			lead(other.Port)
 			remote := filepath.Join(t.TempDir(), "program")
 			if _, err := PutBytes(t.Context(), c, targettest.RandomBytes(severalBytes+1), remote, 0o755); err != nil {
@@ -78,7 +80,7 @@ func TestFilesOfBrokenStreamsAreClosed(t *testing.T) {
 
 // What an earlier upload brought before it was killed may be open there for long.
 func TestResumedProgramIsClosed(t *testing.T) {
-	c := connect(t, externalSFTP)
+	c := dialtest.Connect(t, externalSFTP)
 	dir := t.TempDir()
 	data := targettest.RandomBytes(resumeBytes + 1)
 	src, remote := targettest.WriteFile(t, data), filepath.Join(dir, "program")
@@ -121,7 +123,7 @@ func TestSentProgramsRunAtOnce(t *testing.T) {
 	}
 	for _, settings := range [][]string{nil, {externalSFTP}} {
 		t.Run(fmt.Sprint(settings), func(t *testing.T) {
-			c := connect(t, settings...)
+			c := dialtest.Connect(t, settings...)
 			local, remote := t.TempDir(), t.TempDir()
 			for round := range rounds {
 				for i := range 4 {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"slipway/flash/target/dialtest"
+
 	"slipway/flash/target/targettest"
 )
 
@@ -21,7 +23,7 @@ func TestDigestAlong(t *testing.T) {
 		"nothing": {settings: []string{fakeDigests(t, nil)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := connect(t, tt.settings...)
+			c := dialtest.Connect(t, tt.settings...)
 			local := targettest.WriteFile(t, data)
 			file, err := os.Open(local)
 			if err != nil {

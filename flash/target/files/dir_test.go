@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"slipway/flash/target/dialtest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target"
@@ -41,7 +43,7 @@ func putDir(t *testing.T, c *target.Conn, local, remote string, o DirOptions) ma
 
 func TestPutDir(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}, "shell": shellAlone(t)} {
-		t.Run(name, func(t *testing.T) { testPutDir(t, connect(t, settings...)) })
+		t.Run(name, func(t *testing.T) { testPutDir(t, dialtest.Connect(t, settings...)) })
 	}
 }
 
@@ -97,7 +99,7 @@ func TestPutDirWithOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
 	}
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, remote := t.TempDir(), t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"f": "x", "d/g": "y", "l": "->f"})
 	must(t, os.Chmod(filepath.Join(local, "f"), 0o755|fs.ModeSetuid))
@@ -120,7 +122,7 @@ func TestPutDirWithOwner(t *testing.T) {
 }
 
 func TestPutDirRefuses(t *testing.T) {
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, file := t.TempDir(), targettest.WriteFile(t, []byte("x"))
 	targettest.WriteTree(t, local, map[string]string{"f": "x"})
 	blocked := t.TempDir()
@@ -148,7 +150,7 @@ func TestPutDirRefuses(t *testing.T) {
 
 // A file that is written to while it is read must not pass for what was asked for.
 func TestPutDirOfAFileThatChanges(t *testing.T) {
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, remote := t.TempDir(), t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"f": "before", "g": "same"})
 	d := &folderUpload{conn: c, local: local, remote: remote}
@@ -218,7 +220,7 @@ func FuzzParseList(f *testing.F) {
 // A file that another program removes while the folder is listed ends nothing.
 func TestPutDirWhereFilesVanish(t *testing.T) {
 	local, remote := t.TempDir(), t.TempDir()
-	c := connect(t, targettest.BeforeProgram(t, "stat", "case $* in *gone*) rm -f "+remote+"/gone ;; esac"))
+	c := dialtest.Connect(t, targettest.BeforeProgram(t, "stat", "case $* in *gone*) rm -f "+remote+"/gone ;; esac"))
 	targettest.WriteTree(t, local, map[string]string{"kept": "1", "added": "a"})
 	targettest.WriteTree(t, remote, map[string]string{"kept": "1", "gone": "g"})
 	changes, err := PutDir(t.Context(), c, local, remote, DirOptions{Delete: true})
@@ -230,7 +232,7 @@ func TestPutDirWhereFilesVanish(t *testing.T) {
 // What is reported as done has its name on the board's disk.
 func TestNamesAreSynced(t *testing.T) {
 	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	c := connect(t, targettest.BeforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
+	c := dialtest.Connect(t, targettest.BeforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
 	local := t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"small": "1", "large": strings.Repeat("l", 2<<20)})
 	if _, err := PutDir(t.Context(), c, local, remote, DirOptions{}); err != nil {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 	"slipway/layers/progress"
@@ -37,7 +39,7 @@ func shellAlone(t *testing.T) []string {
 func TestPut(t *testing.T) { eachTransport(t, testPut) }
 
 func testPut(t *testing.T, s *sshd.Server) {
-	c := dialBoard(t, addressOf(s))
+	c := dialtest.Dial(t, dialtest.AddressOf(s))
 	for _, size := range []int{0, 1, packetBytes, packetBytes + 1, 5 << 20} {
 		data := targettest.RandomBytes(size)
 		remote := filepath.Join(t.TempDir(), "new folder", "$(sub)", "-it's")
@@ -57,7 +59,7 @@ func testPut(t *testing.T, s *sshd.Server) {
 func asked(t *testing.T, local, remote string, mode fs.FileMode) string {
 	t.Helper()
 	s, dir := eachStart(t, `*sftp-server) tee asked | /usr/lib/openssh/sftp-server; exit ;;`)
-	if _, err := Put(t.Context(), dialBoard(t, addressOf(s)), local, remote, mode); err != nil {
+	if _, err := Put(t.Context(), dialtest.Dial(t, dialtest.AddressOf(s)), local, remote, mode); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "asked"))
@@ -104,7 +106,7 @@ func TestRenewedProgramIsSynced(t *testing.T) {
 func TestPutOverTheOnlySession(t *testing.T) {
 	s := targettest.StartSSHD(t, "MaxSessions 1", externalSFTP)
 	for range 5 {
-		c := dialBoard(t, addressOf(s))
+		c := dialtest.Dial(t, dialtest.AddressOf(s))
 		remote := filepath.Join(t.TempDir(), "f")
 		data := targettest.RandomBytes(resumeBytes)
 		if _, err := PutBytes(t.Context(), c, data, remote, 0o640); err != nil {
@@ -119,7 +121,7 @@ func TestPutOverTheOnlySession(t *testing.T) {
 func TestPutReplaces(t *testing.T) { eachTransport(t, testPutReplaces) }
 
 func testPutReplaces(t *testing.T, s *sshd.Server) {
-	c := dialBoard(t, addressOf(s))
+	c := dialtest.Dial(t, dialtest.AddressOf(s))
 	dir := t.TempDir()
 	name := filepath.Join(dir, "f")
 	aside := filepath.Join(t.TempDir(), "aside")
@@ -141,7 +143,7 @@ func testPutReplaces(t *testing.T, s *sshd.Server) {
 func TestPutFailsCleanly(t *testing.T) { eachTransport(t, testPutFailsCleanly) }
 
 func testPutFailsCleanly(t *testing.T, s *sshd.Server) {
-	c := dialBoard(t, addressOf(s))
+	c := dialtest.Dial(t, dialtest.AddressOf(s))
 	dir := t.TempDir()
 	file := targettest.WriteFile(t, []byte("x"))
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
@@ -172,7 +174,7 @@ func TestPutOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small tmpfs")
 	}
-	c := connect(t)
+	c := dialtest.Connect(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("mount a tmpfs: %v", err)
@@ -194,8 +196,8 @@ func TestPutOverAConnectionThatIsCut(t *testing.T) {
 func testPutOverAConnectionThatIsCut(t *testing.T, s *sshd.Server) {
 	data := targettest.RandomBytes(5 << 20)
 	for _, cut := range []int64{5_000, 500_000, 3 << 20, 5 << 20} {
-		a, _ := startRelay(t, addressOf(s), cut, false)
-		c := dialBoard(t, a)
+		a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), cut, false)
+		c := dialtest.Dial(t, a)
 		name := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(name, []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
@@ -213,7 +215,7 @@ func testPutOverAConnectionThatIsCut(t *testing.T, s *sshd.Server) {
 func TestPutEndsWithItsContext(t *testing.T) { eachTransport(t, testPutEndsWithItsContext) }
 
 func testPutEndsWithItsContext(t *testing.T, s *sshd.Server) {
-	c := dialBoard(t, addressOf(s))
+	c := dialtest.Dial(t, dialtest.AddressOf(s))
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
@@ -267,7 +269,7 @@ func TestPutProvesTheDigest(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := connect(t, fakeDigests(t, tt.programs))
+			c := dialtest.Connect(t, fakeDigests(t, tt.programs))
 			dir := t.TempDir()
 			data := targettest.RandomBytes(1 << 20)
 			_, err := PutBytes(t.Context(), c, data, filepath.Join(dir, "f"), 0o600)
@@ -287,7 +289,7 @@ func TestPutProvesTheDigest(t *testing.T) {
 }
 
 func TestPutWithNeitherSFTPServerNorPrograms(t *testing.T) {
-	c := connect(t, "Subsystem sftp /nonexistent", fakeDigests(t, nil))
+	c := dialtest.Connect(t, "Subsystem sftp /nonexistent", fakeDigests(t, nil))
 	_, err := PutBytes(t.Context(), c, []byte("x"), filepath.Join(t.TempDir(), "f"), 0o644)
 	targettest.CheckError(t, err, "sftp")
 	targettest.CheckError(t, err, "its shell has no dd")
@@ -295,7 +297,7 @@ func TestPutWithNeitherSFTPServerNorPrograms(t *testing.T) {
 
 // What goes through the shell is said.
 func TestPutThroughTheShellIsSaid(t *testing.T) {
-	c := connect(t, shellAlone(t)...)
+	c := dialtest.Connect(t, shellAlone(t)...)
 	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
 	if _, err := Put(ctx, c, targettest.WriteFile(t, targettest.RandomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
@@ -307,7 +309,7 @@ func TestPutThroughTheShellIsSaid(t *testing.T) {
 }
 
 func TestPutReportsProgress(t *testing.T) {
-	c := connect(t)
+	c := dialtest.Connect(t)
 	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
 	if _, err := Put(ctx, c, targettest.WriteFile(t, targettest.RandomBytes(1<<20)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"slipway/flash/target/dialtest"
+
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/target/targettest"
@@ -14,7 +16,7 @@ import (
 
 // One source goes to several places at once, and is not hashed again.
 func TestSend(t *testing.T) {
-	c, data, dir := connect(t), targettest.RandomBytes(1<<20), t.TempDir()
+	c, data, dir := dialtest.Connect(t), targettest.RandomBytes(1<<20), t.TempDir()
 	s, err := OpenSource(t.Context(), targettest.WriteFile(t, data))
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +42,7 @@ func TestSend(t *testing.T) {
 
 // A file comes with its owner, or not at all.
 func TestSendOwner(t *testing.T) {
-	c, data, dir := connect(t), targettest.RandomBytes(1000), t.TempDir()
+	c, data, dir := dialtest.Connect(t), targettest.RandomBytes(1000), t.TempDir()
 	s, err := OpenSource(t.Context(), targettest.WriteFile(t, data))
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
@@ -97,19 +99,19 @@ func checkCarried(t *testing.T, name string, data []byte, w *stream, err error) 
 func TestSeveralStreams(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8<<20 + 1)
-	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
-	early, _ := startRelay(t, addressOf(s), 5_000, false)
-	refused, r := startRelay(t, addressOf(s), 0, false)
+	cut, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 3<<20, false)
+	early, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 5_000, false)
+	refused, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 0, false)
 	r.Close()
 	for name, o := range map[string]carriage{
-		"all work":                 {more: addressOf(s), second: true},
+		"all work":                 {more: dialtest.AddressOf(s), second: true},
 		"no second connection":     {more: refused},
 		"others break off":         {more: cut, second: true},
 		"others break off at once": {more: early},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.several, o.patience = 4, time.Hour
-			name, w, err := o.carry(t, addressOf(s), data)
+			name, w, err := o.carry(t, dialtest.AddressOf(s), data)
 			checkCarried(t, name, data, w, err)
 		})
 	}
@@ -119,8 +121,8 @@ func TestSeveralStreams(t *testing.T) {
 func TestTheFirstWayBreaksOff(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
-	held, r := startRelay(t, addressOf(s), 100_000, true)
-	o := carriage{more: addressOf(s), several: 2, patience: time.Hour, brought: r.Close}
+	held, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 100_000, true)
+	o := carriage{more: dialtest.AddressOf(s), several: 2, patience: time.Hour, brought: r.Close}
 	name, w, err := o.carry(t, held, data)
 	checkCarried(t, name, data, w, err)
 }
@@ -128,15 +130,15 @@ func TestTheFirstWayBreaksOff(t *testing.T) {
 func TestAWayThatStalls(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
-	stalled, _ := startRelay(t, addressOf(s), 1<<20, true)
+	stalled, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<20, true)
 	o := carriage{more: stalled, several: 2, second: true, patience: time.Millisecond}
-	name, w, err := o.carry(t, addressOf(s), data)
+	name, w, err := o.carry(t, dialtest.AddressOf(s), data)
 	checkCarried(t, name, data, w, err)
 }
 
 func TestNoWayIsLeft(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
+	cut, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 3<<20, false)
 	o := carriage{more: cut, several: 2, patience: time.Hour}
 	if _, _, err := o.carry(t, cut, targettest.RandomBytes(8<<20)); err == nil {
 		t.Error("each way broke off, and there is no error")
@@ -145,8 +147,8 @@ func TestNoWayIsLeft(t *testing.T) {
 
 func TestABoardThatRefusesToWrite(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	o := carriage{more: addressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
-	_, _, err := o.carry(t, addressOf(s), targettest.RandomBytes(8<<20))
+	o := carriage{more: dialtest.AddressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
+	_, _, err := o.carry(t, dialtest.AddressOf(s), targettest.RandomBytes(8<<20))
 	var f finalError
 	if !errors.As(err, &f) {
 		t.Errorf("carry = %v; want the board's own words", err)
@@ -236,9 +238,9 @@ func TestStreamsAreOpenedEarly(t *testing.T) {
 	s, dir := eachStart(t, `
 *sftp-server) echo >>servers; await test -e asked ;;
 *"ls -ldn"*) >asked; await lines 4 ;;`)
-	a, r := startRelay(t, addressOf(s), 1<<40, false)
+	a, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<40, false)
 	r.Late.Store(int64(longRoundTrip))
-	c := dialBoard(t, a)
+	c := dialtest.Dial(t, a)
 	data := targettest.RandomBytes(severalBytes)
 	remote := filepath.Join(t.TempDir(), "f")
 	if _, err := Put(t.Context(), c, targettest.WriteFile(t, data), remote, 0o600); err != nil {
@@ -253,7 +255,7 @@ func TestStreamsAreOpenedEarly(t *testing.T) {
 // heldBoard holds each login but the first until held is closed, and counts them.
 func heldBoard(t *testing.T) (c *target.Conn, came *atomic.Int64, held chan struct{}, ended chan error) {
 	came, held, ended = &atomic.Int64{}, make(chan struct{}), make(chan error, 6)
-	board := hostileBoard(t, func(conn net.Conn, config *ssh.ServerConfig) {
+	board := dialtest.HostileBoard(t, func(conn net.Conn, config *ssh.ServerConfig) {
 		if came.Add(1) == 1 {
 			targettest.Conversation{}.Serve(conn, config)
 			return
@@ -262,7 +264,7 @@ func heldBoard(t *testing.T) (c *target.Conn, came *atomic.Int64, held chan stru
 		_, _, _, err := ssh.NewServerConn(conn, config)
 		ended <- err
 	})
-	return dialBoard(t, board), came, held, ended
+	return dialtest.Dial(t, board), came, held, ended
 }
 
 func waitFor(t *testing.T, n int64, came *atomic.Int64) {
@@ -300,7 +302,7 @@ func TestLoginsAreNotBrokenOff(t *testing.T) {
 
 // All streams are opened early, and those that nobody takes are closed.
 func TestEarlyStreamsThatNobodyTakes(t *testing.T) {
-	c := connect(t)
+	c := dialtest.Connect(t)
 	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
 	taken := e.nextStream(t.Context())
 	left := e.nextStream(t.Context())
@@ -356,8 +358,8 @@ func dialSwitched(t *testing.T, first target.Address) (c *target.Conn, lead func
 	t.Cleanup(func() { r.Close() })
 	r.Lead(first.Port)
 	if first.HostKeyAlias == "" {
-		first = aliased(t, first)
+		first = dialtest.WithAlias(t, first)
 	}
 	first.Port = r.Port()
-	return dialBoard(t, first), r.Lead
+	return dialtest.Dial(t, first), r.Lead
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"slipway/flash/target"
 	"slipway/flash/target/targettest"
 	"slipway/layers/run"
@@ -35,7 +37,7 @@ func playSystemd(t *testing.T) (*target.Conn, string) {
 			t.Fatal(err)
 		}
 	}
-	return connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), dir
+	return dialtest.Connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), dir
 }
 
 func TestRestart(t *testing.T) {

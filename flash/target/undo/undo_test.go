@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target"
@@ -50,7 +52,7 @@ func TestUndo(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}} {
 		t.Run(name, func(t *testing.T) {
 			ownUndo(t)
-			c := connect(t, settings...)
+			c := dialtest.Connect(t, settings...)
 			local, remote := beforeAndAfter(t)
 			was := targettest.ReadTree(t, remote)
 			changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, []string{"a.service"})
@@ -82,7 +84,7 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, remote := beforeAndAfter(t)
 	was := targettest.ReadTree(t, remote)
 	if changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
@@ -95,7 +97,7 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 
 func TestUndoOfWhatChanged(t *testing.T) {
 	ownUndo(t)
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, remote := beforeAndAfter(t)
 	was := targettest.ReadTree(t, remote)
 	if _, _, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil {
@@ -121,7 +123,7 @@ func TestUndoOfWhatChanged(t *testing.T) {
 
 func TestUndoKeepsTheLast(t *testing.T) {
 	ownUndo(t)
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
 	for i := range undoKept + 2 {
 		targettest.WriteTree(t, local, map[string]string{"file": fmt.Sprint(i)})
@@ -143,7 +145,7 @@ var errKilled = errors.New("killed")
 // board that can be made as it was; also when the undo ends half-way first.
 func TestUndoAfterKills(t *testing.T) {
 	ownUndo(t)
-	c := connect(t)
+	c := dialtest.Connect(t)
 	for steps := range 6 {
 		local, remote := beforeAndAfter(t)
 		was := targettest.ReadTree(t, remote)
@@ -250,7 +252,7 @@ func someRestored(t *testing.T, c *target.Conn, u Deployment) {
 // A keep that ends before its manifest is written has changed nothing.
 func TestKeepBreaksOff(t *testing.T) {
 	ownUndo(t)
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local, remote := beforeAndAfter(t)
 	was := targettest.ReadTree(t, remote)
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil { // no folder can be made there
@@ -266,7 +268,7 @@ func TestKeepBreaksOff(t *testing.T) {
 
 func TestDeployDirRefuses(t *testing.T) {
 	ownUndo(t)
-	c := connect(t)
+	c := dialtest.Connect(t)
 	local := t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"a": "1"})
 	_, _, err := DeployDir(t.Context(), c, local, "relative", files.DirOptions{}, nil)

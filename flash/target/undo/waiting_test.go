@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/dialtest"
+
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
@@ -250,7 +252,7 @@ func TestBoardsThatKeepUsWaiting(t *testing.T) {
 	done := make(chan struct{})
 	boards := map[string]target.Address{}
 	for _, m := range badBoards() {
-		boards[m.name] = hostileBoard(t, m.serve(done))
+		boards[m.name] = dialtest.HostileBoard(t, m.serve(done))
 	}
 	defer close(done)
 	for _, interrupted := range []bool{false, true} {
@@ -312,7 +314,7 @@ func endsInTime(t *testing.T, name string, a target.Address, interrupted bool, o
 // A board that stops in the middle of a file is silent, and the error says what sets the limit.
 func TestStoppedBoardIsSilent(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	a, _ := startRelay(t, addressOf(s), 8000, true)
+	a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 8000, true)
 	t.Setenv(target.SilenceVariable, "2s")
 	c, err := target.Dial(t.Context(), a)
 	if err != nil {
