@@ -18,9 +18,12 @@ import (
 var diskFullTexts = []string{"No space left on device", "Out of diskspace", "Disk quota exceeded"}
 
 func diskFull(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || slices.ContainsFunc(diskFullTexts, func(said string) bool {
-		return strings.Contains(err.Error(), said)
-	})
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || saysAny(err, diskFullTexts)
+}
+
+// saysAny reports whether an error has one of the texts in it.
+func saysAny(err error, texts []string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // explainError adds to an error what a user does about a stop or a full disk, which can
@@ -54,14 +57,7 @@ var refusalTexts = []string{"Server does not allow request for unadvertised obje
 
 // serverRefused reports whether a complete clone may get what this fetch did not. A
 // server that cannot be reached is not tried again: that may take minutes.
-func serverRefused(err error) bool {
-	for _, said := range refusalTexts {
-		if strings.Contains(err.Error(), said) {
-			return true
-		}
-	}
-	return false
-}
+func serverRefused(err error) bool { return saysAny(err, refusalTexts) }
 
 // serverLacksCommit reports whether the server has no such commit, so that no clone has
 // it. With the protocol's older versions a server says the same of a commit that it
