@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"slipway/ci/reach"
-	"slipway/ci/suite"
 
 	"slipway/images/strict"
 
@@ -62,9 +61,12 @@ func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
 	return strict.At(f.name, n, format, args...)
 }
 
+// maxConfigBytes is far above what a person writes.
+const maxConfigBytes = 1 << 20
+
 // loadConfig reads and judges a file of deploy:config, without a board.
 func loadConfig(name string) (*configFile, error) {
-	data, err := localfile.Read(name, suite.MaxSuiteBytes)
+	data, err := localfile.Read(name, maxConfigBytes)
 	if err != nil {
 		return nil, localfile.NotHere(name, err)
 	}

@@ -60,7 +60,7 @@ type Check struct {
 
 // Limits of a suite. They are far above what a person writes.
 const (
-	MaxSuiteBytes  = 1 << 20
+	maxSuiteBytes  = 1 << 20
 	maxGossfiles   = 8 // depth of suites that include suites
 	maxTimeout     = time.Hour
 	DefaultTimeout = 30 * time.Second
@@ -168,7 +168,7 @@ func (l *loader) read(file string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return localfile.ReadAll(f, l.shown(file), MaxSuiteBytes)
+	return localfile.ReadAll(f, l.shown(file), maxSuiteBytes)
 }
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}

@@ -46,7 +46,7 @@ func yamlError(file string, err error) error {
 
 const maxDepth = 20
 
-// inspect refuses aliases, duplicate keys and deep nesting anywhere in a document.
+// inspectNode refuses aliases, duplicate keys and deep nesting anywhere in a document.
 func inspectNode(file string, n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode {
 		return At(file, n, "YAML aliases are not allowed; write the value out")
