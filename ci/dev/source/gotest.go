@@ -13,13 +13,12 @@ import (
 
 // goTest is one run of go test -json.
 type goTest struct {
-	dir     string // of the module
-	args    []string
-	env     []string
-	reached func([]goPackage) []goPackage // narrows the packages; nil: all of them
-	raw     io.Writer                     // gets the events as they are
-	each    func(testEvent) error         // gets each event; an error ends the run
-	noise   func(line string)             // gets what is no event
+	dir   string // of the module
+	args  []string
+	env   []string
+	raw   io.Writer             // gets the events as they are
+	each  func(testEvent) error // gets each event; an error ends the run
+	noise func(line string)     // gets what is no event
 }
 
 // runTests hands on the events of the tests. Tests that fail are no error here: each

@@ -140,20 +140,19 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 		return nil, err
 	}
 	defer events.Close()
-	var changed []string
+	narrow := func(all []goPackage) []goPackage { return all }
 	if opts.Changed != "" {
-		if changed, err = changedFiles(ctx, root, opts.Changed); err != nil {
+		changed, err := changedFiles(ctx, root, opts.Changed)
+		if err != nil {
 			return nil, err
 		}
+		narrow = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
 	}
 	results := newTestResults()
 	err = withTempDir(func(tmp string) error {
 		for _, dir := range modules {
 			test := goTest{dir: dir, args: testArgs(opts), env: []string{"TMPDIR=" + tmp}, raw: events}
-			if opts.Changed != "" {
-				test.reached = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
-			}
-			if err := runModule(ctx, root, test, results); err != nil {
+			if err := runModule(ctx, root, test, narrow, results); err != nil {
 				return err
 			}
 		}
@@ -188,9 +187,9 @@ func withTempDir(do func(dir string) error) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// runModule tests one module. Failing tests are results; the error is for what
+// runModule tests the packages of one module that narrow leaves. Failing tests are results; the error is for what
 // kept the tests from running at all.
-func runModule(ctx context.Context, root string, test goTest, results *testResults) error {
+func runModule(ctx context.Context, root string, test goTest, narrow func([]goPackage) []goPackage, results *testResults) error {
 	// -e: a package that does not compile is still one that must have a result.
 	packages, err := goList(ctx, test.dir, nil, "-e", "./...")
 	if err != nil {
@@ -200,15 +199,14 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	if err != nil {
 		return err
 	}
-	if test.reached == nil {
-		test.args = append(test.args, "./...")
-	} else if packages = test.reached(packages); len(packages) == 0 {
+	if packages = narrow(packages); len(packages) == 0 {
 		return nil // the change does not reach this module
-	} else {
-		for _, p := range packages {
-			test.args = append(test.args, p.ImportPath)
-		}
 	}
+	var paths []string
+	for _, p := range packages {
+		paths = append(paths, p.ImportPath)
+	}
+	test.args = append(test.args, paths...)
 	results.expect(rel, packages)
 	step := progress.Start(ctx, "test "+moduleLabel(rel), int64(len(packages)), progress.Tasks)
 	failedBefore := results.failures()
@@ -225,7 +223,8 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	step.Detail("compiling on all processors")
 	// What does not compile is told by the run itself. This links nothing: what is linked
 	// is not kept.
-	_, _ = run.Output(ctx, command(test.dir, "go", "list", "-tags="+tags, "-race", "-e", "-test", "-export", "./..."))
+	compile := []string{"go", "list", "-tags=" + tags, "-race", "-e", "-test", "-export"}
+	_, _ = run.Output(ctx, command(test.dir, append(compile, paths...)...))
 	err = test.runTests(ctx)
 	if err == nil {
 		results.missing(rel)
