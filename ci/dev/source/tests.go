@@ -184,7 +184,22 @@ func withTempDir(do func(dir string) error) error {
 	if strings.Contains(string(mounts), " "+dir+"/") {
 		return errors.Join(err, fmt.Errorf("a test left something mounted in %s; see findmnt, and umount it", dir))
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(err, detachLoops(dir), os.RemoveAll(dir))
+}
+
+// detachLoops detaches the loop devices over files below dir: a test that is cut off
+// leaves its own attached.
+func detachLoops(dir string) (err error) {
+	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is well-formed
+	for _, name := range found {
+		file, unread := os.ReadFile(name)
+		if unread != nil || !strings.HasPrefix(string(file), dir+"/") {
+			continue
+		}
+		device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
+		err = errors.Join(err, run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", device}}))
+	}
+	return err
 }
 
 // runModule tests the packages of one module that narrow leaves. Failing tests are results; the error is for what

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/ci/report/junit"
+	"slipway/flash/device/devicetest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -369,4 +370,26 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A test that is cut off leaves its loop device attached.
+func TestLoopOfCutOffTest(t *testing.T) {
+	var device string
+	err := withTempDir(func(dir string) error {
+		file := filepath.Join(dir, "disk")
+		if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+			return err
+		}
+		if os.Geteuid() != 0 {
+			t.Skip("needs root, for loop devices")
+		}
+		device = devicetest.Attach(t, file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file, err := os.ReadFile("/sys/block/" + filepath.Base(device) + "/loop/backing_file"); err == nil && strings.Contains(string(file), "/sw-") {
+		t.Errorf("%s is still attached, over %s", device, file)
+	}
 }
