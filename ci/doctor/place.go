@@ -114,7 +114,7 @@ func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 		return []Finding{{"running", Stops, "another slipway is building " + p.spec.Board + " here", "two builds in one folder spoil each other", "wait for it, or stop it; " + lock + " is its mark"}}
 	}
 	if isLocked(filepath.Join(p.bitbakeDir(), "bitbake.lock")) {
-		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbakeDir(), "the build asks it, with the settings that it was started with", "if nobody is using it: in that folder's environment, bitbake -m"}}
+		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbakeDir(), "the build uses it, with the settings of its start", "if nobody is using it: in that folder's environment, bitbake -m"}}
 	}
 	return []Finding{okFinding("running", "no other build in %s", filepath.Dir(lock))}
 }

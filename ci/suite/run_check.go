@@ -229,8 +229,8 @@ func partResults(r report.CheckResult, parts []parts.Part) []report.CheckResult 
 	return all
 }
 
-// WaitUntil asks again and again, until it is so or is unlikely to become so. That it never
-// was is no error: whoever asks knows what was seen last.
+// WaitUntil calls ask again and again until it returns true, an error, or patience is over.
+// The end of patience is no error: the caller knows what ask saw last.
 func WaitUntil(ctx context.Context, patience, pause time.Duration, ask func() (so bool, err error)) error {
 	for end := time.Now().Add(patience); ; {
 		so, err := ask()

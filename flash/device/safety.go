@@ -58,7 +58,7 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 		// What speaks against that device would not be seen here.
 		return "a loop device over " + readAttribute(dir, "loop/backing_file") + "; name that itself"
 	case m.fileSharer(dir) != "":
-		// Each has a page cache of its own, of which the other knows nothing.
+		// Each has a page cache of its own. What one writes, the other does not see.
 		return "it shares its file with " + m.fileSharer(dir) + "; detach one of them"
 	case hasAttribute(dir, "partition"):
 		return "a partition; name the whole disk, " + m.nodePath(filepath.Base(filepath.Dir(dir)))

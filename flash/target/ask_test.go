@@ -148,7 +148,7 @@ func TestFirstContact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := c.login.openLink(t.Context()) // nobody is asked
+			again, err := c.login.openLink(t.Context()) // without a question
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -295,7 +295,7 @@ func TestPassphrase(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Close()
-			dialBoard(t, a) // nobody is asked again
+			dialBoard(t, a) // without another question
 		})
 	}
 }

@@ -34,7 +34,7 @@ var stages = []stage{
 	{"ci/report", 7, "a report is read where no board is"},
 	{"ci/doctor", 7, "it looks at this machine, before any board"},
 	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
-	{"ci/suite/match", 7, "it holds values against what is wanted, whoever asked for them"},
+	{"ci/suite/match", 7, "it compares values, wherever they come from"},
 	{"ci/suite/parts", 8, "it reads what a program printed, on any board"},
 	{"ci/suite", 9, "a check needs a connection alone"},
 	{"ci/offload", 10, "its checks are some among others"},

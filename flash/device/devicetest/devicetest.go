@@ -74,7 +74,7 @@ func Attach(t *testing.T, args ...string) string {
 }
 
 // ClearPartitions removes partitions that a test gave a loop device; the kernel would
-// keep them for the next file. Whoever looks at them at the moment holds them.
+// keep them for the next file. A program that reads them, such as udev, delays this.
 func ClearPartitions(t *testing.T, device string) {
 	t.Helper()
 	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
@@ -92,8 +92,8 @@ func backing(device string) string {
 	return attribute(device, "loop/backing_file")
 }
 
-// Detach waits until the loop device has gone: whoever reads it at the moment (udev)
-// holds it back.
+// Detach detaches a loop device and waits until it has gone: a program that reads it, such
+// as udev, delays this.
 func Detach(t *testing.T, device string) {
 	t.Helper()
 	file := backing(device)
