@@ -13,11 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"slipway/ci/reach"
-	"slipway/ci/suite"
-
 	_ "slipway/ci/offload" // its checks are sections of suites
+	"slipway/ci/reach"
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash"
 	"slipway/flash/device"
 	"slipway/flash/qemu"

@@ -16,14 +16,13 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/deploy"
-	"slipway/ci/reach"
-	"slipway/ci/suite"
-	"slipway/ci/suite/suitetest"
-
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/ci/deploy"
+	"slipway/ci/reach"
 	"slipway/ci/report"
+	"slipway/ci/suite"
+	"slipway/ci/suite/suitetest"
 	"slipway/flash"
 	"slipway/flash/device"
 	"slipway/flash/oci/ocitest"

@@ -14,10 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
 	softrig "slipway/ci/rig"
+	"slipway/ci/suite"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"

@@ -11,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/suitetest"
-
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
 	softrig "slipway/ci/rig"
+	"slipway/ci/suite/suitetest"
 	"slipway/images"
 )
 

@@ -14,9 +14,8 @@ import (
 	"time"
 
 	"slipway/ci/reach"
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash"
 	"slipway/flash/qemu"
 	"slipway/flash/target"

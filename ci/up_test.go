@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/reach"
-
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/flash/qemu"
 	"slipway/flash/target"

@@ -15,12 +15,10 @@ import (
 	"time"
 
 	"slipway/ci/reach"
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
-	boardupdate "slipway/flash/target/update"
-
+	"slipway/ci/suite"
 	"slipway/flash/target"
+	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/target"
 	"slipway/flash/target/sudotest"
 	boardupdate "slipway/flash/target/update"

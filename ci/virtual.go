@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"slipway/ci/reach"
-
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"

@@ -13,7 +13,6 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images/bitbake"
-
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )

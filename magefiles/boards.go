@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"os"
 
-	suites "slipway/ci/suite"
-
 	"slipway/ci"
 	"slipway/ci/doctor"
 	"slipway/ci/report"
+	suites "slipway/ci/suite"
 	"slipway/flash"
 	devices "slipway/flash/device"
 	"slipway/images"

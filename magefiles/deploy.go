@@ -7,12 +7,11 @@ import (
 	"os"
 	"time"
 
-	"slipway/ci/deploy"
-	"slipway/ci/reach"
-
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci"
+	"slipway/ci/deploy"
+	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/container"

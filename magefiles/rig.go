@@ -7,12 +7,11 @@ import (
 	"errors"
 	"os"
 
-	suites "slipway/ci/suite"
-
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci"
 	"slipway/ci/report"
+	suites "slipway/ci/suite"
 	"slipway/images"
 )
 

@@ -15,18 +15,16 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/reach"
-
-	"slipway/images/strict"
-
 	"github.com/rogpeppe/go-internal/diff"
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"
 	"slipway/images"
+	"slipway/images/strict"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )

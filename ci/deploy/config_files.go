@@ -9,12 +9,11 @@ import (
 	"strconv"
 	"time"
 
-	"slipway/images/strict"
-
 	"go.yaml.in/yaml/v4"
 
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"
+	"slipway/images/strict"
 	"slipway/layers/localfile"
 )
 

@@ -12,13 +12,12 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/images/strict"
-
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/undo"
+	"slipway/images/strict"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/flash/target/undo"
-	"slipway/images/strict"
-
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
+	"slipway/flash/target/undo"
+	"slipway/images/strict"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

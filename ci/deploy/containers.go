@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/reach"
-
 	"golang.org/x/term"
 
+	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/flash/fetch"
 	"slipway/flash/oci"

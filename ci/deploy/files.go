@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"slipway/ci/reach"
-
 	"slipway/flash/target"
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"

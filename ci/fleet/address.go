@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"slipway/ci/reach"
-
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/progress"

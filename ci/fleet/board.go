@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite"
-
 	"slipway/ci"
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/target"
 	"slipway/flash/target/container"
 	"slipway/flash/target/files"

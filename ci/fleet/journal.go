@@ -16,7 +16,6 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/ci"
-
 	"slipway/layers/localfile"
 )
 

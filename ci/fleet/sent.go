@@ -12,11 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"slipway/ci/suite"
-
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/target/files"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
-
-	"slipway/ci/report"
 	"slipway/images"
 )
 

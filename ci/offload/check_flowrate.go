@@ -7,11 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"slipway/ci/suite"
-	"slipway/layers/lazy"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/target"
+	"slipway/layers/lazy"
 )
 
 // flowRate is how fast the ports take rules and let them go, by dpdk-test-flow-perf.

@@ -10,13 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite"
-
-	"slipway/images/strict"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/images/strict"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/suitetest"
-
 	"slipway/ci/report"
+	"slipway/ci/suite/suitetest"
 	"slipway/images"
 )
 

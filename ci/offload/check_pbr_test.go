@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/suitetest"
-
 	"slipway/ci/report"
+	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
 	"slipway/images"
 )

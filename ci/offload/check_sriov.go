@@ -8,10 +8,9 @@ import (
 	"path"
 	"strings"
 
+	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/ci/suite/match"
-
-	"slipway/ci/report"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
-
-	"slipway/ci/report"
 )
 
 // steeringDump is in the form that mlx_steering_dump (2510) gives a dump's rules; that of

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"

@@ -17,13 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
-	"slipway/layers/lazy"
-
-	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/lazy"
 )
 
 // The addresses of the played DPU: its port p0, where packets come from, and the two

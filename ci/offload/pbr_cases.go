@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite"
-
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"slipway/ci/suite"
-
 	"slipway/images"
 	"slipway/layers/plaintext"
 )

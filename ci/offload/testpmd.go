@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/images"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"

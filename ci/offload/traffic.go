@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"slipway/ci/suite"
-
 	"slipway/images"
 	"slipway/layers/plaintext"
 )

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"slipway/ci/suite"
-
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"

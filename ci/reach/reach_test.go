@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/suitetest"
-
 	"golang.org/x/crypto/ssh"
 
 	"slipway/ci/report"
+	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
 	"slipway/images"
 )

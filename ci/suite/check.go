@@ -4,12 +4,11 @@ import (
 	"context"
 	"slices"
 
-	"slipway/ci/suite/match"
-	"slipway/ci/suite/parts"
-
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
+	"slipway/ci/suite/match"
+	"slipway/ci/suite/parts"
 	"slipway/flash/target"
 )
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-
 	"slipway/layers/plaintext"
 )
 

@@ -14,7 +14,6 @@ import (
 
 	"slipway/ci/suite/match"
 	"slipway/ci/suite/parts"
-
 	"slipway/flash/target"
 )
 

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/match"
-	"slipway/ci/suite/parts"
-
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/suite/match"
+	"slipway/ci/suite/parts"
 	"slipway/flash/target"
 	"slipway/images"
 )

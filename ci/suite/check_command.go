@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/ci/suite/match"
-
 	"slipway/ci/report"
+	"slipway/ci/suite/match"
 	"slipway/flash/target"
 	"slipway/layers/plaintext"
 )

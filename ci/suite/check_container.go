@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-
 	"slipway/flash/target/container"
 	"slipway/layers/plaintext"
 )

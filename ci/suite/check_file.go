@@ -9,12 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/ci/suite/match"
+	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/suite/match"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // maxFileBytes of a file are read for its contents.

@@ -13,12 +13,11 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/match"
-	"slipway/ci/suite/suitetest"
+	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
-
-	"github.com/google/go-cmp/cmp"
+	"slipway/ci/suite/match"
+	"slipway/ci/suite/suitetest"
 )
 
 // As boards answered.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-
 	"slipway/layers/plaintext"
 )
 

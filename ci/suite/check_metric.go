@@ -7,12 +7,10 @@ import (
 	"regexp"
 	"strconv"
 
-	"slipway/ci/suite/match"
-	"slipway/layers/plaintext"
-
-	"slipway/images/strict"
-
 	"slipway/ci/report"
+	"slipway/ci/suite/match"
+	"slipway/images/strict"
+	"slipway/layers/plaintext"
 )
 
 // reading is a metric, and how far it may be from that of the last good run.

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/suite/suitetest"
-
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
+	"slipway/ci/suite/suitetest"
 	"slipway/images"
 )
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-
 	"slipway/layers/plaintext"
 )
 

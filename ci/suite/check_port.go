@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-
 	"slipway/layers/plaintext"
 )
 

@@ -14,11 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite/match"
-
-	"slipway/layers/plaintext"
-
 	"golang.org/x/crypto/ssh"
+
+	"slipway/ci/suite/match"
+	"slipway/layers/plaintext"
 )
 
 // What the board reaches is tried through its SSH connection: its sshd connects,

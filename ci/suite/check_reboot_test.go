@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/suite/suitetest"
-
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
+	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
 	"slipway/images"
 )

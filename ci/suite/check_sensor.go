@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/images/strict"
-
 	"slipway/ci/report"
+	"slipway/images/strict"
 	"slipway/layers/plaintext"
 )
 

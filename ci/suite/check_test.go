@@ -9,14 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/suite/match"
-	"slipway/ci/suite/suitetest"
-
-	"slipway/layers/plaintext"
-
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
+	"slipway/ci/suite/match"
+	"slipway/ci/suite/suitetest"
+	"slipway/layers/plaintext"
 )
 
 // runOneCheck runs the one check of a suite.

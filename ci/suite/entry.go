@@ -6,11 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite/match"
-
-	"slipway/images/strict"
-
 	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/suite/match"
+	"slipway/images/strict"
 )
 
 // parseYAML returns the mapping that a suite's file holds.

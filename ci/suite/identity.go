@@ -7,11 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
-	"slipway/layers/plaintext"
-
 	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // identityFiles say which board this is and what runs on it.

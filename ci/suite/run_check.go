@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/suite/parts"
-
 	"slipway/ci/report"
+	"slipway/ci/suite/parts"
 	"slipway/layers/plaintext"
 )
 

@@ -19,13 +19,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"slipway/images/strict"
-
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/images"
-
+	"slipway/images/strict"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/suite/suitetest"
-
-	"slipway/images/strict"
-
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/ci/suite/suitetest"
+	"slipway/images/strict"
 )
 
 func TestSuiteOrderAndMeta(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-
 	"golang.org/x/term"
 
 	"slipway/layers/plaintext"

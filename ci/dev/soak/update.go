@@ -14,12 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/reach"
-
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"slipway/ci"
+	"slipway/ci/reach"
 	"slipway/flash/qemu"
 	"slipway/flash/target/relay"
 	"slipway/images"

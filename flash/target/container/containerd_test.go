@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/dialtest"
-
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
@@ -26,6 +24,7 @@ import (
 
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 	"slipway/layers/run"

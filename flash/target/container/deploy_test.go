@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"slipway/flash/target/dialtest"
-
 	"slipway/flash/target/targettest"
 	"slipway/images"
 	"slipway/layers/progress"

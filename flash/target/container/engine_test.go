@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/dialtest"
-
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 )
 

@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/target/dialtest"
-
 	"github.com/containerd/containerd/v2/core/leases"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/oci"
 	"slipway/flash/oci/ocitest"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 )
 

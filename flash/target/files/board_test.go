@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"slipway/flash/target/dialtest"
-
 	"slipway/flash/target/sudotest"
 	"slipway/flash/target/targettest"
 )

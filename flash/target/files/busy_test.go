@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/target/dialtest"
-
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 )
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"slipway/flash/target/dialtest"
-
 	"slipway/flash/target/targettest"
 )
 

@@ -8,11 +8,10 @@ import (
 	"syscall"
 	"testing"
 
-	"slipway/flash/target/dialtest"
-
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 	"slipway/layers/progress"
 	"slipway/layers/run"

@@ -14,12 +14,11 @@ import (
 	"sync"
 	"testing"
 
-	"slipway/flash/target/dialtest"
-
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 )
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"slipway/flash/target/dialtest"
-
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 )

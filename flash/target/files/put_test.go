@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"slipway/flash/target/dialtest"
-
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 	"slipway/layers/progress"

@@ -7,10 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"slipway/flash/target/dialtest"
-
 	"golang.org/x/sync/errgroup"
 
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 )
 

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/dialtest"
-
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	relay2 "slipway/flash/target/relay"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/dialtest"
-
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/targettest"
 	"slipway/layers/run"
 )

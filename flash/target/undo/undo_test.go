@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/dialtest"
-
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/files"
 	"slipway/flash/target/targettest"
 )

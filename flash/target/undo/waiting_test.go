@@ -14,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/dialtest"
-
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/files"
 	"slipway/flash/target/targettest"
 )
