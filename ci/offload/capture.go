@@ -40,16 +40,16 @@ type arrival struct {
 // strangeVLAN is one that no rule is for.
 const strangeVLAN = 3333
 
-// start begins tcpdump, and waits until it listens. It sees what has an address of the
+// startTcpdump begins tcpdump, and waits until it listens. It sees what has an address of the
 // check's as its source, the check's type of Ethernet, or its tag.
-func (c *capture) start(ctx context.Context, s *suite.Session, p images.Peer, direction string, sources []string) error {
-	if err := wantThere(ctx, s, p, "tcpdump"); err != nil {
+func (c *capture) startTcpdump(ctx context.Context, s *suite.Session, p images.Peer, direction string, sources []string) error {
+	if err := wantPeerProgram(ctx, s, p, "tcpdump"); err != nil {
 		return err
 	}
 	ctx, c.cancel = context.WithCancel(ctx)
 	c.done, c.seen = make(chan struct{}), map[int][]arrival{}
-	errs := &awaited{want: "listening on", seen: make(chan struct{})}
-	argv := there(p, "tcpdump", "-i", p.Interface, "-n", "-p", "-U", "--immediate-mode", "-Q", direction, "-s", "2048", "-w", "-")
+	errs := &outputWatcher{want: "listening on", seen: make(chan struct{})}
+	argv := peerCommand(p, "tcpdump", "-i", p.Interface, "-n", "-p", "-U", "--immediate-mode", "-Q", direction, "-s", "2048", "-w", "-")
 	for _, source := range sources {
 		argv = append(argv, "src", "host", source, "or")
 	}
@@ -83,7 +83,7 @@ const (
 	markedBytes = markBytes + 4
 )
 
-func marked(mark []byte, sample, number int) []byte {
+func packetMark(mark []byte, sample, number int) []byte {
 	b := endian.BigEndian.AppendUint16(bytes.Clone(mark), uint16(sample))
 	return endian.BigEndian.AppendUint16(b, uint16(number))
 }
@@ -103,15 +103,15 @@ func (c *capture) addFrame(p captured) {
 	}
 }
 
-// of returns the packets of a sample in the order in which they arrived.
-func (c *capture) of(sample int) []arrival {
+// packetsOf returns the packets of a sample in the order in which they arrived.
+func (c *capture) packetsOf(sample int) []arrival {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen[sample][:len(c.seen[sample]):len(c.seen[sample])]
 }
 
-// awaited keeps the beginning of what is written, and tells when it holds a text.
-type awaited struct {
+// outputWatcher keeps the beginning of what is written, and tells when it holds a text.
+type outputWatcher struct {
 	want string
 	seen chan struct{}
 
@@ -120,7 +120,7 @@ type awaited struct {
 	found bool
 }
 
-func (a *awaited) Write(b []byte) (int, error) {
+func (a *outputWatcher) Write(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.text = append(a.text, b[:min(len(b), report.MaxSawBytes-len(a.text))]...)
@@ -131,7 +131,7 @@ func (a *awaited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (a *awaited) String() string {
+func (a *outputWatcher) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return string(a.text)

@@ -17,7 +17,7 @@ import (
 
 // flow is a rule that the ports themselves keep to, by dpdk-testpmd.
 type flow struct {
-	aim
+	trafficOptions
 	group int64 // of the rules; packets get there by a jump from group 0
 	plain bool  // the rule has not the attribute transfer, and gives packets to testpmd
 }
@@ -25,7 +25,7 @@ type flow struct {
 func readFlow(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
 	transfer := e.Flag("transfer")
-	c := flow{aim: readAim(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
+	c := flow{trafficOptions: readTrafficOptions(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
 	if c.anyProtocol {
 		e.Fail(e.Key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
 	}
@@ -63,13 +63,13 @@ func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, e
 	} else {
 		f.Fact(why)
 	}
-	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { return c.prove(ctx, &f, pmd, s.DPU, t) })
+	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { return c.checkRule(ctx, &f, pmd, s.DPU, t) })
 	return f, err
 }
 
-// prove takes a rule through its life.
-func (c flow) prove(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
-	ports, err := readPorts(f, pmd, d)
+// checkRule takes a rule through its life.
+func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
+	ports, err := reportDrivers(f, pmd, d)
 	if err != nil {
 		return err
 	}
@@ -81,23 +81,23 @@ func (c flow) prove(ctx context.Context, f *suite.Finding, pmd *testpmd, d *imag
 	if c.group > 0 && d.Other == nil {
 		return suite.Missing("dpu in the board's board.yml has no other; devices differ in what they do with packets that no rule of a group takes")
 	}
-	l := flowLife{flow: c, f: f, pmd: pmd, t: t, rules: c.rules(d, t, out), made: map[string]int{}}
+	l := flowRun{flow: c, f: f, pmd: pmd, t: t, rules: c.ruleCommands(d, t, out), made: map[string]int{}}
 	return l.runSteps(ctx)
 }
 
 const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
 
-// rules are testpmd's commands that make them.
-func (c flow) rules(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
+// ruleCommands are testpmd's commands that make them.
+func (c flow) ruleCommands(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
 	from, group := d.From.Address, fmt.Sprintf("group %d ", c.group)
 	all := map[string]string{
-		theRule:  routeRule(group, c.pattern(d).testpmd(from), t.toMAC.String(), out),
-		theWider: routeRule(group+"priority 1 ", wider.testpmd(from), t.otherMAC.String(), out),
-		theDrop:  fmt.Sprintf("flow create 0 group %d ingress transfer pattern %s / end actions drop / end", c.group+1, wider.testpmd(from)),
-		theJump:  fmt.Sprintf("flow create 0 ingress transfer pattern %s / end actions jump group %d / end", wider.testpmd(from), c.group),
+		theRule:  routeRule(group, c.rulePattern(d).testpmdItems(from), t.toMAC.String(), out),
+		theWider: routeRule(group+"priority 1 ", wider.testpmdItems(from), t.otherMAC.String(), out),
+		theDrop:  fmt.Sprintf("flow create 0 group %d ingress transfer pattern %s / end actions drop / end", c.group+1, wider.testpmdItems(from)),
+		theJump:  fmt.Sprintf("flow create 0 ingress transfer pattern %s / end actions jump group %d / end", wider.testpmdItems(from), c.group),
 	}
 	if c.plain {
-		all[theRule] = fmt.Sprintf("flow create 0 ingress pattern %s / end actions queue index 0 / count / end", c.pattern(d).testpmd(from))
+		all[theRule] = fmt.Sprintf("flow create 0 ingress pattern %s / end actions queue index 0 / count / end", c.rulePattern(d).testpmdItems(from))
 	}
 	return all
 }
@@ -137,7 +137,7 @@ var plainSteps = []step{
 	{toMake, theRule, first}, {toMake, theWider, both}, {toDestroy, theWider, first}, {toDestroy, theRule, none},
 }
 
-func (c flow) steps() []step {
+func (c flow) selectSteps() []step {
 	switch {
 	case c.group > 0:
 		return groupSteps
@@ -147,8 +147,8 @@ func (c flow) steps() []step {
 	return routeSteps
 }
 
-// flowLife is a rule on its way through the steps.
-type flowLife struct {
+// flowRun is a rule on its way through the steps.
+type flowRun struct {
 	flow
 	f   *suite.Finding
 	pmd *testpmd
@@ -158,82 +158,82 @@ type flowLife struct {
 	made  map[string]int // their numbers
 }
 
-func (l *flowLife) runSteps(ctx context.Context) error {
+func (l *flowRun) runSteps(ctx context.Context) error {
 	if l.plain {
-		if _, err := l.pmd.do("set fwd macswap"); err != nil {
+		if _, err := l.pmd.runCommand("set fwd macswap"); err != nil {
 			return err
 		}
 	}
-	if err := l.compare(ctx, *none); err != nil || !l.f.OK() {
+	if err := l.sendAndCompare(ctx, *none); err != nil || !l.f.OK() {
 		return err
 	}
-	before, err := l.pmd.memory()
+	before, err := l.pmd.describeMemory()
 	if err != nil {
 		return err
 	}
-	for _, s := range l.steps() {
+	for _, s := range l.selectSteps() {
 		if err := l.runStep(ctx, s); err != nil || !l.f.OK() {
 			return err
 		}
 	}
-	after, err := l.pmd.memory()
+	after, err := l.pmd.describeMemory()
 	if l.f.Proves == report.ProvesSoftware { // drivers of hardware keep memory for the next rule
 		l.f.Expect(after == before, "memory as before: "+before, "once the rules were destroyed: "+after)
 	}
 	return err
 }
 
-func (l *flowLife) runStep(ctx context.Context, s step) error {
+func (l *flowRun) runStep(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil
 	}
-	do := map[string]func(string) error{toMake: l.make, toDestroy: l.destroy, toFlush: l.flush}[s.does]
+	do := map[string]func(string) error{toMake: l.createRule, toDestroy: l.destroyRule, toFlush: l.flushRules}[s.does]
 	if err := do(s.rule); err != nil || !l.f.OK() || s.then == nil {
 		return err
 	}
-	return l.compare(ctx, *s.then)
+	return l.sendAndCompare(ctx, *s.then)
 }
 
-// make makes a rule. testpmd sends packets back while there is one that gives it some.
-func (l *flowLife) make(rule string) error {
-	number, err := l.pmd.create(l.rules[rule])
+// createRule makes a rule. testpmd sends packets back while there is one that gives it some.
+func (l *flowRun) createRule(rule string) error {
+	number, err := l.pmd.createRule(l.rules[rule])
 	if err != nil {
 		l.f.Expect(false, "a rule that the driver takes", err.Error())
 		return nil
 	}
 	l.made[rule] = number
 	if l.plain && rule == theRule {
-		_, err = l.pmd.do("start")
+		_, err = l.pmd.runCommand("start")
 	}
 	return err
 }
 
-// flush takes all rules away.
-func (l *flowLife) flush(string) error {
+// flushRules takes all rules away.
+func (l *flowRun) flushRules(string) error {
 	clear(l.made)
-	_, err := l.pmd.do("flow flush 0")
+	_, err := l.pmd.runCommand("flow flush 0")
 	return err
 }
 
-// destroy takes a rule away. Of one that gives packets to testpmd, each must have arrived there.
-func (l *flowLife) destroy(rule string) error {
+// destroyRule takes a rule away. Of one that gives packets to testpmd, each must have arrived there.
+func (l *flowRun) destroyRule(rule string) error {
 	number := l.made[rule]
 	delete(l.made, rule)
 	if l.plain && rule == theRule {
-		out, err := l.pmd.do("stop")
+		out, err := l.pmd.runCommand("stop")
 		if err != nil {
 			return err
 		}
 		want, got := strconv.FormatInt(l.t.rule.packets, 10), firstGroup(packetsReceived(), out)
 		l.f.Expect(got == want, "testpmd receives "+want+" packets", "testpmd received "+cmp.Or(got, "no")+" packets")
 	}
-	return destroy(l.f, l.pmd, number)
+	return destroyAndQuery(l.f, l.pmd, number)
 }
 
-// compare sends packets of all kinds, and compares the counters with what was sent.
-func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
+// sendAndCompare sends packets of all kinds, and compares the counters with what was sent.
+func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
-	if err := l.t.prove(ctx, l.f, l.aim, rules); err != nil {
+	if err := l.t.sendAndCheck(ctx, l.f, l.trafficOptions, rules); err != nil {
 		return err
 	}
 	for _, c := range []struct {
@@ -244,7 +244,7 @@ func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
 		if !there {
 			continue
 		}
-		if err := expectCount(ctx, l.f, c.name, c.want, func() (tally, error) { return l.pmd.count(0, number) }); err != nil {
+		if err := expectCount(ctx, l.f, c.name, c.want, func() (tally, error) { return l.pmd.queryCount(0, number) }); err != nil {
 			return err
 		}
 	}
@@ -252,8 +252,8 @@ func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
 }
 
 // ports notes whose drivers work for a board's ports.
-func readPorts(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
-	ports, err := pmd.ports(d)
+func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
+	ports, err := pmd.listPorts(d)
 	if err != nil {
 		return nil, err
 	}
@@ -270,8 +270,8 @@ func routeRule(attributes, pattern, next string, out dpdkPort) string {
 		attributes, pattern, out.mac, next, out.number)
 }
 
-// testpmd is the pattern in testpmd's words, for packets from an address.
-func (p pattern) testpmd(source string) string {
+// testpmdItems is the pattern in testpmd's words, for packets from an address.
+func (p pattern) testpmdItems(source string) string {
 	text := "eth / ipv4 src is " + source
 	if p.target.IsValid() {
 		text += " dst is " + p.target.String()
@@ -292,15 +292,15 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 	if c.plain {
 		attributes, fate = "ingress", "queue index 0"
 	}
-	rule, err := pmd.create(fmt.Sprintf("flow create 0 %s pattern eth / ipv4 / udp dst is %d / end actions %s / count / end", attributes, c.port, fate))
+	rule, err := pmd.createRule(fmt.Sprintf("flow create 0 %s pattern eth / ipv4 / udp dst is %d / end actions %s / count / end", attributes, c.port, fate))
 	if err != nil {
 		f.Expect(false, "a rule that the driver takes", err.Error())
 		return nil
 	}
-	if _, err := pmd.count(0, rule); err != nil {
+	if _, err := pmd.queryCount(0, rule); err != nil {
 		f.Expect(false, "a count", err.Error())
 	}
-	return destroy(f, pmd, rule)
+	return destroyAndQuery(f, pmd, rule)
 }
 
 // counterLag is how long hardware may take to bring a counter up to date.
@@ -337,16 +337,16 @@ func expectCount(ctx context.Context, f *suite.Finding, name string, want tally,
 // frameCheck is the bytes of a frame's own checksum.
 const frameCheck = 4
 
-// destroy takes the rule away, and wants it to be gone.
-func destroy(f *suite.Finding, pmd *testpmd, rule int) error {
-	out, err := pmd.do(fmt.Sprintf("flow destroy 0 rule %d", rule))
+// destroyAndQuery takes the rule away, and wants it to be gone.
+func destroyAndQuery(f *suite.Finding, pmd *testpmd, rule int) error {
+	out, err := pmd.runCommand(fmt.Sprintf("flow destroy 0 rule %d", rule))
 	if err != nil {
 		return err
 	}
 	if !strings.Contains(out, fmt.Sprintf("Flow rule #%d destroyed", rule)) {
 		f.Expect(false, "the rule is destroyed", cmp.Or(plaintext.FirstLine(out), "flow destroy said nothing"))
 	}
-	out, err = pmd.do(fmt.Sprintf("flow query 0 %d count", rule))
+	out, err = pmd.runCommand(fmt.Sprintf("flow query 0 %d count", rule))
 	if err != nil {
 		return err
 	}

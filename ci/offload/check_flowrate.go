@@ -44,7 +44,7 @@ func (c flowRate) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 		}
 	}
 	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { // the other program does not name the driver
-		_, err := readPorts(&f, pmd, s.DPU)
+		_, err := reportDrivers(&f, pmd, s.DPU)
 		return err
 	})
 	if err != nil {

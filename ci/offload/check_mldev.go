@@ -129,7 +129,7 @@ func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
 		f.Expect(false, "Result: Failed, as the reference is wrong", suite.Describe(r))
 	case passed:
 		f.Fact("Result: Success")
-		m.measure(f, seen, shared)
+		m.checkFigures(f, seen, shared)
 	default:
 		f.Expect(false, "Result: Success", suite.Describe(r))
 	}
@@ -138,10 +138,10 @@ func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
 	}
 }
 
-// measure reads the figures, which only tests that run the model have. Lcores that share
+// checkFigures reads the figures, which only tests that run the model have. Lcores that share
 // a CPU wait for the kernel's scheduler, so that latency was 84 µs to 20 ms there: such
 // figures say nothing of the device, and no limit passes by them.
-func (m mldev) measure(f *suite.Finding, seen mldevOutput, shared string) {
+func (m mldev) checkFigures(f *suite.Finding, seen mldevOutput, shared string) {
 	if !mldevTests[m.test].inference {
 		return
 	}

@@ -50,8 +50,8 @@ func TestMldev(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			plays := suitetest.Recorded{"true": "", "mkdir -m 700 /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", tt.asked: tt.says}
-			d := &playedDPU{plays: plays}
-			r := d.prove(t, tt.spec, tt.suite)
+			d := &simulatedDPU{recorded: plays}
+			r := d.runCheck(t, tt.spec, tt.suite)
 			if strings.Contains(tt.want, "not measured") && len(r.Metrics) > 0 {
 				t.Errorf("metrics %v; want none", r.Metrics)
 			}

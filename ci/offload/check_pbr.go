@@ -19,7 +19,7 @@ import (
 
 // pbr is policy based routing that FRR hands to the ports through a plugin of zebra's.
 type pbr struct {
-	aim
+	trafficOptions
 	plugin  string
 	daemons string // their folder
 	wider   bool   // an older rule, behind the one that is proved, takes all UDP elsewhere
@@ -42,7 +42,7 @@ var plugins = map[string]plugin{
 func readPBR(e *suite.Entry) suite.Probe {
 	e.Limit = 3 * time.Minute
 	p := pbr{
-		aim: readAim(e), plugin: e.Text("plugin", "dpdk"), daemons: e.Text("daemons", "/usr/lib/frr"),
+		trafficOptions: readTrafficOptions(e), plugin: e.Text("plugin", "dpdk"), daemons: e.Text("daemons", "/usr/lib/frr"),
 		wider: suite.IsTrue(e.Flag("wider")), group: suite.IsTrue(e.Flag("group")), cases: e.Text("cases", ""),
 		churn: churn{rules: int(e.Number("rules", 0, 0, maxRules)), rounds: int(e.Number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
 	}
@@ -81,7 +81,7 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 	if err != nil {
 		return f, err
 	}
-	if err := p.ports(ctx, &f, r); err != nil || !f.OK() {
+	if err := p.checkPorts(ctx, &f, r); err != nil || !f.OK() {
 		return f, err
 	}
 	if why := noTraffic(s.DPU); why != "" {
@@ -89,7 +89,7 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 		f.Proves = report.ProvesParts
 		return f, nil
 	}
-	if err := r.vacant(ctx); err != nil {
+	if err := r.wantNoPolicy(ctx); err != nil {
 		return f, err
 	}
 	switch {
@@ -106,15 +106,15 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 		return f, err
 	}
 	defer t.stop()
-	return f, p.prove(ctx, &f, r, t)
+	return f, p.checkRule(ctx, &f, r, t)
 }
 
 var pbrInterface = lazy.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
 
-// vacant leaves alone a board whose ports have a policy already: the check's would replace
+// wantNoPolicy leaves alone a board whose ports have a policy already: the check's would replace
 // it.
-func (r *router) vacant(ctx context.Context) error {
-	out, err := r.vtysh(ctx, "show pbr interface")
+func (r *router) wantNoPolicy(ctx context.Context) error {
+	out, err := r.runVtysh(ctx, "show pbr interface")
 	for _, m := range pbrInterface().FindAllStringSubmatch(out, -1) {
 		if slices.Contains(r.DPU.Ports, m[1]) {
 			return suite.Missing(fmt.Sprintf("the port %s has a policy, which the check would replace: withdraw it first (no pbr-policy %s)", m[1], plaintext.Clean(m[2], 64)))
@@ -123,9 +123,9 @@ func (r *router) vacant(ctx context.Context) error {
 	return err
 }
 
-// ports wants the plugin to have those of board.yml.
-func (p pbr) ports(ctx context.Context, f *suite.Finding, r *router) error {
-	said, err := r.vtysh(ctx, r.plugin.ports)
+// checkPorts wants the plugin to have those of board.yml.
+func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
+	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (p pbr) ports(ctx context.Context, f *suite.Finding, r *router) error {
 	var names []string
 	for _, name := range r.DPU.Ports {
 		driver := drivers[name]
-		f.Expect(driver != "", "a port "+name, plaintext.Either(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+plaintext.Clean(said, 500)+"\n"+r.words()))
+		f.Expect(driver != "", "a port "+name, plaintext.Either(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+plaintext.Clean(said, 500)+"\n"+r.zebraOutput()))
 		names = append(names, driver)
 	}
 	f.Proves = driverProof(names...)
@@ -147,29 +147,29 @@ func (p pbr) ports(ctx context.Context, f *suite.Finding, r *router) error {
 // hop, as in the post.
 type policy struct{ name, port, from, nexthop string }
 
-// onward is for packets on their way, and back for those that come from there.
-func onward(d *images.DPU) policy {
+// onwardPolicy is for packets on their way, and back for those that come from there.
+func onwardPolicy(d *images.DPU) policy {
 	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
 }
 
-func back(d *images.DPU) policy {
+func returnPolicy(d *images.DPU) policy {
 	return policy{"slipway-back", d.Ports[1], d.To.Address, d.From.Address}
 }
 
-// sequence is a rule for what matches.
-func (p policy) sequence(seq int, matches ...string) []string {
+// ruleCommands is a rule for what matches.
+func (p policy) ruleCommands(seq int, matches ...string) []string {
 	return slices.Concat([]string{fmt.Sprintf("pbr-map %s seq %d", p.name, seq)}, matches, []string{"set nexthop " + p.nexthop, "exit"})
 }
 
-func (p policy) without(seq int) string { return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq) }
+func (p policy) removeRuleCommand(seq int) string { return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq) }
 
-// rule is a rule for one port of UDP.
-func (p policy) rule(seq int, port uint16) []string {
-	return p.sequence(seq, pattern{protocol: protocolUDP, toPort: port}.pbr(p)...)
+// portRuleCommands is a rule for one port of UDP.
+func (p policy) portRuleCommands(seq int, port uint16) []string {
+	return p.ruleCommands(seq, pattern{protocol: protocolUDP, toPort: port}.matchCommands(p)...)
 }
 
-// pbr is the pattern in the words of a pbr-map.
-func (p pattern) pbr(way policy) []string {
+// matchCommands is the pattern in the words of a pbr-map.
+func (p pattern) matchCommands(way policy) []string {
 	all := []string{"match src-ip " + way.from + "/32"}
 	if p.protocol > 0 {
 		all = append(all, "match ip-protocol "+map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol])
@@ -186,70 +186,70 @@ func (p pattern) pbr(way policy) []string {
 	return all
 }
 
-func (p policy) apply() []string {
+func (p policy) applyCommands() []string {
 	return []string{"interface " + p.port, "pbr-policy " + p.name, "exit"}
 }
 
-func (p policy) withdraw() []string {
+func (p policy) withdrawCommands() []string {
 	return []string{"interface " + p.port, "no pbr-policy " + p.name, "exit"}
 }
 
-// forget leaves nothing of it.
-func (p policy) forget() []string { return append(p.withdraw(), "no pbr-map "+p.name) }
+// removeCommands leaves nothing of it.
+func (p policy) removeCommands() []string { return append(p.withdrawCommands(), "no pbr-map "+p.name) }
 
-// prove takes a rule through its life.
-func (p pbr) prove(ctx context.Context, f *suite.Finding, r *router, t *traffic) (err error) {
-	if err := t.prove(ctx, f, p.aim, ruleset{}); err != nil || !f.OK() {
+// checkRule takes a rule through its life.
+func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traffic) (err error) {
+	if err := t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{}); err != nil || !f.OK() {
 		return err
 	}
-	dns := onward(r.DPU)
-	if err := r.meet(ctx, dns); err != nil {
+	dns := onwardPolicy(r.DPU)
+	if err := r.resolveNextHop(ctx, dns); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.leave(ctx, p.forget(dns))) }()
+	defer func() { err = errors.Join(err, r.configureTeardown(ctx, p.removeCommands(dns))) }()
 	if p.wider {
-		if err := p.widen(ctx, r, dns); err != nil {
+		if err := p.addWiderRule(ctx, r, dns); err != nil {
 			return err
 		}
 	}
-	if err := p.configure(ctx, r, dns); err != nil {
+	if err := p.configureRule(ctx, r, dns); err != nil {
 		return err
 	}
-	if err := p.installed(ctx, f, r); err != nil || !f.OK() {
+	if err := p.checkInstalled(ctx, f, r); err != nil || !f.OK() {
 		return err
 	}
-	if err := p.compare(ctx, f, r, t, ruleset{rule: true, wide: p.wider}); err != nil || !f.OK() {
+	if err := p.sendAndCompare(ctx, f, r, t, ruleset{rule: true, wide: p.wider}); err != nil || !f.OK() {
 		return err
 	}
 	if p.wider {
-		if err := p.narrow(ctx, f, r, t, dns); err != nil || !f.OK() {
+		if err := p.checkWiderAlone(ctx, f, r, t, dns); err != nil || !f.OK() {
 			return err
 		}
 	}
-	if err := r.configure(ctx, p.forget(dns)...); err != nil {
+	if err := r.configure(ctx, p.removeCommands(dns)...); err != nil {
 		return err
 	}
-	if err := gone(ctx, f, r); err != nil || !f.OK() {
+	if err := checkNothingLeft(ctx, f, r); err != nil || !f.OK() {
 		return err
 	}
-	return t.prove(ctx, f, p.aim, ruleset{})
+	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configure makes the rule. zebra is told last to look for next hops: it must do so for rules
+// configureRule makes the rule. zebra is told last to look for next hops: it must do so for rules
 // that are there.
-func (p pbr) configure(ctx context.Context, r *router, dns policy) error {
-	rule := dns.sequence(ruleSeq, p.pattern(r.DPU).pbr(dns)...)
+func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
+	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
 	if p.group {
 		return p.configureGroup(ctx, r, dns, rule)
 	}
-	return r.configure(ctx, append(slices.Concat(rule, dns.apply()), "pbr nexthop-resolve")...)
+	return r.configure(ctx, append(slices.Concat(rule, dns.applyCommands()), "pbr nexthop-resolve")...)
 }
 
-func (p pbr) forget(dns policy) []string {
+func (p pbr) removeCommands(dns policy) []string {
 	if p.group {
-		return append(dns.forget(), "no nexthop-group "+hopGroup)
+		return append(dns.removeCommands(), "no nexthop-group "+hopGroup)
 	}
-	return dns.forget()
+	return dns.removeCommands()
 }
 
 const hopGroup = "slipway-check"
@@ -258,54 +258,54 @@ const hopGroup = "slipway-check"
 // rule stays as it is when the group changes, and its flow must not.
 func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
 	first := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
-	if err := r.meet(ctx, first); err != nil {
+	if err := r.resolveNextHop(ctx, first); err != nil {
 		return err
 	}
 	rule[len(rule)-2] = "set nexthop-group " + hopGroup // in place of the next hop
 	group := []string{"pbr nexthop-resolve", "nexthop-group " + hopGroup, "nexthop " + first.nexthop, "exit"}
-	if err := r.configure(ctx, slices.Concat(group, rule, dns.apply())...); err != nil {
+	if err := r.configure(ctx, slices.Concat(group, rule, dns.applyCommands())...); err != nil {
 		return err
 	}
-	if err := r.leadsTo(ctx, first.nexthop); err != nil {
+	if err := r.waitForNextHop(ctx, first.nexthop); err != nil {
 		return err
 	}
 	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+dns.nexthop, "no nexthop "+first.nexthop, "exit"); err != nil {
 		return err
 	}
-	return r.leadsTo(ctx, dns.nexthop)
+	return r.waitForNextHop(ctx, dns.nexthop)
 }
 
-// leadsTo waits until zebra has a rule for this next hop. Where it never does, packets show
+// waitForNextHop waits until zebra has a rule for this next hop. Where it never does, packets show
 // what that means.
-func (r *router) leadsTo(ctx context.Context, nexthop string) error {
-	return suite.WaitUntil(ctx, flowPatience, frrPause, func() (bool, error) {
-		said, err := r.vtysh(ctx, r.plugin.flow)
+func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
+	return suite.WaitUntil(ctx, flowTimeout, pollInterval, func() (bool, error) {
+		said, err := r.runVtysh(ctx, r.plugin.flow)
 		return strings.Contains(said, " nh: "+nexthop+" "), err
 	})
 }
 
-// narrow takes the rule away and keeps the wider one, which must get its packets.
-func (p pbr) narrow(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
-	if err := r.configure(ctx, dns.without(ruleSeq)); err != nil {
+// checkWiderAlone takes the rule away and keeps the wider one, which must get its packets.
+func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
+	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err
 	}
-	if err := p.lost(ctx, f, r); err != nil || !f.OK() {
+	if err := p.checkRemoved(ctx, f, r); err != nil || !f.OK() {
 		return err
 	}
-	return p.compare(ctx, f, r, t, ruleset{wide: true})
+	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
 }
 
-// widen has a rule for all UDP made before the one that is proved, which has a lower number:
+// addWiderRule has a rule for all UDP made before the one that is proved, which has a lower number:
 // of two rules that match, the first is to be done.
-func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
+func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
-	if err := r.meet(ctx, all); err != nil {
+	if err := r.resolveNextHop(ctx, all); err != nil {
 		return err
 	}
-	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, all.sequence(widerSeq, wider.pbr(all)...), all.apply())...); err != nil {
+	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, all.ruleCommands(widerSeq, wider.matchCommands(all)...), all.applyCommands())...); err != nil {
 		return err
 	}
-	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
+	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
 	if err == nil && len(wideFlow(flows, all.port)) == 0 {
 		err = fmt.Errorf("the rule for all UDP has no flow:\n%s", plaintext.Clean(said, 2000))
 	}
@@ -315,11 +315,11 @@ func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
 // The wider rule has the higher number: it is asked later.
 const ruleSeq, widerSeq = 10, 20
 
-func wideFlow(flows []pbrFlow, port string) []pbrFlow { return counted(of(flows, port, widerSeq), "") }
+func wideFlow(flows []pbrFlow, port string) []pbrFlow { return countedFlows(flowsOfRule(flows, port, widerSeq), "") }
 
-// compare sends packets of all kinds, and compares the flows' counters with what was sent.
-func (p pbr) compare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
-	if err := t.prove(ctx, f, p.aim, rules); err != nil {
+// sendAndCompare sends packets of all kinds, and compares the flows' counters with what was sent.
+func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
+	if err := t.sendAndCheck(ctx, f, p.trafficOptions, rules); err != nil {
 		return err
 	}
 	for _, c := range []struct {
@@ -328,14 +328,14 @@ func (p pbr) compare(ctx context.Context, f *suite.Finding, r *router, t *traffi
 		want  tally
 		which func([]pbrFlow) []pbrFlow
 	}{
-		{rules.rule, "the flow", t.rule, func(flows []pbrFlow) []pbrFlow { return counted(flows, strconv.Itoa(int(p.port))) }},
+		{rules.rule, "the flow", t.rule, func(flows []pbrFlow) []pbrFlow { return countedFlows(flows, strconv.Itoa(int(p.port))) }},
 		{rules.wide, "the wider rule's flow", t.wide, func(flows []pbrFlow) []pbrFlow { return wideFlow(flows, r.DPU.Ports[0]) }},
 	} {
 		if !c.there {
 			continue
 		}
 		err := expectCount(ctx, f, c.name, c.want, func() (tally, error) {
-			said, err := r.vtysh(ctx, r.plugin.flow)
+			said, err := r.runVtysh(ctx, r.plugin.flow)
 			mine := c.which(r.plugin.readFlows(said))
 			if err == nil && len(mine) != 1 {
 				err = fmt.Errorf("%d flows, not one:\n%s", len(mine), plaintext.Clean(said, 2000))
@@ -363,8 +363,8 @@ func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// meet makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
-func (r *router) meet(ctx context.Context, p policy) error {
+// resolveNextHop makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
+func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
 	if err != nil {
 		return fmt.Errorf("send a packet to the next hop: %w", err)
@@ -372,41 +372,41 @@ func (r *router) meet(ctx context.Context, p policy) error {
 	return nil
 }
 
-// forget takes the check's rules away, also from a zebra that goes on.
-func (r *router) forget(ctx context.Context, all ...policy) error {
+// removePolicies takes the check's rules away, also from a zebra that goes on.
+func (r *router) removePolicies(ctx context.Context, all ...policy) error {
 	var commands []string
 	for _, p := range all {
-		commands = append(commands, p.forget()...)
+		commands = append(commands, p.removeCommands()...)
 	}
-	return r.leave(ctx, commands)
+	return r.configureTeardown(ctx, commands)
 }
 
-// leave gives the last commands, also when the check was ended.
-func (r *router) leave(ctx context.Context, commands []string) error {
+// configureTeardown gives the last commands, also when the check was ended.
+func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()
 	return r.configure(ctx, commands...)
 }
 
-// installed wants the rule to be a flow of its own, and the kernel to have the same rule: a
+// checkInstalled wants the rule to be a flow of its own, and the kernel to have the same rule: a
 // packet that no flow takes must go the same way.
-func (p pbr) installed(ctx context.Context, f *suite.Finding, r *router) error {
+func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
-	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
-	there := len(counted(flows, port)) == 1
+	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) > 0 })
+	there := len(countedFlows(flows, port)) == 1
 	f.Expect(there, "one flow for port "+port, plaintext.Either(there, "the rule has a flow", "the rule has no flow of its own:\n"+cmp.Or(plaintext.Clean(said, 2000), "(nothing)")))
 	if err != nil || !there {
 		return err
 	}
-	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return p.named(rules) })
-	named := p.named(rules)
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return p.namesPorts(rules) })
+	named := p.namesPorts(rules)
 	f.Expect(named, "a rule of the kernel's for port "+port, plaintext.Either(named, "the kernel has the rule too",
 		"the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n"+strings.Join(rules, "\n")))
 	return err
 }
 
-// named says whether one of the kernel's rules names the ports that the rule does.
-func (p pbr) named(rules []string) bool {
+// namesPorts says whether one of the kernel's rules names the ports that the rule does.
+func (p pbr) namesPorts(rules []string) bool {
 	ports := fmt.Sprintf(" dport %d ", p.port)
 	if p.allFields {
 		ports = fmt.Sprintf(" sport %d%s", sourcePort, ports)
@@ -415,33 +415,33 @@ func (p pbr) named(rules []string) bool {
 }
 
 func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) bool) (rules []string, err error) {
-	err = suite.WaitUntil(ctx, flowPatience, frrPause, func() (bool, error) {
+	err = suite.WaitUntil(ctx, flowTimeout, pollInterval, func() (bool, error) {
 		rules, err = r.kernelRules(ctx)
 		return err == nil && wanted(rules), err
 	})
 	return rules, err
 }
 
-// lost wants the rule to have no flow any more, and the kernel no rule.
-func (p pbr) lost(ctx context.Context, f *suite.Finding, r *router) error {
+// checkRemoved wants the rule to have no flow any more, and the kernel no rule.
+func (p pbr) checkRemoved(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
-	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) == 0 })
-	none := len(counted(flows, port)) == 0
+	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) == 0 })
+	none := len(countedFlows(flows, port)) == 0
 	f.Expect(none, "no flow for port "+port+" once the rule is gone", plaintext.Either(none, "the rule's flow is gone", "its flow is left:\n"+plaintext.Clean(said, 2000)))
 	if err != nil || !none {
 		return err
 	}
-	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !p.named(rules) })
-	if p.named(rules) {
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !p.namesPorts(rules) })
+	if p.namesPorts(rules) {
 		f.Expect(false, "no rule of the kernel's for port "+port, "the kernel has it still:\n"+strings.Join(rules, "\n"))
 	}
 	return err
 }
 
-// gone wants no flow to be left, nor a rule of the kernel's.
-func gone(ctx context.Context, f *suite.Finding, r *router) error {
-	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
-	none := len(counted(flows, "")) == 0
+// checkNothingLeft wants no flow to be left, nor a rule of the kernel's.
+func checkNothingLeft(ctx context.Context, f *suite.Finding, r *router) error {
+	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) == 0 })
+	none := len(countedFlows(flows, "")) == 0
 	f.Expect(none, "no flow once the rule is gone", plaintext.Either(none, "the flow is gone", "flows are left:\n"+plaintext.Clean(said, 2000)))
 	if err != nil || !none {
 		return err

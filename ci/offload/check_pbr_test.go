@@ -15,8 +15,8 @@ import (
 	"slipway/images"
 )
 
-// daemon is zebra or pbrd of the played DPU.
-func (d *playedDPU) daemon(ctx context.Context, stdout io.Writer, argv []string) (int, error) {
+// runDaemon is zebra or pbrd of the played DPU.
+func (d *simulatedDPU) runDaemon(ctx context.Context, stdout io.Writer, argv []string) (int, error) {
 	if d.faults["zebra fails"] {
 		io.WriteString(stdout, "loader error: dplane_dpdk.so: cannot open shared object file\n")
 		return 1, nil
@@ -31,8 +31,8 @@ func (d *playedDPU) daemon(ctx context.Context, stdout io.Writer, argv []string)
 	return 0, context.Cause(ctx)
 }
 
-// vtysh answers in the form that the source of FRR 10.3, with our patches, prints.
-func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
+// answerVtysh answers in the form that the source of FRR 10.3, with our patches, prints.
+func (d *simulatedDPU) answerVtysh(argv []string) (target.Result, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.zebra {
@@ -44,7 +44,7 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 		switch {
 		case c == "show dplane dpdk port json":
 			var ports []string
-			for i, name := range playedSpec.Ports {
+			for i, name := range simulatedSpec.Ports {
 				ports = append(ports, fmt.Sprintf(`{"port":%d,"used":%v,"device":"net_swflow%d","driver":%q,"interface":%q,"ifIndex":%d}`, i, !d.faults["no ports"], i, d.driver, name, 7+i))
 			}
 			fmt.Fprintf(&out, `{"ealStarted":true,"ports":[%s]}`, strings.Join(ports, ","))
@@ -54,11 +54,11 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 			}
 			fmt.Fprintf(&out, "Memory statistics for zebra:\nSystem allocator statistics:\n  Total heap allocated:  12 MiB\n--- qmem libfrr ---\n%-30s: %8s %-8s\n%-30s: %8d %-8s %9d %8d %9d\n", "Type", "Current#", "  Size", "Buffer", 1000+d.objects, "    24", 72, 3, 72)
 		case c == "show dplane dpdk pbr flows":
-			out.WriteString(d.flows())
+			out.WriteString(d.showFlows())
 		case c == "show dplane doca port json":
 			out.WriteString("{\n  \"ports\":[\n {\"port\":0,\"interface\":\"p0\",\"ifindex\":8},\n {\"port\":1,\"interface\":\"pf0vf0\",\"ifindex\":7}\n ]\n}\n")
 		case c == "show dplane doca pbr flow json":
-			out.WriteString(d.docaFlows())
+			out.WriteString(d.showDOCAFlows())
 		case strings.HasPrefix(c, "pbr-map "):
 			rule = &pbrRule{}
 			fmt.Sscanf(c, "pbr-map %s seq %d", &policy, &rule.seq)
@@ -77,9 +77,9 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 		case c == "show pbr interface" && d.faults["has a policy"]:
 			out.WriteString("  eth7(3) with pbr-policy other\n  pf0vf0(7) with pbr-policy dns\n")
 		case strings.HasPrefix(c, "pbr-policy "):
-			d.apply(c[len("pbr-policy "):])
+			d.applyPolicy(c[len("pbr-policy "):])
 		case strings.HasPrefix(c, "no pbr-policy "):
-			d.withdraw(c[len("no pbr-policy "):])
+			d.withdrawPolicy(c[len("no pbr-policy "):])
 		case strings.HasPrefix(c, "no pbr-map ") && strings.Contains(c, " seq "):
 			seq := 0
 			fmt.Sscanf(c, "no pbr-map %s seq %d", &policy, &seq)
@@ -98,7 +98,7 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 	return target.Result{Stdout: []byte(out.String())}, nil
 }
 
-func (d *playedDPU) apply(policy string) {
+func (d *simulatedDPU) applyPolicy(policy string) {
 	if d.faults["no flow"] || d.faults["no second flow"] && policy == "slipway-back" {
 		return
 	}
@@ -107,14 +107,14 @@ func (d *playedDPU) apply(policy string) {
 		switch {
 		case r.why != "":
 		case r.port == 53:
-			d.rule = &playedRule{port: 53}
+			d.rule = &simulatedRule{port: 53}
 		case r.port == 0 && d.wide == nil:
-			d.wide = &playedRule{}
+			d.wide = &simulatedRule{}
 		}
 	}
 }
 
-func (d *playedDPU) withdraw(policy string) {
+func (d *simulatedDPU) withdrawPolicy(policy string) {
 	if d.applied[policy] && d.faults["leaks a flow"] && len(d.rules[policy]) > 1 {
 		d.stuck++
 	}
@@ -125,7 +125,7 @@ func (d *playedDPU) withdraw(policy string) {
 	d.rule, d.wide = nil, nil
 }
 
-func (d *playedDPU) flows() string {
+func (d *simulatedDPU) showFlows() string {
 	const rule = "Rules if pf0vf0\n  Seq %d pri 310\n  IP protocol Match: 17\n  DST Port Match: %d\n  Tableid: 10000\n  Action: nh: 192.0.2.2 intf: p0\n  Action: mac: 02:00:00:00:01:02\n"
 	var all strings.Builder
 	for policy := range d.applied {
@@ -139,7 +139,7 @@ func (d *playedDPU) flows() string {
 				continue
 			}
 			var t tally
-			for _, flow := range []*playedRule{d.rule, d.wide} {
+			for _, flow := range []*simulatedRule{d.rule, d.wide} {
 				if flow != nil && flow.port == r.port {
 					t = flow.tally
 				}
@@ -155,10 +155,10 @@ func (d *playedDPU) flows() string {
 	return all.String()
 }
 
-// docaFlows are the same in the form that our plugin for DOCA prints.
-func (d *playedDPU) docaFlows() string {
+// showDOCAFlows are the same in the form that our plugin for DOCA prints.
+func (d *simulatedDPU) showDOCAFlows() string {
 	all := []string{`{"seq":5,"in":"pf0vf0","refused":"its next hop is not resolved"}`}
-	for _, f := range parseFlows(d.flows()) {
+	for _, f := range parseFlows(d.showFlows()) {
 		if f.refused != "" {
 			all = append(all, fmt.Sprintf(`{"seq":%d,"in":%q,"refused":%q}`, f.seq, f.iface, f.refused))
 			continue
@@ -168,8 +168,8 @@ func (d *playedDPU) docaFlows() string {
 	return `{"flows":[` + strings.Join(all, ",") + "]}\n"
 }
 
-// kernel answers as iproute2 of Debian 12 does.
-func (d *playedDPU) kernel(object string) string {
+// showKernel answers as iproute2 of Debian 12 does.
+func (d *simulatedDPU) showKernel(object string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var all strings.Builder
@@ -193,10 +193,10 @@ func (d *playedDPU) kernel(object string) string {
 }
 
 func TestPBR(t *testing.T) {
-	parts := images.DPU{EAL: playedSpec.EAL, Ports: playedSpec.Ports}
-	doca := playedSpec
+	parts := images.DPU{EAL: simulatedSpec.EAL, Ports: simulatedSpec.Ports}
+	doca := simulatedSpec
 	doca.DOCA = []string{"p0", "pf0vf0"}
-	alone := playedSpec
+	alone := simulatedSpec
 	alone.Other = nil
 	const widerSuite = "pbr: {x: {wider: true, packets: 7, other-packets: 3}}"
 	const groupSuite = "pbr: {x: {group: true, packets: 7, other-packets: 3}}"
@@ -207,48 +207,48 @@ func TestPBR(t *testing.T) {
 		want               string
 		proves             report.Proof
 	}{
-		{"a rule", "", suite, &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; the rule has", report.ProvesSoftware},
+		{"a rule", "", suite, &simulatedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; the rule has", report.ProvesSoftware},
 		{"no traffic", "", suite, &parts, "passed: pf0vf0 is net_swflow; p0 is net_swflow; no packets were sent", report.ProvesParts},
-		{"others", "", suite, &playedSpec, "the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to, 81 by the kernel, 12 no further; the flow counts 44 packets, ", report.ProvesSoftware},
-		{"a kernel's rule without ports", "a kernel without ports", suite, &playedSpec, "failed: the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n300:", ""},
-		{"a rule for TCP too", "moves TCP too", suite, &playedSpec, "failed: with the rule: TCP to port 53: 3 packets at to, not 0", ""},
-		{"a port of TCP and UDP", "moves TCP too", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &playedSpec, "; with the rule: 27 rewritten to to, 76 by the kernel", report.ProvesSoftware},
-		{"a port of UDP alone", "", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &playedSpec, "failed: with the rule: TCP to port 53: 0 packets at to, not 3", ""},
-		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 2 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects per rule 0; flow insertion rate ", report.ProvesSoftware},
-		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 7 rules have 4 flows:", ""},
-		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 2 flows are left:", ""},
-		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 rules, and had 1", ""},
-		{"a route stays in the kernel", "leaves a route", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 routes, and had 1", ""},
-		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
-		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &playedSpec, "failed: zebra's new objects per rule 1 / zebra's new objects per rule: at most 0.5", ""},
-		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
+		{"others", "", suite, &simulatedSpec, "the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to, 81 by the kernel, 12 no further; the flow counts 44 packets, ", report.ProvesSoftware},
+		{"a kernel's rule without ports", "a kernel without ports", suite, &simulatedSpec, "failed: the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n300:", ""},
+		{"a rule for TCP too", "moves TCP too", suite, &simulatedSpec, "failed: with the rule: TCP to port 53: 3 packets at to, not 0", ""},
+		{"a port of TCP and UDP", "moves TCP too", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &simulatedSpec, "; with the rule: 27 rewritten to to, 76 by the kernel", report.ProvesSoftware},
+		{"a port of UDP alone", "", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &simulatedSpec, "failed: with the rule: TCP to port 53: 0 packets at to, not 3", ""},
+		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &simulatedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 2 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects per rule 0; flow insertion rate ", report.ProvesSoftware},
+		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: 7 rules have 4 flows:", ""},
+		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: 2 flows are left:", ""},
+		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: the kernel has 2 rules, and had 1", ""},
+		{"a route stays in the kernel", "leaves a route", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: the kernel has 2 routes, and had 1", ""},
+		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
+		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: zebra's new objects per rule 1 / zebra's new objects per rule: at most 0.5", ""},
+		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &simulatedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
 		{"by DOCA", "", docaSuite, &doca, "passed: pf0vf0 is doca_flow; p0 is doca_flow; without a rule: 105 by the kernel", report.ProvesHardware},
 		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 88 packets, ", ""},
 		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", report.ProvesHardware},
-		{"DOCA is not asked for", "", docaSuite, &playedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
-		{"a wider rule", "", widerSuite, &playedSpec, "; the rule's flow is gone; with the wider rule: 71 rewritten to other, ", report.ProvesSoftware},
-		{"a next hop that changes", "", groupSuite, &playedSpec, "; the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to", report.ProvesSoftware},
+		{"DOCA is not asked for", "", docaSuite, &simulatedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
+		{"a wider rule", "", widerSuite, &simulatedSpec, "; the rule's flow is gone; with the wider rule: 71 rewritten to other, ", report.ProvesSoftware},
+		{"a next hop that changes", "", groupSuite, &simulatedSpec, "; the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to", report.ProvesSoftware},
 		{"a next hop that changes, and nowhere to go", "", groupSuite, &alone, "skipped: the board's board.yml has no dpu.other", ""},
-		{"a wider rule is done", "does the older rule", widerSuite, &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7", ""},
-		{"a wider rule that counts nothing", "shows no counter", widerSuite, &playedSpec, "the rule for all UDP has no flow:", ""},
+		{"a wider rule is done", "does the older rule", widerSuite, &simulatedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7", ""},
+		{"a wider rule that counts nothing", "shows no counter", widerSuite, &simulatedSpec, "the rule for all UDP has no flow:", ""},
 		{"a wider rule, and nowhere to go", "", widerSuite, &alone, "skipped: the board's board.yml has no dpu.other", ""},
-		{"no vtysh", "no vtysh", suite, &playedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
-		{"zebra fails", "zebra fails", suite, &playedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},
-		{"a command that is not there", "an old zebra", suite, &playedSpec, "% Unknown command: pbr nexthop-resolve", ""},
-		{"no ports", "no ports", suite, &playedSpec, "}\nvdev_probe(): failed to initialize net_swflow0 device", ""},
-		{"no flow", "no flow", suite, &playedSpec, "failed: the rule has no flow of its own:\n(nothing)", ""},
-		{"no counter", "shows no counter", suite, &playedSpec, "failed: the rule has no flow of its own:\nRules if pf0vf0", ""},
-		{"a wrong count", "counts twice", suite, &playedSpec, "failed: the flow counts 88 packets, ", ""},
-		{"the flow stays", "keeps the flow", suite, &playedSpec, "failed: flows are left:", ""},
-		{"the TTL stays", "keeps the TTL", suite, &playedSpec, "failed: with the rule: UDP to port 53: the TTL is 64, not 63", ""},
+		{"no vtysh", "no vtysh", suite, &simulatedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
+		{"zebra fails", "zebra fails", suite, &simulatedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},
+		{"a command that is not there", "an old zebra", suite, &simulatedSpec, "% Unknown command: pbr nexthop-resolve", ""},
+		{"no ports", "no ports", suite, &simulatedSpec, "}\nvdev_probe(): failed to initialize net_swflow0 device", ""},
+		{"no flow", "no flow", suite, &simulatedSpec, "failed: the rule has no flow of its own:\n(nothing)", ""},
+		{"no counter", "shows no counter", suite, &simulatedSpec, "failed: the rule has no flow of its own:\nRules if pf0vf0", ""},
+		{"a wrong count", "counts twice", suite, &simulatedSpec, "failed: the flow counts 88 packets, ", ""},
+		{"the flow stays", "keeps the flow", suite, &simulatedSpec, "failed: flows are left:", ""},
+		{"the TTL stays", "keeps the TTL", suite, &simulatedSpec, "failed: with the rule: UDP to port 53: the TTL is 64, not 63", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			shorten(t)
-			d := playedFRR(tt.fault, "")
+			shortenTimeouts(t)
+			d := simulatedFRR(tt.fault, "")
 			if d.faults["grows"] {
 				d.grow = 4096
 			}
-			r := d.prove(t, tt.spec, tt.suite)
+			r := d.runCheck(t, tt.spec, tt.suite)
 			if got := suitetest.Verdict(r); !strings.Contains(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
@@ -256,10 +256,10 @@ func TestPBR(t *testing.T) {
 	}
 }
 
-func playedFRR(fault, cases string) *playedDPU {
-	return &playedDPU{
+func simulatedFRR(fault, cases string) *simulatedDPU {
+	return &simulatedDPU{
 		driver: "net_swflow", rules: map[string][]*pbrRule{}, applied: map[string]bool{}, faults: map[string]bool{fault: true},
-		plays: suitetest.Recorded{
+		recorded: suitetest.Recorded{
 			"true": "", "install -d -m 700 -o frr -g frr /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "",
 			"cat /tmp/slipway-": "77\n", "cat -- /rules": cases,
 		},
@@ -287,8 +287,8 @@ func TestPBRCases(t *testing.T) {
 		{"a port with a policy", "has a policy", cases, "skipped: the port pf0vf0 has a policy, which the check would replace: withdraw it first (no pbr-policy dns)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			shorten(t)
-			if got := suitetest.Verdict(playedFRR(tt.fault, tt.cases).prove(t, &playedSpec, suite)); !strings.Contains(got, tt.want) {
+			shortenTimeouts(t)
+			if got := suitetest.Verdict(simulatedFRR(tt.fault, tt.cases).runCheck(t, &simulatedSpec, suite)); !strings.Contains(got, tt.want) {
 				t.Errorf("%s\nwant %s", got, tt.want)
 			}
 		})

@@ -45,7 +45,7 @@ func (c sriov) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, 
 		return f, suite.Missing("there is no interface " + c.pf + " of a PCI device")
 	}
 	address := path.Base(strings.TrimSpace(device))
-	if err := c.switched(ctx, &f, s, address); err != nil {
+	if err := c.checkSwitchMode(ctx, &f, s, address); err != nil {
 		return f, err
 	}
 	// On a DPU's own cores the host's functions have representors too.
@@ -59,7 +59,7 @@ func (c sriov) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, 
 	return f, nil
 }
 
-func (c sriov) switched(ctx context.Context, f *suite.Finding, s *suite.Session, address string) error {
+func (c sriov) checkSwitchMode(ctx context.Context, f *suite.Finding, s *suite.Session, address string) error {
 	out, err := s.Output(ctx, "devlink", "-j", "dev", "eswitch", "show", "pci/"+address)
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func (c steering) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 			return f, err
 		}
 	}
-	out, err := c.dump(ctx, s, program, pid, dir+"/dump.csv")
+	out, err := c.dumpRules(ctx, s, program, pid, dir+"/dump.csv")
 	if err != nil {
 		return f, err
 	}
@@ -111,8 +111,8 @@ func (c steering) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 	return f, nil
 }
 
-// dump has the parser make a dump, or read one that is there.
-func (c steering) dump(ctx context.Context, s *suite.Session, program, pid, file string) (string, error) {
+// dumpRules has the parser make a dump, or read one that is there.
+func (c steering) dumpRules(ctx context.Context, s *suite.Session, program, pid, file string) (string, error) {
 	argv := []string{program, "-f", file}
 	port := strconv.FormatInt(c.port, 10)
 	switch {
@@ -131,7 +131,7 @@ func (c steering) dump(ctx context.Context, s *suite.Session, program, pid, file
 }
 
 func (c steering) findRule(f *suite.Finding, rules []steeringRule, out string) {
-	at := slices.IndexFunc(rules, func(r steeringRule) bool { return r.matches(c.match) && r.does(c.actions) })
+	at := slices.IndexFunc(rules, func(r steeringRule) bool { return r.hasFields(c.match) && r.hasActions(c.actions) })
 	f.Fact(fmt.Sprintf("the device holds %d rules", len(rules)))
 	if at < 0 {
 		f.Expect(false, "a rule of the device's with "+c.String(), fmt.Sprintf("none of %d rules:\n%s", len(rules), plaintext.CleanTail(out, 2000)))
@@ -249,13 +249,13 @@ func parseFields(text string) (all []fieldValue) {
 	return all
 }
 
-// matches says whether a rule compares all these fields with these values.
-func (r steeringRule) matches(wanted []fieldValue) bool {
+// hasFields says whether a rule compares all these fields with these values.
+func (r steeringRule) hasFields(wanted []fieldValue) bool {
 	return !slices.ContainsFunc(wanted, func(w fieldValue) bool { return !slices.Contains(r.fields, w) })
 }
 
-// does says whether each text is in one of a rule's actions.
-func (r steeringRule) does(wanted []string) bool {
+// hasActions says whether each text is in one of a rule's actions.
+func (r steeringRule) hasActions(wanted []string) bool {
 	return !slices.ContainsFunc(wanted, func(w string) bool {
 		return !slices.ContainsFunc(r.actions, func(a string) bool { return strings.Contains(a, w) })
 	})

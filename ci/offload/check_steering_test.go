@@ -97,7 +97,7 @@ func TestSteeringAndSRIOV(t *testing.T) {
 		{"devlink talks", two, suitetest.Recorded{"true": "", "sh -c": "", "readlink": "/x/0000:03:00.0\n", "devlink": "kernel answers: Operation not supported\n"}, "failed: devlink answered", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := proveOn(t, &suite.Session{Board: tt.board}, tt.suite)
+			r := runCheckOn(t, &suite.Session{Board: tt.board}, tt.suite)
 			if got := suitetest.Verdict(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}

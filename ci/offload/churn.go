@@ -41,23 +41,23 @@ const (
 // runRounds wants as many flows as rules, and of both nothing to be left: no flow, no rule,
 // route or next hop of the kernel's, no memory of zebra's.
 func (c churn) runRounds(ctx context.Context, f *suite.Finding, r *router) (err error) {
-	ways := []policy{onward(r.DPU), back(r.DPU)}
+	ways := []policy{onwardPolicy(r.DPU), returnPolicy(r.DPU)}
 	for _, way := range ways {
-		if err := r.meet(ctx, way); err != nil {
+		if err := r.resolveNextHop(ctx, way); err != nil {
 			return err
 		}
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepareFRR(ctx); err != nil {
 		return err
 	}
-	before, err := r.kernel(ctx)
+	before, err := r.readKernelState(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.forget(ctx, ways...)) }()
-	var all []turn
+	defer func() { err = errors.Join(err, r.removePolicies(ctx, ways...)) }()
+	var all []roundResult
 	for i := range c.rounds + warmUp {
-		var now turn
+		var now roundResult
 		err := progress.Run(ctx, fmt.Sprintf("rules, round %d of %d", i, c.rounds), func(*progress.Step) (string, error) {
 			now, err = c.runRound(ctx, f, r, ways, before)
 			return now.String(), err
@@ -71,58 +71,58 @@ func (c churn) runRounds(ctx context.Context, f *suite.Finding, r *router) (err 
 	return nil
 }
 
-// turn is what one round came to.
-type turn struct {
+// roundResult is what one round came to.
+type roundResult struct {
 	insert, poll time.Duration
 	most         int // flows
 	memoryKiB    int64
 	objects      int64 // that zebra has allocated
 }
 
-func (t turn) String() string {
+func (t roundResult) String() string {
 	return fmt.Sprintf("%d flows in %.1f s, counted in %.2f s, then none; zebra has %d KiB, %d objects", t.most, t.insert.Seconds(), t.poll.Seconds(), t.memoryKiB, t.objects)
 }
 
-func (c churn) runRound(ctx context.Context, f *suite.Finding, r *router, ways []policy, before kernelState) (now turn, err error) {
+func (c churn) runRound(ctx context.Context, f *suite.Finding, r *router, ways []policy, before kernelState) (now roundResult, err error) {
 	var apply, forget []string
 	for i, way := range ways {
-		if err := c.write(ctx, r, way, i, len(ways)); err != nil {
+		if err := c.writeRules(ctx, r, way, i, len(ways)); err != nil {
 			return now, err
 		}
-		apply, forget = append(apply, way.apply()...), append(forget, way.forget()...)
+		apply, forget = append(apply, way.applyCommands()...), append(forget, way.removeCommands()...)
 	}
-	if err := c.insert(ctx, f, r, apply, &now); err != nil || !f.OK() {
+	if err := c.insertRules(ctx, f, r, apply, &now); err != nil || !f.OK() {
 		return now, err
 	}
 	if err := r.configure(ctx, forget...); err != nil {
 		return now, err
 	}
-	flows, said, err := r.flowsUntil(ctx, c.patience(), func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
-	if n := len(counted(flows, "")); err == nil && n > 0 {
+	flows, said, err := r.flowsUntil(ctx, c.flowTimeout(), func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) == 0 })
+	if n := len(countedFlows(flows, "")); err == nil && n > 0 {
 		f.Expect(false, "no flow is left", fmt.Sprintf("%d flows are left:\n%s", n, plaintext.Clean(said, 2000)))
 	}
 	if err != nil || !f.OK() {
 		return now, err
 	}
-	if err := r.settled(ctx, f, before); err != nil {
+	if err := r.checkKernelRestored(ctx, f, before); err != nil {
 		return now, err
 	}
-	if now.memoryKiB, err = r.memoryKiB(ctx); err == nil {
-		now.objects, err = r.objects(ctx)
+	if now.memoryKiB, err = r.zebraMemoryKiB(ctx); err == nil {
+		now.objects, err = r.zebraObjects(ctx)
 	}
 	return now, err
 }
 
-// patience is longer for many rules, of which pbrd tells zebra much on a busy machine.
-func (c churn) patience() time.Duration { return flowPatience * time.Duration(1+c.rules/100) }
+// flowTimeout is longer for many rules, of which pbrd tells zebra much on a busy machine.
+func (c churn) flowTimeout() time.Duration { return flowTimeout * time.Duration(1+c.rules/100) }
 
-// write writes every n-th rule, which does nothing until its policy is applied. The board's
+// writeRules writes every n-th rule, which does nothing until its policy is applied. The board's
 // shell takes no line of more than 128 KiB.
-func (c churn) write(ctx context.Context, r *router, way policy, first, n int) error {
+func (c churn) writeRules(ctx context.Context, r *router, way policy, first, n int) error {
 	const atOnce = 100
 	var commands []string
 	for i := first; i < c.rules; i += n {
-		commands = append(commands, way.rule(1+i/n, uint16(firstPort+i))...)
+		commands = append(commands, way.portRuleCommands(1+i/n, uint16(firstPort+i))...)
 		if last := i+n >= c.rules; last || i/n%atOnce == atOnce-1 {
 			if err := r.configure(ctx, commands...); err != nil {
 				return err
@@ -133,24 +133,24 @@ func (c churn) write(ctx context.Context, r *router, way policy, first, n int) e
 	return nil
 }
 
-// insert applies what was written, and takes the time until all have flows, and that which
+// insertRules applies what was written, and takes the time until all have flows, and that which
 // one look at all counters takes.
-func (c churn) insert(ctx context.Context, f *suite.Finding, r *router, apply []string, now *turn) error {
+func (c churn) insertRules(ctx context.Context, f *suite.Finding, r *router, apply []string, now *roundResult) error {
 	began := time.Now()
 	if err := r.configure(ctx, apply...); err != nil {
 		return err
 	}
-	flows, said, err := r.flowsUntil(ctx, c.patience(), func(flows []pbrFlow) bool { return len(counted(flows, "")) >= c.rules })
+	flows, said, err := r.flowsUntil(ctx, c.flowTimeout(), func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) >= c.rules })
 	if err != nil {
 		return err
 	}
-	now.insert, now.most = time.Since(began), len(counted(flows, ""))
+	now.insert, now.most = time.Since(began), len(countedFlows(flows, ""))
 	if now.most != c.rules {
 		f.Expect(false, fmt.Sprintf("%d flows", c.rules), fmt.Sprintf("%d rules have %d flows:\n%s", c.rules, now.most, plaintext.Clean(said, 2000)))
 		return nil
 	}
 	began = time.Now()
-	_, err = r.vtysh(ctx, r.plugin.flow)
+	_, err = r.runVtysh(ctx, r.plugin.flow)
 	now.poll = time.Since(began)
 	return err
 }
@@ -159,7 +159,7 @@ func (c churn) insert(ctx context.Context, f *suite.Finding, r *router, apply []
 // first. What malloc keeps goes up and down, by some MiB with a thousand rules. What zebra
 // has allocated grows in the first rounds only, by what it keeps to be quick; a leak would
 // be an object of each rule's, in every round.
-func (c churn) checkGrowth(f *suite.Finding, all []turn) {
+func (c churn) checkGrowth(f *suite.Finding, all []roundResult) {
 	var insert, poll time.Duration
 	var sizes, objects []int64
 	for _, t := range all[warmUp:] {
@@ -175,12 +175,12 @@ func (c churn) checkGrowth(f *suite.Finding, all []turn) {
 	suite.Limits{}.Read(f, report.Metric{Name: "counter poll", Unit: "ms", Value: poll.Seconds() * 1000 / float64(c.rounds)})
 }
 
-// prepare has zebra look for the next hops of rules. One of the check's own lets go at once
+// prepareFRR has zebra look for the next hops of rules. One of the check's own lets go at once
 // of those that nobody uses, which it keeps for three minutes otherwise. And its pbrd has
 // more tables than rules: when all of the default 1,000 were in use it makes no rule any
 // more, however many are free by then, and crashes when one of those goes that it could not
 // make (seen with 8.4.4).
-func (r *router) prepare(ctx context.Context) error {
+func (r *router) prepareFRR(ctx context.Context) error {
 	commands := []string{"pbr nexthop-resolve"}
 	if r.dir != "" {
 		commands = append(commands, "zebra nexthop-group keep 1", "pbr table range 10000 20000")
@@ -191,7 +191,7 @@ func (r *router) prepare(ctx context.Context) error {
 // kernelState is how much of what zebra makes the kernel has.
 type kernelState struct{ rules, routes, nexthops int }
 
-func (r *router) kernel(ctx context.Context) (k kernelState, err error) {
+func (r *router) readKernelState(ctx context.Context) (k kernelState, err error) {
 	rules, err := r.kernelRules(ctx)
 	if err != nil {
 		return k, err
@@ -205,13 +205,13 @@ func (r *router) kernel(ctx context.Context) (k kernelState, err error) {
 }
 
 // settlePatience is longer than zebra keeps a next hop that nobody uses.
-var settlePatience = 4 * time.Minute
+var restoreTimeout = 4 * time.Minute
 
-// settled wants the kernel to have no more than before.
-func (r *router) settled(ctx context.Context, f *suite.Finding, before kernelState) error {
+// checkKernelRestored wants the kernel to have no more than before.
+func (r *router) checkKernelRestored(ctx context.Context, f *suite.Finding, before kernelState) error {
 	var now kernelState
-	err := suite.WaitUntil(ctx, settlePatience, frrPause, func() (so bool, err error) {
-		now, err = r.kernel(ctx)
+	err := suite.WaitUntil(ctx, restoreTimeout, pollInterval, func() (so bool, err error) {
+		now, err = r.readKernelState(ctx)
 		return now.rules <= before.rules && now.routes <= before.routes && now.nexthops <= before.nexthops, err
 	})
 	for _, left := range []struct {
@@ -227,9 +227,9 @@ func (r *router) settled(ctx context.Context, f *suite.Finding, before kernelSta
 
 var objectsLine = lazy.Regexp(`(?m)^[^:\n]{30,60}: +(\d{1,12}) `)
 
-// objects is how many zebra has allocated, of all kinds.
-func (r *router) objects(ctx context.Context) (n int64, err error) {
-	out, err := r.vtysh(ctx, "show memory zebra")
+// zebraObjects is how many zebra has allocated, of all kinds.
+func (r *router) zebraObjects(ctx context.Context) (n int64, err error) {
+	out, err := r.runVtysh(ctx, "show memory zebra")
 	if err != nil {
 		return 0, err
 	}
@@ -246,8 +246,8 @@ func (r *router) objects(ctx context.Context) (n int64, err error) {
 
 var residentSize = lazy.Regexp(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
 
-// memoryKiB is what zebra has of the board's memory.
-func (r *router) memoryKiB(ctx context.Context) (int64, error) {
+// zebraMemoryKiB is what zebra has of the board's memory.
+func (r *router) zebraMemoryKiB(ctx context.Context) (int64, error) {
 	pid, err := r.Output(ctx, "cat", cmp.Or(r.dir, "/run/frr")+"/zebra.pid")
 	if err != nil {
 		return 0, err

@@ -35,19 +35,19 @@ const (
 	vfIP               = "198.51.100.2"
 )
 
-var playedSpec = images.DPU{
+var simulatedSpec = images.DPU{
 	EAL: []string{"--no-huge", "--vdev=net_swflow0,iface=pf0vf0"}, Ports: []string{"pf0vf0", "p0"},
 	From:  &images.Peer{Run: []string{"in", "vf0"}, Interface: "eth0", Address: vfIP},
 	To:    &images.Peer{Run: []string{"in", "leaf2"}, Interface: "eth0", Address: leaf2IP},
 	Other: &images.Peer{Run: []string{"in", "leaf1"}, Interface: "eth0", Address: leaf1IP},
 }
 
-// playedDPU is a board that no package provides: ports that keep to a rule and a wider one. It
+// simulatedDPU is a board that no package provides: ports that keep to a rule and a wider one. It
 // says what testpmd, tcpdump and vtysh say, and has faults to be found.
-type playedDPU struct {
+type simulatedDPU struct {
 	driver string
 	faults map[string]bool
-	plays  suitetest.Recorded // what else it is asked
+	recorded  suitetest.Recorded // what else it is asked
 
 	zebra   bool                  // runs
 	rules   map[string][]*pbrRule // of policies
@@ -59,8 +59,8 @@ type playedDPU struct {
 	objects int
 
 	mu         sync.Mutex
-	rule, wide *playedRule
-	jump, drop *playedRule
+	rule, wide *simulatedRule
+	jump, drop *simulatedRule
 	created    int                  // rules of testpmd's
 	received   int                  // packets of testpmd's
 	sent       int                  // packets for the rule
@@ -76,7 +76,7 @@ type pbrRule struct {
 	why  string
 }
 
-type playedRule struct {
+type simulatedRule struct {
 	number int
 	port   uint16 // 0: any
 	group  bool   // of another group than 0
@@ -84,15 +84,15 @@ type playedRule struct {
 	tally
 }
 
-func (d *playedDPU) faulty(what string) bool { return d.faults[what] }
+func (d *simulatedDPU) hasFault(what string) bool { return d.faults[what] }
 
-// session is one with the played board.
-func (d *playedDPU) session(spec *images.DPU) *suite.Session {
+// newSession is one with the played board.
+func (d *simulatedDPU) newSession(spec *images.DPU) *suite.Session {
 	d.captures = map[string]io.Writer{}
-	return &suite.Session{Board: d, DPU: spec, Stream: d.stream, Terminal: d.terminal}
+	return &suite.Session{Board: d, DPU: spec, Stream: d.runStream, Terminal: d.runTestpmd}
 }
 
-func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (d *simulatedDPU) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	line := strings.Join(argv, " ")
 	peer := ""
 	if argv[0] == "in" {
@@ -116,49 +116,49 @@ func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, err
 	case line == "cat /sys/class/net/pf0vf0/address":
 		answer.Stdout = []byte(portMAC + "\n")
 	case argv[0] == "vtysh":
-		return d.vtysh(argv)
+		return d.answerVtysh(argv)
 	case argv[0] == "ip":
-		answer.Stdout = []byte(d.kernel(argv[1]))
+		answer.Stdout = []byte(d.showKernel(argv[1]))
 	case line == "cat /sys/class/net/eth0/address":
 		answer.Stdout = []byte(map[string]string{"vf0": vfMAC, "leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
 	case strings.HasPrefix(line, "bash -c echo hello"):
 	default:
-		return d.plays.Run(ctx, argv...)
+		return d.recorded.Run(ctx, argv...)
 	}
 	return answer, nil
 }
 
-// forward moves a frame as the rules say, or else as the kernel does.
-func (d *playedDPU) forward(frame []byte) {
+// forwardFrame moves a frame as the rules say, or else as the kernel does.
+func (d *simulatedDPU) forwardFrame(frame []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rule := d.match(frame)
+	rule := d.matchRule(frame)
 	if rule != nil && rule == d.drop {
 		return
 	}
 	if rule == nil {
-		d.slow(frame)
+		d.forwardByKernel(frame)
 		return
 	}
-	if rule.packets++; d.faulty("counts twice") {
+	if rule.packets++; d.hasFault("counts twice") {
 		rule.packets++
 	}
-	if rule.bytes += int64(len(frame)); d.faulty("counts no headers") {
+	if rule.bytes += int64(len(frame)); d.hasFault("counts no headers") {
 		rule.bytes -= etherBytes
 	}
 	if rule.plain {
-		if !d.faulty("loses them") {
+		if !d.hasFault("loses them") {
 			d.received++
 		}
-		back := swapped(frame)
-		if d.faulty("damages what it receives") {
+		back := swapMACs(frame)
+		if d.hasFault("damages what it receives") {
 			back[len(back)-1] ^= 1
 		}
-		if !d.faulty("sends nothing back") {
-			d.deliver("vf0", back)
+		if !d.hasFault("sends nothing back") {
+			d.deliverFrame("vf0", back)
 		}
-		if d.faulty("tells the kernel") {
-			d.slow(frame)
+		if d.hasFault("tells the kernel") {
+			d.forwardByKernel(frame)
 		}
 		return
 	}
@@ -167,64 +167,64 @@ func (d *playedDPU) forward(frame []byte) {
 		leaf, mac = "leaf1", leaf1MAC
 	}
 	d.sent++
-	out := d.damage(routed(frame, parseMAC(p0MAC), parseMAC(mac)))
+	out := d.damageFrame(routeFrame(frame, parseMAC(p0MAC), parseMAC(mac)))
 	if out != nil {
-		d.deliver(leaf, out)
+		d.deliverFrame(leaf, out)
 	}
-	if d.faulty("sends it twice") {
-		d.deliver(leaf, out)
+	if d.hasFault("sends it twice") {
+		d.deliverFrame(leaf, out)
 	}
-	if d.faulty("floods") && leaf == "leaf2" {
-		d.deliver("leaf1", out)
+	if d.hasFault("floods") && leaf == "leaf2" {
+		d.deliverFrame("leaf1", out)
 	}
-	if d.faulty("sends a copy") {
-		d.slow(frame)
+	if d.hasFault("sends a copy") {
+		d.forwardByKernel(frame)
 	}
-	if d.faulty("tells the kernel") {
-		d.deliver("pf0vf0", frame)
+	if d.hasFault("tells the kernel") {
+		d.deliverFrame("pf0vf0", frame)
 	}
-	if d.faulty("sends it back") {
-		d.deliver("vf0", out)
+	if d.hasFault("sends it back") {
+		d.deliverFrame("vf0", out)
 	}
 }
 
-// match is the rule for a frame.
-func (d *playedDPU) match(frame []byte) *playedRule {
+// matchRule is the rule for a frame.
+func (d *simulatedDPU) matchRule(frame []byte) *simulatedRule {
 	if endian.BigEndian.Uint16(frame[12:]) == etherTagged {
-		if !d.faulty("takes tags") {
+		if !d.hasFault("takes tags") {
 			return nil
 		}
 		frame = slices.Concat(frame[:12], frame[16:])
 	}
-	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 && !d.faulty("takes any type") {
+	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 && !d.hasFault("takes any type") {
 		return nil
 	}
 	ip := frame[etherBytes:]
 	body := ip[headerBytes(frame):]
-	if d.faulty("does not know options") {
+	if d.hasFault("does not know options") {
 		body = ip[ipv4Bytes:]
 	}
 	fragment := endian.BigEndian.Uint16(ip[ipFragment:])&^dontFragment != 0
 	switch {
-	case ip[ipTTL] == 0 && d.faulty("takes TTL 0"):
-	case ip[ipTTL] <= 1 && !d.faulty("takes TTL 1") && (d.rule == nil || !d.rule.plain):
+	case ip[ipTTL] == 0 && d.hasFault("takes TTL 0"):
+	case ip[ipTTL] <= 1 && !d.hasFault("takes TTL 1") && (d.rule == nil || !d.rule.plain):
 		return nil
-	case ip[ipProtocol] != protocolUDP && !(ip[ipProtocol] == protocolTCP && d.faulty("moves TCP too")), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.faulty("takes any source"):
+	case ip[ipProtocol] != protocolUDP && !(ip[ipProtocol] == protocolTCP && d.hasFault("moves TCP too")), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.hasFault("takes any source"):
 		return nil
 	}
 	port := endian.BigEndian.Uint16(body[2:])
-	if d.faulty("ignores a bit of ports") {
+	if d.hasFault("ignores a bit of ports") {
 		port |= 4
 	}
-	if d.drop != nil && d.jump != nil && d.faulty("mixes groups") {
+	if d.drop != nil && d.jump != nil && d.hasFault("mixes groups") {
 		return d.drop
 	}
-	if d.faulty("does the older rule") && d.wide != nil {
+	if d.hasFault("does the older rule") && d.wide != nil {
 		return d.wide
 	}
-	takes := d.rule != nil && (d.rule.port == port && (!fragment || d.faulty("takes fragments")) || d.faulty("takes any port"))
-	switch jumps := d.jump != nil && !d.faulty("does not jump") || d.faulty("jumps by itself"); {
-	case takes && d.rule.plain && (d.wide == nil || ip[ipTTL] <= 1 || d.faulty("does plain rules first")):
+	takes := d.rule != nil && (d.rule.port == port && (!fragment || d.hasFault("takes fragments")) || d.hasFault("takes any port"))
+	switch jumps := d.jump != nil && !d.hasFault("does not jump") || d.hasFault("jumps by itself"); {
+	case takes && d.rule.plain && (d.wide == nil || ip[ipTTL] <= 1 || d.hasFault("does plain rules first")):
 		return d.rule
 	case d.wide != nil && d.wide.group && !jumps:
 		return nil
@@ -236,68 +236,68 @@ func (d *playedDPU) match(frame []byte) *playedRule {
 	return d.wide
 }
 
-// damage is what a fault makes of a frame on its way out.
-func (d *playedDPU) damage(out []byte) []byte {
+// damageFrame is what a fault makes of a frame on its way out.
+func (d *simulatedDPU) damageFrame(out []byte) []byte {
 	ip := etherBytes
 	switch {
-	case d.faulty("keeps the source"):
+	case d.hasFault("keeps the source"):
 		copy(out[6:], parseMAC(vfMAC))
-	case d.faulty("keeps the destination"):
+	case d.hasFault("keeps the destination"):
 		copy(out, parseMAC(portMAC))
-	case d.faulty("sets a wrong MAC"):
+	case d.hasFault("sets a wrong MAC"):
 		out[5] ^= 0x40
-	case d.faulty("keeps the TTL"):
+	case d.hasFault("keeps the TTL"):
 		out[ip+ipTTL]++
-		sumHeader(out[ip : ip+headerBytes(out)])
-	case d.faulty("makes checksums") && bytes.Equal(out[ip+headerBytes(out)+udpChecksum:][:2], []byte{0, 0}):
+		setHeaderChecksum(out[ip : ip+headerBytes(out)])
+	case d.hasFault("makes checksums") && bytes.Equal(out[ip+headerBytes(out)+udpChecksum:][:2], []byte{0, 0}):
 		out[ip+headerBytes(out)+udpChecksum] = 1
-	case d.faulty("loses long ones") && len(out) > 1500:
+	case d.hasFault("loses long ones") && len(out) > 1500:
 		return nil
-	case d.faulty("keeps the checksum"):
+	case d.hasFault("keeps the checksum"):
 		out[ip+ipChecksum] ^= 1
-	case d.faulty("breaks the sum of UDP"):
+	case d.hasFault("breaks the sum of UDP"):
 		out[ip+headerBytes(out)+udpChecksum] ^= 1
-	case d.faulty("breaks the payload"):
+	case d.hasFault("breaks the payload"):
 		out[len(out)-1] ^= 1
-	case d.faulty("cuts a byte"):
+	case d.hasFault("cuts a byte"):
 		out = out[:len(out)-1]
-	case d.faulty("adds a byte"):
+	case d.hasFault("adds a byte"):
 		out = append(out, 0)
-	case d.faulty("loses every 20th") && d.sent%20 == 0:
+	case d.hasFault("loses every 20th") && d.sent%20 == 0:
 		return nil
-	case d.faulty("swaps two"):
+	case d.hasFault("swaps two"):
 		out, d.kept = d.kept, out
 		if d.sent%2 == 0 {
-			d.deliver("leaf2", d.kept)
+			d.deliverFrame("leaf2", d.kept)
 			d.kept = nil
 		}
 	}
 	return out
 }
 
-// slow is the kernel's way.
-func (d *playedDPU) slow(frame []byte) {
-	if frame[etherBytes+ipTTL] == 1 && d.faulty("damages what is over") {
+// forwardByKernel is the kernel's way.
+func (d *simulatedDPU) forwardByKernel(frame []byte) {
+	if frame[etherBytes+ipTTL] == 1 && d.hasFault("damages what is over") {
 		frame = slices.Concat(parseMAC(leaf2MAC), frame[6:])
 	}
-	d.deliver("pf0vf0", frame)
+	d.deliverFrame("pf0vf0", frame)
 	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 || frame[etherBytes+ipTTL] <= 1 {
 		return
 	}
-	frame = unpadded(frame)
+	frame = trimPadding(frame)
 	leaf, mac := "leaf1", leaf1MAC
 	if netip.AddrFrom4([4]byte(frame[etherBytes+16:])) == netip.MustParseAddr(leaf2IP) {
 		leaf, mac = "leaf2", leaf2MAC
 	}
-	out := routed(frame, parseMAC(p0MAC), parseMAC(mac))
-	d.deliver("p0", out)
-	d.deliver(leaf, out)
+	out := routeFrame(frame, parseMAC(p0MAC), parseMAC(mac))
+	d.deliverFrame("p0", out)
+	d.deliverFrame(leaf, out)
 }
 
-// deliver shows a frame to a capture, and to the socket if it is for that.
-func (d *playedDPU) deliver(place string, b []byte) {
+// deliverFrame shows a frame to a capture, and to the socket if it is for that.
+func (d *simulatedDPU) deliverFrame(place string, b []byte) {
 	if w := d.captures[place]; w != nil {
-		w.Write(record(b))
+		w.Write(pcapPacket(b))
 	}
 	if place != "leaf2" || d.ear == nil || len(b) < etherBytes+ipv4Bytes || netip.AddrFrom4([4]byte(b[etherBytes+16:])) != netip.MustParseAddr(leaf2IP) {
 		return
@@ -310,11 +310,11 @@ func parseMAC(text string) net.HardwareAddr {
 	return m
 }
 
-// python is a program of a peer's: the socket that listens, or what sends.
-func (d *playedDPU) python(ctx context.Context, place string, stdin io.Reader, stdout io.Writer) (int, error) {
+// runPython is a program of a peer's: the socket that listens, or what sends.
+func (d *simulatedDPU) runPython(ctx context.Context, place string, stdin io.Reader, stdout io.Writer) (int, error) {
 	text, _ := io.ReadAll(stdin)
-	if string(text) == listener {
-		if d.faulty("no socket") {
+	if string(text) == listenerProgram {
+		if d.hasFault("no socket") {
 			return 1, nil
 		}
 		d.mu.Lock()
@@ -332,32 +332,32 @@ func (d *playedDPU) python(ctx context.Context, place string, stdin io.Reader, s
 		if err != nil {
 			return 1, err
 		}
-		if place == "leaf2" && !d.faulty("takes any port's") {
-			d.deliver("p0", frame)
+		if place == "leaf2" && !d.hasFault("takes any port's") {
+			d.deliverFrame("p0", frame)
 			continue
 		}
-		d.forward(frame)
+		d.forwardFrame(frame)
 		if d.ear != nil {
-			fmt.Fprintln(stdout, map[bool]int{true: 300_000, false: 700}[d.faulty("is late") && d.rule != nil])
+			fmt.Fprintln(stdout, map[bool]int{true: 300_000, false: 700}[d.hasFault("is late") && d.rule != nil])
 		}
 	}
 	return 0, nil
 }
 
-func record(b []byte) []byte {
+func pcapPacket(b []byte) []byte {
 	head := endian.LittleEndian.AppendUint32(make([]byte, 8), uint32(len(b)))
 	return append(endian.LittleEndian.AppendUint32(head, uint32(len(b))), b...)
 }
 
 var captureHeader = endian.LittleEndian.AppendUint32([]byte("\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00"), 1)
 
-// stream is what runs until it is ended: tcpdump, daemons, and a peer's Python.
-func (d *playedDPU) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
+// runStream is what runs until it is ended: tcpdump, daemons, and a peer's Python.
+func (d *simulatedDPU) runStream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
 	if strings.HasSuffix(argv[0], "/zebra") || strings.HasSuffix(argv[0], "/pbrd") {
-		return d.daemon(ctx, stdout, argv)
+		return d.runDaemon(ctx, stdout, argv)
 	}
 	if slices.Contains(argv, "python3") {
-		return d.python(ctx, argv[1], stdin, stdout)
+		return d.runPython(ctx, argv[1], stdin, stdout)
 	}
 	place := argv[1]
 	if argv[0] == "tcpdump" {
@@ -379,8 +379,8 @@ func (d *playedDPU) stream(ctx context.Context, stdin io.Reader, stdout, stderr 
 	return 0, context.Cause(ctx)
 }
 
-// terminal is dpdk-testpmd of DPDK 22.11.
-func (d *playedDPU) terminal(_ context.Context, talk func(io.Writer, io.Reader) error, argv ...string) error {
+// runTestpmd is dpdk-testpmd of DPDK 22.11.
+func (d *simulatedDPU) runTestpmd(_ context.Context, talk func(io.Writer, io.Reader) error, argv ...string) error {
 	in, keys := io.Pipe()
 	screen, out := io.Pipe()
 	defer screen.Close()
@@ -397,7 +397,7 @@ func (d *playedDPU) terminal(_ context.Context, talk func(io.Writer, io.Reader) 
 			if lines.Text() == "quit" {
 				return
 			}
-			fmt.Fprintf(out, "%s\r\n%stestpmd> ", lines.Text(), strings.ReplaceAll(d.answer(lines.Text()), "\n", "\r\n"))
+			fmt.Fprintf(out, "%s\r\n%stestpmd> ", lines.Text(), strings.ReplaceAll(d.answerTestpmd(lines.Text()), "\n", "\r\n"))
 		}
 	}()
 	return talk(keys, screen)
@@ -408,20 +408,20 @@ var (
 	ruleNumber = lazy.Regexp(` 0 (?:rule )?(\d+)\b`)
 )
 
-func (d *playedDPU) answer(line string) string {
+func (d *simulatedDPU) answerTestpmd(line string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	words := strings.Fields(line)
 	switch {
 	case words[0] == "dump_socket_mem":
 		objects := 93
-		if d.faulty("leaks rules") {
+		if d.hasFault("leaks rules") {
 			objects += d.created
 		}
 		return fmt.Sprintf("Socket 0: size(M) total: 256.000000 alloc: 19.300000(7.539%%) free: 236.700000 \tcount alloc: %-4d free: 3\n"+
 			"Total   : size(M) total: 256.000000 alloc: 19.300000(7.539%%) free: 236.700000 \tcount alloc: %-4d free: 3\n", objects, objects)
 	case words[0] == "dump_mempool":
-		if d.faulty("leaks buffers") {
+		if d.hasFault("leaks buffers") {
 			return fmt.Sprintf("  common_pool_count=%d\n", 1788-d.received)
 		}
 		return "mempool <mb_pool_0>@0x1003bdc40\n  size=2048\n  internal cache infos:\n    cache_size=250\n    cache_count[0]=260\n    total_cache_count=260\n  common_pool_count=1788\n  no statistics available\n"
@@ -435,35 +435,35 @@ func (d *playedDPU) answer(line string) string {
 	case d.faults["refuses"] && words[1] == "create":
 		return "port_flow_complain(): Caught PMD error type 16 (specific action): cause: 0x7ffd, no such action: Operation not supported\n"
 	case words[1] == "flush":
-		if !d.faulty("does not flush") {
+		if !d.hasFault("does not flush") {
 			d.rule, d.wide, d.jump, d.drop = nil, nil, nil, nil
 		}
 		return ""
 	case words[1] == "create":
-		return d.create(line)
+		return d.createRule(line)
 	}
 	number, _ := strconv.Atoi(ruleNumber().FindStringSubmatch(line)[1])
-	rule := new(*playedRule)
-	for _, made := range []**playedRule{&d.rule, &d.wide, &d.jump} {
+	rule := new(*simulatedRule)
+	for _, made := range []**simulatedRule{&d.rule, &d.wide, &d.jump} {
 		if *made != nil && (*made).number == number {
 			rule = made
 		}
 	}
 	switch {
-	case words[1] == "query" && (*rule != nil || d.faulty("answers for ever")):
-		return d.query(*rule)
+	case words[1] == "query" && (*rule != nil || d.hasFault("answers for ever")):
+		return d.queryRule(*rule)
 	case words[1] == "query":
 		return fmt.Sprintf("Flow rule #%d not found\n", number)
-	case d.faulty("destroys the other rule") && rule == &d.rule && d.wide != nil:
+	case d.hasFault("destroys the other rule") && rule == &d.rule && d.wide != nil:
 		d.wide = nil
-	case !d.faulty("keeps the rule"):
+	case !d.hasFault("keeps the rule"):
 		*rule = nil
 	}
 	return fmt.Sprintf("Flow rule #%d destroyed\n", number)
 }
 
-func (d *playedDPU) create(line string) string {
-	rule := &playedRule{number: d.created, group: strings.Contains(line, "group 1 "), plain: !strings.Contains(line, " transfer ")}
+func (d *simulatedDPU) createRule(line string) string {
+	rule := &simulatedRule{number: d.created, group: strings.Contains(line, "group 1 "), plain: !strings.Contains(line, " transfer ")}
 	d.created++
 	if m := udpPort().FindStringSubmatch(line); m != nil {
 		port, _ := strconv.Atoi(m[1])
@@ -478,28 +478,28 @@ func (d *playedDPU) create(line string) string {
 	return fmt.Sprintf("Flow rule #%d created\n", rule.number)
 }
 
-func (d *playedDPU) query(rule *playedRule) string {
+func (d *simulatedDPU) queryRule(rule *simulatedRule) string {
 	var t tally
 	if rule != nil {
 		t = rule.tally
 	}
-	if d.faulty("knows nothing yet") {
+	if d.hasFault("knows nothing yet") {
 		t = tally{}
 	}
-	if d.faulty("forgets its count") && rule != nil {
+	if d.hasFault("forgets its count") && rule != nil {
 		rule.tally = tally{}
 	}
 	return fmt.Sprintf("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: %d\n bytes: %d\n", t.packets, t.bytes)
 }
 
-// prove runs the one check of a suite on the played board.
-func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) report.CheckResult {
+// runCheck runs the one check of a suite on the played board.
+func (d *simulatedDPU) runCheck(t *testing.T, spec *images.DPU, suite string) report.CheckResult {
 	t.Helper()
-	return proveOn(t, d.session(spec), suite)
+	return runCheckOn(t, d.newSession(spec), suite)
 }
 
-// proveOn runs the one check of a suite in a session.
-func proveOn(t *testing.T, s *suite.Session, text string) report.CheckResult {
+// runCheckOn runs the one check of a suite in a session.
+func runCheckOn(t *testing.T, s *suite.Session, text string) report.CheckResult {
 	t.Helper()
 	loaded, err := suite.Load(suitetest.WriteSuite(t, map[string]string{"main.yml": text}))
 	if err != nil {
@@ -508,10 +508,10 @@ func proveOn(t *testing.T, s *suite.Session, text string) report.CheckResult {
 	return s.RunCheck(t.Context(), loaded.Checks[0])[0]
 }
 
-// shorten keeps tests from waiting for what does not arrive: the played board is never
+// shortenTimeouts keeps tests from waiting for what does not arrive: the played board is never
 // late.
-func shorten(t *testing.T) {
-	was, arrival, flows, settle := lull, arrivalTime, flowPatience, settlePatience
-	lull, arrivalTime, flowPatience, settlePatience = 20*time.Millisecond, 200*time.Millisecond, 0, 0
-	t.Cleanup(func() { lull, arrivalTime, flowPatience, settlePatience = was, arrival, flows, settle })
+func shortenTimeouts(t *testing.T) {
+	was, arrival, flows, settle := lull, arrivalTime, flowTimeout, restoreTimeout
+	lull, arrivalTime, flowTimeout, restoreTimeout = 20*time.Millisecond, 200*time.Millisecond, 0, 0
+	t.Cleanup(func() { lull, arrivalTime, flowTimeout, restoreTimeout = was, arrival, flows, settle })
 }

@@ -20,7 +20,7 @@ var lcoreGroup = lazy.Regexp(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-
 func sharedCPU(eal []string) string {
 	owner := map[int]int{}
 	for _, m := range lcoreGroup().FindAllStringSubmatch(lcoreMap(eal), -1) {
-		lcores, cpus := numbers(m[1]), numbers(m[2])
+		lcores, cpus := parseNumberSet(m[1]), parseNumberSet(m[2])
 		if m[2] == "" && strings.HasPrefix(m[1], "(") {
 			cpus = lcores // a group without CPUs runs on those of its own numbers
 		}
@@ -56,9 +56,9 @@ func lcoreMap(eal []string) string {
 	return ""
 }
 
-// numbers reads EAL's sets, as 3, 0-2 or (0,4-6). What is no set is left to EAL, which
+// parseNumberSet reads EAL's sets, as 3, 0-2 or (0,4-6). What is no set is left to EAL, which
 // refuses it.
-func numbers(set string) (all []int) {
+func parseNumberSet(set string) (all []int) {
 	for part := range strings.SplitSeq(strings.Trim(set, "()"), ",") {
 		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {

@@ -59,11 +59,11 @@ type datagram struct {
 	payload          []byte
 }
 
-// frame is the packet as it is sent by Ethernet.
-func (d datagram) frame(from, to net.HardwareAddr) []byte {
+// buildFrame is the packet as it is sent by Ethernet.
+func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	ip := append(make([]byte, ipv4Bytes), d.options...)
 	ip[0] = 4<<4 | byte(len(ip)/4)
-	body := d.body()
+	body := d.buildBody()
 	endian.BigEndian.PutUint16(ip[ipTotal:], uint16(len(ip)+len(body)))
 	ip[ipTOS], ip[ipTTL], ip[ipProtocol] = d.tos, d.ttl, d.protocol
 	if d.whole {
@@ -71,8 +71,8 @@ func (d datagram) frame(from, to net.HardwareAddr) []byte {
 	}
 	copy(ip[12:], d.source.AsSlice())
 	copy(ip[16:], d.target.AsSlice())
-	endian.BigEndian.PutUint16(ip[ipID:], sumOf(^d.checksum, checksum(ip)))
-	endian.BigEndian.PutUint16(ip[ipChecksum:], checksum(ip))
+	endian.BigEndian.PutUint16(ip[ipID:], addOnesComplement(^d.checksum, internetChecksum(ip)))
+	endian.BigEndian.PutUint16(ip[ipChecksum:], internetChecksum(ip))
 	return slices.Concat(to, from, []byte{etherIPv4 >> 8, etherIPv4 & 255}, ip, body)
 }
 
@@ -84,8 +84,8 @@ func (d datagram) layer4Bytes() int {
 	return udpBytes
 }
 
-// body is what follows the header of IPv4, with its checksum.
-func (d datagram) body() []byte {
+// buildBody is what follows the header of IPv4, with its checksum.
+func (d datagram) buildBody() []byte {
 	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {
 		at = tcpChecksum
@@ -97,7 +97,7 @@ func (d datagram) body() []byte {
 	endian.BigEndian.PutUint16(header[2:], d.toPort)
 	body := append(header, d.payload...)
 	pseudo := slices.Concat(d.source.AsSlice(), d.target.AsSlice(), []byte{0, d.protocol, byte(len(body) >> 8), byte(len(body))})
-	sum := checksum(append(pseudo, body...))
+	sum := internetChecksum(append(pseudo, body...))
 	switch {
 	case d.sum == noSum:
 		sum = 0
@@ -113,53 +113,53 @@ func (d datagram) body() []byte {
 	return body
 }
 
-// split makes two fragments of a frame without options; the first has so many bytes after
+// fragmentFrame makes two fragments of a frame without options; the first has so many bytes after
 // the header of IPv4, a multiple of 8.
-func split(frame []byte, first int) [][]byte {
+func fragmentFrame(frame []byte, first int) [][]byte {
 	head, body := frame[:etherBytes+ipv4Bytes], frame[etherBytes+ipv4Bytes:]
 	piece := func(body []byte, place uint16) []byte {
 		b := slices.Concat(head, body)
 		ip := b[etherBytes : etherBytes+ipv4Bytes]
 		endian.BigEndian.PutUint16(ip[ipTotal:], uint16(ipv4Bytes+len(body)))
 		endian.BigEndian.PutUint16(ip[ipFragment:], place)
-		sumHeader(ip)
+		setHeaderChecksum(ip)
 		return b
 	}
 	return [][]byte{piece(body[:first], moreFragments), piece(body[first:], uint16(first/8))}
 }
 
-// tagged is the frame with a tag of 802.1Q.
-func tagged(frame []byte, vlan uint16) []byte {
+// addVLANTag is the frame with a tag of 802.1Q.
+func addVLANTag(frame []byte, vlan uint16) []byte {
 	return slices.Concat(frame[:12], []byte{etherTagged >> 8, etherTagged & 255, byte(vlan >> 8), byte(vlan)}, frame[12:])
 }
 
-// routed is a frame without a tag as a router sends it on.
-func routed(frame []byte, from, to net.HardwareAddr) []byte {
+// routeFrame is a frame without a tag as a router sends it on.
+func routeFrame(frame []byte, from, to net.HardwareAddr) []byte {
 	b := slices.Concat(to, from, frame[12:])
 	ip := b[etherBytes : etherBytes+headerBytes(b)]
 	ip[ipTTL]--
-	sumHeader(ip)
+	setHeaderChecksum(ip)
 	return b
 }
 
-// swapped is the frame as testpmd sends it back.
-func swapped(frame []byte) []byte { return slices.Concat(frame[6:12], frame[:6], frame[12:]) }
+// swapMACs is the frame as testpmd sends it back.
+func swapMACs(frame []byte) []byte { return slices.Concat(frame[6:12], frame[:6], frame[12:]) }
 
-// unpadded is the frame without what follows its packet of IPv4: the kernel cuts that off.
-func unpadded(frame []byte) []byte {
+// trimPadding is the frame without what follows its packet of IPv4: the kernel cuts that off.
+func trimPadding(frame []byte) []byte {
 	return frame[:etherBytes+int(endian.BigEndian.Uint16(frame[etherBytes+ipTotal:]))]
 }
 
 // headerBytes is how long the header of IPv4 in a frame without a tag is.
 func headerBytes(frame []byte) int { return int(frame[etherBytes]&15) * 4 }
 
-func sumHeader(ip []byte) {
+func setHeaderChecksum(ip []byte) {
 	endian.BigEndian.PutUint16(ip[ipChecksum:], 0)
-	endian.BigEndian.PutUint16(ip[ipChecksum:], checksum(ip))
+	endian.BigEndian.PutUint16(ip[ipChecksum:], internetChecksum(ip))
 }
 
-// checksum is that of IPv4, UDP and TCP: of bytes that hold their own it is 0.
-func checksum(b []byte) uint16 {
+// internetChecksum is that of IPv4, UDP and TCP: of bytes that hold their own it is 0.
+func internetChecksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(endian.BigEndian.Uint16(b[i:]))
@@ -173,52 +173,52 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// sumOf adds as checksums do.
-func sumOf(a, b uint16) uint16 {
+// addOnesComplement adds as checksums do.
+func addOnesComplement(a, b uint16) uint16 {
 	sum := uint32(a) + uint32(b)
 	return uint16(sum>>16 + sum&0xffff)
 }
 
-// stretch is bytes of a frame that have a name.
-type stretch struct {
+// framePart is bytes of a frame that have a name.
+type framePart struct {
 	name     string
 	from, to int
 	show     func([]byte) string
 }
 
-// partsOf are those of a frame without a tag. What is in two of them has the name of the first.
-func partsOf(frame []byte) []stretch {
+// frameParts are those of a frame without a tag. What is in two of them has the name of the first.
+func frameParts(frame []byte) []framePart {
 	ip := etherBytes
 	body := ip + headerBytes(frame)
-	all := []stretch{
-		{"the destination MAC", 0, 6, mac},
-		{"the source MAC", 6, 12, mac},
-		{"the TTL", ip + ipTTL, ip + ipTTL + 1, oneByte},
-		{"the checksum of the IPv4 header", ip + ipChecksum, ip + ipChecksum + 2, hexadecimal},
-		{"the IPv4 header", ip, body, hexadecimal},
+	all := []framePart{
+		{"the destination MAC", 0, 6, formatMAC},
+		{"the source MAC", 6, 12, formatMAC},
+		{"the TTL", ip + ipTTL, ip + ipTTL + 1, formatByte},
+		{"the checksum of the IPv4 header", ip + ipChecksum, ip + ipChecksum + 2, formatHex},
+		{"the IPv4 header", ip, body, formatHex},
 	}
 	if endian.BigEndian.Uint16(frame[ip+ipFragment:])&0x1fff != 0 {
-		return append(all, stretch{"the fragment", body, len(frame), hexadecimal})
+		return append(all, framePart{"the fragment", body, len(frame), formatHex})
 	}
 	name, at, size := "UDP", udpChecksum, udpBytes
 	if frame[ip+ipProtocol] == protocolTCP {
 		name, at, size = "TCP", tcpChecksum, tcpBytes
 	}
 	return append(all,
-		stretch{"the checksum of " + name, body + at, body + at + 2, hexadecimal},
-		stretch{"the " + name + " header", body, body + size, hexadecimal},
-		stretch{"the payload", body + size, len(frame), hexadecimal})
+		framePart{"the checksum of " + name, body + at, body + at + 2, formatHex},
+		framePart{"the " + name + " header", body, body + size, formatHex},
+		framePart{"the payload", body + size, len(frame), formatHex})
 }
 
-func mac(b []byte) string         { return net.HardwareAddr(b).String() }
-func oneByte(b []byte) string     { return fmt.Sprint(b[0]) }
-func hexadecimal(b []byte) string { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
+func formatMAC(b []byte) string         { return net.HardwareAddr(b).String() }
+func formatByte(b []byte) string     { return fmt.Sprint(b[0]) }
+func formatHex(b []byte) string { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
 
 // difference is a part of a frame that is not as wanted, and how.
 type difference struct{ part, text string }
 
-// differences compares a frame with what was wanted, byte by byte.
-func differences(want []byte, got captured) (all []difference) {
+// compareFrames compares a frame with what was wanted, byte by byte.
+func compareFrames(want []byte, got captured) (all []difference) {
 	if got.size != len(want) {
 		all = append(all, difference{"length", fmt.Sprintf("the frame has %d bytes, not %d", got.size, len(want))})
 	}
@@ -226,7 +226,7 @@ func differences(want []byte, got captured) (all []difference) {
 		return append(all, difference{"cut", fmt.Sprintf("the capture has %d of its %d bytes", len(got.frame), len(want))})
 	}
 	seen := make([]bool, len(want))
-	for _, p := range partsOf(want) {
+	for _, p := range frameParts(want) {
 		w, g := bytes.Clone(want[p.from:p.to]), bytes.Clone(got.frame[p.from:p.to])
 		for i := range w {
 			if seen[p.from+i] {

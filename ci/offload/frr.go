@@ -39,18 +39,18 @@ type router struct {
 }
 
 const (
-	frrPatience = 20 * time.Second // for a daemon that starts
-	frrPause    = 200 * time.Millisecond
+	daemonTimeout = 20 * time.Second // for a daemon that starts
+	pollInterval    = 200 * time.Millisecond
 )
 
 // flowPatience is for a rule or a counter.
-var flowPatience = 20 * time.Second
+var flowTimeout = 20 * time.Second
 
 // startFRR finds zebra with the plugin, or else starts one. What it returns is to be
 // closed, also with an error.
 func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*router, error) {
 	r := &router{Session: s, plugin: p}
-	if _, err := r.vtysh(ctx, p.ports); err == nil {
+	if _, err := r.runVtysh(ctx, p.ports); err == nil {
 		return r, nil
 	}
 	dir := "/tmp/slipway-" + rand.Text()
@@ -61,16 +61,16 @@ func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*
 	if _, err := s.Output(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
 		return r, err
 	}
-	r.zebra = r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args(s.DPU), " "))
-	if err := r.ready(ctx, r.zebra, p.ports); err != nil {
+	r.zebra = r.startDaemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args(s.DPU), " "))
+	if err := r.waitForDaemon(ctx, r.zebra, p.ports); err != nil {
 		return r, err
 	}
-	return r, r.ready(ctx, r.daemon(ctx, folder+"/pbrd"), "show pbr map")
+	return r, r.waitForDaemon(ctx, r.startDaemon(ctx, folder+"/pbrd"), "show pbr map")
 }
 
-// daemon runs one of FRR's in the foreground. It becomes the user frr, and would be root
+// startDaemon runs one of FRR's in the foreground. It becomes the user frr, and would be root
 // only where root is in the group frrvty.
-func (r *router) daemon(ctx context.Context, program string, args ...string) *daemon {
+func (r *router) startDaemon(ctx context.Context, program string, args ...string) *daemon {
 	name := program[strings.LastIndex(program, "/")+1:]
 	file := r.dir + "/" + name
 	argv := append([]string{
@@ -78,7 +78,7 @@ func (r *router) daemon(ctx context.Context, program string, args ...string) *da
 		"-P", "0", "--log", "stdout",
 	}, args...)
 	ctx, cancel := context.WithCancel(ctx)
-	d := &daemon{name: name, done: make(chan struct{}), out: &awaited{seen: make(chan struct{})}}
+	d := &daemon{name: name, done: make(chan struct{}), out: &outputWatcher{seen: make(chan struct{})}}
 	go func() {
 		defer close(d.done)
 		_, d.err = r.Stream(ctx, nil, d.out, d.out, argv...)
@@ -92,14 +92,14 @@ func (r *router) daemon(ctx context.Context, program string, args ...string) *da
 
 type daemon struct {
 	name string
-	out  *awaited
+	out  *outputWatcher
 	done chan struct{}
 	err  error // once it is done
 }
 
-// words are what a zebra of the check's own printed, EAL's and the drivers' among it: a
+// zebraOutput are what a zebra of the check's own printed, EAL's and the drivers' among it: a
 // driver that may not have its port says so there, and EAL goes on without.
-func (r *router) words() string {
+func (r *router) zebraOutput() string {
 	if r.zebra == nil {
 		return "(nothing; zebra's log has what DPDK said when it started)"
 	}
@@ -117,11 +117,11 @@ func (r *router) close(ctx context.Context) error {
 	return r.RemoveFolder(ctx, r.dir)
 }
 
-// ready waits until a daemon answers a command.
-func (r *router) ready(ctx context.Context, d *daemon, command string) error {
+// waitForDaemon waits until a daemon answers a command.
+func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) error {
 	var refused error
-	err := suite.WaitUntil(ctx, frrPatience, frrPause, func() (bool, error) {
-		if _, refused = r.vtysh(ctx, command); refused == nil {
+	err := suite.WaitUntil(ctx, daemonTimeout, pollInterval, func() (bool, error) {
+		if _, refused = r.runVtysh(ctx, command); refused == nil {
 			return true, nil
 		}
 		select {
@@ -146,8 +146,8 @@ type vtyshRefusal struct{ said string }
 
 func (r vtyshRefusal) Error() string { return r.said }
 
-// vtysh gives commands, one after another.
-func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) {
+// runVtysh gives commands, one after another.
+func (r *router) runVtysh(ctx context.Context, commands ...string) (string, error) {
 	argv := []string{"vtysh"}
 	if r.dir != "" {
 		argv = append(argv, "--vty_socket", r.dir)
@@ -164,14 +164,14 @@ func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) 
 
 // configure gives commands in FRR's configuration.
 func (r *router) configure(ctx context.Context, commands ...string) error {
-	_, err := r.vtysh(ctx, append([]string{"configure terminal"}, commands...)...)
+	_, err := r.runVtysh(ctx, append([]string{"configure terminal"}, commands...)...)
 	return err
 }
 
 // flowsUntil asks for the flows until they are as wanted, or are unlikely to become so.
 func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
-	err = suite.WaitUntil(ctx, patience, frrPause, func() (bool, error) {
-		said, err = r.vtysh(ctx, r.plugin.flow)
+	err = suite.WaitUntil(ctx, patience, pollInterval, func() (bool, error) {
+		said, err = r.runVtysh(ctx, r.plugin.flow)
 		flows = r.plugin.readFlows(said)
 		return err == nil && wanted(flows), err
 	})
@@ -254,8 +254,8 @@ func parseFlows(text string) (all []pbrFlow) {
 	return all
 }
 
-// counted are the flows for a port, or with "" all.
-func counted(flows []pbrFlow, port string) (some []pbrFlow) {
+// countedFlows are the flows for a port, or with "" all.
+func countedFlows(flows []pbrFlow, port string) (some []pbrFlow) {
 	for _, f := range flows {
 		if f.counted && (port == "" || f.port == port) {
 			some = append(some, f)

@@ -69,8 +69,8 @@ func parseCases(text string) (all []ruleCase, err error) {
 	return all, nil
 }
 
-// wrong says what is not as the case has it, or nothing.
-func (c ruleCase) wrong(flows []pbrFlow) string {
+// describeMismatch says what is not as the case has it, or nothing.
+func (c ruleCase) describeMismatch(flows []pbrFlow) string {
 	switch {
 	case c.back && len(flows) > 0:
 		return "the kernel refuses it, and the ports keep it"
@@ -98,39 +98,39 @@ func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (e
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	way := onward(r.DPU)
-	if err := r.meet(ctx, way); err != nil {
+	way := onwardPolicy(r.DPU)
+	if err := r.resolveNextHop(ctx, way); err != nil {
 		return err
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepareFRR(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.forget(ctx, way)) }()
+	defer func() { err = errors.Join(err, r.removePolicies(ctx, way)) }()
 	known, err := r.writeCases(ctx, way, cases)
 	if err != nil {
 		return err
 	}
-	if err := r.configure(ctx, way.apply()...); err != nil {
+	if err := r.configure(ctx, way.applyCommands()...); err != nil {
 		return err
 	}
-	if err := r.judgeCases(ctx, f, way, file, known, len(cases)); err != nil || !f.OK() {
+	if err := r.checkCases(ctx, f, way, file, known, len(cases)); err != nil || !f.OK() {
 		return err
 	}
-	if err := r.configure(ctx, way.withdraw()...); err != nil {
+	if err := r.configure(ctx, way.withdrawCommands()...); err != nil {
 		return err
 	}
-	return gone(ctx, f, r)
+	return checkNothingLeft(ctx, f, r)
 }
 
 // writeCases tells FRR the rules, and returns those that it can do: it may lack a command, or
 // take a rule as empty.
 func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (known []ruleCase, err error) {
 	for _, c := range cases {
-		err := r.configure(ctx, way.sequence(c.seq, c.matches...)...)
+		err := r.configure(ctx, way.ruleCommands(c.seq, c.matches...)...)
 		var refused vtyshRefusal
 		switch {
 		case errors.As(err, &refused):
-			err = r.configure(ctx, way.without(c.seq))
+			err = r.configure(ctx, way.removeRuleCommand(c.seq))
 		case err == nil:
 			known = append(known, c)
 		}
@@ -146,13 +146,13 @@ var emptyRule = lazy.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ R
 // dropEmpty takes rules out that pbrd finds nothing in to match, as it makes none of a policy
 // with one: to 8.4 a protocol and ports are nothing.
 func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([]ruleCase, error) {
-	out, err := r.vtysh(ctx, "show pbr map "+way.name)
+	out, err := r.runVtysh(ctx, "show pbr map "+way.name)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range emptyRule().FindAllStringSubmatch(out, -1) {
 		seq, _ := strconv.Atoi(m[1]) // five digits at most
-		if err := r.configure(ctx, way.without(seq)); err != nil {
+		if err := r.configure(ctx, way.removeRuleCommand(seq)); err != nil {
 			return nil, err
 		}
 		known = slices.DeleteFunc(known, func(c ruleCase) bool { return c.seq == seq })
@@ -163,12 +163,12 @@ func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([
 // maxWrong are shown.
 const maxWrong = 10
 
-func (r *router) judgeCases(ctx context.Context, f *suite.Finding, way policy, file string, known []ruleCase, all int) error {
+func (r *router) checkCases(ctx context.Context, f *suite.Finding, way policy, file string, known []ruleCase, all int) error {
 	var wrong []string
-	_, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool {
+	_, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool {
 		wrong = nil
 		for _, c := range known {
-			if why := c.wrong(of(flows, way.port, c.seq)); why != "" {
+			if why := c.describeMismatch(flowsOfRule(flows, way.port, c.seq)); why != "" {
 				wrong = append(wrong, fmt.Sprintf("%s:%d: %s: %s", file, c.line, strings.Join(c.matches, "; "), why))
 			}
 		}
@@ -200,8 +200,8 @@ func (r *router) judgeCases(ctx context.Context, f *suite.Finding, way policy, f
 	return nil
 }
 
-// of are the flows of one rule.
-func of(flows []pbrFlow, port string, seq int) (some []pbrFlow) {
+// flowsOfRule are the flows of one rule.
+func flowsOfRule(flows []pbrFlow, port string, seq int) (some []pbrFlow) {
 	for _, f := range flows {
 		if f.iface == port && f.seq == seq {
 			some = append(some, f)

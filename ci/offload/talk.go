@@ -26,7 +26,7 @@ import (
 // a socket there, waits for an answer to each frame, and prints after how many microseconds
 // the same payload came back. It stays on one processor: the kernel may change the order of
 // what several send.
-const sender = `
+const senderProgram = `
 import os, socket, sys, time
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -53,7 +53,7 @@ for line in frames.split():
 `
 
 // listener prints each payload that its socket receives, in hexadecimal, and sends it back.
-const listener = `
+const listenerProgram = `
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind((sys.argv[1], int(sys.argv[2])))
@@ -64,33 +64,33 @@ while True:
     s.sendto(data, peer)
 `
 
-// python runs a program where a peer is.
-func (t *traffic) python(ctx context.Context, p images.Peer, program string, stdout io.Writer, args ...string) error {
-	errs := &awaited{seen: make(chan struct{})}
-	status, err := t.Stream(ctx, strings.NewReader(program), stdout, errs, there(p, append([]string{"python3", "-"}, args...)...)...)
+// runPython runs a program where a peer is.
+func (t *traffic) runPython(ctx context.Context, p images.Peer, program string, stdout io.Writer, args ...string) error {
+	errs := &outputWatcher{seen: make(chan struct{})}
+	status, err := t.Stream(ctx, strings.NewReader(program), stdout, errs, peerCommand(p, append([]string{"python3", "-"}, args...)...)...)
 	if err == nil && status != 0 {
 		err = fmt.Errorf("python3 exited with %d: %s", status, cmp.Or(plaintext.CleanTail(errs.String(), 500), "no output"))
 	}
 	return err
 }
 
-// emit sends frames where a peer is.
-func (t *traffic) emit(ctx context.Context, p images.Peer, frames [][]byte, args ...string) (string, error) {
+// sendFrames sends frames where a peer is.
+func (t *traffic) sendFrames(ctx context.Context, p images.Peer, frames [][]byte, args ...string) (string, error) {
 	var program, out strings.Builder
 	program.WriteString("frames = \"\"\"\n")
 	for _, frame := range frames {
 		fmt.Fprintln(&program, hex.EncodeToString(frame))
 	}
-	program.WriteString("\"\"\"" + sender)
-	err := t.python(ctx, p, program.String(), &out, append([]string{p.Interface}, args...)...)
+	program.WriteString("\"\"\"" + senderProgram)
+	err := t.runPython(ctx, p, program.String(), &out, append([]string{p.Interface}, args...)...)
 	if err != nil {
 		err = fmt.Errorf("send %d packets by %s: %w", len(frames), p.Interface, err)
 	}
 	return out.String(), err
 }
 
-// ear is a socket that is bound where packets must arrive, and what it has received.
-type ear struct {
+// udpListener is a socket that is bound where packets must arrive, and what it has received.
+type udpListener struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	more   chan<- struct{}
@@ -99,16 +99,16 @@ type ear struct {
 	payloads []string
 }
 
-// listen binds a socket.
-func (t *traffic) listen(ctx context.Context, p images.Peer, port uint16) (*ear, error) {
+// startListener binds a socket.
+func (t *traffic) startListener(ctx context.Context, p images.Peer, port uint16) (*udpListener, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	e := &ear{cancel: cancel, done: make(chan struct{}), more: t.more}
+	e := &udpListener{cancel: cancel, done: make(chan struct{}), more: t.more}
 	ready := make(chan struct{})
 	out, in := io.Pipe()
 	var err error
 	go func() {
 		defer close(e.done)
-		err = t.python(ctx, p, listener, in, p.Address, strconv.Itoa(int(port)))
+		err = t.runPython(ctx, p, listenerProgram, in, p.Address, strconv.Itoa(int(port)))
 		in.Close()
 	}()
 	go func() {
@@ -130,12 +130,12 @@ func (t *traffic) listen(ctx context.Context, p images.Peer, port uint16) (*ear,
 	}
 }
 
-func (e *ear) stop() {
+func (e *udpListener) stop() {
 	e.cancel()
 	<-e.done
 }
 
-func (e *ear) addPayload(line string) {
+func (e *udpListener) addPayload(line string) {
 	payload, err := hex.DecodeString(line)
 	e.mu.Lock()
 	if err == nil && len(e.payloads) < maxPackets {
@@ -148,14 +148,14 @@ func (e *ear) addPayload(line string) {
 	}
 }
 
-func (e *ear) heard() []string {
+func (e *udpListener) receivedPayloads() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.payloads[:len(e.payloads):len(e.payloads)]
 }
 
 // talks is how many packets are sent one at a time, to a socket that answers.
-const talks = 20
+const answerPackets = 20
 
 // Limits of answers. A rule's packets take about as long as those of the slow path; one
 // packet in twenty may have been unlucky.
@@ -165,45 +165,45 @@ const (
 	slowerAnswer = 50 * time.Millisecond // than without the rule, half of them
 )
 
-// talk sends packets to the address of to, where a socket is bound: it must receive each
+// checkAnswers sends packets to the address of to, where a socket is bound: it must receive each
 // payload, once. They must not take long either, of which the answers tell.
-func (t *traffic) talk(ctx context.Context, f *suite.Finding, a aim, rules ruleset) error {
+func (t *traffic) checkAnswers(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, source: t.source, target: t.direct}
 	if w := rules.expectedPath(t.claimOf(a, like, false)); w == offWide || w == toProgram {
 		return nil // other has not the socket's address, and testpmd answers nobody
 	}
-	e, err := t.listen(ctx, *t.dpu.To, a.port)
+	e, err := t.startListener(ctx, *t.dpu.To, a.port)
 	if err != nil {
 		return err
 	}
 	defer e.stop()
-	s := t.sample(a, fmt.Sprintf("UDP to port %d of the socket at to", a.port), talks, like)
-	said, err := t.emit(ctx, t.from, s.frames, t.from.Address, strconv.Itoa(sourcePort))
+	s := t.makeSample(a, fmt.Sprintf("UDP to port %d of the socket at to", a.port), answerPackets, like)
+	said, err := t.sendFrames(ctx, t.from, s.frames, t.from.Address, strconv.Itoa(sourcePort))
 	if err != nil {
 		return err
 	}
-	if err := t.waitForPackets(ctx, func() bool { return t.arrived(s, rules) && len(e.heard()) >= talks }); err != nil {
+	if err := t.waitForPackets(ctx, func() bool { return t.hasArrived(s, rules) && len(e.receivedPayloads()) >= answerPackets }); err != nil {
 		return err
 	}
 	t.checkSample(f, s, rules)
-	got, right := e.heard(), 0
+	got, right := e.receivedPayloads(), 0
 	for _, frame := range s.frames {
 		payload := string(frame[etherBytes+ipv4Bytes+udpBytes:])
 		if i := slices.Index(got, payload); i >= 0 {
 			got, right = slices.Delete(slices.Clone(got), i, i+1), right+1
 		}
 	}
-	if right != talks || len(got) > 0 {
-		f.Expect(false, fmt.Sprintf("a socket at to receives %d payloads, each once", talks), fmt.Sprintf("%sa socket at to received %d of %d payloads, and %d others", rules.when(), right, talks, len(got)))
+	if right != answerPackets || len(got) > 0 {
+		f.Expect(false, fmt.Sprintf("a socket at to receives %d payloads, each once", answerPackets), fmt.Sprintf("%sa socket at to received %d of %d payloads, and %d others", rules.messagePrefix(), right, answerPackets, len(got)))
 	}
-	t.judgeTimes(f, strings.Fields(said), rules)
+	t.checkAnswerTimes(f, strings.Fields(said), rules)
 	return nil
 }
 
-// judgeTimes compares the times after which answers came with those without a rule.
-func (t *traffic) judgeTimes(f *suite.Finding, said []string, rules ruleset) {
+// checkAnswerTimes compares the times after which answers came with those without a rule.
+func (t *traffic) checkAnswerTimes(f *suite.Finding, said []string, rules ruleset) {
 	var times []time.Duration
-	late := talks
+	late := answerPackets
 	for _, word := range said {
 		us, err := strconv.ParseUint(word, 10, 31)
 		if err != nil {
@@ -215,7 +215,7 @@ func (t *traffic) judgeTimes(f *suite.Finding, said []string, rules ruleset) {
 		}
 	}
 	if late > maxLate {
-		f.Expect(false, fmt.Sprintf("answers within %s", lateAnswer), fmt.Sprintf("%s%d of %d answers came within %s", rules.when(), talks-late, talks, lateAnswer))
+		f.Expect(false, fmt.Sprintf("answers within %s", lateAnswer), fmt.Sprintf("%s%d of %d answers came within %s", rules.messagePrefix(), answerPackets-late, answerPackets, lateAnswer))
 		return
 	}
 	slices.Sort(times)
@@ -225,6 +225,6 @@ func (t *traffic) judgeTimes(f *suite.Finding, said []string, rules ruleset) {
 		t.answers = half
 		f.Fact(fmt.Sprintf("a socket at to answers in %s", half))
 	case half > t.answers+slowerAnswer:
-		f.Expect(false, fmt.Sprintf("answers as soon as without a rule, in %s", t.answers), fmt.Sprintf("%sa socket at to answers in %s", rules.when(), half))
+		f.Expect(false, fmt.Sprintf("answers as soon as without a rule, in %s", t.answers), fmt.Sprintf("%sa socket at to answers in %s", rules.messagePrefix(), half))
 	}
 }

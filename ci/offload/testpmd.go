@@ -34,7 +34,7 @@ func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func
 	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "--port-topology=loop", "-i")
 	return s.Terminal(ctx, func(keys io.Writer, screen io.Reader) error {
 		t := &testpmd{keys: keys, screen: screen}
-		if _, err := t.until(testpmdPrompt); err != nil {
+		if _, err := t.readUntil(testpmdPrompt); err != nil {
 			return fmt.Errorf("start %s: %w", suite.ShellLine(argv), err)
 		}
 		if err := talk(t); err != nil {
@@ -44,16 +44,16 @@ func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func
 	}, argv...)
 }
 
-// do gives a command, and returns what was printed until the next prompt. The command
+// runCommand gives a command, and returns what was printed until the next prompt. The command
 // itself comes first, as an echo.
-func (t *testpmd) do(line string) (string, error) {
+func (t *testpmd) runCommand(line string) (string, error) {
 	if _, err := io.WriteString(t.keys, line+"\n"); err != nil {
 		return "", fmt.Errorf("testpmd: %s: %w", line, err)
 	}
-	if _, err := t.until(line); err != nil {
+	if _, err := t.readUntil(line); err != nil {
 		return "", fmt.Errorf("testpmd: %s: %w", line, err)
 	}
-	out, err := t.until(testpmdPrompt)
+	out, err := t.readUntil(testpmdPrompt)
 	if err != nil {
 		return "", fmt.Errorf("testpmd: %s: %w", line, err)
 	}
@@ -69,8 +69,8 @@ func (t *testpmd) quit() error {
 	return err
 }
 
-// until reads what testpmd prints up to a text, which is taken off.
-func (t *testpmd) until(text string) (string, error) {
+// readUntil reads what testpmd prints up to a text, which is taken off.
+func (t *testpmd) readUntil(text string) (string, error) {
 	buffer := make([]byte, 4<<10)
 	for {
 		said := plaintext.Escapes().ReplaceAllString(t.said.String(), "")
@@ -110,9 +110,9 @@ func parsePorts(text string) (all []dpdkPort) {
 	return all
 }
 
-// ports are those that the board's board.yml names, in its order.
-func (t *testpmd) ports(d *images.DPU) ([]dpdkPort, error) {
-	out, err := t.do("show port summary all")
+// listPorts are those that the board's board.yml names, in its order.
+func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
+	out, err := t.runCommand("show port summary all")
 	if err != nil {
 		return nil, err
 	}
@@ -165,9 +165,9 @@ var (
 	ruleCount        = lazy.Regexp(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
-// create makes a rule, and returns its number.
-func (t *testpmd) create(rule string) (int, error) {
-	out, err := t.do(rule)
+// createRule makes a rule, and returns its number.
+func (t *testpmd) createRule(rule string) (int, error) {
+	out, err := t.runCommand(rule)
 	if err != nil {
 		return 0, err
 	}
@@ -178,13 +178,13 @@ func (t *testpmd) create(rule string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// memory says how many objects and free buffers for packets DPDK has.
-func (t *testpmd) memory() (string, error) {
-	heap, err := t.do("dump_socket_mem")
+// describeMemory says how many objects and free buffers for packets DPDK has.
+func (t *testpmd) describeMemory() (string, error) {
+	heap, err := t.runCommand("dump_socket_mem")
 	if err != nil {
 		return "", err
 	}
-	pools, err := t.do("dump_mempool")
+	pools, err := t.runCommand("dump_mempool")
 	free := 0
 	for _, m := range buffersFree().FindAllStringSubmatch(pools, 64) {
 		n, _ := strconv.Atoi(m[1])
@@ -193,9 +193,9 @@ func (t *testpmd) memory() (string, error) {
 	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated(), heap), free), err
 }
 
-// count is what a rule says that it has had.
-func (t *testpmd) count(port, rule int) (tally, error) {
-	out, err := t.do(fmt.Sprintf("flow query %d %d count", port, rule))
+// queryCount is what a rule says that it has had.
+func (t *testpmd) queryCount(port, rule int) (tally, error) {
+	out, err := t.runCommand(fmt.Sprintf("flow query %d %d count", port, rule))
 	if err != nil {
 		return tally{}, err
 	}

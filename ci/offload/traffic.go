@@ -58,14 +58,14 @@ func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traf
 		}
 	}()
 	for _, p := range []images.Peer{*d.From, *d.To} {
-		if err := wantThere(ctx, s, p, "python3"); err != nil {
+		if err := wantPeerProgram(ctx, s, p, "python3"); err != nil {
 			return t, err
 		}
 	}
 	if err := t.findAddresses(ctx); err != nil {
 		return t, err
 	}
-	return t, t.watch(ctx)
+	return t, t.startCaptures(ctx)
 }
 
 func (t *traffic) findAddresses(ctx context.Context) (err error) {
@@ -94,14 +94,14 @@ func (t *traffic) findAddresses(ctx context.Context) (err error) {
 		if m.peer == nil {
 			continue
 		}
-		if *m.mac, err = macOf(ctx, t.Session, *m.peer); err != nil {
+		if *m.mac, err = readMAC(ctx, t.Session, *m.peer); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *traffic) watch(ctx context.Context) error {
+func (t *traffic) startCaptures(ctx context.Context) error {
 	sources := []string{t.source.String(), t.another.String()}
 	for _, a := range t.foreign {
 		sources = append(sources, a.String())
@@ -122,17 +122,17 @@ func (t *traffic) watch(ctx context.Context) error {
 			continue
 		}
 		*w.capture = &capture{what: w.what, mark: t.mark, more: t.more}
-		if err := (*w.capture).start(ctx, t.Session, *w.peer, w.direction, sources); err != nil {
+		if err := (*w.capture).startTcpdump(ctx, t.Session, *w.peer, w.direction, sources); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *traffic) captures() []*capture { return append(t.ends(), t.home, t.in, t.out) }
+func (t *traffic) allCaptures() []*capture { return append(t.arrivalCaptures(), t.home, t.in, t.out) }
 
-// ends are the captures where packets arrive.
-func (t *traffic) ends() []*capture {
+// arrivalCaptures are the captures where packets arrive.
+func (t *traffic) arrivalCaptures() []*capture {
 	if t.other == nil {
 		return []*capture{t.to}
 	}
@@ -140,25 +140,25 @@ func (t *traffic) ends() []*capture {
 }
 
 func (t *traffic) stop() {
-	for _, c := range t.captures() {
+	for _, c := range t.allCaptures() {
 		if c != nil {
 			c.stop()
 		}
 	}
 }
 
-// there is a command that is run where a peer is.
-func there(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
+// peerCommand is a command that is run where a peer is.
+func peerCommand(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
-func wantThere(ctx context.Context, s *suite.Session, p images.Peer, program string) error {
-	if _, err := s.Output(ctx, there(p, program, "--version")...); err != nil {
-		return suite.Missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, suite.ShellLine(there(p, program))))
+func wantPeerProgram(ctx context.Context, s *suite.Session, p images.Peer, program string) error {
+	if _, err := s.Output(ctx, peerCommand(p, program, "--version")...); err != nil {
+		return suite.Missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, suite.ShellLine(peerCommand(p, program))))
 	}
 	return nil
 }
 
-func macOf(ctx context.Context, s *suite.Session, p images.Peer) (net.HardwareAddr, error) {
-	out, err := s.Output(ctx, there(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
+func readMAC(ctx context.Context, s *suite.Session, p images.Peer) (net.HardwareAddr, error) {
+	out, err := s.Output(ctx, peerCommand(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 }
 
 // claimOf says which rule takes a packet.
-func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
+func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 	switch {
 	case d.ttl == 1:
 		return expired
@@ -207,9 +207,9 @@ func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
 		return forNone
 	case d.source != t.source:
 		return foreign
-	case a.pattern(t.dpu).matches(d, fragment) && wider.matches(d, fragment):
+	case a.rulePattern(t.dpu).matches(d, fragment) && wider.matches(d, fragment):
 		return forBoth
-	case a.pattern(t.dpu).matches(d, fragment):
+	case a.rulePattern(t.dpu).matches(d, fragment):
 		return forRule
 	case wider.matches(d, fragment):
 		return forWide
@@ -223,7 +223,7 @@ type ruleset struct {
 	plain      bool // the rule has not the attribute transfer: it has what the wider one leaves
 }
 
-func (r ruleset) when() string {
+func (r ruleset) messagePrefix() string {
 	switch {
 	case r.rule && r.wide:
 		return "with both rules: "
@@ -235,11 +235,11 @@ func (r ruleset) when() string {
 	return "without a rule: "
 }
 
-// way is where packets go.
-type way int
+// packetPath is where packets go.
+type packetPath int
 
 const (
-	offloaded  way = iota // rewritten by the rule to to
+	offloaded  packetPath = iota // rewritten by the rule to to
 	offWide               // rewritten by the wider rule to other
 	byKernel              // the slow path, to other
 	kernelOnly            // to the kernel, and no further
@@ -247,7 +247,7 @@ const (
 	toProgram             // from the port to the program that made the rule
 )
 
-func (r ruleset) expectedPath(c claim) way {
+func (r ruleset) expectedPath(c claim) packetPath {
 	switch {
 	case r.rule && r.plain && (c == forRule || c == expired || c == forBoth && !r.wide):
 		return toProgram
@@ -284,14 +284,14 @@ var (
 	tcpFlags     = []byte{0x02, 0x10, 0x18, 0x11, 0x04} // SYN, ACK, PSH and FIN with ACK, RST
 )
 
-// sample makes packets like one, each with a mark and a payload of its own.
-func (t *traffic) sample(a aim, what string, n int, like datagram) *sample {
-	like = t.addressed(like)
+// makeSample makes packets like one, each with a mark and a payload of its own.
+func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram) *sample {
+	like = t.fillAddresses(like)
 	s := t.newSample(what, t.claimOf(a, like, false), like)
 	for i := range n {
 		d := like
 		size := min(payloadSizes[i%len(payloadSizes)], etherMTU-ipv4Bytes-len(d.options)-d.layer4Bytes())
-		d.payload = append(marked(t.mark, s.number, i), make([]byte, size-markedBytes)...)
+		d.payload = append(packetMark(t.mark, s.number, i), make([]byte, size-markedBytes)...)
 		rand.Read(d.payload[markedBytes:])
 		if d.sum == onesSum {
 			clear(d.payload[markedBytes : markedBytes+2])
@@ -304,29 +304,29 @@ func (t *traffic) sample(a aim, what string, n int, like datagram) *sample {
 		if d.checksum = uint16(i*257) % 0xffff; i < len(checksums) {
 			d.checksum = checksums[i]
 		}
-		s.frames = append(s.frames, d.frame(t.fromMAC, t.gateway))
+		s.frames = append(s.frames, d.buildFrame(t.fromMAC, t.gateway))
 	}
 	return s
 }
 
-// fragments makes packets in two pieces, each with a mark.
-func (t *traffic) fragments(a aim, what string, n int, like datagram) *sample {
+// makeFragmentSample makes packets in two pieces, each with a mark.
+func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the header of IPv4
-	like = t.addressed(like)
+	like = t.fillAddresses(like)
 	s := t.newSample(what, t.claimOf(a, like, true), like)
 	for i := range n {
 		d := like
 		d.ttl, d.checksum = 64, uint16(0x1000+i)
-		one, two := marked(t.mark, s.number, 2*i), marked(t.mark, s.number, 2*i+1)
+		one, two := packetMark(t.mark, s.number, 2*i), packetMark(t.mark, s.number, 2*i+1)
 		// The second piece begins like a header with the rule's ports.
-		header := datagram{protocol: d.protocol, fromPort: d.fromPort, toPort: d.toPort, flags: tcpFlags[0], source: d.source, target: d.target}.body()
+		header := datagram{protocol: d.protocol, fromPort: d.fromPort, toPort: d.toPort, flags: tcpFlags[0], source: d.source, target: d.target}.buildBody()
 		d.payload = slices.Concat(one, make([]byte, first-d.layer4Bytes()-len(one)), header, two, make([]byte, 101))
-		s.frames = append(s.frames, split(d.frame(t.fromMAC, t.gateway), first)...)
+		s.frames = append(s.frames, fragmentFrame(d.buildFrame(t.fromMAC, t.gateway), first)...)
 	}
 	return s
 }
 
-func (t *traffic) addressed(d datagram) datagram {
+func (t *traffic) fillAddresses(d datagram) datagram {
 	if !d.source.IsValid() {
 		d.source = t.source
 	}
@@ -342,8 +342,8 @@ func (t *traffic) newSample(what string, c claim, like datagram) *sample {
 	return s
 }
 
-// aim is what a rule is for, and how much is sent to see that it keeps to that.
-type aim struct {
+// trafficOptions is what a rule is for, and how much is sent to see that it keeps to that.
+type trafficOptions struct {
 	port         uint16 // that the rule names
 	others       uint16 // another one
 	packets      int
@@ -352,8 +352,8 @@ type aim struct {
 	anyProtocol  bool // it names a port, and neither UDP nor TCP
 }
 
-// pattern is what the rule matches.
-func (a aim) pattern(d *images.DPU) pattern {
+// rulePattern is what the rule matches.
+func (a trafficOptions) rulePattern(d *images.DPU) pattern {
 	if a.anyProtocol {
 		return pattern{toPort: a.port}
 	}
@@ -369,8 +369,8 @@ func (a aim) pattern(d *images.DPU) pattern {
 
 const maxSent = 10_000 // packets of one sample
 
-func readAim(e *suite.Entry) aim {
-	a := aim{
+func readTrafficOptions(e *suite.Entry) trafficOptions {
+	a := trafficOptions{
 		port: uint16(e.Number("port", 53, 1, 65535)), others: uint16(e.Number("other-port", 5300, 1, 65535)),
 		packets: int(e.Number("packets", 20, 1, maxSent)), otherPackets: int(e.Number("other-packets", 5, 1, maxSent)),
 		allFields: suite.IsTrue(e.Flag("all-fields")), anyProtocol: suite.IsTrue(e.Flag("any-protocol")),
@@ -384,8 +384,8 @@ func readAim(e *suite.Entry) aim {
 	return a
 }
 
-// all are packets for the rule, and packets that differ from them in one thing.
-func (t *traffic) all(a aim) (all []*sample) {
+// makeSamples are packets for the rule, and packets that differ from them in one thing.
+func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	name, other := "UDP", "TCP"
 	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
 	odd := datagram{protocol: protocolTCP, fromPort: sourcePort, toPort: a.port}
@@ -396,11 +396,11 @@ func (t *traffic) all(a aim) (all []*sample) {
 	some := func(n int, what string, change func(*datagram)) {
 		d := rule
 		change(&d)
-		all = append(all, t.sample(a, fmt.Sprintf("%s to port %d%s", name, d.toPort, what), n, d))
+		all = append(all, t.makeSample(a, fmt.Sprintf("%s to port %d%s", name, d.toPort, what), n, d))
 	}
 	like := func(what string, change func(*datagram)) { some(a.otherPackets, what, change) }
 	few := func(what string, change func(*datagram)) { some(2, what, change) }
-	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", name, a.port), a.packets, rule))
+	all = append(all, t.makeSample(a, fmt.Sprintf("%s to port %d", name, a.port), a.packets, rule))
 	like(" with IP options", func(d *datagram) { d.options = []byte{1, 1, 1, 1, 1, 1, 1, 1} })
 	like("", func(d *datagram) { d.toPort = a.others })
 	for bit := range 16 {
@@ -420,26 +420,26 @@ func (t *traffic) all(a aim) (all []*sample) {
 	few(" without a checksum", func(d *datagram) { d.sum = noSum })
 	few(" with a checksum of all ones", func(d *datagram) { d.sum = onesSum })
 	few(" with a wrong checksum", func(d *datagram) { d.sum = wrongSum })
-	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", other, a.port), a.otherPackets, odd))
-	all = append(all, t.fragments(a, fmt.Sprintf("fragments of %s to port %d", name, a.port), a.otherPackets, rule))
+	all = append(all, t.makeSample(a, fmt.Sprintf("%s to port %d", other, a.port), a.otherPackets, odd))
+	all = append(all, t.makeFragmentSample(a, fmt.Sprintf("fragments of %s to port %d", name, a.port), a.otherPackets, rule))
 	for _, protocol := range otherProtocols {
 		if a.anyProtocol && protocol == protocolUDPLite {
 			continue // the kernel's rule for a port takes them too
 		}
 		few(fmt.Sprintf(" of protocol %d", protocol), func(d *datagram) { d.protocol = protocol })
 	}
-	return append(all, t.changed(a, rule, forNobody, "packets to port %d with a VLAN tag", func(frame []byte) []byte { return tagged(frame, strangeVLAN) }),
-		t.changed(a, rule, forNobody, "packets to port %d of another EtherType", func(frame []byte) []byte {
+	return append(all, t.makeChangedSample(a, rule, forNobody, "packets to port %d with a VLAN tag", func(frame []byte) []byte { return addVLANTag(frame, strangeVLAN) }),
+		t.makeChangedSample(a, rule, forNobody, "packets to port %d of another EtherType", func(frame []byte) []byte {
 			frame[12], frame[13] = etherOther>>8, etherOther&255
 			return frame
 		}),
-		t.changed(a, rule, expired, "packets to port %d with TTL 0", func(frame []byte) []byte {
+		t.makeChangedSample(a, rule, expired, "packets to port %d with TTL 0", func(frame []byte) []byte {
 			ip := frame[etherBytes : etherBytes+headerBytes(frame)]
 			ip[ipTTL] = 0
-			sumHeader(ip)
+			setHeaderChecksum(ip)
 			return frame
 		}),
-		t.changed(a, rule, t.claimOf(a, t.addressed(rule), false), "packets to port %d with padding", func(frame []byte) []byte {
+		t.makeChangedSample(a, rule, t.claimOf(a, t.fillAddresses(rule), false), "packets to port %d with padding", func(frame []byte) []byte {
 			if len(frame) > 1000 {
 				return frame
 			}
@@ -450,9 +450,9 @@ func (t *traffic) all(a aim) (all []*sample) {
 // otherProtocols differ from UDP in one bit, or from TCP, or are UDP-Lite, which is like UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
-// changed are packets that would be for the rule without a change of their frames.
-func (t *traffic) changed(a aim, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
-	s := t.sample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
+// makeChangedSample are packets that would be for the rule without a change of their frames.
+func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
+	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
 	s.claim = c
 	for i, frame := range s.frames {
 		s.frames[i] = change(frame)
@@ -460,18 +460,18 @@ func (t *traffic) changed(a aim, rule datagram, c claim, what string, change fun
 	return s
 }
 
-// prove sends packets of all kinds and wants each to go its way.
-func (t *traffic) prove(ctx context.Context, f *suite.Finding, a aim, rules ruleset) error {
-	samples := t.all(a)
+// sendAndCheck sends packets of all kinds and wants each to go its way.
+func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
+	samples := t.makeSamples(a)
 	var frames [][]byte
 	for _, s := range samples {
 		frames = append(frames, s.frames...)
 	}
-	if _, err := t.emit(ctx, t.from, frames); err != nil {
+	if _, err := t.sendFrames(ctx, t.from, frames); err != nil {
 		return err
 	}
 	err := t.waitForPackets(ctx, func() bool {
-		return !slices.ContainsFunc(samples, func(s *sample) bool { return !t.arrived(s, rules) })
+		return !slices.ContainsFunc(samples, func(s *sample) bool { return !t.hasArrived(s, rules) })
 	})
 	if err != nil {
 		return err
@@ -481,36 +481,36 @@ func (t *traffic) prove(ctx context.Context, f *suite.Finding, a aim, rules rule
 		t.checkSample(f, s, rules)
 	}
 	if len(f.Want) == before {
-		f.Fact(t.summary(samples, rules))
+		f.Fact(t.summarizePaths(samples, rules))
 	}
 	if rules.rule {
 		if err := t.fromTheOtherSide(ctx, f, a, rules); err != nil {
 			return err
 		}
 	}
-	return t.talk(ctx, f, a, rules)
+	return t.checkAnswers(ctx, f, a, rules)
 }
 
 // fromTheOtherSide sends packets that a rule would take if they did not come in by the other
 // port. Its counter shows too whether it took any. Not each network lets them get that far.
-func (t *traffic) fromTheOtherSide(ctx context.Context, f *suite.Finding, a aim, rules ruleset) error {
+func (t *traffic) fromTheOtherSide(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
 	if a.allFields {
 		like.protocol = protocolTCP
 	}
-	s := t.sample(a, fmt.Sprintf("packets to port %d that come in by the other port", a.port), a.otherPackets, like)
+	s := t.makeSample(a, fmt.Sprintf("packets to port %d that come in by the other port", a.port), a.otherPackets, like)
 	for i, frame := range s.frames {
 		s.frames[i] = slices.Concat(t.outMAC, t.toMAC, frame[12:])
 	}
-	if _, err := t.emit(ctx, *t.dpu.To, s.frames); err != nil {
+	if _, err := t.sendFrames(ctx, *t.dpu.To, s.frames); err != nil {
 		return err
 	}
-	if err := t.waitForPackets(ctx, func() bool { return len(t.out.of(s.number)) >= len(s.frames) }); err != nil {
+	if err := t.waitForPackets(ctx, func() bool { return len(t.out.packetsOf(s.number)) >= len(s.frames) }); err != nil {
 		return err
 	}
-	if n := len(t.at(t.to, s)) + len(t.home.of(s.number)); n > 0 {
-		f.Expect(false, s.what+" are not for the rule", fmt.Sprintf("%s%s: %d packets at to or from, not 0", rules.when(), s.what, n))
-	} else if len(t.out.of(s.number)) == 0 {
+	if n := len(t.packetsAt(t.to, s)) + len(t.home.packetsOf(s.number)); n > 0 {
+		f.Expect(false, s.what+" are not for the rule", fmt.Sprintf("%s%s: %d packets at to or from, not 0", rules.messagePrefix(), s.what, n))
+	} else if len(t.out.packetsOf(s.number)) == 0 {
 		f.Fact(s.what + " do not arrive there")
 	}
 	return nil
@@ -529,20 +529,20 @@ func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error
 			quiet = time.After(lull)
 		case <-quiet:
 			if arrived() {
-				return t.broken()
+				return t.checkCaptures()
 			}
 			quiet = time.After(max(lull, 10*time.Millisecond))
 		case <-late:
-			return t.broken()
+			return t.checkCaptures()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// broken says that a capture has ended: what it has not seen proves nothing.
-func (t *traffic) broken() error {
-	for _, c := range t.captures() {
+// checkCaptures says that a capture has ended: what it has not seen proves nothing.
+func (t *traffic) checkCaptures() error {
+	for _, c := range t.allCaptures() {
 		select {
 		case <-c.done:
 			return errors.Join(fmt.Errorf("the capture at %s ended by itself", c.what), c.err)
@@ -552,8 +552,8 @@ func (t *traffic) broken() error {
 	return nil
 }
 
-// expected is how many packets of a sample each capture must have.
-func (t *traffic) expected(s *sample, rules ruleset) map[*capture]int {
+// expectedCounts is how many packets of a sample each capture must have.
+func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	n := len(s.frames)
 	want := map[*capture]int{t.to: 0, t.other: 0, t.in: 0, t.out: 0}
 	switch rules.expectedPath(s.claim) {
@@ -577,22 +577,22 @@ func (t *traffic) expected(s *sample, rules ruleset) map[*capture]int {
 	return want
 }
 
-// at are the packets of a sample that a capture has and that are for its machine: a bridge
+// packetsAt are the packets of a sample that a capture has and that are for its machine: a bridge
 // that does not know yet where a machine is sends to all sides. What to sends on to other,
 // as a router, had arrived before.
-func (t *traffic) at(c *capture, s *sample) []arrival {
+func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
 	if own == nil {
-		return c.of(s.number)
+		return c.packetsOf(s.number)
 	}
-	return slices.DeleteFunc(slices.Clone(c.of(s.number)), func(a arrival) bool {
+	return slices.DeleteFunc(slices.Clone(c.packetsOf(s.number)), func(a arrival) bool {
 		return !bytes.Equal(a.frame[:6], own) || c == t.other && bytes.Equal(a.frame[6:12], t.toMAC)
 	})
 }
 
-func (t *traffic) arrived(s *sample, rules ruleset) bool {
-	for c, want := range t.expected(s, rules) {
-		if len(t.at(c, s)) < want {
+func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
+	for c, want := range t.expectedCounts(s, rules) {
+		if len(t.packetsAt(c, s)) < want {
 			return false
 		}
 	}
@@ -608,26 +608,26 @@ func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	case offWide:
 		t.wide.add(s)
 	}
-	wrong := t.misplaced(s, rules)
+	wrong := t.findMisplaced(s, rules)
 	for _, c := range []*capture{t.to, t.other, t.home, t.in} {
 		if w := rules.expectedPath(s.claim); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
-			wrong = append(wrong, t.damaged(c, s)...)
+			wrong = append(wrong, t.findDamaged(c, s)...)
 		}
 	}
 	if len(wrong) > 0 {
-		f.Expect(false, s.what+" "+wayWords[rules.expectedPath(s.claim)], rules.when()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
+		f.Expect(false, s.what+" "+pathWords[rules.expectedPath(s.claim)], rules.messagePrefix()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
 	}
 }
 
-var wayWords = map[way]string{
+var pathWords = map[packetPath]string{
 	offloaded: "rewritten to to", offWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
 	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
 }
 
-// summary says where samples went.
-func (t *traffic) summary(samples []*sample, rules ruleset) string {
+// summarizePaths says where samples went.
+func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	var words []string
-	for _, w := range []way{offloaded, offWide, byKernel, kernelOnly, toProgram} {
+	for _, w := range []packetPath{offloaded, offWide, byKernel, kernelOnly, toProgram} {
 		n := 0
 		for _, s := range samples {
 			if rules.expectedPath(s.claim) == w {
@@ -635,10 +635,10 @@ func (t *traffic) summary(samples []*sample, rules ruleset) string {
 			}
 		}
 		if n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", n, wayWords[w]))
+			words = append(words, fmt.Sprintf("%d %s", n, pathWords[w]))
 		}
 	}
-	return rules.when() + strings.Join(words, ", ")
+	return rules.messagePrefix() + strings.Join(words, ", ")
 }
 
 func (c *tally) add(s *sample) {
@@ -647,37 +647,37 @@ func (c *tally) add(s *sample) {
 	}
 }
 
-// misplaced says where there are too many packets of a sample, or too few.
-func (t *traffic) misplaced(s *sample, rules ruleset) (wrong []string) {
-	expected := t.expected(s, rules)
-	for _, c := range t.captures() {
+// findMisplaced says where there are too many packets of a sample, or too few.
+func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
+	expected := t.expectedCounts(s, rules)
+	for _, c := range t.allCaptures() {
 		if rules.expectedPath(s.claim) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
 			continue
 		}
-		got := t.at(c, s)
+		got := t.packetsAt(c, s)
 		if want := expected[c]; len(got) != want {
 			wrong = append(wrong, fmt.Sprintf("%d packets at %s, not %d", len(got), c.what, want))
 		}
-		if n := len(strays(c.of(s.number), t.fromMAC, t.toMAC, t.otherMAC, t.outMAC, t.gateway)); n > 0 {
+		if n := len(findStrays(c.packetsOf(s.number), t.fromMAC, t.toMAC, t.otherMAC, t.outMAC, t.gateway)); n > 0 {
 			wrong = append(wrong, fmt.Sprintf("%d packets at %s are for a MAC that nobody has", n, c.what))
 		}
 	}
 	return wrong
 }
 
-// strays are packets for none of the machines.
-func strays(all []arrival, known ...net.HardwareAddr) []arrival {
+// findStrays are packets for none of the machines.
+func findStrays(all []arrival, known ...net.HardwareAddr) []arrival {
 	return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool {
 		return slices.ContainsFunc(known, func(m net.HardwareAddr) bool { return bytes.Equal(a.frame[:6], m) })
 	})
 }
 
-// damaged says, each once, what is wrong with packets that arrived: twice, in another order,
+// findDamaged says, each once, what is wrong with packets that arrived: twice, in another order,
 // or with bytes that a router, or testpmd, does not send.
-func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
+func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
 	counts, first := map[string]int{}, []difference{}
-	for _, a := range t.at(c, s) {
+	for _, a := range t.packetsAt(c, s) {
 		if a.number >= len(s.frames) {
 			counts["number"]++
 			continue
@@ -688,7 +688,7 @@ func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
 			behind++
 		}
 		seen[a.number], last = true, max(last, a.number)
-		for _, d := range t.differences(c, s.frames[a.number], a.captured) {
+		for _, d := range t.compareWithSent(c, s.frames[a.number], a.captured) {
 			if counts[d.part]++; counts[d.part] == 1 {
 				first = append(first, d)
 			}
@@ -708,9 +708,9 @@ func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
 	return wrong
 }
 
-// differences compares a frame that a capture has with what had to become of the one that was
+// compareWithSent compares a frame that a capture has with what had to become of the one that was
 // sent. On the way to the next hop a router may cut padding off.
-func (t *traffic) differences(c *capture, sent []byte, got captured) []difference {
+func (t *traffic) compareWithSent(c *capture, sent []byte, got captured) []difference {
 	mac := t.toMAC
 	switch c {
 	case t.in:
@@ -719,13 +719,13 @@ func (t *traffic) differences(c *capture, sent []byte, got captured) []differenc
 		}
 		return nil
 	case t.home:
-		return differences(swapped(sent), got)
+		return compareFrames(swapMACs(sent), got)
 	case t.other:
 		mac = t.otherMAC
 	}
-	want := routed(sent, t.outMAC, mac)
-	if short := unpadded(want); got.size == len(short) {
+	want := routeFrame(sent, t.outMAC, mac)
+	if short := trimPadding(want); got.size == len(short) {
 		want = short
 	}
-	return differences(want, got)
+	return compareFrames(want, got)
 }
