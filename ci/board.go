@@ -27,8 +27,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Boards writes the boards that Slipway knows.
-func Boards(w io.Writer, asJSON bool) error {
+// ListBoards writes the boards that Slipway knows.
+func ListBoards(w io.Writer, asJSON bool) error {
 	names, err := images.Boards()
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrImage, err))
 	}
 	for _, device := range devices {
-		if err := off(spec, opt, device); err != nil {
+		if err := refuseDiskInUse(spec, opt, device); err != nil {
 			return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrRefused, err))
 		}
 	}
@@ -168,8 +168,8 @@ func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (image
 	return images.NoArtifact(spec, dir), os.MkdirAll(dir, 0o755)
 }
 
-// off refuses the disk of a virtual board that is on.
-func off(spec images.Spec, opt images.Options, name string) error {
+// refuseDiskInUse refuses the disk of a virtual board that is on.
+func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 	dir := opt.MachineDir(spec)
 	disk, err := filepath.Abs(filepath.Join(dir, qemu.DiskName))
 	if err != nil {
@@ -191,11 +191,11 @@ func Deploy(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, 
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(w, summary(deployed))
+	_, err = fmt.Fprintln(w, summarizeDeploy(deployed))
 	return err
 }
 
-func summary(d container.Deployed) string {
+func summarizeDeploy(d container.Deployed) string {
 	var bytes int64
 	for _, f := range d.Files {
 		bytes += f.SizeBytes
@@ -248,7 +248,7 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 		r.AddFailure("smoke", err, suite.SuitesNext)
 		return r, err
 	}
-	conn, err := reach.Reach(ctx, opt, spec, host, pin)
+	conn, err := reach.Connect(ctx, opt, spec, host, pin)
 	if err != nil {
 		r.AddFailure("connect", err, "correct that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()

@@ -33,7 +33,7 @@ import (
 
 // writeArtifact makes the artifact of a disk of 8 MiB in a board's folder.
 // partitioned gives an image a partition table with one small partition.
-func partitioned(p []byte) []byte {
+func partitionImage(p []byte) []byte {
 	clear(p[446:510])
 	p[450], p[454], p[458], p[510], p[511] = 0x83, 1, 1, 0x55, 0xaa
 	return p
@@ -49,7 +49,7 @@ func writeArtifact(t *testing.T, dir string, a images.Artifact) {
 		t.Fatal(err)
 	}
 	defer disk.Close()
-	if _, err := disk.Write(partitioned(bytes.Repeat([]byte("whatever"), 1<<20))); err != nil {
+	if _, err := disk.Write(partitionImage(bytes.Repeat([]byte("whatever"), 1<<20))); err != nil {
 		t.Fatal(err)
 	}
 	blocks, err := bmap.Create(t.Context(), disk)
@@ -129,7 +129,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File}}}
 	opt := images.Options{Dir: t.TempDir(), Cache: t.TempDir()}
 	image := filepath.Join(t.TempDir(), "other.img")
-	data := partitioned(bytes.Repeat([]byte("whatever"), 1<<17))
+	data := partitionImage(bytes.Repeat([]byte("whatever"), 1<<17))
 	if err := os.WriteFile(image, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 			}
 		}
 		r, err := SmokeOn(t.Context(), io.Discard, opt, spec, "toy", "")
-		if err == nil || find(r, "connect").Status != report.Failed || !r.Failed() || report.ExitStatus(err) != 3 || r.Reason != report.ReasonFor(err) {
+		if err == nil || findStage(r, "connect").Status != report.Failed || !r.Failed() || report.ExitStatus(err) != 3 || r.Reason != report.ReasonFor(err) {
 			t.Errorf("built %v: SmokeOn = %+v (%s), %v; want a failed stage, and status 3", built, r.Stages, r.Reason, err)
 		}
 		data, err := os.ReadFile(filepath.Join(dir, report.ReportJUnit))
@@ -343,7 +343,7 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 	}
 	_, flashed := flashAll(t.Context(), spec, opt, []string{"disk.img"}, flash.Options{})
 	_, smoked := SmokeOn(t.Context(), io.Discard, opt, spec, "127.0.0.1:1", "")
-	deployed := reach.OnBoard(t.Context(), opt, spec, "127.0.0.1:1", nil)
+	deployed := reach.WithArtifact(t.Context(), opt, spec, "127.0.0.1:1", nil)
 	for what, err := range map[string]error{"flash": flashed, "smoke": smoked, "deploy": deployed} {
 		if err == nil || !strings.Contains(err.Error(), `of board "other", not of b`) {
 			t.Errorf("%s = %v; want it refused", what, err)

@@ -13,8 +13,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Devices writes what an image can be flashed to from this machine.
-func Devices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
+// ListDevices writes what an image can be flashed to from this machine.
+func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {
 		return err

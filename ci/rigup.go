@@ -45,9 +45,9 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 	if err := report.Remove(dir); err != nil {
 		return report.Refused(spec, err)
 	}
-	u := &rigUp{spec: spec, opt: opt, dir: dir, report: report.New(spec)}
+	u := &rigRun{spec: spec, opt: opt, dir: dir, report: report.New(spec)}
 	u.report.Target = "software on this machine"
-	err := u.runStages(ctx, u.stages())
+	err := u.runStages(ctx, u.rigStages())
 	return u.report, err
 }
 
@@ -105,8 +105,8 @@ func rigOf(spec images.Spec) error {
 	return nil
 }
 
-// rigUp is one run of UpRig.
-type rigUp struct {
+// rigRun is one run of UpRig.
+type rigRun struct {
 	spec   images.Spec
 	opt    RigOptions
 	dir    string
@@ -117,29 +117,29 @@ type rigUp struct {
 }
 
 // runStages goes through stages, reports, and leaves nothing on.
-func (u *rigUp) runStages(ctx context.Context, stages []stage) error {
+func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.dir))
-	u.linger(ctx)
-	return errors.Join(err, u.off())
+	u.waitForInterrupt(ctx)
+	return errors.Join(err, u.stopRig())
 }
 
-func (u *rigUp) stages() []stage {
+func (u *rigRun) rigStages() []stage {
 	return []stage{
-		{"packages", u.packages, "run the apt line above, then try again"},
-		{"build", u.build, "the log named above says more; what is finished is kept"},
-		{"rig", u.start, "rig:down switches off one that is on"},
-		{"smoke", u.smoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},
+		{"packages", u.installPackages, "run the apt line above, then try again"},
+		{"build", u.buildLayers, "the log named above says more; what is finished is kept"},
+		{"rig", u.startRig, "rig:down switches off one that is on"},
+		{"smoke", u.runSmoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},
 	}
 }
 
-func (u *rigUp) packages(ctx context.Context) (string, error) {
-	return install(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec))
+func (u *rigRun) installPackages(ctx context.Context) (string, error) {
+	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec))
 }
 
-func (u *rigUp) build(ctx context.Context) (saw string, err error) {
+func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {
 	u.layers, err = softrig.Build(ctx, u.spec, u.opt.Build)
 	u.layers = append(u.layers, u.opt.Above...)
 	var names []string
@@ -149,7 +149,7 @@ func (u *rigUp) build(ctx context.Context) (saw string, err error) {
 	return strings.Join(names, ", "), err
 }
 
-func (u *rigUp) start(ctx context.Context) (saw string, err error) {
+func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	if u.rig, err = softrig.Start(ctx, u.spec, u.dir, u.layers); err != nil {
 		u.rig = nil
 		return "", err
@@ -157,7 +157,7 @@ func (u *rigUp) start(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
-func (u *rigUp) smoke(ctx context.Context) (saw string, err error) {
+func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := target.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {
 		return "", report.Because(ctx, report.ErrUnreachable, err)
@@ -175,8 +175,8 @@ func (u *rigUp) smoke(ctx context.Context) (saw string, err error) {
 	return report.CountWords(proved.Counts().Checks) + ", of software", err
 }
 
-// linger keeps the rig on until somebody ends it.
-func (u *rigUp) linger(ctx context.Context) {
+// waitForInterrupt keeps the rig on until somebody ends it.
+func (u *rigRun) waitForInterrupt(ctx context.Context) {
 	if u.rig == nil || !u.opt.Keep {
 		return
 	}
@@ -184,7 +184,7 @@ func (u *rigUp) linger(ctx context.Context) {
 	<-ctx.Done()
 }
 
-func (u *rigUp) off() error {
+func (u *rigRun) stopRig() error {
 	if u.rig == nil {
 		return nil
 	}

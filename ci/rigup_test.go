@@ -21,7 +21,7 @@ import (
 
 // smallRig is a rig with this machine's own userland, and a suite; DIR in that is the
 // board's folder.
-func smallRig(t *testing.T, suite string) *rigUp {
+func smallRig(t *testing.T, suite string) *rigRun {
 	t.Helper()
 	if err := softrig.Needs(); err != nil {
 		t.Skip(err)
@@ -38,15 +38,15 @@ func smallRig(t *testing.T, suite string) *rigUp {
 		Places: []images.RigPlace{{Name: "leaf1", Port: "p0", Address: "192.0.2.1/24"}},
 	}, Suites: []string{suitetest.WriteSuite(t, map[string]string{"main.yml": suite})}}
 	spec.SSH.User = "root"
-	return &rigUp{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: report.New(spec), layers: []string{"/"}}
+	return &rigRun{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: report.New(spec), layers: []string{"/"}}
 }
 
-// ready are the stages behind the build.
-func (u *rigUp) ready() []stage {
-	return slices.DeleteFunc(u.stages(), func(s stage) bool { return s.name == "packages" || s.name == "build" })
+// readyStages are the stages behind the build.
+func (u *rigRun) readyStages() []stage {
+	return slices.DeleteFunc(u.rigStages(), func(s stage) bool { return s.name == "packages" || s.name == "build" })
 }
 
-func (u *rigUp) wantOff(t *testing.T) {
+func (u *rigRun) wantOff(t *testing.T) {
 	t.Helper()
 	if _, err := softrig.Find(u.dir); !errors.Is(err, softrig.ErrOff) {
 		t.Errorf("the rig afterwards: %v; want %v", err, softrig.ErrOff)
@@ -55,7 +55,7 @@ func (u *rigUp) wantOff(t *testing.T) {
 
 func TestRigUpStages(t *testing.T) {
 	var got []string
-	for _, s := range (&rigUp{dir: "build/small-rig"}).stages() {
+	for _, s := range (&rigRun{dir: "build/small-rig"}).rigStages() {
 		got = append(got, s.name)
 		if s.next == "" {
 			t.Errorf("stage %s says not what to do when it fails", s.name)
@@ -68,7 +68,7 @@ func TestRigUpStages(t *testing.T) {
 
 func TestRigUpFails(t *testing.T) {
 	u := smallRig(t, "command: {a port: {exec: ip link show p0}, no port: {exec: ip link show p7}}")
-	err := u.runStages(t.Context(), u.ready())
+	err := u.runStages(t.Context(), u.readyStages())
 	if !errors.Is(err, report.ErrFailed) {
 		t.Fatalf("run = %v; want %v", err, report.ErrFailed)
 	}
@@ -100,7 +100,7 @@ func TestRigUpStops(t *testing.T) {
 		}()
 		return "", err
 	}, ""}
-	err := u.runStages(ctx, slices.Insert(u.ready(), 1, watch))
+	err := u.runStages(ctx, slices.Insert(u.readyStages(), 1, watch))
 	if err == nil || !strings.Contains(err.Error(), "interrupt") {
 		t.Errorf("run = %v; want the interrupt", err)
 	}

@@ -98,7 +98,7 @@ func TestSignals(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			before := leftovers(t, filepath.Join(dir, "build"))
+			before := findLeftovers(t, filepath.Join(dir, "build"))
 			cmd := exec.CommandContext(t.Context(), test.argv[0], append(test.argv[1:], "up")...)
 			cmd.Dir, cmd.Env = test.dir, append(os.Environ(), "SLIPWAY_PROGRESS=json", "CI=true")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -111,7 +111,7 @@ func TestSignals(t *testing.T) {
 			if err := errors.Join(cmd.Start(), held.Close()); err != nil {
 				t.Fatal(err)
 			}
-			booting, ended := reaches(t, bufio.NewScanner(stderr), "boot")
+			booting, ended := waitForStep(t, bufio.NewScanner(stderr), "boot")
 			if !booting {
 				t.Fatalf("%v ended before its boot: %v", test.argv, cmd.Wait())
 			}
@@ -131,16 +131,16 @@ func TestSignals(t *testing.T) {
 			case <-time.After(20 * time.Second):
 				t.Error("the program still runs")
 			}
-			if left := leftovers(t, filepath.Join(dir, "build")); len(left) > len(before) {
+			if left := findLeftovers(t, filepath.Join(dir, "build")); len(left) > len(before) {
 				t.Errorf("left behind: %q; before: %q", left, before)
 			}
 		})
 	}
 }
 
-// reaches reads progress until a step begins, and then on to nowhere, so that
+// waitForStep reads progress until a step begins, and then on to nowhere, so that
 // the program never waits for its reader. ended is closed at the end of all of it.
-func reaches(t *testing.T, lines *bufio.Scanner, step string) (reached bool, ended chan struct{}) {
+func waitForStep(t *testing.T, lines *bufio.Scanner, step string) (reached bool, ended chan struct{}) {
 	for lines.Scan() {
 		var e progress.Event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {

@@ -42,16 +42,16 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if err := report.Remove(opt.Build.BoardDir(spec)); err != nil {
 		return report.Refused(spec, err)
 	}
-	u := &up{spec: spec, opt: opt, report: report.New(spec)}
+	u := &upRun{spec: spec, opt: opt, report: report.New(spec)}
 	err := u.runStages(ctx)
-	u.off()
+	u.powerOff()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.BoardDir(spec)))
 }
 
-// up is one run of Up.
-type up struct {
+// upRun is one run of Up.
+type upRun struct {
 	spec   images.Spec
 	opt    UpOptions
 	report report.Report
@@ -67,14 +67,14 @@ type stage struct {
 	next string // what to do when it fails
 }
 
-func (u *up) runStages(ctx context.Context) error {
+func (u *upRun) runStages(ctx context.Context) error {
 	stages := []stage{
-		{"packages", u.packages, "run the apt line above, then try again"},
-		{"build", u.build, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
-		{"flash", u.flash, "look at the disk space of the build folder; build again if the image is damaged"},
-		{"boot", u.boot, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:console -board=%[1]s", u.spec.Board)},
-		{"deploy", u.deploy, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
-		{"smoke", u.smoke, "each failed check says what to do"},
+		{"packages", u.installPackages, "run the apt line above, then try again"},
+		{"build", u.buildImage, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
+		{"flash", u.flashDisk, "look at the disk space of the build folder; build again if the image is damaged"},
+		{"boot", u.bootBoard, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:console -board=%[1]s", u.spec.Board)},
+		{"deploy", u.deployArtifact, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
+		{"smoke", u.runSmoke, "each failed check says what to do"},
 	}
 	return runStages(ctx, &u.report, stages)
 }
@@ -115,13 +115,13 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 	return err
 }
 
-func (u *up) packages(ctx context.Context) (string, error) {
+func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	needed := append(images.HostPackages(u.spec), qemu.HostPackages(u.spec)...)
-	return install(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
+	return installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
 }
 
-// install installs what all the later stages need, in one go.
-func install(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
+// installMissing installs what all the later stages need, in one go.
+func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
 		return "all there", errCached
@@ -132,7 +132,7 @@ func install(ctx context.Context, w io.Writer, dir string, needed []string) (saw
 	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, images.LogPath(dir, "apt"), needed...)
 }
 
-func (u *up) build(ctx context.Context) (string, error) {
+func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	began := time.Now().UTC()
 	var err error
 	u.artifact, err = images.Build(ctx, u.spec, u.opt.Build)
@@ -142,7 +142,7 @@ func (u *up) build(ctx context.Context) (string, error) {
 	return "image " + u.artifact.Key, err
 }
 
-func (u *up) flash(ctx context.Context) (string, error) {
+func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 	dir := u.machineDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -182,7 +182,7 @@ var (
 // after it. The report says so.
 const powerCycles = 2
 
-func (u *up) boot(ctx context.Context) (saw string, err error) {
+func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "boot", 0, "")
 	defer func() { step.End(saw, err) }()
 	var before []string
@@ -191,20 +191,20 @@ func (u *up) boot(ctx context.Context) (saw string, err error) {
 		if len(before) > 0 {
 			saw += "; before that " + strings.Join(before, ", ")
 		}
-		why := u.again(err)
+		why := u.retryReason(err)
 		if why == "" || len(before) == powerCycles {
 			return saw, err
 		}
 		before = append(before, why)
 		step.Detail(why + "; switching the board off and on")
-		if err := u.cycle(); err != nil {
+		if err := u.powerCycle(); err != nil {
 			return "", err
 		}
 	}
 }
 
-// again says why a boot that failed is worth another, "" where it is not.
-func (u *up) again(err error) string {
+// retryReason says why a boot that failed is worth another, "" where it is not.
+func (u *upRun) retryReason(err error) string {
 	switch {
 	case errors.Is(err, errSilent):
 		return fmt.Sprintf("it said nothing for %s on this machine's KVM, so it is emulated", silenceLimit)
@@ -214,8 +214,8 @@ func (u *up) again(err error) string {
 	return ""
 }
 
-// cycle switches the board off, and sees to it that the next boot has what it needs.
-func (u *up) cycle() error {
+// powerCycle switches the board off, and sees to it that the next boot has what it needs.
+func (u *upRun) powerCycle() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
 	}
@@ -223,10 +223,10 @@ func (u *up) cycle() error {
 	return errors.Join(u.vm.Stop(), os.Rename(console, console+".panic"))
 }
 
-func (u *up) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
+func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
 // powerOn switches the board on and logs in on it.
-func (u *up) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
+func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
 	u.vm, err = qemu.Start(ctx, u.spec, dir, qemu.Options{Detach: u.opt.Keep})
 	if err != nil {
@@ -239,16 +239,16 @@ func (u *up) powerOn(ctx context.Context, step *progress.Step) (saw string, err 
 }
 
 // logIn waits for vm to let somebody in.
-func (u *up) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err error) {
+func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err error) {
 	watched, stop := context.WithCancelCause(ctx)
 	ready := make(chan struct{})
 	var watcher sync.WaitGroup
-	watcher.Go(func() { u.watch(watched, stop, vm, ready, step) })
+	watcher.Go(func() { u.watchBoot(watched, stop, vm, ready, step) })
 	defer watcher.Wait() // what it looks at is replaced when the board is switched on again
 	defer stop(nil)
 	select {
 	case <-ready:
-		u.conn, err = target.WaitDial(watched, reach.Address(u.opt.Build, u.spec, vm), bootLimit)
+		u.conn, err = target.WaitDial(watched, reach.VirtualAddress(u.opt.Build, u.spec, vm), bootLimit)
 	case <-watched.Done():
 	}
 	if watched.Err() != nil {
@@ -262,9 +262,9 @@ func (u *up) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err e
 	return err
 }
 
-// watch closes ready when SSH can be asked for, and stops a wait that cannot
+// watchBoot closes ready when SSH can be asked for, and stops a wait that cannot
 // succeed any more.
-func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.VM, ready chan<- struct{}, step *progress.Step) {
+func (u *upRun) watchBoot(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.VM, ready chan<- struct{}, step *progress.Step) {
 	dir := u.machineDir()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -300,19 +300,19 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.V
 	}
 }
 
-func (u *up) deploy(ctx context.Context) (string, error) {
+func (u *upRun) deployArtifact(ctx context.Context) (string, error) {
 	deployed, err := container.DeployArtifact(ctx, u.conn, u.spec, u.artifact)
-	return summary(deployed), reach.OrLost(ctx, u.conn, err)
+	return summarizeDeploy(deployed), reach.MarkUnreachable(ctx, u.conn, err)
 }
 
-func (u *up) smoke(ctx context.Context) (string, error) {
+func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	proved, err := suite.Run(ctx, u.conn, u.spec, u.artifact)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// off leaves nothing running, unless it was asked to.
-func (u *up) off() {
+// powerOff leaves nothing running, unless it was asked to.
+func (u *upRun) powerOff() {
 	if u.conn != nil {
 		u.conn.Close()
 	}

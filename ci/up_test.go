@@ -51,9 +51,9 @@ func newRig(t *testing.T, name string) rig {
 
 func (r rig) up(t *testing.T, ctx context.Context) (report.Report, error) {
 	t.Helper()
-	before := leftovers(t, r.opt.Build.Dir)
+	before := findLeftovers(t, r.opt.Build.Dir)
 	result, err := Up(ctx, r.spec, r.opt)
-	if diff := cmp.Diff(before, leftovers(t, r.opt.Build.Dir)); diff != "" {
+	if diff := cmp.Diff(before, findLeftovers(t, r.opt.Build.Dir)); diff != "" {
 		t.Errorf("Up left something behind (-before +after):\n%s", diff)
 	}
 	for _, name := range []string{report.ReportJSON, report.ReportJUnit, report.ReportHTML} {
@@ -64,9 +64,9 @@ func (r rig) up(t *testing.T, ctx context.Context) (report.Report, error) {
 	return result, err
 }
 
-// leftovers are the processes, loop devices, mounts, network namespaces and
+// findLeftovers are the processes, loop devices, mounts, network namespaces and
 // half-written files that a run in dir can leave behind.
-func leftovers(t *testing.T, dir string) []string {
+func findLeftovers(t *testing.T, dir string) []string {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func leftovers(t *testing.T, dir string) []string {
 func TestSilenceOnKVM(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}
-	u := &up{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
+	u := &upRun{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
 	if err := os.MkdirAll(u.machineDir(), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestSilenceOnKVM(t *testing.T) {
 		}
 	}
 	u.vm = &qemu.VM{Accel: qemu.KVM}
-	if why := u.again(errSilent); !strings.Contains(why, "emulated") {
+	if why := u.retryReason(errSilent); !strings.Contains(why, "emulated") {
 		t.Errorf("again(%v) = %q; want that it is emulated", errSilent, why)
 	}
 	if err := qemu.DistrustKVM(); err != nil {
@@ -138,7 +138,7 @@ func TestSilenceOnKVM(t *testing.T) {
 // the last one then.
 func TestPanicEndsTheWatch(t *testing.T) {
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}
-	u := &up{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
+	u := &upRun{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
 	if err := os.MkdirAll(u.machineDir(), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -167,14 +167,14 @@ func TestUp(t *testing.T) {
 // to do.
 func testUpWhole(t *testing.T) {
 	r := newRig(t, "whole")
-	before := leftovers(t, r.opt.Build.Dir)
+	before := findLeftovers(t, r.opt.Build.Dir)
 	r.opt.Keep = true
 	result, err := Up(t.Context(), r.spec, r.opt)
 	defer func() {
 		if err := StopVirtual(context.Background(), io.Discard, r.opt.Build, r.spec, true); err != nil {
 			t.Errorf("the board was to be left on: %v", err)
 		}
-		if diff := cmp.Diff(before, leftovers(t, r.opt.Build.Dir)); diff != "" {
+		if diff := cmp.Diff(before, findLeftovers(t, r.opt.Build.Dir)); diff != "" {
 			t.Errorf("Up left more behind than the board (-before +after):\n%s", diff)
 		}
 	}()
@@ -182,14 +182,14 @@ func testUpWhole(t *testing.T) {
 		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", result.Counts(), err)
 	}
 	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
-	r.onBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
-	wantCheck(t, r.failing(t), "CSV", "libnothere.so.1")
-	r.onBoard(t, "rm", "/usr/bin/slipway-hook")
-	wantCheck(t, r.failing(t), "hook", "slipway-hook")
+	r.runOnBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
+	wantCheck(t, r.upFailing(t), "CSV", "libnothere.so.1")
+	r.runOnBoard(t, "rm", "/usr/bin/slipway-hook")
+	wantCheck(t, r.upFailing(t), "hook", "slipway-hook")
 }
 
-// failing is the report of suites that do not pass.
-func (r rig) failing(t *testing.T) report.Report {
+// upFailing is the report of suites that do not pass.
+func (r rig) upFailing(t *testing.T) report.Report {
 	t.Helper()
 	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
 	if !errors.Is(err, report.ErrFailed) {
@@ -206,12 +206,12 @@ func testUpWithoutSSH(t *testing.T) {
 	r.spec.Debian = &debian
 	result, err := r.up(t, t.Context())
 	const want = "nothing answers on its SSH port"
-	if failed := find(result, "boot"); err == nil || failed.Status != report.Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
+	if failed := findStage(result, "boot"); err == nil || failed.Status != report.Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
 		t.Errorf("Up: %v, stage boot is %+v; want it failed, with a next step, and %q seen", err, failed, want)
 	}
 }
 
-func find(r report.Report, stage string) report.Stage {
+func findStage(r report.Report, stage string) report.Stage {
 	i := slices.IndexFunc(r.Stages, func(s report.Stage) bool { return s.Name == stage })
 	if i < 0 {
 		return report.Stage{}
@@ -219,9 +219,9 @@ func find(r report.Report, stage string) report.Stage {
 	return r.Stages[i]
 }
 
-func (r rig) onBoard(t *testing.T, argv ...string) {
+func (r rig) runOnBoard(t *testing.T, argv ...string) {
 	t.Helper()
-	err := reach.OnBoard(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
+	err := reach.WithArtifact(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
 		result, err := c.Run(ctx, argv...)
 		if err == nil && result.Status != 0 {
 			err = fmt.Errorf("status %d: %s", result.Status, result.Stderr)
@@ -271,10 +271,10 @@ func testUpStops(t *testing.T) {
 				t.Errorf("Up stopped in %s: %v; want %v", at, err, pressed)
 			}
 			stage, _, _ := strings.Cut(at, " ")
-			if got := find(result, stage); got.Status != report.Failed {
+			if got := findStage(result, stage); got.Status != report.Failed {
 				t.Errorf("stage %s is %+v; want it failed", stage, got)
 			}
-			if build := find(result, "build"); at != "build" && build.Status != report.Cached {
+			if build := findStage(result, "build"); at != "build" && build.Status != report.Cached {
 				t.Errorf("build is %s (%s); want it cached", build.Status, build.Saw)
 			}
 		})

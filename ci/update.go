@@ -33,8 +33,8 @@ type UpdateOptions struct {
 	Out       io.Writer                   // for what a person should read
 	Now       <-chan struct{}             // closed when even the cleaning up shall end
 
-	Earlier *Earlier               // update of this board with this bundle; nil: there was none
-	Writing func(before Ran) error // called once before a slot is written; an error keeps it from that
+	Earlier *Earlier                    // update of this board with this bundle; nil: there was none
+	Writing func(before SystemID) error // called once before a slot is written; an error keeps it from that
 }
 
 // System is what runs on a board after an update.
@@ -82,11 +82,11 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	if a, err := images.ReadArtifact(dir); err == nil {
 		artifact = a
 	}
-	u := newUpdating(spec, artifact, how)
-	u.begin(host, bundle)
-	err := u.installBundle(ctx, func(ctx context.Context) (err error) {
-		if err = u.lookHere(ctx); err == nil { // before the board is asked anything
-			u.conn, err = reach.Reach(ctx, opt, spec, host)
+	u := newUpdateRun(spec, artifact, how)
+	u.initOutcome(host, bundle)
+	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
+		if err = u.loadInputs(ctx); err == nil { // before the board is asked anything
+			u.conn, err = reach.Connect(ctx, opt, spec, host)
 		}
 		return err
 	})
@@ -100,10 +100,10 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 // UpdateOn is Update of one board of many: it is reached already, and the bundle is
 // open for all of them. Both stay open, and no report is written.
 func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact images.Artifact, bundle *boardupdate.Bundle, how UpdateOptions) (Outcome, error) {
-	u := newUpdating(spec, artifact, how)
+	u := newUpdateRun(spec, artifact, how)
 	u.conn, u.bundle = conn, bundle
-	u.begin(conn.Address().Host, bundle.File)
-	err := u.installBundle(ctx, nil)
+	u.initOutcome(conn.Address().Host, bundle.File)
+	err := u.runAllStages(ctx, nil)
 	return u.outcome, err
 }
 
@@ -111,8 +111,8 @@ func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact
 // whose new system fails three times before its boot loader goes back.
 const restartLimit = 15 * time.Minute
 
-// updating is one run of Update.
-type updating struct {
+// updateRun is one run of Update.
+type updateRun struct {
 	spec    images.Spec
 	how     UpdateOptions
 	pause   time.Duration // before a new connection, the second time; then twice that, and so on
@@ -120,19 +120,19 @@ type updating struct {
 	restart func(context.Context) error
 	prove   func(context.Context) (report.Report, error)
 
-	conn    *target.Conn
-	engine  boardupdate.Engine
-	bundle  *boardupdate.Bundle
-	before  boardupdate.Status
-	arrived headway             // of an earlier update
-	judged  bool                // the engine has looked at the bundle
-	told    bool                // how.Writing was called
-	source  *boardupdate.Source // as it was offered last
-	outcome Outcome
+	conn           *target.Conn
+	engine         boardupdate.Engine
+	bundle         *boardupdate.Bundle
+	before         boardupdate.Status
+	reached        updatePhase         // of an earlier update
+	bundleChecked  bool                // the engine has looked at the bundle
+	writeAnnounced bool                // how.Writing was called
+	source         *boardupdate.Source // as it was offered last
+	outcome        Outcome
 }
 
-func newUpdating(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updating {
-	u := &updating{spec: spec, how: how, pause: 2 * time.Second}
+func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updateRun {
+	u := &updateRun{spec: spec, how: how, pause: 2 * time.Second}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
 		return boardupdate.Find(ctx, u.conn, boardupdate.SystemBus)
 	}
@@ -143,42 +143,42 @@ func newUpdating(spec images.Spec, artifact images.Artifact, how UpdateOptions) 
 	return u
 }
 
-func (u *updating) begin(host, bundle string) {
+func (u *updateRun) initOutcome(host, bundle string) {
 	u.outcome = Outcome{
 		Board: u.spec.Board, Host: host, Bundle: bundle, System: UnknownSystem,
 		Findings: []boardupdate.Finding{}, Report: report.New(u.spec),
 	}
 }
 
-// installBundle goes through the stages; without connect, the board is reached already. The
+// runAllStages goes through the stages; without connect, the board is reached already. The
 // record gets all of them, and the logs of a system that failed.
-func (u *updating) installBundle(ctx context.Context, connect func(context.Context) error) error {
+func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Context) error) error {
 	record := &u.outcome.Report
 	var err error
 	if connect != nil {
 		err = runStage(ctx, record, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "fix that, then run update again"})
 	}
 	if err == nil {
-		defer reach.Hurry(u.conn, u.how.Now)()
+		defer reach.CloseOnInterrupt(u.conn, u.how.Now)()
 	}
-	err = u.stages(ctx, err, []stage{
-		{"preflight", u.preflight, "fix what was refused, then run update again"},
-		{"install", u.install, "the board stays on the system that runs; fix that, then run update again"},
+	err = u.runStages(ctx, err, []stage{
+		{"preflight", u.runPreflight, "fix what was refused, then run update again"},
+		{"install", u.installBundle, "the board stays on the system that runs; fix that, then run update again"},
 	})
 	if err == nil {
 		var done func()
-		ctx, done = u.patient(ctx)
+		ctx, done = u.deferInterrupt(ctx)
 		defer done()
 	}
-	err = u.stages(ctx, err, []stage{
+	err = u.runStages(ctx, err, []stage{
 		{"restart", u.startNew, "look at the logs of both systems in the report"},
-		{"smoke", u.smoke, "each failed check says what to do"},
-		{"commit", u.commit, "on the board: look at the engine's own log, then mark the system good by hand"},
+		{"smoke", u.runSmoke, "each failed check says what to do"},
+		{"commit", u.markGood, "on the board: look at the engine's own log, then mark the system good by hand"},
 	})
-	if err != nil && u.outcome.System == NewSystem && u.arrived != stays && ctx.Err() == nil {
+	if err != nil && u.outcome.System == NewSystem && u.reached != phaseCommitted && ctx.Err() == nil {
 		err = errors.Join(err, runStage(ctx, record, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
 	}
-	u.askLast(ctx)
+	u.queryAtEnd(ctx)
 	if err != nil {
 		u.outcome.Why = plaintext.Clean(err.Error(), report.MaxSawBytes)
 	}
@@ -187,11 +187,11 @@ func (u *updating) installBundle(ctx context.Context, connect func(context.Conte
 	return err
 }
 
-// stages goes through stages, and skips what is not wanted and what follows on a failure.
-func (u *updating) stages(ctx context.Context, err error, all []stage) error {
+// runStages goes through stages, and skips what is not wanted and what follows on a failure.
+func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {
-		if err != nil || u.ends(s.name) {
+		if err != nil || u.skipsStage(s.name) {
 			record.Stages = append(record.Stages, report.Stage{Name: s.name, Status: report.Skipped})
 			continue
 		}
@@ -202,9 +202,9 @@ func (u *updating) stages(ctx context.Context, err error, all []stage) error {
 	return err
 }
 
-// patient is a context for what begins with the restart, and is not to be left half
+// deferInterrupt is a context for what begins with the restart, and is not to be left half
 // done: a first Ctrl-C, which ends ctx, is told to wait, and how.Now ends it.
-func (u *updating) patient(ctx context.Context) (_ context.Context, done func()) {
+func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done func()) {
 	if u.how.Now == nil {
 		return ctx, func() {}
 	}
@@ -231,36 +231,36 @@ func (u *updating) patient(ctx context.Context) (_ context.Context, done func())
 	}
 }
 
-// ends says that a stage is not wanted.
-func (u *updating) ends(stage string) bool {
+// skipsStage says that a stage is not wanted.
+func (u *updateRun) skipsStage(stage string) bool {
 	switch stage {
 	case "install":
-		return u.how.DryRun || u.arrived > newWork
+		return u.how.DryRun || u.reached > phaseNone
 	case "restart":
-		return u.how.DryRun || u.how.NoReboot || u.arrived > installed
+		return u.how.DryRun || u.how.NoReboot || u.reached > phaseInstalled
 	case "smoke":
 		return u.how.DryRun || u.how.NoReboot
 	case "commit":
-		return u.how.DryRun || u.how.NoReboot || u.arrived == stays
+		return u.how.DryRun || u.how.NoReboot || u.reached == phaseCommitted
 	}
 	return false
 }
 
-func (u *updating) preflight(ctx context.Context) (string, error) {
-	if err := u.lookHere(ctx); err != nil {
+func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
+	if err := u.loadInputs(ctx); err != nil {
 		return "", err
 	}
-	err := u.overBreaks(ctx, redialLimit, u.examine)
-	u.show()
-	if err != nil || u.how.DryRun || u.how.Confirm == nil || u.arrived > newWork {
-		return u.preflightWords(), err
+	err := u.retryOnBreak(ctx, redialLimit, u.examineBoard)
+	u.showFindings()
+	if err != nil || u.how.DryRun || u.how.Confirm == nil || u.reached > phaseNone {
+		return u.summarizePreflight(), err
 	}
 	slot, _ := u.before.Other()
 	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host))
 }
 
-// lookHere reads what is on this machine: the suites and the bundle.
-func (u *updating) lookHere(ctx context.Context) (err error) {
+// loadInputs reads what is on this machine: the suites and the bundle.
+func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	if !u.how.NoReboot {
 		if _, err := suite.LoadAll(u.spec); err != nil { // or the new system could not be proved
 			return report.Because(ctx, report.ErrWrong, err)
@@ -272,14 +272,14 @@ func (u *updating) lookHere(ctx context.Context) (err error) {
 	return err
 }
 
-// examine looks at the board and the bundle. The error is the refusal too.
-func (u *updating) examine(ctx context.Context) (err error) {
+// examineBoard looks at the board and the bundle. The error is the refusal too.
+func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 	if u.engine, err = u.find(ctx); err != nil {
 		return err
 	}
 	u.outcome.Engine = u.engine.Name()
 	if u.how.Earlier != nil {
-		if err := u.goOn(ctx, *u.how.Earlier); err != nil || u.arrived > newWork {
+		if err := u.resumeEarlier(ctx, *u.how.Earlier); err != nil || u.reached > phaseNone {
 			return err
 		}
 	}
@@ -287,17 +287,17 @@ func (u *updating) examine(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	u.runs(u.before)
+	u.recordSystem(u.before)
 	err = boardupdate.Refusal(u.outcome.Findings)
 	if way, _ := u.engine.Way(ctx, u.bundle); err == nil && way == boardupdate.Streamed {
-		err = u.judgeNow(ctx)
+		err = u.checkBundleEarly(ctx)
 	}
 	return err
 }
 
-// judgeNow has the engine judge a bundle before anybody is asked, which costs the
+// checkBundleEarly has the engine judge a bundle before anybody is asked, which costs the
 // board nothing where it streams.
-func (u *updating) judgeNow(ctx context.Context) error {
+func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
 		return err
@@ -306,22 +306,22 @@ func (u *updating) judgeNow(ctx context.Context) error {
 	return u.checkBundle(ctx, from)
 }
 
-func (u *updating) checkBundle(ctx context.Context, from *boardupdate.Source) error {
+func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) error {
 	judged, err := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
 		return err
 	}
 	err = boardupdate.Refusal(judged)
-	if err != nil && u.lost(ctx, err) { // it was not the engine that refused it
+	if err != nil && u.isUnreachable(ctx, err) { // it was not the engine that refused it
 		return err
 	}
-	u.judged = true
+	u.bundleChecked = true
 	u.outcome.Findings = append(u.outcome.Findings, judged...)
 	return err
 }
 
-// show lists what was found, for a person.
-func (u *updating) show() {
+// showFindings lists what was found, for a person.
+func (u *updateRun) showFindings() {
 	for _, f := range u.outcome.Findings {
 		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, plaintext.Clean(f.Saw, report.MaxFactBytes))
 	}
@@ -329,32 +329,32 @@ func (u *updating) show() {
 
 // Bounds on boards whose connection breaks while they install.
 const (
-	installTries = 5
-	breakTries   = 5
-	redialLimit  = 5 * time.Minute
-	settleLimit  = 30 * time.Minute
+	installTries      = 5
+	breakTries        = 5
+	redialLimit       = 5 * time.Minute
+	installationLimit = 30 * time.Minute
 )
 
-// install has the engine install. A connection that breaks takes our server with
+// installBundle has the engine install. A connection that breaks takes our server with
 // it, so what came of the installation is asked on a new one, and it is begun again
 // where it failed for that. Nothing is lost by that: the engine keeps what is
 // written already, where it knows how to.
-func (u *updating) install(ctx context.Context) (saw string, err error) {
+func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
-	var broken breaks
+	var broken connectionBreaks
 	for try := 1; ; try++ {
-		if err = u.installOnce(ctx, step); !broken.note(ctx, u, err) {
-			err = broken.explain(err)
+		if err = u.installOnce(ctx, step); !broken.noteBreak(ctx, u, err) {
+			err = broken.explainError(err)
 			break
 		}
 		step.Detail("the connection broke; connecting again")
 		var done bool
-		if done, err = u.resume(ctx, &broken); done || err != nil {
+		if done, err = u.reconnectAndCheck(ctx, &broken); done || err != nil {
 			break
 		}
 		if try == installTries {
-			err = broken.exhausted(ctx)
+			err = broken.exhaustedError(ctx)
 			break
 		}
 	}
@@ -369,7 +369,7 @@ func (u *updating) install(ctx context.Context) (saw string, err error) {
 	return saw, err
 }
 
-func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
+func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error {
 	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
 		return err
@@ -382,50 +382,50 @@ func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
 	if from.Why != "" {
 		step.Detail(fmt.Sprintf("%s: %s", from.Way, from.Why))
 	}
-	if !u.judged {
+	if !u.bundleChecked {
 		if err := u.checkBundle(ctx, from); err != nil {
 			return err
 		}
 	}
-	if err := u.writes(); err != nil {
+	if err := u.announceWrite(); err != nil {
 		return err
 	}
-	return u.engine.Install(ctx, from, telling(step))
+	return u.engine.Install(ctx, from, reportProgress(step))
 }
 
-// telling shows how far an installation is. One that is done again begins at 0 again.
-func telling(step *progress.Step) func(percent int, text string) {
+// reportProgress shows how far an installation is. One that is done again begins at 0 again.
+func reportProgress(step *progress.Step) func(percent int, text string) {
 	return func(percent int, text string) {
 		step.Set(int64(percent))
 		step.Detail(text)
 	}
 }
 
-// lost says whether something failed because the board is out of reach, or was: Smoke
+// isUnreachable says whether something failed because the board is out of reach, or was: Smoke
 // connects again itself.
-func (u *updating) lost(ctx context.Context, err error) bool {
+func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
 	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !suite.Answers(ctx, u.conn, 0)
 }
 
-// resume connects again and asks the engine whether it got to its end without us, also
+// reconnectAndCheck connects again and asks the engine whether it got to its end without us, also
 // where that breaks.
-func (u *updating) resume(ctx context.Context, broken *breaks) (done bool, err error) {
+func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBreaks) (done bool, err error) {
 	for try := 1; ; try++ {
-		if err := u.redial(ctx, redialLimit, try); err != nil {
-			return false, broken.explain(err)
+		if err := u.redialAfterPause(ctx, redialLimit, try); err != nil {
+			return false, broken.explainError(err)
 		}
-		if done, err = u.settled(ctx); !broken.note(ctx, u, err) {
-			return done, broken.explain(err)
+		if done, err = u.waitForInstallation(ctx); !broken.noteBreak(ctx, u, err) {
+			return done, broken.explainError(err)
 		}
 		if try == breakTries {
-			return false, broken.exhausted(ctx)
+			return false, broken.exhaustedError(ctx)
 		}
 	}
 }
 
-// settled waits for the end of an installation, and says whether it was the good one.
-func (u *updating) settled(ctx context.Context) (bool, error) {
-	limited, cancel := context.WithTimeout(ctx, settleLimit)
+// waitForInstallation waits for the end of an installation, and says whether it was the good one.
+func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
+	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
 	if err := u.engine.Settle(limited); err != nil {
 		return false, err
@@ -438,64 +438,64 @@ func (u *updating) settled(ctx context.Context) (bool, error) {
 }
 
 // startNew restarts the board and looks which system came up.
-func (u *updating) startNew(ctx context.Context) (string, error) {
+func (u *updateRun) startNew(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, "restart", 0, "")
-	saw, err := u.restarted(ctx)
+	saw, err := u.bootNewSystem(ctx)
 	step.End(saw, err)
 	return saw, err
 }
 
-func (u *updating) restarted(ctx context.Context) (string, error) {
+func (u *updateRun) bootNewSystem(ctx context.Context) (string, error) {
 	u.outcome.System, u.outcome.Waiting, u.outcome.Restarted = UnknownSystem, false, true
-	if err := u.reboot(ctx); err != nil {
+	if err := u.rebootAndQuery(ctx); err != nil {
 		return "", err
 	}
 	if u.outcome.System != NewSystem {
-		u.logs(ctx, "the system before", "-1")
+		u.collectLogs(ctx, "the system before", "-1")
 		return "", fmt.Errorf("the new system did not come up; the boot loader went back to the old one, in %s", u.outcome.Slot)
 	}
 	return u.outcome.Slot + " runs", nil
 }
 
-// reboot restarts the board and looks what runs then.
-func (u *updating) reboot(ctx context.Context) error {
-	err := u.overBreaks(ctx, restartLimit, u.restart)
+// rebootAndQuery restarts the board and looks what runs then.
+func (u *updateRun) rebootAndQuery(ctx context.Context) error {
+	err := u.retryOnBreak(ctx, restartLimit, u.restart)
 	if err == nil {
-		err = u.overBreaks(ctx, restartLimit, u.look)
+		err = u.retryOnBreak(ctx, restartLimit, u.querySystem)
 	}
 	return err
 }
 
-// look asks which system runs.
-func (u *updating) look(ctx context.Context) error {
+// querySystem asks which system runs.
+func (u *updateRun) querySystem(ctx context.Context) error {
 	status, err := u.engine.Status(ctx)
 	if err == nil {
-		u.runs(status)
+		u.recordSystem(status)
 	}
 	return err
 }
 
-// overBreaks does something again, on a new connection, where the old one broke. limit is
+// retryOnBreak does something again, on a new connection, where the old one broke. limit is
 // how long the board may take to be there again.
-func (u *updating) overBreaks(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	var broken breaks
+func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	var broken connectionBreaks
 	for try := 1; ; try++ {
 		err := do(ctx)
-		if !broken.note(ctx, u, err) {
-			return broken.explain(err)
+		if !broken.noteBreak(ctx, u, err) {
+			return broken.explainError(err)
 		}
 		if try == breakTries {
-			return broken.exhausted(ctx)
+			return broken.exhaustedError(ctx)
 		}
-		if err := u.redial(ctx, limit, try); err != nil {
-			return broken.explain(err)
+		if err := u.redialAfterPause(ctx, limit, try); err != nil {
+			return broken.explainError(err)
 		}
 	}
 }
 
-// redial connects again. An engine that ended is given longer to start, the more often
+// redialAfterPause connects again. An engine that ended is given longer to start, the more often
 // that was tried.
-func (u *updating) redial(ctx context.Context, limit time.Duration, try int) error {
+func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, try int) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -504,13 +504,13 @@ func (u *updating) redial(ctx context.Context, limit time.Duration, try int) err
 	return report.Because(ctx, report.ErrUnreachable, u.conn.Redial(ctx, limit))
 }
 
-// onNew is overBreaks for what is done to the new system alone: a connection also breaks
+// onNewSystem is overBreaks for what is done to the new system alone: a connection also breaks
 // where a board restarts by itself, and then the old one may run.
-func (u *updating) onNew(ctx context.Context, do func(context.Context) error) error {
+func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) error) error {
 	sure := true
-	return u.overBreaks(ctx, restartLimit, func(ctx context.Context) error {
+	return u.retryOnBreak(ctx, restartLimit, func(ctx context.Context) error {
 		if !sure {
-			if err := u.look(ctx); err != nil {
+			if err := u.querySystem(ctx); err != nil {
 				return err
 			}
 			if u.outcome.System != NewSystem {
@@ -522,8 +522,8 @@ func (u *updating) onNew(ctx context.Context, do func(context.Context) error) er
 	})
 }
 
-// runs notes which system runs.
-func (u *updating) runs(status boardupdate.Status) {
+// recordSystem notes which system runs.
+func (u *updateRun) recordSystem(status boardupdate.Status) {
 	was, known := u.before.Booted()
 	is, ok := status.Booted()
 	switch {
@@ -537,9 +537,9 @@ func (u *updating) runs(status boardupdate.Status) {
 	u.outcome.Slot, u.outcome.Version, u.outcome.Installed = is.Name, is.Version, is.Installation
 }
 
-func (u *updating) smoke(ctx context.Context) (string, error) {
+func (u *updateRun) runSmoke(ctx context.Context) (string, error) {
 	var proved report.Report
-	err := u.onNew(ctx, func(ctx context.Context) (err error) {
+	err := u.onNewSystem(ctx, func(ctx context.Context) (err error) {
 		proved, err = u.prove(ctx)
 		return err
 	})
@@ -548,8 +548,8 @@ func (u *updating) smoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-func (u *updating) commit(ctx context.Context) (string, error) {
-	if err := u.onNew(ctx, u.engine.MarkGood); err != nil {
+func (u *updateRun) markGood(ctx context.Context) (string, error) {
+	if err := u.onNewSystem(ctx, u.engine.MarkGood); err != nil {
 		return "", err
 	}
 	u.outcome.Committed = true
@@ -557,9 +557,9 @@ func (u *updating) commit(ctx context.Context) (string, error) {
 }
 
 // rollBack has the old system started, and proves that it runs.
-func (u *updating) rollBack(ctx context.Context) (string, error) {
-	u.logs(ctx, "the new system", "0")
-	err := u.onNew(ctx, u.engine.MarkBad)
+func (u *updateRun) rollBack(ctx context.Context) (string, error) {
+	u.collectLogs(ctx, "the new system", "0")
+	err := u.onNewSystem(ctx, u.engine.MarkBad)
 	if u.outcome.System == OldSystem { // the boot loader was faster
 		return u.outcome.Slot + " runs again", nil
 	}
@@ -567,7 +567,7 @@ func (u *updating) rollBack(ctx context.Context) (string, error) {
 		return "", err
 	}
 	step := progress.Start(ctx, "roll back", 0, "")
-	err = u.reboot(ctx)
+	err = u.rebootAndQuery(ctx)
 	if err != nil {
 		u.outcome.System = UnknownSystem
 		step.End("", err)
@@ -576,14 +576,14 @@ func (u *updating) rollBack(ctx context.Context) (string, error) {
 	if u.outcome.System != OldSystem {
 		err = fmt.Errorf("%s still runs, though it was marked bad", u.outcome.Slot)
 	}
-	u.logs(ctx, "the old system", "0")
+	u.collectLogs(ctx, "the old system", "0")
 	step.End(u.outcome.Slot+" runs again", err)
 	return u.outcome.Slot + " runs again", err
 }
 
-// logs keeps what a system has to say: the last of its journal, and its kernel's
+// collectLogs keeps what a system has to say: the last of its journal, and its kernel's
 // messages where it is the one that runs. boot is journalctl's count.
-func (u *updating) logs(ctx context.Context, system, boot string) {
+func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()
 	asked := map[string][]string{
@@ -600,8 +600,8 @@ func (u *updating) logs(ctx context.Context, system, boot string) {
 	}
 }
 
-// askLast asks once more what runs, where that is not sure.
-func (u *updating) askLast(ctx context.Context) {
+// queryAtEnd asks once more what runs, where that is not sure.
+func (u *updateRun) queryAtEnd(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return
 	}
@@ -612,13 +612,13 @@ func (u *updating) askLast(ctx context.Context) {
 		status, err = u.engine.Status(ctx)
 	}
 	if err == nil {
-		u.runs(status)
+		u.recordSystem(status)
 		u.outcome.Waiting = status.Waiting()
 	}
 }
 
 // close closes what Update opened.
-func (u *updating) close() {
+func (u *updateRun) close() {
 	if u.bundle != nil {
 		u.bundle.Close()
 	}
@@ -666,11 +666,11 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 
 // AskYes asks a person a question that only "yes" answers, before something is written.
 func AskYes(in io.Reader, out io.Writer) func(question string) error {
-	return Ask(in, out, "not confirmed, and nothing was written; give -yes where nobody can be asked")
+	return AskYesOr(in, out, "not confirmed, and nothing was written; give -yes where nobody can be asked")
 }
 
-// Ask is AskYes with words of its own for any other answer.
-func Ask(in io.Reader, out io.Writer, refusal string) func(question string) error {
+// AskYesOr is AskYes with words of its own for any other answer.
+func AskYesOr(in io.Reader, out io.Writer, refusal string) func(question string) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(question string) error {
 		fmt.Fprintf(out, "%s Type yes to go on: ", question)

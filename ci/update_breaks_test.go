@@ -26,7 +26,7 @@ type cutter struct {
 	cuts   int
 }
 
-func (c *cutter) at(ctx context.Context, place string, do func() error) error {
+func (c *cutter) cutAt(ctx context.Context, place string, do func() error) error {
 	if c.before[place] > 0 {
 		c.before[place]--
 		c.cut()
@@ -53,7 +53,7 @@ type cutEngine struct {
 }
 
 func (e *cutEngine) Status(ctx context.Context) (s boardupdate.Status, err error) {
-	err = e.at(ctx, map[bool]string{true: "settled", false: "status"}[e.settling], func() error {
+	err = e.cutAt(ctx, map[bool]string{true: "settled", false: "status"}[e.settling], func() error {
 		s, err = e.Engine.Status(ctx)
 		return err
 	})
@@ -62,37 +62,37 @@ func (e *cutEngine) Status(ctx context.Context) (s boardupdate.Status, err error
 }
 
 func (e *cutEngine) Inspect(ctx context.Context, from *boardupdate.Source) (c boardupdate.Claims, err error) {
-	return c, e.at(ctx, "inspect", func() error {
+	return c, e.cutAt(ctx, "inspect", func() error {
 		c, err = e.Engine.Inspect(ctx, from)
 		return err
 	})
 }
 
 func (e *cutEngine) Install(ctx context.Context, from *boardupdate.Source, tell func(int, string)) error {
-	return e.at(ctx, "install", func() error { return e.Engine.Install(ctx, from, tell) })
+	return e.cutAt(ctx, "install", func() error { return e.Engine.Install(ctx, from, tell) })
 }
 
 func (e *cutEngine) Settle(ctx context.Context) error {
 	e.settling = true
-	return e.at(ctx, "settle", func() error { return e.Engine.Settle(ctx) })
+	return e.cutAt(ctx, "settle", func() error { return e.Engine.Settle(ctx) })
 }
 
 func (e *cutEngine) MarkGood(ctx context.Context) error {
-	return e.at(ctx, "commit", func() error { return e.Engine.MarkGood(ctx) })
+	return e.cutAt(ctx, "commit", func() error { return e.Engine.MarkGood(ctx) })
 }
 
 func (e *cutEngine) MarkBad(ctx context.Context) error {
-	return e.at(ctx, "roll back", func() error { return e.Engine.MarkBad(ctx) })
+	return e.cutAt(ctx, "roll back", func() error { return e.Engine.MarkBad(ctx) })
 }
 
 // cutUpdate is an update over such a line.
-func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updating, *cutter) {
+func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateRun, *cutter) {
 	conn, line := updatetest.ConnectBy(t)
 	u := onRAUC(board, r, conn, bundle)
 	c := &cutter{conn: conn, relay: line, before: map[string]int{}, after: map[string]int{}}
 	find, restart, prove := u.find, u.restart, u.prove
 	u.find = func(ctx context.Context) (e boardupdate.Engine, err error) {
-		err = c.at(ctx, "find", func() error {
+		err = c.cutAt(ctx, "find", func() error {
 			e, err = find(ctx)
 			return err
 		})
@@ -102,7 +102,7 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updatin
 		return &cutEngine{Engine: e, cutter: c}, nil
 	}
 	u.restart = func(ctx context.Context) error {
-		return c.at(ctx, "restart", func() error {
+		return c.cutAt(ctx, "restart", func() error {
 			if _, err := conn.Run(ctx, "true"); err != nil { // as Reboot asks for the boot id
 				return err
 			}
@@ -110,7 +110,7 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updatin
 		})
 	}
 	u.prove = func(ctx context.Context) (proved report.Report, err error) {
-		return proved, c.at(ctx, "smoke", func() error {
+		return proved, c.cutAt(ctx, "smoke", func() error {
 			if _, err := conn.Run(ctx, "true"); err != nil { // as Smoke, which connects again to see what became of the board
 				return errors.Join(report.Because(ctx, report.ErrUnreachable, err), conn.Redial(ctx, redialLimit))
 			}
@@ -151,9 +151,9 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 					if strings.HasPrefix(place, "settle") { // where a line broke already
 						c.before["install"] = 1
 					}
-					err := u.installBundle(t.Context(), already)
+					err := u.runAllStages(t.Context(), connectedAlready)
 					u.close()
-					c.want(t, u, err, place, times, was, r)
+					c.wantOutcome(t, u, err, place, times, was, r)
 					if got := r.Slot(r.Booted()); u.outcome.System == NewSystem && got != content {
 						t.Errorf("%q runs; want %q", got, content)
 					}
@@ -170,14 +170,14 @@ func TestUpdateCutForGood(t *testing.T) {
 	if err := line.Close(); err != nil {
 		t.Fatal(err)
 	}
-	u := &updating{conn: conn}
-	if err := u.redial(t.Context(), time.Second, 1); report.ExitStatus(err) != 3 {
+	u := &updateRun{conn: conn}
+	if err := u.redialAfterPause(t.Context(), time.Second, 1); report.ExitStatus(err) != 3 {
 		t.Errorf("redial() = %v, exit status %d; want 3", err, report.ExitStatus(err))
 	}
 }
 
-// want compares how an update came out with what it must come to.
-func (c *cutter) want(t *testing.T, u *updating, err error, place string, times int, was string, r *updatetest.RAUC) {
+// wantOutcome compares how an update came out with what it must come to.
+func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string, times int, was string, r *updatetest.RAUC) {
 	t.Helper()
 	if c.cuts < times {
 		t.Errorf("the line was cut %d times; want %d", c.cuts, times)
@@ -225,7 +225,7 @@ func TestUpdateServiceEnds(t *testing.T) {
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
 	u.pause = 2 * time.Second
 	ended := make(chan error, 1)
-	go func() { ended <- u.installBundle(t.Context(), already) }()
+	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
 	r.Waiting(t)
 	r.Go(t)
 	r.Boot(t, "A")
@@ -241,12 +241,12 @@ func TestUpdateServiceEnds(t *testing.T) {
 func TestUpdateCutJudges(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
-	if err := first.installBundle(t.Context(), already); err != nil {
+	if err := first.runAllStages(t.Context(), connectedAlready); err != nil {
 		t.Fatal(err)
 	}
 	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "one", Version: "1", Content: "system 1 again"}))
 	c.before["inspect"] = 1
-	if err := u.installBundle(t.Context(), already); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "-downgrade") || c.cuts != 1 {
+	if err := u.runAllStages(t.Context(), connectedAlready); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "-downgrade") || c.cuts != 1 {
 		t.Errorf("run() = %v after %d cuts; want the older version refused", err, c.cuts)
 	}
 }
@@ -262,7 +262,7 @@ func TestUpdateClock(t *testing.T) {
 		"the board's clock says 2016-01-28 11:45 UTC":  {r.Clock(t, time.Date(2016, 1, 28, 11, 45, 0, 0, time.UTC))},
 	} {
 		u := onRAUC(t, r, updatetest.Connect(t, settings...), bundle)
-		err := u.installBundle(t.Context(), already)
+		err := u.runAllStages(t.Context(), connectedAlready)
 		if !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("run() = %v; want %q", err, want)
 		}
@@ -277,10 +277,10 @@ func TestUpdateBusy(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
 	ended := make(chan error, 1)
-	go func() { ended <- first.installBundle(t.Context(), already) }()
+	go func() { ended <- first.runAllStages(t.Context(), connectedAlready) }()
 	r.Waiting(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
-	err := u.installBundle(t.Context(), already)
+	err := u.runAllStages(t.Context(), connectedAlready)
 	r.Go(t)
 	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) {
 		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)

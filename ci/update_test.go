@@ -23,8 +23,8 @@ import (
 
 // onRAUC is an update of a board with a real RAUC, whose restart is played: its
 // service is started again as if the boot loader's slot ran.
-func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updating {
-	u := &updating{
+func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updateRun {
+	u := &updateRun{
 		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond,
 		how: UpdateOptions{Out: io.Discard},
 		restart: func(context.Context) error {
@@ -39,11 +39,11 @@ func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) 
 		},
 	}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) { return boardupdate.Find(ctx, conn, r.Bus) }
-	u.begin("here", bundle)
+	u.initOutcome("here", bundle)
 	return u
 }
 
-func already(context.Context) error { return nil }
+func connectedAlready(context.Context) error { return nil }
 
 // How an update goes, by what is wrong with it.
 func TestUpdate(t *testing.T) {
@@ -55,16 +55,16 @@ func TestUpdate(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		bundle string
-		change func(*updating)
+		change func(*updateRun)
 		want   string // system, slot, what the slot holds, then the stages that passed
 		err    error
 		why    string
 	}{
 		{
-			name: "a suite that is not there", bundle: good, change: func(u *updating) { u.spec.Suites = []string{"nowhere"} },
+			name: "a suite that is not there", bundle: good, change: func(u *updateRun) { u.spec.Suites = []string{"nowhere"} },
 			err: report.ErrWrong, want: "unknown A: system 1; connect", why: "nowhere", // the board was not asked
 		},
-		{name: "dry run", bundle: good, change: func(u *updating) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
+		{name: "dry run", bundle: good, change: func(u *updateRun) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
 		{
 			name: "another board's", bundle: bundle(updatetest.Bundle{Name: "toaster", Compatible: "toaster", Version: "2", Content: "crumbs"}),
 			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "toaster",
@@ -75,11 +75,11 @@ func TestUpdate(t *testing.T) {
 		},
 		{
 			name: "not confirmed", bundle: good, want: "old A: system 1; connect",
-			change: func(u *updating) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed",
+			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed",
 		},
 		{
 			name: "does not boot", bundle: good, want: "old A: system 1; connect preflight install", why: "the boot loader went back",
-			change: func(u *updating) {
+			change: func(u *updateRun) {
 				restart := u.restart
 				u.restart = func(ctx context.Context) error {
 					r.GiveUp(board)
@@ -97,11 +97,11 @@ func TestUpdate(t *testing.T) {
 			err: boardupdate.ErrRefused, want: "old B: system 2; connect preflight", why: "-downgrade",
 		},
 		{
-			name: "and back", bundle: bundle(updatetest.Bundle{Name: "back", Version: "1.9", Content: "system 1.9 again"}), change: func(u *updating) { u.how.Downgrade = true },
+			name: "and back", bundle: bundle(updatetest.Bundle{Name: "back", Version: "1.9", Content: "system 1.9 again"}), change: func(u *updateRun) { u.how.Downgrade = true },
 			want: "new A: system 1.9 again; connect preflight install restart smoke commit",
 		},
 		{
-			name: "without a restart", bundle: good, change: func(u *updating) { u.how.NoReboot = true },
+			name: "without a restart", bundle: good, change: func(u *updateRun) { u.how.NoReboot = true },
 			want: "old A: system 1.9 again; connect preflight install",
 		},
 		{name: "twice", bundle: good, err: boardupdate.ErrRefused, want: "old A: system 1.9 again; connect", why: "earlier update"},
@@ -111,7 +111,7 @@ func TestUpdate(t *testing.T) {
 			if tt.change != nil {
 				tt.change(u)
 			}
-			err := u.installBundle(t.Context(), already)
+			err := u.runAllStages(t.Context(), connectedAlready)
 			if (err == nil) != (tt.err == nil && tt.why == "") || tt.err != nil && !errors.Is(err, tt.err) || err != nil && !strings.Contains(err.Error(), tt.why) {
 				t.Errorf("run() = %v; want %v, and %q in it", err, tt.err, tt.why)
 			}
@@ -130,11 +130,11 @@ func TestUpdateBySudo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := updatetest.StartRAUC(t)
 			conn, relay := updatetest.ConnectBySudo(t, rights, r.Systemctl(t))
-			begin := func(name string) (*updating, context.CancelFunc, <-chan error) {
+			begin := func(name string) (*updateRun, context.CancelFunc, <-chan error) {
 				u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.Waits()}))
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
-				go func() { ended <- u.installBundle(ctx, already) }()
+				go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
 				r.Waiting(t)
 				return u, stop, ended
 			}
@@ -172,7 +172,7 @@ func TestUpdateCut(t *testing.T) {
 	conn, relay := updatetest.ConnectBy(t)
 	u := onRAUC(t, r, conn, bundle)
 	ended := make(chan error, 1)
-	go func() { ended <- u.installBundle(t.Context(), already) }()
+	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
 	r.Waiting(t)
 	relay.Cut()
 	r.Go(t)
@@ -193,11 +193,11 @@ func TestUpdateCutBefore(t *testing.T) {
 	conn, relay := updatetest.ConnectBy(t)
 	u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
 	defer u.close()
-	if _, err := u.preflight(t.Context()); err != nil {
+	if _, err := u.runPreflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	relay.Cut()
-	if saw, err := u.install(t.Context()); err != nil || !u.outcome.Waiting || !strings.Contains(saw, "broke 1 times") {
+	if saw, err := u.installBundle(t.Context()); err != nil || !u.outcome.Waiting || !strings.Contains(saw, "broke 1 times") {
 		t.Errorf("install = %q, %v, waiting %v; want it installed after one more try", saw, err, u.outcome.Waiting)
 	}
 }
@@ -218,11 +218,11 @@ func TestUpdateCutEachTime(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
 	defer u.close()
-	if _, err := u.preflight(t.Context()); err != nil {
+	if _, err := u.runPreflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	u.engine = &cutting{Engine: u.engine}
-	saw, err := u.install(t.Context())
+	saw, err := u.installBundle(t.Context())
 	if !errors.Is(err, boardupdate.ErrLost) || u.outcome.Waiting {
 		t.Errorf("install = %q, %v, waiting %v; want %v", saw, err, u.outcome.Waiting, boardupdate.ErrLost)
 	}
@@ -242,7 +242,7 @@ func TestUpdateEnded(t *testing.T) {
 	u.how.Now = now
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- u.installBundle(ctx, already) }()
+	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
 	r.Waiting(t)
 	close(now)
 	stop()
@@ -262,7 +262,7 @@ func TestUpdateStopped(t *testing.T) {
 	u := onRAUC(t, r, updatetest.Connect(t, r.Systemctl(t)), bundle)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- u.installBundle(ctx, already) }()
+	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
 	r.Waiting(t)
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -305,7 +305,7 @@ func TestUpdateStoppedLate(t *testing.T) {
 				}
 				return prove(ctx)
 			}
-			err := u.installBundle(ctx, already)
+			err := u.runAllStages(ctx, connectedAlready)
 			if (err == nil) != tt.committed || u.outcome.Committed != tt.committed || !u.outcome.Restarted {
 				t.Errorf("run() = %v, the outcome is %+v; want it committed: %v", err, u.outcome, tt.committed)
 			}
@@ -321,7 +321,7 @@ func TestPercentOfAnInstallationThatIsDoneAgain(t *testing.T) {
 	log := &progresstest.Recorder{}
 	step := progress.Start(progress.With(t.Context(), progress.New(log)), "install", 100, progress.Tasks)
 	for _, percents := range [][]int{{20, 80}, {5, 19}} {
-		tell := telling(step)
+		tell := reportProgress(step)
 		for _, percent := range percents {
 			tell(percent, "copies")
 		}
@@ -374,7 +374,7 @@ func TestUpdateCutAround(t *testing.T) {
 				}
 				return prove(ctx)
 			}
-			err := u.installBundle(t.Context(), func(context.Context) error {
+			err := u.runAllStages(t.Context(), func(context.Context) error {
 				cut("connect")
 				return nil
 			})
@@ -424,7 +424,7 @@ func TestUpdateGoesOn(t *testing.T) {
 			name: "and somebody installed another", killed: killedCommitted, commits: true, want: "new B; connect preflight install restart smoke commit",
 			since: func(r *updatetest.RAUC) {
 				u := onRAUC(board, r, updatetest.Connect(board), r.Make(board, updatetest.Bundle{Name: "other", Version: "3", Content: "system 3"}))
-				if err := u.installBundle(board.Context(), already); err != nil {
+				if err := u.runAllStages(board.Context(), connectedAlready); err != nil {
 					board.Fatal(err)
 				}
 			},
@@ -436,19 +436,19 @@ func TestUpdateGoesOn(t *testing.T) {
 			bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 			first := onRAUC(t, r, updatetest.Connect(t), bundle)
 			var noted Earlier
-			first.how.Writing = func(ran Ran) error {
+			first.how.Writing = func(ran SystemID) error {
 				noted.From = ran
 				return map[bool]error{true: errors.New("killed")}[tt.killed == killedBefore]
 			}
 			first.how.NoReboot = tt.killed < killedCommitted
-			if err := first.installBundle(t.Context(), already); err != nil && tt.killed != killedBefore {
+			if err := first.runAllStages(t.Context(), connectedAlready); err != nil && tt.killed != killedBefore {
 				t.Fatal(err)
 			}
 			if tt.killed == killedStarted {
 				r.Restart(t)
 			}
 			if tt.commits {
-				ran := first.outcome.Ran()
+				ran := first.outcome.SystemID()
 				noted.To = &ran
 			}
 			if tt.since != nil {
@@ -456,7 +456,7 @@ func TestUpdateGoesOn(t *testing.T) {
 			}
 			u := onRAUC(t, r, updatetest.Connect(t), bundle)
 			u.how.Earlier = &noted
-			err := u.installBundle(t.Context(), already)
+			err := u.runAllStages(t.Context(), connectedAlready)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("run() = %v; want %q", err, tt.err)
@@ -477,16 +477,16 @@ func TestUpdateAlreadyFails(t *testing.T) {
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 	first := onRAUC(t, r, updatetest.Connect(t), bundle)
 	var noted Earlier
-	first.how.Writing = func(ran Ran) error { noted.From = ran; return nil }
-	if err := first.installBundle(t.Context(), already); err != nil {
+	first.how.Writing = func(ran SystemID) error { noted.From = ran; return nil }
+	if err := first.runAllStages(t.Context(), connectedAlready); err != nil {
 		t.Fatal(err)
 	}
-	ran := first.outcome.Ran()
+	ran := first.outcome.SystemID()
 	noted.To = &ran
 	u := onRAUC(t, r, updatetest.Connect(t), bundle)
 	u.how.Earlier = &noted
 	u.prove = func(context.Context) (report.Report, error) { return report.Report{}, report.ErrFailed }
-	if err := u.installBundle(t.Context(), already); !errors.Is(err, report.ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
+	if err := u.runAllStages(t.Context(), connectedAlready); !errors.Is(err, report.ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
 		t.Errorf("run() = %v, slot %s, %v; want the check's failure, and the system left as it is", err, r.Booted(), u.outcome)
 	}
 }

@@ -46,5 +46,5 @@ func TestUpdateOfVirtualBoard(t *testing.T) {
 	if got.Way != "streamed" || got.SentBytes == 0 || got.SentBytes > f.SizeBytes/5 {
 		t.Errorf("%d of %d bytes were %s; want a fifth at most, streamed", got.SentBytes, f.SizeBytes, got.Way)
 	}
-	r.onBoard(t, "grep", "-q", "rauc.slot=B", "/proc/cmdline")
+	r.runOnBoard(t, "grep", "-q", "rauc.slot=B", "/proc/cmdline")
 }

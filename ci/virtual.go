@@ -37,12 +37,12 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
 		return err
 	}
-	u := &up{spec: spec, opt: UpOptions{Build: opt, Out: w, Keep: true}}
-	saw, err := u.boot(ctx)
+	u := &upRun{spec: spec, opt: UpOptions{Build: opt, Out: w, Keep: true}}
+	saw, err := u.bootBoard(ctx)
 	if err != nil {
 		u.opt.Keep = false
 	}
-	u.off()
+	u.powerOff()
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 			return spec.Board + " is off: the plug was pulled", vm.Stop()
 		}
 		s.Detail("shutting down")
-		err := shutDown(ctx, reach.Address(opt, spec, vm))
+		err := shutDown(ctx, reach.VirtualAddress(opt, spec, vm))
 		if err == nil {
 			err = vm.WaitOff(ctx, shutdownLimit)
 		}
@@ -103,7 +103,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 	if err != nil {
 		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
 	}
-	return syscall.Exec(ssh, sshArguments(reach.Address(opt, spec, vm)), os.Environ())
+	return syscall.Exec(ssh, sshArguments(reach.VirtualAddress(opt, spec, vm)), os.Environ())
 }
 
 // ConsoleVirtual joins a terminal to a virtual board's serial line.

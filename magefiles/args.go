@@ -18,9 +18,9 @@ func init() {
 	if testing.Testing() {
 		return
 	}
-	line, err := []string(nil), environment()
+	line, err := []string(nil), checkEnvironment()
 	if err == nil {
-		line, err = understood(os.Args[1:])
+		line, err = parseArgs(os.Args[1:])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -30,18 +30,18 @@ func init() {
 	describeSource()
 }
 
-func understood(args []string) ([]string, error) {
-	known, err := commands()
+func parseArgs(args []string) ([]string, error) {
+	known, err := readCommands()
 	if err != nil {
 		return nil, err
 	}
-	return understand(args, known)
+	return parseLine(args, known)
 }
 
-// environment refuses what Mage does silently for variables of its own.
-func environment() error {
+// checkEnvironment refuses what Mage does silently for variables of its own.
+func checkEnvironment() error {
 	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
-		return wrong{"MAGEFILE_TIMEOUT (-t of mage): it ends a command half-way and does not wait for it", []string{"-l"}}
+		return usageError{"MAGEFILE_TIMEOUT (-t of mage): it ends a command half-way and does not wait for it", []string{"-l"}}
 	}
 	if err := progress.Check(); err != nil {
 		return err
@@ -49,32 +49,32 @@ func environment() error {
 	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
 }
 
-// asJSON and rest carry what follows "--" through Mage, which would take it for
+// encodeArgs and rest carry what follows "--" through Mage, which would take it for
 // more commands.
-func asJSON(args []string) string {
+func encodeArgs(args []string) string {
 	text, _ := json.Marshal(args) // strings always can be
 	return string(text)
 }
 
-func rest(text string) (args []string) {
+func decodeArgs(text string) (args []string) {
 	if json.Unmarshal([]byte(text), &args) != nil && text != "" {
 		return []string{text} // a person gave a single word as -argv
 	}
 	return args
 }
 
-// words are what stands between the commas of a list.
-func words(list string) []string {
+// splitWords are what stands between the commas of a list.
+func splitWords(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// list is what stands between the commas; paths may have blanks.
-func list(names string) []string {
+// splitList is what stands between the commas; paths may have blanks.
+func splitList(names string) []string {
 	return strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
 }
 
-// octal is a file's mode as chmod takes it.
-func octal(text string) (os.FileMode, error) {
+// parseMode is a file's mode as chmod takes it.
+func parseMode(text string) (os.FileMode, error) {
 	bits, err := strconv.ParseUint(text, 8, 9)
 	if err != nil {
 		return 0, fmt.Errorf("mode %q: want one in octal, from 0 to 0777", text)

@@ -43,7 +43,7 @@ func TestBecomeFlag(t *testing.T) {
 
 // Each command that runs programs on a board has the flag, and heeds it.
 func TestEachCommandBecomes(t *testing.T) {
-	known, err := commands()
+	known, err := readCommands()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (BFB) Make(ctx context.Context, out string,
 ) error {
 	return withSignals(ctx, func(ctx context.Context) error {
 		return bfb.MakeFile(ctx, os.Stdout, out, bfb.Wish{
-			Bases: words(given(base, "")), Parts: given(images, ""), Expert: given(expert, false),
+			Bases: splitWords(given(base, "")), Parts: given(images, ""), Expert: given(expert, false),
 			For: given(For, -1), Strip: given(strip, -1), Careless: given(careless, false),
 		})
 	})
@@ -64,7 +64,7 @@ func (BFB) Extract(ctx context.Context, file string,
 	prefix *string, // what the files' names begin with; dump- if not given
 ) error {
 	return withSignals(ctx, func(ctx context.Context) error {
-		return bfb.ExtractFile(ctx, os.Stdout, file, given(prefix, "dump-"), words(given(names, "")))
+		return bfb.ExtractFile(ctx, os.Stdout, file, given(prefix, "dump-"), splitWords(given(names, "")))
 	})
 }
 
@@ -91,7 +91,7 @@ func (RShim) Show(ctx context.Context,
 	json *bool, // print it as JSON
 ) error {
 	return withSignals(ctx, func(ctx context.Context) error {
-		return rshim.Show(ctx, os.Stdout, words(given(device, "")), given(json, false))
+		return rshim.Show(ctx, os.Stdout, splitWords(given(device, "")), given(json, false))
 	})
 }
 

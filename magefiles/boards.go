@@ -41,12 +41,12 @@ func Up(ctx context.Context,
 		build := options
 		build.Fresh = given(fresh, false)
 		r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: given(keep, false)})
-		return show(r, err, form)
+		return showReport(r, err, form)
 	})
 }
 
-// show prints a report for a person, or in a form for a program.
-func show(r report.Report, err error, form *report.Form) error {
+// showReport prints a report for a person, or in a form for a program.
+func showReport(r report.Report, err error, form *report.Form) error {
 	if form != nil {
 		return errors.Join(err, report.WriteAs(os.Stdout, form, r))
 	}
@@ -76,7 +76,7 @@ func Version(
 func Boards(
 	json *bool, // print them as JSON, with all their settings
 ) error {
-	return ci.Boards(os.Stdout, given(json, false))
+	return ci.ListBoards(os.Stdout, given(json, false))
 }
 
 // Doctor looks at this machine before a board's build does.
@@ -130,7 +130,7 @@ func Build(ctx context.Context, board string,
 		build := options
 		build.Fresh, build.Now = given(fresh, false), now
 		build.Ask = images.Ask{
-			Targets: words(given(target, "")), Task: given(task, ""),
+			Targets: splitWords(given(target, "")), Task: given(task, ""),
 			Continue: given(Continue, false), DryRun: given(dryRun, false), Parse: given(parse, false),
 		}
 		artifact, err := ci.Build(ctx, os.Stderr, spec, build)
@@ -154,7 +154,7 @@ func Devices(ctx context.Context,
 		if given(watch, false) {
 			return ci.WatchDevices(ctx, os.Stdout, os.Stderr, options, given(json, false))
 		}
-		return ci.Devices(ctx, os.Stdout, options, given(json, false))
+		return ci.ListDevices(ctx, os.Stdout, options, given(json, false))
 	})
 }
 
@@ -207,11 +207,11 @@ func Flash(ctx context.Context, board, device string,
 	json *bool, // print the receipts as JSON
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
+		return ci.Flash(ctx, os.Stdout, spec, options, splitList(device), flash.Options{
 			Image: given(image, ""), BlockMap: given(blockMap, ""), Digest: given(digest, ""), Signers: given(signers, ""),
 			Holes: given(holes, ""), Blind: given(blind, false), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
 			PKC: given(pkc, ""), SBK: given(sbk, ""), Raw: given(raw, false),
-			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: devices.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+			Yes: splitList(given(yes, "")), DryRun: given(dryRun, false), Confirm: devices.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		}, given(json, false))
 	})
 }
@@ -247,11 +247,11 @@ func Smoke(ctx context.Context, board, host string,
 ) error {
 	form, wrong := report.FormOf(given(as, ""), given(json, false))
 	return runPatiently(asRoot(ctx, become), func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := smokeSpec(ctx, board, host, list(given(suite, "")))
+		spec, err := smokeSpec(ctx, board, host, splitList(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
 			how := []suites.Option{suites.Until(now), suites.Reboots(!given(noReboot, false))}
 			r, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
-			return show(r, err, form)
+			return showReport(r, err, form)
 		})
 	})
 }
@@ -260,7 +260,7 @@ func Smoke(ctx context.Context, board, host string,
 // named where suites are; a virtual board is known by its host.
 func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
 	if board != "" {
-		spec, err = load(ctx, board)
+		spec, err = loadSpec(ctx, board)
 	} else if virtual, unknown := images.Load(host); unknown == nil && virtual.Machine != nil {
 		spec = virtual
 	}
@@ -286,5 +286,5 @@ func Report(file string,
 	if err != nil {
 		return err
 	}
-	return report.Convert(os.Stdout, list(file), form, given(out, ""))
+	return report.Convert(os.Stdout, splitList(file), form, given(out, ""))
 }

@@ -33,7 +33,7 @@ func (Cache) Serve(ctx context.Context,
 ) error {
 	return withSignals(ctx, func(ctx context.Context) error {
 		if name := given(board, ""); name != "" {
-			if _, err := load(ctx, name); err != nil {
+			if _, err := loadSpec(ctx, name); err != nil {
 				return err
 			}
 		}

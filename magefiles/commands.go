@@ -33,8 +33,8 @@ type argument struct {
 	list bool   // names with commas between
 }
 
-// commands are the exported functions, and those of namespaces, as Mage sees them.
-func commands() (map[string]command, error) {
+// readCommands are the exported functions, and those of namespaces, as Mage sees them.
+func readCommands() (map[string]command, error) {
 	files, err := fs.Glob(sources, "*.go")
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func commands() (map[string]command, error) {
 			return nil, err
 		}
 		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Name.IsExported() && ast.IsExported(receiver(f)) {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Name.IsExported() && ast.IsExported(receiverName(f)) {
 				c := commandOf(f)
 				all[c.name] = c
 			}
@@ -65,9 +65,9 @@ func commands() (map[string]command, error) {
 func commandOf(f *ast.FuncDecl) command {
 	c := command{name: strings.ToLower(f.Name.Name)}
 	if f.Recv != nil {
-		c.name = strings.ToLower(receiver(f)) + ":" + c.name
+		c.name = strings.ToLower(receiverName(f)) + ":" + c.name
 	}
-	lists := split(f.Body)
+	lists := listArguments(f.Body)
 	for _, field := range f.Type.Params.List {
 		kind, optional := kindOf(field.Type)
 		for _, name := range field.Names {
@@ -84,8 +84,8 @@ func commandOf(f *ast.FuncDecl) command {
 	return c
 }
 
-// receiver is the namespace of a command, and for one without its own name.
-func receiver(f *ast.FuncDecl) string {
+// receiverName is the namespace of a command, and for one without its own name.
+func receiverName(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name
 	}
@@ -105,12 +105,13 @@ func kindOf(e ast.Expr) (name string, optional bool) {
 	return fmt.Sprint(e), false
 }
 
-// split are the names that a function gives to words or list, which split at commas.
-func split(body ast.Node) map[string]bool {
+// listArguments returns the names of the parameters that a function splits at commas, with
+// splitWords or splitList.
+func listArguments(body ast.Node) map[string]bool {
 	names := map[string]bool{}
 	ast.Inspect(body, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
-		if !ok || fmt.Sprint(call.Fun) != "words" && fmt.Sprint(call.Fun) != "list" {
+		if !ok || fmt.Sprint(call.Fun) != "splitWords" && fmt.Sprint(call.Fun) != "splitList" {
 			return true
 		}
 		ast.Inspect(call, func(n ast.Node) bool {

@@ -41,8 +41,8 @@ func (Deploy) Board(ctx context.Context, board, host string,
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runPaced(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
-		return reach.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+	return runWithRate(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
+		return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 			return ci.Deploy(ctx, os.Stdout, c, spec, a)
 		}, given(pin, ""))
 	})
@@ -68,7 +68,7 @@ func (Deploy) Container(ctx context.Context, board, host, image string,
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runPaced(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
+	return runWithRate(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
 		return deploy.Container(ctx, os.Stdout, options, spec, host, image, deploy.ContainerOptions{
 			Name: given(name, ""), Engine: given(engine, ""), Namespace: given(namespace, "slipway"), Prune: given(prune, false), JSON: given(json, false),
 		})
@@ -99,10 +99,10 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return withSignals(asRoot(ctx, become), func(ctx context.Context) error {
-		spec, err := load(ctx, board)
+		spec, err := loadSpec(ctx, board)
 		return report.OfContainer(firstError(err, func() error {
 			return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
-				Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
+				Image: image, Argv: decodeArgs(given(argv, "")), Env: splitList(given(env, "")), Mounts: splitList(given(mounts, "")), GPUs: given(gpus, ""),
 				HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,
 			}, deploy.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 		}))
@@ -120,7 +120,7 @@ func (Deploy) Clean(ctx context.Context, board, host string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec) error {
-		return deploy.CleanContainers(ctx, os.Stdout, options, spec, host, words(given(names, "")),
+		return deploy.CleanContainers(ctx, os.Stdout, options, spec, host, splitWords(given(names, "")),
 			deploy.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 	})
 }
@@ -139,18 +139,18 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
+	return withRate(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return deploy.Files(ctx, os.Stdout, options, spec, host, folder, dest, deploy.FilesOptions{
 				DirOptions: targetfiles.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
-				Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false), Now: now,
+				Restart:    splitWords(given(restart, "")), Watch: unitWatch, JSON: given(json, false), Now: now,
 			})
 		})
 	})
 }
 
 // settle is how long units have to run on before a deploy of files counts as good.
-const settle = 3 * time.Second
+const unitWatch = 3 * time.Second
 
 // Service brings units and drop-ins of systemd to a board and restarts units.
 //
@@ -171,7 +171,7 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 ) error {
 	return runPatientlyFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return deploy.Files(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), deploy.FilesOptions{
-			DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
+			DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: splitWords(given(restart, "")),
 			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false), Now: now,
 		})
 	})

@@ -62,12 +62,12 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
+	ask := fleetAsk(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
-	bits, bad := octal(given(mode, "0644"))
+	bits, bad := parseMode(given(mode, "0644"))
 	ask.Rights = files.Rights{Mode: bits, Owner: given(owner, "")}
 	return firstError(bad, func() error {
-		return paced(asRoot(ctx, become), rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
+		return withRate(asRoot(ctx, become), rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
 	})
 }
 
@@ -101,18 +101,18 @@ func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
+	return withRate(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			if bundle == "" { // an empty variable of a script's, which would leave the suites alone to do
 				return errors.New("the bundle's name is empty; name the file to install")
 			}
 			first := given(canary, 1)
-			ask := asked(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
+			ask := fleetAsk(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
 			ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
 			if !given(yes, false) {
 				ask.Confirm = ci.AskYes(os.Stdin, os.Stderr)
 			}
-			return workOn(ctx, spec, ask, given(json, false))
+			return runFleetOn(ctx, spec, ask, given(json, false))
 		})
 	})
 }
@@ -135,7 +135,7 @@ func (Fleet) Smoke(ctx context.Context, board, inventory string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runFleet(asRoot(ctx, become), board, asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
+	return runFleet(asRoot(ctx, become), board, fleetAsk(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
 }
 
 // Pin shows the host keys of all boards of which nothing is known, and pins them.
@@ -155,7 +155,7 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		ask := fleet.Ask{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
-		confirm := ci.Ask(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
+		confirm := ci.AskYesOr(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
 		met, err := fleet.Pin(ctx, os.Stderr, options, spec, ask, confirm)
 		if given(json, false) && len(met) > 0 {
 			err = errors.Join(err, printJSON(met))
@@ -164,8 +164,8 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 	})
 }
 
-// asked is what all commands over a fleet share.
-func asked(inventory string, limit *string, failed *bool, parallel, canary, stopAfter, retries *int, boardLimit *time.Duration, dryRun *bool) fleet.Ask {
+// fleetAsk is what all commands over a fleet share.
+func fleetAsk(inventory string, limit *string, failed *bool, parallel, canary, stopAfter, retries *int, boardLimit *time.Duration, dryRun *bool) fleet.Ask {
 	return fleet.Ask{
 		Inventory: inventory, Limit: given(limit, ""), Failed: given(failed, false),
 		Parallel: given(parallel, 0), Canary: given(canary, 0), StopAfter: given(stopAfter, 0), Retries: given(retries, 0),
@@ -174,10 +174,10 @@ func asked(inventory string, limit *string, failed *bool, parallel, canary, stop
 }
 
 func runFleet(ctx context.Context, board string, ask fleet.Ask, asJSON bool) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return workOn(ctx, spec, ask, asJSON) })
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, ask, asJSON) })
 }
 
-func workOn(ctx context.Context, spec images.Spec, ask fleet.Ask, asJSON bool) error {
+func runFleetOn(ctx context.Context, spec images.Spec, ask fleet.Ask, asJSON bool) error {
 	said := os.Stdout
 	if asJSON {
 		said = os.Stderr

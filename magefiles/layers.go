@@ -34,7 +34,7 @@ func (Layers) Lock(ctx context.Context, board string,
 	update *string, // repositories whose pins move to where their servers are now, with commas; -update alone moves all
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return images.LockLayers(ctx, spec, options, words(given(update, "")))
+		return images.LockLayers(ctx, spec, options, splitWords(given(update, "")))
 	})
 }
 

@@ -84,34 +84,34 @@ var forms = map[string]func(string) error{
 	"engine": func(text string) error { return oneOf("engine", text, container.Engines) },
 	"holes":  func(text string) error { return oneOf("holes", text, flash.Holes) },
 	"rate":   func(text string) error { _, err := target.ParseRate(text); return err },
-	"mode":   func(text string) error { _, err := octal(text); return err },
+	"mode":   func(text string) error { _, err := parseMode(text); return err },
 }
 
-// wrong is a line that is not understood, and what to type to learn more.
-type wrong struct {
+// usageError is a line that is not understood, and what to type to learn more.
+type usageError struct {
 	what string
 	next []string
 }
 
-func (w wrong) Error() string {
-	next := program()
+func (w usageError) Error() string {
+	next := programName()
 	for _, word := range w.next {
 		next += " " + plaintext.Quote(word)
 	}
 	return w.what + "\nnext: " + next
 }
 
-// program is what a person types to start a command.
-func program() string {
+// programName is what a person types to start a command.
+func programName() string {
 	if underMage() {
 		return "go tool mage"
 	}
 	return os.Args[0] // as it was typed, so that it can be typed again
 }
 
-// understand turns a command line into the one that Mage takes, or says which word of it
+// parseLine turns a command line into the one that Mage takes, or says which word of it
 // has no meaning.
-func understand(args []string, known map[string]command) ([]string, error) {
+func parseLine(args []string, known map[string]command) ([]string, error) {
 	own, args, err := mageOptions(args, known)
 	if err != nil || len(args) == 0 {
 		return own, err
@@ -123,15 +123,15 @@ func understand(args []string, known map[string]command) ([]string, error) {
 	case !ok:
 		return nil, unknownCommand(args[0], known)
 	case slices.Contains(own, "-l"):
-		return nil, wrong{fmt.Sprintf("-l: %q is one word too many: -l stands alone", args[0]), []string{"-l"}}
+		return nil, usageError{fmt.Sprintf("-l: %q is one word too many: -l stands alone", args[0]), []string{"-l"}}
 	case slices.Contains(own, "-h") && len(args) > 1:
-		return nil, wrong{fmt.Sprintf("-h %s: %q is one word too many: -h explains one command", name, args[1]), []string{"-h", name}}
+		return nil, usageError{fmt.Sprintf("-h %s: %q is one word too many: -h explains one command", name, args[1]), []string{"-h", name}}
 	case slices.Contains(own, "-h") || asksHelp(args[1:]):
 		return []string{"-h", name}, nil
 	}
 	l := line{command: c, given: map[string]bool{}}
-	if err := l.read(args[1:]); err != nil {
-		return nil, wrong{name + ": " + err.Error(), []string{name, "-h"}}
+	if err := l.readArgs(args[1:]); err != nil {
+		return nil, usageError{name + ": " + err.Error(), []string{name, "-h"}}
 	}
 	return slices.Concat(own, []string{name}, l.words, l.flags), nil
 }
@@ -141,7 +141,7 @@ func unknownCommand(name string, known map[string]command) error {
 	if near := images.Nearest(strings.ToLower(name), slices.Sorted(maps.Keys(known))); near != "" {
 		what += ": did you mean " + near + "?"
 	}
-	return wrong{what, []string{"-l"}}
+	return usageError{what, []string{"-l"}}
 }
 
 // mageOptions takes Mage's own options, which come before a command. Its -t is left out:
@@ -159,16 +159,16 @@ func mageOptions(args []string, known map[string]command) (own, rest []string, e
 		case "version", "-version":
 			return own, slices.Concat([]string{"version"}, args[i+1:]), nil
 		case "t", "-t":
-			return nil, nil, wrong{"-t (of mage) is refused: it ends a command half-way and does not wait for it", []string{"-l"}}
+			return nil, nil, usageError{"-t (of mage) is refused: it ends a command half-way and does not wait for it", []string{"-l"}}
 		default:
-			return nil, nil, misplaced(args, i, known)
+			return nil, nil, misplacedFlag(args, i, known)
 		}
 	}
 	return own, nil, nil
 }
 
-// misplaced says what is wrong with a flag that comes before the command.
-func misplaced(args []string, at int, known map[string]command) error {
+// misplacedFlag says what is wrong with a flag that comes before the command.
+func misplacedFlag(args []string, at int, known map[string]command) error {
 	what, name := fmt.Sprintf("%q is not understood before a command", args[at]), flagName(args[at])
 	for i, arg := range args[at:] {
 		c := known[strings.ToLower(arg)]
@@ -176,12 +176,12 @@ func misplaced(args []string, at int, known map[string]command) error {
 			continue
 		}
 		right := slices.Concat(args[at+i:], args[at:at+i])
-		if _, err := understand(right, known); err != nil {
+		if _, err := parseLine(right, known); err != nil {
 			right = []string{c.name, "-h"}
 		}
-		return wrong{what + ": flags come after it", right}
+		return usageError{what + ": flags come after it", right}
 	}
-	return wrong{what, []string{"-h"}}
+	return usageError{what, []string{"-h"}}
 }
 
 // flagName is the name in -name=value, or in --name=value.
@@ -205,7 +205,7 @@ type line struct {
 	given map[string]bool // flags, to find what is given twice, or is missing
 }
 
-func (l *line) read(args []string) error {
+func (l *line) readArgs(args []string) error {
 	if i := slices.Index(args, "--"); i >= 0 {
 		if err := l.afterDashes(args[i+1:]); err != nil {
 			return err
@@ -226,7 +226,7 @@ func (l *line) read(args []string) error {
 			return err
 		}
 	}
-	return l.complete()
+	return l.checkComplete()
 }
 
 // afterDashes keeps the words after "--" in one flag. Mage would take them for commands.
@@ -238,7 +238,7 @@ func (l *line) afterDashes(words []string) error {
 		return fmt.Errorf("no word after \"--\"")
 	}
 	l.given[argv] = true
-	l.flags = append(l.flags, "-"+argv+"="+asJSON(words))
+	l.flags = append(l.flags, "-"+argv+"="+encodeArgs(words))
 	return nil
 }
 
@@ -253,11 +253,11 @@ func (l *line) readWord(word string) error {
 		l.words[most-1] += "," + word
 		return l.command.words[most-1].checkWord(word)
 	}
-	return fmt.Errorf("%q is one word too many: %s", word, l.takes())
+	return fmt.Errorf("%q is one word too many: %s", word, l.describeUsage())
 }
 
-// takes is what a command is written with.
-func (l *line) takes() string {
+// describeUsage is what a command is written with.
+func (l *line) describeUsage() string {
 	var all []string
 	for _, word := range l.command.words {
 		all = append(all, strings.ToUpper(word.name))
@@ -273,7 +273,7 @@ func (l *line) readFlag(arg, next string) error {
 	f := l.flag(flagName(arg))
 	switch {
 	case f == nil:
-		return fmt.Errorf("unknown flag %q%s", name, l.meant(flagName(arg)))
+		return fmt.Errorf("unknown flag %q%s", name, l.suggestFlag(flagName(arg)))
 	case l.given[f.name]:
 		return fmt.Errorf("-%s is given twice", f.name)
 	case !valued && f.kind == "bool":
@@ -286,7 +286,7 @@ func (l *line) readFlag(arg, next string) error {
 	case !valued:
 		return fmt.Errorf("-%s has no value: write it as -%[1]s=%s", f.name, cmp.Or(next, "VALUE"))
 	}
-	if err := f.check(value); err != nil {
+	if err := f.checkValue(value); err != nil {
 		return err
 	}
 	if all := areas[l.name]; all != nil && f.name == "area" {
@@ -299,25 +299,25 @@ func (l *line) readFlag(arg, next string) error {
 	return nil
 }
 
-// complete refuses a line that lacks a word.
-func (l *line) complete() error {
+// checkComplete refuses a line that lacks a word.
+func (l *line) checkComplete() error {
 	lacks := len(l.command.words) - len(l.words)
 	if lacks == 1 && l.given[boardless[l.name]] {
 		l.words = slices.Insert(l.words, 0, "")
 		lacks = 0
 	}
 	if lacks == 0 {
-		return l.related()
+		return l.checkRelated()
 	}
 	missing := l.command.words[len(l.words)].name
 	if hint := hints[missing]; hint != "" {
-		return fmt.Errorf("%s is missing (%s): %s", strings.ToUpper(missing), hint, l.takes())
+		return fmt.Errorf("%s is missing (%s): %s", strings.ToUpper(missing), hint, l.describeUsage())
 	}
-	return fmt.Errorf("%s is missing: %s", strings.ToUpper(missing), l.takes())
+	return fmt.Errorf("%s is missing: %s", strings.ToUpper(missing), l.describeUsage())
 }
 
-// related refuses flags that would do nothing.
-func (l *line) related() error {
+// checkRelated refuses flags that would do nothing.
+func (l *line) checkRelated() error {
 	for _, f := range l.command.flags {
 		if !l.given[f.name] {
 			continue
@@ -342,14 +342,14 @@ func (l *line) related() error {
 
 // checkWord says what is wrong with a word.
 func (a argument) checkWord(word string) error {
-	if a.list && slices.ContainsFunc(strings.Split(word, ","), blank) || blank(word) {
+	if a.list && slices.ContainsFunc(strings.Split(word, ","), isBlank) || isBlank(word) {
 		return fmt.Errorf("%s %q: a name is empty; is a variable of your script not set?", a.name, word)
 	}
 	return nil
 }
 
-// check says what is wrong with a flag's value, before anything starts.
-func (a argument) check(value string) error {
+// checkValue says what is wrong with a flag's value, before anything starts.
+func (a argument) checkValue(value string) error {
 	if err := a.checkWord(value); err != nil {
 		return fmt.Errorf("-%w", err)
 	}
@@ -392,10 +392,10 @@ func oneOf(name, text string, all []string) error {
 	return fmt.Errorf("-%s=%s: want %s", name, text, strings.Join(all, ", "))
 }
 
-func blank(text string) bool { return strings.TrimSpace(text) == "" }
+func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
 
-// meant suggests the flags that a name may stand for.
-func (l *line) meant(name string) string {
+// suggestFlag suggests the flags that a name may stand for.
+func (l *line) suggestFlag(name string) string {
 	near := images.Nearest("-"+name, l.flagNames())
 	switch {
 	case near != "":

@@ -23,9 +23,9 @@ import (
 	"slipway/flash/target/sshd"
 )
 
-func known(t *testing.T) map[string]command {
+func knownCommands(t *testing.T) map[string]command {
 	t.Helper()
-	all, err := commands()
+	all, err := readCommands()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestUnderstand(t *testing.T) {
 		"smoke b h -suite=a.yml":           "smoke b h -suite=a.yml",
 		"rig:ssh r -- sh -c -- ls":         `rig:ssh -argv=["sh","-c","--","ls"] -board=r`,
 	} {
-		got, err := understand(strings.Fields(line), known(t))
+		got, err := parseLine(strings.Fields(line), knownCommands(t))
 		if joined := strings.Join(got, " "); joined != want || err != nil {
 			t.Errorf("understand(%s) = %s, %v; want %s", line, joined, err, want)
 		}
@@ -134,13 +134,13 @@ func TestNotUnderstood(t *testing.T) {
 		"deploy b h -rate=fast":                `rate "fast"`,
 		"fleet:deploy b i -mode=888":           `mode "888"`,
 	} {
-		_, err := understand(strings.Fields(line), known(t))
-		if want = strings.ReplaceAll(want, "NAME", program()); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := parseLine(strings.Fields(line), knownCommands(t))
+		if want = strings.ReplaceAll(want, "NAME", programName()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("understand(%s) = %v; want %q in it", line, err, want)
 		}
 	}
 	for _, line := range [][]string{{"flash", "", "d"}, {"flash", "virt", " "}, {"fleet:list", "i", "-limit= "}, {""}} {
-		if got, err := understand(line, known(t)); err == nil {
+		if got, err := parseLine(line, knownCommands(t)); err == nil {
 			t.Errorf("understand(%q) = %q; want an error", line, got)
 		}
 	}
@@ -148,7 +148,7 @@ func TestNotUnderstood(t *testing.T) {
 
 // What a command takes is what Mage will give it.
 func TestCommandsAreThoseOfMage(t *testing.T) {
-	info, err := parse.PrimaryPackage("go", ".", magefiles(t), false)
+	info, err := parse.PrimaryPackage("go", ".", magefileNames(t), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestCommandsAreThoseOfMage(t *testing.T) {
 		}
 		want[name] = append(want[name], "")
 	}
-	for name, c := range known(t) {
+	for name, c := range knownCommands(t) {
 		for _, a := range c.words {
 			got[name] = append(got[name], fmt.Sprint(a.name, " ", a.kind, " false"))
 		}
@@ -177,8 +177,8 @@ func TestCommandsAreThoseOfMage(t *testing.T) {
 	}
 }
 
-// magefiles are the files that Mage compiles.
-func magefiles(t *testing.T) []string {
+// magefileNames are the files that Mage compiles.
+func magefileNames(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("*.go")
 	if err != nil {
@@ -191,7 +191,7 @@ func magefiles(t *testing.T) []string {
 
 // Each table by the name of a command or a flag names one that there is.
 func TestTables(t *testing.T) {
-	all, flags := known(t), map[string]string{}
+	all, flags := knownCommands(t), map[string]string{}
 	for _, c := range all {
 		for _, f := range c.flags {
 			flags[f.name+" "+f.kind] = c.name
@@ -234,8 +234,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// full is a line with all that a command takes.
-func full(c command) (words, flags []string) {
+// exampleArgs is a line with all that a command takes.
+func exampleArgs(c command) (words, flags []string) {
 	for i := range c.words {
 		words = append(words, fmt.Sprintf("no-such-%d", i))
 	}
@@ -256,11 +256,11 @@ func full(c command) (words, flags []string) {
 // A word, an unknown flag, or a flag that is given twice or without a value is refused
 // wherever it stands, for each command that there is.
 func TestStrayWords(t *testing.T) {
-	all := known(t)
+	all := knownCommands(t)
 	for _, c := range all {
-		words, flags := full(c)
+		words, flags := exampleArgs(c)
 		line := slices.Concat([]string{c.name}, words, flags)
-		if got, err := understand(line, all); err != nil || len(got) != len(line) {
+		if got, err := parseLine(line, all); err != nil || len(got) != len(line) {
 			t.Fatalf("understand(%q) = %q, %v", line, got, err)
 		}
 		strays := []string{"", "-no-such-flag", "-"}
@@ -276,7 +276,7 @@ func TestStrayWords(t *testing.T) {
 		for _, stray := range strays {
 			for at := range len(line) + 1 {
 				bad := slices.Insert(slices.Clone(line), at, stray)
-				if got, err := understand(bad, all); err == nil {
+				if got, err := parseLine(bad, all); err == nil {
 					t.Errorf("understand(%q) = %q; want an error", bad, got)
 				}
 			}
@@ -285,7 +285,7 @@ func TestStrayWords(t *testing.T) {
 			if boardless[c.name] != "" {
 				continue
 			}
-			if got, err := understand(slices.Delete(slices.Clone(line), 1+i, 2+i), all); err == nil {
+			if got, err := parseLine(slices.Delete(slices.Clone(line), 1+i, 2+i), all); err == nil {
 				t.Errorf("%s with a word less = %q; want an error", c.name, got)
 			}
 		}
@@ -295,9 +295,9 @@ func TestStrayWords(t *testing.T) {
 // commit is what the compiled program shall say that it was compiled of.
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
-// compiled is the program that Mage makes of a copy of these files: it writes beside
+// compileProgram is the program that Mage makes of a copy of these files: it writes beside
 // them, where other tests compile.
-func compiled(t *testing.T) (program, copied string) {
+func compileProgram(t *testing.T) (program, copied string) {
 	t.Helper()
 	if err := os.MkdirAll("../build", 0o755); err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func compiled(t *testing.T) (program, copied string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	for _, name := range magefiles(t) {
+	for _, name := range magefileNames(t) {
 		text, err := os.ReadFile(name)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
@@ -340,9 +340,9 @@ func exitOf(t *testing.T, dir string, env []string, argv ...string) (status int,
 
 // The program itself, compiled once.
 func TestProgram(t *testing.T) {
-	program, copied := compiled(t)
+	program, copied := compileProgram(t)
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program, copied) })
-	t.Run("smoke anywhere", func(t *testing.T) { smokesAnywhere(t, program) })
+	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 
 // With each command that it lists, a stray word starts nothing.
@@ -355,7 +355,7 @@ func startsNothing(t *testing.T, program, copied string) {
 	for line := range strings.Lines(listed) {
 		n++
 		name := strings.ToLower(strings.Fields(line)[0])
-		words, flags := full(known(t)[name])
+		words, flags := exampleArgs(knownCommands(t)[name])
 		if several[name] {
 			continue // another word is another file
 		}
@@ -370,8 +370,8 @@ func startsNothing(t *testing.T, program, copied string) {
 			}
 		}
 	}
-	if n != len(known(t)) {
-		t.Errorf("-l lists %d commands; want %d", n, len(known(t)))
+	if n != len(knownCommands(t)) {
+		t.Errorf("-l lists %d commands; want %d", n, len(knownCommands(t)))
 	}
 	for line, want := range map[string]int{
 		"-json boards": 2, "-t 5s boards": 2, "boards -json=maybe": 2, "nonsense": 2,
@@ -409,7 +409,7 @@ func startsNothing(t *testing.T, program, copied string) {
 }
 
 // In a folder with a suite alone the program proves any host.
-func smokesAnywhere(t *testing.T, program string) {
+func checkSmokeAnywhere(t *testing.T, program string) {
 	if _, err := os.Stat(sshd.Program); err != nil {
 		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
 	}

@@ -47,7 +47,7 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
-	return exit(work(progress.With(ctx, reporter)))
+	return withStatus(work(progress.With(ctx, reporter)))
 }
 
 // passedOn is how long after a Ctrl-C other programs, such as mage, may pass the same one on.
@@ -77,27 +77,27 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
-	return exit(work(progress.With(ctx, reporter), now))
+	return withStatus(work(progress.With(ctx, reporter), now))
 }
 
-// exit lets Mage leave with the status that the error's kind has. Mage asks the error
+// withStatus lets Mage leave with the status that the error's kind has. Mage asks the error
 // itself for it, not what that wraps.
-func exit(err error) error {
+func withStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	return status{err}
+	return exitError{err}
 }
 
-type status struct{ error }
+type exitError struct{ error }
 
-func (s status) ExitStatus() int { return report.ExitStatus(s.error) }
-func (s status) Unwrap() error   { return s.error }
+func (s exitError) ExitStatus() int { return report.ExitStatus(s.error) }
+func (s exitError) Unwrap() error   { return s.error }
 
 // runFor is run for a board.
 func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
 	return withSignals(ctx, func(ctx context.Context) error {
-		spec, err := load(ctx, board)
+		spec, err := loadSpec(ctx, board)
 		if err != nil {
 			return err
 		}
@@ -108,20 +108,20 @@ func runFor(ctx context.Context, board string, work func(context.Context, images
 // runPatientlyFor is runPatiently for a board.
 func runPatientlyFor(ctx context.Context, board string, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := load(ctx, board)
+		spec, err := loadSpec(ctx, board)
 		return firstError(err, func() error { return work(ctx, spec, now) })
 	})
 }
 
-// paced is for work with a limit of what goes to the board.
-func paced(ctx context.Context, rate *string, work func(context.Context) error) error {
+// withRate is for work with a limit of what goes to the board.
+func withRate(ctx context.Context, rate *string, work func(context.Context) error) error {
 	limit, err := target.ParseRate(given(rate, ""))
 	return firstError(err, func() error { return work(target.WithRate(ctx, limit)) })
 }
 
-// runPaced is runFor with a limit of what goes to the board.
-func runPaced(ctx context.Context, board string, rate *string, work func(context.Context, images.Spec) error) error {
-	return paced(ctx, rate, func(ctx context.Context) error { return runFor(ctx, board, work) })
+// runWithRate is runFor with a limit of what goes to the board.
+func runWithRate(ctx context.Context, board string, rate *string, work func(context.Context, images.Spec) error) error {
+	return withRate(ctx, rate, func(ctx context.Context) error { return runFor(ctx, board, work) })
 }
 
 // asRoot is for work on boards whose user is not root.
@@ -132,7 +132,7 @@ func asRoot(ctx context.Context, become *bool) context.Context {
 	return target.WithBecome(ctx, *become)
 }
 
-func load(ctx context.Context, board string) (images.Spec, error) {
+func loadSpec(ctx context.Context, board string) (images.Spec, error) {
 	spec, err := images.Load(board)
 	return spec, report.Because(ctx, report.ErrWrong, err)
 }

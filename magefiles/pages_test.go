@@ -25,8 +25,8 @@ var (
 	notInAnchor = lazy.Regexp(`[^\pL\pN _-]`)
 )
 
-// pages are the Markdown files of the repository, as text by path.
-func pages(t *testing.T) map[string]string {
+// readPages are the Markdown files of the repository, as text by path.
+func readPages(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := exec.Command("git", "ls-files", "--", "../*.md").Output()
 	if err != nil {
@@ -71,7 +71,7 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 			}
 			args = append(args, strings.NewReplacer("'", "", `"`, "").Replace(word))
 		}
-		if _, err := understand(args, known); err != nil {
+		if _, err := parseLine(args, known); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", command, err))
 		}
 	}
@@ -80,8 +80,8 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 
 func TestCommandsOnPages(t *testing.T) {
 	total := 0
-	for path, text := range pages(t) {
-		found, wrong := wrongCommands(text, known(t))
+	for path, text := range readPages(t) {
+		found, wrong := wrongCommands(text, knownCommands(t))
 		total += found
 		for _, w := range wrong {
 			t.Errorf("%s: %s", path, w)
@@ -94,13 +94,13 @@ func TestCommandsOnPages(t *testing.T) {
 
 func TestWrongCommandsAreSeen(t *testing.T) {
 	page := "slipway nothing\n```\nslipway flash virt a.img -dryrun  # fine\nslipway flash virt a.img -dryrn  # wrong\ngo tool mage bulid virt\n```\n"
-	if found, wrong := wrongCommands(page, known(t)); found != 3 || len(wrong) != 2 {
+	if found, wrong := wrongCommands(page, knownCommands(t)); found != 3 || len(wrong) != 2 {
 		t.Errorf("wrongCommands = %d, %q; want three commands, two of them wrong", found, wrong)
 	}
 }
 
-// anchors are the names by which links reach the headings of a page.
-func anchors(text string) map[string]bool {
+// findAnchors are the names by which links reach the headings of a page.
+func findAnchors(text string) map[string]bool {
 	all := map[string]bool{"": true}
 	for line := range strings.Lines(text) {
 		if heading := strings.TrimLeft(line, "#"); heading != line {
@@ -112,7 +112,7 @@ func anchors(text string) map[string]bool {
 }
 
 func TestLinksOnPages(t *testing.T) {
-	all := pages(t)
+	all := readPages(t)
 	for path, text := range all {
 		for _, match := range pageLink().FindAllStringSubmatch(text, -1) {
 			file, anchor, _ := strings.Cut(match[1], "#")
@@ -125,7 +125,7 @@ func TestLinksOnPages(t *testing.T) {
 			}
 			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s: link to %s: %v", path, match[1], err)
-			} else if target, ok := all[to]; ok && !anchors(target)[anchor] {
+			} else if target, ok := all[to]; ok && !findAnchors(target)[anchor] {
 				t.Errorf("%s: link to %s: no such heading", path, match[1])
 			}
 		}
@@ -133,7 +133,7 @@ func TestLinksOnPages(t *testing.T) {
 }
 
 func TestPagesAreShort(t *testing.T) {
-	for path, text := range pages(t) {
+	for path, text := range readPages(t) {
 		if n := len(strings.Fields(text)); n > maxPageWords {
 			t.Errorf("%s has %d words; want at most %d", path, n, maxPageWords)
 		}

@@ -36,7 +36,7 @@ func (Rig) Up(ctx context.Context,
 	return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return firstError(wrong, func() error {
 			report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: given(keep, false), How: []suites.Option{suites.Until(now)}})
-			return show(report, err, form)
+			return showReport(report, err, form)
 		})
 	})
 }
@@ -71,8 +71,8 @@ func (Rig) SSH(ctx context.Context,
 	argv *string, // a command to run there, as a JSON list; what follows "--" becomes it
 ) error {
 	name, err := rigName(board)
-	spec, unknown := load(ctx, name)
-	return exit(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, rest(given(argv, ""))) }))
+	spec, unknown := loadSpec(ctx, name)
+	return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, decodeArgs(given(argv, ""))) }))
 }
 
 func runForRig(ctx context.Context, board *string, work func(context.Context, images.Spec, <-chan struct{}) error) error {

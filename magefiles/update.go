@@ -36,7 +36,7 @@ func Update(ctx context.Context, board, host, bundle string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
+	return withRate(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
 			if !given(yes, false) {

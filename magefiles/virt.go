@@ -44,8 +44,8 @@ func (Virt) Stop(ctx context.Context,
 func (Virt) SSH(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 ) error {
-	spec, err := load(ctx, given(board, ""))
-	return exit(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
+	spec, err := loadSpec(ctx, given(board, ""))
+	return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
 }
 
 // Console joins the terminal to the virtual board's serial line. Leave with Ctrl-].

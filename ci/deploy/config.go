@@ -55,7 +55,7 @@ type configFile struct {
 	parts []configPart
 }
 
-func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
+func (f *configFile) errorAt(n *yaml.Node, format string, args ...any) error {
 	return strict.At(f.name, n, format, args...)
 }
 
@@ -73,23 +73,23 @@ func loadConfig(name string) (*configFile, error) {
 
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
-	what := "a configuration is a mapping of sections (" + f.sections() + ")"
+	what := "a configuration is a mapping of sections (" + f.sectionNames() + ")"
 	root, err := strict.ParseMapping(name, data, what)
 	if err != nil {
 		return nil, err
 	}
 	if len(root.Content) == 0 {
-		return nil, f.at(root, "%s", what)
+		return nil, f.errorAt(root, "%s", what)
 	}
-	return f, f.read(root)
+	return f, f.readSections(root)
 }
 
-func (f *configFile) read(root *yaml.Node) error {
+func (f *configFile) readSections(root *yaml.Node) error {
 	found := map[string]*yaml.Node{}
 	for key, value := range strict.Pairs(root) {
 		found[key.Value] = value
-		if !slices.Contains(strings.Split(f.sections(), ", "), key.Value) {
-			return f.at(key, "unknown section %q (have %s)", key.Value, f.sections())
+		if !slices.Contains(strings.Split(f.sectionNames(), ", "), key.Value) {
+			return f.errorAt(key, "unknown section %q (have %s)", key.Value, f.sectionNames())
 		}
 	}
 	for _, s := range configSections {
@@ -104,7 +104,7 @@ func (f *configFile) read(root *yaml.Node) error {
 	return nil
 }
 
-func (*configFile) sections() string {
+func (*configFile) sectionNames() string {
 	var names []string
 	for _, s := range configSections {
 		names = append(names, s.name)
@@ -112,20 +112,20 @@ func (*configFile) sections() string {
 	return strings.Join(names, ", ")
 }
 
-// said are the keys of a section by what they stand for, which several names may have.
-type said map[string]*yaml.Node
+// seenKeys are the keys of a section by what they stand for, which several names may have.
+type seenKeys map[string]*yaml.Node
 
-// once refuses a key for what an earlier one stands for already.
-func (s said) once(f *configFile, what string, key *yaml.Node) error {
+// addOnce refuses a key for what an earlier one stands for already.
+func (s seenKeys) addOnce(f *configFile, what string, key *yaml.Node) error {
 	if first := s[what]; first != nil {
-		return f.at(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
+		return f.errorAt(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
 	}
 	s[what] = key
 	return nil
 }
 
-// entry reads a mapping whose keys are known.
-func (f *configFile) entry(section string, n *yaml.Node, keys ...string) (*strict.Entry, error) {
+// readEntry reads a mapping whose keys are known.
+func (f *configFile) readEntry(section string, n *yaml.Node, keys ...string) (*strict.Entry, error) {
 	return strict.NewEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
 }
 
@@ -138,24 +138,24 @@ type wantFile struct {
 
 // configPlan is what has to be done on one board.
 type configPlan struct {
-	conn     *target.Conn
-	files    map[string]wantFile // by their absolute paths
-	settings []undo.Setting      // that differ
-	hints    map[string]string   // what may be wrong where the board does not take one, by its name
-	after    []afterwards
+	conn      *target.Conn
+	files     map[string]wantFile // by their absolute paths
+	settings  []undo.Setting      // that differ
+	hints     map[string]string   // what may be wrong where the board does not take one, by its name
+	followUps []followUp
 }
 
-// afterwards is what is done when all files and settings are there, where one of its
+// followUp is what is done when all files and settings are there, where one of its
 // files changed: it lets programs read them, and proves that they run.
-type afterwards struct {
+type followUp struct {
 	files  []string
 	always bool   // also where none of them changed
 	unit   string // restarted where all is put back; "" where it did not run before
 	do     func(ctx context.Context, changed func(file string) bool) (note string, err error)
 }
 
-// set enters a setting, where the board has another value.
-func (p *configPlan) set(ctx context.Context, kind, name, value string) error {
+// addSetting enters a setting, where the board has another value.
+func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) error {
 	is, err := undo.ReadSetting(ctx, p.conn, kind, name)
 	if err == nil && is != value {
 		p.settings = append(p.settings, undo.Setting{Kind: kind, Name: name, Before: is, After: value})
@@ -163,8 +163,8 @@ func (p *configPlan) set(ctx context.Context, kind, name, value string) error {
 	return err
 }
 
-// own enters a drop-in that is ours alone.
-func (p *configPlan) own(file string, lines ...string) {
+// addDropIn enters a drop-in that is ours alone.
+func (p *configPlan) addDropIn(file string, lines ...string) {
 	text := "# Written by slipway deploy:config, which replaces it.\n" + strings.Join(lines, "\n") + "\n"
 	p.files[file] = wantFile{data: []byte(text), mode: 0o644}
 }
@@ -180,8 +180,8 @@ func planConfig(ctx context.Context, conn *target.Conn, f *configFile) (*configP
 	return p, nil
 }
 
-// write lays the files out as the board's root is.
-func (p *configPlan) write(dir string) (undo.Configuration, error) {
+// writeTree lays the files out as the board's root is.
+func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 	c := undo.Configuration{Folder: dir, Owners: map[string]string{}, Settings: p.settings}
 	for name, want := range p.files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
@@ -233,9 +233,9 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	if err != nil {
 		return report.Because(ctx, report.ErrWrong, err)
 	}
-	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
-		defer reach.Hurry(conn, o.Now)()
-		done, err := configure(ctx, conn, f, o)
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
+		defer reach.CloseOnInterrupt(conn, o.Now)()
+		done, err := planAndApply(ctx, conn, f, o)
 		if err != nil {
 			done.Error = err.Error()
 		}
@@ -243,7 +243,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	})
 }
 
-func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOptions) (configDone, error) {
+func planAndApply(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOptions) (configDone, error) {
 	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
 	if err != nil {
@@ -254,7 +254,7 @@ func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOp
 		return done, err
 	}
 	defer os.RemoveAll(dir)
-	want, err := p.write(dir)
+	want, err := p.writeTree(dir)
 	if err != nil {
 		return done, err
 	}
@@ -263,19 +263,19 @@ func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOp
 		return done, err
 	}
 	if o.DryRun {
-		done.Diff, err = p.diff(ctx, done.Changes)
+		done.Diff, err = p.diffFiles(ctx, done.Changes)
 		return done, err
 	}
-	return done, p.apply(ctx, want, &done, o)
+	return done, p.applyChanges(ctx, want, &done, o)
 }
 
-// apply does what is planned, and puts all back where something fails, or Ctrl-C is
+// applyChanges does what is planned, and puts all back where something fails, or Ctrl-C is
 // pressed.
-func (p *configPlan) apply(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
+func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
 	changed := func(file string) bool {
 		return slices.ContainsFunc(done.Changes, func(c files.Change) bool { return "/"+c.Path == file })
 	}
-	todo := slices.DeleteFunc(slices.Clone(p.after), func(a afterwards) bool { return !a.always && !slices.ContainsFunc(a.files, changed) })
+	todo := slices.DeleteFunc(slices.Clone(p.followUps), func(a followUp) bool { return !a.always && !slices.ContainsFunc(a.files, changed) })
 	for _, a := range todo {
 		if a.unit != "" && !slices.Contains(want.Units, a.unit) {
 			want.Units = append(want.Units, a.unit)
@@ -289,7 +289,7 @@ func (p *configPlan) apply(ctx context.Context, want undo.Configuration, done *c
 			done.Notes = append(done.Notes, note)
 		}
 	}
-	err = p.explain(err)
+	err = p.addHint(err)
 	if err == nil || done.Undo == "" || o.Keep {
 		return err
 	}
@@ -300,7 +300,7 @@ func (p *configPlan) apply(ctx context.Context, want undo.Configuration, done *c
 	return fmt.Errorf("%w\n  all was put back as it was", err)
 }
 
-func (p *configPlan) explain(err error) error {
+func (p *configPlan) addHint(err error) error {
 	if !errors.Is(err, undo.ErrSetting) {
 		return err
 	}
@@ -325,8 +325,8 @@ func putBack(ctx context.Context, conn *target.Conn, id string) error {
 // maxShownBytes is how much of a file a dry run compares.
 const maxShownBytes = 1 << 20
 
-// diff shows what would change in each file.
-func (p *configPlan) diff(ctx context.Context, changes []files.Change) (string, error) {
+// diffFiles shows what would change in each file.
+func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {
 		name := "/" + c.Path

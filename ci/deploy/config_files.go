@@ -33,20 +33,20 @@ const (
 
 func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
-		return nil, f.at(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
+		return nil, f.errorAt(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
 	}
 	var all configFiles
-	places := said{}
+	places := seenKeys{}
 	for key := range strict.Pairs(n) {
 		places[key.Value] = key
 	}
 	for key, value := range strict.Pairs(n) {
 		if !boardPath(key.Value) {
-			return nil, f.at(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
+			return nil, f.errorAt(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
 		}
 		for dir := path.Dir(key.Value); dir != "/"; dir = path.Dir(dir) {
 			if above := places[dir]; above != nil {
-				return nil, f.at(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
+				return nil, f.errorAt(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
 			}
 		}
 		e, err := strict.NewEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
@@ -54,7 +54,7 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 			return nil, err
 		}
 		one := placedFile{place: key.Value, restart: e.List("restart")}
-		one.data = f.beside(e, "from")
+		one.data = f.readNamedFile(e, "from")
 		one.owner = e.Text("owner", "")
 		mode, err := strconv.ParseUint(e.Text("mode", "0644"), 8, 12)
 		if err != nil {
@@ -77,10 +77,10 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 	return all, nil
 }
 
-// beside reads a file that an attribute names, relative to the configuration. A link that
+// readNamedFile reads a file that an attribute names, relative to the configuration. A link that
 // leads out of there is not followed: a configuration that somebody gave you shall not
 // bring your own files to a board.
-func (f *configFile) beside(e *strict.Entry, key string) []byte {
+func (f *configFile) readNamedFile(e *strict.Entry, key string) []byte {
 	name, n := e.Text(key, ""), e.Fields[key]
 	switch {
 	case e.Err != nil:
@@ -134,7 +134,7 @@ func (c configFiles) plan(_ context.Context, p *configPlan) error {
 		}
 	}
 	for _, unit := range units { // each once, however many of its files changed
-		p.after = append(p.after, afterwards{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
+		p.followUps = append(p.followUps, followUp{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
 			return unit + " was restarted", undo.RestartUnits(ctx, p.conn, []string{unit}, configWatch)
 		}})
 	}

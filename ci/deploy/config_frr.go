@@ -40,7 +40,7 @@ type frr struct {
 var daemonPattern = lazy.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
 func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
-	e, err := f.entry("frr", n, "daemons", "config")
+	e, err := f.readEntry("frr", n, "daemons", "config")
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 		}
 	}
 	if e.Fields["config"] != nil {
-		r.config = f.beside(e, "config")
+		r.config = f.readNamedFile(e, "config")
 		r.local = filepath.Join(filepath.Dir(f.name), e.Text("config", ""))
 	}
 	if len(r.daemons) == 0 && r.config == nil {
@@ -75,11 +75,11 @@ func (r frr) readDaemons(e *strict.Entry, n *yaml.Node) error {
 	}
 	for name, word := range r.daemons {
 		if !daemonPattern().MatchString(name) || word == "" {
-			return r.file.at(n, "daemons: %q must be a daemon's name, with yes or no in a mapping", name)
+			return r.file.errorAt(n, "daemons: %q must be a daemon's name, with yes or no in a mapping", name)
 		}
 	}
 	if len(r.daemons) == 0 {
-		return r.file.at(n, "daemons must be a list such as [bgpd, bfdd], or a mapping such as {bgpd: yes, ospfd: no}")
+		return r.file.errorAt(n, "daemons must be a list such as [bgpd, bfdd], or a mapping such as {bgpd: yes, ospfd: no}")
 	}
 	return e.Err
 }
@@ -90,21 +90,21 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 		return err
 	}
 	if !there {
-		return r.file.at(r.node, "the board has no %s: FRR is not installed there", frrDaemons)
+		return r.file.errorAt(r.node, "the board has no %s: FRR is not installed there", frrDaemons)
 	}
 	text, err = setDaemons(text, r.daemons)
 	if err != nil {
-		return r.file.at(r.node, "%v", err)
+		return r.file.errorAt(r.node, "%v", err)
 	}
 	usual := wantFile{mode: 0o640, owner: "frr:frr"}
-	if err := p.asItIs(ctx, frrDaemons, []byte(text), usual); err != nil {
+	if err := p.addKeepingMode(ctx, frrDaemons, []byte(text), usual); err != nil {
 		return err
 	}
 	if r.config != nil {
-		if err := r.prove(ctx, p.conn); err != nil {
+		if err := r.checkConfig(ctx, p.conn); err != nil {
 			return err
 		}
-		if err := p.asItIs(ctx, frrConfig, r.config, usual); err != nil {
+		if err := p.addKeepingMode(ctx, frrConfig, r.config, usual); err != nil {
 			return err
 		}
 	}
@@ -114,28 +114,28 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 // startFRR lets FRR run, now and after each boot, with what it was given.
 func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	first := len(p.settings)
-	if err := p.set(ctx, undo.AtBoot, frrUnit, "enabled"); err != nil {
+	if err := p.addSetting(ctx, undo.AtBoot, frrUnit, "enabled"); err != nil {
 		return err
 	}
 	before := len(p.settings)
-	if err := p.set(ctx, undo.Service, frrUnit, "active"); err != nil {
+	if err := p.addSetting(ctx, undo.Service, frrUnit, "active"); err != nil {
 		return err
 	}
-	a := afterwards{files: []string{frrDaemons, frrConfig}, always: len(p.settings) > first, do: func(ctx context.Context, changed func(string) bool) (string, error) {
-		return frrAnswers(ctx, p.conn)
+	a := followUp{files: []string{frrDaemons, frrConfig}, always: len(p.settings) > first, do: func(ctx context.Context, changed func(string) bool) (string, error) {
+		return checkFRR(ctx, p.conn)
 	}}
 	if len(p.settings) == before { // it runs, and reads its files when it is told to
 		a.unit, a.do = frrUnit, func(ctx context.Context, changed func(string) bool) (string, error) {
-			return tellFRR(ctx, p.conn, changed(frrDaemons))
+			return reloadFRR(ctx, p.conn, changed(frrDaemons))
 		}
 	}
-	p.after = append(p.after, a)
+	p.followUps = append(p.followUps, a)
 	return nil
 }
 
-// asItIs enters a file, with the mode and owner that it has on the board already. Where
+// addKeepingMode enters a file, with the mode and owner that it has on the board already. Where
 // that is a link, they are those of the file which it leads to.
-func (p *configPlan) asItIs(ctx context.Context, name string, data []byte, otherwise wantFile) error {
+func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byte, otherwise wantFile) error {
 	r, err := p.conn.Run(ctx, "stat", "-L", "-c", "%a %u:%g", name)
 	if err != nil {
 		return err
@@ -177,14 +177,14 @@ func setDaemons(text string, want map[string]string) (string, error) {
 }
 
 // proveScript has FRR read a configuration that it does not take.
-const proveScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh -C -f "$t"`
+const checkScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh -C -f "$t"`
 
 var frrLine = lazy.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 
-// prove asks the board's own FRR whether it understands the configuration. It says so
+// checkConfig asks the board's own FRR whether it understands the configuration. It says so
 // also where its exit status does not.
-func (r frr) prove(ctx context.Context, conn *target.Conn) error {
-	out, err := conn.Feed(ctx, bytes.NewReader(r.config), "sh", "-c", proveScript)
+func (r frr) checkConfig(ctx context.Context, conn *target.Conn) error {
+	out, err := conn.Feed(ctx, bytes.NewReader(r.config), "sh", "-c", checkScript)
 	if err != nil {
 		return err
 	}
@@ -198,9 +198,9 @@ func (r frr) prove(ctx context.Context, conn *target.Conn) error {
 	return nil
 }
 
-// tellFRR has it read its files. A reload keeps sessions, but starts no daemons; and not
+// reloadFRR has it read its files. A reload keeps sessions, but starts no daemons; and not
 // every board has the program for it.
-func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string, error) {
+func reloadFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string, error) {
 	note := "FRR was restarted, as its set of daemons changed"
 	if !otherDaemons {
 		r, err := conn.Run(ctx, "systemctl", "reload", frrUnit)
@@ -208,7 +208,7 @@ func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string,
 			return "", err
 		}
 		if r.Status == 0 {
-			_, err := frrAnswers(ctx, conn)
+			_, err := checkFRR(ctx, conn)
 			return "FRR was reloaded", err
 		}
 		note = "FRR was restarted, as it could not be reloaded (frr-pythontools has what that takes)"
@@ -216,12 +216,12 @@ func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string,
 	if err := undo.RestartUnits(ctx, conn, []string{frrUnit}, configWatch); err != nil {
 		return "", err
 	}
-	_, err := frrAnswers(ctx, conn)
+	_, err := checkFRR(ctx, conn)
 	return note, err
 }
 
-// frrAnswers proves that it runs, and has a configuration.
-func frrAnswers(ctx context.Context, conn *target.Conn) (string, error) {
+// checkFRR proves that it runs, and has a configuration.
+func checkFRR(ctx context.Context, conn *target.Conn) (string, error) {
 	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
 	}

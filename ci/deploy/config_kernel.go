@@ -41,11 +41,11 @@ func readModules(f *configFile, n *yaml.Node) (configPart, error) {
 
 func (m modules) plan(ctx context.Context, p *configPlan) error {
 	for _, name := range m {
-		if err := p.set(ctx, undo.Module, name, "loaded"); err != nil {
+		if err := p.addSetting(ctx, undo.Module, name, "loaded"); err != nil {
 			return err
 		}
 	}
-	p.own("/etc/modules-load.d/slipway.conf", m...)
+	p.addDropIn("/etc/modules-load.d/slipway.conf", m...)
 	return nil
 }
 
@@ -66,28 +66,28 @@ var (
 func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 	s := sysctls{file: f, node: n}
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
-		return nil, f.at(n, "sysctl must be a mapping of 1 to %d names and values, such as net.core.rmem_max: 26214400", maxConfigLines)
+		return nil, f.errorAt(n, "sysctl must be a mapping of 1 to %d names and values, such as net.core.rmem_max: 26214400", maxConfigLines)
 	}
-	places := said{}
+	places := seenKeys{}
 	for key, value := range strict.Pairs(n) {
 		if !sysctlPattern().MatchString(key.Value) {
-			return nil, f.at(key, "%q is no name of a sysctl", key.Value)
+			return nil, f.errorAt(key, "%q is no name of a sysctl", key.Value)
 		}
-		if err := places.once(f, sysctl{name: key.Value}.place(), key); err != nil {
+		if err := places.addOnce(f, sysctl{name: key.Value}.procPath(), key); err != nil {
 			return nil, err
 		}
 		words := strings.Join(strings.Fields(value.Value), " ")
 		if value.Kind != yaml.ScalarNode || !sysctlValue().MatchString(words) {
-			return nil, f.at(value, "%s must be a number or a text, not %s", key.Value, strict.KindOf(value))
+			return nil, f.errorAt(value, "%s must be a number or a text, not %s", key.Value, strict.KindOf(value))
 		}
 		s.all = append(s.all, sysctl{key.Value, words})
 	}
 	return s, nil
 }
 
-// place is where the kernel has it. As for sysctl itself, where the first separator is
+// procPath is where the kernel has it. As for sysctl itself, where the first separator is
 // a slash, dots belong to names.
-func (s sysctl) place() string {
+func (s sysctl) procPath() string {
 	if i := strings.IndexAny(s.name, "./"); s.name[i] == '/' {
 		return "/proc/sys/" + s.name
 	}
@@ -97,16 +97,16 @@ func (s sysctl) place() string {
 func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	var lines []string
 	for _, one := range s.all {
-		err := p.set(ctx, undo.KernelValue, one.place(), one.value)
+		err := p.addSetting(ctx, undo.KernelValue, one.procPath(), one.value)
 		if errors.Is(err, undo.ErrNoSetting) {
-			err = s.file.at(s.node, "%s: %v; if a module brings it, deploy that first", one.name, err)
+			err = s.file.errorAt(s.node, "%s: %v; if a module brings it, deploy that first", one.name, err)
 		}
 		if err != nil {
 			return err
 		}
 		lines = append(lines, one.name+" = "+one.value)
 	}
-	p.own("/etc/sysctl.d/90-slipway.conf", lines...)
+	p.addDropIn("/etc/sysctl.d/90-slipway.conf", lines...)
 	return nil
 }
 
@@ -131,22 +131,22 @@ var hugepageUnits = map[string]int64{"k": 1, "M": 1 << 10, "G": 1 << 20}
 func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
 	h := hugepages{file: f}
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
-		return nil, f.at(n, "hugepages must be a mapping of sizes and counts, such as {2M: 512, 1G: 4}")
+		return nil, f.errorAt(n, "hugepages must be a mapping of sizes and counts, such as {2M: 512, 1G: 4}")
 	}
-	sizes := said{}
+	sizes := seenKeys{}
 	for key, value := range strict.Pairs(n) {
 		size := strings.TrimRight(key.Value, "kMG")
 		number, err := strconv.ParseInt(size, 10, 32)
 		unit, known := hugepageUnits[strings.TrimPrefix(key.Value, size)]
 		if err != nil || !known || number < 1 || number*unit > 1<<30 {
-			return nil, f.at(key, "%q is no size of a page, such as 64k, 2M or 1G", key.Value)
+			return nil, f.errorAt(key, "%q is no size of a page, such as 64k, 2M or 1G", key.Value)
 		}
-		if err := sizes.once(f, strconv.FormatInt(number*unit, 10), key); err != nil {
+		if err := sizes.addOnce(f, strconv.FormatInt(number*unit, 10), key); err != nil {
 			return nil, err
 		}
 		count, err := strconv.ParseInt(value.Value, 10, 64)
 		if err != nil || value.ShortTag() != "!!int" || count < 0 || count > maxHugepages {
-			return nil, f.at(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, strict.KindOf(value))
+			return nil, f.errorAt(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, strict.KindOf(value))
 		}
 		h.sizes = append(h.sizes, hugepageSize{key, key.Value, number * unit, strconv.FormatInt(count, 10)})
 	}
@@ -168,10 +168,10 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 	for _, s := range h.sizes {
 		kib := strconv.FormatInt(s.kib, 10)
 		if !slices.Contains(has, kib) {
-			return h.file.at(s.node, "the board's kernel has no pages of %s (has these of KiB: %s)", s.text, plaintext.Clean(strings.Join(has, ", "), report.MaxSawBytes))
+			return h.file.errorAt(s.node, "the board's kernel has no pages of %s (has these of KiB: %s)", s.text, plaintext.Clean(strings.Join(has, ", "), report.MaxSawBytes))
 		}
 		place := "/sys/kernel/mm/hugepages/hugepages-" + kib + "kB/nr_hugepages"
-		if err := p.set(ctx, undo.KernelValue, place, s.count); err != nil {
+		if err := p.addSetting(ctx, undo.KernelValue, place, s.count); err != nil {
 			return err
 		}
 		p.hints[place] = s.text + ": where it is fewer, memory is not free in pieces of this size (restart the board and deploy soon after, or ask for fewer); where it is more, programs hold them"
@@ -182,17 +182,17 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 		}
 	}
 	if len(sysctlLines) > 0 {
-		p.own("/etc/sysctl.d/90-slipway-hugepages.conf", sysctlLines...)
+		p.addDropIn("/etc/sysctl.d/90-slipway-hugepages.conf", sysctlLines...)
 	}
 	if len(tmpfileLines) == 0 {
 		return nil
 	}
-	p.own("/etc/tmpfiles.d/slipway-hugepages.conf", tmpfileLines...)
-	return p.needs(ctx, "systemd-tmpfiles", "hugepages of another size than the board's own are set by it at each boot")
+	p.addDropIn("/etc/tmpfiles.d/slipway-hugepages.conf", tmpfileLines...)
+	return p.wantProgram(ctx, "systemd-tmpfiles", "hugepages of another size than the board's own are set by it at each boot")
 }
 
-// needs refuses a board that lacks a program.
-func (p *configPlan) needs(ctx context.Context, program, why string) error {
+// wantProgram refuses a board that lacks a program.
+func (p *configPlan) wantProgram(ctx context.Context, program, why string) error {
 	r, err := p.conn.Run(ctx, "sh", "-c", `command -v "$1"`, "sh", program)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("the board has no %s: %s", program, why)

@@ -26,7 +26,7 @@ type nvpmodel struct {
 var modeNamePattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
 
 func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
-	e, err := f.entry("nvpmodel", n, "mode")
+	e, err := f.readEntry("nvpmodel", n, "mode")
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func parsePowerModes(text string) (all powerModes) {
 	return all
 }
 
-// number is that of a mode which a person names.
-func (all powerModes) number(mode string) (string, bool) {
+// findNumber is that of a mode which a person names.
+func (all powerModes) findNumber(mode string) (string, bool) {
 	if n, err := strconv.Atoi(mode); err == nil {
 		mode = strconv.Itoa(n)
 	}
@@ -76,31 +76,31 @@ func (all powerModes) String() string {
 var activeModePattern = lazy.Regexp(`(?m)^(\d{1,4})\s*$`)
 
 func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
-	if err := p.needs(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
-		return m.file.at(m.node, "%v", err)
+	if err := p.wantProgram(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
+		return m.file.errorAt(m.node, "%v", err)
 	}
 	text, _, err := p.boardText(ctx, "/etc/nvpmodel.conf")
 	if err != nil {
 		return err
 	}
 	modes := parsePowerModes(text)
-	number, known := modes.number(m.mode)
+	number, known := modes.findNumber(m.mode)
 	if !known {
-		return m.file.at(m.node, "the board has no power mode %q (has %s)", m.mode, plaintext.Clean(modes.String(), report.MaxSawBytes))
+		return m.file.errorAt(m.node, "the board has no power mode %q (has %s)", m.mode, plaintext.Clean(modes.String(), report.MaxSawBytes))
 	}
 	before := len(p.settings)
-	if err := p.set(ctx, undo.PowerMode, "mode", number); err != nil || len(p.settings) == before {
+	if err := p.addSetting(ctx, undo.PowerMode, "mode", number); err != nil || len(p.settings) == before {
 		return err
 	}
-	p.after = append(p.after, afterwards{always: true, do: func(ctx context.Context, _ func(string) bool) (string, error) {
-		return powerModeNow(ctx, p.conn, number)
+	p.followUps = append(p.followUps, followUp{always: true, do: func(ctx context.Context, _ func(string) bool) (string, error) {
+		return checkPowerMode(ctx, p.conn, number)
 	}})
 	return nil
 }
 
-// powerModeNow says whether a mode is in force, or waits for a restart: then nvpmodel
+// checkPowerMode says whether a mode is in force, or waits for a restart: then nvpmodel
 // has it written down alone.
-func powerModeNow(ctx context.Context, conn *target.Conn, want string) (string, error) {
+func checkPowerMode(ctx context.Context, conn *target.Conn, want string) (string, error) {
 	r, err := conn.Run(ctx, "nvpmodel", "-q")
 	if err != nil {
 		return "", err

@@ -111,7 +111,7 @@ func FuzzConfig(f *testing.F) {
 		for _, part := range c.parts {
 			if s, ok := part.(sysctls); ok {
 				for _, one := range s.all {
-					if p := one.place(); filepath.Clean(p) != p || !strings.HasPrefix(p, "/proc/sys/") {
+					if p := one.procPath(); filepath.Clean(p) != p || !strings.HasPrefix(p, "/proc/sys/") {
 						t.Errorf("sysctl %q is at %q", one.name, p)
 					}
 				}
@@ -173,7 +173,7 @@ func TestPowerModes(t *testing.T) {
 		t.Errorf("modes %s; want %s", got, want)
 	}
 	for mode, want := range map[string]string{"2": "2", "02": "2", "maxn_super": "2", "15W": "0", "9": "", "": "", "25": ""} {
-		if got, ok := modes.number(mode); got != want || ok != (want != "") {
+		if got, ok := modes.findNumber(mode); got != want || ok != (want != "") {
 			t.Errorf("number(%q) = %q, %t; want %q", mode, got, ok, want)
 		}
 	}
@@ -186,7 +186,7 @@ const enterBoard = `#!/bin/sh
 exec unshare -m sh -c 'mount --bind /usr "$1/usr" && PATH=/played:/usr/bin:/usr/sbin && exec /usr/sbin/chroot "$1" sh -c "$2"' sh ROOT "$SSH_ORIGINAL_COMMAND"
 `
 
-var playedBoard = map[string]string{
+var simulatedBoard = map[string]string{
 	"/etc/passwd":                                "root:x:0:0::/:/bin/sh\nfrr:x:40:40::/:/bin/sh\n",
 	"/etc/group":                                 "root:x:0:\nfrr:x:40:\n",
 	"/etc/sysctl.d/10-other.conf":                "vm.swappiness = 1\n",
@@ -252,7 +252,7 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 		t.Skip("a board in a folder needs root, and mounts of its own (unshare -m): run this as root")
 	}
 	root := t.TempDir()
-	for name, text := range playedBoard {
+	for name, text := range simulatedBoard {
 		file := filepath.Join(root, name)
 		mode := fs.FileMode(0o644)
 		if strings.HasPrefix(text, "#!") {
@@ -329,7 +329,7 @@ func boardFiles(t *testing.T, root string) map[string]string {
 	return found
 }
 
-func configured(t *testing.T, c *target.Conn, text string, o ConfigOptions, beside ...string) (configDone, error) {
+func deployConfig(t *testing.T, c *target.Conn, text string, o ConfigOptions, beside ...string) (configDone, error) {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string]string{"app.conf": "a\n", "frr.conf": "hostname after\n"}
@@ -345,21 +345,21 @@ func configured(t *testing.T, c *target.Conn, text string, o ConfigOptions, besi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return configure(t.Context(), c, f, o)
+	return planAndApply(t.Context(), c, f, o)
 }
 
 func TestConfigure(t *testing.T) {
 	c, root := boardInFolder(t)
 	was := boardFiles(t, root)
 	text := strings.Replace(configOfAll, "MAXN", "2", 1)
-	dry, err := configured(t, c, text, ConfigOptions{DryRun: true})
+	dry, err := deployConfig(t, c, text, ConfigOptions{DryRun: true})
 	if err != nil || !strings.Contains(dry.Diff, "-bgpd=no\n-ospfd=yes\n+bgpd=yes") || !strings.Contains(dry.Diff, "+hostname after") {
 		t.Fatalf("a dry run: %v, %s", err, dry.Diff)
 	}
 	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
 		t.Fatalf("a dry run changed (-, +):\n%s", diff)
 	}
-	done, err := configured(t, c, text, ConfigOptions{})
+	done, err := deployConfig(t, c, text, ConfigOptions{})
 	if err != nil || done.Undo == "" {
 		t.Fatalf("configure = %+v, %v", done, err)
 	}
@@ -388,7 +388,7 @@ func TestConfigure(t *testing.T) {
 	if notes := strings.Join(done.Notes, "\n"); !strings.Contains(notes, "set of daemons changed") || !strings.Contains(notes, "app.service was restarted") {
 		t.Errorf("notes %q", notes)
 	}
-	again, err := configured(t, c, text, ConfigOptions{})
+	again, err := deployConfig(t, c, text, ConfigOptions{})
 	if err != nil || again.Undo != "" || len(again.Changes)+len(again.Settings) > 0 {
 		t.Errorf("a second time: %+v, %v", again, err)
 	}
@@ -425,7 +425,7 @@ func TestConfigureFails(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			done, err := configured(t, c, tt.text, ConfigOptions{}, "frr.conf", tt.frr)
+			done, err := deployConfig(t, c, tt.text, ConfigOptions{}, "frr.conf", tt.frr)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || done.Undone != tt.undone {
 				t.Errorf("undone: %t, error %v; want %q in it", done.Undone, err, tt.want)
 			}
@@ -440,7 +440,7 @@ func TestConfigureFails(t *testing.T) {
 func TestConfigurePowerModeLater(t *testing.T) {
 	c, root := boardInFolder(t)
 	was := boardFiles(t, root)
-	done, err := configured(t, c, "nvpmodel: {mode: 3}\n", ConfigOptions{})
+	done, err := deployConfig(t, c, "nvpmodel: {mode: 3}\n", ConfigOptions{})
 	if err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "power mode 3 begins with the next restart") {
 		t.Errorf("configure = %+v, %v", done, err)
 	}
@@ -464,7 +464,7 @@ func TestConfigureFRR(t *testing.T) {
 		{"hostname one\n", "FRR was reloaded", "reload frr.service\n"},
 		{"cannot reload\n", "could not be reloaded", "restart frr.service\n"},
 	} {
-		done, err := configured(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}, "frr.conf", tt.config)
+		done, err := deployConfig(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}, "frr.conf", tt.config)
 		calls, _ := os.ReadFile(root + "/played/calls")
 		if err != nil || !strings.Contains(strings.Join(done.Notes, ""), tt.want) || !strings.Contains(string(calls), tt.call) {
 			t.Errorf("%s: %+v, %v; calls:\n%s", tt.want, done, err, calls)
@@ -476,7 +476,7 @@ func TestConfigureFRR(t *testing.T) {
 		}
 	}
 	was := boardFiles(t, root)
-	if done, err := configured(t, c, "frr: {daemons: [bgpd]}\n", ConfigOptions{}); err != nil || len(done.Settings) != 2 {
+	if done, err := deployConfig(t, c, "frr: {daemons: [bgpd]}\n", ConfigOptions{}); err != nil || len(done.Settings) != 2 {
 		t.Errorf("configure = %+v, %v; want two settings", done, err)
 	}
 	u, err := undo.Restore(t.Context(), c, "", false)
@@ -492,7 +492,7 @@ func TestConfigureFRR(t *testing.T) {
 func TestConfigureUnderUmask(t *testing.T) {
 	c, root := boardInFolder(t)
 	defer unix.Umask(unix.Umask(0o077))
-	if _, err := configured(t, c, "files: {/etc/app/more/app.conf: {from: app.conf}}\n", ConfigOptions{}); err != nil {
+	if _, err := deployConfig(t, c, "files: {/etc/app/more/app.conf: {from: app.conf}}\n", ConfigOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"/etc/app", "/etc/app/more"} {
@@ -508,7 +508,7 @@ func TestConfigureFRRThatIsALink(t *testing.T) {
 	if err := errors.Join(os.Rename(root+"/etc/frr/frr.conf", root+"/etc/frr/site.conf"), os.Symlink("site.conf", root+"/etc/frr/frr.conf")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := configured(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}); err != nil {
+	if _, err := deployConfig(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := boardFiles(t, root)["/etc/frr/frr.conf"], "-rw-r----- hostname after\n"; got != want {
@@ -522,7 +522,7 @@ func TestConfigurePutsBackTheRest(t *testing.T) {
 	c, root := boardInFolder(t)
 	was := boardFiles(t, root)
 	text := "modules: [nf_conntrack, held]\nsysctl: {net.core.rmem_max: 7}\nfrr: {config: frr.conf}\n"
-	done, err := configured(t, c, text, ConfigOptions{}, "frr.conf", "cannot reload\nbreaks\n")
+	done, err := deployConfig(t, c, text, ConfigOptions{}, "frr.conf", "cannot reload\nbreaks\n")
 	if err == nil || !strings.Contains(err.Error(), "held is loaded after it was set to absent") || done.Undone {
 		t.Errorf("configure = %+v, %v", done, err)
 	}
@@ -540,7 +540,7 @@ func TestConfigurePutsBackTheRest(t *testing.T) {
 // The kernel may have a module built in, of which /sys/module says nothing then.
 func TestConfigureModuleBuiltIn(t *testing.T) {
 	c, root := boardInFolder(t)
-	if done, err := configured(t, c, "modules: [br-netfilter]\n", ConfigOptions{}); err != nil || len(done.Settings) != 0 {
+	if done, err := deployConfig(t, c, "modules: [br-netfilter]\n", ConfigOptions{}); err != nil || len(done.Settings) != 0 {
 		t.Errorf("configure = %+v, %v; want no settings", done, err)
 	}
 	if _, err := os.Stat(root + "/sys/module/br-netfilter"); err == nil {
@@ -552,7 +552,7 @@ func TestConfigureModuleBuiltIn(t *testing.T) {
 func TestConfigureRestartsOnce(t *testing.T) {
 	c, root := boardInFolder(t)
 	text := "files:\n  /etc/a: {from: app.conf, restart: [app.service]}\n  /etc/b: {from: app.conf, restart: [app.service]}\n"
-	done, err := configured(t, c, text, ConfigOptions{})
+	done, err := deployConfig(t, c, text, ConfigOptions{})
 	calls, _ := os.ReadFile(root + "/played/calls")
 	if err != nil || strings.Count(string(calls), "restart app.service\n") != 1 || len(done.Notes) != 1 {
 		t.Errorf("configure = %+v, %v; calls:\n%s", done, err, calls)
@@ -562,7 +562,7 @@ func TestConfigureRestartsOnce(t *testing.T) {
 // What somebody set since stays, unless it is forced.
 func TestUndoOfSettingsThatChanged(t *testing.T) {
 	c, root := boardInFolder(t)
-	if _, err := configured(t, c, "sysctl: {net.core.rmem_max: 7}\n", ConfigOptions{}); err != nil {
+	if _, err := deployConfig(t, c, "sysctl: {net.core.rmem_max: 7}\n", ConfigOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	file := root + "/proc/sys/net/core/rmem_max"
@@ -599,11 +599,11 @@ func TestRealVtysh(t *testing.T) {
 	}
 	c := connectBy(t, "SetEnv PATH="+path)
 	good := "hostname a\nrouter bgp 65000\n neighbor 192.0.2.1 remote-as 65001\nexit\n"
-	if err := (frr{config: []byte(good), local: "frr.conf"}).prove(t.Context(), c); err != nil {
+	if err := (frr{config: []byte(good), local: "frr.conf"}).checkConfig(t.Context(), c); err != nil {
 		t.Errorf("prove: %v", err)
 	}
 	bad := strings.Replace(good, "exit", " neighbour 192.0.2.1 up\nexit", 1)
-	err := (frr{config: []byte(bad), local: "frr.conf"}).prove(t.Context(), c)
+	err := (frr{config: []byte(bad), local: "frr.conf"}).checkConfig(t.Context(), c)
 	if err == nil || !strings.HasPrefix(err.Error(), "frr.conf:4: the board's FRR refuses it: % Unknown command") {
 		t.Errorf("prove: %v", err)
 	}

@@ -61,7 +61,7 @@ func Container(ctx context.Context, w io.Writer, opt images.Options, spec images
 func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
 	work func(context.Context, container.Engine) error,
 ) error {
-	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
 		e, err := container.OpenEngine(ctx, conn, o.Engine, o.Namespace)
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 // image that lies here, or in a registry, is brought there first.
 func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c container.Spec, o ContainerOptions) error {
 	var source *fetch.Container
-	if elsewhere(c.Image) {
+	if isImageSource(c.Image) {
 		var err error
 		if source, err = openImage(ctx, opt, c.Image); err != nil {
 			return err
@@ -83,7 +83,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 		defer source.Close()
 	}
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
-		if err := tellLeft(ctx, stderr, e, spec, host); err != nil {
+		if err := listLeftovers(ctx, stderr, e, spec, host); err != nil {
 			return err
 		}
 		if source != nil {
@@ -109,17 +109,17 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 	})
 }
 
-// elsewhere says whether an image is named by where it lies, and not by its name on
+// isImageSource says whether an image is named by where it lies, and not by its name on
 // the board.
-func elsewhere(image string) bool {
+func isImageSource(image string) bool {
 	file, _, _ := strings.Cut(image, "#")
 	_, err := os.Stat(file)
 	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
 }
 
-// tellLeft names containers that are there still, as one may be of a run whose
+// listLeftovers names containers that are there still, as one may be of a run whose
 // connection was lost, and may hold what this one wants.
-func tellLeft(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
+func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {
 		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy:clean %s %s removes it\n",
@@ -157,14 +157,14 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 // file or a pipe gets all.
 func forOutput(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return shown{w}
+		return printableWriter{w}
 	}
 	return w
 }
 
-type shown struct{ io.Writer }
+type printableWriter struct{ io.Writer }
 
-func (p shown) Write(b []byte) (int, error) {
+func (p printableWriter) Write(b []byte) (int, error) {
 	_, err := io.WriteString(p.Writer, plaintext.Printable(string(b)))
 	return len(b), err
 }

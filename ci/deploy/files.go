@@ -46,13 +46,13 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		return err
 	}
 	defer remove()
-	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
-		defer reach.Hurry(conn, o.Now)()
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
+		defer reach.CloseOnInterrupt(conn, o.Now)()
 		var done filesDone
 		var err error
 		done.Changes, done.Undo, err = undo.DeployDir(ctx, conn, folder, remote, o.DirOptions, o.Restart)
 		if err == nil && len(o.Restart) > 0 && !o.DryRun {
-			err = restart(ctx, conn, &done, o)
+			err = restartOrUndo(ctx, conn, &done, o)
 		}
 		if err != nil {
 			done.Error = err.Error()
@@ -85,8 +85,8 @@ func asFolder(local string) (folder string, remove func(), err error) {
 	return folder, remove, err
 }
 
-// restart undoes the deploy where a unit does not run: the board stays as it worked.
-func restart(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
+// restartOrUndo undoes the deploy where a unit does not run: the board stays as it worked.
+func restartOrUndo(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
 	if !errors.Is(err, undo.ErrUnit) || o.Keep || done.Undo == "" {
 		return err
@@ -133,7 +133,7 @@ type UndoOptions struct {
 
 // Undo puts back what a deploy of files replaced, and restarts its units.
 func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
-	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
 		if o.List {
 			all, err := undo.List(ctx, conn)
 			if err != nil {

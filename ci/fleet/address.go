@@ -40,7 +40,7 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 			a.HostKeyAlias = j.access.Serial
 		}
 	}
-	err = reach.Vouch(p.opt, p.spec, &a)
+	err = reach.AddHostKeys(p.opt, p.spec, &a)
 	return a, err
 }
 

@@ -67,7 +67,7 @@ func (n Note) of(j *job) bool { return n.Address == j.access.Host && n.Port == j
 
 // writing notes which system runs, before a slot is written. From then on the board
 // counts as one that may have the bundle, until it is known what runs.
-func (t *turn) writing(before ci.Ran) error {
+func (t *turn) writing(before ci.SystemID) error {
 	note := Note{t.work.sha256Of("bundle"), t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
 	if err := t.journal.add(entry{Host: t.job.host.Name, Note: &note}); err != nil {
 		err = fmt.Errorf("nothing was written to the board, as the record of the run cannot be: %w", err)
@@ -88,7 +88,7 @@ func (t *turn) noteAfter() *Note {
 	case !ok, o.Restarted && o.System == ci.OldSystem:
 		return nil
 	case o.Committed && note.Bundle == t.work.sha256Of("bundle"):
-		ran := o.Ran()
+		ran := o.SystemID()
 		note.To = &ran
 	}
 	return &note

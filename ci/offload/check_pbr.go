@@ -161,7 +161,9 @@ func (p policy) ruleCommands(seq int, matches ...string) []string {
 	return slices.Concat([]string{fmt.Sprintf("pbr-map %s seq %d", p.name, seq)}, matches, []string{"set nexthop " + p.nexthop, "exit"})
 }
 
-func (p policy) removeRuleCommand(seq int) string { return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq) }
+func (p policy) removeRuleCommand(seq int) string {
+	return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq)
+}
 
 // portRuleCommands is a rule for one port of UDP.
 func (p policy) portRuleCommands(seq int, port uint16) []string {
@@ -315,7 +317,9 @@ func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 // The wider rule has the higher number: it is asked later.
 const ruleSeq, widerSeq = 10, 20
 
-func wideFlow(flows []pbrFlow, port string) []pbrFlow { return countedFlows(flowsOfRule(flows, port, widerSeq), "") }
+func wideFlow(flows []pbrFlow, port string) []pbrFlow {
+	return countedFlows(flowsOfRule(flows, port, widerSeq), "")
+}
 
 // sendAndCompare sends packets of all kinds, and compares the flows' counters with what was sent.
 func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {

@@ -45,9 +45,9 @@ var simulatedSpec = images.DPU{
 // simulatedDPU is a board that no package provides: ports that keep to a rule and a wider one. It
 // says what testpmd, tcpdump and vtysh say, and has faults to be found.
 type simulatedDPU struct {
-	driver string
-	faults map[string]bool
-	recorded  suitetest.Recorded // what else it is asked
+	driver   string
+	faults   map[string]bool
+	recorded suitetest.Recorded // what else it is asked
 
 	zebra   bool                  // runs
 	rules   map[string][]*pbrRule // of policies

@@ -210,9 +210,9 @@ func frameParts(frame []byte) []framePart {
 		framePart{"the payload", body + size, len(frame), formatHex})
 }
 
-func formatMAC(b []byte) string         { return net.HardwareAddr(b).String() }
-func formatByte(b []byte) string     { return fmt.Sprint(b[0]) }
-func formatHex(b []byte) string { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
+func formatMAC(b []byte) string  { return net.HardwareAddr(b).String() }
+func formatByte(b []byte) string { return fmt.Sprint(b[0]) }
+func formatHex(b []byte) string  { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
 
 // difference is a part of a frame that is not as wanted, and how.
 type difference struct{ part, text string }

@@ -40,7 +40,7 @@ type router struct {
 
 const (
 	daemonTimeout = 20 * time.Second // for a daemon that starts
-	pollInterval    = 200 * time.Millisecond
+	pollInterval  = 200 * time.Millisecond
 )
 
 // flowPatience is for a rule or a counter.

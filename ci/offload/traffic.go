@@ -240,11 +240,11 @@ type packetPath int
 
 const (
 	offloaded  packetPath = iota // rewritten by the rule to to
-	offWide               // rewritten by the wider rule to other
-	byKernel              // the slow path, to other
-	kernelOnly            // to the kernel, and no further
-	unrouted              // by the kernel, or nowhere
-	toProgram             // from the port to the program that made the rule
+	offWide                      // rewritten by the wider rule to other
+	byKernel                     // the slow path, to other
+	kernelOnly                   // to the kernel, and no further
+	unrouted                     // by the kernel, or nowhere
+	toProgram                    // from the port to the program that made the rule
 )
 
 func (r ruleset) expectedPath(c claim) packetPath {

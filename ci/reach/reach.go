@@ -13,9 +13,9 @@ import (
 	"slipway/images"
 )
 
-// OnBoard connects to a board of which an artifact was built, as Reach does, and
+// WithArtifact connects to a board of which an artifact was built, as Reach does, and
 // disconnects. Of the artifact's files the disk image may lie elsewhere.
-func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
+func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
 	a, err := images.ArtifactOf(spec, opt.BoardDir(spec))
@@ -25,31 +25,31 @@ func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host str
 	if err != nil {
 		return err
 	}
-	return Connected(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)
+	return WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// Connected connects as Reach does, works, and disconnects.
-func Connected(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*target.Conn) error, pins ...string) error {
-	conn, err := Reach(ctx, opt, spec, host, pins...)
+// WithConnection connects as Reach does, works, and disconnects.
+func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*target.Conn) error, pins ...string) error {
+	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return OrLost(ctx, conn, work(conn))
+	return MarkUnreachable(ctx, conn, work(conn))
 }
 
-// OrLost is the error of work on a board, of the kind ErrUnreachable where the board does
+// MarkUnreachable is the error of work on a board, of the kind ErrUnreachable where the board does
 // not answer any more.
-func OrLost(ctx context.Context, conn *target.Conn, err error) error {
+func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
 	if err == nil || ctx.Err() != nil || suite.Answers(ctx, conn, 0) {
 		return err
 	}
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
 }
 
-// Address is where a virtual board that is on can be reached, with the keys that
+// VirtualAddress is where a virtual board that is on can be reached, with the keys that
 // its flash gave it.
-func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
+func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 	dir := opt.BoardDir(spec)
 	return target.Address{
 		Host: "127.0.0.1", Port: vm.SSHPort, User: spec.SSH.User,
@@ -59,11 +59,11 @@ func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 	}
 }
 
-// Reach connects to a board: to the virtual one that is on where host is the
+// Connect connects to a board: to the virtual one that is on where host is the
 // board's own name, else to wherever the user's SSH configuration leads. The pins are
 // fingerprints of its host key that the person vouches for. What fails is of the kind
 // ErrUnreachable, unless board.yml is wrong.
-func Reach(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
+func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
 	if err := target.CheckSettings(ctx); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func Reach(ctx context.Context, opt images.Options, spec images.Spec, host strin
 	}
 	a.Pins = pins
 	conn, err := target.Dial(ctx, a)
-	return conn, report.Because(ctx, report.ErrUnreachable, whoMayLogIn(spec, err))
+	return conn, report.Because(ctx, report.ErrUnreachable, explainLogin(spec, err))
 }
 
 func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (target.Address, error) {
@@ -83,7 +83,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 			err = fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
 			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
 		}
-		return Address(opt, spec, vm), nil
+		return VirtualAddress(opt, spec, vm), nil
 	}
 	a, err := target.Resolve(ctx, host)
 	if err == nil {
@@ -92,14 +92,14 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	if err != nil {
 		return a, report.Because(ctx, report.ErrUnreachable, err)
 	}
-	err = Vouch(opt, spec, &a)
+	err = AddHostKeys(opt, spec, &a)
 	return a, report.Because(ctx, report.ErrWrong, err)
 }
 
-// Vouch adds to an address what is known of boards of this kind: who signs their host
+// AddHostKeys adds to an address what is known of boards of this kind: who signs their host
 // keys, and the keys that a flash recorded, under the board's name or its serial. These
 // are found where HostKeyAlias is that.
-func Vouch(opt images.Options, spec images.Spec, a *target.Address) (err error) {
+func AddHostKeys(opt images.Options, spec images.Spec, a *target.Address) (err error) {
 	if spec.Board != "" {
 		a.KnownHosts = append(a.KnownHosts, images.KnownHostsPath(opt.BoardDir(spec)))
 	}
@@ -107,17 +107,17 @@ func Vouch(opt images.Options, spec images.Spec, a *target.Address) (err error) 
 	return err
 }
 
-// whoMayLogIn explains a login that was refused: an image of bitbake's opens to nobody
+// explainLogin explains a login that was refused: an image of bitbake's opens to nobody
 // unless it was told to.
-func whoMayLogIn(spec images.Spec, err error) error {
+func explainLogin(spec images.Spec, err error) error {
 	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
 		return err
 	}
 	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: both are set for its build, which is then flashed anew", err, spec.Board)
 }
 
-// Hurry ends all that still waits for the board when even that shall end, until over.
-func Hurry(conn *target.Conn, now <-chan struct{}) (over func()) {
+// CloseOnInterrupt ends all that still waits for the board when even that shall end, until over.
+func CloseOnInterrupt(conn *target.Conn, now <-chan struct{}) (over func()) {
 	ended := make(chan struct{})
 	go func() {
 		select {

@@ -27,7 +27,7 @@ func TestReach(t *testing.T) {
 	}
 	opt, spec := images.Options{Dir: t.TempDir()}, images.Spec{Board: "toy"}
 	reach := func(pins ...string) error {
-		c, err := Reach(t.Context(), opt, spec, "board", pins...)
+		c, err := Connect(t.Context(), opt, spec, "board", pins...)
 		if err == nil {
 			err = c.Close()
 		}
@@ -77,7 +77,7 @@ func TestReach(t *testing.T) {
 
 func TestWhoMayLogIn(t *testing.T) {
 	refused := fmt.Errorf("%w by root@h", target.ErrLogin)
-	if err := whoMayLogIn(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
+	if err := explainLogin(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
 		t.Errorf("a board of bitbake's = %v; want how it is opened", err)
 	}
 	for name, spec := range map[string]images.Spec{"a board of Debian's": {Debian: &images.Debian{}}, "another error": {}} {
@@ -85,7 +85,7 @@ func TestWhoMayLogIn(t *testing.T) {
 		if spec.Debian == nil {
 			err = io.EOF
 		}
-		if got := whoMayLogIn(spec, err); got != err {
+		if got := explainLogin(spec, err); got != err {
 			t.Errorf("%s: %v; want %v as it was", name, got, err)
 		}
 	}

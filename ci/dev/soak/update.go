@@ -411,7 +411,7 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	for {
-		conn, err := reach.Reach(ctx, s.build, s.spec, s.spec.Board)
+		conn, err := reach.Connect(ctx, s.build, s.spec, s.spec.Board)
 		if err == nil {
 			defer conn.Close()
 			r, err := conn.Run(ctx, "sh", "-c", script)
