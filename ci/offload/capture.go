@@ -18,30 +18,31 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// capture is a tcpdump that runs, and what it has seen of packets with a mark.
+// capture is a running tcpdump with the packets of this check that it has seen, known by
+// their mark.
 type capture struct {
-	what   string // for a person
+	what   string // where it captures, for messages
 	mark   []byte
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // once it is done
+	err    error // valid once done is closed
 	more   chan<- struct{}
 
 	mu   sync.Mutex
-	seen map[int][]arrival // by sample
+	seen map[int][]arrival // by the sample's number
 }
 
-// arrival is one packet of a sample's.
+// arrival is one captured packet of a sample, with its number in the sample.
 type arrival struct {
 	captured
 	number int
 }
 
-// strangeVLAN is one that no rule is for.
+// strangeVLAN is a VLAN that no rule matches.
 const strangeVLAN = 3333
 
-// startTcpdump begins tcpdump, and waits until it listens. It sees what has an address of the
-// check's as its source, the check's type of Ethernet, or its tag.
+// startTcpdump starts tcpdump and waits until it listens. It captures packets from the
+// check's source addresses, with its EtherType, or with its VLAN tag.
 func (c *capture) startTcpdump(ctx context.Context, s *suite.Session, p images.Peer, direction string, sources []string) error {
 	if err := wantPeerProgram(ctx, s, p, "tcpdump"); err != nil {
 		return err
@@ -77,17 +78,21 @@ func (c *capture) stop() {
 	}
 }
 
-// A mark is followed by the numbers of the sample and of the packet in it.
+// A mark in a payload is followed by the number of the sample and that of the packet in
+// it.
 const (
 	markBytes   = 8
 	markedBytes = markBytes + 4
 )
 
+// packetMark returns the bytes with which the payload of a packet begins: the mark and
+// the two numbers.
 func packetMark(mark []byte, sample, number int) []byte {
 	b := endian.BigEndian.AppendUint16(bytes.Clone(mark), uint16(sample))
 	return endian.BigEndian.AppendUint16(b, uint16(number))
 }
 
+// addFrame keeps a frame that has the check's mark, and wakes waitForPackets.
 func (c *capture) addFrame(p captured) {
 	_, after, found := bytes.Cut(p.frame, c.mark)
 	if !found || len(after) < markedBytes-markBytes || len(p.frame) < etherBytes {
@@ -110,7 +115,8 @@ func (c *capture) packetsOf(sample int) []arrival {
 	return c.seen[sample][:len(c.seen[sample]):len(c.seen[sample])]
 }
 
-// outputWatcher keeps the beginning of what is written, and tells when it holds a text.
+// outputWatcher keeps the beginning of a program's output. It closes seen when the output
+// contains the text in want.
 type outputWatcher struct {
 	want string
 	seen chan struct{}

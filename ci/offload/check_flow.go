@@ -15,11 +15,11 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// flow is a rule that the ports themselves keep to, by dpdk-testpmd.
+// flow is the check that the ports follow a flow rule, which dpdk-testpmd creates.
 type flow struct {
 	trafficOptions
 	group int64 // of the rules; packets get there by a jump from group 0
-	plain bool  // the rule has not the attribute transfer, and gives packets to testpmd
+	plain bool  // the rule lacks the attribute transfer; packets that match go to testpmd
 }
 
 func readFlow(e *suite.Entry) suite.Probe {
@@ -35,14 +35,15 @@ func readFlow(e *suite.Entry) suite.Probe {
 	return c
 }
 
-// Alone: DPDK takes the ports for itself.
+// Alone returns true because DPDK uses the ports exclusively.
 func (flow) Alone() bool { return true }
 
 func (flow) Next() string {
 	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
 }
 
-// wantDPU says why a board cannot be asked for its offload by a program.
+// wantDPU reports as missing what the check needs: the section dpu of board.yml, or a
+// program.
 func wantDPU(ctx context.Context, s *suite.Session, program string) error {
 	if s.DPU == nil {
 		return suite.Missing("the board's board.yml has no section dpu")
@@ -67,7 +68,8 @@ func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, e
 	return f, err
 }
 
-// checkRule takes a rule through its life.
+// checkRule creates the rule, sends packets, and destroys it, as the steps of its kind
+// say.
 func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
 	ports, err := reportDrivers(f, pmd, d)
 	if err != nil {
@@ -87,7 +89,7 @@ func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *
 
 const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
 
-// ruleCommands are testpmd's commands that make them.
+// ruleCommands returns the testpmd command that creates each rule.
 func (c flow) ruleCommands(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
 	from, group := d.From.Address, fmt.Sprintf("group %d ", c.group)
 	all := map[string]string{
@@ -102,8 +104,8 @@ func (c flow) ruleCommands(d *images.DPU, t *traffic, out dpdkPort) map[string]s
 	return all
 }
 
-// step makes a rule, or destroys it, or flushes all, and then sends packets, if it says which rules these must
-// keep to.
+// step creates, destroys or flushes rules. If then is set, the check sends packets and
+// expects them to follow these rules.
 type step struct {
 	does, rule string
 	then       *ruleset
@@ -113,13 +115,14 @@ const toMake, toDestroy, toFlush = "make", "destroy", "flush"
 
 var none, first, second, both = &ruleset{}, &ruleset{rule: true}, &ruleset{wide: true}, &ruleset{rule: true, wide: true}
 
-// The wider rule is older: only its priority puts it behind the rule.
+// The wider rule is created first, so only its lower priority makes the other rule match
+// first.
 var routeSteps = []step{
 	{toMake, theWider, nil}, {toMake, theRule, both}, {toDestroy, theRule, second}, {toDestroy, theWider, none},
 }
 
-// Rules of a group take packets only while a rule of group 0 jumps there. One of another group
-// takes none.
+// Packets reach the rules of a group only while a rule of group 0 jumps there. The rule
+// of another group must match no packets.
 var groupSteps = []step{
 	{toMake, theDrop, nil},
 	{toMake, theWider, nil},
@@ -131,8 +134,8 @@ var groupSteps = []step{
 	{toFlush, "", none},
 }
 
-// A rule without transfer has what the wider one leaves, though that is younger and has a lower
-// priority.
+// A rule without transfer gets only what the wider rule does not match, although the
+// wider rule is newer and has a lower priority.
 var plainSteps = []step{
 	{toMake, theRule, first}, {toMake, theWider, both}, {toDestroy, theWider, first}, {toDestroy, theRule, none},
 }
@@ -147,7 +150,7 @@ func (c flow) selectSteps() []step {
 	return routeSteps
 }
 
-// flowRun is a rule on its way through the steps.
+// flowRun is the state of a flow check while its steps run.
 type flowRun struct {
 	flow
 	f   *suite.Finding
@@ -155,7 +158,7 @@ type flowRun struct {
 	t   *traffic
 
 	rules map[string]string
-	made  map[string]int // their numbers
+	made  map[string]int // numbers of the existing rules
 }
 
 func (l *flowRun) runSteps(ctx context.Context) error {
@@ -177,7 +180,7 @@ func (l *flowRun) runSteps(ctx context.Context) error {
 		}
 	}
 	after, err := l.pmd.describeMemory()
-	if l.f.Proves == report.ProvesSoftware { // drivers of hardware keep memory for the next rule
+	if l.f.Proves == report.ProvesSoftware { // hardware drivers keep memory for the next rule
 		l.f.Expect(after == before, "memory as before: "+before, "once the rules were destroyed: "+after)
 	}
 	return err
@@ -194,7 +197,8 @@ func (l *flowRun) runStep(ctx context.Context, s step) error {
 	return l.sendAndCompare(ctx, *s.then)
 }
 
-// createRule makes a rule. testpmd sends packets back while there is one that gives it some.
+// createRule creates a rule. For a rule that delivers packets to testpmd, it also starts
+// forwarding, so that testpmd sends the packets back.
 func (l *flowRun) createRule(rule string) error {
 	number, err := l.pmd.createRule(l.rules[rule])
 	if err != nil {
@@ -208,14 +212,15 @@ func (l *flowRun) createRule(rule string) error {
 	return err
 }
 
-// flushRules takes all rules away.
+// flushRules deletes all rules of port 0.
 func (l *flowRun) flushRules(string) error {
 	clear(l.made)
 	_, err := l.pmd.runCommand("flow flush 0")
 	return err
 }
 
-// destroyRule takes a rule away. Of one that gives packets to testpmd, each must have arrived there.
+// destroyRule destroys a rule. If the rule delivers packets to testpmd, it also checks
+// that testpmd received each of them.
 func (l *flowRun) destroyRule(rule string) error {
 	number := l.made[rule]
 	delete(l.made, rule)
@@ -230,7 +235,8 @@ func (l *flowRun) destroyRule(rule string) error {
 	return destroyAndQuery(l.f, l.pmd, number)
 }
 
-// sendAndCompare sends packets of all kinds, and compares the counters with what was sent.
+// sendAndCompare sends packets of all kinds and compares the rules' counters with what
+// was sent.
 func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
 	if err := l.t.sendAndCheck(ctx, l.f, l.trafficOptions, rules); err != nil {
@@ -251,7 +257,8 @@ func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	return nil
 }
 
-// ports notes whose drivers work for a board's ports.
+// reportDrivers reads the ports of testpmd and records in the finding which drivers they
+// have.
 func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	ports, err := pmd.listPorts(d)
 	if err != nil {
@@ -263,14 +270,15 @@ func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, e
 	return ports, nil
 }
 
-// routeRule is that of the posts on offloaded policy based routing: what matches goes to
-// another next hop, as a router would send it.
+// routeRule returns the testpmd command for the rule of the posts on offloaded policy
+// based routing. The port sends a matching packet to another next hop, as a router would.
 func routeRule(attributes, pattern, next string, out dpdkPort) string {
 	return fmt.Sprintf("flow create 0 ingress %stransfer pattern %s / end actions dec_ttl / set_mac_src mac_addr %s / set_mac_dst mac_addr %s / port_id id %d / count / end",
 		attributes, pattern, out.mac, next, out.number)
 }
 
-// testpmdItems is the pattern in testpmd's words, for packets from an address.
+// testpmdItems returns the pattern as testpmd's pattern items, for packets from a source
+// address.
 func (p pattern) testpmdItems(source string) string {
 	text := "eth / ipv4 src is " + source
 	if p.target.IsValid() {
@@ -286,7 +294,8 @@ func (p pattern) testpmdItems(source string) string {
 	return fmt.Sprintf("%s dst is %d", text, p.toPort)
 }
 
-// withoutTraffic shows that a rule can be made, asked for and taken away.
+// withoutTraffic checks without packets that a rule can be created, queried and
+// destroyed.
 func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error {
 	attributes, fate := fmt.Sprintf("group %d ingress transfer", c.group), fmt.Sprintf("port_id id %d", out.number)
 	if c.plain {
@@ -303,11 +312,11 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 	return destroyAndQuery(f, pmd, rule)
 }
 
-// counterLag is how long hardware may take to bring a counter up to date.
+// counterLag is how long hardware may take to update a counter.
 const counterLag = 5 * time.Second
 
-// count wants a rule's counter to be what was sent. That of hardware may be a moment late, and
-// hold the checksums of the frames too.
+// expectCount compares a rule's counter with what was sent. A hardware counter may be a
+// moment late, and may include the frames' own checksums.
 func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
 	patience := counterLag
 	if f.Proves == report.ProvesSoftware {
@@ -334,10 +343,10 @@ func expectCount(ctx context.Context, f *suite.Finding, name string, want tally,
 	return err
 }
 
-// frameCheck is the bytes of a frame's own checksum.
+// frameCheck is the size of a frame's own checksum (FCS) in bytes.
 const frameCheck = 4
 
-// destroyAndQuery takes the rule away, and wants it to be gone.
+// destroyAndQuery destroys a rule and checks that testpmd does not find it any more.
 func destroyAndQuery(f *suite.Finding, pmd *testpmd, rule int) error {
 	out, err := pmd.runCommand(fmt.Sprintf("flow destroy 0 rule %d", rule))
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"slipway/layers/lazy"
 )
 
-// flowRate is how fast the ports take rules and let them go, by dpdk-test-flow-perf.
+// flowRate is the check of how fast the ports insert and delete rules, by
+// dpdk-test-flow-perf.
 type flowRate struct {
 	rules             int64
 	inserted, removed suite.Limits
@@ -30,7 +31,8 @@ func readFlowRate(e *suite.Entry) suite.Probe {
 
 const maxRateRules = 1_000_000
 
-// Alone: DPDK takes the ports for itself, and other checks would slow it down.
+// Alone returns true because DPDK uses the ports exclusively, and other checks would slow
+// it down.
 func (flowRate) Alone() bool { return true }
 
 func (flowRate) Next() string {
@@ -43,7 +45,7 @@ func (c flowRate) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 			return f, err
 		}
 	}
-	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { // the other program does not name the driver
+	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { // dpdk-test-flow-perf does not name the driver
 		_, err := reportDrivers(&f, pmd, s.DPU)
 		return err
 	})
@@ -60,7 +62,8 @@ func (c flowRate) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 
 const rateProgram = "dpdk-test-flow-perf"
 
-// argv makes rules like those of the check flow, each for another source, on port 0.
+// argv returns a command line for rules like those of the check flow on port 0, each with
+// another source.
 func (c flowRate) argv(eal []string) []string {
 	rules := strconv.FormatInt(c.rules, 10)
 	return slices.Concat([]string{rateProgram}, eal, []string{

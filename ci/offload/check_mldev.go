@@ -19,16 +19,18 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// mldev is a test of DPDK's dpdk-test-mldev, with the model that board.yml names.
+// mldev is the check that runs a test of dpdk-test-mldev with the model that board.yml
+// names.
 type mldev struct {
 	test                string
-	wrong               bool // with the wrong reference: it must fail
+	wrong               bool // use the wrong reference, so that the test must fail
 	repetitions         int64
 	tolerance           *float64 // in percent
 	latency, throughput suite.Limits
 }
 
-// mldevTests are those that dpdk-test-mldev has, and whether they take a model, or run it.
+// mldevTests are the tests of dpdk-test-mldev, whether they need a model, and whether
+// they run it.
 var mldevTests = map[string]struct{ model, inference bool }{
 	"device_ops": {}, "model_ops": {model: true},
 	"inference_ordered": {inference: true}, "inference_interleave": {inference: true},
@@ -55,7 +57,7 @@ func readMldev(e *suite.Entry) suite.Probe {
 	return m
 }
 
-// Alone: what is measured is not to be slowed down by other checks.
+// Alone returns true because other checks would slow down what is measured.
 func (mldev) Alone() bool { return true }
 
 func (mldev) Next() string {
@@ -113,8 +115,8 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 	return argv
 }
 
-// checkResult holds what the program printed against what is wanted. Its status alone would
-// not do: that of a test that the device does not support is 0.
+// checkResult compares the program's output with the expected result. The exit status is
+// not enough: it is 0 also for a test that the device does not support.
 func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
 	seen := parseMldev(string(r.Stdout))
 	if seen.driver != "" {
@@ -138,9 +140,10 @@ func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
 	}
 }
 
-// checkFigures reads the figures, which only tests that run the model have. Lcores that share
-// a CPU wait for the kernel's scheduler, so that latency was 84 µs to 20 ms there: such
-// figures say nothing of the device, and no limit passes by them.
+// checkFigures checks latency and throughput, which only tests that run the model print.
+// If lcores share a CPU, they wait for the kernel's scheduler: latency was between 84 µs
+// and 20 ms there. Such figures say nothing about the device, so no limit passes with
+// them.
 func (m mldev) checkFigures(f *suite.Finding, seen mldevOutput, shared string) {
 	if !mldevTests[m.test].inference {
 		return
@@ -163,7 +166,7 @@ func (m mldev) checkFigures(f *suite.Finding, seen mldevOutput, shared string) {
 	m.throughput.Read(f, report.Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
 }
 
-// mldevOutput is what dpdk-test-mldev says of a test.
+// mldevOutput is the part of dpdk-test-mldev's output that the check uses.
 type mldevOutput struct {
 	result, driver       string
 	latencyNS, perSecond *float64
@@ -176,7 +179,7 @@ var (
 	mldevRate   = lazy.Regexp(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
 )
 
-// parseMldev reads the output. Where it tells several results, none counts.
+// parseMldev reads the output. If it contains several results, parseMldev returns none.
 func parseMldev(text string) (o mldevOutput) {
 	text = plaintext.Escapes().ReplaceAllString(text, "")
 	if all := mldevResult().FindAllStringSubmatch(text, 2); len(all) == 1 {
@@ -189,7 +192,7 @@ func parseMldev(text string) (o mldevOutput) {
 	return o
 }
 
-// oneNumber is what the one group of a pattern finds, or nil.
+// oneNumber returns the number that the pattern's first group matches, or nil.
 func oneNumber(pattern *regexp.Regexp, text string) *float64 {
 	v, err := strict.Finite(firstGroup(pattern, text))
 	if err != nil {
@@ -198,7 +201,7 @@ func oneNumber(pattern *regexp.Regexp, text string) *float64 {
 	return &v
 }
 
-// firstGroup is what a pattern's first group matches, or nothing.
+// firstGroup returns the text that the pattern's first group matches, or "".
 func firstGroup(pattern *regexp.Regexp, text string) string {
 	if m := pattern.FindStringSubmatch(text); m != nil {
 		return m[1]

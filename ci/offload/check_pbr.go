@@ -17,15 +17,16 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// pbr is policy based routing that FRR hands to the ports through a plugin of zebra's.
+// pbr is the check of policy based routing that FRR offloads to the ports through a
+// plugin of zebra.
 type pbr struct {
 	trafficOptions
 	plugin  string
-	daemons string // their folder
-	wider   bool   // an older rule, behind the one that is proved, takes all UDP elsewhere
-	group   bool   // the next hop is one of a group, and changes once the rule is there
-	churn   churn  // of rules, in place of packets
-	cases   string // a file of the board with rules, in place of packets
+	daemons string // the folder of zebra and pbrd
+	wider   bool   // a second rule, older and of lower priority, sends all UDP elsewhere
+	group   bool   // the next hop is in a group, and changes after the rule is created
+	churn   churn  // adds and removes many rules, in place of packets
+	cases   string // a file on the board with rules and outcomes, in place of packets
 }
 
 var plugins = map[string]plugin{
@@ -61,7 +62,7 @@ func readPBR(e *suite.Entry) suite.Probe {
 	return p
 }
 
-// Alone: the plugin takes the ports for itself.
+// Alone returns true because the plugin uses the ports exclusively.
 func (pbr) Alone() bool { return true }
 
 func (p pbr) Next() string {
@@ -111,8 +112,8 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 
 var pbrInterface = lazy.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
 
-// wantNoPolicy leaves alone a board whose ports have a policy already: the check's would replace
-// it.
+// wantNoPolicy fails if one of the board's ports has a policy already, because the
+// check's policy would replace it.
 func (r *router) wantNoPolicy(ctx context.Context) error {
 	out, err := r.runVtysh(ctx, "show pbr interface")
 	for _, m := range pbrInterface().FindAllStringSubmatch(out, -1) {
@@ -123,7 +124,8 @@ func (r *router) wantNoPolicy(ctx context.Context) error {
 	return err
 }
 
-// checkPorts wants the plugin to have those of board.yml.
+// checkPorts checks that the plugin uses the ports that board.yml names, and records what
+// their drivers prove.
 func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
 	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {
@@ -143,11 +145,12 @@ func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error 
 	return nil
 }
 
-// policy is rules for what comes in by one port. What they are for goes to another next
-// hop, as in the post.
+// policy is a pbr-map for packets that come in by one port. Its rules send packets to
+// another next hop, as in the posts.
 type policy struct{ name, port, from, nexthop string }
 
-// onwardPolicy is for packets on their way, and back for those that come from there.
+// onwardPolicy is the policy for packets from the host, and returnPolicy that for packets
+// back to it.
 func onwardPolicy(d *images.DPU) policy {
 	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
 }
@@ -156,7 +159,7 @@ func returnPolicy(d *images.DPU) policy {
 	return policy{"slipway-back", d.Ports[1], d.To.Address, d.From.Address}
 }
 
-// ruleCommands is a rule for what matches.
+// ruleCommands returns the commands that create a rule with these matches.
 func (p policy) ruleCommands(seq int, matches ...string) []string {
 	return slices.Concat([]string{fmt.Sprintf("pbr-map %s seq %d", p.name, seq)}, matches, []string{"set nexthop " + p.nexthop, "exit"})
 }
@@ -165,14 +168,14 @@ func (p policy) removeRuleCommand(seq int) string {
 	return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq)
 }
 
-// portRuleCommands is a rule for one port of UDP.
+// portRuleCommands returns the commands that create a rule for one UDP port.
 func (p policy) portRuleCommands(seq int, port uint16) []string {
 	return p.ruleCommands(seq, pattern{protocol: protocolUDP, toPort: port}.matchCommands(p)...)
 }
 
-// matchCommands is the pattern in the words of a pbr-map.
-func (p pattern) matchCommands(way policy) []string {
-	all := []string{"match src-ip " + way.from + "/32"}
+// matchCommands returns the pattern as match commands of a pbr-map.
+func (p pattern) matchCommands(of policy) []string {
+	all := []string{"match src-ip " + of.from + "/32"}
 	if p.protocol > 0 {
 		all = append(all, "match ip-protocol "+map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol])
 	}
@@ -196,10 +199,10 @@ func (p policy) withdrawCommands() []string {
 	return []string{"interface " + p.port, "no pbr-policy " + p.name, "exit"}
 }
 
-// removeCommands leaves nothing of it.
+// removeCommands returns the commands that remove the policy from its port and delete it.
 func (p policy) removeCommands() []string { return append(p.withdrawCommands(), "no pbr-map "+p.name) }
 
-// checkRule takes a rule through its life.
+// checkRule creates the rule, sends packets, removes the rule, and sends packets again.
 func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traffic) (err error) {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{}); err != nil || !f.OK() {
 		return err
@@ -237,8 +240,8 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configureRule makes the rule. zebra is told last to look for next hops: it must do so for rules
-// that are there.
+// configureRule creates the rule. The command that lets zebra resolve next hops comes
+// last, because zebra must do so also for rules that exist already.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
 	if p.group {
@@ -256,8 +259,8 @@ func (p pbr) removeCommands(dns policy) []string {
 
 const hopGroup = "slipway-check"
 
-// configureGroup makes the rule with a group of next hops, which leads to other at first. The
-// rule stays as it is when the group changes, and its flow must not.
+// configureGroup creates the rule with a group of next hops that contains other at first.
+// Then it changes the group. The rule stays the same, and its flow must follow the group.
 func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
 	first := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, first); err != nil {
@@ -277,8 +280,8 @@ func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []s
 	return r.waitForNextHop(ctx, dns.nexthop)
 }
 
-// waitForNextHop waits until zebra has a rule for this next hop. Where it never does, packets show
-// what that means.
+// waitForNextHop waits until zebra's rule has this next hop. It does not fail if that
+// never happens: the packets show the consequence.
 func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	return suite.WaitUntil(ctx, flowTimeout, pollInterval, func() (bool, error) {
 		said, err := r.runVtysh(ctx, r.plugin.flow)
@@ -286,7 +289,8 @@ func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	})
 }
 
-// checkWiderAlone takes the rule away and keeps the wider one, which must get its packets.
+// checkWiderAlone removes the rule, keeps the wider rule, and checks that the wider rule
+// gets the packets.
 func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
 	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err
@@ -297,8 +301,8 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
 }
 
-// addWiderRule has a rule for all UDP made before the one that is proved, which has a lower number:
-// of two rules that match, the first is to be done.
+// addWiderRule creates a rule for all UDP before the rule that is proved. The rule that
+// is proved has a lower number, and the first of two matching rules must apply.
 func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, all); err != nil {
@@ -314,14 +318,15 @@ func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	return err
 }
 
-// The wider rule has the higher number: it is asked later.
+// The wider rule has the higher number, so it is evaluated later.
 const ruleSeq, widerSeq = 10, 20
 
 func wideFlow(flows []pbrFlow, port string) []pbrFlow {
 	return countedFlows(flowsOfRule(flows, port, widerSeq), "")
 }
 
-// sendAndCompare sends packets of all kinds, and compares the flows' counters with what was sent.
+// sendAndCompare sends packets of all kinds and compares the flows' counters with what
+// was sent.
 func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, rules); err != nil {
 		return err
@@ -356,7 +361,7 @@ func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t 
 	return nil
 }
 
-// kernelRules are those for what comes in by the board's ports.
+// kernelRules returns the kernel's rules for packets that come in by the board's ports.
 func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	out, err := r.Output(ctx, "ip", "rule", "show")
 	for _, line := range plaintext.Lines(out) {
@@ -367,7 +372,8 @@ func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// resolveNextHop makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
+// resolveNextHop makes the kernel resolve the MAC address of a next hop, which zebra
+// reads from the kernel.
 func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
 	if err != nil {
@@ -376,7 +382,8 @@ func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	return nil
 }
 
-// removePolicies takes the check's rules away, also from a zebra that goes on.
+// removePolicies removes the check's policies. This matters for the board's own zebra,
+// which keeps running.
 func (r *router) removePolicies(ctx context.Context, all ...policy) error {
 	var commands []string
 	for _, p := range all {
@@ -385,15 +392,15 @@ func (r *router) removePolicies(ctx context.Context, all ...policy) error {
 	return r.configureTeardown(ctx, commands)
 }
 
-// configureTeardown gives the last commands, also when the check was ended.
+// configureTeardown runs configuration commands also after the check was cancelled.
 func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()
 	return r.configure(ctx, commands...)
 }
 
-// checkInstalled wants the rule to be a flow of its own, and the kernel to have the same rule: a
-// packet that no flow takes must go the same way.
+// checkInstalled checks that the rule has a flow of its own and that the kernel has the
+// same rule. The kernel must route a packet that no flow matches in the same way.
 func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) > 0 })
@@ -409,7 +416,7 @@ func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) er
 	return err
 }
 
-// namesPorts says whether one of the kernel's rules names the ports that the rule does.
+// namesPorts reports whether one of the kernel's rules names the same ports as the rule.
 func (p pbr) namesPorts(rules []string) bool {
 	ports := fmt.Sprintf(" dport %d ", p.port)
 	if p.allFields {
@@ -426,7 +433,7 @@ func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) boo
 	return rules, err
 }
 
-// checkRemoved wants the rule to have no flow any more, and the kernel no rule.
+// checkRemoved checks that the rule has no flow and no kernel rule any more.
 func (p pbr) checkRemoved(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) == 0 })
@@ -442,7 +449,7 @@ func (p pbr) checkRemoved(ctx context.Context, f *suite.Finding, r *router) erro
 	return err
 }
 
-// checkNothingLeft wants no flow to be left, nor a rule of the kernel's.
+// checkNothingLeft checks that no flow and no kernel rule is left.
 func checkNothingLeft(ctx context.Context, f *suite.Finding, r *router) error {
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) == 0 })
 	none := len(countedFlows(flows, "")) == 0

@@ -15,11 +15,12 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// sriov is a physical function with its virtual ones, and the switch between them.
+// sriov is the check of a physical function: its virtual functions and the mode of its
+// switch.
 type sriov struct {
 	pf   string // its network interface
 	vfs  match.Matcher
-	mode string // of the switch
+	mode string // of the embedded switch: switchdev or legacy
 }
 
 func readSRIOV(e *suite.Entry) suite.Probe {
@@ -59,6 +60,7 @@ func (c sriov) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, 
 	return f, nil
 }
 
+// checkSwitchMode compares the mode of the device's embedded switch with the wanted one.
 func (c sriov) checkSwitchMode(ctx context.Context, f *suite.Finding, s *suite.Session, address string) error {
 	out, err := s.Output(ctx, "devlink", "-j", "dev", "eswitch", "show", "pci/"+address)
 	if err != nil {
@@ -72,7 +74,7 @@ func (c sriov) checkSwitchMode(ctx context.Context, f *suite.Finding, s *suite.S
 	return nil
 }
 
-// parseEswitch reads the mode that devlink -j tells of a device's switch.
+// parseEswitch reads the mode of a device's switch from the output of devlink -j.
 func parseEswitch(text, device string) (string, error) {
 	var shown struct {
 		Dev map[string]struct {

@@ -20,22 +20,22 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// steering is a rule that an mlx5 device itself says it holds, by mlx_steering_dump, or by
-// mlx_hw_steering_dump where the hardware steers (dv_flow_en=2).
+// steering is the check that an mlx5 device itself holds a rule. mlx_steering_dump shows
+// the rules, or mlx_hw_steering_dump where the hardware steers (dv_flow_en=2).
 type steering struct {
-	process  string // whose rules
+	process  string // the program whose rules are read
 	port     int64  // DPDK's
-	file     string // a dump of the board, in place of a process
+	file     string // a dump on the board, in place of a process
 	hardware bool
 	match    []fieldValue
 	actions  []string
 }
 
-// fieldValue is a field of a packet and what it must be, as a rule compares it.
+// fieldValue is a field of a packet and the value with which a rule compares it.
 type fieldValue struct{ name, value string }
 
-// steeringValue makes one form of what the parsers print in several: an IPv4 address, a MAC
-// and the name of a protocol are numbers too.
+// steeringValue returns one form for values that the parsers print in several. IPv4
+// addresses, MAC addresses and protocol names become numbers.
 func steeringValue(text string) string {
 	if n, err := strconv.ParseUint(text, 0, 64); err == nil {
 		return strconv.FormatUint(n, 10)
@@ -111,7 +111,8 @@ func (c steering) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 	return f, nil
 }
 
-// dumpRules has the parser make a dump, or read one that is there.
+// dumpRules runs the parser, which makes a dump of a process or reads the file. It
+// returns the parser's text.
 func (c steering) dumpRules(ctx context.Context, s *suite.Session, program, pid, file string) (string, error) {
 	argv := []string{program, "-f", file}
 	port := strconv.FormatInt(c.port, 10)
@@ -138,12 +139,12 @@ func (c steering) findRule(f *suite.Finding, rules []steeringRule, out string) {
 		return
 	}
 	f.Fact(rules[at].id + " does " + strings.Join(rules[at].actions, " & "))
-	if c.file == "" { // a dump that lies there proves nothing of the device
+	if c.file == "" { // a dump from a file proves nothing about the device
 		f.Proves = report.ProvesHardware
 	}
 }
 
-// String is what is wanted of a rule.
+// String describes the wanted rule.
 func (c steering) String() string {
 	var words []string
 	for _, m := range c.match {
@@ -152,7 +153,7 @@ func (c steering) String() string {
 	return strings.Join(append(words, c.actions...), ", ")
 }
 
-// oneProcess is the number of the process of a program.
+// oneProcess returns the ID of the only process with this program name.
 func oneProcess(ctx context.Context, s *suite.Session, name string) (string, error) {
 	out, err := s.Output(ctx, "pidof", name)
 	pids := strings.Fields(out)
@@ -165,10 +166,10 @@ func oneProcess(ctx context.Context, s *suite.Session, name string) (string, err
 	return pids[0], nil
 }
 
-// steeringRule is a rule as the parser of Mellanox's shows it.
+// steeringRule is a rule as the parser prints it.
 type steeringRule struct {
 	id      string
-	fields  []fieldValue // what it compares, on both sides of the switch
+	fields  []fieldValue // that it compares, in RX and TX
 	actions []string
 }
 
@@ -182,8 +183,8 @@ var (
 	hardwareSTE   = lazy.Regexp(`STE (0x[0-9a-f]{1,16}):$`)
 )
 
-// parseSteering reads the view by rules: a line that begins with its domain, then what is
-// compared, then what is done.
+// parseSteering reads the parser's list of rules. A rule is a line that begins with its
+// domain, followed by lines with what it matches and what it does.
 func parseSteering(text string) (all []steeringRule) {
 	for _, line := range plaintext.Lines(plaintext.Escapes().ReplaceAllString(text, "")) {
 		if m := steeringHead().FindStringSubmatch(line); m != nil {
@@ -209,8 +210,8 @@ func parseSteering(text string) (all []steeringRule) {
 	return all
 }
 
-// parseHardwareSteering reads the tree of the other parser: a rule is a line of its own, and
-// below it are entries with what is compared (Tag) and what is done (Actions).
+// parseHardwareSteering reads the tree that the other parser prints. A rule is a line of
+// its own. Below it are entries with the fields (Tag) and the actions (Actions).
 func parseHardwareSteering(text string) (all []steeringRule) {
 	under := ""
 	for _, line := range plaintext.Lines(text) {
@@ -249,12 +250,12 @@ func parseFields(text string) (all []fieldValue) {
 	return all
 }
 
-// hasFields says whether a rule compares all these fields with these values.
+// hasFields reports whether the rule compares all these fields with these values.
 func (r steeringRule) hasFields(wanted []fieldValue) bool {
 	return !slices.ContainsFunc(wanted, func(w fieldValue) bool { return !slices.Contains(r.fields, w) })
 }
 
-// hasActions says whether each text is in one of a rule's actions.
+// hasActions reports whether each text is part of one of the rule's actions.
 func (r steeringRule) hasActions(wanted []string) bool {
 	return !slices.ContainsFunc(wanted, func(w string) bool {
 		return !slices.ContainsFunc(r.actions, func(a string) bool { return strings.Contains(a, w) })

@@ -17,33 +17,34 @@ import (
 	"slipway/layers/progress"
 )
 
-// churn is rules that come and go, all at once in each round.
+// churn is a check that adds many rules at once and removes them again, in rounds.
 type churn struct {
 	rules     int
 	rounds    int
 	maxGrowth float64 // of zebra, in KiB
 }
 
-// pbrd numbers the rules of a policy from 1 to 700. Half of them go one way and half the
-// other, so that there may be twice as many.
+// pbrd numbers the rules of a policy from 1 to 700. Each direction has a policy with half of
+// the rules, so there may be twice as many.
 const (
 	maxRules  = 1400
 	firstPort = 20_000
 )
 
-// warmUp is how many rounds come before the first that counts: they fill caches. Of those
-// that count there are two at least, to be compared.
+// warmUp is how many rounds come before the first one that counts, because they fill caches.
+// At least two rounds count, so that they can be compared.
 const (
 	warmUp    = 1
 	minRounds = 2
 )
 
-// runRounds wants as many flows as rules, and of both nothing to be left: no flow, no rule,
-// route or next hop of the kernel's, no memory of zebra's.
+// runRounds checks in each round that every rule has a flow and that nothing is left
+// after the rules are removed. Nothing means no flow, no rule, route or next hop in the
+// kernel, and no growth of zebra's memory.
 func (c churn) runRounds(ctx context.Context, f *suite.Finding, r *router) (err error) {
-	ways := []policy{onwardPolicy(r.DPU), returnPolicy(r.DPU)}
-	for _, way := range ways {
-		if err := r.resolveNextHop(ctx, way); err != nil {
+	policies := []policy{onwardPolicy(r.DPU), returnPolicy(r.DPU)}
+	for _, p := range policies {
+		if err := r.resolveNextHop(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -54,12 +55,12 @@ func (c churn) runRounds(ctx context.Context, f *suite.Finding, r *router) (err 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.removePolicies(ctx, ways...)) }()
+	defer func() { err = errors.Join(err, r.removePolicies(ctx, policies...)) }()
 	var all []roundResult
 	for i := range c.rounds + warmUp {
 		var now roundResult
 		err := progress.Run(ctx, fmt.Sprintf("rules, round %d of %d", i, c.rounds), func(*progress.Step) (string, error) {
-			now, err = c.runRound(ctx, f, r, ways, before)
+			now, err = c.runRound(ctx, f, r, policies, before)
 			return now.String(), err
 		})
 		if err != nil || !f.OK() {
@@ -71,10 +72,10 @@ func (c churn) runRounds(ctx context.Context, f *suite.Finding, r *router) (err 
 	return nil
 }
 
-// roundResult is what one round came to.
+// roundResult holds what was measured in one round.
 type roundResult struct {
 	insert, poll time.Duration
-	most         int // flows
+	most         int // the number of flows while the rules were there
 	memoryKiB    int64
 	objects      int64 // that zebra has allocated
 }
@@ -83,18 +84,19 @@ func (t roundResult) String() string {
 	return fmt.Sprintf("%d flows in %.1f s, counted in %.2f s, then none; zebra has %d KiB, %d objects", t.most, t.insert.Seconds(), t.poll.Seconds(), t.memoryKiB, t.objects)
 }
 
-func (c churn) runRound(ctx context.Context, f *suite.Finding, r *router, ways []policy, before kernelState) (now roundResult, err error) {
-	var apply, forget []string
-	for i, way := range ways {
-		if err := c.writeRules(ctx, r, way, i, len(ways)); err != nil {
+// runRound adds all rules, removes them, and checks that nothing is left of them.
+func (c churn) runRound(ctx context.Context, f *suite.Finding, r *router, policies []policy, before kernelState) (now roundResult, err error) {
+	var apply, remove []string
+	for i, p := range policies {
+		if err := c.writeRules(ctx, r, p, i, len(policies)); err != nil {
 			return now, err
 		}
-		apply, forget = append(apply, way.applyCommands()...), append(forget, way.removeCommands()...)
+		apply, remove = append(apply, p.applyCommands()...), append(remove, p.removeCommands()...)
 	}
 	if err := c.insertRules(ctx, f, r, apply, &now); err != nil || !f.OK() {
 		return now, err
 	}
-	if err := r.configure(ctx, forget...); err != nil {
+	if err := r.configure(ctx, remove...); err != nil {
 		return now, err
 	}
 	flows, said, err := r.flowsUntil(ctx, c.flowTimeout(), func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) == 0 })
@@ -113,16 +115,18 @@ func (c churn) runRound(ctx context.Context, f *suite.Finding, r *router, ways [
 	return now, err
 }
 
-// flowTimeout is longer for many rules, of which pbrd tells zebra much on a busy machine.
+// flowTimeout grows with the number of rules, because pbrd sends zebra much on a busy
+// machine.
 func (c churn) flowTimeout() time.Duration { return flowTimeout * time.Duration(1+c.rules/100) }
 
-// writeRules writes every n-th rule, which does nothing until its policy is applied. The board's
-// shell takes no line of more than 128 KiB.
-func (c churn) writeRules(ctx context.Context, r *router, way policy, first, n int) error {
+// writeRules configures every n-th rule, beginning with the rule first. The rules have no
+// effect until their policy is applied. It writes them in parts, because the board's
+// shell accepts no line of more than 128 KiB.
+func (c churn) writeRules(ctx context.Context, r *router, p policy, first, n int) error {
 	const atOnce = 100
 	var commands []string
 	for i := first; i < c.rules; i += n {
-		commands = append(commands, way.portRuleCommands(1+i/n, uint16(firstPort+i))...)
+		commands = append(commands, p.portRuleCommands(1+i/n, uint16(firstPort+i))...)
 		if last := i+n >= c.rules; last || i/n%atOnce == atOnce-1 {
 			if err := r.configure(ctx, commands...); err != nil {
 				return err
@@ -133,8 +137,8 @@ func (c churn) writeRules(ctx context.Context, r *router, way policy, first, n i
 	return nil
 }
 
-// insertRules applies what was written, and takes the time until all have flows, and that which
-// one look at all counters takes.
+// insertRules applies the policies. It measures the time until all rules have flows, and
+// the time that reading all counters once takes.
 func (c churn) insertRules(ctx context.Context, f *suite.Finding, r *router, apply []string, now *roundResult) error {
 	began := time.Now()
 	if err := r.configure(ctx, apply...); err != nil {
@@ -155,10 +159,10 @@ func (c churn) insertRules(ctx context.Context, f *suite.Finding, r *router, app
 	return err
 }
 
-// checkGrowth holds the least that zebra had after a round of the second half against that of the
-// first. What malloc keeps goes up and down, by some MiB with a thousand rules. What zebra
-// has allocated grows in the first rounds only, by what it keeps to be quick; a leak would
-// be an object of each rule's, in every round.
+// checkGrowth compares zebra's smallest size in the second half of the rounds with that
+// in the first half. What malloc keeps goes up and down by some MiB with a thousand
+// rules. zebra's allocated objects grow only in the first rounds, as caches fill. A leak
+// would be at least an object per rule in every round.
 func (c churn) checkGrowth(f *suite.Finding, all []roundResult) {
 	var insert, poll time.Duration
 	var sizes, objects []int64
@@ -175,11 +179,11 @@ func (c churn) checkGrowth(f *suite.Finding, all []roundResult) {
 	suite.Limits{}.Read(f, report.Metric{Name: "counter poll", Unit: "ms", Value: poll.Seconds() * 1000 / float64(c.rounds)})
 }
 
-// prepareFRR has zebra look for the next hops of rules. One of the check's own lets go at once
-// of those that nobody uses, which it keeps for three minutes otherwise. And its pbrd has
-// more tables than rules: when all of the default 1,000 were in use it makes no rule any
-// more, however many are free by then, and crashes when one of those goes that it could not
-// make (seen with 8.4.4).
+// prepareFRR lets zebra resolve the next hops of rules. The check's own zebra also
+// removes unused next hops at once, and not after three minutes. Its pbrd gets more
+// tables than rules: with all of the default 1,000 in use, pbrd 8.4.4 creates no rule any
+// more, however many tables are freed. It also crashes when a rule is removed that it
+// could not create.
 func (r *router) prepareFRR(ctx context.Context) error {
 	commands := []string{"pbr nexthop-resolve"}
 	if r.dir != "" {
@@ -188,7 +192,7 @@ func (r *router) prepareFRR(ctx context.Context) error {
 	return r.configure(ctx, commands...)
 }
 
-// kernelState is how much of what zebra makes the kernel has.
+// kernelState counts what zebra has created in the kernel.
 type kernelState struct{ rules, routes, nexthops int }
 
 func (r *router) readKernelState(ctx context.Context) (k kernelState, err error) {
@@ -204,10 +208,11 @@ func (r *router) readKernelState(ctx context.Context) (k kernelState, err error)
 	return kernelState{len(rules), strings.Count(routes, "\n"), strings.Count(nexthops, "\n")}, err
 }
 
-// settlePatience is longer than zebra keeps a next hop that nobody uses.
+// restoreTimeout is longer than zebra keeps an unused next hop.
 var restoreTimeout = 4 * time.Minute
 
-// checkKernelRestored wants the kernel to have no more than before.
+// checkKernelRestored waits until the kernel has no more rules, routes and next hops than
+// before.
 func (r *router) checkKernelRestored(ctx context.Context, f *suite.Finding, before kernelState) error {
 	var now kernelState
 	err := suite.WaitUntil(ctx, restoreTimeout, pollInterval, func() (so bool, err error) {
@@ -227,7 +232,7 @@ func (r *router) checkKernelRestored(ctx context.Context, f *suite.Finding, befo
 
 var objectsLine = lazy.Regexp(`(?m)^[^:\n]{30,60}: +(\d{1,12}) `)
 
-// zebraObjects is how many zebra has allocated, of all kinds.
+// zebraObjects returns how many objects of all kinds zebra has allocated.
 func (r *router) zebraObjects(ctx context.Context) (n int64, err error) {
 	out, err := r.runVtysh(ctx, "show memory zebra")
 	if err != nil {
@@ -246,7 +251,7 @@ func (r *router) zebraObjects(ctx context.Context) (n int64, err error) {
 
 var residentSize = lazy.Regexp(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
 
-// zebraMemoryKiB is what zebra has of the board's memory.
+// zebraMemoryKiB returns the resident size of zebra.
 func (r *router) zebraMemoryKiB(ctx context.Context) (int64, error) {
 	pid, err := r.Output(ctx, "cat", cmp.Or(r.dir, "/run/frr")+"/zebra.pid")
 	if err != nil {

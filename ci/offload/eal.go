@@ -14,15 +14,15 @@ const maxLcore = 4095
 // lcoreGroup is one part of EAL's --lcores: lcores, and the CPUs that each may run on.
 var lcoreGroup = lazy.Regexp(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
 
-// sharedCPU says which two lcores of EAL's arguments may run on one CPU, or nothing. EAL
-// gives each lcore a CPU of its own unless --lcores says otherwise. Where lcores share a
-// CPU, the kernel's scheduler decides what a packet or an inference waits for.
+// sharedCPU says which two lcores of EAL's arguments may run on one CPU, or returns "".
+// EAL gives each lcore its own CPU unless --lcores says otherwise. Where lcores share a
+// CPU, packets and inferences wait for the kernel's scheduler.
 func sharedCPU(eal []string) string {
 	owner := map[int]int{}
 	for _, m := range lcoreGroup().FindAllStringSubmatch(lcoreMap(eal), -1) {
 		lcores, cpus := parseNumberSet(m[1]), parseNumberSet(m[2])
 		if m[2] == "" && strings.HasPrefix(m[1], "(") {
-			cpus = lcores // a group without CPUs runs on those of its own numbers
+			cpus = lcores // a group without CPUs runs on the CPUs with the same numbers
 		}
 		for _, lcore := range lcores {
 			own := cpus
@@ -40,7 +40,8 @@ func sharedCPU(eal []string) string {
 	return ""
 }
 
-// lcoreMap is the value of --lcores, or of -l, which newer releases read in the same way.
+// lcoreMap returns the value of --lcores, or of -l, which newer releases read in the same
+// way.
 func lcoreMap(eal []string) string {
 	for i, word := range eal {
 		if value, found := strings.CutPrefix(word, "--lcores="); found {
@@ -56,8 +57,8 @@ func lcoreMap(eal []string) string {
 	return ""
 }
 
-// parseNumberSet reads EAL's sets, as 3, 0-2 or (0,4-6). What is no set is left to EAL, which
-// refuses it.
+// parseNumberSet reads EAL's sets of numbers, such as 3, 0-2 or (0,4-6). It skips what is
+// not a set: EAL itself refuses that.
 func parseNumberSet(set string) (all []int) {
 	for part := range strings.SplitSeq(strings.Trim(set, "()"), ",") {
 		first, last, isRange := strings.Cut(part, "-")

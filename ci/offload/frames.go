@@ -26,40 +26,40 @@ const (
 	dontFragment, moreFragments = 0x4000, 0x2000
 )
 
-// Where fields lie in the header of IPv4, and in those of UDP and TCP.
+// Offsets of fields in the headers of IPv4, UDP and TCP.
 const (
 	ipTOS, ipTotal, ipID, ipFragment, ipTTL, ipProtocol, ipChecksum = 1, 2, 4, 6, 8, 9, 10
 
 	udpChecksum, tcpChecksum = 6, 16
 )
 
-// etherMTU is what an interface takes of IPv4 at least.
+// etherMTU is the size of an IPv4 packet that every interface accepts.
 const etherMTU = 1500
 
-// The sums of UDP and TCP that a packet may have. Nobody on its way looks at them.
+// The UDP and TCP checksums that a packet may have. Routers do not check them.
 const (
 	rightSum = iota
-	noSum    // zero: of UDP there is none
-	onesSum  // all ones: UDP's other zero
+	noSum    // zero, which in UDP means that there is no checksum
+	onesSum  // all ones, which UDP uses for a checksum of zero
 	wrongSum
 )
 
-// datagram is a packet that a check sends. The check makes the whole frame, so that it knows
+// datagram is a packet that a check sends. The check builds the whole frame, so it knows
 // each byte that must arrive.
 type datagram struct {
 	source, target   netip.Addr
 	protocol         byte
 	fromPort, toPort uint16
 	ttl, tos         byte
-	whole            bool   // not to be fragmented
-	options          []byte // of IPv4, in whole words
+	whole            bool   // with the flag "don't fragment"
+	options          []byte // of IPv4, a multiple of 4 bytes
 	flags            byte   // of TCP
-	sum              int    // of UDP or TCP
-	checksum         uint16 // of the header of IPv4, not 0xffff: the identification is chosen to make it so
+	sum              int    // which checksum of UDP or TCP: rightSum, noSum, onesSum or wrongSum
+	checksum         uint16 // of the IPv4 header, not 0xffff; buildFrame chooses the identification that leads to it
 	payload          []byte
 }
 
-// buildFrame is the packet as it is sent by Ethernet.
+// buildFrame returns the Ethernet frame with the packet.
 func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	ip := append(make([]byte, ipv4Bytes), d.options...)
 	ip[0] = 4<<4 | byte(len(ip)/4)
@@ -76,7 +76,7 @@ func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	return slices.Concat(to, from, []byte{etherIPv4 >> 8, etherIPv4 & 255}, ip, body)
 }
 
-// layer4Bytes is how long the header of UDP or TCP is.
+// layer4Bytes returns the length of the UDP or TCP header.
 func (d datagram) layer4Bytes() int {
 	if d.protocol == protocolTCP {
 		return tcpBytes
@@ -84,7 +84,7 @@ func (d datagram) layer4Bytes() int {
 	return udpBytes
 }
 
-// buildBody is what follows the header of IPv4, with its checksum.
+// buildBody returns what follows the IPv4 header: the UDP or TCP header and the payload.
 func (d datagram) buildBody() []byte {
 	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {
@@ -113,8 +113,8 @@ func (d datagram) buildBody() []byte {
 	return body
 }
 
-// fragmentFrame makes two fragments of a frame without options; the first has so many bytes after
-// the header of IPv4, a multiple of 8.
+// fragmentFrame splits a frame without IP options into two fragments. The first fragment
+// has so many bytes after the IPv4 header, a multiple of 8.
 func fragmentFrame(frame []byte, first int) [][]byte {
 	head, body := frame[:etherBytes+ipv4Bytes], frame[etherBytes+ipv4Bytes:]
 	piece := func(body []byte, place uint16) []byte {
@@ -128,12 +128,13 @@ func fragmentFrame(frame []byte, first int) [][]byte {
 	return [][]byte{piece(body[:first], moreFragments), piece(body[first:], uint16(first/8))}
 }
 
-// addVLANTag is the frame with a tag of 802.1Q.
+// addVLANTag returns the frame with an 802.1Q tag.
 func addVLANTag(frame []byte, vlan uint16) []byte {
 	return slices.Concat(frame[:12], []byte{etherTagged >> 8, etherTagged & 255, byte(vlan >> 8), byte(vlan)}, frame[12:])
 }
 
-// routeFrame is a frame without a tag as a router sends it on.
+// routeFrame returns an untagged frame as a router forwards it: with new MAC addresses,
+// and a TTL that is lower by one.
 func routeFrame(frame []byte, from, to net.HardwareAddr) []byte {
 	b := slices.Concat(to, from, frame[12:])
 	ip := b[etherBytes : etherBytes+headerBytes(b)]
@@ -142,15 +143,16 @@ func routeFrame(frame []byte, from, to net.HardwareAddr) []byte {
 	return b
 }
 
-// swapMACs is the frame as testpmd sends it back.
+// swapMACs returns the frame as testpmd sends it back, with the MAC addresses exchanged.
 func swapMACs(frame []byte) []byte { return slices.Concat(frame[6:12], frame[:6], frame[12:]) }
 
-// trimPadding is the frame without what follows its packet of IPv4: the kernel cuts that off.
+// trimPadding returns the frame without the bytes after its IPv4 packet, which the kernel
+// removes.
 func trimPadding(frame []byte) []byte {
 	return frame[:etherBytes+int(endian.BigEndian.Uint16(frame[etherBytes+ipTotal:]))]
 }
 
-// headerBytes is how long the header of IPv4 in a frame without a tag is.
+// headerBytes returns the length of the IPv4 header in an untagged frame.
 func headerBytes(frame []byte) int { return int(frame[etherBytes]&15) * 4 }
 
 func setHeaderChecksum(ip []byte) {
@@ -158,7 +160,8 @@ func setHeaderChecksum(ip []byte) {
 	endian.BigEndian.PutUint16(ip[ipChecksum:], internetChecksum(ip))
 }
 
-// internetChecksum is that of IPv4, UDP and TCP: of bytes that hold their own it is 0.
+// internetChecksum returns the checksum of IPv4, UDP and TCP. It is 0 for bytes that
+// contain their own correct checksum.
 func internetChecksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -173,20 +176,21 @@ func internetChecksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// addOnesComplement adds as checksums do.
+// addOnesComplement adds two numbers as checksums are added, with the carry.
 func addOnesComplement(a, b uint16) uint16 {
 	sum := uint32(a) + uint32(b)
 	return uint16(sum>>16 + sum&0xffff)
 }
 
-// framePart is bytes of a frame that have a name.
+// framePart is a named range of bytes of a frame.
 type framePart struct {
 	name     string
 	from, to int
 	show     func([]byte) string
 }
 
-// frameParts are those of a frame without a tag. What is in two of them has the name of the first.
+// frameParts returns the parts of an untagged frame. If two parts overlap, the shared
+// bytes belong to the first.
 func frameParts(frame []byte) []framePart {
 	ip := etherBytes
 	body := ip + headerBytes(frame)
@@ -214,10 +218,11 @@ func formatMAC(b []byte) string  { return net.HardwareAddr(b).String() }
 func formatByte(b []byte) string { return fmt.Sprint(b[0]) }
 func formatHex(b []byte) string  { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
 
-// difference is a part of a frame that is not as wanted, and how.
+// difference is a part of a frame that is not as expected, with the text that describes
+// it.
 type difference struct{ part, text string }
 
-// compareFrames compares a frame with what was wanted, byte by byte.
+// compareFrames compares a captured frame with the expected one, byte by byte.
 func compareFrames(want []byte, got captured) (all []difference) {
 	if got.size != len(want) {
 		all = append(all, difference{"length", fmt.Sprintf("the frame has %d bytes, not %d", got.size, len(want))})

@@ -19,35 +19,35 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// plugin is a dataplane plugin of zebra's that offloads policy based routing.
+// plugin is a dataplane plugin of zebra that offloads policy based routing.
 type plugin struct {
-	module      string // of zebra's -M
-	ports, flow string // commands of vtysh, and what reads their output
+	module      string // its name for zebra's option -M
+	ports, flow string // commands of vtysh, whose output readPorts and readFlows read
 	readPorts   func(string) []frrPort
 	readFlows   func(string) []pbrFlow
-	args        func(*images.DPU) []string // for the module, joined by spaces
+	args        func(*images.DPU) []string // arguments of the module
 }
 
-// router is zebra and pbrd with a plugin: those that run on the board already, or two of the
-// check's own, with sockets of their own.
+// router is zebra and pbrd with a plugin. Either they run on the board already, or the
+// check starts its own, with their own sockets.
 type router struct {
 	*suite.Session
 	plugin plugin
-	dir    string // of their sockets; "": the board's own daemons
+	dir    string // the folder of the sockets; "" for the board's own daemons
 	zebra  *daemon
 	stop   []func()
 }
 
 const (
-	daemonTimeout = 20 * time.Second // for a daemon that starts
+	daemonTimeout = 20 * time.Second // for a daemon to start
 	pollInterval  = 200 * time.Millisecond
 )
 
-// flowPatience is for a rule or a counter.
+// flowTimeout is how long a rule or a counter may take to appear.
 var flowTimeout = 20 * time.Second
 
-// startFRR finds zebra with the plugin, or else starts one. What it returns is to be
-// closed, also with an error.
+// startFRR connects to the zebra that runs with the plugin, or starts zebra and pbrd. The
+// caller closes the router also after an error.
 func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*router, error) {
 	r := &router{Session: s, plugin: p}
 	if _, err := r.runVtysh(ctx, p.ports); err == nil {
@@ -68,8 +68,8 @@ func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*
 	return r, r.waitForDaemon(ctx, r.startDaemon(ctx, folder+"/pbrd"), "show pbr map")
 }
 
-// startDaemon runs one of FRR's in the foreground. It becomes the user frr, and would be root
-// only where root is in the group frrvty.
+// startDaemon runs a daemon of FRR in the foreground. The daemon switches to the user
+// frr, except where root is in the group frrvty.
 func (r *router) startDaemon(ctx context.Context, program string, args ...string) *daemon {
 	name := program[strings.LastIndex(program, "/")+1:]
 	file := r.dir + "/" + name
@@ -94,11 +94,12 @@ type daemon struct {
 	name string
 	out  *outputWatcher
 	done chan struct{}
-	err  error // once it is done
+	err  error // valid once done is closed
 }
 
-// zebraOutput are what a zebra of the check's own printed, EAL's and the drivers' among it: a
-// driver that may not have its port says so there, and EAL goes on without.
+// zebraOutput returns what the check's own zebra printed, with the messages of EAL and
+// the drivers. If a driver cannot use its port, it says so there, and EAL continues
+// without the port.
 func (r *router) zebraOutput() string {
 	if r.zebra == nil {
 		return "(nothing; zebra's log has what DPDK said when it started)"
@@ -106,7 +107,7 @@ func (r *router) zebraOutput() string {
 	return cmp.Or(plaintext.Clean(r.zebra.out.String(), report.MaxSawBytes/2), "(nothing)")
 }
 
-// close ends what was started, the last first.
+// close stops the daemons that the check started, the last one first.
 func (r *router) close(ctx context.Context) error {
 	for _, stop := range slices.Backward(r.stop) {
 		stop()
@@ -137,16 +138,16 @@ func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) e
 	return err
 }
 
-// vtyshError is what vtysh prints of a command that was refused; that of 10.3 ends with 0 all
-// the same.
+// vtyshError matches what vtysh prints when it refuses a command. The exit status is not
+// enough: vtysh 10.3 exits with 0.
 var vtyshError = lazy.Regexp(`(?m)^% \S`)
 
-// vtyshRefusal is a command that this FRR does not take.
+// vtyshRefusal is the error of a command that this FRR does not know or accept.
 type vtyshRefusal struct{ said string }
 
 func (r vtyshRefusal) Error() string { return r.said }
 
-// runVtysh gives commands, one after another.
+// runVtysh runs vtysh with these commands, in order.
 func (r *router) runVtysh(ctx context.Context, commands ...string) (string, error) {
 	argv := []string{"vtysh"}
 	if r.dir != "" {
@@ -162,15 +163,15 @@ func (r *router) runVtysh(ctx context.Context, commands ...string) (string, erro
 	return out, err
 }
 
-// configure gives commands in FRR's configuration.
+// configure runs commands in FRR's configuration mode.
 func (r *router) configure(ctx context.Context, commands ...string) error {
 	_, err := r.runVtysh(ctx, append([]string{"configure terminal"}, commands...)...)
 	return err
 }
 
-// flowsUntil asks for the flows until they are as wanted, or are unlikely to become so.
-func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
-	err = suite.WaitUntil(ctx, patience, pollInterval, func() (bool, error) {
+// flowsUntil reads the flows until they are as wanted, or until the time is over.
+func (r *router) flowsUntil(ctx context.Context, limit time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
+	err = suite.WaitUntil(ctx, limit, pollInterval, func() (bool, error) {
 		said, err = r.runVtysh(ctx, r.plugin.flow)
 		flows = r.plugin.readFlows(said)
 		return err == nil && wanted(flows), err
@@ -203,13 +204,13 @@ func parsePluginPorts(text string) (all []frrPort) {
 	return all
 }
 
-// pbrFlow is a rule as zebra shows it, with the counter of its flow.
+// pbrFlow is a rule in zebra's list of flows, with the counter of its flow.
 type pbrFlow struct {
 	iface   string
 	seq     int
-	port    string // destination, "" for any
-	counted bool   // it has a flow
-	refused string // why it has none, by the plugin
+	port    string // destination port, "" for any
+	counted bool   // it has a flow with a counter
+	refused string // the plugin's reason why it has no flow
 	tally
 }
 
@@ -254,7 +255,7 @@ func parseFlows(text string) (all []pbrFlow) {
 	return all
 }
 
-// countedFlows are the flows for a port, or with "" all.
+// countedFlows returns the flows for a port, or with "" all flows.
 func countedFlows(flows []pbrFlow, port string) (some []pbrFlow) {
 	for _, f := range flows {
 		if f.counted && (port == "" || f.port == port) {

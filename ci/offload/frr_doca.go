@@ -7,7 +7,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// docaDriver stands where DPDK names its driver: DOCA Flow has nothing else to work with.
+// docaDriver is used in place of the name of a DPDK driver, because DOCA Flow always uses
+// the hardware.
 const docaDriver = "doca_flow"
 
 // parseDOCAPorts reads "show dplane doca port json".
@@ -27,8 +28,8 @@ func parseDOCAPorts(text string) (all []frrPort) {
 	return all
 }
 
-// parseDOCAFlows reads "show dplane doca pbr flow json". A rule that is the kernel's alone
-// is in it too, with the reason.
+// parseDOCAFlows reads "show dplane doca pbr flow json". The output also lists rules that
+// only the kernel has, with the reason.
 func parseDOCAFlows(text string) (all []pbrFlow) {
 	var said struct {
 		Flows []struct {

@@ -1,5 +1,6 @@
-// Package offload proves with packets what the ports of a DPU do by themselves. Its checks
-// are sections of a suite: rules of DPDK, routes of FRR, virtual functions, inference.
+// Package offload proves with packets what the ports of a DPU do by themselves. Each
+// check is a section of a suite: DPDK flow rules, FRR policy routing, steering rules,
+// virtual functions, inference.
 package offload
 
 import (

@@ -7,21 +7,21 @@ import (
 	"io"
 )
 
-// Limits of a capture. What is sent by a check is far less.
+// Limits of a capture. A check sends far less.
 const (
 	maxPackets     = 200_000
 	maxPacketBytes = 64 << 10
 )
 
-// captured is a frame of a capture, and how long it was before tcpdump cut it.
+// captured is a frame of a capture, with its size before tcpdump truncated it.
 type captured struct {
 	frame []byte
 	size  int
 }
 
-// readPackets reads a capture as tcpdump -w writes it, while it is written, and gives
-// each frame to take.
-func readPackets(r io.Reader, take func(captured)) error {
+// readPackets reads the capture that tcpdump -w writes, while tcpdump runs, and calls add
+// with each frame.
+func readPackets(r io.Reader, add func(captured)) error {
 	order, err := pcapHeader(r)
 	if err != nil {
 		return err
@@ -34,14 +34,14 @@ func readPackets(r io.Reader, take func(captured)) error {
 		if err != nil || n == maxPackets {
 			return errors.Join(err, fmt.Errorf("the capture ends after %d packets", n))
 		}
-		take(c)
+		add(c)
 	}
 }
 
 const linkEthernet = 1
 
-// pcapHeader reads what a capture begins with. Its first number says in which order all
-// of them are written.
+// pcapHeader reads the header of a capture. Its first number tells the byte order of all
+// numbers.
 func pcapHeader(r io.Reader) (endian.ByteOrder, error) {
 	var head [24]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -14,20 +14,20 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ruleCase is a rule, and what becomes of it.
+// ruleCase is a rule of a file of cases, with the expected outcome.
 type ruleCase struct {
 	line    int
-	seq     int      // its place among the file's rules, and its number in a policy
+	seq     int      // its position in the file and its number in the policy
 	matches []string // commands of a pbr-map
-	taken   bool     // it becomes flows
-	kernel  string   // why it is the kernel's alone
-	back    bool     // the kernel refuses it, and the ports have it no more
+	taken   bool     // the ports get flows for it
+	kernel  string   // why only the kernel has it
+	back    bool     // the kernel refuses it, so the ports must not keep it
 }
 
 const maxCaseBytes = 500
 
-// parseCases reads lines of rules, states and outcomes, with | between. Those that are
-// about other interfaces than the board's ports are left out.
+// parseCases reads lines with a rule, a state and an outcome, separated by |. It skips
+// rules for interfaces other than the board's ports.
 func parseCases(text string) (all []ruleCase, err error) {
 	for i, line := range plaintext.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -69,7 +69,8 @@ func parseCases(text string) (all []ruleCase, err error) {
 	return all, nil
 }
 
-// describeMismatch says what is not as the case has it, or nothing.
+// describeMismatch says how the flows of a rule differ from the expected outcome, or
+// returns "".
 func (c ruleCase) describeMismatch(flows []pbrFlow) string {
 	switch {
 	case c.back && len(flows) > 0:
@@ -88,7 +89,8 @@ func (c ruleCase) describeMismatch(flows []pbrFlow) string {
 	return ""
 }
 
-// runCases has FRR make the rules of a file, and holds what becomes of each against it.
+// runCases creates the rules of a file in FRR and compares what becomes of each rule with
+// the file.
 func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (err error) {
 	text, err := r.Output(ctx, "cat", "--", file)
 	if err != nil {
@@ -98,39 +100,39 @@ func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (e
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	way := onwardPolicy(r.DPU)
-	if err := r.resolveNextHop(ctx, way); err != nil {
+	p := onwardPolicy(r.DPU)
+	if err := r.resolveNextHop(ctx, p); err != nil {
 		return err
 	}
 	if err := r.prepareFRR(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.removePolicies(ctx, way)) }()
-	known, err := r.writeCases(ctx, way, cases)
+	defer func() { err = errors.Join(err, r.removePolicies(ctx, p)) }()
+	known, err := r.writeCases(ctx, p, cases)
 	if err != nil {
 		return err
 	}
-	if err := r.configure(ctx, way.applyCommands()...); err != nil {
+	if err := r.configure(ctx, p.applyCommands()...); err != nil {
 		return err
 	}
-	if err := r.checkCases(ctx, f, way, file, known, len(cases)); err != nil || !f.OK() {
+	if err := r.checkCases(ctx, f, p, file, known, len(cases)); err != nil || !f.OK() {
 		return err
 	}
-	if err := r.configure(ctx, way.withdrawCommands()...); err != nil {
+	if err := r.configure(ctx, p.withdrawCommands()...); err != nil {
 		return err
 	}
 	return checkNothingLeft(ctx, f, r)
 }
 
-// writeCases tells FRR the rules, and returns those that it can do: it may lack a command, or
-// take a rule as empty.
-func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (known []ruleCase, err error) {
+// writeCases configures the rules and returns those that this FRR supports. An FRR may
+// lack a command, or may read a rule as empty.
+func (r *router) writeCases(ctx context.Context, p policy, cases []ruleCase) (known []ruleCase, err error) {
 	for _, c := range cases {
-		err := r.configure(ctx, way.ruleCommands(c.seq, c.matches...)...)
+		err := r.configure(ctx, p.ruleCommands(c.seq, c.matches...)...)
 		var refused vtyshRefusal
 		switch {
 		case errors.As(err, &refused):
-			err = r.configure(ctx, way.removeRuleCommand(c.seq))
+			err = r.configure(ctx, p.removeRuleCommand(c.seq))
 		case err == nil:
 			known = append(known, c)
 		}
@@ -138,21 +140,22 @@ func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (
 			return nil, err
 		}
 	}
-	return r.dropEmpty(ctx, way, known)
+	return r.dropEmpty(ctx, p, known)
 }
 
 var emptyRule = lazy.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
 
-// dropEmpty takes rules out that pbrd finds nothing in to match, as it makes none of a policy
-// with one: to 8.4 a protocol and ports are nothing.
-func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([]ruleCase, error) {
-	out, err := r.runVtysh(ctx, "show pbr map "+way.name)
+// dropEmpty removes the rules that are empty for pbrd, which creates no rule of a policy
+// that has an empty one. FRR up to 8.4 reads a rule with only a protocol and ports as
+// empty.
+func (r *router) dropEmpty(ctx context.Context, p policy, known []ruleCase) ([]ruleCase, error) {
+	out, err := r.runVtysh(ctx, "show pbr map "+p.name)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range emptyRule().FindAllStringSubmatch(out, -1) {
 		seq, _ := strconv.Atoi(m[1]) // five digits at most
-		if err := r.configure(ctx, way.removeRuleCommand(seq)); err != nil {
+		if err := r.configure(ctx, p.removeRuleCommand(seq)); err != nil {
 			return nil, err
 		}
 		known = slices.DeleteFunc(known, func(c ruleCase) bool { return c.seq == seq })
@@ -160,15 +163,17 @@ func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([
 	return known, nil
 }
 
-// maxWrong are shown.
+// maxWrong is how many wrong rules a message shows.
 const maxWrong = 10
 
-func (r *router) checkCases(ctx context.Context, f *suite.Finding, way policy, file string, known []ruleCase, all int) error {
+// checkCases waits until the flows of all rules are as the file says, and reports those
+// that are not.
+func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, file string, known []ruleCase, all int) error {
 	var wrong []string
 	_, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool {
 		wrong = nil
 		for _, c := range known {
-			if why := c.describeMismatch(flowsOfRule(flows, way.port, c.seq)); why != "" {
+			if why := c.describeMismatch(flowsOfRule(flows, p.port, c.seq)); why != "" {
 				wrong = append(wrong, fmt.Sprintf("%s:%d: %s: %s", file, c.line, strings.Join(c.matches, "; "), why))
 			}
 		}
@@ -200,7 +205,7 @@ func (r *router) checkCases(ctx context.Context, f *suite.Finding, way policy, f
 	return nil
 }
 
-// flowsOfRule are the flows of one rule.
+// flowsOfRule returns the flows of one rule.
 func flowsOfRule(flows []pbrFlow, port string, seq int) (some []pbrFlow) {
 	for _, f := range flows {
 		if f.iface == port && f.seq == seq {

@@ -19,13 +19,13 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Programs are given to a peer's Python by its standard input, and all that stands on a
-// command line is plain words: a peer's run may be ssh, which gives them to a shell.
+// A peer's Python reads its program from standard input. The command line has only plain
+// words, because a peer's run may be ssh, which passes them to a shell.
 
-// sender sends frames, which stand before it, one a line in hexadecimal. With a port it has
-// a socket there, waits for an answer to each frame, and prints after how many microseconds
-// the same payload came back. It stays on one processor: the kernel may change the order of
-// what several send.
+// senderProgram sends the frames that are written before it, one a line in hexadecimal.
+// With a port it binds a socket there and waits for the answer to each frame. It prints
+// after how many microseconds the same payload came back. It stays on one processor,
+// because the kernel may reorder the frames of several.
 const senderProgram = `
 import os, socket, sys, time
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
@@ -52,7 +52,8 @@ for line in frames.split():
     time.sleep(0.001)
 `
 
-// listener prints each payload that its socket receives, in hexadecimal, and sends it back.
+// listenerProgram prints each payload that its socket receives, in hexadecimal, and sends
+// it back.
 const listenerProgram = `
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -64,7 +65,7 @@ while True:
     s.sendto(data, peer)
 `
 
-// runPython runs a program where a peer is.
+// runPython runs a Python program on a peer.
 func (t *traffic) runPython(ctx context.Context, p images.Peer, program string, stdout io.Writer, args ...string) error {
 	errs := &outputWatcher{seen: make(chan struct{})}
 	status, err := t.Stream(ctx, strings.NewReader(program), stdout, errs, peerCommand(p, append([]string{"python3", "-"}, args...)...)...)
@@ -74,7 +75,7 @@ func (t *traffic) runPython(ctx context.Context, p images.Peer, program string, 
 	return err
 }
 
-// sendFrames sends frames where a peer is.
+// sendFrames sends frames from a peer.
 func (t *traffic) sendFrames(ctx context.Context, p images.Peer, frames [][]byte, args ...string) (string, error) {
 	var program, out strings.Builder
 	program.WriteString("frames = \"\"\"\n")
@@ -89,7 +90,8 @@ func (t *traffic) sendFrames(ctx context.Context, p images.Peer, frames [][]byte
 	return out.String(), err
 }
 
-// udpListener is a socket that is bound where packets must arrive, and what it has received.
+// udpListener is a UDP socket on the peer where packets must arrive, with the payloads
+// that it has received.
 type udpListener struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -99,7 +101,7 @@ type udpListener struct {
 	payloads []string
 }
 
-// startListener binds a socket.
+// startListener binds a socket on a peer and collects what it receives.
 func (t *traffic) startListener(ctx context.Context, p images.Peer, port uint16) (*udpListener, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	e := &udpListener{cancel: cancel, done: make(chan struct{}), more: t.more}
@@ -112,7 +114,7 @@ func (t *traffic) startListener(ctx context.Context, p images.Peer, port uint16)
 		in.Close()
 	}()
 	go func() {
-		defer io.Copy(io.Discard, out) // a line that is too long is read to its end
+		defer io.Copy(io.Discard, out) // also of a line that is too long for the scanner
 		lines := bufio.NewScanner(out)
 		if lines.Scan() && lines.Text() == "ready" {
 			close(ready)
@@ -154,23 +156,23 @@ func (e *udpListener) receivedPayloads() []string {
 	return e.payloads[:len(e.payloads):len(e.payloads)]
 }
 
-// talks is how many packets are sent one at a time, to a socket that answers.
+// answerPackets is how many packets are sent one at a time to a socket that answers.
 const answerPackets = 20
 
-// Limits of answers. A rule's packets take about as long as those of the slow path; one
-// packet in twenty may have been unlucky.
+// Limits of answers. A rule's packets take about as long as those of the slow path. One packet
+// in twenty may be late by chance.
 const (
 	lateAnswer   = 200 * time.Millisecond
 	maxLate      = 1
-	slowerAnswer = 50 * time.Millisecond // than without the rule, half of them
+	slowerAnswer = 50 * time.Millisecond // the median may be so much longer than without a rule
 )
 
-// checkAnswers sends packets to the address of to, where a socket is bound: it must receive each
-// payload, once. They must not take long either, of which the answers tell.
+// checkAnswers sends packets to the address of to, where a socket is bound. The socket
+// must receive each payload once, and its answers must come back soon enough.
 func (t *traffic) checkAnswers(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, source: t.source, target: t.direct}
 	if w := rules.expectedPath(t.claimOf(a, like, false)); w == offWide || w == toProgram {
-		return nil // other has not the socket's address, and testpmd answers nobody
+		return nil // other does not have the socket's address, and testpmd does not answer
 	}
 	e, err := t.startListener(ctx, *t.dpu.To, a.port)
 	if err != nil {
@@ -200,7 +202,8 @@ func (t *traffic) checkAnswers(ctx context.Context, f *suite.Finding, a trafficO
 	return nil
 }
 
-// checkAnswerTimes compares the times after which answers came with those without a rule.
+// checkAnswerTimes compares the answer times with the limits and with the times without a
+// rule.
 func (t *traffic) checkAnswerTimes(f *suite.Finding, said []string, rules ruleset) {
 	var times []time.Duration
 	late := answerPackets

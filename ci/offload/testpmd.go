@@ -15,12 +15,12 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// testpmd is DPDK's own program for its ports, in a dialogue: packets must flow between
-// its commands, and from a pipe it takes them all at once.
+// testpmd is a dialogue with DPDK's program for its ports, on a terminal. Packets must
+// flow between its commands, and from a pipe testpmd reads all commands at once.
 type testpmd struct {
 	keys   io.Writer
 	screen io.Reader
-	said   strings.Builder // since the last command
+	said   strings.Builder // output since the last command
 }
 
 const (
@@ -28,7 +28,7 @@ const (
 	maxTestpmdBytes = 1 << 20 // between two prompts
 )
 
-// withTestpmd starts testpmd with the board's ports, and ends it after talk.
+// withTestpmd starts testpmd with the board's ports, and quits it after talk.
 func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func(*testpmd) error) error {
 	argv := append([]string{"dpdk-testpmd"}, d.EAL...)
 	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "--port-topology=loop", "-i")
@@ -44,8 +44,8 @@ func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func
 	}, argv...)
 }
 
-// runCommand gives a command, and returns what was printed until the next prompt. The command
-// itself comes first, as an echo.
+// runCommand types a command and returns what testpmd prints until the next prompt.
+// testpmd first echoes the command itself.
 func (t *testpmd) runCommand(line string) (string, error) {
 	if _, err := io.WriteString(t.keys, line+"\n"); err != nil {
 		return "", fmt.Errorf("testpmd: %s: %w", line, err)
@@ -60,7 +60,7 @@ func (t *testpmd) runCommand(line string) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// quit ends it in its own way, as it gives the ports back then.
+// quit lets testpmd end by itself, because it releases the ports then.
 func (t *testpmd) quit() error {
 	if _, err := io.WriteString(t.keys, "quit\n"); err != nil {
 		return fmt.Errorf("testpmd: quit: %w", err)
@@ -69,7 +69,7 @@ func (t *testpmd) quit() error {
 	return err
 }
 
-// readUntil reads what testpmd prints up to a text, which is taken off.
+// readUntil returns what testpmd prints before a text, and drops the text.
 func (t *testpmd) readUntil(text string) (string, error) {
 	buffer := make([]byte, 4<<10)
 	for {
@@ -110,7 +110,7 @@ func parsePorts(text string) (all []dpdkPort) {
 	return all
 }
 
-// listPorts are those that the board's board.yml names, in its order.
+// listPorts returns the ports that board.yml names, in its order.
 func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	out, err := t.runCommand("show port summary all")
 	if err != nil {
@@ -125,8 +125,8 @@ func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	return all, nil
 }
 
-// drivers is what the name of a DPDK driver says of where its work is done. One that is
-// not here proves neither.
+// drivers says what kind of proof each DPDK driver gives: where it does its work. An
+// unknown driver proves neither.
 var drivers = map[string]report.Proof{
 	"mlx5_pci":       report.ProvesHardware,
 	"mlx5_auxiliary": report.ProvesHardware, // of a scalable function
@@ -143,7 +143,7 @@ var drivers = map[string]report.Proof{
 	"ml_mvtvm":       report.ProvesSoftware, // of cnxk: TVM on the processor
 }
 
-// driverProof says what drivers prove together: one of software makes it software.
+// driverProof returns what drivers prove together. One software driver makes it software.
 func driverProof(names ...string) report.Proof {
 	proof := report.ProvesHardware
 	for _, name := range names {
@@ -165,7 +165,7 @@ var (
 	ruleCount        = lazy.Regexp(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
-// createRule makes a rule, and returns its number.
+// createRule creates a rule and returns its number.
 func (t *testpmd) createRule(rule string) (int, error) {
 	out, err := t.runCommand(rule)
 	if err != nil {
@@ -178,7 +178,7 @@ func (t *testpmd) createRule(rule string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// describeMemory says how many objects and free buffers for packets DPDK has.
+// describeMemory says how many objects and free packet buffers DPDK has.
 func (t *testpmd) describeMemory() (string, error) {
 	heap, err := t.runCommand("dump_socket_mem")
 	if err != nil {
@@ -193,7 +193,7 @@ func (t *testpmd) describeMemory() (string, error) {
 	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated(), heap), free), err
 }
 
-// queryCount is what a rule says that it has had.
+// queryCount reads the counter of a rule.
 func (t *testpmd) queryCount(port, rule int) (tally, error) {
 	out, err := t.runCommand(fmt.Sprintf("flow query %d %d count", port, rule))
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// traffic is packets that are sent past the board, and what is seen of them: where they must
-// arrive, on the board's ports as the kernel has them, and where they come from.
+// traffic sends packets through the board and captures them: where they must arrive, at
+// the board's ports in the kernel, and where they come from.
 type traffic struct {
 	*suite.Session
 	dpu  *images.DPU
 	from images.Peer
 	mark []byte
 
-	source, another, target, direct netip.Addr    // another stands for a machine beside from
-	foreign                         [3]netip.Addr // each differs from source in one byte
+	source, another, target, direct netip.Addr    // another is an address in the network of from
+	foreign                         [3]netip.Addr // addresses of other networks; each differs from source in one byte
 	fromMAC, gateway, outMAC        net.HardwareAddr
 	toMAC, otherMAC                 net.HardwareAddr
 	to, other, home, in, out        *capture // other is nil where the board's board.yml names none
@@ -34,13 +34,13 @@ type traffic struct {
 
 	samples    []*sample
 	rule, wide tally
-	answers    time.Duration // half of them came within this while there was no rule
+	answers    time.Duration // the median answer time without a rule
 }
 
-// tally is what the counter of a rule must be.
+// tally is the expected or read value of a rule's counter.
 type tally struct{ packets, bytes int64 }
 
-// noTraffic says why nothing can be sent, or "".
+// noTraffic says why the check cannot send packets, or returns "".
 func noTraffic(d *images.DPU) string {
 	if d.From == nil || d.To == nil {
 		return "no packets were sent: dpu in the board's board.yml has no from and to"
@@ -48,7 +48,7 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic watches where packets may come by. Nothing is sent yet.
+// startTraffic starts the captures. It sends nothing yet.
 func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)
@@ -68,6 +68,8 @@ func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traf
 	return t, t.startCaptures(ctx)
 }
 
+// findAddresses chooses the IP addresses for packets, and reads the MAC addresses of the
+// peers and ports.
 func (t *traffic) findAddresses(ctx context.Context) (err error) {
 	t.source, t.direct = netip.MustParseAddr(t.from.Address), netip.MustParseAddr(t.dpu.To.Address) // Load has parsed them
 	near := t.source.As4()
@@ -101,6 +103,7 @@ func (t *traffic) findAddresses(ctx context.Context) (err error) {
 	return nil
 }
 
+// startCaptures starts a capture at each place where packets may come by.
 func (t *traffic) startCaptures(ctx context.Context) error {
 	sources := []string{t.source.String(), t.another.String()}
 	for _, a := range t.foreign {
@@ -131,7 +134,7 @@ func (t *traffic) startCaptures(ctx context.Context) error {
 
 func (t *traffic) allCaptures() []*capture { return append(t.arrivalCaptures(), t.home, t.in, t.out) }
 
-// arrivalCaptures are the captures where packets arrive.
+// arrivalCaptures returns the captures where packets arrive.
 func (t *traffic) arrivalCaptures() []*capture {
 	if t.other == nil {
 		return []*capture{t.to}
@@ -147,9 +150,10 @@ func (t *traffic) stop() {
 	}
 }
 
-// peerCommand is a command that is run where a peer is.
+// peerCommand returns the command line that runs argv on a peer.
 func peerCommand(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
+// wantPeerProgram reports a program that a peer lacks as missing.
 func wantPeerProgram(ctx context.Context, s *suite.Session, p images.Peer, program string) error {
 	if _, err := s.Output(ctx, peerCommand(p, program, "--version")...); err != nil {
 		return suite.Missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, suite.ShellLine(peerCommand(p, program))))
@@ -169,28 +173,28 @@ func readMAC(ctx context.Context, s *suite.Session, p images.Peer) (net.Hardware
 	return mac, nil
 }
 
-// claim says which rules packets are for.
+// claim says which rules match a packet.
 type claim int
 
 const (
-	forRule claim = iota // the rule that is proved
-	forWide              // a wider one, for all UDP, where there is one
-	forBoth              // the first of them
+	forRule claim = iota // only the rule that is proved
+	forWide              // only the wider rule for all UDP
+	forBoth              // both, and the first of them applies
 	forNone
-	expired   // for the rule, if that does not route: the time to live of these is over
-	forNobody // nor may the kernel send them on
-	foreign   // for no rule; the kernel may drop them
+	expired   // the rule, if it does not route; else none, because the TTL runs out
+	forNobody // none, and the kernel must not forward them
+	foreign   // none, and the kernel may drop them
 )
 
-// pattern is what a rule matches of packets that come from from. What is zero may be anything;
-// of protocols UDP or TCP.
+// pattern is what a rule matches in packets from the peer from. Zero values match
+// anything, but only the protocols UDP and TCP.
 type pattern struct {
 	protocol         byte
 	target           netip.Addr
 	fromPort, toPort uint16
 }
 
-// wider is the older rule that must come second.
+// wider is the pattern of the older rule, which must apply second.
 var wider = pattern{protocol: protocolUDP}
 
 func (p pattern) matches(d datagram, fragment bool) bool {
@@ -198,7 +202,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
-// claimOf says which rule takes a packet.
+// claimOf returns which rules match a packet.
 func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 	switch {
 	case d.ttl == 1:
@@ -217,12 +221,13 @@ func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 	return forNone
 }
 
-// ruleset is the rules that are there while packets are sent.
+// ruleset says which rules exist while packets are sent.
 type ruleset struct {
 	rule, wide bool
-	plain      bool // the rule has not the attribute transfer: it has what the wider one leaves
+	plain      bool // the rule lacks the attribute transfer; it gets only what the wider rule does not match
 }
 
+// messagePrefix returns the beginning of a message about these rules.
 func (r ruleset) messagePrefix() string {
 	switch {
 	case r.rule && r.wide:
@@ -235,18 +240,19 @@ func (r ruleset) messagePrefix() string {
 	return "without a rule: "
 }
 
-// packetPath is where packets go.
+// packetPath is the path that packets take.
 type packetPath int
 
 const (
-	offloaded  packetPath = iota // rewritten by the rule to to
-	offWide                      // rewritten by the wider rule to other
-	byKernel                     // the slow path, to other
-	kernelOnly                   // to the kernel, and no further
-	unrouted                     // by the kernel, or nowhere
-	toProgram                    // from the port to the program that made the rule
+	offloaded  packetPath = iota // the rule rewrites and sends them to the peer to
+	offWide                      // the wider rule rewrites and sends them to the peer other
+	byKernel                     // the kernel forwards them to other, on the slow path
+	kernelOnly                   // the kernel gets them and does not forward them
+	unrouted                     // the kernel may forward or drop them
+	toProgram                    // the port delivers them to testpmd
 )
 
+// expectedPath returns the path of packets with this claim while these rules exist.
 func (r ruleset) expectedPath(c claim) packetPath {
 	switch {
 	case r.rule && r.plain && (c == forRule || c == expired || c == forBoth && !r.wide):
@@ -263,28 +269,28 @@ func (r ruleset) expectedPath(c claim) packetPath {
 	return byKernel
 }
 
-// sample is packets of one kind that are sent.
+// sample is a number of packets of one kind.
 type sample struct {
-	what   string // for a person
+	what   string // its name in messages
 	number int
 	claim  claim
 	target netip.Addr
 	frames [][]byte
 }
 
-// sourcePort is where packets of UDP and TCP come from.
+// sourcePort is the source port of UDP and TCP packets.
 const sourcePort = 49_153
 
-// Values that make it hard to be right by chance. Of a header's checksum some are chosen that
-// carry when the TTL goes down.
+// Values that differ enough to find errors. Some header checksums overflow when the TTL
+// decreases.
 var (
-	payloadSizes = []int{26, 27, 200, 1001, etherMTU} // that of the last is what the headers leave
+	payloadSizes = []int{26, 27, 200, 1001, etherMTU} // the last is reduced to what fits into the MTU
 	ttls         = []byte{64, 2, 255, 128}
 	checksums    = []uint16{0xfeff, 0xff00, 0xfffe, 0, 0x00ff}
 	tcpFlags     = []byte{0x02, 0x10, 0x18, 0x11, 0x04} // SYN, ACK, PSH and FIN with ACK, RST
 )
 
-// makeSample makes packets like one, each with a mark and a payload of its own.
+// makeSample makes n packets like one. Each has its own mark and payload.
 func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram) *sample {
 	like = t.fillAddresses(like)
 	s := t.newSample(what, t.claimOf(a, like, false), like)
@@ -309,16 +315,16 @@ func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram
 	return s
 }
 
-// makeFragmentSample makes packets in two pieces, each with a mark.
+// makeFragmentSample makes n packets in two fragments. Each fragment has its own mark.
 func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like datagram) *sample {
-	const first = 48 // bytes after the header of IPv4
+	const first = 48 // bytes after the IPv4 header in the first fragment
 	like = t.fillAddresses(like)
 	s := t.newSample(what, t.claimOf(a, like, true), like)
 	for i := range n {
 		d := like
 		d.ttl, d.checksum = 64, uint16(0x1000+i)
 		one, two := packetMark(t.mark, s.number, 2*i), packetMark(t.mark, s.number, 2*i+1)
-		// The second piece begins like a header with the rule's ports.
+		// The second fragment begins like a header with the rule's ports.
 		header := datagram{protocol: d.protocol, fromPort: d.fromPort, toPort: d.toPort, flags: tcpFlags[0], source: d.source, target: d.target}.buildBody()
 		d.payload = slices.Concat(one, make([]byte, first-d.layer4Bytes()-len(one)), header, two, make([]byte, 101))
 		s.frames = append(s.frames, fragmentFrame(d.buildFrame(t.fromMAC, t.gateway), first)...)
@@ -326,6 +332,7 @@ func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like 
 	return s
 }
 
+// fillAddresses sets the addresses that a packet lacks to the usual ones.
 func (t *traffic) fillAddresses(d datagram) datagram {
 	if !d.source.IsValid() {
 		d.source = t.source
@@ -342,17 +349,18 @@ func (t *traffic) newSample(what string, c claim, like datagram) *sample {
 	return s
 }
 
-// trafficOptions is what a rule is for, and how much is sent to see that it keeps to that.
+// trafficOptions are the keys of a check that say what its rule matches and how many
+// packets are sent.
 type trafficOptions struct {
-	port         uint16 // that the rule names
-	others       uint16 // another one
+	port         uint16 // the port that the rule matches
+	others       uint16 // a port that the rule does not match
 	packets      int
 	otherPackets int
-	allFields    bool // it names addresses, ports and TCP, and not only what DNS is
-	anyProtocol  bool // it names a port, and neither UDP nor TCP
+	allFields    bool // the rule matches addresses, both ports and TCP, and not only UDP and the port
+	anyProtocol  bool // the rule matches the port of both UDP and TCP
 }
 
-// rulePattern is what the rule matches.
+// rulePattern returns what the rule matches.
 func (a trafficOptions) rulePattern(d *images.DPU) pattern {
 	if a.anyProtocol {
 		return pattern{toPort: a.port}
@@ -384,7 +392,8 @@ func readTrafficOptions(e *suite.Entry) trafficOptions {
 	return a
 }
 
-// makeSamples are packets for the rule, and packets that differ from them in one thing.
+// makeSamples makes packets that match the rule, and packets that differ from them in one
+// thing.
 func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	name, other := "UDP", "TCP"
 	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
@@ -392,7 +401,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	if a.allFields {
 		name, other, rule, odd = other, name, odd, rule
 	}
-	trap := []byte{0x9e, 4, byte(a.port >> 8), byte(a.port)} // an option for experiments, where ports are without options
+	trap := []byte{0x9e, 4, byte(a.port >> 8), byte(a.port)} // an experimental option, at the offset of the ports without options
 	some := func(n int, what string, change func(*datagram)) {
 		d := rule
 		change(&d)
@@ -405,7 +414,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	like("", func(d *datagram) { d.toPort = a.others })
 	for bit := range 16 {
 		few("", func(d *datagram) { d.toPort ^= 1 << bit })
-		if a.allFields || bit == 0 { // else any will do
+		if a.allFields || bit == 0 { // else the rule matches any source port
 			few(" from another port", func(d *datagram) { d.fromPort ^= 1 << bit })
 		}
 	}
@@ -424,7 +433,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	all = append(all, t.makeFragmentSample(a, fmt.Sprintf("fragments of %s to port %d", name, a.port), a.otherPackets, rule))
 	for _, protocol := range otherProtocols {
 		if a.anyProtocol && protocol == protocolUDPLite {
-			continue // the kernel's rule for a port takes them too
+			continue // the kernel's rule for a port matches them too
 		}
 		few(fmt.Sprintf(" of protocol %d", protocol), func(d *datagram) { d.protocol = protocol })
 	}
@@ -447,10 +456,11 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 		}))
 }
 
-// otherProtocols differ from UDP in one bit, or from TCP, or are UDP-Lite, which is like UDP.
+// otherProtocols differ from UDP or TCP in one bit. The last is UDP-Lite, which resembles
+// UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
-// makeChangedSample are packets that would be for the rule without a change of their frames.
+// makeChangedSample makes packets that match the rule, and then changes their frames.
 func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
 	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
 	s.claim = c
@@ -460,7 +470,7 @@ func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, wh
 	return s
 }
 
-// sendAndCheck sends packets of all kinds and wants each to go its way.
+// sendAndCheck sends packets of all kinds and checks that each takes its expected path.
 func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	samples := t.makeSamples(a)
 	var frames [][]byte
@@ -491,8 +501,9 @@ func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficO
 	return t.checkAnswers(ctx, f, a, rules)
 }
 
-// fromTheOtherSide sends packets that a rule would take if they did not come in by the other
-// port. Its counter shows too whether it took any. Not each network lets them get that far.
+// fromTheOtherSide sends packets that match the rule except that they come in by the
+// other port. The rule's counter also shows whether the rule matched any. Not every
+// network lets these packets reach the port.
 func (t *traffic) fromTheOtherSide(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
 	if a.allFields {
@@ -516,11 +527,12 @@ func (t *traffic) fromTheOtherSide(ctx context.Context, f *suite.Finding, a traf
 	return nil
 }
 
-// How long packets that were sent may take, and how long it must be quiet before no more are
-// expected.
+// arrivalTime is how long packets may take to arrive. After the time lull without a packet, no
+// more are expected.
 var arrivalTime, lull = 10 * time.Second, time.Second
 
-// waitForPackets waits until packets have arrived, or are unlikely to, and then until no more come.
+// waitForPackets waits until the packets have arrived or the time is over, and until no
+// more come.
 func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error {
 	late := time.After(arrivalTime)
 	for quiet := time.After(lull); ; {
@@ -540,7 +552,8 @@ func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error
 	}
 }
 
-// checkCaptures says that a capture has ended: what it has not seen proves nothing.
+// checkCaptures returns an error if a capture has ended, because then missing packets
+// prove nothing.
 func (t *traffic) checkCaptures() error {
 	for _, c := range t.allCaptures() {
 		select {
@@ -552,7 +565,7 @@ func (t *traffic) checkCaptures() error {
 	return nil
 }
 
-// expectedCounts is how many packets of a sample each capture must have.
+// expectedCounts returns how many packets of a sample each capture must have.
 func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	n := len(s.frames)
 	want := map[*capture]int{t.to: 0, t.other: 0, t.in: 0, t.out: 0}
@@ -577,9 +590,10 @@ func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	return want
 }
 
-// packetsAt are the packets of a sample that a capture has and that are for its machine: a bridge
-// that does not know yet where a machine is sends to all sides. What to sends on to other,
-// as a router, had arrived before.
+// packetsAt returns the packets of a sample in a capture that are addressed to its
+// machine. It ignores copies for others, because a bridge that does not know a MAC
+// address yet sends to all ports. It also ignores what to forwards to other, as a router:
+// that arrived before.
 func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
 	if own == nil {
@@ -590,6 +604,7 @@ func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	})
 }
 
+// hasArrived reports whether each capture has at least the expected packets of a sample.
 func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 	for c, want := range t.expectedCounts(s, rules) {
 		if len(t.packetsAt(c, s)) < want {
@@ -599,8 +614,8 @@ func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 	return true
 }
 
-// checkSample compares what was seen of a sample with what its way is, and adds it to what the
-// counters of the rules must be.
+// checkSample compares the captured packets of a sample with its expected path, and adds
+// the sample to the expected counters of the rules.
 func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	switch rules.expectedPath(s.claim) {
 	case offloaded, toProgram:
@@ -624,7 +639,7 @@ var pathWords = map[packetPath]string{
 	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
 }
 
-// summarizePaths says where samples went.
+// summarizePaths says how many packets took each path.
 func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	var words []string
 	for _, w := range []packetPath{offloaded, offWide, byKernel, kernelOnly, toProgram} {
@@ -647,7 +662,7 @@ func (c *tally) add(s *sample) {
 	}
 }
 
-// findMisplaced says where there are too many packets of a sample, or too few.
+// findMisplaced says where there are too many or too few packets of a sample.
 func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expectedCounts(s, rules)
 	for _, c := range t.allCaptures() {
@@ -665,15 +680,15 @@ func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	return wrong
 }
 
-// findStrays are packets for none of the machines.
+// findStrays returns the packets that are addressed to none of the known machines.
 func findStrays(all []arrival, known ...net.HardwareAddr) []arrival {
 	return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool {
 		return slices.ContainsFunc(known, func(m net.HardwareAddr) bool { return bytes.Equal(a.frame[:6], m) })
 	})
 }
 
-// findDamaged says, each once, what is wrong with packets that arrived: twice, in another order,
-// or with bytes that a router, or testpmd, does not send.
+// findDamaged says what is wrong with packets that arrived, each fault once. Packets may
+// arrive twice, in another order, or with bytes that a router or testpmd would not send.
 func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
 	counts, first := map[string]int{}, []difference{}
@@ -708,8 +723,8 @@ func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 	return wrong
 }
 
-// compareWithSent compares a frame that a capture has with what had to become of the one that was
-// sent. On the way to the next hop a router may cut padding off.
+// compareWithSent compares a captured frame with what must have become of the frame that
+// was sent. A router may remove padding.
 func (t *traffic) compareWithSent(c *capture, sent []byte, got captured) []difference {
 	mac := t.toMAC
 	switch c {
