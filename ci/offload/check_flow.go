@@ -318,13 +318,13 @@ const counterLag = 5 * time.Second
 // expectCount compares a rule's counter with what was sent. A hardware counter may be a
 // moment late, and may include the frames' own checksums.
 func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
-	patience := counterLag
+	limit := counterLag
 	if f.Proves == report.ProvesSoftware {
-		patience = 0
+		limit = 0
 	}
 	var got tally
 	var unread error
-	err := suite.WaitUntil(ctx, patience, counterLag/50, func() (bool, error) {
+	err := suite.WaitUntil(ctx, limit, counterLag/50, func() (bool, error) {
 		got, unread = read()
 		return unread != nil || got.packets >= want.packets && got.bytes >= want.bytes, nil
 	})

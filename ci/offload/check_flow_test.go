@@ -93,7 +93,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// Rules of a group, and those without transfer.
+// TestFlowGroupsAndPlain covers rules of a group and rules without transfer.
 func TestFlowGroupsAndPlain(t *testing.T) {
 	const group, plain = "flow: {a rule moves DNS: {packets: 7, other-packets: 3, group: 1}}", "flow: {a rule receives DNS: {packets: 7, other-packets: 3, transfer: false}}"
 	apart := simulatedSpec
@@ -139,7 +139,7 @@ func TestFlowGroupsAndPlain(t *testing.T) {
 	}
 }
 
-// ruleFrame is one that is for the rule.
+// ruleFrame returns a frame that matches the rule.
 func ruleFrame(payload string) []byte {
 	d := datagram{
 		source: netip.MustParseAddr(vfIP), target: netip.MustParseAddr(leaf2IP), protocol: protocolUDP, fromPort: sourcePort, toPort: 53,
@@ -177,7 +177,8 @@ func TestReadPackets(t *testing.T) {
 	}
 }
 
-// Sums are those that another implementation made of the same packets (python3, by hand).
+// The checksums were computed with another implementation from the same packets (python3,
+// by hand).
 func TestFrames(t *testing.T) {
 	udp := ruleFrame("payload")
 	ip, body := udp[etherBytes:etherBytes+ipv4Bytes], udp[etherBytes+ipv4Bytes:]
@@ -201,13 +202,13 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Each byte of a frame that is another is found, and has a name.
+// compareFrames must find each changed byte of a frame and name its part.
 func TestDifferences(t *testing.T) {
 	tcp := datagram{source: netip.MustParseAddr(vfIP), target: netip.MustParseAddr(leaf2IP), protocol: protocolTCP, ttl: 9, options: make([]byte, 8), payload: []byte("odd")}
 	for _, want := range [][]byte{ruleFrame("payload"), tcp.buildFrame(parseMAC(vfMAC), parseMAC(p0MAC)), fragmentFrame(ruleFrame(strings.Repeat("x", 100)), 48)[1]} {
 		for i := range want {
 			if i == 12 || i == 13 {
-				continue // the type: what is another is never captured as the packet
+				continue // the EtherType: a frame with another one is never captured
 			}
 			got := bytes.Clone(want)
 			got[i] ^= 0x10
@@ -238,7 +239,7 @@ func FuzzPackets(f *testing.F) {
 	})
 }
 
-// FuzzTestpmd reads what a board may say for testpmd.
+// FuzzTestpmd parses arbitrary output as testpmd's.
 func FuzzTestpmd(f *testing.F) {
 	f.Add("0    02:00:00:00:00:0A net_swflow0  net_swflow     up       25 Gbps\r\n")
 	f.Add("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: 7\n bytes: 420\n")

@@ -9,7 +9,7 @@ import (
 	"slipway/images"
 )
 
-// ratesSaid is what dpdk-test-flow-perf 22.11 prints, as far as it is read.
+// ratesSaid is the part of dpdk-test-flow-perf 22.11's output that the check reads.
 const ratesSaid = ":: Flow -> ingress / transfer / end_flow\n:: Port 0 :: Core 0 :: Rules insertion rate -> 812.250000 K Rule/Sec\n" +
 	":: Port 0 :: Core 0 :: The time for creating 1000 in rules 0.001231 seconds\n:: Port 0 :: Core 0 :: Rules deletion rate -> 1024.500000 K Rule/Sec\n"
 

@@ -9,7 +9,7 @@ import (
 	"slipway/images"
 )
 
-// mldevSays is written as the source of dpdk-test-mldev 25.11 prints.
+// mldevSays returns output in the form that the source of dpdk-test-mldev 25.11 prints.
 func mldevSays(result string) string {
 	return "\tdriver               : ml_sw\n\ttest                 : inference_ordered\n" +
 		"\x1b[33mError: nothing\x1b[0m\n Average End-to-End Latency (ns)                                  = 1530\n" +
@@ -49,8 +49,8 @@ func TestMldev(t *testing.T) {
 		{"no model", "mldev: {device_ops: {}}", "", "", &images.DPU{}, "skipped: the board's board.yml has no dpu.inference", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			plays := suitetest.Recorded{"true": "", "mkdir -m 700 /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", tt.asked: tt.says}
-			d := &simulatedDPU{recorded: plays}
+			answers := suitetest.Recorded{"true": "", "mkdir -m 700 /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", tt.asked: tt.says}
+			d := &simulatedDPU{recorded: answers}
 			r := d.runCheck(t, tt.spec, tt.suite)
 			if strings.Contains(tt.want, "not measured") && len(r.Metrics) > 0 {
 				t.Errorf("metrics %v; want none", r.Metrics)
@@ -62,7 +62,8 @@ func TestMldev(t *testing.T) {
 	}
 }
 
-// The other input is for the same run: what answers one input for ever is right in a run of its own.
+// The other input is used in the same run. A device that always gives the first answer
+// would pass in a run of its own.
 func TestMldevOtherInput(t *testing.T) {
 	i := images.Inference{Model: "/m", Input: "/i", Reference: "/r", OtherInput: "/i2", OtherReference: "/r2", Wrong: "/w"}
 	for wrong, want := range map[bool]string{

@@ -15,7 +15,7 @@ import (
 	"slipway/images"
 )
 
-// runDaemon is zebra or pbrd of the played DPU.
+// runDaemon is the simulated zebra or pbrd.
 func (d *simulatedDPU) runDaemon(ctx context.Context, stdout io.Writer, argv []string) (int, error) {
 	if d.faults["zebra fails"] {
 		io.WriteString(stdout, "loader error: dplane_dpdk.so: cannot open shared object file\n")
@@ -31,7 +31,7 @@ func (d *simulatedDPU) runDaemon(ctx context.Context, stdout io.Writer, argv []s
 	return 0, context.Cause(ctx)
 }
 
-// answerVtysh answers in the form that the source of FRR 10.3, with our patches, prints.
+// answerVtysh answers in the form that FRR 10.3 with our patches prints, by its source.
 func (d *simulatedDPU) answerVtysh(argv []string) (target.Result, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +155,7 @@ func (d *simulatedDPU) showFlows() string {
 	return all.String()
 }
 
-// showDOCAFlows are the same in the form that our plugin for DOCA prints.
+// showDOCAFlows returns the flows in the form that our plugin for DOCA prints.
 func (d *simulatedDPU) showDOCAFlows() string {
 	all := []string{`{"seq":5,"in":"pf0vf0","refused":"its next hop is not resolved"}`}
 	for _, f := range parseFlows(d.showFlows()) {
@@ -168,7 +168,7 @@ func (d *simulatedDPU) showDOCAFlows() string {
 	return `{"flows":[` + strings.Join(all, ",") + "]}\n"
 }
 
-// showKernel answers as iproute2 of Debian 12 does.
+// showKernel answers in the form that iproute2 of Debian 12 prints.
 func (d *simulatedDPU) showKernel(object string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -266,7 +266,7 @@ func simulatedFRR(fault, cases string) *simulatedDPU {
 	}
 }
 
-// What becomes of each rule is what a file of the board says.
+// TestPBRCases compares what becomes of each rule with a file of the board.
 func TestPBRCases(t *testing.T) {
 	const suite, other = "pbr: {x: {cases: /rules}}", "match mark 7 | | kernel: it matches more than addresses, ports and IP protocol\n"
 	const cases = "# a comment\n\nmatch src-ip 10.0.0.0/8; match dst-port 5 | | udp 10.0.0.0/8 to any:5\n" + other +

@@ -10,8 +10,8 @@ import (
 	"slipway/ci/suite/suitetest"
 )
 
-// steeringDump is in the form that mlx_steering_dump (2510) gives a dump's rules; that of
-// the post, and one that drops.
+// steeringDump has the form that mlx_steering_dump (2510) prints: the rule of the post, and
+// one that drops packets.
 const steeringDump = `domain 0x1ee802, table 0x7f0011000010, matcher 0x7f0011000100, rule 0x7f0011000200
    match: outer_l4_dport: 0x00000035, outer_ip_version: 0x00000004 outer_l4_dport: 0x00000035, outer_ip_version: 0x00000004, src_ip: 198.51.100.1, ip_protocol: UDP, smac: 02:00:00:00:00:01 
    action: MODIFY_HDR, rewrite index 0x7f00110002000xe & CTR(counter), index 0x8011ff & VPORT, num 0xffff
@@ -20,7 +20,7 @@ domain 0x1ee802, table 0x7f0011000010, matcher 0x7f0011000100, rule 0x7f00110003
    action: CTR(counter), index 0x8011fe & DROP
 `
 
-// hardwareDump is in the form that mlx_hw_steering_parser.py gives rules.
+// hardwareDump has the form that mlx_hw_steering_parser.py prints.
 const hardwareDump = `Context 0x32c3700: hws_support True, dev_name mlx5_0, debug_version 1.0
     Table 0x338be70: type FDB, level 1, miss_tbl NONE
         Matcher 0x3467900: 

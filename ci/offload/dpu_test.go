@@ -25,8 +25,8 @@ import (
 	"slipway/layers/lazy"
 )
 
-// The addresses of the played DPU: its port p0, where packets come from, and the two
-// machines behind it.
+// The addresses of the simulated DPU: its port p0, the machine that sends packets, and the two
+// machines behind the DPU.
 const (
 	portMAC            = "02:00:00:00:00:0a"
 	vfMAC, p0MAC       = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -42,34 +42,35 @@ var simulatedSpec = images.DPU{
 	Other: &images.Peer{Run: []string{"in", "leaf1"}, Interface: "eth0", Address: leaf1IP},
 }
 
-// simulatedDPU is a board that no package provides: ports that keep to a rule and a wider one. It
-// says what testpmd, tcpdump and vtysh say, and has faults to be found.
+// simulatedDPU is a board whose ports follow a rule and a wider rule. No package provides
+// one. It answers as testpmd, tcpdump and vtysh do, and has faults that the checks must
+// find.
 type simulatedDPU struct {
 	driver   string
 	faults   map[string]bool
-	recorded suitetest.Recorded // what else it is asked
+	recorded suitetest.Recorded // answers to other commands
 
-	zebra   bool                  // runs
-	rules   map[string][]*pbrRule // of policies
+	zebra   bool                  // whether zebra runs
+	rules   map[string][]*pbrRule // by policy
 	applied map[string]bool       // policies
-	stuck   int                   // flows that nobody took away
-	left    int                   // of what the kernel should not have any more
-	grow    int                   // KiB, each time that its memory is looked at
+	stuck   int                   // flows that were not removed
+	left    int                   // kernel rules that were not removed
+	grow    int                   // KiB by which zebra grows each time that its size is read
 	size    int
 	objects int
 
 	mu         sync.Mutex
 	rule, wide *simulatedRule
 	jump, drop *simulatedRule
-	created    int                  // rules of testpmd's
-	received   int                  // packets of testpmd's
+	created    int                  // rules that testpmd has created
+	received   int                  // packets that testpmd has received
 	sent       int                  // packets for the rule
 	captures   map[string]io.Writer // by peer, or port
 	ear        io.Writer            // of the socket at leaf2
-	kept       []byte               // a frame that goes out behind the next
+	kept       []byte               // a frame that is sent after the next one
 }
 
-// pbrRule is one of a policy's. A plugin that does not offload it says why.
+// pbrRule is a rule of a policy. If the plugin does not offload it, why is the reason.
 type pbrRule struct {
 	seq  int
 	port uint16 // 0: any
@@ -86,7 +87,7 @@ type simulatedRule struct {
 
 func (d *simulatedDPU) hasFault(what string) bool { return d.faults[what] }
 
-// newSession is one with the played board.
+// newSession returns a session with the simulated board.
 func (d *simulatedDPU) newSession(spec *images.DPU) *suite.Session {
 	d.captures = map[string]io.Writer{}
 	return &suite.Session{Board: d, DPU: spec, Stream: d.runStream, Terminal: d.runTestpmd}
@@ -128,7 +129,7 @@ func (d *simulatedDPU) Run(ctx context.Context, argv ...string) (target.Result, 
 	return answer, nil
 }
 
-// forwardFrame moves a frame as the rules say, or else as the kernel does.
+// forwardFrame forwards a frame as the rules say, or else as the kernel does.
 func (d *simulatedDPU) forwardFrame(frame []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +189,7 @@ func (d *simulatedDPU) forwardFrame(frame []byte) {
 	}
 }
 
-// matchRule is the rule for a frame.
+// matchRule returns the rule that applies to a frame.
 func (d *simulatedDPU) matchRule(frame []byte) *simulatedRule {
 	if endian.BigEndian.Uint16(frame[12:]) == etherTagged {
 		if !d.hasFault("takes tags") {
@@ -236,7 +237,7 @@ func (d *simulatedDPU) matchRule(frame []byte) *simulatedRule {
 	return d.wide
 }
 
-// damageFrame is what a fault makes of a frame on its way out.
+// damageFrame returns an outgoing frame with the damage of the board's faults.
 func (d *simulatedDPU) damageFrame(out []byte) []byte {
 	ip := etherBytes
 	switch {
@@ -275,7 +276,7 @@ func (d *simulatedDPU) damageFrame(out []byte) []byte {
 	return out
 }
 
-// forwardByKernel is the kernel's way.
+// forwardByKernel forwards a frame as the kernel does.
 func (d *simulatedDPU) forwardByKernel(frame []byte) {
 	if frame[etherBytes+ipTTL] == 1 && d.hasFault("damages what is over") {
 		frame = slices.Concat(parseMAC(leaf2MAC), frame[6:])
@@ -294,7 +295,7 @@ func (d *simulatedDPU) forwardByKernel(frame []byte) {
 	d.deliverFrame(leaf, out)
 }
 
-// deliverFrame shows a frame to a capture, and to the socket if it is for that.
+// deliverFrame passes a frame to a capture, and to the socket if the frame is for it.
 func (d *simulatedDPU) deliverFrame(place string, b []byte) {
 	if w := d.captures[place]; w != nil {
 		w.Write(pcapPacket(b))
@@ -310,7 +311,7 @@ func parseMAC(text string) net.HardwareAddr {
 	return m
 }
 
-// runPython is a program of a peer's: the socket that listens, or what sends.
+// runPython runs a peer's Python program: the listener or the sender.
 func (d *simulatedDPU) runPython(ctx context.Context, place string, stdin io.Reader, stdout io.Writer) (int, error) {
 	text, _ := io.ReadAll(stdin)
 	if string(text) == listenerProgram {
@@ -351,7 +352,7 @@ func pcapPacket(b []byte) []byte {
 
 var captureHeader = endian.LittleEndian.AppendUint32([]byte("\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00"), 1)
 
-// runStream is what runs until it is ended: tcpdump, daemons, and a peer's Python.
+// runStream runs what runs until it is stopped: tcpdump, daemons, and a peer's Python.
 func (d *simulatedDPU) runStream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
 	if strings.HasSuffix(argv[0], "/zebra") || strings.HasSuffix(argv[0], "/pbrd") {
 		return d.runDaemon(ctx, stdout, argv)
@@ -379,7 +380,7 @@ func (d *simulatedDPU) runStream(ctx context.Context, stdin io.Reader, stdout, s
 	return 0, context.Cause(ctx)
 }
 
-// runTestpmd is dpdk-testpmd of DPDK 22.11.
+// runTestpmd simulates dpdk-testpmd of DPDK 22.11.
 func (d *simulatedDPU) runTestpmd(_ context.Context, talk func(io.Writer, io.Reader) error, argv ...string) error {
 	in, keys := io.Pipe()
 	screen, out := io.Pipe()
@@ -492,13 +493,13 @@ func (d *simulatedDPU) queryRule(rule *simulatedRule) string {
 	return fmt.Sprintf("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: %d\n bytes: %d\n", t.packets, t.bytes)
 }
 
-// runCheck runs the one check of a suite on the played board.
+// runCheck runs the only check of a suite on the simulated board.
 func (d *simulatedDPU) runCheck(t *testing.T, spec *images.DPU, suite string) report.CheckResult {
 	t.Helper()
 	return runCheckOn(t, d.newSession(spec), suite)
 }
 
-// runCheckOn runs the one check of a suite in a session.
+// runCheckOn runs the only check of a suite in a session.
 func runCheckOn(t *testing.T, s *suite.Session, text string) report.CheckResult {
 	t.Helper()
 	loaded, err := suite.Load(suitetest.WriteSuite(t, map[string]string{"main.yml": text}))
@@ -508,10 +509,10 @@ func runCheckOn(t *testing.T, s *suite.Session, text string) report.CheckResult 
 	return s.RunCheck(t.Context(), loaded.Checks[0])[0]
 }
 
-// shortenTimeouts keeps tests from waiting for what does not arrive: the played board is never
-// late.
+// shortenTimeouts keeps tests from waiting for packets that do not arrive. The simulated
+// board is never late.
 func shortenTimeouts(t *testing.T) {
-	was, arrival, flows, settle := lull, arrivalTime, flowTimeout, restoreTimeout
+	quiet, arrival, flows, restore := lull, arrivalTime, flowTimeout, restoreTimeout
 	lull, arrivalTime, flowTimeout, restoreTimeout = 20*time.Millisecond, 200*time.Millisecond, 0, 0
-	t.Cleanup(func() { lull, arrivalTime, flowTimeout, restoreTimeout = was, arrival, flows, settle })
+	t.Cleanup(func() { lull, arrivalTime, flowTimeout, restoreTimeout = quiet, arrival, flows, restore })
 }
