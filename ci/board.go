@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	_ "slipway/ci/offload" // its checks are sections of suites
+	_ "slipway/ci/offload" // registers its checks as sections of suites
 	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/ci/suite"
@@ -56,7 +56,7 @@ func ListBoards(w io.Writer, asJSON bool) error {
 	return tw.Flush()
 }
 
-// Build is images.Build after the packages that it needs.
+// Build installs the host packages that a build needs, and calls images.Build.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	if err := images.Refused(spec, opt); err != nil {
 		return images.Artifact{}, err
@@ -68,8 +68,8 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return images.Build(ctx, spec, opt)
 }
 
-// BuildBundle builds a board's bundle, and keeps it as a file of its own: the next build
-// replaces what lies with the artifact.
+// BuildBundle builds a board's bundle and moves it to a file of its own, because the next
+// build replaces the files beside the artifact.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
 	opt.Ask.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)
@@ -97,12 +97,12 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 	return nil
 }
 
-// Flash writes the board's last build to a device. An image with a data partition
-// gets keys with it, those of the artifact's folder. A virtual board must get them:
-// nothing else lets anybody in. What bitbake made has no place for them.
+// Flash writes the board's last build to devices. An image with a data partition gets the
+// keys of the artifact's folder. A virtual board must get them, because nobody can log
+// in otherwise. An image of bitbake has no partition for keys.
 //
-// With asJSON there is a receipt for each device, also where the flash failed: those
-// with an error are not whole.
+// With asJSON, Flash writes a receipt for each device, also if the flash failed. A
+// receipt with an error is of a device that is not completely written.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {
 	receipts, err := flashAll(ctx, spec, opt, devices, how)
 	if asJSON {
@@ -145,7 +145,8 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 	return flash.WriteAll(ctx, spec, a, devices, how)
 }
 
-// identityDir is where the board's client key is. A dry run makes none that stays.
+// identityDir returns the folder of the board's client key. A dry run uses a temporary
+// folder.
 func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
 	if _, err := os.Stat(images.ClientKeyPath(dir)); err == nil || !dryRun {
 		return dir, func() {}, nil
@@ -154,8 +155,8 @@ func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// artifactFor is the board's last build. An image from elsewhere needs none; nobody
-// knows whether it has the partitions of that, so it gets no keys.
+// artifactFor returns the board's last build. A flash with -image needs no build. Its
+// partitions are not known, so it gets no keys.
 func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (images.Artifact, error) {
 	dir := opt.BoardDir(spec)
 	a, err := images.ArtifactOf(spec, dir)
@@ -185,7 +186,7 @@ func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 	return nil
 }
 
-// Deploy is container.DeployArtifact, and writes what it did.
+// Deploy calls container.DeployArtifact and writes what was deployed.
 func Deploy(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, a images.Artifact) error {
 	deployed, err := container.DeployArtifact(ctx, c, spec, a)
 	if err != nil {
@@ -207,9 +208,10 @@ func summarizeDeploy(d container.Deployed) string {
 	return text
 }
 
-// SmokeOn runs Smoke on the board that host leads to, and writes the report beside
-// the artifact, where there is one: also of a board that could not be reached. A spec
-// without a board's name has suites alone, and nothing is written for it.
+// SmokeOn runs the suites on the board that host leads to, and writes the report beside
+// the artifact, if there is one. It also writes the report of a board that could not be
+// reached. A spec without a board's name has only suites, and no report is written for
+// it.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
 	if err == nil && dir != "" {
@@ -226,7 +228,7 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 	return r, errors.Join(err, r.WriteAndSay(w, dir))
 }
 
-// artifactOf is the folder of a board's builds, and what its last one is known by.
+// artifactOf returns the folder of a board's builds and the last artifact in it.
 func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Artifact, err error) {
 	if spec.Board == "" {
 		return "", a, nil

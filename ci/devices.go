@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ListDevices writes what an image can be flashed to from this machine.
+// ListDevices writes the devices of this machine that an image can be flashed to.
 func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {
@@ -29,7 +29,7 @@ func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bo
 	return device.Table(w, all)
 }
 
-// WatchDevices writes what comes, goes and changes, until ctx ends.
+// WatchDevices writes when a device appears, disappears or changes, until ctx ends.
 func WatchDevices(ctx context.Context, w, notes io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {
@@ -46,7 +46,8 @@ func WatchDevices(ctx context.Context, w, notes io.Writer, opt images.Options, a
 	})
 }
 
-// virtualDisks are where the disks of virtual boards lie, once they are there.
+// virtualDisks returns the paths of the virtual boards' disks, also if a disk does not
+// exist yet.
 func virtualDisks(opt images.Options) ([]string, error) {
 	names, err := images.Boards()
 	if err != nil {

@@ -22,21 +22,20 @@ import (
 	"slipway/layers/host"
 )
 
-// transcriptName is the file beside the report with every command that was run.
+// transcriptName is the file beside the report that lists every command of the run.
 const transcriptName = "transcript.txt"
 
-// RigOptions says how UpRig does its work.
+// RigOptions says how UpRig runs.
 type RigOptions struct {
 	Build images.Options
-	Out   io.Writer // for what a person should read
+	Out   io.Writer // messages for a person
 	Keep  bool      // leave the rig on until the context ends
-	Above []string  // layers of the root above those that are built
+	Above []string  // root layers above the built ones
 	How   []suite.Option
 }
 
-// UpRig takes a board of namespaces from nothing to a report: packages, userland and
-// what is built in it, namespaces, suites. All that it proves, it proves of software,
-// and the report says so.
+// UpRig installs packages, builds a rig's userland and software, starts its namespaces
+// and runs its suites. All results are of software, and the report says so.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return report.Refused(spec, err)
@@ -51,7 +50,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 	return u.report, err
 }
 
-// BuildRig makes the layers of a rig's root alone.
+// BuildRig builds only the layers of a rig's root.
 func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return err
@@ -66,7 +65,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 	return err
 }
 
-// SSHRig becomes an ssh session on the rig that is on, or a command there.
+// SSHRig replaces this process with an ssh session, or a command, on the rig that is on.
 func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	a, err := softrig.Find(opt.BoardDir(spec))
 	if err != nil {
@@ -79,8 +78,8 @@ func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	return syscall.Exec(ssh, sshArguments(a, argv...), os.Environ())
 }
 
-// sshArguments are those of the ssh program for a board whose keys are known. What it
-// is given to run there goes through the board's shell.
+// sshArguments returns the ssh command line for a board whose host keys are recorded. The
+// board's shell gets argv as one quoted line.
 func sshArguments(a target.Address, argv ...string) []string {
 	line := []string{
 		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
@@ -93,7 +92,7 @@ func sshArguments(a target.Address, argv ...string) []string {
 	return line
 }
 
-// DownRig switches the rig off that another command keeps on.
+// DownRig stops the rig that another command keeps on.
 func DownRig(ctx context.Context, opt images.Options, spec images.Spec) error {
 	return errors.Join(rigOf(spec), softrig.Down(ctx, opt.BoardDir(spec)))
 }
@@ -116,7 +115,7 @@ type rigRun struct {
 	rig    *softrig.Rig
 }
 
-// runStages goes through stages, reports, and leaves nothing on.
+// runStages runs the stages, writes the report, and stops the rig.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	u.report.Reason = report.ReasonFor(err)
@@ -168,14 +167,14 @@ func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, transcript.Close()) }()
-	// A restart would end it: there is nothing that would switch it on again.
+	// The rig cannot restart: nothing would switch it on again.
 	how := slices.Concat(u.opt.How, []suite.Option{suite.Transcribed(transcript), suite.Reboots(false)})
 	proved, err := suite.Run(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks) + ", of software", err
 }
 
-// waitForInterrupt keeps the rig on until somebody ends it.
+// waitForInterrupt keeps the rig on until ctx ends.
 func (u *rigRun) waitForInterrupt(ctx context.Context) {
 	if u.rig == nil || !u.opt.Keep {
 		return

@@ -1,5 +1,6 @@
-// Package ci takes a board from its build to a report. Its stages are build, flash, boot,
-// deploy, update, smoke. Packages images, flash, flash/target know how each is done.
+// Package ci is the flow of a board: build, flash, boot, deploy, update, smoke. Up, UpRig
+// and Update run stages in order and write a report. Packages images, flash and
+// flash/target do the work of a stage, and suite runs the checks.
 package ci
 
 import (
@@ -25,16 +26,16 @@ import (
 	"slipway/layers/progress"
 )
 
-// UpOptions says how Up does its work.
+// UpOptions says how Up runs.
 type UpOptions struct {
 	Build images.Options
-	Out   io.Writer // for what a person should read
+	Out   io.Writer // messages for a person
 	Keep  bool      // leave the board on
 }
 
-// Up takes a virtual board from nothing to a report: host packages, image,
-// virtual disk, power, deploy, smoke suites. Whatever fails, the report says
-// what was seen and what to do, and nothing is left running.
+// Up installs host packages, builds a virtual board's image, flashes a virtual disk,
+// boots, deploys and runs the smoke suites. If a stage fails, the report says what was
+// seen and what to do. Up leaves nothing running unless opt.Keep is set.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke"))
@@ -64,7 +65,7 @@ type upRun struct {
 type stage struct {
 	name string
 	work func(context.Context) (saw string, err error)
-	next string // what to do when it fails
+	next string // what to do if it fails
 }
 
 func (u *upRun) runStages(ctx context.Context) error {
@@ -79,7 +80,7 @@ func (u *upRun) runStages(ctx context.Context) error {
 	return runStages(ctx, &u.report, stages)
 }
 
-// runStages goes through stages until one fails.
+// runStages runs stages until one fails, and records the others as skipped.
 func runStages(ctx context.Context, r *report.Report, stages []stage) error {
 	for i, s := range stages {
 		if err := runStage(ctx, r, s); err != nil {
@@ -92,10 +93,10 @@ func runStages(ctx context.Context, r *report.Report, stages []stage) error {
 	return nil
 }
 
-// errCached is how a stage says that an earlier result served.
+// errCached is the error of a stage that used an earlier result.
 var errCached = errors.New("cached")
 
-// runStage runs a stage and notes in the report how it ended.
+// runStage runs a stage and records its result in the report.
 func runStage(ctx context.Context, r *report.Report, s stage) error {
 	began := time.Now()
 	saw, err := s.work(ctx)
@@ -120,7 +121,7 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	return installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
 }
 
-// installMissing installs what all the later stages need, in one go.
+// installMissing installs the packages that all later stages need, in one call of apt.
 func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
@@ -159,9 +160,9 @@ func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d MiB written and read back, host key %s", receipt.WrittenBytes>>20, receipt.HostKey), err
 }
 
-// The board has this long to let somebody in. Once its serial line offers a
-// login, it has as long again as that took, because emulation on a busy machine
-// is slow throughout, but not less than loginLeast.
+// A board must accept a login within bootLimit. After its serial line shows the login prompt,
+// sshd may take as long again as the prompt took, because emulation on a busy machine is slow
+// throughout. It always has at least loginLeast.
 const (
 	bootLimit  = 5 * time.Minute
 	loginLeast = 20 * time.Second
@@ -170,16 +171,15 @@ const (
 	silenceLimit = 20 * time.Second
 )
 
-// What a board that is switched off and on again did before.
+// The errors after which the board is switched off and on again.
 var (
 	errPanicked = errors.New("the board's kernel panicked")
 	errSilent   = errors.New("the board said nothing on its serial line")
 )
 
-// powerCycles is how often a board is switched on again. QEMU before 8.1 now and then
-// runs code of the kernel that the kernel has just rewritten, which panics (once in
-// about 70 boots here). And there are machines whose KVM runs the firmware, and nothing
-// after it. The report says so.
+// powerCycles is how often a board is switched on again. QEMU before 8.1 sometimes runs
+// kernel code that the kernel has just rewritten, which panics (once in about 70 boots
+// here). On some machines KVM runs the firmware and then nothing. The report says so.
 const powerCycles = 2
 
 func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
@@ -203,7 +203,7 @@ func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	}
 }
 
-// retryReason says why a boot that failed is worth another, "" where it is not.
+// retryReason says why a failed boot is worth another try, or returns "".
 func (u *upRun) retryReason(err error) string {
 	switch {
 	case errors.Is(err, errSilent):
@@ -214,7 +214,8 @@ func (u *upRun) retryReason(err error) string {
 	return ""
 }
 
-// powerCycle switches the board off, and sees to it that the next boot has what it needs.
+// powerCycle switches the board off and prepares the next boot: without KVM, or with the
+// console log of the panic renamed.
 func (u *upRun) powerCycle() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
@@ -225,7 +226,7 @@ func (u *upRun) powerCycle() error {
 
 func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
-// powerOn switches the board on and logs in on it.
+// powerOn switches the board on and logs in.
 func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
 	u.vm, err = qemu.Start(ctx, u.spec, dir, qemu.Options{Detach: u.opt.Keep})
@@ -238,13 +239,13 @@ func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, e
 	return fmt.Sprintf("ssh after %.1f s (%s)", time.Since(u.vm.Started).Seconds(), u.vm.Accel), nil
 }
 
-// logIn waits for vm to let somebody in.
+// logIn waits until the board accepts a login.
 func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err error) {
 	watched, stop := context.WithCancelCause(ctx)
 	ready := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() { u.watchBoot(watched, stop, vm, ready, step) })
-	defer watcher.Wait() // what it looks at is replaced when the board is switched on again
+	defer watcher.Wait() // the next power-on replaces the files that it reads
 	defer stop(nil)
 	select {
 	case <-ready:
@@ -262,14 +263,14 @@ func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (er
 	return err
 }
 
-// watchBoot closes ready when SSH can be asked for, and stops a wait that cannot
-// succeed any more.
+// watchBoot closes ready when sshd may answer. It calls stop with the reason when the
+// boot cannot succeed any more.
 func (u *upRun) watchBoot(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.VM, ready chan<- struct{}, step *progress.Step) {
 	dir := u.machineDir()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	isReady := func() bool { return u.spec.Machine.Ready == "" || qemu.Said(dir, u.spec.Machine.Ready) }
-	var limit time.Duration // since power-on, after which no login is an error; 0 before the prompt
+	var limit time.Duration // since power-on, until which a login must succeed; 0 before the prompt
 	for {
 		select {
 		case <-ctx.Done():
@@ -311,7 +312,7 @@ func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// powerOff leaves nothing running, unless it was asked to.
+// powerOff closes the connection and stops the board, unless Keep is set.
 func (u *upRun) powerOff() {
 	if u.conn != nil {
 		u.conn.Close()

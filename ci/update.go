@@ -24,55 +24,54 @@ import (
 	"slipway/layers/progress"
 )
 
-// UpdateOptions says how Update does its work.
+// UpdateOptions says how Update runs.
 type UpdateOptions struct {
-	DryRun    bool                        // look, and write nothing
+	DryRun    bool                        // check, and write nothing
 	Downgrade bool                        // allow an older version than the one that runs
-	NoReboot  bool                        // install, and leave the restart to somebody else
-	Confirm   func(question string) error // nil: nobody is asked
-	Out       io.Writer                   // for what a person should read
-	Now       <-chan struct{}             // closed when even the cleaning up shall end
+	NoReboot  bool                        // install without a restart
+	Confirm   func(question string) error // nil: do not ask
+	Out       io.Writer                   // messages for a person
+	Now       <-chan struct{}             // closed when the clean-up must end too
 
 	Earlier *Earlier                    // update of this board with this bundle; nil: there was none
 	Writing func(before SystemID) error // called once before a slot is written; an error keeps it from that
 }
 
-// System is what runs on a board after an update.
+// System says which system runs on a board after an update.
 type System string
 
-// The systems.
+// The values of System.
 const (
 	OldSystem     System = "old"
 	NewSystem     System = "new"
 	UnknownSystem System = "unknown"
 )
 
-// Outcome is what came of an update. It tells what runs also where the update
+// Outcome is the result of an update. It says which system runs, also if the update
 // failed.
 type Outcome struct {
 	Board     string                `json:"board"`
 	Host      string                `json:"host"`
 	Engine    string                `json:"engine,omitempty"`
 	Bundle    string                `json:"bundle"`
-	System    System                `json:"system"`              // what runs now
-	Slot      string                `json:"slot,omitempty"`      // where it lies
-	Version   string                `json:"version,omitempty"`   // of it, where the engine knows
-	Installed string                `json:"installed,omitempty"` // update.Slot's Installation of it
-	Already   bool                  `json:"already,omitempty"`   // an earlier update installed it, and this one nothing
-	Committed bool                  `json:"committed"`           // the new system is there to stay
-	Waiting   bool                  `json:"waiting,omitempty"`   // the new system runs after the next restart
+	System    System                `json:"system"`              // that runs now
+	Slot      string                `json:"slot,omitempty"`      // of the system that runs
+	Version   string                `json:"version,omitempty"`   // of the system that runs, if the engine knows it
+	Installed string                `json:"installed,omitempty"` // update.Slot's Installation of the system that runs
+	Already   bool                  `json:"already,omitempty"`   // an earlier update installed the bundle, and this one installed nothing
+	Committed bool                  `json:"committed"`           // the new system is marked good
+	Waiting   bool                  `json:"waiting,omitempty"`   // the new system starts with the next restart
 	Restarted bool                  `json:"restarted"`           // the board was told to start the new system
 	Way       boardupdate.Way       `json:"way,omitempty"`
 	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
 	Findings  []boardupdate.Finding `json:"findings"`
-	Why       string                `json:"why,omitempty"` // the error, where there was one
+	Why       string                `json:"why,omitempty"` // the error, if the update failed
 	Report    report.Report         `json:"report"`
 }
 
-// Update has a board's own engine install a bundle, restarts the board, proves the
-// new system by its smoke suites, and only then makes it the one that stays. What
-// fails after the restart is rolled back to the old system. Whatever happens, the
-// outcome says which system runs.
+// Update installs a bundle with the board's own update engine, restarts the board, and
+// runs the smoke suites on the new system. Only then it marks the new system good. After
+// a failure it rolls back to the old system. The outcome always says which system runs.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	if err := report.Remove(dir); err != nil {
@@ -97,8 +96,8 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	return u.outcome, err
 }
 
-// UpdateOn is Update of one board of many: it is reached already, and the bundle is
-// open for all of them. Both stay open, and no report is written.
+// UpdateOn is Update for one board of several. The caller has connected to it and opened
+// the bundle, and closes both. UpdateOn writes no report.
 func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact images.Artifact, bundle *boardupdate.Bundle, how UpdateOptions) (Outcome, error) {
 	u := newUpdateRun(spec, artifact, how)
 	u.conn, u.bundle = conn, bundle
@@ -107,15 +106,15 @@ func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact
 	return u.outcome, err
 }
 
-// restartLimit is how long a board may take to come back: also one under emulation
-// whose new system fails three times before its boot loader goes back.
+// restartLimit is how long a board may take to come back. An emulated board may fail
+// three times to start its new system before the boot loader starts the old one.
 const restartLimit = 15 * time.Minute
 
 // updateRun is one run of Update.
 type updateRun struct {
 	spec    images.Spec
 	how     UpdateOptions
-	pause   time.Duration // before a new connection, the second time; then twice that, and so on
+	pause   time.Duration // before the second try to reconnect; twice that before the third, and so on
 	find    func(context.Context) (boardupdate.Engine, error)
 	restart func(context.Context) error
 	prove   func(context.Context) (report.Report, error)
@@ -124,10 +123,10 @@ type updateRun struct {
 	engine         boardupdate.Engine
 	bundle         *boardupdate.Bundle
 	before         boardupdate.Status
-	reached        updatePhase         // of an earlier update
+	reached        updatePhase         // by an earlier update
 	bundleChecked  bool                // the engine has looked at the bundle
 	writeAnnounced bool                // how.Writing was called
-	source         *boardupdate.Source // as it was offered last
+	source         *boardupdate.Source // the last source that was offered to the engine
 	outcome        Outcome
 }
 
@@ -150,8 +149,8 @@ func (u *updateRun) initOutcome(host, bundle string) {
 	}
 }
 
-// runAllStages goes through the stages; without connect, the board is reached already. The
-// record gets all of them, and the logs of a system that failed.
+// runAllStages runs the stages of an update. Without connect, the board is connected
+// already. The report gets all stages, and the logs of a system that failed.
 func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Context) error) error {
 	record := &u.outcome.Report
 	var err error
@@ -187,7 +186,8 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	return err
 }
 
-// runStages goes through stages, and skips what is not wanted and what follows on a failure.
+// runStages runs stages. It skips those that are not wanted, and the rest after a
+// failure.
 func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {
@@ -202,8 +202,9 @@ func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error
 	return err
 }
 
-// deferInterrupt is a context for what begins with the restart, and is not to be left half
-// done: a first Ctrl-C, which ends ctx, is told to wait, and how.Now ends it.
+// deferInterrupt returns a context for the stages from the restart on, which must not
+// stop half done. When a first Ctrl-C ends ctx, the context continues and a message says
+// so. how.Now ends it.
 func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done func()) {
 	if u.how.Now == nil {
 		return ctx, func() {}
@@ -231,7 +232,7 @@ func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done
 	}
 }
 
-// skipsStage says that a stage is not wanted.
+// skipsStage reports whether the options or the earlier update make a stage unnecessary.
 func (u *updateRun) skipsStage(stage string) bool {
 	switch stage {
 	case "install":
@@ -259,10 +260,10 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host))
 }
 
-// loadInputs reads what is on this machine: the suites and the bundle.
+// loadInputs loads the suites and opens the bundle, without the board.
 func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	if !u.how.NoReboot {
-		if _, err := suite.LoadAll(u.spec); err != nil { // or the new system could not be proved
+		if _, err := suite.LoadAll(u.spec); err != nil { // the suites must load before anything is written
 			return report.Because(ctx, report.ErrWrong, err)
 		}
 	}
@@ -272,7 +273,8 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	return err
 }
 
-// examineBoard looks at the board and the bundle. The error is the refusal too.
+// examineBoard finds the board's engine and checks the board and the bundle. A refusal is
+// an error.
 func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 	if u.engine, err = u.find(ctx); err != nil {
 		return err
@@ -295,8 +297,8 @@ func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 	return err
 }
 
-// checkBundleEarly has the engine judge a bundle before anybody is asked, which costs the
-// board nothing where it streams.
+// checkBundleEarly lets the engine check a streamed bundle before the question to the
+// user. A streamed bundle takes no space on the board.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -306,13 +308,14 @@ func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	return u.checkBundle(ctx, from)
 }
 
+// checkBundle lets the engine check the bundle and adds its findings to the outcome.
 func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) error {
 	judged, err := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
 		return err
 	}
 	err = boardupdate.Refusal(judged)
-	if err != nil && u.isUnreachable(ctx, err) { // it was not the engine that refused it
+	if err != nil && u.isUnreachable(ctx, err) { // the engine did not refuse it: the connection broke
 		return err
 	}
 	u.bundleChecked = true
@@ -320,14 +323,14 @@ func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) e
 	return err
 }
 
-// showFindings lists what was found, for a person.
+// showFindings prints the findings of the preflight.
 func (u *updateRun) showFindings() {
 	for _, f := range u.outcome.Findings {
 		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, plaintext.Clean(f.Saw, report.MaxFactBytes))
 	}
 }
 
-// Bounds on boards whose connection breaks while they install.
+// Limits for boards whose connection breaks during the installation.
 const (
 	installTries      = 5
 	breakTries        = 5
@@ -335,10 +338,10 @@ const (
 	installationLimit = 30 * time.Minute
 )
 
-// installBundle has the engine install. A connection that breaks takes our server with
-// it, so what came of the installation is asked on a new one, and it is begun again
-// where it failed for that. Nothing is lost by that: the engine keeps what is
-// written already, where it knows how to.
+// installBundle lets the engine install the bundle. A broken connection also stops the
+// server that the engine reads from. On a new connection, installBundle asks the engine
+// for the result of the installation and starts it again if it failed. Engines that can
+// continue keep what they have written.
 func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
@@ -393,7 +396,8 @@ func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error 
 	return u.engine.Install(ctx, from, reportProgress(step))
 }
 
-// reportProgress shows how far an installation is. One that is done again begins at 0 again.
+// reportProgress returns a function that shows the progress of an installation. A
+// repeated installation starts at 0 again.
 func reportProgress(step *progress.Step) func(percent int, text string) {
 	return func(percent int, text string) {
 		step.Set(int64(percent))
@@ -401,14 +405,14 @@ func reportProgress(step *progress.Step) func(percent int, text string) {
 	}
 }
 
-// isUnreachable says whether something failed because the board is out of reach, or was: Smoke
-// connects again itself.
+// isUnreachable reports whether err occurred because the board is out of reach, or was.
+// The smoke stage reconnects by itself.
 func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
 	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !suite.Answers(ctx, u.conn, 0)
 }
 
-// reconnectAndCheck connects again and asks the engine whether it got to its end without us, also
-// where that breaks.
+// reconnectAndCheck connects again and reports whether the installation succeeded. It
+// repeats both if the new connection breaks too.
 func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBreaks) (done bool, err error) {
 	for try := 1; ; try++ {
 		if err := u.redialAfterPause(ctx, redialLimit, try); err != nil {
@@ -423,21 +427,22 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 	}
 }
 
-// waitForInstallation waits for the end of an installation, and says whether it was the good one.
+// waitForInstallation waits until the engine has finished an installation, and reports
+// whether it succeeded.
 func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
 	if err := u.engine.Settle(limited); err != nil {
 		return false, err
 	}
-	if u.source != nil { // it may have broken before there was one
-		u.source.Close() // a file on the board outlived the connection
+	if u.source != nil { // nil if the connection broke before the bundle was offered
+		u.source.Close() // removes a file on the board, which outlives the connection
 	}
 	status, err := u.engine.Status(ctx)
 	return err == nil && status.Waiting(), err
 }
 
-// startNew restarts the board and looks which system came up.
+// startNew restarts the board and checks that the new system runs.
 func (u *updateRun) startNew(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, "restart", 0, "")
 	saw, err := u.bootNewSystem(ctx)
@@ -457,7 +462,7 @@ func (u *updateRun) bootNewSystem(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " runs", nil
 }
 
-// rebootAndQuery restarts the board and looks what runs then.
+// rebootAndQuery restarts the board and reads which system runs then.
 func (u *updateRun) rebootAndQuery(ctx context.Context) error {
 	err := u.retryOnBreak(ctx, restartLimit, u.restart)
 	if err == nil {
@@ -466,7 +471,7 @@ func (u *updateRun) rebootAndQuery(ctx context.Context) error {
 	return err
 }
 
-// querySystem asks which system runs.
+// querySystem reads which system runs.
 func (u *updateRun) querySystem(ctx context.Context) error {
 	status, err := u.engine.Status(ctx)
 	if err == nil {
@@ -475,8 +480,8 @@ func (u *updateRun) querySystem(ctx context.Context) error {
 	return err
 }
 
-// retryOnBreak does something again, on a new connection, where the old one broke. limit is
-// how long the board may take to be there again.
+// retryOnBreak calls do, and repeats it on a new connection if the connection breaks.
+// limit is how long the board may take to be reachable again.
 func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	var broken connectionBreaks
 	for try := 1; ; try++ {
@@ -493,8 +498,8 @@ func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do fu
 	}
 }
 
-// redialAfterPause connects again. An engine that ended is given longer to start, the more often
-// that was tried.
+// redialAfterPause connects again. The pause grows with each try, because an engine that
+// ended needs time to start.
 func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, try int) error {
 	select {
 	case <-ctx.Done():
@@ -504,8 +509,8 @@ func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, t
 	return report.Because(ctx, report.ErrUnreachable, u.conn.Redial(ctx, limit))
 }
 
-// onNewSystem is overBreaks for what is done to the new system alone: a connection also breaks
-// where a board restarts by itself, and then the old one may run.
+// onNewSystem is retryOnBreak for work on the new system only. The connection also breaks
+// if the board restarts by itself, and then the old system may run.
 func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) error) error {
 	sure := true
 	return u.retryOnBreak(ctx, restartLimit, func(ctx context.Context) error {
@@ -522,7 +527,7 @@ func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) er
 	})
 }
 
-// recordSystem notes which system runs.
+// recordSystem records which system runs.
 func (u *updateRun) recordSystem(status boardupdate.Status) {
 	was, known := u.before.Booted()
 	is, ok := status.Booted()
@@ -556,11 +561,12 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack has the old system started, and proves that it runs.
+// rollBack marks the new system bad, restarts the board, and checks that the old system
+// runs.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)
-	if u.outcome.System == OldSystem { // the boot loader was faster
+	if u.outcome.System == OldSystem { // the boot loader has rolled back already
 		return u.outcome.Slot + " runs again", nil
 	}
 	if err != nil {
@@ -581,8 +587,8 @@ func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " runs again", err
 }
 
-// collectLogs keeps what a system has to say: the last of its journal, and its kernel's
-// messages where it is the one that runs. boot is journalctl's count.
+// collectLogs adds the end of a system's journal to the report. If the system runs, it
+// also adds the kernel's messages. boot is a boot offset of journalctl.
 func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()
@@ -600,7 +606,7 @@ func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	}
 }
 
-// queryAtEnd asks once more what runs, where that is not sure.
+// queryAtEnd reads once more which system runs, if that is not certain.
 func (u *updateRun) queryAtEnd(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return
@@ -627,7 +633,7 @@ func (u *updateRun) close() {
 	}
 }
 
-// String is the outcome in one line.
+// String returns the outcome in one line.
 func (o Outcome) String() string {
 	text := fmt.Sprintf("%s: the %s system runs", o.Host, o.System)
 	switch {
@@ -653,7 +659,7 @@ func (o Outcome) String() string {
 	return plaintext.Clean(text, report.MaxSawBytes)
 }
 
-// ShowUpdate writes an outcome for a person or for a script.
+// ShowUpdate writes an outcome as text or as JSON.
 func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	if asJSON {
 		o.Report = o.Report.Tidy()
@@ -664,12 +670,13 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	return err
 }
 
-// AskYes asks a person a question that only "yes" answers, before something is written.
+// AskYes returns a function that asks the user a question. Only the answer "yes"
+// confirms.
 func AskYes(in io.Reader, out io.Writer) func(question string) error {
 	return AskYesOr(in, out, "not confirmed, and nothing was written; give -yes where nobody can be asked")
 }
 
-// AskYesOr is AskYes with words of its own for any other answer.
+// AskYesOr is AskYes with another error text for any other answer.
 func AskYesOr(in io.Reader, out io.Writer, refusal string) func(question string) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(question string) error {

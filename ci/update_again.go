@@ -7,36 +7,37 @@ import (
 	boardupdate "slipway/flash/target/update"
 )
 
-// SystemID is which system ran on a board, as its engine tells systems apart.
+// SystemID identifies a system on a board, as the update engine tells systems apart.
 type SystemID struct {
 	Slot      string `json:"slot"`
 	Version   string `json:"version,omitempty"`
 	Installed string `json:"installed,omitempty"` // update.Slot's Installation
 }
 
-// Earlier is what a record says of an update of this board with this bundle. Who kept
-// the record may have been killed at any moment.
+// Earlier is the record of an earlier update of this board with this bundle. The process
+// that wrote the record may have been killed at any moment.
 type Earlier struct {
-	From SystemID  `json:"from"`         // ran before a slot was written
-	To   *SystemID `json:"to,omitempty"` // was marked good; nil: how it ended is not recorded
+	From SystemID  `json:"from"`         // the system before a slot was written
+	To   *SystemID `json:"to,omitempty"` // the system that was marked good; nil: the end is not recorded
 }
 
-// SystemID is which system an update left running.
+// SystemID returns the system that an update left running.
 func (o Outcome) SystemID() SystemID { return SystemID{o.Slot, o.Version, o.Installed} }
 
-// updatePhase is how far an earlier update came.
+// updatePhase is how far an earlier update got.
 type updatePhase int
 
 const (
 	phaseNone      updatePhase = iota
-	phaseInstalled             // the new system waits for the restart
-	phaseStarted               // it runs, and may not be marked good
-	phaseCommitted             // it was marked good
+	phaseInstalled             // the new system starts with the next restart
+	phaseStarted               // the new system runs, but may not be marked good
+	phaseCommitted             // the new system was marked good
 )
 
-// resumeEarlier asks the board how far an earlier update came, and has this one begin there. What
-// runs is known by its slot and by the engine's record of the installation, so that a
-// board that was flashed or updated since is not mistaken for one that has the bundle.
+// resumeEarlier finds out on the board how far an earlier update got, so that this one
+// continues there. It knows a system by its slot and by the engine's record of the
+// installation. Thus a board that was flashed or updated since does not count as having
+// the bundle.
 func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
@@ -58,6 +59,7 @@ func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	return nil
 }
 
+// phaseReached compares the systems on the board with the record of the earlier update.
 func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePhase {
 	booted, ok := status.Booted()
 	now := SystemID{booted.Name, booted.Version, booted.Installation}
@@ -78,14 +80,14 @@ func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePha
 	return phaseNone
 }
 
-// canHaveBundle says whether a slot can have this bundle: the versions are the same, where
-// both are known.
+// canHaveBundle reports whether a slot may contain this bundle. The versions must be
+// equal if both are known.
 func (u *updateRun) canHaveBundle(s boardupdate.Slot) bool {
 	return !s.Failed && (s.Version == "" || u.bundle.Version == "" || s.Version == u.bundle.Version)
 }
 
-// isOldSlotUnchanged says whether the system that ran before is still where it was, as far as the
-// engine lists slots that do not run.
+// isOldSlotUnchanged reports whether the old system is still in its slot, if the engine
+// lists slots that do not run.
 func isOldSlotUnchanged(status boardupdate.Status, from SystemID) bool {
 	for _, s := range status.Slots {
 		if s.Name == from.Slot {
@@ -95,7 +97,7 @@ func isOldSlotUnchanged(status boardupdate.Status, from SystemID) bool {
 	return true
 }
 
-// summarizePreflight say what the preflight came to.
+// summarizePreflight returns the result of the preflight in a few words.
 func (u *updateRun) summarizePreflight() string {
 	switch u.reached {
 	case phaseInstalled:
@@ -106,7 +108,7 @@ func (u *updateRun) summarizePreflight() string {
 	return u.outcome.Engine
 }
 
-// announceWrite tells, once, that a slot is about to be written.
+// announceWrite calls Writing once, before a slot is written.
 func (u *updateRun) announceWrite() error {
 	if u.how.Writing == nil || u.writeAnnounced {
 		return nil

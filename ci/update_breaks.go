@@ -8,14 +8,14 @@ import (
 	boardupdate "slipway/flash/target/update"
 )
 
-// connectionBreaks are the connections to a board that broke during one piece of work. A reader
-// wants to know of the first: what came after it may be its consequence.
+// connectionBreaks counts how often the connection to a board broke during one operation.
+// It keeps the first error, because later errors may follow from it.
 type connectionBreaks struct {
 	n           int
 	first, last error
 }
 
-// noteBreak says whether an error is of a board that is out of reach, and keeps it then.
+// noteBreak reports whether err means that the board is out of reach, and counts it then.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
 	if err == nil || ctx.Err() != nil || !u.isUnreachable(ctx, err) {
 		return false
@@ -27,7 +27,7 @@ func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err erro
 	return true
 }
 
-// explainError is an error of another sort, with what broke before it.
+// explainError adds to another error what broke before it.
 func (b *connectionBreaks) explainError(err error) error {
 	if err == nil || b.n == 0 {
 		return err
@@ -35,8 +35,8 @@ func (b *connectionBreaks) explainError(err error) error {
 	return fmt.Errorf("%w; before that, %s", err, b)
 }
 
-// exhaustedError is the error where no try is left. What the last one seemed to fail for is no
-// word of the board's.
+// exhaustedError is the error after the last try. It does not wrap the last error, which
+// may not come from the board.
 func (b *connectionBreaks) exhaustedError(ctx context.Context) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }

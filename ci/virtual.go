@@ -19,7 +19,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// notVirtual is what to say of a board that Slipway cannot switch on.
+// notVirtual returns the error for a board that is not a virtual machine.
 func notVirtual(spec images.Spec, next string) error {
 	return fmt.Errorf("images/boards/%s/board.yml describes no virtual machine (machine:); %s", spec.Board, next)
 }
@@ -54,7 +54,8 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 // shutdownLimit is how long an emulated board may take to shut down.
 const shutdownLimit = 60 * time.Second
 
-// StopVirtual shuts a virtual board down, or pulls its plug.
+// StopVirtual shuts a virtual board down. It switches the board off at once if now is set
+// or the shutdown fails.
 func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
@@ -93,7 +94,7 @@ func shutDown(ctx context.Context, a target.Address) error {
 	return err
 }
 
-// SSHVirtual becomes an ssh session on a virtual board.
+// SSHVirtual replaces this process with an ssh session on a virtual board.
 func SSHVirtual(opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
@@ -106,7 +107,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 	return syscall.Exec(ssh, sshArguments(reach.VirtualAddress(opt, spec, vm)), os.Environ())
 }
 
-// ConsoleVirtual joins a terminal to a virtual board's serial line.
+// ConsoleVirtual connects the terminal to a virtual board's serial line.
 func ConsoleVirtual(ctx context.Context, in *os.File, out io.Writer, opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {

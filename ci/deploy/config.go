@@ -1,5 +1,5 @@
-// Package deploy changes a running board: its configuration, files, containers. Every
-// change of files can be undone.
+// Package deploy changes a running board: its configuration, files, containers. A deploy
+// of configuration or files can be undone.
 package deploy
 
 import (
@@ -29,8 +29,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// configSections are what a file of deploy:config may say, in the order in which it is
-// done.
+// configSections are the sections of a file of deploy:config, in the order in which they
+// are applied.
 var configSections = []struct {
 	name string
 	read func(*configFile, *yaml.Node) (configPart, error)
@@ -43,13 +43,14 @@ var configSections = []struct {
 	{"frr", readFRR},
 }
 
-// configPart is a section. It asks the board, which it does not change, and enters in
-// the plan what has to be done there.
+// configPart is a section. plan reads the board without changing it, and adds to the plan
+// what must be changed there.
 type configPart interface {
 	plan(ctx context.Context, p *configPlan) error
 }
 
-// configFile is a file of deploy:config. What it names lies beside it, or below.
+// configFile is a file of deploy:config. The files that it names are in its folder or
+// below.
 type configFile struct {
 	name  string
 	parts []configPart
@@ -62,7 +63,7 @@ func (f *configFile) errorAt(n *yaml.Node, format string, args ...any) error {
 // maxConfigBytes is far above what a person writes.
 const maxConfigBytes = 1 << 20
 
-// loadConfig reads and judges a file of deploy:config, without a board.
+// loadConfig reads and checks a file of deploy:config, without a board.
 func loadConfig(name string) (*configFile, error) {
 	data, err := localfile.Read(name, maxConfigBytes)
 	if err != nil {
@@ -112,10 +113,11 @@ func (*configFile) sectionNames() string {
 	return strings.Join(names, ", ")
 }
 
-// seenKeys are the keys of a section by what they stand for, which several names may have.
+// seenKeys are the keys of a section by what they name. Several spellings may name the
+// same thing.
 type seenKeys map[string]*yaml.Node
 
-// addOnce refuses a key for what an earlier one stands for already.
+// addOnce refuses a key that names the same thing as an earlier key.
 func (s seenKeys) addOnce(f *configFile, what string, key *yaml.Node) error {
 	if first := s[what]; first != nil {
 		return f.errorAt(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
@@ -124,37 +126,37 @@ func (s seenKeys) addOnce(f *configFile, what string, key *yaml.Node) error {
 	return nil
 }
 
-// readEntry reads a mapping whose keys are known.
+// readEntry reads a mapping and refuses unknown keys.
 func (f *configFile) readEntry(section string, n *yaml.Node, keys ...string) (*strict.Entry, error) {
 	return strict.NewEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
 }
 
-// wantFile is a file that the board shall have.
+// wantFile is a file that the board must have.
 type wantFile struct {
 	data  []byte
 	mode  os.FileMode
 	owner string // "": root
 }
 
-// configPlan is what has to be done on one board.
+// configPlan is what must be changed on one board.
 type configPlan struct {
 	conn      *target.Conn
 	files     map[string]wantFile // by their absolute paths
-	settings  []undo.Setting      // that differ
-	hints     map[string]string   // what may be wrong where the board does not take one, by its name
+	settings  []undo.Setting      // those that differ on the board
+	hints     map[string]string   // by setting: why the board may refuse it
 	followUps []followUp
 }
 
-// followUp is what is done when all files and settings are there, where one of its
-// files changed: it lets programs read them, and proves that they run.
+// followUp runs after all files and settings are in place, if one of its files changed.
+// It lets programs read the files and checks that they run.
 type followUp struct {
 	files  []string
-	always bool   // also where none of them changed
-	unit   string // restarted where all is put back; "" where it did not run before
+	always bool   // run it also if none of its files changed
+	unit   string // restarted if everything is put back; "" if it did not run before
 	do     func(ctx context.Context, changed func(file string) bool) (note string, err error)
 }
 
-// addSetting enters a setting, where the board has another value.
+// addSetting adds a setting if the board has another value.
 func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) error {
 	is, err := undo.ReadSetting(ctx, p.conn, kind, name)
 	if err == nil && is != value {
@@ -163,13 +165,13 @@ func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) e
 	return err
 }
 
-// addDropIn enters a drop-in that is ours alone.
+// addDropIn adds a drop-in file that only Slipway writes.
 func (p *configPlan) addDropIn(file string, lines ...string) {
 	text := "# Written by slipway deploy:config, which replaces it.\n" + strings.Join(lines, "\n") + "\n"
 	p.files[file] = wantFile{data: []byte(text), mode: 0o644}
 }
 
-// planConfig asks the board what it lacks.
+// planConfig compares the board with the configuration and returns what must be changed.
 func planConfig(ctx context.Context, conn *target.Conn, f *configFile) (*configPlan, error) {
 	p := &configPlan{conn: conn, files: map[string]wantFile{}, hints: map[string]string{}}
 	for _, part := range f.parts {
@@ -180,7 +182,7 @@ func planConfig(ctx context.Context, conn *target.Conn, f *configFile) (*configP
 	return p, nil
 }
 
-// writeTree lays the files out as the board's root is.
+// writeTree writes the files to a folder, with their paths below the board's root.
 func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 	c := undo.Configuration{Folder: dir, Owners: map[string]string{}, Settings: p.settings}
 	for name, want := range p.files {
@@ -199,8 +201,8 @@ func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 	return c, openFolders(dir)
 }
 
-// openFolders lets everybody look into what is below a folder, whatever the umask is:
-// folders that the board lacks are made there as they are here.
+// openFolders makes all folders below dir readable for everybody, whatever the umask is.
+// The board gets folders that it lacks with these modes.
 func openFolders(dir string) error {
 	return filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
 		if err == nil && found.IsDir() && name != dir {
@@ -210,15 +212,15 @@ func openFolders(dir string) error {
 	})
 }
 
-// ConfigOptions says how a board is configured.
+// ConfigOptions says how Config runs.
 type ConfigOptions struct {
 	DryRun bool
-	Keep   bool // also where something does not work with it
+	Keep   bool // keep the changes if something does not work with them
 	JSON   bool
-	Now    <-chan struct{} // closed when even putting back shall end
+	Now    <-chan struct{} // closed when putting back must end too
 }
 
-// configDone is what came of it.
+// configDone is the result of Config.
 type configDone struct {
 	filesDone
 	Settings []undo.Setting `json:"settings"`
@@ -226,8 +228,8 @@ type configDone struct {
 	Diff     string         `json:"diff,omitempty"` // of a dry run
 }
 
-// Config brings a configuration to a board, proves that it works, and puts back
-// what was there where it does not.
+// Config applies a configuration to a board and checks that it works. If it does not,
+// Config puts back what was there.
 func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, file string, o ConfigOptions) error {
 	f, err := loadConfig(file)
 	if err != nil {
@@ -243,6 +245,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	})
 }
 
+// planAndApply plans the changes, and applies them unless it is a dry run.
 func planAndApply(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOptions) (configDone, error) {
 	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
@@ -269,8 +272,7 @@ func planAndApply(ctx context.Context, conn *target.Conn, f *configFile, o Confi
 	return done, p.applyChanges(ctx, want, &done, o)
 }
 
-// applyChanges does what is planned, and puts all back where something fails, or Ctrl-C is
-// pressed.
+// applyChanges applies the plan. After a failure or Ctrl-C it puts everything back.
 func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
 	changed := func(file string) bool {
 		return slices.ContainsFunc(done.Changes, func(c files.Change) bool { return "/"+c.Path == file })
@@ -300,6 +302,7 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 	return fmt.Errorf("%w\n  all was put back as it was", err)
 }
 
+// addHint adds to a refused setting why the board may refuse it.
 func (p *configPlan) addHint(err error) error {
 	if !errors.Is(err, undo.ErrSetting) {
 		return err
@@ -312,7 +315,7 @@ func (p *configPlan) addHint(err error) error {
 	return err
 }
 
-// putBackLimit is how long a Ctrl-C waits for what it puts back.
+// putBackLimit is how long putting back may take after Ctrl-C.
 const putBackLimit = 2 * time.Minute
 
 func putBack(ctx context.Context, conn *target.Conn, id string) error {
@@ -322,10 +325,10 @@ func putBack(ctx context.Context, conn *target.Conn, id string) error {
 	return err
 }
 
-// maxShownBytes is how much of a file a dry run compares.
+// maxShownBytes is the largest file that a dry run compares.
 const maxShownBytes = 1 << 20
 
-// diffFiles shows what would change in each file.
+// diffFiles returns what would change in each file.
 func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {
@@ -376,7 +379,7 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	return nil
 }
 
-// boardText is a file of the board, and whether it is there.
+// boardText returns a file of the board, and whether it exists.
 func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, error) {
 	r, err := p.conn.Run(ctx, "cat", name)
 	if err == nil && r.Truncated {
@@ -385,7 +388,7 @@ func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, 
 	return string(r.Stdout), r.Status == 0, err
 }
 
-// boardPath says whether a path is one that files may be brought to.
+// boardPath reports whether a path is valid for a file on the board.
 func boardPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsAny(name, "\x00\n")
 }

@@ -17,7 +17,8 @@ import (
 	"slipway/layers/localfile"
 )
 
-// configFiles are files that lie beside the configuration, each with its place there.
+// configFiles are files in the folder of the configuration, each with its path on the
+// board.
 type configFiles []placedFile
 
 type placedFile struct {
@@ -28,7 +29,7 @@ type placedFile struct {
 
 const (
 	maxConfigFileBytes = 1 << 20
-	configWatch        = 3 * time.Second // how long units have to run on
+	configWatch        = 3 * time.Second // how long restarted units must keep running
 )
 
 func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
@@ -77,9 +78,9 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 	return all, nil
 }
 
-// readNamedFile reads a file that an attribute names, relative to the configuration. A link that
-// leads out of there is not followed: a configuration that somebody gave you shall not
-// bring your own files to a board.
+// readNamedFile reads the file that an attribute names, relative to the configuration. It
+// does not follow a link that leads elsewhere, because a configuration from somebody else
+// must not send your own files to a board.
 func (f *configFile) readNamedFile(e *strict.Entry, key string) []byte {
 	name, n := e.Text(key, ""), e.Fields[key]
 	switch {
@@ -99,7 +100,7 @@ func (f *configFile) readNamedFile(e *strict.Entry, key string) []byte {
 	return data
 }
 
-// readBeside reads a regular file beside this one: opening a pipe may wait for ever.
+// readBeside reads a regular file beside this one. Opening a pipe could wait for ever.
 func (f *configFile) readBeside(name string) ([]byte, error) {
 	root, err := os.OpenRoot(filepath.Dir(f.name))
 	if err != nil {
@@ -133,7 +134,7 @@ func (c configFiles) plan(_ context.Context, p *configPlan) error {
 			files[unit] = append(files[unit], one.place)
 		}
 	}
-	for _, unit := range units { // each once, however many of its files changed
+	for _, unit := range units { // each unit restarts once, however many of its files changed
 		p.followUps = append(p.followUps, followUp{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
 			return unit + " was restarted", undo.RestartUnits(ctx, p.conn, []string{unit}, configWatch)
 		}})

@@ -28,13 +28,13 @@ const (
 	frrConfig  = "/etc/frr/frr.conf"
 )
 
-// frr is which routing daemons run, and their one configuration.
+// frr is the section with FRR's daemons and their common configuration.
 type frr struct {
 	file    *configFile
 	node    *yaml.Node
-	daemons map[string]string // yes or no
+	daemons map[string]string // yes or no, by name
 	config  []byte
-	local   string // where the configuration lies here
+	local   string // path of the configuration on this machine
 }
 
 var daemonPattern = lazy.Regexp(`^[a-z][a-z0-9]{1,30}$`)
@@ -60,7 +60,7 @@ func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 	return r, e.Err
 }
 
-// readDaemons takes a list of daemons that shall run, or a mapping with yes and no.
+// readDaemons reads a list of daemons that must run, or a mapping with yes and no.
 func (r frr) readDaemons(e *strict.Entry, n *yaml.Node) error {
 	words := map[string]string{"yes": "yes", "true": "yes", "on": "yes", "no": "no", "false": "no", "off": "no"}
 	if n.Kind == yaml.SequenceNode {
@@ -111,7 +111,7 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 	return r.startFRR(ctx, p)
 }
 
-// startFRR lets FRR run, now and after each boot, with what it was given.
+// startFRR plans that FRR runs, now and after each boot, with its new configuration.
 func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	first := len(p.settings)
 	if err := p.addSetting(ctx, undo.AtBoot, frrUnit, "enabled"); err != nil {
@@ -124,7 +124,7 @@ func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	a := followUp{files: []string{frrDaemons, frrConfig}, always: len(p.settings) > first, do: func(ctx context.Context, changed func(string) bool) (string, error) {
 		return checkFRR(ctx, p.conn)
 	}}
-	if len(p.settings) == before { // it runs, and reads its files when it is told to
+	if len(p.settings) == before { // FRR runs already, so it must reload its files
 		a.unit, a.do = frrUnit, func(ctx context.Context, changed func(string) bool) (string, error) {
 			return reloadFRR(ctx, p.conn, changed(frrDaemons))
 		}
@@ -133,8 +133,8 @@ func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// addKeepingMode enters a file, with the mode and owner that it has on the board already. Where
-// that is a link, they are those of the file which it leads to.
+// addKeepingMode adds a file with the mode and owner that it already has on the board.
+// For a link, these are of the file that it leads to.
 func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byte, otherwise wantFile) error {
 	r, err := p.conn.Run(ctx, "stat", "-L", "-c", "%a %u:%g", name)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byt
 	return nil
 }
 
-// setDaemons changes the lines of the daemons that are named, and no byte else.
+// setDaemons changes the lines of the named daemons and no other byte.
 func setDaemons(text string, want map[string]string) (string, error) {
 	left := maps.Clone(want)
 	var all []string
@@ -176,13 +176,13 @@ func setDaemons(text string, want map[string]string) (string, error) {
 	return b.String(), nil
 }
 
-// proveScript has FRR read a configuration that it does not take.
+// checkScript lets FRR parse a configuration without applying it.
 const checkScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh -C -f "$t"`
 
 var frrLine = lazy.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 
-// checkConfig asks the board's own FRR whether it understands the configuration. It says so
-// also where its exit status does not.
+// checkConfig lets the board's own FRR parse the configuration. FRR prints errors also
+// where its exit status is 0.
 func (r frr) checkConfig(ctx context.Context, conn *target.Conn) error {
 	out, err := conn.Feed(ctx, bytes.NewReader(r.config), "sh", "-c", checkScript)
 	if err != nil {
@@ -198,8 +198,8 @@ func (r frr) checkConfig(ctx context.Context, conn *target.Conn) error {
 	return nil
 }
 
-// reloadFRR has it read its files. A reload keeps sessions, but starts no daemons; and not
-// every board has the program for it.
+// reloadFRR lets FRR read its files. A reload keeps sessions but starts no daemons, and
+// not every board has the program for it. Then reloadFRR restarts FRR.
 func reloadFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string, error) {
 	note := "FRR was restarted, as its set of daemons changed"
 	if !otherDaemons {
@@ -220,7 +220,7 @@ func reloadFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (strin
 	return note, err
 }
 
-// checkFRR proves that it runs, and has a configuration.
+// checkFRR checks that FRR runs and shows its configuration.
 func checkFRR(ctx context.Context, conn *target.Conn) (string, error) {
 	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))

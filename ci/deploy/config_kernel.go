@@ -17,10 +17,11 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxConfigLines is more than a section has.
+// maxConfigLines limits the entries of a section.
 const maxConfigLines = 500
 
-// modules are loaded at once and at each boot, by systemd's modules-load.d.
+// modules are kernel modules that are loaded at once, and at each boot by systemd's
+// modules-load.d.
 type modules []string
 
 var modulePattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
@@ -49,7 +50,7 @@ func (m modules) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// sysctl is a value of the kernel's, set at once and at each boot, by sysctl.d.
+// sysctl is a kernel setting that is set at once, and at each boot by sysctl.d.
 type sysctl struct{ name, value string }
 
 type sysctls struct {
@@ -85,8 +86,8 @@ func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 	return s, nil
 }
 
-// procPath is where the kernel has it. As for sysctl itself, where the first separator is
-// a slash, dots belong to names.
+// procPath returns the setting's path below /proc/sys. As in sysctl itself, dots belong
+// to names if the first separator is a slash.
 func (s sysctl) procPath() string {
 	if i := strings.IndexAny(s.name, "./"); s.name[i] == '/' {
 		return "/proc/sys/" + s.name
@@ -110,8 +111,8 @@ func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// hugepages are counts by size. Those of the default size are set at each boot by
-// sysctl.d, and others by tmpfiles.d; the kernel's command line is left alone.
+// hugepages are counts of pages by size. At each boot, sysctl.d sets the count of the
+// default size, and tmpfiles.d the others. The kernel's command line does not change.
 type hugepages struct {
 	file  *configFile
 	sizes []hugepageSize
@@ -153,7 +154,7 @@ func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
 	return h, nil
 }
 
-// pagesScript prints the default size, and the sizes that the kernel has.
+// pagesScript prints the default page size and the sizes that the kernel has.
 const pagesScript = `sed -n 's/^Hugepagesize: *\([0-9]*\) kB$/\1/p' /proc/meminfo; echo
 for d in /sys/kernel/mm/hugepages/hugepages-*kB; do d=${d##*-}; echo "${d%kB}"; done`
 
@@ -191,7 +192,7 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 	return p.wantProgram(ctx, "systemd-tmpfiles", "hugepages of another size than the board's own are set by it at each boot")
 }
 
-// wantProgram refuses a board that lacks a program.
+// wantProgram returns an error if the board lacks a program.
 func (p *configPlan) wantProgram(ctx context.Context, program, why string) error {
 	r, err := p.conn.Run(ctx, "sh", "-c", `command -v "$1"`, "sh", program)
 	if err == nil && r.Status != 0 {

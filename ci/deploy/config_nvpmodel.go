@@ -15,8 +15,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// nvpmodel is a Jetson's power mode, by its number or its name. The program keeps it
-// over boots itself.
+// nvpmodel is a Jetson's power mode, by its number or its name. The program nvpmodel
+// keeps it over boots.
 type nvpmodel struct {
 	file *configFile
 	node *yaml.Node
@@ -37,8 +37,8 @@ func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	return m, e.Err
 }
 
-// powerModes are the modes that a board has: numbers with names, in the order of its
-// file.
+// powerModes are the modes of a board with numbers and names, in the order of
+// /etc/nvpmodel.conf.
 type powerModes []powerMode
 
 type powerMode struct{ number, name string }
@@ -52,7 +52,7 @@ func parsePowerModes(text string) (all powerModes) {
 	return all
 }
 
-// findNumber is that of a mode which a person names.
+// findNumber returns the number of a mode that the user gave by number or name.
 func (all powerModes) findNumber(mode string) (string, bool) {
 	if n, err := strconv.Atoi(mode); err == nil {
 		mode = strconv.Itoa(n)
@@ -98,8 +98,8 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// checkPowerMode says whether a mode is in force, or waits for a restart: then nvpmodel
-// has it written down alone.
+// checkPowerMode says whether a mode is in force or waits for a restart. In the latter
+// case nvpmodel has only recorded it.
 func checkPowerMode(ctx context.Context, conn *target.Conn, want string) (string, error) {
 	r, err := conn.Run(ctx, "nvpmodel", "-q")
 	if err != nil {

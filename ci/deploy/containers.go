@@ -22,17 +22,16 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ContainerOptions says which engine of a board is meant, and how an image is brought
-// to it.
+// ContainerOptions says which engine of a board is used, and how it gets an image.
 type ContainerOptions struct {
-	Engine    string // the first of target.Engines that answers if not given
+	Engine    string // the first of container.Engines that answers if not given
 	Namespace string // of containerd
 	Name      string // on the board; the image's own if not given
 	Prune     bool   // remove images that came from here and that nothing uses
 	JSON      bool
 }
 
-// Container brings a container's image to a board's engine.
+// Container sends a container image to a board's engine.
 func Container(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, image string, o ContainerOptions) error {
 	if o.Name != "" {
 		full, err := oci.FullName(o.Name)
@@ -71,8 +70,8 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 	})
 }
 
-// RunContainer runs a container on a board, with its outputs passed on to ours. An
-// image that lies here, or in a registry, is brought there first.
+// RunContainer runs a container on a board and passes its output on. It first sends an
+// image that is on this machine or in a registry.
 func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c container.Spec, o ContainerOptions) error {
 	var source *fetch.Container
 	if isImageSource(c.Image) {
@@ -109,7 +108,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 	})
 }
 
-// isImageSource says whether an image is named by where it lies, and not by its name on
+// isImageSource reports whether an image is given by its location, and not by its name on
 // the board.
 func isImageSource(image string) bool {
 	file, _, _ := strings.Cut(image, "#")
@@ -117,8 +116,8 @@ func isImageSource(image string) bool {
 	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
 }
 
-// listLeftovers names containers that are there still, as one may be of a run whose
-// connection was lost, and may hold what this one wants.
+// listLeftovers warns of containers of earlier runs that still exist. Such a container
+// may belong to a run whose connection was lost, and may hold what this run needs.
 func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {
@@ -128,7 +127,7 @@ func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec im
 	return err
 }
 
-// CleanContainers removes the containers of runs that are there still: those that are
+// CleanContainers removes containers of earlier runs that still exist: those that are
 // named, or all.
 func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
@@ -153,8 +152,8 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 	})
 }
 
-// forOutput takes what could move a cursor or more out of what goes to a terminal; a
-// file or a pipe gets all.
+// forOutput removes control characters from output to a terminal. A file or a pipe gets
+// all bytes.
 func forOutput(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return printableWriter{w}
@@ -169,7 +168,7 @@ func (p printableWriter) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// openImage opens an image before the board is asked for anything.
+// openImage opens an image before the board is contacted.
 func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Container, error) {
 	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: opt.ImageCacheDir()})
 }

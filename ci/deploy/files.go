@@ -20,26 +20,26 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// FilesOptions says how files are brought to a board.
+// FilesOptions says how Files runs.
 type FilesOptions struct {
 	files.DirOptions
-	Restart []string      // units, afterwards
-	Watch   time.Duration // how long they have to run on
-	Keep    bool          // also where a unit does not come up
+	Restart []string      // units to restart afterwards
+	Watch   time.Duration // how long they must keep running
+	Keep    bool          // keep the files if a unit does not start
 	JSON    bool
-	Now     <-chan struct{} // closed when even putting back shall end
+	Now     <-chan struct{} // closed when putting back must end too
 }
 
-// filesDone is what came of it.
+// filesDone is the result of Files.
 type filesDone struct {
-	Undo    string         `json:"undo,omitempty"` // the ID by which it can be undone
+	Undo    string         `json:"undo,omitempty"` // the ID for deploy:undo
 	Changes []files.Change `json:"changes"`
 	Undone  bool           `json:"undone,omitempty"`
 	Error   string         `json:"error,omitempty"`
 }
 
-// Files brings a folder, or one file, to a folder on a board, restarts units, and
-// undoes all of it where one of them does not come up.
+// Files sends a folder, or one file, to a folder on a board and restarts units. If a unit
+// does not start, Files undoes all changes.
 func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, local, remote string, o FilesOptions) error {
 	folder, remove, err := asFolder(local)
 	if err != nil {
@@ -61,7 +61,8 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 	})
 }
 
-// asFolder is a folder of one file where that is what was named.
+// asFolder returns local if it is a folder, or else a new folder that contains only this
+// file.
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
 	if err != nil {
@@ -85,7 +86,8 @@ func asFolder(local string) (folder string, remove func(), err error) {
 	return folder, remove, err
 }
 
-// restartOrUndo undoes the deploy where a unit does not run: the board stays as it worked.
+// restartOrUndo restarts the units. If one does not run, it undoes the deploy, so that
+// the board works as before.
 func restartOrUndo(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
 	if !errors.Is(err, undo.ErrUnit) || o.Keep || done.Undo == "" {
@@ -123,15 +125,15 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	return nil
 }
 
-// UndoOptions says what is undone.
+// UndoOptions says what Undo does.
 type UndoOptions struct {
 	ID    string // the last one if not given
-	List  bool   // only show what could be
-	Force bool   // also what somebody changed since
+	List  bool   // only list what can be undone
+	Force bool   // undo also what was changed since
 	JSON  bool
 }
 
-// Undo puts back what a deploy of files replaced, and restarts its units.
+// Undo puts back what a deploy replaced, and restarts its units.
 func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
 	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
 		if o.List {
@@ -153,8 +155,8 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 	})
 }
 
-// undoAndRestart has units read what was put back, also where the board did not take one
-// of the settings: they shall run as before all the same.
+// undoAndRestart puts back a deploy and restarts its units. It restarts them also if the
+// board refused one of the settings.
 func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {

@@ -54,7 +54,7 @@ type simulatedDPU struct {
 	rules   map[string][]*pbrRule // by policy
 	applied map[string]bool       // policies
 	stuck   int                   // flows that were not removed
-	left    int                   // kernel rules that were not removed
+	left    int                   // lines that the kernel's lists keep
 	grow    int                   // KiB by which zebra grows each time that its size is read
 	size    int
 	objects int

@@ -1,4 +1,5 @@
-// Package reach connects to a board by its name, with the host keys that its flash recorded.
+// Package reach connects to a board by its name, with the host keys that its flash
+// recorded.
 package reach
 
 import (
@@ -13,8 +14,8 @@ import (
 	"slipway/images"
 )
 
-// WithArtifact connects to a board of which an artifact was built, as Reach does, and
-// disconnects. Of the artifact's files the disk image may lie elsewhere.
+// WithArtifact connects to a board whose artifact was built here, as WithConnection does.
+// It checks the artifact's files, except the disk image, which may be elsewhere.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
@@ -28,7 +29,8 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	return WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// WithConnection connects as Reach does, works, and disconnects.
+// WithConnection connects to a board as Connect does, calls work, and closes the
+// connection.
 func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*target.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
@@ -38,8 +40,8 @@ func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, h
 	return MarkUnreachable(ctx, conn, work(conn))
 }
 
-// MarkUnreachable is the error of work on a board, of the kind ErrUnreachable where the board does
-// not answer any more.
+// MarkUnreachable returns the error of work on a board. It is of the kind ErrUnreachable
+// if the board does not answer any more.
 func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
 	if err == nil || ctx.Err() != nil || suite.Answers(ctx, conn, 0) {
 		return err
@@ -47,8 +49,8 @@ func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
 }
 
-// VirtualAddress is where a virtual board that is on can be reached, with the keys that
-// its flash gave it.
+// VirtualAddress returns the address of a virtual board that is on, with the keys of its
+// flash.
 func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 	dir := opt.BoardDir(spec)
 	return target.Address{
@@ -59,10 +61,10 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) target.Ad
 	}
 }
 
-// Connect connects to a board: to the virtual one that is on where host is the
-// board's own name, else to wherever the user's SSH configuration leads. The pins are
-// fingerprints of its host key that the person vouches for. What fails is of the kind
-// ErrUnreachable, unless board.yml is wrong.
+// Connect connects to a board. If host is the name of a virtual board, Connect reaches
+// the one that is on. Otherwise the user's SSH configuration resolves host. The pins are
+// fingerprints of host keys that the user trusts. An error is of the kind ErrUnreachable,
+// unless board.yml is wrong.
 func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
 	if err := target.CheckSettings(ctx); err != nil {
 		return nil, err
@@ -96,9 +98,10 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	return a, report.Because(ctx, report.ErrWrong, err)
 }
 
-// AddHostKeys adds to an address what is known of boards of this kind: who signs their host
-// keys, and the keys that a flash recorded, under the board's name or its serial. These
-// are found where HostKeyAlias is that.
+// AddHostKeys adds to an address what Slipway knows about the host keys of boards of this
+// kind. These are the authorities that sign host keys, and the keys that a flash recorded
+// under the board's name or serial. The latter match if HostKeyAlias is that name or
+// serial.
 func AddHostKeys(opt images.Options, spec images.Spec, a *target.Address) (err error) {
 	if spec.Board != "" {
 		a.KnownHosts = append(a.KnownHosts, images.KnownHostsPath(opt.BoardDir(spec)))
@@ -107,8 +110,7 @@ func AddHostKeys(opt images.Options, spec images.Spec, a *target.Address) (err e
 	return err
 }
 
-// explainLogin explains a login that was refused: an image of bitbake's opens to nobody
-// unless it was told to.
+// explainLogin adds to a refused login how an image of bitbake gets authorized keys.
 func explainLogin(spec images.Spec, err error) error {
 	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
 		return err
@@ -116,8 +118,9 @@ func explainLogin(spec images.Spec, err error) error {
 	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: both are set for its build, which is then flashed anew", err, spec.Board)
 }
 
-// CloseOnInterrupt ends all that still waits for the board when even that shall end, until over.
-func CloseOnInterrupt(conn *target.Conn, now <-chan struct{}) (over func()) {
+// CloseOnInterrupt closes the connection when now is closed, which ends all work that
+// waits for the board. The caller calls stop when the work is done.
+func CloseOnInterrupt(conn *target.Conn, now <-chan struct{}) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		select {

@@ -16,9 +16,9 @@ import (
 	"slipway/images"
 )
 
-// What proves a board: a key that its flash recorded by the serial, or a fingerprint
-// that a person gave. Nothing else does.
-func TestReach(t *testing.T) {
+// Connect accepts a host key that a flash recorded by the serial, or whose fingerprint the
+// user gave, and no other.
+func TestConnect(t *testing.T) {
 	t.Setenv("CI", "1") // no questions
 	key, known := suitetest.StartBoard(t)
 	public, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key))
@@ -26,7 +26,7 @@ func TestReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt, spec := images.Options{Dir: t.TempDir()}, images.Spec{Board: "toy"}
-	reach := func(pins ...string) error {
+	connect := func(pins ...string) error {
 		c, err := Connect(t.Context(), opt, spec, "board", pins...)
 		if err == nil {
 			err = c.Close()
@@ -35,14 +35,14 @@ func TestReach(t *testing.T) {
 	}
 	for _, variable := range []string{target.SilenceVariable, target.BecomeVariable} {
 		t.Setenv(variable, "5")
-		if err := reach(); err == nil || errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), variable) {
-			t.Errorf("Reach with %s=5 = %v; want it refused, and not as %v", variable, err, report.ErrUnreachable)
+		if err := connect(); err == nil || errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), variable) {
+			t.Errorf("Connect with %s=5 = %v; want it refused, and not as %v", variable, err, report.ErrUnreachable)
 		}
 		t.Setenv(variable, "")
 	}
 	fingerprint := ssh.FingerprintSHA256(public)
-	if err := reach(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fingerprint) {
-		t.Errorf("Reach of an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)
+	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fingerprint) {
+		t.Errorf("Connect to an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)
 	}
 	recorded := images.KnownHostsPath(opt.BoardDir(spec))
 	if err := os.Mkdir(opt.BoardDir(spec), 0o755); err != nil {
@@ -51,31 +51,31 @@ func TestReach(t *testing.T) {
 	if err := os.WriteFile(recorded, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := reach(); err != nil {
-		t.Errorf("Reach of a board whose key was recorded = %v", err)
+	if err := connect(); err != nil {
+		t.Errorf("Connect to a board whose key was recorded = %v", err)
 	}
 	if err := os.Remove(recorded); err != nil {
 		t.Fatal(err)
 	}
-	if err := reach("SHA256:" + strings.Repeat("A", 43)); !errors.Is(err, target.ErrHostKey) {
-		t.Errorf("Reach with the pin of another board = %v; want %v", err, target.ErrHostKey)
+	if err := connect("SHA256:" + strings.Repeat("A", 43)); !errors.Is(err, target.ErrHostKey) {
+		t.Errorf("Connect with the pin of another board = %v; want %v", err, target.ErrHostKey)
 	}
-	if err := reach(fingerprint); err != nil {
-		t.Errorf("Reach with the board's pin = %v", err)
+	if err := connect(fingerprint); err != nil {
+		t.Errorf("Connect with the board's pin = %v", err)
 	}
-	if err := reach(); err != nil {
-		t.Errorf("Reach after it was pinned = %v", err)
+	if err := connect(); err != nil {
+		t.Errorf("Connect after it was pinned = %v", err)
 	}
 	if text, err := os.ReadFile(known); err != nil || string(text) != "serial-7 "+key+"\n" {
 		t.Errorf("known_hosts holds %q, %v", text, err)
 	}
 	spec.SSH.HostCA = "ssh-ed25519 !"
-	if err := reach(); err == nil || !strings.Contains(err.Error(), "no public key") {
-		t.Errorf("Reach with a broken hostCA = %v", err)
+	if err := connect(); err == nil || !strings.Contains(err.Error(), "no public key") {
+		t.Errorf("Connect with a broken hostCA = %v", err)
 	}
 }
 
-func TestWhoMayLogIn(t *testing.T) {
+func TestExplainLogin(t *testing.T) {
 	refused := fmt.Errorf("%w by root@h", target.ErrLogin)
 	if err := explainLogin(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
 		t.Errorf("a board of bitbake's = %v; want how it is opened", err)
