@@ -31,14 +31,14 @@ import (
 	"slipway/images/bmap"
 )
 
-// writeArtifact makes the artifact of a disk of 8 MiB in a board's folder.
-// partitioned gives an image a partition table with one small partition.
+// partitionImage adds a partition table with one small partition to an image.
 func partitionImage(p []byte) []byte {
 	clear(p[446:510])
 	p[450], p[454], p[458], p[510], p[511] = 0x83, 1, 1, 0x55, 0xaa
 	return p
 }
 
+// writeArtifact writes the artifact of a disk of 8 MiB to a board's folder.
 func writeArtifact(t *testing.T, dir string, a images.Artifact) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -76,8 +76,7 @@ func writeArtifact(t *testing.T, dir string, a images.Artifact) {
 	}
 }
 
-// Keys go where the image has a place for them; images that bitbake made have
-// none that Slipway knows of.
+// An image with a data partition gets keys. Images of bitbake have no such partition.
 func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 	data := []images.Partition{{Name: "data", Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}
 	for _, tt := range []struct {
@@ -123,8 +122,8 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 	}
 }
 
-// An image from elsewhere needs no build, and gets no keys. The receipt lies where
-// that of a build does.
+// A flash with -image needs no build and writes no keys. The receipt is in the folder where
+// that of a build is.
 func TestFlashImageFromElsewhere(t *testing.T) {
 	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File}}}
 	opt := images.Options{Dir: t.TempDir(), Cache: t.TempDir()}
@@ -150,7 +149,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	}
 }
 
-// A script reads what became of each device, also where the flash failed.
+// The JSON output has the result of each device, also if the flash failed.
 func TestFlashFailsInJSON(t *testing.T) {
 	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block}}}
 	text := filepath.Join(t.TempDir(), "disk.wic")
@@ -187,7 +186,7 @@ func TestFlashFailsInJSON(t *testing.T) {
 // passed is the report of an earlier run.
 var passed = report.Report{Board: "toy", Stages: []report.Stage{{Name: "smoke", Status: report.Passed}}}
 
-// What an earlier run proved is no news of a run that did not get as far.
+// A run that fails early leaves no report of an earlier run.
 func TestSmokeOfABoardThatIsOff(t *testing.T) {
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{}, Suites: []string{"base"}}
 	opt := images.Options{Dir: t.TempDir()}
@@ -213,7 +212,7 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 	}
 }
 
-// Whatever is asked of a board that is not reached, a script learns that it was not.
+// Every command exits with the status for an unreachable board.
 func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("SSH_AUTH_SOCK", "")
@@ -244,7 +243,7 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	}
 }
 
-// The same for a board that is lost in the middle: here its first command ends the connection.
+// The same for a board that is lost half-way: its first command ends the connection.
 func TestStatusOfABoardThatIsLost(t *testing.T) {
 	t.Setenv("CI", "1") // no questions
 	key, known := suitetest.StartBoard(t, "ForceCommand kill -9 $PPID")
@@ -274,7 +273,7 @@ func sysctlConfig(t *testing.T) string {
 	return file
 }
 
-// Where board.yml is wrong, nobody has to look for the board.
+// An error in board.yml does not count as an unreachable board.
 func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("SSH_AUTH_SOCK", "")
@@ -291,10 +290,10 @@ func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
 	}
 }
 
-// Up writes its report last. Should it be killed, there must be no other.
+// Up writes its report last. If Up is killed, no earlier report may remain.
 func TestReportIsRemovedFirst(t *testing.T) {
 	dir := t.TempDir()
-	for range 2 { // the second time nothing is there
+	for range 2 { // the second time there is no report
 		if err := report.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +320,7 @@ func TestStartOfWhatIsNotVirtual(t *testing.T) {
 	}
 }
 
-// What a build refuses on any machine it refuses before it installs packages.
+// A build that is refused on any machine is refused before packages are installed.
 func TestRefusedBeforePackages(t *testing.T) {
 	debian := images.Spec{Board: "b", Debian: &images.Debian{}}
 	for want, spec := range map[string]images.Spec{"no task, parse or dry run": debian, "is in none": {Board: "b"}, "has no image": {Board: "b", Rig: &images.Rig{}}} {
@@ -334,7 +333,7 @@ func TestRefusedBeforePackages(t *testing.T) {
 	}
 }
 
-// Another board's artifact is refused before any board is asked.
+// The artifact of another board is refused before any board is contacted.
 func TestArtifactOfAnotherBoard(t *testing.T) {
 	opt, spec := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"}
 	dir := opt.BoardDir(spec)
@@ -354,7 +353,7 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 	}
 }
 
-// An artifact without a data partition is at fault itself, and a dry run leaves no key.
+// An artifact without a data partition is an error, and a dry run leaves no key.
 func TestFlashNeedsDataPartition(t *testing.T) {
 	spec, err := images.Load("virt")
 	if err != nil {
@@ -374,8 +373,8 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 	}
 }
 
-// A stage that ends as the board is lost says what to do about that, whatever a failed
-// check would say.
+// If the board is lost during a stage, the next step is about the connection, and not about
+// a failed check.
 func TestStageOfLostBoard(t *testing.T) {
 	for want, err := range map[string]error{suite.LostNext: report.Because(t.Context(), report.ErrUnreachable, io.EOF), "each check says": report.ErrFailed} {
 		var r report.Report

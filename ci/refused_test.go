@@ -12,8 +12,8 @@ import (
 	"slipway/images"
 )
 
-// A run that is refused before it begins has a report for programs, and for a person its
-// error alone.
+// A run that is refused before it begins has a report for programs, but prints only its error
+// for a person.
 func TestReportOfARunThatDidNotBegin(t *testing.T) {
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	damaged := images.ArtifactPath(opt.BoardDir(spec))

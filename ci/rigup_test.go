@@ -19,8 +19,8 @@ import (
 	"slipway/images"
 )
 
-// smallRig is a rig with this machine's own userland, and a suite; DIR in that is the
-// board's folder.
+// smallRig is a rig with this machine's own userland, and a suite. DIR in the suite is
+// the board's folder.
 func smallRig(t *testing.T, suite string) *rigRun {
 	t.Helper()
 	if err := softrig.Needs(); err != nil {
@@ -41,7 +41,7 @@ func smallRig(t *testing.T, suite string) *rigRun {
 	return &rigRun{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: report.New(spec), layers: []string{"/"}}
 }
 
-// readyStages are the stages behind the build.
+// readyStages are the stages after the build.
 func (u *rigRun) readyStages() []stage {
 	return slices.DeleteFunc(u.rigStages(), func(s stage) bool { return s.name == "packages" || s.name == "build" })
 }

@@ -16,8 +16,9 @@ import (
 	"slipway/layers/run"
 )
 
-// linkClone makes a folder that looks like the clone and has a build folder of its own. The
-// commands that run there are compiled in the clone, where Go has compiled their packages.
+// linkClone makes a folder that looks like the clone but has its own build folder. The
+// commands that run there are compiled in the clone, where Go has compiled their
+// packages.
 func linkClone(t *testing.T, clone string) string {
 	t.Helper()
 	entries, err := os.ReadDir(clone)
@@ -36,8 +37,8 @@ func linkClone(t *testing.T, clone string) string {
 	return dir
 }
 
-// shareImage gives a copy of the clone the image that other tests use too, so that its
-// commands find it made.
+// shareImage gives a copy of the clone the image of other tests, so that its commands do
+// not build it again.
 func shareImage(t *testing.T, r rig, dir string) {
 	t.Helper()
 	shared := r.opt.Build
@@ -62,7 +63,7 @@ func shareImage(t *testing.T, r rig, dir string) {
 
 // The real commands, ended by real signals in the middle of a boot.
 func TestSignals(t *testing.T) {
-	r := newRig(t, "signals") // skips where it must, and goes to the clone's top
+	r := newRig(t, "signals") // may skip the test, and changes to the clone's top folder
 	clone, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +90,7 @@ func TestSignals(t *testing.T) {
 		dir    string
 		argv   []string
 		signal syscall.Signal
-		group  bool // as a terminal sends it
+		group  bool // to the process group, as a terminal sends it
 	}{
 		{"SIGTERM to the binary", dir, []string{binary}, syscall.SIGTERM, false},
 		{"SIGINT to the binary", dir, []string{binary}, syscall.SIGINT, false},
@@ -138,8 +139,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// waitForStep reads progress until a step begins, and then on to nowhere, so that
-// the program never waits for its reader. ended is closed at the end of all of it.
+// waitForStep reads progress until a step begins, and then discards the rest, so that the
+// program never waits for its reader. It closes ended at the end of the output.
 func waitForStep(t *testing.T, lines *bufio.Scanner, step string) (reached bool, ended chan struct{}) {
 	for lines.Scan() {
 		var e progress.Event

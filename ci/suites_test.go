@@ -11,8 +11,8 @@ import (
 	"slipway/ci/suite/suitetest"
 )
 
-// Each example of the page that describes suites is a suite, and each section has
-// its place and an example there.
+// Each example of the page about suites loads as a suite, and the page has a heading and an
+// example for each section.
 func TestSuitesPage(t *testing.T) {
 	page, err := os.ReadFile("suites.md")
 	if err != nil {

@@ -64,7 +64,7 @@ func (r rig) up(t *testing.T, ctx context.Context) (report.Report, error) {
 	return result, err
 }
 
-// findLeftovers are the processes, loop devices, mounts, network namespaces and
+// findLeftovers returns the processes, loop devices, mounts, network namespaces and
 // half-written files that a run in dir can leave behind.
 func findLeftovers(t *testing.T, dir string) []string {
 	t.Helper()
@@ -101,7 +101,7 @@ func findLeftovers(t *testing.T, dir string) []string {
 	return all
 }
 
-// A board of which nothing is heard on KVM is emulated from then on.
+// A board that prints nothing on KVM is emulated from then on.
 func TestSilenceOnKVM(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}
@@ -134,8 +134,8 @@ func TestSilenceOnKVM(t *testing.T) {
 	}
 }
 
-// After a kernel's panic the next machine is switched on: nobody may still watch
-// the last one then.
+// After a kernel panic the machine is started again. The old machine must not be watched any
+// more then.
 func TestPanicEndsTheWatch(t *testing.T) {
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}
 	u := &upRun{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
@@ -156,15 +156,14 @@ func TestPanicEndsTheWatch(t *testing.T) {
 	}
 }
 
-// One board is switched on for as much as possible: that takes longest.
+// As many tests as possible share one board, because starting it takes longest.
 func TestUp(t *testing.T) {
 	t.Run("whole, then broken", testUpWhole)
 	t.Run("stopped", testUpStops)
 	t.Run("sshd off", testUpWithoutSSH)
 }
 
-// What somebody breaks on a board that passed must be named, with what was seen and what
-// to do.
+// A fault on a board that passed must be reported, with what was seen and what to do.
 func testUpWhole(t *testing.T) {
 	r := newRig(t, "whole")
 	before := findLeftovers(t, r.opt.Build.Dir)
@@ -188,7 +187,7 @@ func testUpWhole(t *testing.T) {
 	wantCheck(t, r.upFailing(t), "hook", "slipway-hook")
 }
 
-// upFailing is the report of suites that do not pass.
+// upFailing returns the report of a smoke run that must fail.
 func (r rig) upFailing(t *testing.T) report.Report {
 	t.Helper()
 	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
@@ -202,7 +201,7 @@ func testUpWithoutSSH(t *testing.T) {
 	r := newRig(t, "broken")
 	debian := *r.spec.Debian
 	debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
-	debian.Hook = "" // such images are built too
+	debian.Hook = "" // covers images without the hook too
 	r.spec.Debian = &debian
 	result, err := r.up(t, t.Context())
 	const want = "nothing answers on its SSH port"
@@ -251,7 +250,7 @@ func namesCheck(r report.Report, name, saw string) bool {
 	return false
 }
 
-// A Ctrl-C in any stage ends it there, and up() finds nothing left behind.
+// A Ctrl-C in any stage ends the run there, and up() finds nothing left behind.
 func testUpStops(t *testing.T) {
 	whole := newRig(t, "whole")
 	if _, err := images.Build(t.Context(), whole.spec, whole.opt.Build); err != nil {
@@ -260,7 +259,7 @@ func testUpStops(t *testing.T) {
 	for _, at := range []string{"build", "flash", "boot", "smoke base"} {
 		t.Run(at, func(t *testing.T) {
 			r := whole
-			if at == "build" { // so that there is something to build
+			if at == "build" { // remove the image, so that the stage builds one
 				r.spec = r.spec.WithFile("overlay/etc/motd", t.Name())
 			}
 			ctx, interrupt := context.WithCancelCause(t.Context())
@@ -281,7 +280,7 @@ func testUpStops(t *testing.T) {
 	}
 }
 
-// stopAt presses Ctrl-C when a step begins.
+// stopAt cancels the run when a step begins, as Ctrl-C does.
 type stopAt struct {
 	step  string
 	press func()

@@ -16,8 +16,8 @@ import (
 	"slipway/flash/target/update/updatetest"
 )
 
-// cutter cuts the line to a board so many times at each place: before something is asked
-// of the board, or when it was done and the answer is on its way.
+// cutter cuts the connection to a board so many times at each place: before a request, or
+// after the work was done and before the answer arrives.
 type cutter struct {
 	conn   *target.Conn
 	relay  *relay.Relay
@@ -45,11 +45,11 @@ func (c *cutter) cut() {
 	c.relay.Cut()
 }
 
-// cutEngine is an engine whose answers come over such a line.
+// cutEngine is an engine that is reached over such a connection.
 type cutEngine struct {
 	boardupdate.Engine
 	*cutter
-	settling bool // the questions are those of resume
+	settling bool // the next status is requested by waitForInstallation
 }
 
 func (e *cutEngine) Status(ctx context.Context) (s boardupdate.Status, err error) {
@@ -85,7 +85,7 @@ func (e *cutEngine) MarkBad(ctx context.Context) error {
 	return e.cutAt(ctx, "roll back", func() error { return e.Engine.MarkBad(ctx) })
 }
 
-// cutUpdate is an update over such a line.
+// cutUpdate is an update over such a connection.
 func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateRun, *cutter) {
 	conn, line := updatetest.ConnectBy(t)
 	u := onRAUC(board, r, conn, bundle)
@@ -103,7 +103,7 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateR
 	}
 	u.restart = func(ctx context.Context) error {
 		return c.cutAt(ctx, "restart", func() error {
-			if _, err := conn.Run(ctx, "true"); err != nil { // as Reboot asks for the boot id
+			if _, err := conn.Run(ctx, "true"); err != nil { // as Reboot reads the boot ID
 				return err
 			}
 			return restart(ctx)
@@ -111,7 +111,7 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateR
 	}
 	u.prove = func(ctx context.Context) (proved report.Report, err error) {
 		return proved, c.cutAt(ctx, "smoke", func() error {
-			if _, err := conn.Run(ctx, "true"); err != nil { // as Smoke, which connects again to see what became of the board
+			if _, err := conn.Run(ctx, "true"); err != nil { // as suite.Run, which connects again to see what became of the board
 				return errors.Join(report.Because(ctx, report.ErrUnreachable, err), conn.Redial(ctx, redialLimit))
 			}
 			proved, err = prove(ctx)
@@ -121,8 +121,8 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateR
 	return u, c
 }
 
-// A line that breaks at any stage, once, twice or four times, ends no update; the fifth
-// time it does, and what broke first is told.
+// A connection may break at any stage once, twice or four times without ending the update.
+// The fifth time ends it, and the error names the first break.
 func TestUpdateCutAtEachStage(t *testing.T) {
 	board := t // the service outlives the cases
 	r := updatetest.StartRAUC(t)
@@ -137,7 +137,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			for _, times := range counts[when] {
 				if when+place == "afterinstall" {
-					times = 1 // then it is installed
+					times = 1 // the bundle is installed then
 				}
 				t.Run(fmt.Sprintf("%s %s, %d times", when, place, times), func(t *testing.T) {
 					version++
@@ -148,7 +148,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 					was := r.Booted()
 					u, c := cutUpdate(t, board, r, r.Make(board, updatetest.Bundle{Name: fmt.Sprint("v", version), Version: fmt.Sprint(version), Content: content}))
 					map[string]map[string]int{"before": c.before, "after": c.after}[when][place] = times
-					if strings.HasPrefix(place, "settle") { // where a line broke already
+					if strings.HasPrefix(place, "settle") { // runs only after the connection broke once
 						c.before["install"] = 1
 					}
 					err := u.runAllStages(t.Context(), connectedAlready)
@@ -164,7 +164,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 	}
 }
 
-// A board that does not come back is one that was not reached.
+// A board that does not come back counts as unreachable.
 func TestUpdateCutForGood(t *testing.T) {
 	conn, line := updatetest.ConnectBy(t)
 	if err := line.Close(); err != nil {
@@ -176,7 +176,7 @@ func TestUpdateCutForGood(t *testing.T) {
 	}
 }
 
-// wantOutcome compares how an update came out with what it must come to.
+// wantOutcome compares the outcome of an update with the expected one.
 func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string, times int, was string, r *updatetest.RAUC) {
 	t.Helper()
 	if c.cuts < times {
@@ -200,7 +200,7 @@ func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string
 	}
 }
 
-// activateNewSlot starts what waits, and has what runs stay, for the next update.
+// activateNewSlot starts the installed system and marks it good, for the next update.
 func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
 	t.Helper()
 	e, err := boardupdate.Find(t.Context(), updatetest.Connect(t), r.Bus)
@@ -219,7 +219,7 @@ func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
 	}
 }
 
-// RAUC's service ends while it installs, and is started again, as by systemd.
+// RAUC's service ends during the installation and is started again, as by systemd.
 func TestUpdateServiceEnds(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
@@ -237,7 +237,7 @@ func TestUpdateServiceEnds(t *testing.T) {
 	}
 }
 
-// A line that breaks while the engine judges the bundle leaves nothing unjudged.
+// A connection that breaks while the engine checks the bundle does not skip a check.
 func TestUpdateCutJudges(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
@@ -251,8 +251,8 @@ func TestUpdateCutJudges(t *testing.T) {
 	}
 }
 
-// A certificate that does not count yet where the board's clock is wrong is no fault of
-// the bundle's.
+// A certificate that is not valid yet by the board's wrong clock is not reported as a fault of
+// the bundle.
 func TestUpdateClock(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	r.KeyFrom(t, "trusted", time.Now().Add(time.Hour))
@@ -272,7 +272,7 @@ func TestUpdateClock(t *testing.T) {
 	}
 }
 
-// A board that installs already is waited for, and its bundle not blamed.
+// An update waits for a board that is installing already, and does not blame the bundle.
 func TestUpdateBusy(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))

@@ -21,8 +21,8 @@ import (
 	"slipway/layers/progress/progresstest"
 )
 
-// onRAUC is an update of a board with a real RAUC, whose restart is played: its
-// service is started again as if the boot loader's slot ran.
+// onRAUC is an update of a board with a real RAUC. The restart is simulated: RAUC's service
+// is started again as if the boot loader's slot ran.
 func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updateRun {
 	u := &updateRun{
 		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond,
@@ -45,11 +45,11 @@ func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) 
 
 func connectedAlready(context.Context) error { return nil }
 
-// How an update goes, by what is wrong with it.
+// TestUpdate runs updates with all kinds of faults.
 func TestUpdate(t *testing.T) {
 	board := t // the service outlives the cases
 	r := updatetest.StartRAUC(t)
-	r.Key(t, "stranger")
+	r.Key(t, "unknown-signer")
 	bundle := func(b updatetest.Bundle) string { return r.Make(t, b) }
 	good := bundle(updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 	for _, tt := range []struct {
@@ -62,7 +62,7 @@ func TestUpdate(t *testing.T) {
 	}{
 		{
 			name: "a suite that is not there", bundle: good, change: func(u *updateRun) { u.spec.Suites = []string{"nowhere"} },
-			err: report.ErrWrong, want: "unknown A: system 1; connect", why: "nowhere", // the board was not asked
+			err: report.ErrWrong, want: "unknown A: system 1; connect", why: "nowhere", // the board was not contacted
 		},
 		{name: "dry run", bundle: good, change: func(u *updateRun) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
 		{
@@ -70,7 +70,7 @@ func TestUpdate(t *testing.T) {
 			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "toaster",
 		},
 		{
-			name: "a stranger's", bundle: bundle(updatetest.Bundle{Name: "stranger", Key: "stranger", Version: "2", Content: "system 3"}),
+			name: "an unknown signer's", bundle: bundle(updatetest.Bundle{Name: "unknown-signer", Key: "unknown-signer", Version: "2", Content: "system 3"}),
 			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "signature",
 		},
 		{
@@ -123,8 +123,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// A board without a login of root's is updated by sudo, also where the connection breaks.
-// A Ctrl-C stops root's engine there.
+// A board without a root login is updated by sudo, also if the connection breaks. A Ctrl-C
+// stops root's engine there.
 func TestUpdateBySudo(t *testing.T) {
 	for name, rights := range sudotest.Rights {
 		t.Run(name, func(t *testing.T) {
@@ -164,8 +164,8 @@ func passedStages(r report.Report) (passed []string) {
 	return passed
 }
 
-// The connection breaks while the engine is at work on a file that the board has: it
-// goes on without us, and is not begun again.
+// The connection breaks while the engine installs from a file on the board. The engine
+// continues, and the update does not start it again.
 func TestUpdateCut(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
@@ -202,7 +202,7 @@ func TestUpdateCutBefore(t *testing.T) {
 	}
 }
 
-// cutting is an engine to which the connection breaks each time.
+// cutting is an engine whose connection breaks during each installation.
 type cutting struct {
 	boardupdate.Engine
 	times int
@@ -213,7 +213,7 @@ func (c *cutting) Install(context.Context, *boardupdate.Source, func(int, string
 	return fmt.Errorf("%w: cut %d", boardupdate.ErrLost, c.times)
 }
 
-// A board that was never given all of a bundle has nothing that a restart would start.
+// A board that never got a whole bundle has no new system that a restart would start.
 func TestUpdateCutEachTime(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
@@ -233,7 +233,7 @@ func TestUpdateCutEachTime(t *testing.T) {
 	}
 }
 
-// A second Ctrl-C ends the wait for a board too.
+// A second Ctrl-C also ends the wait for a board.
 func TestUpdateEnded(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
@@ -252,10 +252,10 @@ func TestUpdateEnded(t *testing.T) {
 	if _, err := u.conn.Run(t.Context(), "true"); err == nil {
 		t.Error("the connection is still there")
 	}
-	os.Remove(u.source.Where) // nobody was left who could
+	os.Remove(u.source.Where) // the update could not remove it any more
 }
 
-// Ctrl-C while the engine is at work.
+// Ctrl-C during the installation.
 func TestUpdateStopped(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
@@ -276,8 +276,8 @@ func TestUpdateStopped(t *testing.T) {
 	}
 }
 
-// Ctrl-C once the board was told to restart: the first one waits until it is known what
-// became of the new system, the second one does not.
+// Ctrl-C after the board was told to restart. After the first one, the update waits until the
+// state of the new system is known. The second one ends it.
 func TestUpdateStoppedLate(t *testing.T) {
 	board := t // the service outlives the cases
 	r := updatetest.StartRAUC(t)
@@ -316,7 +316,7 @@ func TestUpdateStoppedLate(t *testing.T) {
 	}
 }
 
-// An installation that is done again is as far as its engine says, not further.
+// The progress of a repeated installation is what its engine says.
 func TestPercentOfAnInstallationThatIsDoneAgain(t *testing.T) {
 	log := &progresstest.Recorder{}
 	step := progress.Start(progress.With(t.Context(), progress.New(log)), "install", 100, progress.Tasks)
@@ -332,15 +332,15 @@ func TestPercentOfAnInstallationThatIsDoneAgain(t *testing.T) {
 	}
 }
 
-// The connection breaks before or after the installation: what was begun is done again,
-// unless the board restarted by itself meanwhile, and runs the old system.
+// The connection breaks before or after the installation. The stage is repeated, unless the board
+// restarted by itself meanwhile and runs the old system.
 func TestUpdateCutAround(t *testing.T) {
 	board := t // the service outlives the cases
 	r := updatetest.StartRAUC(t)
 	for i, tt := range []struct {
 		name  string
 		cutIn string
-		back  bool // the board restarts, and the boot loader goes back
+		back  bool // the board restarts, and the boot loader rolls back
 		want  string
 	}{
 		{name: "before it is looked at", cutIn: "connect", want: "new B, committed"},
@@ -389,12 +389,12 @@ func TestUpdateCutAround(t *testing.T) {
 	}
 }
 
-// An update of which a record says that it was begun is gone on with from where it came
-// to, and what runs the bundle is not written again.
+// An update continues from where a recorded update got to. A board that runs the bundle is not
+// written again.
 func TestUpdateGoesOn(t *testing.T) {
 	board := t // the service outlives the cases
 	const (
-		killedBefore = iota // the engine was asked
+		killedBefore = iota // before the engine installs
 		killedInstalled
 		killedStarted
 		killedCommitted
@@ -402,7 +402,7 @@ func TestUpdateGoesOn(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		killed  int
-		commits bool // the record says so
+		commits bool // the record says that the update was committed
 		since   func(r *updatetest.RAUC)
 		want    string // system, slot; the stages that passed
 		already bool
@@ -471,7 +471,7 @@ func TestUpdateGoesOn(t *testing.T) {
 	}
 }
 
-// What a board has already is proved, and not taken back where it fails.
+// A system that a board has already is checked, and not rolled back if it fails.
 func TestUpdateAlreadyFails(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})

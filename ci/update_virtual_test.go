@@ -9,9 +9,9 @@ import (
 	"slipway/images"
 )
 
-// The whole of an update on the virtual board: its own RAUC fetches a bundle of the system
-// that runs, of which it lacks little, and writes it to the other slot; that is booted,
-// proved, and stays. `soak update` is the long form.
+// A whole update on the virtual board. Its own RAUC fetches the few missing blocks of a bundle
+// of the running system, and writes the bundle to the other slot. That slot is booted, passes
+// its checks and is marked good. "soak update" is the long form.
 func TestUpdateOfVirtualBoard(t *testing.T) {
 	if os.Getenv("SLIPWAY_LONG") == "" {
 		t.Skip("takes 3 minutes of an idle machine: SLIPWAY_LONG=1")

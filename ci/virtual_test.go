@@ -16,7 +16,7 @@ import (
 	"slipway/images"
 )
 
-// A Ctrl-C while the board shuts down must not pull its plug.
+// A Ctrl-C while the board shuts down must not switch it off.
 func TestStopVirtualInterrupted(t *testing.T) {
 	spec, err := images.Default()
 	if err != nil {

@@ -30,6 +30,8 @@ func init() {
 	describeSource()
 }
 
+// parseArgs checks the command line against these files' commands and returns the line
+// for Mage.
 func parseArgs(args []string) ([]string, error) {
 	known, err := readCommands()
 	if err != nil {
@@ -38,7 +40,7 @@ func parseArgs(args []string) ([]string, error) {
 	return parseLine(args, known)
 }
 
-// checkEnvironment refuses what Mage does silently for variables of its own.
+// checkEnvironment refuses or clears variables that Mage obeys silently.
 func checkEnvironment() error {
 	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
 		return usageError{"MAGEFILE_TIMEOUT (-t of mage): it ends a command half-way and does not wait for it", []string{"-l"}}
@@ -49,31 +51,31 @@ func checkEnvironment() error {
 	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
 }
 
-// encodeArgs and rest carry what follows "--" through Mage, which would take it for
+// encodeArgs and decodeArgs pass the words after "--" through Mage, which would read them as
 // more commands.
 func encodeArgs(args []string) string {
-	text, _ := json.Marshal(args) // strings always can be
+	text, _ := json.Marshal(args) // strings never fail
 	return string(text)
 }
 
 func decodeArgs(text string) (args []string) {
 	if json.Unmarshal([]byte(text), &args) != nil && text != "" {
-		return []string{text} // a person gave a single word as -argv
+		return []string{text} // the user gave a single word as -argv
 	}
 	return args
 }
 
-// splitWords are what stands between the commas of a list.
+// splitWords splits a list at commas and blanks.
 func splitWords(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// splitList is what stands between the commas; paths may have blanks.
+// splitList splits a list at commas only, because paths may contain blanks.
 func splitList(names string) []string {
 	return strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
 }
 
-// parseMode is a file's mode as chmod takes it.
+// parseMode reads a file mode in octal, as chmod does.
 func parseMode(text string) (os.FileMode, error) {
 	bits, err := strconv.ParseUint(text, 8, 9)
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"slipway/flash/target/sudotest"
 )
 
-// -become has a suite judge a board by sudo, whatever the environment says.
+// With -become, a suite checks a board by sudo, whatever the environment says.
 func TestBecomeFlag(t *testing.T) {
 	s := sudotest.Start(t, sudotest.Rights["NOPASSWD"])
 	home := t.TempDir()
 	t.Setenv("HOME", home)
-	t.Setenv("PATH", home) // the real ssh does not go by HOME
+	t.Setenv("PATH", home) // the real ssh ignores HOME
 	t.Setenv("SSH_AUTH_SOCK", "")
 	t.Setenv("SLIPWAY_BECOME", "")
 	keys := filepath.Join(home, ".ssh")
@@ -41,7 +41,7 @@ func TestBecomeFlag(t *testing.T) {
 	}
 }
 
-// Each command that runs programs on a board has the flag, and heeds it.
+// Each command that runs programs on a board has the flag and obeys it.
 func TestEachCommandBecomes(t *testing.T) {
 	known, err := readCommands()
 	if err != nil {

@@ -45,7 +45,7 @@ func Up(ctx context.Context,
 	})
 }
 
-// showReport prints a report for a person, or in a form for a program.
+// showReport prints a report as text, or in a form for a program.
 func showReport(r report.Report, err error, form *report.Form) error {
 	if form != nil {
 		return errors.Join(err, report.WriteAs(os.Stdout, form, r))
@@ -256,8 +256,8 @@ func Smoke(ctx context.Context, board, host string,
 	})
 }
 
-// smokeSpec is what is known of a board, with the suites that were named. No board is
-// named where suites are; a virtual board is known by its host.
+// smokeSpec returns the spec of a board with the suites that were named. If suites are
+// named, the board may be missing. A virtual board is also found by its host.
 func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
 	if board != "" {
 		spec, err = loadSpec(ctx, board)

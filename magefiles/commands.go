@@ -13,27 +13,28 @@ import (
 	"strings"
 )
 
-// sources are these files themselves: what each command takes is read from it, so that no
-// command escapes the check of its line. Names that begin with m are left out, and so hold
-// no commands: Mage's own mage_output_file.go comes and goes while this is compiled.
+// sources are these files themselves. The check of command lines reads each command's
+// parameters from them, so that it covers every command. Files whose names begin with m are left
+// out and must have no commands: Mage's own mage_output_file.go comes and goes during a compilation.
 //
 //go:embed [^m]*.go
 var sources embed.FS
 
-// command is what a function of these files takes.
+// command is the parameters of a target in these files.
 type command struct {
-	name  string     // in lower case; Mage looks at no case
-	words []argument // those that it cannot do without, in order
+	name  string     // in lower case; Mage ignores case
+	words []argument // required, in order
 	flags []argument
 }
 
 type argument struct {
 	name string
 	kind string // string, int, bool or Duration
-	list bool   // names with commas between
+	list bool   // names separated by commas
 }
 
-// readCommands are the exported functions, and those of namespaces, as Mage sees them.
+// readCommands returns the exported functions of these files and of their namespaces, as
+// Mage sees them.
 func readCommands() (map[string]command, error) {
 	files, err := fs.Glob(sources, "*.go")
 	if err != nil {
@@ -84,7 +85,8 @@ func commandOf(f *ast.FuncDecl) command {
 	return c
 }
 
-// receiverName is the namespace of a command, and for one without its own name.
+// receiverName returns the namespace of a command, or the command's own name if it has
+// none.
 func receiverName(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name
@@ -93,7 +95,8 @@ func receiverName(f *ast.FuncDecl) string {
 	return name
 }
 
-// kindOf is the name of a type, without its package. Mage's optional arguments are pointers.
+// kindOf returns the name of a type without its package. Mage's optional arguments are
+// pointers.
 func kindOf(e ast.Expr) (name string, optional bool) {
 	switch e := e.(type) {
 	case *ast.StarExpr:

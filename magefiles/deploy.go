@@ -149,7 +149,7 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 	})
 }
 
-// settle is how long units have to run on before a deploy of files counts as good.
+// unitWatch is how long units must keep running before a deploy of files counts as good.
 const unitWatch = 3 * time.Second
 
 // Service brings units and drop-ins of systemd to a board and restarts units.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Each command that reads a file says that it is not there before it asks a board or writes
-// anything, and where to look for it.
+// Each command that reads a file reports a missing file, and where to look for it, before it
+// contacts a board or writes anything.
 func TestFilesThatAreNotHere(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

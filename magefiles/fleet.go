@@ -164,7 +164,7 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 	})
 }
 
-// fleetAsk is what all commands over a fleet share.
+// fleetAsk returns what all fleet commands have in common.
 func fleetAsk(inventory string, limit *string, failed *bool, parallel, canary, stopAfter, retries *int, boardLimit *time.Duration, dryRun *bool) fleet.Ask {
 	return fleet.Ask{
 		Inventory: inventory, Limit: given(limit, ""), Failed: given(failed, false),

@@ -22,19 +22,19 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// The whole command line is understood before anything starts. Mage would take a stray
-// word for a second command, give that one the flags, and run the first without them:
+// The whole command line is checked before anything starts. Mage would run a stray word as a
+// second command, give the flags to that command, and run the first one without them. Thus
 // "flash virt disk.img typo -dryrun" wrote the disk.
 
-// optional names the flag that may follow a command without its -name=.
+// optional names the flag that may follow a command as a word, without -name=.
 var optional = map[string]string{
 	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
 	"cache:serve": "dir", "rshim:show": "device", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
 	"rig:up": "board", "rig:build": "board", "rig:down": "board", "rig:ssh": "board",
 }
 
-// short are the names of commands whose namespace has the same one, which Go does not
-// let a function have too.
+// short maps a command name that is also a namespace to the target in that namespace,
+// because Go does not allow a function with the name of a type.
 var short = map[string]string{"deploy": "deploy:board"}
 
 // several names the commands whose last word may be given more than once.
@@ -43,7 +43,7 @@ var several = map[string]bool{"report": true}
 // boardless names the flag with which a command needs no BOARD, its first word.
 var boardless = map[string]string{"smoke": "suite"}
 
-// needs names the flag without which another one of a command would do nothing.
+// needs names, for a flag of a command, the other flag without which it has no effect.
 var needs = map[string]map[string]string{
 	"bfb:make":       {"strip": "for", "careless": "for"},
 	"deploy:service": {"watch": "restart", "keep": "restart"},
@@ -51,34 +51,34 @@ var needs = map[string]map[string]string{
 	"fleet:deploy":   {"file": "to", "to": "file", "mode": "file", "owner": "file"},
 }
 
-// apart names the flags that would do nothing beside another one.
+// apart names, for a flag of a command, the flags that have no effect beside it.
 var apart = map[string]map[string][]string{"doctor": {"conf": {"board", "offline"}}}
 
-// either names flags of which a command needs one at least.
+// either names the flags of which a command needs at least one.
 var either = map[string][]string{"report": {"as", "out"}}
 
-// areas are what the first flag of these commands may name. They need one.
+// areas lists the values of a command's flag area, which the command requires.
 var areas = map[string]func() []string{"bench": bench.Areas, "soak": soak.Areas}
 
-// argv is the flag that takes what comes after "--".
+// argv is the flag that gets the words after "--".
 const argv = "argv"
 
-// bare are the flags that may stand without a value, and what that means.
+// bare are the values of flags that are given without a value.
 var bare = map[string]string{"update": "all"}
 
-// hints say where a missing word is to be had.
+// hints say where to find a missing word.
 var hints = map[string]string{
 	"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "inventory": "a file of Ansible's",
 	"bundle": "a file for the board's engine", "image": "an archive, a layout or oci://", "folder": "one of this machine", "dest": "a folder on the board",
 }
 
-// zero are the numbers that may be 0. For others 0 would silently mean the default.
+// zero are the numbers that may be 0. In other flags 0 would silently mean the default.
 var zero = []string{"canary", "retries", "stopafter", "watch", "limit", "for", "strip", "seed", "kills"}
 
-// largest is far above what any number is for. More seconds than this would overflow.
+// largest is far above any useful number. More seconds would overflow.
 const largest = 1 << 30
 
-// forms says of a flag's text whether its command will understand it.
+// forms check the text of a flag before its command starts.
 var forms = map[string]func(string) error{
 	"as":     func(text string) error { _, err := report.FormOf(text, false); return err },
 	"engine": func(text string) error { return oneOf("engine", text, container.Engines) },
@@ -87,7 +87,7 @@ var forms = map[string]func(string) error{
 	"mode":   func(text string) error { _, err := parseMode(text); return err },
 }
 
-// usageError is a line that is not understood, and what to type to learn more.
+// usageError is a wrong command line, and the command to type next.
 type usageError struct {
 	what string
 	next []string
@@ -101,7 +101,7 @@ func (w usageError) Error() string {
 	return w.what + "\nnext: " + next
 }
 
-// programName is what a person types to start a command.
+// programName returns what the user types to start a command.
 func programName() string {
 	if underMage() {
 		return "go tool mage"
@@ -109,8 +109,8 @@ func programName() string {
 	return os.Args[0] // as it was typed, so that it can be typed again
 }
 
-// parseLine turns a command line into the one that Mage takes, or says which word of it
-// has no meaning.
+// parseLine turns a command line into the one for Mage, or says which word of it is
+// wrong.
 func parseLine(args []string, known map[string]command) ([]string, error) {
 	own, args, err := mageOptions(args, known)
 	if err != nil || len(args) == 0 {
@@ -144,8 +144,8 @@ func unknownCommand(name string, known map[string]command) error {
 	return usageError{what, []string{"-l"}}
 }
 
-// mageOptions takes Mage's own options, which come before a command. Its -t is left out:
-// it ends a command half-way, without waiting for it.
+// mageOptions splits off Mage's own options, which come before a command. It refuses -t,
+// which ends a command half-way without waiting for it.
 func mageOptions(args []string, known map[string]command) (own, rest []string, err error) {
 	for i, arg := range args {
 		if !strings.HasPrefix(arg, "-") {
@@ -167,7 +167,7 @@ func mageOptions(args []string, known map[string]command) (own, rest []string, e
 	return own, nil, nil
 }
 
-// misplacedFlag says what is wrong with a flag that comes before the command.
+// misplacedFlag returns the error for a flag before the command.
 func misplacedFlag(args []string, at int, known map[string]command) error {
 	what, name := fmt.Sprintf("%q is not understood before a command", args[at]), flagName(args[at])
 	for i, arg := range args[at:] {
@@ -184,7 +184,7 @@ func misplacedFlag(args []string, at int, known map[string]command) error {
 	return usageError{what, []string{"-h"}}
 }
 
-// flagName is the name in -name=value, or in --name=value.
+// flagName returns the name in -name=value or --name=value.
 func flagName(arg string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 	return strings.ToLower(name)
@@ -197,12 +197,12 @@ func asksHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return arg == "-h" || arg == "--h" || arg == "-help" || arg == "--help" })
 }
 
-// line is a command with what follows it.
+// line is a command with its words and flags.
 type line struct {
 	command
 	words []string
 	flags []string
-	given map[string]bool // flags, to find what is given twice, or is missing
+	given map[string]bool // by flag, to find those that are given twice or missing
 }
 
 func (l *line) readArgs(args []string) error {
@@ -229,7 +229,8 @@ func (l *line) readArgs(args []string) error {
 	return l.checkComplete()
 }
 
-// afterDashes keeps the words after "--" in one flag. Mage would take them for commands.
+// afterDashes puts the words after "--" into one flag, because Mage would read them as
+// commands.
 func (l *line) afterDashes(words []string) error {
 	switch {
 	case l.flag(argv) == nil:
@@ -256,7 +257,7 @@ func (l *line) readWord(word string) error {
 	return fmt.Errorf("%q is one word too many: %s", word, l.describeUsage())
 }
 
-// describeUsage is what a command is written with.
+// describeUsage says which words and flags a command takes.
 func (l *line) describeUsage() string {
 	var all []string
 	for _, word := range l.command.words {
@@ -299,7 +300,7 @@ func (l *line) readFlag(arg, next string) error {
 	return nil
 }
 
-// checkComplete refuses a line that lacks a word.
+// checkComplete refuses a line without a required word.
 func (l *line) checkComplete() error {
 	lacks := len(l.command.words) - len(l.words)
 	if lacks == 1 && l.given[boardless[l.name]] {
@@ -316,7 +317,7 @@ func (l *line) checkComplete() error {
 	return fmt.Errorf("%s is missing: %s", strings.ToUpper(missing), l.describeUsage())
 }
 
-// checkRelated refuses flags that would do nothing.
+// checkRelated refuses flags that have no effect, and lines without a required flag.
 func (l *line) checkRelated() error {
 	for _, f := range l.command.flags {
 		if !l.given[f.name] {
@@ -340,7 +341,7 @@ func (l *line) checkRelated() error {
 	return nil
 }
 
-// checkWord says what is wrong with a word.
+// checkWord refuses an empty name.
 func (a argument) checkWord(word string) error {
 	if a.list && slices.ContainsFunc(strings.Split(word, ","), isBlank) || isBlank(word) {
 		return fmt.Errorf("%s %q: a name is empty; is a variable of your script not set?", a.name, word)
@@ -348,7 +349,7 @@ func (a argument) checkWord(word string) error {
 	return nil
 }
 
-// checkValue says what is wrong with a flag's value, before anything starts.
+// checkValue refuses a wrong value of a flag before anything starts.
 func (a argument) checkValue(value string) error {
 	if err := a.checkWord(value); err != nil {
 		return fmt.Errorf("-%w", err)
@@ -394,7 +395,7 @@ func oneOf(name, text string, all []string) error {
 
 func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
 
-// suggestFlag suggests the flags that a name may stand for.
+// suggestFlag suggests the flags that the user may have meant.
 func (l *line) suggestFlag(name string) string {
 	near := images.Nearest("-"+name, l.flagNames())
 	switch {

@@ -146,7 +146,7 @@ func TestNotUnderstood(t *testing.T) {
 	}
 }
 
-// What a command takes is what Mage will give it.
+// readCommands finds the same parameters as Mage.
 func TestCommandsAreThoseOfMage(t *testing.T) {
 	info, err := parse.PrimaryPackage("go", ".", magefileNames(t), false)
 	if err != nil {
@@ -177,7 +177,7 @@ func TestCommandsAreThoseOfMage(t *testing.T) {
 	}
 }
 
-// magefileNames are the files that Mage compiles.
+// magefileNames returns the files that Mage compiles.
 func magefileNames(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("*.go")
@@ -189,7 +189,7 @@ func magefileNames(t *testing.T) []string {
 	})
 }
 
-// Each table by the name of a command or a flag names one that there is.
+// Each table by command or flag names only existing ones.
 func TestTables(t *testing.T) {
 	all, flags := knownCommands(t), map[string]string{}
 	for _, c := range all {
@@ -234,7 +234,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// exampleArgs is a line with all that a command takes.
+// exampleArgs returns a line with all words and flags of a command.
 func exampleArgs(c command) (words, flags []string) {
 	for i := range c.words {
 		words = append(words, fmt.Sprintf("no-such-%d", i))
@@ -253,8 +253,8 @@ func exampleArgs(c command) (words, flags []string) {
 	return words, flags
 }
 
-// A word, an unknown flag, or a flag that is given twice or without a value is refused
-// wherever it stands, for each command that there is.
+// An extra word, an unknown flag, or a flag that is given twice or without a value is refused
+// at every position, for every command.
 func TestStrayWords(t *testing.T) {
 	all := knownCommands(t)
 	for _, c := range all {
@@ -292,11 +292,11 @@ func TestStrayWords(t *testing.T) {
 	}
 }
 
-// commit is what the compiled program shall say that it was compiled of.
+// commit is the commit that the compiled program must report.
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
-// compileProgram is the program that Mage makes of a copy of these files: it writes beside
-// them, where other tests compile.
+// compileProgram compiles a copy of these files with Mage, because Mage writes beside the
+// files and other tests compile there too.
 func compileProgram(t *testing.T) (program, copied string) {
 	t.Helper()
 	if err := os.MkdirAll("../build", 0o755); err != nil {
@@ -338,17 +338,17 @@ func exitOf(t *testing.T, dir string, env []string, argv ...string) (status int,
 	return cmd.ProcessState.ExitCode(), both.String()
 }
 
-// The program itself, compiled once.
+// Tests of the compiled program.
 func TestProgram(t *testing.T) {
 	program, copied := compileProgram(t)
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program, copied) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 
-// With each command that it lists, a stray word starts nothing.
+// A stray word after any listed command starts nothing.
 func startsNothing(t *testing.T, program, copied string) {
 	empty := t.TempDir()
-	bare := []string{"HOME=" + t.TempDir(), "PATH=" + empty} // it would find no program to run
+	bare := []string{"HOME=" + t.TempDir(), "PATH=" + empty} // without any program to run
 	_, listed := exitOf(t, empty, bare, program, "-l")
 	_, listed, _ = strings.Cut(listed, "Targets:\n")
 	n := 0
@@ -357,7 +357,7 @@ func startsNothing(t *testing.T, program, copied string) {
 		name := strings.ToLower(strings.Fields(line)[0])
 		words, flags := exampleArgs(knownCommands(t)[name])
 		if several[name] {
-			continue // another word is another file
+			continue // any number of words are files
 		}
 		for _, line := range [][]string{
 			slices.Concat(words, []string{"stray"}, flags),
@@ -408,7 +408,7 @@ func startsNothing(t *testing.T, program, copied string) {
 	}
 }
 
-// In a folder with a suite alone the program proves any host.
+// In a folder that contains only a suite, the program checks any host.
 func checkSmokeAnywhere(t *testing.T, program string) {
 	if _, err := os.Stat(sshd.Program); err != nil {
 		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
@@ -442,7 +442,7 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 	place(filepath.Join(dir, "my.yml"), "file: {/etc/passwd: {exists: true}}\n")
 	place(filepath.Join(dir, "bad.yml"), "file: {/etc/passwd: {exists: false}}\n")
 	place(filepath.Join(dir, "wrong.yml"), "fiel: {/etc/passwd: {exists: true}}\n")
-	env := []string{"HOME=" + home, "PATH=" + filepath.Join(home, "nothing")} // the program alone
+	env := []string{"HOME=" + home, "PATH=" + filepath.Join(home, "nothing")} // without other programs
 	run := func(line string) (int, string) {
 		return exitOf(t, dir, env, append([]string{program}, strings.Fields(strings.Replace(line, " lab", " "+lab, 1))...)...)
 	}

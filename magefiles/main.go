@@ -26,12 +26,12 @@ import (
 	"slipway/layers/progress"
 )
 
-// options are what every command that builds or looks for builds shares.
+// options are those of every command that builds or needs a build.
 var options = images.Options{Dir: "build"}
 
-// withSignals gives work a context that ends with a signal, and a place to report to. A second
-// Ctrl-C ends the process at once. Mage itself waits 5 s for work that a Ctrl-C ended, and
-// knows no SIGTERM.
+// withSignals runs work with a context that a signal ends, and with a progress reporter.
+// A second Ctrl-C ends the process at once. Mage itself waits only 5 s after a Ctrl-C and
+// ignores SIGTERM.
 func withSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -50,18 +50,19 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 	return withStatus(work(progress.With(ctx, reporter)))
 }
 
-// passedOn is how long after a Ctrl-C other programs, such as mage, may pass the same one on.
+// passedOn is how long after a Ctrl-C another program, such as mage, may send the same
+// signal again.
 const passedOn = 300 * time.Millisecond
 
-// runPatiently is run for work that a first Ctrl-C asks to finish what it is at, and
-// a second to break that off: now is closed then. Nothing else waits.
+// runPatiently runs work that may finish its current step after a first Ctrl-C, which
+// ends ctx. A second Ctrl-C closes now, which breaks that off.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	now := make(chan struct{})
-	hurry := sync.OnceFunc(func() { close(now) })
+	closeNow := sync.OnceFunc(func() { close(now) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -70,18 +71,18 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 		for began := time.Now(); first == syscall.SIGINT && time.Since(began) < passedOn; {
 			first = <-signals
 		}
-		hurry()
+		closeNow()
 	}()
 	if underMage() {
-		go watchParent(ctx, func(gone error) { cancel(gone); hurry() })
+		go watchParent(ctx, func(gone error) { cancel(gone); closeNow() })
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
 	return withStatus(work(progress.With(ctx, reporter), now))
 }
 
-// withStatus lets Mage leave with the status that the error's kind has. Mage asks the error
-// itself for it, not what that wraps.
+// withStatus lets Mage exit with the status of the error's kind. Mage asks only the
+// outermost error.
 func withStatus(err error) error {
 	if err == nil {
 		return nil
@@ -94,7 +95,7 @@ type exitError struct{ error }
 func (s exitError) ExitStatus() int { return report.ExitStatus(s.error) }
 func (s exitError) Unwrap() error   { return s.error }
 
-// runFor is run for a board.
+// runFor loads a board's spec and runs work with it.
 func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
 	return withSignals(ctx, func(ctx context.Context) error {
 		spec, err := loadSpec(ctx, board)
@@ -113,18 +114,18 @@ func runPatientlyFor(ctx context.Context, board string, work func(ctx context.Co
 	})
 }
 
-// withRate is for work with a limit of what goes to the board.
+// withRate runs work with a limit on the bytes per second to the board.
 func withRate(ctx context.Context, rate *string, work func(context.Context) error) error {
 	limit, err := target.ParseRate(given(rate, ""))
 	return firstError(err, func() error { return work(target.WithRate(ctx, limit)) })
 }
 
-// runWithRate is runFor with a limit of what goes to the board.
+// runWithRate is runFor with such a limit.
 func runWithRate(ctx context.Context, board string, rate *string, work func(context.Context, images.Spec) error) error {
 	return withRate(ctx, rate, func(ctx context.Context) error { return runFor(ctx, board, work) })
 }
 
-// asRoot is for work on boards whose user is not root.
+// asRoot sets whether programs on boards run by sudo, if the flag -become was given.
 func asRoot(ctx context.Context, become *bool) context.Context {
 	if become == nil {
 		return ctx
@@ -137,7 +138,7 @@ func loadSpec(ctx context.Context, board string) (images.Spec, error) {
 	return spec, report.Because(ctx, report.ErrWrong, err)
 }
 
-// underMage is true where "go tool mage" runs this binary out of its cache.
+// underMage reports whether "go tool mage" runs this binary from its cache.
 func underMage() bool {
 	self, err := os.Executable()
 	if err != nil {
@@ -151,8 +152,8 @@ func underMage() bool {
 	return filepath.Dir(self) == cache
 }
 
-// describeSource asks git what this program was compiled from: mage has just done it, in
-// the clone that it was started in.
+// describeSource asks git which source this program was compiled from. Mage has just
+// compiled it in the clone where it was started.
 func describeSource() {
 	if !underMage() || !compiledHere() {
 		return
@@ -162,8 +163,8 @@ func describeSource() {
 	}
 }
 
-// compiledHere compares these files with those of the clone: with -w, or with
-// MAGEFILE_HASHFAST, a program compiled from others may run here.
+// compiledHere reports whether these files are the same as those of the clone. With -w or
+// MAGEFILE_HASHFAST, a program compiled from other files may run here.
 func compiledHere() bool {
 	names, err := fs.Glob(sources, "*.go")
 	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
@@ -173,8 +174,8 @@ func compiledHere() bool {
 	})
 }
 
-// watchParent ends the work when mage is gone: a SIGTERM ends mage at once and
-// would leave this process behind with whatever it runs.
+// watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would
+// leave this process running.
 func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 	parent := os.Getppid()
 	for ctx.Err() == nil {
@@ -188,7 +189,7 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 
 func printJSON(v any) error { return plaintext.WriteJSON(os.Stdout, v) }
 
-// given is the value of an optional argument, or what stands for it.
+// given returns the value of an optional argument, or otherwise.
 func given[T any](value *T, otherwise T) T {
 	if value == nil {
 		return otherwise

@@ -17,7 +17,7 @@ import (
 	"slipway/images"
 )
 
-// What Mage exits with is what it asks the error of a command for.
+// Mage exits with the status that a command's error returns.
 func TestExitStatus(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -54,7 +54,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// Mage would end a command 5 s after a Ctrl-C, however much there is to clean up.
+// Mage by itself would end a command 5 s after a Ctrl-C, before its clean-up is done.
 func TestCtrlCIsNotMages(t *testing.T) {
 	mages := make(chan os.Signal, 1)
 	signal.Notify(mages, syscall.SIGINT)

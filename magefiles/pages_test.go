@@ -25,7 +25,7 @@ var (
 	notInAnchor = lazy.Regexp(`[^\pL\pN _-]`)
 )
 
-// readPages are the Markdown files of the repository, as text by path.
+// readPages returns the text of the repository's Markdown files, by path.
 func readPages(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := exec.Command("git", "ls-files", "--", "../*.md").Output()
@@ -34,7 +34,7 @@ func readPages(t *testing.T) map[string]string {
 	}
 	all := map[string]string{}
 	for path := range strings.FieldsSeq(string(list)) {
-		if strings.Contains(path, "/testdata/") { // printed by a program
+		if strings.Contains(path, "/testdata/") { // a program's output
 			continue
 		}
 		text, err := os.ReadFile(path)
@@ -60,7 +60,7 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 		}
 		command, _, _ := strings.Cut(line, " # ")
 		match := pageCommand().FindStringSubmatch(command)
-		if !fenced || match == nil || strings.Contains(match[1], "-compile") { // an option of Mage's own
+		if !fenced || match == nil || strings.Contains(match[1], "-compile") { // Mage's own option
 			continue
 		}
 		found++
@@ -99,7 +99,7 @@ func TestWrongCommandsAreSeen(t *testing.T) {
 	}
 }
 
-// findAnchors are the names by which links reach the headings of a page.
+// findAnchors returns the anchors of a page's headings.
 func findAnchors(text string) map[string]bool {
 	all := map[string]bool{"": true}
 	for line := range strings.Lines(text) {

@@ -40,7 +40,7 @@ func TestParseConfig(t *testing.T) {
 		{"no modules", "modules: []\n", "1 to 500 names"},
 		{"sysctl name", "sysctl:\n  net..core: 1\n", ":2:3: \"net..core\" is no name"},
 		{"sysctl path", "sysctl: {net/../../etc/passwd: 1}\n", "is no name"},
-		{"sysctl lines", "sysctl: {net.core.x: \"1\\n2; reboot\"}\n", ""}, // one line of words; the kernel judges it
+		{"sysctl lines", "sysctl: {net.core.x: \"1\\n2; reboot\"}\n", ""}, // becomes one line of words, which the kernel accepts or refuses
 		{"sysctl value", "sysctl: {net.core.x: [1]}\n", ":1:22: net.core.x must be"},
 		{"one sysctl twice", "sysctl: {net.core.x: 1, net/core/x: 2}\n", ":1:25: net/core/x is the same as net.core.x in line 1"},
 		{"one size twice", "hugepages: {1G: 1, 1024M: 2}\n", ":1:20: 1024M is the same as 1G in line 1"},
@@ -156,7 +156,7 @@ func FuzzSetDaemons(f *testing.F) {
 	})
 }
 
-// powerConfig is laid out as those of L4T are.
+// powerConfig has the format of L4T's nvpmodel.conf.
 const powerConfig = `< PARAM TYPE=FILE NAME=CPU_ONLINE >
 ###
 < POWER_MODEL ID=0 NAME=15W >
@@ -179,11 +179,11 @@ func TestPowerModes(t *testing.T) {
 	}
 }
 
-// A board in a folder: its sshd runs each command with that folder as its root, in mounts
-// of its own. sh and its tools are this machine's; what a kernel, systemd and NVIDIA do
-// is played by scripts.
+// enterBoard runs each command of a board's sshd with a folder as its root, in its own mount
+// namespace. sh and its tools are this machine's. Scripts simulate the kernel, systemd and
+// NVIDIA's programs.
 const enterBoard = `#!/bin/sh
-exec unshare -m sh -c 'mount --bind /usr "$1/usr" && PATH=/played:/usr/bin:/usr/sbin && exec /usr/sbin/chroot "$1" sh -c "$2"' sh ROOT "$SSH_ORIGINAL_COMMAND"
+exec unshare -m sh -c 'mount --bind /usr "$1/usr" && PATH=/simulated:/usr/bin:/usr/sbin && exec /usr/sbin/chroot "$1" sh -c "$2"' sh ROOT "$SSH_ORIGINAL_COMMAND"
 `
 
 var simulatedBoard = map[string]string{
@@ -200,24 +200,24 @@ var simulatedBoard = map[string]string{
 	"/proc/sys/net/ipv4/conf/eth0.100/rp_filter": "2\n",
 	"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages":    "0\n",
 	"/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "0\n",
-	"/sys/module/loop/x":                  "",
-	"/played/mode":                        "1\n",
-	"/played/frr.service.active":          "active\n",
-	"/played/frr.service.enabled":         "enabled\n",
-	"/played/app.service.active":          "active\n",
-	"/played/app.service.enabled":         "enabled\n",
-	"/tmp/x":                              "",
-	"/lib/modules/played/modules.builtin": "kernel/net/bridge/br_netfilter.ko\nkernel/net/802/fddi.ko\n",
-	"/played/uname":                       "#!/bin/sh\necho played\n",
-	"/usr/x":                              "",
-	"/played/systemd-tmpfiles":            "#!/bin/sh\n",
-	"/played/journalctl":                  "#!/bin/sh\necho the journal\n",
-	"/played/modprobe":                    "#!/bin/sh\nif [ \"$1\" = -r ]; then rmdir \"/sys/module/$2\"; else mkdir \"/sys/module/$1\"; fi\n[ \"$1\" != held ] || mkdir /sys/module/held/holders\n",
-	"/played/cat": `#!/bin/sh
+	"/sys/module/loop/x":                     "",
+	"/simulated/mode":                        "1\n",
+	"/simulated/frr.service.active":          "active\n",
+	"/simulated/frr.service.enabled":         "enabled\n",
+	"/simulated/app.service.active":          "active\n",
+	"/simulated/app.service.enabled":         "enabled\n",
+	"/tmp/x":                                 "",
+	"/lib/modules/simulated/modules.builtin": "kernel/net/bridge/br_netfilter.ko\nkernel/net/802/fddi.ko\n",
+	"/simulated/uname":                       "#!/bin/sh\necho simulated\n",
+	"/usr/x":                                 "",
+	"/simulated/systemd-tmpfiles":            "#!/bin/sh\n",
+	"/simulated/journalctl":                  "#!/bin/sh\necho the journal\n",
+	"/simulated/modprobe":                    "#!/bin/sh\nif [ \"$1\" = -r ]; then rmdir \"/sys/module/$2\"; else mkdir \"/sys/module/$1\"; fi\n[ \"$1\" != held ] || mkdir /sys/module/held/holders\n",
+	"/simulated/cat": `#!/bin/sh
 case $1 in *1048576kB/nr_hugepages) n=$(/usr/bin/cat "$1"); [ "$n" -le 2 ] || n=2; echo "$n" ;; *) exec /usr/bin/cat "$@" ;; esac
 `,
-	"/played/systemctl": `#!/bin/sh
-echo "$*" >>/played/calls; cd /played
+	"/simulated/systemctl": `#!/bin/sh
+echo "$*" >>/simulated/calls; cd /simulated
 case $1 in
 is-active) s=$(cat "$2.active"); echo "$s"; [ "$s" = active ] ;;
 is-enabled) cat "$2.enabled" ;;
@@ -228,24 +228,24 @@ reload) ! grep -q "cannot reload" /etc/frr/frr.conf ;;
 show) printf 'LoadState=loaded\nActiveState=%s\nSubState=running\nResult=success\nNRestarts=0\nType=simple\n' "$(cat "$3.active")" ;;
 esac
 `,
-	"/played/vtysh": `#!/bin/sh
+	"/simulated/vtysh": `#!/bin/sh
 case $1 in
 -C) n=$(grep -n nonsense "$3" | cut -d: -f1); [ -z "$n" ] || { echo "line $n: % Unknown command[4]: nonsense" >&2; exit 2; } ;;
 -c) exec /usr/bin/cat /etc/frr/frr.conf ;;
 esac
 `,
-	"/played/nvpmodel": `#!/bin/sh
+	"/simulated/nvpmodel": `#!/bin/sh
 case $1$2 in
--q) echo "NV Power Mode: X"; cat /played/mode ;;
+-q) echo "NV Power Mode: X"; cat /simulated/mode ;;
 -m3) echo "NVPM WARN: Reboot required for changing to this power mode: 3"
 	echo "NVPM WARN: DO YOU WANT TO REBOOT NOW? enter YES/yes to confirm: "
-	read answer; [ "$answer" = no ] || touch /played/rebooted ;;
--m*) echo "$2" >/played/mode; printf 'pmode:%04d\n' "$2" >/var/lib/nvpmodel/status ;;
+	read answer; [ "$answer" = no ] || touch /simulated/rebooted ;;
+-m*) echo "$2" >/simulated/mode; printf 'pmode:%04d\n' "$2" >/var/lib/nvpmodel/status ;;
 esac
 `,
 }
 
-// boardInFolder is a connection to such a board, and its root.
+// boardInFolder returns a connection to the simulated board, and its root.
 func boardInFolder(t *testing.T) (*target.Conn, string) {
 	t.Helper()
 	if os.Geteuid() != 0 || exec.Command("unshare", "-m", "true").Run() != nil {
@@ -262,7 +262,7 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 			t.Fatal(err)
 		}
 	}
-	libs, _ := filepath.Glob("/usr/lib/*-linux*") // /lib has modules of its own
+	libs, _ := filepath.Glob("/usr/lib/*-linux*") // /lib has its own modules
 	for _, name := range append(libs, "/usr/bin", "/usr/sbin", "/usr/lib64") {
 		if err := os.Symlink(name, filepath.Join(root, strings.TrimPrefix(name, "/usr"))); err != nil {
 			t.Fatal(err)
@@ -303,13 +303,14 @@ func connectBy(t *testing.T, settings ...string) *target.Conn {
 	return c
 }
 
-// boardFiles are what a board holds, with modes; what programs play by is left out.
+// boardFiles returns the board's files with their modes, without the state of the
+// scripts.
 func boardFiles(t *testing.T, root string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		rel := strings.TrimPrefix(name, root)
-		if err != nil || rel == "/played/calls" || strings.HasPrefix(rel, "/var/lib/slipway") {
+		if err != nil || rel == "/simulated/calls" || strings.HasPrefix(rel, "/var/lib/slipway") {
 			return err
 		}
 		info, err := d.Info()
@@ -378,7 +379,7 @@ func TestConfigure(t *testing.T) {
 		"/etc/frr/daemons":                                          "bgpd=yes\nospfd=no\nvtysh_enable=yes\n",
 		"/etc/frr/frr.conf":                                         "-rw-r----- hostname after\n",
 		"/etc/app/app.conf":                                         "-rw-r----- a\n",
-		"/played/mode":                                              "2\n",
+		"/simulated/mode":                                           "2\n",
 		"/var/lib/nvpmodel/status":                                  "pmode:0002\n",
 	} {
 		if !strings.HasSuffix(now[name], want) {
@@ -396,7 +397,7 @@ func TestConfigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = boardFiles(t, root)
-	for _, values := range []string{"/proc/sys/net/ipv4/tcp_rmem"} { // the kernel separates by tabs what we wrote with blanks
+	for _, values := range []string{"/proc/sys/net/ipv4/tcp_rmem"} { // the kernel prints tabs where we wrote blanks
 		now[values] = strings.ReplaceAll(now[values], " 131072 ", "\t131072\t")
 	}
 	if diff := cmp.Diff(was, now); diff != "" {
@@ -404,7 +405,7 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// What does not work is put back, whatever it is, and said.
+// A change that does not work is put back, and the error says so.
 func TestConfigureFails(t *testing.T) {
 	c, root := boardInFolder(t)
 	was := boardFiles(t, root)
@@ -436,7 +437,7 @@ func TestConfigureFails(t *testing.T) {
 	}
 }
 
-// A mode that needs a restart is written down, and nobody says yes to that.
+// A mode that needs a restart is recorded, and the restart is not confirmed.
 func TestConfigurePowerModeLater(t *testing.T) {
 	c, root := boardInFolder(t)
 	was := boardFiles(t, root)
@@ -445,8 +446,8 @@ func TestConfigurePowerModeLater(t *testing.T) {
 		t.Errorf("configure = %+v, %v", done, err)
 	}
 	now := boardFiles(t, root)
-	if now["/played/rebooted"] != "" || !strings.HasSuffix(now["/var/lib/nvpmodel/status"], " pmode:0003\n") {
-		t.Errorf("restarted: %q; status %q", now["/played/rebooted"], now["/var/lib/nvpmodel/status"])
+	if now["/simulated/rebooted"] != "" || !strings.HasSuffix(now["/var/lib/nvpmodel/status"], " pmode:0003\n") {
+		t.Errorf("restarted: %q; status %q", now["/simulated/rebooted"], now["/var/lib/nvpmodel/status"])
 	}
 	if _, err := undo.Restore(t.Context(), c, "", false); err != nil {
 		t.Error(err)
@@ -456,8 +457,8 @@ func TestConfigurePowerModeLater(t *testing.T) {
 	}
 }
 
-// FRR that runs is reloaded where its daemons stay the same, restarted where that cannot
-// be, and started where it does not run.
+// A running FRR is reloaded if its daemons stay the same. It is restarted if a reload is not
+// possible, and started if it does not run.
 func TestConfigureFRR(t *testing.T) {
 	c, root := boardInFolder(t)
 	for _, tt := range []struct{ config, want, call string }{
@@ -465,13 +466,13 @@ func TestConfigureFRR(t *testing.T) {
 		{"cannot reload\n", "could not be reloaded", "restart frr.service\n"},
 	} {
 		done, err := deployConfig(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}, "frr.conf", tt.config)
-		calls, _ := os.ReadFile(root + "/played/calls")
+		calls, _ := os.ReadFile(root + "/simulated/calls")
 		if err != nil || !strings.Contains(strings.Join(done.Notes, ""), tt.want) || !strings.Contains(string(calls), tt.call) {
 			t.Errorf("%s: %+v, %v; calls:\n%s", tt.want, done, err, calls)
 		}
 	}
 	for name, state := range map[string]string{"active": "inactive\n", "enabled": "disabled\n"} {
-		if err := os.WriteFile(root+"/played/frr.service."+name, []byte(state), 0o644); err != nil {
+		if err := os.WriteFile(root+"/simulated/frr.service."+name, []byte(state), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -488,7 +489,8 @@ func TestConfigureFRR(t *testing.T) {
 	}
 }
 
-// Whoever calls may keep new files from others; programs on the board are to read them.
+// The umask of the caller may hide new files from others. Programs on the board must be able
+// to read them.
 func TestConfigureUnderUmask(t *testing.T) {
 	c, root := boardInFolder(t)
 	defer unix.Umask(unix.Umask(0o077))
@@ -502,7 +504,7 @@ func TestConfigureUnderUmask(t *testing.T) {
 	}
 }
 
-// A link is of mode 0777, which the file in its place is not to have.
+// A link has the mode 0777, which the file that replaces it must not have.
 func TestConfigureFRRThatIsALink(t *testing.T) {
 	c, root := boardInFolder(t)
 	if err := errors.Join(os.Rename(root+"/etc/frr/frr.conf", root+"/etc/frr/site.conf"), os.Symlink("site.conf", root+"/etc/frr/frr.conf")); err != nil {
@@ -516,8 +518,8 @@ func TestConfigureFRRThatIsALink(t *testing.T) {
 	}
 }
 
-// A module that something holds cannot be removed. All else is put back nevertheless, and
-// runs again.
+// A module in use cannot be removed. Everything else is put back nevertheless, and runs
+// again.
 func TestConfigurePutsBackTheRest(t *testing.T) {
 	c, root := boardInFolder(t)
 	was := boardFiles(t, root)
@@ -537,7 +539,7 @@ func TestConfigurePutsBackTheRest(t *testing.T) {
 	}
 }
 
-// The kernel may have a module built in, of which /sys/module says nothing then.
+// A module may be built into the kernel. Then /sys/module may not list it.
 func TestConfigureModuleBuiltIn(t *testing.T) {
 	c, root := boardInFolder(t)
 	if done, err := deployConfig(t, c, "modules: [br-netfilter]\n", ConfigOptions{}); err != nil || len(done.Settings) != 0 {
@@ -548,18 +550,18 @@ func TestConfigureModuleBuiltIn(t *testing.T) {
 	}
 }
 
-// A unit that several files name is restarted once, with all of them.
+// A unit that several files name is restarted once, after all of them are in place.
 func TestConfigureRestartsOnce(t *testing.T) {
 	c, root := boardInFolder(t)
 	text := "files:\n  /etc/a: {from: app.conf, restart: [app.service]}\n  /etc/b: {from: app.conf, restart: [app.service]}\n"
 	done, err := deployConfig(t, c, text, ConfigOptions{})
-	calls, _ := os.ReadFile(root + "/played/calls")
+	calls, _ := os.ReadFile(root + "/simulated/calls")
 	if err != nil || strings.Count(string(calls), "restart app.service\n") != 1 || len(done.Notes) != 1 {
 		t.Errorf("configure = %+v, %v; calls:\n%s", done, err, calls)
 	}
 }
 
-// What somebody set since stays, unless it is forced.
+// A setting that was changed since stays, unless the undo is forced.
 func TestUndoOfSettingsThatChanged(t *testing.T) {
 	c, root := boardInFolder(t)
 	if _, err := deployConfig(t, c, "sysctl: {net.core.rmem_max: 7}\n", ConfigOptions{}); err != nil {
@@ -580,7 +582,7 @@ func TestUndoOfSettingsThatChanged(t *testing.T) {
 	}
 }
 
-// FRR's own vtysh reads a configuration as we expect it to.
+// FRR's own vtysh reads a configuration as checkConfig expects.
 func TestRealVtysh(t *testing.T) {
 	path := "/usr/bin:/bin"
 	if dir := os.Getenv("SLIPWAY_FRR"); dir != "" {
@@ -589,22 +591,22 @@ func TestRealVtysh(t *testing.T) {
 			t.Fatalf("SLIPWAY_FRR=%s holds no usr/lib/*-linux-gnu: dpkg-deb -x frr and its libraries there", dir)
 		}
 		text := "#!/bin/sh\nLD_LIBRARY_PATH=" + libs[0] + ":" + libs[0] + "/frr exec " + dir + "/usr/bin/vtysh \"$@\"\n"
-		played := t.TempDir()
-		if err := run.WriteProgram(played+"/vtysh", []byte(text), 0o755); err != nil {
+		programs := t.TempDir()
+		if err := run.WriteProgram(programs+"/vtysh", []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		path = played + ":" + path
+		path = programs + ":" + path
 	} else if _, err := exec.LookPath("vtysh"); err != nil {
 		t.Skip("vtysh is missing: install the Debian package frr (it starts a service), or unpack it and its libraries with dpkg-deb -x and name the folder in SLIPWAY_FRR")
 	}
 	c := connectBy(t, "SetEnv PATH="+path)
 	good := "hostname a\nrouter bgp 65000\n neighbor 192.0.2.1 remote-as 65001\nexit\n"
 	if err := (frr{config: []byte(good), local: "frr.conf"}).checkConfig(t.Context(), c); err != nil {
-		t.Errorf("prove: %v", err)
+		t.Errorf("checkConfig: %v", err)
 	}
 	bad := strings.Replace(good, "exit", " neighbour 192.0.2.1 up\nexit", 1)
 	err := (frr{config: []byte(bad), local: "frr.conf"}).checkConfig(t.Context(), c)
 	if err == nil || !strings.HasPrefix(err.Error(), "frr.conf:4: the board's FRR refuses it: % Unknown command") {
-		t.Errorf("prove: %v", err)
+		t.Errorf("checkConfig: %v", err)
 	}
 }

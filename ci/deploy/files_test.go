@@ -38,7 +38,7 @@ func TestFIFOIsNoFileToDeploy(t *testing.T) {
 	}
 }
 
-// A deploy that broke off does not report its plan as done.
+// A deploy that failed half-way does not report its plan as done.
 func TestShowFilesOfBrokenDeploy(t *testing.T) {
 	for err, want := range map[string]string{"": "1 changes in /opt; deploy:undo", "it broke off": "some of these 1 changes in /opt may be made; deploy:undo"} {
 		var out strings.Builder
@@ -49,7 +49,7 @@ func TestShowFilesOfBrokenDeploy(t *testing.T) {
 	}
 }
 
-// A name that is wrong is said before a board is asked, with where to look for it.
+// A wrong name is an error before the board is contacted, with where to look for the file.
 func TestFilesThatAreNotHere(t *testing.T) {
 	dir := t.TempDir()
 	lost, below := filepath.Join(dir, "etcc"), filepath.Join(dir, "no/such/etc")
