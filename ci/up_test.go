@@ -182,13 +182,13 @@ func testUpWhole(t *testing.T) {
 	}
 	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
 	r.runOnBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
-	wantCheck(t, r.upFailing(t), "CSV", "libnothere.so.1")
+	wantCheck(t, r.wantSmokeFails(t), "CSV", "libnothere.so.1")
 	r.runOnBoard(t, "rm", "/usr/bin/slipway-hook")
-	wantCheck(t, r.upFailing(t), "hook", "slipway-hook")
+	wantCheck(t, r.wantSmokeFails(t), "hook", "slipway-hook")
 }
 
-// upFailing returns the report of a smoke run that must fail.
-func (r rig) upFailing(t *testing.T) report.Report {
+// wantSmokeFails returns the report of a smoke run that must fail.
+func (r rig) wantSmokeFails(t *testing.T) report.Report {
 	t.Helper()
 	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
 	if !errors.Is(err, report.ErrFailed) {

@@ -202,13 +202,13 @@ func TestUpdateCutBefore(t *testing.T) {
 	}
 }
 
-// cutting is an engine whose connection breaks during each installation.
-type cutting struct {
+// alwaysCutEngine is an engine whose connection breaks during each installation.
+type alwaysCutEngine struct {
 	boardupdate.Engine
 	times int
 }
 
-func (c *cutting) Install(context.Context, *boardupdate.Source, func(int, string)) error {
+func (c *alwaysCutEngine) Install(context.Context, *boardupdate.Source, func(int, string)) error {
 	c.times++
 	return fmt.Errorf("%w: cut %d", boardupdate.ErrLost, c.times)
 }
@@ -221,7 +221,7 @@ func TestUpdateCutEachTime(t *testing.T) {
 	if _, err := u.runPreflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	u.engine = &cutting{Engine: u.engine}
+	u.engine = &alwaysCutEngine{Engine: u.engine}
 	saw, err := u.installBundle(t.Context())
 	if !errors.Is(err, boardupdate.ErrLost) || u.outcome.Waiting {
 		t.Errorf("install = %q, %v, waiting %v; want %v", saw, err, u.outcome.Waiting, boardupdate.ErrLost)

@@ -39,7 +39,7 @@ type arrival struct {
 }
 
 // strangeVLAN is a VLAN that no rule matches.
-const strangeVLAN = 3333
+const unusedVLAN = 3333
 
 // startTcpdump starts tcpdump and waits until it listens. It captures packets from the
 // check's source addresses, with its EtherType, or with its VLAN tag.
@@ -54,7 +54,7 @@ func (c *capture) startTcpdump(ctx context.Context, s *suite.Session, p images.P
 	for _, source := range sources {
 		argv = append(argv, "src", "host", source, "or")
 	}
-	argv = append(argv, "ether", "proto", strconv.Itoa(etherOther), "or", "vlan", strconv.Itoa(strangeVLAN))
+	argv = append(argv, "ether", "proto", strconv.Itoa(etherOther), "or", "vlan", strconv.Itoa(unusedVLAN))
 	out, in := io.Pipe()
 	go func() {
 		defer close(c.done)

@@ -437,7 +437,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 		}
 		few(fmt.Sprintf(" of protocol %d", protocol), func(d *datagram) { d.protocol = protocol })
 	}
-	return append(all, t.makeChangedSample(a, rule, forNobody, "packets to port %d with a VLAN tag", func(frame []byte) []byte { return addVLANTag(frame, strangeVLAN) }),
+	return append(all, t.makeChangedSample(a, rule, forNobody, "packets to port %d with a VLAN tag", func(frame []byte) []byte { return addVLANTag(frame, unusedVLAN) }),
 		t.makeChangedSample(a, rule, forNobody, "packets to port %d of another EtherType", func(frame []byte) []byte {
 			frame[12], frame[13] = etherOther>>8, etherOther&255
 			return frame
