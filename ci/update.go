@@ -84,7 +84,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	u := newUpdateRun(spec, artifact, how)
 	u.initOutcome(host, bundle)
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
-		if err = u.loadInputs(ctx); err == nil { // before the board is asked anything
+		if err = u.loadInputs(ctx); err == nil { // before the board is contacted
 			u.conn, err = reach.Connect(ctx, opt, spec, host)
 		}
 		return err
@@ -592,14 +592,14 @@ func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()
-	asked := map[string][]string{
+	commands := map[string][]string{
 		system + ": journal": {"journalctl", "--boot=" + boot, "--no-pager", "--quiet", "--lines=300", "--output=short-monotonic"},
 	}
 	if boot == "0" {
-		asked[system+": kernel messages"] = []string{"sh", "-c", "dmesg | tail -n 200"}
+		commands[system+": kernel messages"] = []string{"sh", "-c", "dmesg | tail -n 200"}
 	}
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		r, err := u.conn.Run(ctx, asked[name]...)
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		r, err := u.conn.Run(ctx, commands[name]...)
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
 			u.outcome.Report.Logs = append(u.outcome.Report.Logs, report.Log{Name: name, Text: plaintext.CleanTail(string(r.Stdout), report.MaxLogBytes)})
 		}

@@ -16,12 +16,12 @@ import (
 
 // ruleCase is a rule of a file of cases, with the expected outcome.
 type ruleCase struct {
-	line    int
-	seq     int      // its position in the file and its number in the policy
-	matches []string // commands of a pbr-map
-	taken   bool     // the ports get flows for it
-	kernel  string   // why only the kernel has it
-	back    bool     // the kernel refuses it, so the ports must not keep it
+	line          int
+	seq           int      // its position in the file and its number in the policy
+	matches       []string // commands of a pbr-map
+	offloaded     bool     // the ports get flows for it
+	kernelReason  string   // why only the kernel has it
+	kernelRefuses bool     // the kernel refuses it, so the ports must not keep it
 }
 
 const maxCaseBytes = 500
@@ -52,13 +52,13 @@ func parseCases(text string) (all []ruleCase, err error) {
 		}
 		switch state := strings.TrimSpace(parts[1]); {
 		case state == "kernel-refuses":
-			c.back = true
+			c.kernelRefuses = true
 		case state != "":
 			continue
 		case kernel:
-			c.kernel = reason
+			c.kernelReason = reason
 		default:
-			c.taken = true
+			c.offloaded = true
 		}
 		c.seq = len(all) + 1
 		all = append(all, c)
@@ -73,18 +73,18 @@ func parseCases(text string) (all []ruleCase, err error) {
 // returns "".
 func (c ruleCase) describeMismatch(flows []pbrFlow) string {
 	switch {
-	case c.back && len(flows) > 0:
+	case c.kernelRefuses && len(flows) > 0:
 		return "the kernel refuses it, and the ports keep it"
-	case c.back:
+	case c.kernelRefuses:
 		return ""
 	case len(flows) == 0:
 		return "zebra has it no more"
-	case c.taken && !flows[0].counted:
+	case c.offloaded && !flows[0].counted:
 		return "it has no flow: " + cmp.Or(flows[0].refused, "no reason given")
-	case !c.taken && flows[0].counted:
-		return "it has a flow, and should be the kernel's: " + c.kernel
-	case !c.taken && flows[0].refused != c.kernel:
-		return fmt.Sprintf("it is the kernel's as %q; want %q", flows[0].refused, c.kernel)
+	case !c.offloaded && flows[0].counted:
+		return "it has a flow, and should be the kernel's: " + c.kernelReason
+	case !c.offloaded && flows[0].refused != c.kernelReason:
+		return fmt.Sprintf("it is the kernel's as %q; want %q", flows[0].refused, c.kernelReason)
 	}
 	return ""
 }
@@ -190,9 +190,9 @@ func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, fil
 	taken, kernel, back := 0, 0, 0
 	for _, c := range known {
 		switch {
-		case c.taken:
+		case c.offloaded:
 			taken++
-		case c.back:
+		case c.kernelRefuses:
 			back++
 		default:
 			kernel++

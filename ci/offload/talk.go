@@ -171,7 +171,7 @@ const (
 // must receive each payload once, and its answers must come back soon enough.
 func (t *traffic) checkAnswers(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, source: t.source, target: t.direct}
-	if w := rules.expectedPath(t.claimOf(a, like, false)); w == offWide || w == toProgram {
+	if w := rules.expectedPath(t.claimOf(a, like, false)); w == offloadedWide || w == toProgram {
 		return nil // other does not have the socket's address, and testpmd does not answer
 	}
 	e, err := t.startListener(ctx, *t.dpu.To, a.port)

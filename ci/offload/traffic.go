@@ -244,12 +244,12 @@ func (r ruleset) messagePrefix() string {
 type packetPath int
 
 const (
-	offloaded  packetPath = iota // the rule rewrites and sends them to the peer to
-	offWide                      // the wider rule rewrites and sends them to the peer other
-	byKernel                     // the kernel forwards them to other, on the slow path
-	kernelOnly                   // the kernel gets them and does not forward them
-	unrouted                     // the kernel may forward or drop them
-	toProgram                    // the port delivers them to testpmd
+	offloaded     packetPath = iota // the rule rewrites and sends them to the peer to
+	offloadedWide                   // the wider rule rewrites and sends them to the peer other
+	byKernel                        // the kernel forwards them to other, on the slow path
+	kernelOnly                      // the kernel gets them and does not forward them
+	unrouted                        // the kernel may forward or drop them
+	toProgram                       // the port delivers them to testpmd
 )
 
 // expectedPath returns the path of packets with this claim while these rules exist.
@@ -264,7 +264,7 @@ func (r ruleset) expectedPath(c claim) packetPath {
 	case r.rule && !r.plain && (c == forRule || c == forBoth):
 		return offloaded
 	case r.wide && (c == forWide || c == forBoth):
-		return offWide
+		return offloadedWide
 	}
 	return byKernel
 }
@@ -494,17 +494,17 @@ func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficO
 		f.Fact(t.summarizePaths(samples, rules))
 	}
 	if rules.rule {
-		if err := t.fromTheOtherSide(ctx, f, a, rules); err != nil {
+		if err := t.checkOtherPort(ctx, f, a, rules); err != nil {
 			return err
 		}
 	}
 	return t.checkAnswers(ctx, f, a, rules)
 }
 
-// fromTheOtherSide sends packets that match the rule except that they come in by the
+// checkOtherPort sends packets that match the rule except that they come in by the
 // other port. The rule's counter also shows whether the rule matched any. Not every
 // network lets these packets reach the port.
-func (t *traffic) fromTheOtherSide(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
+func (t *traffic) checkOtherPort(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
 	if a.allFields {
 		like.protocol = protocolTCP
@@ -572,7 +572,7 @@ func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	switch rules.expectedPath(s.claim) {
 	case offloaded:
 		want[t.to] = n
-	case offWide:
+	case offloadedWide:
 		want[t.other] = n
 	case byKernel:
 		want[t.in], want[t.out] = n, n
@@ -620,7 +620,7 @@ func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	switch rules.expectedPath(s.claim) {
 	case offloaded, toProgram:
 		t.rule.add(s)
-	case offWide:
+	case offloadedWide:
 		t.wide.add(s)
 	}
 	wrong := t.findMisplaced(s, rules)
@@ -635,14 +635,14 @@ func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 }
 
 var pathWords = map[packetPath]string{
-	offloaded: "rewritten to to", offWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
+	offloaded: "rewritten to to", offloadedWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
 	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
 }
 
 // summarizePaths says how many packets took each path.
 func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	var words []string
-	for _, w := range []packetPath{offloaded, offWide, byKernel, kernelOnly, toProgram} {
+	for _, w := range []packetPath{offloaded, offloadedWide, byKernel, kernelOnly, toProgram} {
 		n := 0
 		for _, s := range samples {
 			if rules.expectedPath(s.claim) == w {
