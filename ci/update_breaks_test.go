@@ -172,7 +172,7 @@ func TestUpdateCutForGood(t *testing.T) {
 	}
 	u := &updateRun{conn: conn}
 	if err := u.redialAfterPause(t.Context(), time.Second, 1); report.ExitStatus(err) != 3 {
-		t.Errorf("redial() = %v, exit status %d; want 3", err, report.ExitStatus(err))
+		t.Errorf("redialAfterPause() = %v, exit status %d; want 3", err, report.ExitStatus(err))
 	}
 }
 

@@ -198,7 +198,7 @@ func TestUpdateCutBefore(t *testing.T) {
 	}
 	relay.Cut()
 	if saw, err := u.installBundle(t.Context()); err != nil || !u.outcome.Waiting || !strings.Contains(saw, "broke 1 times") {
-		t.Errorf("install = %q, %v, waiting %v; want it installed after one more try", saw, err, u.outcome.Waiting)
+		t.Errorf("installBundle = %q, %v, waiting %v; want it installed after one more try", saw, err, u.outcome.Waiting)
 	}
 }
 
@@ -224,11 +224,11 @@ func TestUpdateCutEachTime(t *testing.T) {
 	u.engine = &alwaysCutEngine{Engine: u.engine}
 	saw, err := u.installBundle(t.Context())
 	if !errors.Is(err, boardupdate.ErrLost) || u.outcome.Waiting {
-		t.Errorf("install = %q, %v, waiting %v; want %v", saw, err, u.outcome.Waiting, boardupdate.ErrLost)
+		t.Errorf("installBundle = %q, %v, waiting %v; want %v", saw, err, u.outcome.Waiting, boardupdate.ErrLost)
 	}
 	for _, text := range []string{saw, fmt.Sprint(err)} {
 		if first := strings.Index(text, "cut 1"); !strings.Contains(text, "broke 5 times") || first < 0 || first > strings.Index(text, "cut 5") {
-			t.Errorf("install says %q; want what broke first, and what broke last", text)
+			t.Errorf("installBundle says %q; want what broke first, and what broke last", text)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func knownCommands(t *testing.T) map[string]command {
 	return all
 }
 
-func TestUnderstand(t *testing.T) {
+func TestParseLine(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                 "",
 		"-l":                               "-l",
@@ -64,12 +64,12 @@ func TestUnderstand(t *testing.T) {
 	} {
 		got, err := parseLine(strings.Fields(line), knownCommands(t))
 		if joined := strings.Join(got, " "); joined != want || err != nil {
-			t.Errorf("understand(%s) = %s, %v; want %s", line, joined, err, want)
+			t.Errorf("parseLine(%s) = %s, %v; want %s", line, joined, err, want)
 		}
 	}
 }
 
-func TestNotUnderstood(t *testing.T) {
+func TestParseLineRefuses(t *testing.T) {
 	for line, want := range map[string]string{
 		"-json boards":                         `"-json" is not understood before a command: flags come after it` + "\nnext: NAME boards -json",
 		"-dryrun flash virt d":                 "\nnext: NAME flash virt d -dryrun",
@@ -136,12 +136,12 @@ func TestNotUnderstood(t *testing.T) {
 	} {
 		_, err := parseLine(strings.Fields(line), knownCommands(t))
 		if want = strings.ReplaceAll(want, "NAME", programName()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("understand(%s) = %v; want %q in it", line, err, want)
+			t.Errorf("parseLine(%s) = %v; want %q in it", line, err, want)
 		}
 	}
 	for _, line := range [][]string{{"flash", "", "d"}, {"flash", "virt", " "}, {"fleet:list", "i", "-limit= "}, {""}} {
 		if got, err := parseLine(line, knownCommands(t)); err == nil {
-			t.Errorf("understand(%q) = %q; want an error", line, got)
+			t.Errorf("parseLine(%q) = %q; want an error", line, got)
 		}
 	}
 }
@@ -261,7 +261,7 @@ func TestStrayWords(t *testing.T) {
 		words, flags := exampleArgs(c)
 		line := slices.Concat([]string{c.name}, words, flags)
 		if got, err := parseLine(line, all); err != nil || len(got) != len(line) {
-			t.Fatalf("understand(%q) = %q, %v", line, got, err)
+			t.Fatalf("parseLine(%q) = %q, %v", line, got, err)
 		}
 		strays := []string{"", "-no-such-flag", "-"}
 		if c.flag(argv) == nil {
@@ -277,7 +277,7 @@ func TestStrayWords(t *testing.T) {
 			for at := range len(line) + 1 {
 				bad := slices.Insert(slices.Clone(line), at, stray)
 				if got, err := parseLine(bad, all); err == nil {
-					t.Errorf("understand(%q) = %q; want an error", bad, got)
+					t.Errorf("parseLine(%q) = %q; want an error", bad, got)
 				}
 			}
 		}

@@ -362,7 +362,7 @@ func TestConfigure(t *testing.T) {
 	}
 	done, err := deployConfig(t, c, text, ConfigOptions{})
 	if err != nil || done.Undo == "" {
-		t.Fatalf("configure = %+v, %v", done, err)
+		t.Fatalf("deployConfig = %+v, %v", done, err)
 	}
 	now := boardFiles(t, root)
 	for name, want := range map[string]string{
@@ -443,7 +443,7 @@ func TestConfigurePowerModeLater(t *testing.T) {
 	was := boardFiles(t, root)
 	done, err := deployConfig(t, c, "nvpmodel: {mode: 3}\n", ConfigOptions{})
 	if err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "power mode 3 begins with the next restart") {
-		t.Errorf("configure = %+v, %v", done, err)
+		t.Errorf("deployConfig = %+v, %v", done, err)
 	}
 	now := boardFiles(t, root)
 	if now["/simulated/rebooted"] != "" || !strings.HasSuffix(now["/var/lib/nvpmodel/status"], " pmode:0003\n") {
@@ -478,7 +478,7 @@ func TestConfigureFRR(t *testing.T) {
 	}
 	was := boardFiles(t, root)
 	if done, err := deployConfig(t, c, "frr: {daemons: [bgpd]}\n", ConfigOptions{}); err != nil || len(done.Settings) != 2 {
-		t.Errorf("configure = %+v, %v; want two settings", done, err)
+		t.Errorf("deployConfig = %+v, %v; want two settings", done, err)
 	}
 	u, err := undo.Restore(t.Context(), c, "", false)
 	if err != nil || len(u.Units) != 0 {
@@ -526,7 +526,7 @@ func TestConfigurePutsBackTheRest(t *testing.T) {
 	text := "modules: [nf_conntrack, held]\nsysctl: {net.core.rmem_max: 7}\nfrr: {config: frr.conf}\n"
 	done, err := deployConfig(t, c, text, ConfigOptions{}, "frr.conf", "cannot reload\nbreaks\n")
 	if err == nil || !strings.Contains(err.Error(), "held is loaded after it was set to absent") || done.Undone {
-		t.Errorf("configure = %+v, %v", done, err)
+		t.Errorf("deployConfig = %+v, %v", done, err)
 	}
 	now := boardFiles(t, root)
 	for name := range now {
@@ -543,7 +543,7 @@ func TestConfigurePutsBackTheRest(t *testing.T) {
 func TestConfigureModuleBuiltIn(t *testing.T) {
 	c, root := boardInFolder(t)
 	if done, err := deployConfig(t, c, "modules: [br-netfilter]\n", ConfigOptions{}); err != nil || len(done.Settings) != 0 {
-		t.Errorf("configure = %+v, %v; want no settings", done, err)
+		t.Errorf("deployConfig = %+v, %v; want no settings", done, err)
 	}
 	if _, err := os.Stat(root + "/sys/module/br-netfilter"); err == nil {
 		t.Error("it was loaded")
@@ -557,7 +557,7 @@ func TestConfigureRestartsOnce(t *testing.T) {
 	done, err := deployConfig(t, c, text, ConfigOptions{})
 	calls, _ := os.ReadFile(root + "/simulated/calls")
 	if err != nil || strings.Count(string(calls), "restart app.service\n") != 1 || len(done.Notes) != 1 {
-		t.Errorf("configure = %+v, %v; calls:\n%s", done, err, calls)
+		t.Errorf("deployConfig = %+v, %v; calls:\n%s", done, err, calls)
 	}
 }
 

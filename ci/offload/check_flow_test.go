@@ -194,11 +194,11 @@ func TestFrames(t *testing.T) {
 		t.Errorf("routed: TTL %d, %x", got, out)
 	}
 	if got := compareFrames(out, captured{out, len(out)}); len(got) != 0 {
-		t.Errorf("differences of the same = %v", got)
+		t.Errorf("compareFrames of the same = %v", got)
 	}
 	pieces := fragmentFrame(ruleFrame(strings.Repeat("x", 100)), 48)
 	if len(pieces) != 2 || len(pieces[0]) != etherBytes+ipv4Bytes+48 || pieces[0][etherBytes+ipFragment] != 0x20 || pieces[1][etherBytes+ipFragment+1] != 6 {
-		t.Errorf("split = %x", pieces)
+		t.Errorf("fragmentFrame = %x", pieces)
 	}
 }
 
