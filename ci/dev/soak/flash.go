@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,8 +25,8 @@ import (
 )
 
 const (
-	soakedMiB      = 48
-	soakedDataMiB  = 5 // of each soakedEveryMiB
+	soakedMiB      = 48 // unless the options say otherwise
+	soakedDataMiB  = 5  // of each soakedEveryMiB
 	soakedEveryMiB = 8
 	sectorBytes    = 512
 	endBytes       = 1 << 20 // is written first and last at either end of a device
@@ -67,6 +68,7 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 type soakedFlash struct {
 	random *rand.Rand
 	job    Job
+	mib    int
 	dir    string // of the artifact
 	device string // ours, or ""
 	images [2][]byte
@@ -82,12 +84,12 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 	if err != nil {
 		return nil, err
 	}
-	s := &soakedFlash{random: rand.New(rand.NewPCG(opt.Seed, 0)), dir: filepath.Join(dir, "build", board)}
+	s := &soakedFlash{random: rand.New(rand.NewPCG(opt.Seed, 0)), dir: filepath.Join(dir, "build", board), mib: cmp.Or(opt.MiB, soakedMiB)}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}
 	for i := range s.images {
-		s.images[i] = soakedImage(byte(i))
+		s.images[i] = soakedImage(byte(i), s.mib)
 	}
 	if err := s.attach(ctx, filepath.Join(dir, "device")); err != nil {
 		return nil, err
@@ -108,8 +110,8 @@ func cardBoard() (string, error) {
 }
 
 // soakedImage begins and ends as a disk with a partition table does.
-func soakedImage(version byte) []byte {
-	p := make([]byte, soakedMiB<<20)
+func soakedImage(version byte, mib int) []byte {
+	p := make([]byte, mib<<20)
 	random := rand.NewChaCha8([32]byte{version})
 	for at := 0; at < len(p); at += soakedEveryMiB << 20 {
 		random.Read(p[at : at+soakedDataMiB<<20])
@@ -121,7 +123,7 @@ func soakedImage(version byte) []byte {
 }
 
 func (s *soakedFlash) attach(ctx context.Context, file string) error {
-	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, soakedMiB<<20), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, s.mib<<20), 0o600); err != nil {
 		return err
 	}
 	out, err := run.Output(ctx, run.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})

@@ -25,6 +25,7 @@ type Options struct {
 	Kills      int
 	Seed       uint64
 	Containers int           // one after another
+	MiB        int           // of an image that is flashed; 0: as many as the area thinks right
 	Rounds     int           // of what is not killed; 0: as many as the area thinks right
 	Each       time.Duration // what a test may take; 0: as long as its rounds need
 	Only       string        // the mutations, or tests, whose names match this pattern

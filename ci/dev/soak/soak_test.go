@@ -105,7 +105,7 @@ func TestFlash(t *testing.T) {
 		t.Skip("losetup is not installed (Debian package mount)")
 	}
 	opt := options(t)
-	opt.Kills = 3
+	opt.Kills, opt.MiB = 3, 2*soakedEveryMiB
 	if err := Flash(t.Context(), lines{t}, t.TempDir(), opt); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestFlash(t *testing.T) {
 
 // A device that is neither whole nor what it was must not have a partition table.
 func TestFlashJudges(t *testing.T) {
-	image, old := soakedImage(1), soakedImage(0)
+	image, old := soakedImage(1, soakedEveryMiB), soakedImage(0, soakedEveryMiB)
 	marked := bytes.Clone(image)
 	clear(marked[:1<<20])
 	clear(marked[len(marked)-1<<20:])
@@ -122,7 +122,7 @@ func TestFlashJudges(t *testing.T) {
 	clear(headless[:1<<20])
 	halfOld, halfNew := bytes.Clone(old), bytes.Clone(image)
 	clear(halfOld[2<<20 : 3<<20])
-	halfNew[9<<20]++
+	halfNew[4<<20]++
 	for _, tt := range []struct {
 		name  string
 		now   []byte
