@@ -168,7 +168,7 @@ func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	}
 	defer func() { err = errors.Join(err, transcript.Close()) }()
 	// The rig cannot restart: nothing would switch it on again.
-	how := slices.Concat(u.opt.How, []suite.Option{suite.Transcribed(transcript), suite.Reboots(false)})
+	how := slices.Concat(u.opt.How, []suite.Option{suite.WithTranscript(transcript), suite.AllowReboots(false)})
 	proved, err := suite.Run(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks) + ", of software", err

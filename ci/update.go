@@ -62,7 +62,7 @@ type Outcome struct {
 	Committed bool                  `json:"committed"`           // the new system is marked good
 	Waiting   bool                  `json:"waiting,omitempty"`   // the new system starts with the next restart
 	Restarted bool                  `json:"restarted"`           // the board was told to start the new system
-	Way       boardupdate.Way       `json:"way,omitempty"`
+	Delivery  boardupdate.Delivery  `json:"way,omitempty"`
 	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
 	Findings  []boardupdate.Finding `json:"findings"`
 	Why       string                `json:"why,omitempty"` // the error, if the update failed
@@ -133,11 +133,11 @@ type updateRun struct {
 func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updateRun {
 	u := &updateRun{spec: spec, how: how, pause: 2 * time.Second}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
-		return boardupdate.Find(ctx, u.conn, boardupdate.SystemBus)
+		return boardupdate.FindEngine(ctx, u.conn, boardupdate.SystemBus)
 	}
 	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
 	u.prove = func(ctx context.Context) (report.Report, error) {
-		return suite.Run(ctx, u.conn, spec, artifact, suite.Reboots(false))
+		return suite.Run(ctx, u.conn, spec, artifact, suite.AllowReboots(false))
 	}
 	return u
 }
@@ -256,7 +256,7 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	if err != nil || u.how.DryRun || u.how.Confirm == nil || u.reached > phaseNone {
 		return u.summarizePreflight(), err
 	}
-	slot, _ := u.before.Other()
+	slot, _ := u.before.OtherSlot()
 	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host))
 }
 
@@ -268,7 +268,7 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 		}
 	}
 	if u.bundle == nil {
-		u.bundle, err = boardupdate.Open(u.outcome.Bundle)
+		u.bundle, err = boardupdate.OpenBundle(u.outcome.Bundle)
 	}
 	return err
 }
@@ -290,8 +290,8 @@ func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 		return err
 	}
 	u.recordSystem(u.before)
-	err = boardupdate.Refusal(u.outcome.Findings)
-	if way, _ := u.engine.Way(ctx, u.bundle); err == nil && way == boardupdate.Streamed {
+	err = boardupdate.RefusedError(u.outcome.Findings)
+	if way, _ := u.engine.ChooseDelivery(ctx, u.bundle); err == nil && way == boardupdate.Streamed {
 		err = u.checkBundleEarly(ctx)
 	}
 	return err
@@ -300,7 +300,7 @@ func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 // checkBundleEarly lets the engine check a streamed bundle before the question to the
 // user. A streamed bundle takes no space on the board.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
-	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
+	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
 		return err
 	}
@@ -310,11 +310,11 @@ func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 
 // checkBundle lets the engine check the bundle and adds its findings to the outcome.
 func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) error {
-	judged, err := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	judged, err := boardupdate.CheckSignature(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
 		return err
 	}
-	err = boardupdate.Refusal(judged)
+	err = boardupdate.RefusedError(judged)
 	if err != nil && u.isUnreachable(ctx, err) { // the engine did not refuse it: the connection broke
 		return err
 	}
@@ -361,7 +361,7 @@ func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 			break
 		}
 	}
-	saw = fmt.Sprintf("%s, %.1f MiB to the board", u.outcome.Way, float64(u.outcome.SentBytes)/(1<<20))
+	saw = fmt.Sprintf("%s, %.1f MiB to the board", u.outcome.Delivery, float64(u.outcome.SentBytes)/(1<<20))
 	if broken.n > 0 {
 		saw += "; " + broken.String()
 	}
@@ -373,17 +373,17 @@ func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 }
 
 func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error {
-	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
+	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		from.Close()
-		u.outcome.SentBytes += from.Served()
+		u.outcome.SentBytes += from.ServedBytes()
 	}()
-	u.source, u.outcome.Way = from, from.Way
+	u.source, u.outcome.Delivery = from, from.Delivery
 	if from.Why != "" {
-		step.Detail(fmt.Sprintf("%s: %s", from.Way, from.Why))
+		step.Detail(fmt.Sprintf("%s: %s", from.Delivery, from.Why))
 	}
 	if !u.bundleChecked {
 		if err := u.checkBundle(ctx, from); err != nil {
@@ -408,7 +408,7 @@ func reportProgress(step *progress.Step) func(percent int, text string) {
 // isUnreachable reports whether err occurred because the board is out of reach, or was.
 // The smoke stage reconnects by itself.
 func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
-	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !suite.Answers(ctx, u.conn, 0)
+	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
 }
 
 // reconnectAndCheck connects again and reports whether the installation succeeded. It
@@ -432,14 +432,14 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
-	if err := u.engine.Settle(limited); err != nil {
+	if err := u.engine.WaitUntilIdle(limited); err != nil {
 		return false, err
 	}
 	if u.source != nil { // nil if the connection broke before the bundle was offered
 		u.source.Close() // removes a file on the board, which outlives the connection
 	}
 	status, err := u.engine.Status(ctx)
-	return err == nil && status.Waiting(), err
+	return err == nil && status.WaitsForRestart(), err
 }
 
 // startNew restarts the board and checks that the new system runs.
@@ -529,8 +529,8 @@ func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) er
 
 // recordSystem records which system runs.
 func (u *updateRun) recordSystem(status boardupdate.Status) {
-	was, known := u.before.Booted()
-	is, ok := status.Booted()
+	was, known := u.before.BootedSlot()
+	is, ok := status.BootedSlot()
 	switch {
 	case !ok:
 		u.outcome.System = UnknownSystem
@@ -611,15 +611,15 @@ func (u *updateRun) queryAtEnd(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.Alive)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.AliveTimeout)
 	defer cancel()
 	status, err := u.engine.Status(limited)
-	if err != nil && ctx.Err() == nil && u.conn.Redial(ctx, suite.Alive) == nil {
+	if err != nil && ctx.Err() == nil && u.conn.Redial(ctx, suite.AliveTimeout) == nil {
 		status, err = u.engine.Status(ctx)
 	}
 	if err == nil {
 		u.recordSystem(status)
-		u.outcome.Waiting = status.Waiting()
+		u.outcome.Waiting = status.WaitsForRestart()
 	}
 }
 

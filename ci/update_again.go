@@ -41,7 +41,7 @@ const (
 func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
-	if err := u.engine.Settle(limited); err != nil {
+	if err := u.engine.WaitUntilIdle(limited); err != nil {
 		return err
 	}
 	status, err := u.engine.Status(ctx)
@@ -61,7 +61,7 @@ func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 
 // phaseReached compares the systems on the board with the record of the earlier update.
 func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePhase {
-	booted, ok := status.Booted()
+	booted, ok := status.BootedSlot()
 	now := SystemID{booted.Name, booted.Version, booted.Installation}
 	switch {
 	case !ok:
@@ -70,8 +70,8 @@ func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePha
 			return phaseCommitted
 		}
 	case now == e.From:
-		other, _ := status.Other()
-		if status.Waiting() && other.Name == status.Primary && u.canHaveBundle(other) {
+		other, _ := status.OtherSlot()
+		if status.WaitsForRestart() && other.Name == status.Primary && u.canHaveBundle(other) {
 			return phaseInstalled
 		}
 	case now.Slot != e.From.Slot && isOldSlotUnchanged(status, e.From) && u.canHaveBundle(booted):
@@ -113,7 +113,7 @@ func (u *updateRun) announceWrite() error {
 	if u.how.Writing == nil || u.writeAnnounced {
 		return nil
 	}
-	booted, _ := u.before.Booted()
+	booted, _ := u.before.BootedSlot()
 	u.writeAnnounced = true
 	return u.how.Writing(SystemID{booted.Name, booted.Version, booted.Installation})
 }

@@ -49,15 +49,15 @@ func (c *cutter) cut() {
 type cutEngine struct {
 	boardupdate.Engine
 	*cutter
-	settling bool // the next status is requested by waitForInstallation
+	resuming bool // the next status is requested by waitForInstallation
 }
 
 func (e *cutEngine) Status(ctx context.Context) (s boardupdate.Status, err error) {
-	err = e.cutAt(ctx, map[bool]string{true: "settled", false: "status"}[e.settling], func() error {
+	err = e.cutAt(ctx, map[bool]string{true: "settled", false: "status"}[e.resuming], func() error {
 		s, err = e.Engine.Status(ctx)
 		return err
 	})
-	e.settling = false
+	e.resuming = false
 	return s, err
 }
 
@@ -72,9 +72,9 @@ func (e *cutEngine) Install(ctx context.Context, from *boardupdate.Source, tell 
 	return e.cutAt(ctx, "install", func() error { return e.Engine.Install(ctx, from, tell) })
 }
 
-func (e *cutEngine) Settle(ctx context.Context) error {
-	e.settling = true
-	return e.cutAt(ctx, "settle", func() error { return e.Engine.Settle(ctx) })
+func (e *cutEngine) WaitUntilIdle(ctx context.Context) error {
+	e.resuming = true
+	return e.cutAt(ctx, "settle", func() error { return e.Engine.WaitUntilIdle(ctx) })
 }
 
 func (e *cutEngine) MarkGood(ctx context.Context) error {
@@ -203,7 +203,7 @@ func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string
 // activateNewSlot starts the installed system and marks it good, for the next update.
 func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
 	t.Helper()
-	e, err := boardupdate.Find(t.Context(), updatetest.Connect(t), r.Bus)
+	e, err := boardupdate.FindEngine(t.Context(), updatetest.Connect(t), r.Bus)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.Waiting() {
+	if status.WaitsForRestart() {
 		r.Restart(t)
 	}
 	if err := e.MarkGood(t.Context()); err != nil {

@@ -38,7 +38,7 @@ func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) 
 			return report.Report{}, nil
 		},
 	}
-	u.find = func(ctx context.Context) (boardupdate.Engine, error) { return boardupdate.Find(ctx, conn, r.Bus) }
+	u.find = func(ctx context.Context) (boardupdate.Engine, error) { return boardupdate.FindEngine(ctx, conn, r.Bus) }
 	u.initOutcome("here", bundle)
 	return u
 }

@@ -43,8 +43,8 @@ func TestUpdateOfVirtualBoard(t *testing.T) {
 	if err != nil || got.System != NewSystem || !got.Committed || got.Slot != "rootfs.1" {
 		t.Errorf("Update = %s (%+v), %v; want the new system in rootfs.1, and it stays", got, got.Report.Stages, err)
 	}
-	if got.Way != "streamed" || got.SentBytes == 0 || got.SentBytes > f.SizeBytes/5 {
-		t.Errorf("%d of %d bytes were %s; want a fifth at most, streamed", got.SentBytes, f.SizeBytes, got.Way)
+	if got.Delivery != "streamed" || got.SentBytes == 0 || got.SentBytes > f.SizeBytes/5 {
+		t.Errorf("%d of %d bytes were %s; want a fifth at most, streamed", got.SentBytes, f.SizeBytes, got.Delivery)
 	}
 	r.runOnBoard(t, "grep", "-q", "rauc.slot=B", "/proc/cmdline")
 }

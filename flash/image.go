@@ -277,7 +277,7 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 	var image io.ReaderAt = j.file
 	if j.source.Form() != "raw" {
 		head, err := j.source.Head(ctx, judgedBytes)
-		offset, length, _ := probe.Entries(bytes.NewReader(head))
+		offset, length, _ := probe.FindGPTEntries(bytes.NewReader(head))
 		if end := offset + length; err == nil && end > judgedBytes && end <= mostJudgedBytes {
 			head, err = j.source.Head(ctx, end)
 		}
@@ -286,17 +286,17 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 		}
 		image = bytes.NewReader(head)
 	}
-	if offset, length, second := probe.Entries(image); length > 0 {
+	if offset, length, second := probe.FindGPTEntries(image); length > 0 {
 		j.entries = []source.Span{{Off: offset, Len: length}, {Off: max(second, offset+length), Len: length}}
 	}
 	for _, d := range j.devices {
-		if err := probe.Judge(image, j.size, d.SectorBytes); err != nil {
+		if err := probe.CheckImage(image, j.size, d.SectorBytes); err != nil {
 			return fmt.Errorf("%s: %w", j.file.Name(), nameDevice(j.devicePaths(), d.Path, err))
 		}
 		if j.blocks == nil {
 			continue
 		}
-		if err := probe.Judge(mappedImage{image, j.blocks}, j.size, d.SectorBytes); err != nil {
+		if err := probe.CheckImage(mappedImage{image, j.blocks}, j.size, d.SectorBytes); err != nil {
 			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add -raw to write the image as the map says", j.file.Name())
 		}
 	}

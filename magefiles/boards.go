@@ -249,7 +249,7 @@ func Smoke(ctx context.Context, board, host string,
 	return runPatiently(asRoot(ctx, become), func(ctx context.Context, now <-chan struct{}) error {
 		spec, err := smokeSpec(ctx, board, host, splitList(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
-			how := []suites.Option{suites.Until(now), suites.Reboots(!given(noReboot, false))}
+			how := []suites.Option{suites.EndTeardown(now), suites.AllowReboots(!given(noReboot, false))}
 			r, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
 			return showReport(r, err, form)
 		})

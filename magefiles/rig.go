@@ -35,7 +35,7 @@ func (Rig) Up(ctx context.Context,
 	form, wrong := report.FormOf(given(as, ""), false)
 	return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return firstError(wrong, func() error {
-			report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: given(keep, false), How: []suites.Option{suites.Until(now)}})
+			report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: given(keep, false), How: []suites.Option{suites.EndTeardown(now)}})
 			return showReport(report, err, form)
 		})
 	})

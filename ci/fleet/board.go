@@ -75,7 +75,7 @@ func (t *turn) broken(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || t.conn.Lost() {
 		return t.conn.Lost()
 	}
-	return !suite.Answers(ctx, t.conn, 0)
+	return !suite.IsAlive(ctx, t.conn, 0)
 }
 
 // limited is a board's time, from its connection to its last check.

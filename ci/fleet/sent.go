@@ -222,7 +222,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 		return nil
 	}
 	return p.recordDigest(ctx, "bundle", p.ask.Update, func() (_ string, err error) {
-		p.bundle, err = boardupdate.Open(p.ask.Update)
+		p.bundle, err = boardupdate.OpenBundle(p.ask.Update)
 		return "", err
 	})
 }

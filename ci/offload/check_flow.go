@@ -48,7 +48,7 @@ func wantDPU(ctx context.Context, s *suite.Session, program string) error {
 	if s.DPU == nil {
 		return suite.Missing("the board's board.yml has no section dpu")
 	}
-	return s.WantProgram(ctx, program)
+	return s.RequireProgram(ctx, program)
 }
 
 func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
@@ -62,7 +62,7 @@ func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, e
 		}
 		defer t.stop()
 	} else {
-		f.Fact(why)
+		f.AddFact(why)
 	}
 	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { return c.checkRule(ctx, &f, pmd, s.DPU, t) })
 	return f, err
@@ -266,7 +266,7 @@ func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, e
 	}
 	in, out := ports[0], ports[1]
 	f.Proves = driverProof(in.driver, out.driver)
-	f.Fact(fmt.Sprintf("port 0 %s is %s, port 1 %s is %s", d.Ports[0], in.driver, d.Ports[1], out.driver))
+	f.AddFact(fmt.Sprintf("port 0 %s is %s, port 1 %s is %s", d.Ports[0], in.driver, d.Ports[1], out.driver))
 	return ports, nil
 }
 

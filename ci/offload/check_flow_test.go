@@ -86,7 +86,7 @@ func TestFlow(t *testing.T) {
 			d := &simulatedDPU{driver: tt.driver, faults: map[string]bool{tt.fault: true}, recorded: suitetest.Recorded{"true": ""}}
 			shortenTimeouts(t)
 			r := d.runCheck(t, tt.spec, flowSuite)
-			if got := suitetest.Verdict(r); !strings.Contains(got, tt.want) || r.Proves != tt.proves {
+			if got := suitetest.FormatResult(r); !strings.Contains(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
 		})
@@ -129,7 +129,7 @@ func TestFlowGroupsAndPlain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &simulatedDPU{driver: "net_swflow", faults: map[string]bool{tt.fault: true}, recorded: suitetest.Recorded{"true": ""}}
 			shortenTimeouts(t)
-			if got := suitetest.Verdict(d.runCheck(t, tt.spec, tt.suite)); !strings.Contains(got, tt.want) {
+			if got := suitetest.FormatResult(d.runCheck(t, tt.spec, tt.suite)); !strings.Contains(got, tt.want) {
 				t.Errorf("%s\nwant %s", got, tt.want)
 			}
 		})

@@ -78,12 +78,12 @@ func (c flowRate) checkRates(f *suite.Finding, r target.Result) {
 	out := string(r.Stdout)
 	inserted, removed := oneNumber(rulesInserted(), out), oneNumber(rulesRemoved(), out)
 	if r.Status != 0 || inserted == nil || removed == nil {
-		f.Expect(false, fmt.Sprintf("the rates of %d rules", c.rules), suite.Describe(r))
+		f.Expect(false, fmt.Sprintf("the rates of %d rules", c.rules), suite.DescribeResult(r))
 		return
 	}
-	f.Fact(fmt.Sprintf("%d rules made and removed", c.rules))
-	c.inserted.Read(f, report.Metric{Name: "rules inserted", Unit: "rules/s", Value: *inserted * 1000})
-	c.removed.Read(f, report.Metric{Name: "rules removed", Unit: "rules/s", Value: *removed * 1000})
+	f.AddFact(fmt.Sprintf("%d rules made and removed", c.rules))
+	c.inserted.CheckMetric(f, report.Metric{Name: "rules inserted", Unit: "rules/s", Value: *inserted * 1000})
+	c.removed.CheckMetric(f, report.Metric{Name: "rules removed", Unit: "rules/s", Value: *removed * 1000})
 }
 
 var (

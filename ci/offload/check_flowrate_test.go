@@ -32,7 +32,7 @@ func TestFlowRate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &simulatedDPU{driver: tt.driver, faults: map[string]bool{tt.fault: true}, recorded: suitetest.Recorded{"true": "", asked: tt.says}}
 			r := d.runCheck(t, tt.spec, tt.suite)
-			if got := suitetest.Verdict(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
+			if got := suitetest.FormatResult(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
 		})

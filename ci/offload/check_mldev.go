@@ -120,20 +120,20 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
 	seen := parseMldev(string(r.Stdout))
 	if seen.driver != "" {
-		f.Fact(fmt.Sprintf("device 0 is %s", seen.driver))
+		f.AddFact(fmt.Sprintf("device 0 is %s", seen.driver))
 		f.Proves = driverProof(seen.driver)
 	}
 	passed, failed := seen.result == "Success" && r.Status == 0, seen.result == "Failed" && r.Status != 0
 	switch {
 	case m.wrong && failed:
-		f.Fact("a wrong reference is found out: Result: Failed")
+		f.AddFact("a wrong reference is found out: Result: Failed")
 	case m.wrong:
-		f.Expect(false, "Result: Failed, as the reference is wrong", suite.Describe(r))
+		f.Expect(false, "Result: Failed, as the reference is wrong", suite.DescribeResult(r))
 	case passed:
-		f.Fact("Result: Success")
+		f.AddFact("Result: Success")
 		m.checkFigures(f, seen, shared)
 	default:
-		f.Expect(false, "Result: Success", suite.Describe(r))
+		f.Expect(false, "Result: Success", suite.DescribeResult(r))
 	}
 	if seen.result == "Unsupported" {
 		f.Next = "the device lacks what this test needs; leave the test out, or take a driver that has it"
@@ -151,7 +151,7 @@ func (m mldev) checkFigures(f *suite.Finding, seen mldevOutput, shared string) {
 	if shared != "" {
 		reason := "not measured: " + shared + " (dpu.inference.eal)"
 		if m.latency.Max == nil && m.throughput.Min == nil {
-			f.Fact("latency and throughput: " + reason)
+			f.AddFact("latency and throughput: " + reason)
 			return
 		}
 		f.Expect(false, "latency and throughput", reason)
@@ -162,8 +162,8 @@ func (m mldev) checkFigures(f *suite.Finding, seen mldevOutput, shared string) {
 		f.Expect(false, "latency and throughput", "the output has none")
 		return
 	}
-	m.latency.Read(f, report.Metric{Name: "latency", Unit: "µs", Value: *seen.latencyNS / 1000})
-	m.throughput.Read(f, report.Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
+	m.latency.CheckMetric(f, report.Metric{Name: "latency", Unit: "µs", Value: *seen.latencyNS / 1000})
+	m.throughput.CheckMetric(f, report.Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
 }
 
 // mldevOutput is the part of dpdk-test-mldev's output that the check uses.

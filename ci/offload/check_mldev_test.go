@@ -55,7 +55,7 @@ func TestMldev(t *testing.T) {
 			if strings.Contains(tt.want, "not measured") && len(r.Metrics) > 0 {
 				t.Errorf("metrics %v; want none", r.Metrics)
 			}
-			if got := suitetest.Verdict(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
+			if got := suitetest.FormatResult(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
 		})

@@ -86,7 +86,7 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 		return f, err
 	}
 	if why := noTraffic(s.DPU); why != "" {
-		f.Fact(why)
+		f.AddFact(why)
 		f.Proves = report.ProvesParts
 		return f, nil
 	}

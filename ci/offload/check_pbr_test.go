@@ -249,7 +249,7 @@ func TestPBR(t *testing.T) {
 				d.grow = 4096
 			}
 			r := d.runCheck(t, tt.spec, tt.suite)
-			if got := suitetest.Verdict(r); !strings.Contains(got, tt.want) || r.Proves != tt.proves {
+			if got := suitetest.FormatResult(r); !strings.Contains(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
 		})
@@ -288,7 +288,7 @@ func TestPBRCases(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			shortenTimeouts(t)
-			if got := suitetest.Verdict(simulatedFRR(tt.fault, tt.cases).runCheck(t, &simulatedSpec, suite)); !strings.Contains(got, tt.want) {
+			if got := suitetest.FormatResult(simulatedFRR(tt.fault, tt.cases).runCheck(t, &simulatedSpec, suite)); !strings.Contains(got, tt.want) {
 				t.Errorf("%s\nwant %s", got, tt.want)
 			}
 		})

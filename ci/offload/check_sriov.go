@@ -38,7 +38,7 @@ func (s sriov) Next() string {
 }
 
 func (c sriov) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
-	if err := s.WantProgram(ctx, "devlink"); err != nil {
+	if err := s.RequireProgram(ctx, "devlink"); err != nil {
 		return f, err
 	}
 	device, err := s.Output(ctx, "readlink", "-f", "/sys/class/net/"+c.pf+"/device")
@@ -55,7 +55,7 @@ func (c sriov) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, 
 		return f, err
 	}
 	reps := parseRepresentors(out, c.pf)
-	f.Match("VFs", c.vfs, len(reps), fmt.Sprintf("%d VFs with a representor on the switch of %s: %s", len(reps), c.pf, strings.Join(reps, ", ")))
+	f.ExpectMatch("VFs", c.vfs, len(reps), fmt.Sprintf("%d VFs with a representor on the switch of %s: %s", len(reps), c.pf, strings.Join(reps, ", ")))
 	f.Proves = report.ProvesParts
 	return f, nil
 }

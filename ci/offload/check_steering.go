@@ -80,7 +80,7 @@ func (steering) Next() string {
 
 func (c steering) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
 	program := map[bool]string{true: "mlx_hw_steering_dump", false: "mlx_steering_dump"}[c.hardware]
-	if err := s.WantProgram(ctx, program); err != nil {
+	if err := s.RequireProgram(ctx, program); err != nil {
 		return f, err
 	}
 	pid := ""
@@ -133,12 +133,12 @@ func (c steering) dumpRules(ctx context.Context, s *suite.Session, program, pid,
 
 func (c steering) findRule(f *suite.Finding, rules []steeringRule, out string) {
 	at := slices.IndexFunc(rules, func(r steeringRule) bool { return r.hasFields(c.match) && r.hasActions(c.actions) })
-	f.Fact(fmt.Sprintf("the device holds %d rules", len(rules)))
+	f.AddFact(fmt.Sprintf("the device holds %d rules", len(rules)))
 	if at < 0 {
 		f.Expect(false, "a rule of the device's with "+c.String(), fmt.Sprintf("none of %d rules:\n%s", len(rules), plaintext.CleanTail(out, 2000)))
 		return
 	}
-	f.Fact(rules[at].id + " does " + strings.Join(rules[at].actions, " & "))
+	f.AddFact(rules[at].id + " does " + strings.Join(rules[at].actions, " & "))
 	if c.file == "" { // a dump from a file proves nothing about the device
 		f.Proves = report.ProvesHardware
 	}

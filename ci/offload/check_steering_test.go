@@ -98,7 +98,7 @@ func TestSteeringAndSRIOV(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := runCheckOn(t, &suite.Session{Board: tt.board}, tt.suite)
-			if got := suitetest.Verdict(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
+			if got := suitetest.FormatResult(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
 		})

@@ -172,11 +172,11 @@ func (c churn) checkGrowth(f *suite.Finding, all []roundResult) {
 	}
 	half, most := c.rounds/2, .5
 	growth := func(n []int64) float64 { return float64(slices.Min(n[half:]) - slices.Min(n[:half])) }
-	f.Fact(fmt.Sprintf("%d rounds of %d rules: each had a flow, and none is left; zebra has %d KiB after each", c.rounds, c.rules, sizes))
-	suite.Limits{Max: &c.maxGrowth}.Read(f, report.Metric{Name: "zebra's growth", Unit: "KiB", Value: growth(sizes)})
-	suite.Limits{Max: &most}.Read(f, report.Metric{Name: "zebra's new objects per rule", Value: growth(objects) / float64(half*c.rules)})
-	suite.Limits{}.Read(f, report.Metric{Name: "flow insertion rate", Unit: "rules/s", Value: float64(c.rounds*c.rules) / insert.Seconds()})
-	suite.Limits{}.Read(f, report.Metric{Name: "counter poll", Unit: "ms", Value: poll.Seconds() * 1000 / float64(c.rounds)})
+	f.AddFact(fmt.Sprintf("%d rounds of %d rules: each had a flow, and none is left; zebra has %d KiB after each", c.rounds, c.rules, sizes))
+	suite.Limits{Max: &c.maxGrowth}.CheckMetric(f, report.Metric{Name: "zebra's growth", Unit: "KiB", Value: growth(sizes)})
+	suite.Limits{Max: &most}.CheckMetric(f, report.Metric{Name: "zebra's new objects per rule", Value: growth(objects) / float64(half*c.rules)})
+	suite.Limits{}.CheckMetric(f, report.Metric{Name: "flow insertion rate", Unit: "rules/s", Value: float64(c.rounds*c.rules) / insert.Seconds()})
+	suite.Limits{}.CheckMetric(f, report.Metric{Name: "counter poll", Unit: "ms", Value: poll.Seconds() * 1000 / float64(c.rounds)})
 }
 
 // prepareFRR lets zebra resolve the next hops of rules. The check's own zebra also

@@ -198,9 +198,9 @@ func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, fil
 			kernel++
 		}
 	}
-	f.Fact(fmt.Sprintf("%d rules are as %s says: %d have flows, %d are the kernel's alone, %d it refused and the ports keep no more", len(known), file, taken, kernel, back))
+	f.AddFact(fmt.Sprintf("%d rules are as %s says: %d have flows, %d are the kernel's alone, %d it refused and the ports keep no more", len(known), file, taken, kernel, back))
 	if n := all - len(known); n > 0 {
-		f.Fact(fmt.Sprintf("%d rules match what this FRR cannot, and were left out", n))
+		f.AddFact(fmt.Sprintf("%d rules match what this FRR cannot, and were left out", n))
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (t *traffic) checkAnswerTimes(f *suite.Finding, said []string, rules rulese
 	switch {
 	case t.answers == 0:
 		t.answers = half
-		f.Fact(fmt.Sprintf("a socket at to answers in %s", half))
+		f.AddFact(fmt.Sprintf("a socket at to answers in %s", half))
 	case half > t.answers+slowerAnswer:
 		f.Expect(false, fmt.Sprintf("answers as soon as without a rule, in %s", t.answers), fmt.Sprintf("%sa socket at to answers in %s", rules.messagePrefix(), half))
 	}

@@ -491,7 +491,7 @@ func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficO
 		t.checkSample(f, s, rules)
 	}
 	if len(f.Want) == before {
-		f.Fact(t.summarizePaths(samples, rules))
+		f.AddFact(t.summarizePaths(samples, rules))
 	}
 	if rules.rule {
 		if err := t.checkOtherPort(ctx, f, a, rules); err != nil {
@@ -522,7 +522,7 @@ func (t *traffic) checkOtherPort(ctx context.Context, f *suite.Finding, a traffi
 	if n := len(t.packetsAt(t.to, s)) + len(t.home.packetsOf(s.number)); n > 0 {
 		f.Expect(false, s.what+" are not for the rule", fmt.Sprintf("%s%s: %d packets at to or from, not 0", rules.messagePrefix(), s.what, n))
 	} else if len(t.out.packetsOf(s.number)) == 0 {
-		f.Fact(s.what + " do not arrive there")
+		f.AddFact(s.what + " do not arrive there")
 	}
 	return nil
 }

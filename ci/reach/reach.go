@@ -43,7 +43,7 @@ func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, h
 // MarkUnreachable returns the error of work on a board. It is of the kind ErrUnreachable
 // if the board does not answer any more.
 func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
-	if err == nil || ctx.Err() != nil || suite.Answers(ctx, conn, 0) {
+	if err == nil || ctx.Err() != nil || suite.IsAlive(ctx, conn, 0) {
 		return err
 	}
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))

@@ -81,7 +81,7 @@ func Kinds() []Kind { return kinds }
 func Register(more ...Kind) { kinds = append(kinds, more...) }
 
 // unmapped are goss's attributes that we cannot ask, and why.
-var unmapped = map[string]string{
+var unsupportedKeys = map[string]string{
 	"addr local-address": "the board's sshd chooses what it connects from",
 	"dns server":         "the board's own resolver is asked; for another one use a command, like nslookup NAME SERVER",
 	"http proxy":         "the board's sshd connects; for a proxy use a command, like curl",
@@ -91,21 +91,21 @@ var unmapped = map[string]string{
 	"service runlevels":  "systemd has none; use enabled",
 }
 
-func (k Kind) check(file string, key, value *yaml.Node) (Check, error) {
+func (k Kind) readCheck(file string, key, value *yaml.Node) (Check, error) {
 	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
 	if err != nil {
 		return Check{}, err
 	}
 	probe := k.Read(e)
 	c := Check{
-		Kind: k.Name, key: e.Name, Timeout: e.timeout(), Skip: IsTrue(e.Flag("skip")), Alone: IsTrue(e.Flag("alone")),
-		Retries: int(e.Number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
-		needs: e.needs(), teardown: e.teardown(), probe: probe, then: e.Fields["then"],
+		Kind: k.Name, key: e.Name, Timeout: e.readTimeout(), Skip: IsTrue(e.Flag("skip")), Alone: IsTrue(e.Flag("alone")),
+		Retries: int(e.Number("retries", 0, 0, maxRetries)), Pause: e.readMillis("pause", defaultPause, 0),
+		needs: e.readNeeds(), teardown: e.readTeardown(), probe: probe, then: e.Fields["then"],
 	}
 	if p, ok := c.probe.(interface{ Alone() bool }); ok {
 		c.Alone = p.Alone()
 	}
-	if c.Name, c.Next = e.meta(); c.Next == "" && e.Err == nil {
+	if c.Name, c.Next = e.readMeta(); c.Next == "" && e.Err == nil {
 		c.Next = c.probe.Next()
 	}
 	return c, e.Err
@@ -121,25 +121,25 @@ type Finding struct {
 	parts     []parts.Part // each becomes a result of its own
 }
 
-func (f *Finding) Fact(text string) { f.facts = append(f.facts, text) }
+func (f *Finding) AddFact(text string) { f.facts = append(f.facts, text) }
 
 // Expect notes a fact, and that it is wrong where ok is false.
 func (f *Finding) Expect(ok bool, want, saw string) {
 	if ok {
-		f.Fact(saw)
+		f.AddFact(saw)
 		return
 	}
 	f.Want, f.saw = append(f.Want, want), append(f.saw, saw)
 }
 
-// Match holds a value against what is wanted of it.
-func (f *Finding) Match(name string, m match.Matcher, value any, saw string) {
+// ExpectMatch holds a value against what is wanted of it.
+func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw string) {
 	if m.Empty() {
 		return
 	}
 	misses := m.Misses(value)
 	if len(misses) == 0 {
-		f.Fact(saw)
+		f.AddFact(saw)
 		return
 	}
 	for _, miss := range misses {
@@ -148,9 +148,9 @@ func (f *Finding) Match(name string, m match.Matcher, value any, saw string) {
 	f.saw = append(f.saw, saw)
 }
 
-// whole wants an output to be all that there was, where a matcher is to read it:
+// expectWhole wants an output to be all that there was, where a matcher is to read it:
 // what was not kept may be what it is there to find.
-func (f *Finding) whole(name string, m match.Matcher, cut bool) {
+func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return
 	}

@@ -54,16 +54,16 @@ func readAccount(e *Entry, a account) Probe {
 
 // askAccount takes what the board's C library knows; small boards have the file
 // alone. getent ends with 2 where there is no such name.
-const askAccount = `if command -v getent >/dev/null; then getent "$1" "$2" || test $? = 2; else cat "/etc/$1"; fi`
+const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || test $? = 2; else cat "/etc/$1"; fi`
 
 func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	out, err := s.Output(ctx, "sh", "-c", askAccount, "sh", a.database, a.name)
+	out, err := s.Output(ctx, "sh", "-c", accountScript, "sh", a.database, a.name)
 	if err != nil {
 		return f, err
 	}
-	found := a.line(out)
-	f.Expect(a.exists == (found != nil), existence(a.name, a.exists), existence(a.name, found != nil))
+	found := a.findLine(out)
+	f.Expect(a.exists == (found != nil), describeExistence(a.name, a.exists), describeExistence(a.name, found != nil))
 	if found == nil || !a.exists {
 		return f, nil
 	}
@@ -72,7 +72,7 @@ func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		if field.number {
 			value = match.AnsweredNumber(found[field.at])
 		}
-		f.Match(field.name, field.want, value, field.name+" "+found[field.at])
+		f.ExpectMatch(field.name, field.want, value, field.name+" "+found[field.at])
 	}
 	if a.groups.Empty() {
 		return f, nil
@@ -81,12 +81,12 @@ func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Match("groups", a.groups, strings.Fields(groups), "groups "+strings.TrimSpace(groups))
+	f.ExpectMatch("groups", a.groups, strings.Fields(groups), "groups "+strings.TrimSpace(groups))
 	return f, nil
 }
 
-// line is the account's line of the database, in its fields, or nil.
-func (a account) line(text string) []string {
+// findLine is the account's line of the database, in its fields, or nil.
+func (a account) findLine(text string) []string {
 	least := map[string]int{"passwd": 7, "group": 4}[a.database]
 	for _, line := range plaintext.Lines(text) {
 		if fields := strings.Split(line, ":"); fields[0] == a.name && len(fields) >= least {

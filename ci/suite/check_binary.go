@@ -17,8 +17,8 @@ import (
 	"slipway/flash/target"
 )
 
-// results is a command on the board that tells several results.
-type results struct {
+// resultsCommand is a command on the board that tells several results.
+type resultsCommand struct {
 	command    command
 	exitStatus match.Matcher
 	read       func(string) parts.Outcome
@@ -28,42 +28,42 @@ func readTAPCommand(e *Entry) Probe   { return readResults(e, parts.ReadTAP) }
 func readPtestCommand(e *Entry) Probe { return readResults(e, parts.ReadPtest) }
 
 func readResults(e *Entry, read func(string) parts.Outcome) Probe {
-	r := results{exitStatus: e.exitStatus(), read: read}
+	r := resultsCommand{exitStatus: e.readExitStatus(), read: read}
 	r.command, _ = readCommand(e).(command)
 	return r
 }
 
-func (r results) Inspect(ctx context.Context, s *Session) (Finding, error) {
+func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	result, err := s.Board.Run(ctx, r.command.argv...)
 	if err != nil {
 		return Finding{}, err
 	}
-	return judgeResults(result, r.exitStatus, r.read), nil
+	return checkResults(result, r.exitStatus, r.read), nil
 }
 
-// judgeResults holds a program's results, and how it ended, against what is wanted.
+// checkResults holds a program's results, and how it ended, against what is wanted.
 // Without a reader its output is only shown.
-func judgeResults(r target.Result, status match.Matcher, read func(string) parts.Outcome) Finding {
+func checkResults(r target.Result, status match.Matcher, read func(string) parts.Outcome) Finding {
 	var f Finding
-	f.Match("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
+	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
 	if read == nil {
 		if !f.OK() {
-			f.saw = []string{Describe(r)}
+			f.saw = []string{DescribeResult(r)}
 		}
 		return f
 	}
-	if isCut, _ := cut(r); isCut {
+	if isCut, _ := truncatedOutputs(r); isCut {
 		f.Expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
 	}
 	o := read(string(r.Stdout))
 	f.addOutcome(o)
 	if len(o.Parts) == 0 || len(o.Problems) > 0 {
-		f.saw = append(f.saw, Describe(r))
+		f.saw = append(f.saw, DescribeResult(r))
 	}
 	return f
 }
 
-func (r results) Next() string { return r.command.Next() }
+func (r resultsCommand) Next() string { return r.command.Next() }
 
 // binary is a local program that is sent to the board, run there, and removed.
 type binary struct {
@@ -81,7 +81,7 @@ func readBinary(e *Entry) Probe {
 	}
 	b := binary{
 		local: filepath.Join(filepath.Dir(e.File), name), dir: e.Text("dir", "/tmp"),
-		args: e.List("args"), env: e.List("env"), exitStatus: e.exitStatus(),
+		args: e.List("args"), env: e.List("env"), exitStatus: e.readExitStatus(),
 	}
 	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
 		e.Fail(e.Fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
@@ -110,7 +110,7 @@ func (b *binary) readOutput(e *Entry) {
 	}
 }
 
-const runIn = `cd "$1" && shift && exec "$@"`
+const runInFolderScript = `cd "$1" && shift && exec "$@"`
 
 func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) {
 	if _, err := os.Stat(b.local); errors.Is(err, fs.ErrNotExist) {
@@ -127,11 +127,11 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	if err := s.put(ctx, b.local, dir+"/"+name, 0o700); err != nil {
 		return f, err
 	}
-	r, err := s.Board.Run(ctx, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runIn, "sh", dir, "./" + name}, b.args)...)
+	r, err := s.Board.Run(ctx, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runInFolderScript, "sh", dir, "./" + name}, b.args)...)
 	if err != nil {
 		return f, err
 	}
-	return judgeResults(r, b.exitStatus, b.read), nil
+	return checkResults(r, b.exitStatus, b.read), nil
 }
 
 // RemoveFolder works after the end of a check's time too.

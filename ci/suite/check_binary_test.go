@@ -34,7 +34,7 @@ command:
 		"packages: passed: exit status 0; results: 1 passed, 1 skipped", "packages/a: passed: ", "packages/b: skipped: ",
 		"after it: passed: exit status 0", `not after it: skipped: it needs "camera", which failed`,
 	}
-	if diff := cmp.Diff(want, told(r)); diff != "" {
+	if diff := cmp.Diff(want, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
 	if next := r.Checks[2].Next; next != "plug it in" {
@@ -52,7 +52,7 @@ func TestPushedBinary(t *testing.T) {
 	boardDir := t.TempDir()
 	suite := specOf(t, strings.ReplaceAll(`
 binary:
-  go tests: {path: parts.test, dir: $D, output: go, args: ['-test.run=^(TestEmptyOutcome|TestJudgeResultsCut)$'], timeout: 120000}
+  go tests: {path: parts.test, dir: $D, output: go, args: ['-test.run=^(TestEmptyOutcome|TestCheckResultsTruncated)$'], timeout: 120000}
   none of them: {path: parts.test, dir: $D, output: go, args: [-test.v, '-test.run=^TestOfNobody$'], timeout: 120000}
   a program: {path: program, dir: $D, args: [a b, $HOME], env: [X=it's, Y=], exit-status: 3}
   a program that hangs: {path: hangs, dir: $D, timeout: 1500}
@@ -71,10 +71,10 @@ binary:
 	}
 	r, _ := Run(t.Context(), conn, suite, images.Artifact{})
 	want := []string{
-		"go tests passed", "go tests/TestEmptyOutcome passed", "go tests/TestJudgeResultsCut passed",
+		"go tests passed", "go tests/TestEmptyOutcome passed", "go tests/TestCheckResultsTruncated passed",
 		"none of them failed", "a program passed", "a program that hangs failed", "not there failed", "no such folder failed",
 	}
-	got := statuses(r)
+	got := checkStatuses(r)
 	slices.Sort(got) // the tests of a binary run in an order of its own
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -90,9 +90,9 @@ binary:
 	}
 }
 
-func TestJudgeResultsCut(t *testing.T) {
+func TestCheckResultsTruncated(t *testing.T) {
 	r := target.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
-	if f := judgeResults(r, match.Matcher{}, parts.ReadTAP); f.OK() {
+	if f := checkResults(r, match.Matcher{}, parts.ReadTAP); f.OK() {
 		t.Error("results of an output that was cut count as whole")
 	}
 }

@@ -29,22 +29,22 @@ func (c clock) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, fmt.Errorf("date answered %q", plaintext.Clean(out, 200))
 	}
-	off := apart(time.Unix(seconds, 0), asked, answered)
+	off := clockOffset(time.Unix(seconds, 0), asked, answered)
 	f.Expect(off.Abs() <= c.within, fmt.Sprintf("within %v of this machine's clock", c.within),
-		fmt.Sprintf("%s; the board says %s", distance(off), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
+		fmt.Sprintf("%s; the board says %s", formatOffset(off), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
 	return f, nil
 }
 
-func distance(off time.Duration) string {
+func formatOffset(off time.Duration) string {
 	if off == 0 {
 		return "no difference"
 	}
 	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), plaintext.Either(off < 0, "behind", "ahead"))
 }
 
-// apart is how far a clock that shows whole seconds is from the time at which it
+// clockOffset is how far a clock that shows whole seconds is from the time at which it
 // was surely read: between the question and the answer.
-func apart(shown, asked, answered time.Time) time.Duration {
+func clockOffset(shown, asked, answered time.Time) time.Duration {
 	switch {
 	case shown.Add(time.Second).Before(asked):
 		return shown.Add(time.Second).Sub(asked)

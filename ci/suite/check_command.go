@@ -23,7 +23,7 @@ type command struct {
 func readCommand(e *Entry) Probe {
 	c := command{
 		argv:       e.List("argv"),
-		exitStatus: e.exitStatus(),
+		exitStatus: e.readExitStatus(),
 		stdout:     e.Matcher("stdout", match.Text),
 		stderr:     e.Matcher("stderr", match.Text),
 	}
@@ -44,8 +44,8 @@ func readCommand(e *Entry) Probe {
 	return c
 }
 
-// exitStatus is 0 unless the suite says otherwise.
-func (e *Entry) exitStatus() match.Matcher {
+// readExitStatus is 0 unless the suite says otherwise.
+func (e *Entry) readExitStatus() match.Matcher {
 	if e.Fields["exit-status"] == nil {
 		return match.Equals(0)
 	}
@@ -58,14 +58,14 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return Finding{}, err
 	}
 	var f Finding
-	f.Match("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
-	outIsCut, errIsCut := cut(r)
-	f.whole("stdout", c.stdout, outIsCut)
-	f.whole("stderr", c.stderr, errIsCut)
-	f.Match("stdout", c.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
-	f.Match("stderr", c.stderr, string(r.Stderr), "stderr: "+quoteOutput(r.Stderr))
+	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
+	outIsCut, errIsCut := truncatedOutputs(r)
+	f.expectWhole("stdout", c.stdout, outIsCut)
+	f.expectWhole("stderr", c.stderr, errIsCut)
+	f.ExpectMatch("stdout", c.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
+	f.ExpectMatch("stderr", c.stderr, string(r.Stderr), "stderr: "+quoteOutput(r.Stderr))
 	if !f.OK() {
-		f.saw = []string{Describe(r)}
+		f.saw = []string{DescribeResult(r)}
 	}
 	return f, nil
 }
@@ -81,9 +81,9 @@ func ShellLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// cut says which outputs were longer than is kept. The result says only that one
+// truncatedOutputs says which outputs were longer than is kept. The result says only that one
 // was; it is then as long as any can be, so the shorter one is whole.
-func cut(r target.Result) (stdout, stderr bool) {
+func truncatedOutputs(r target.Result) (stdout, stderr bool) {
 	longer := len(r.Stdout) - len(r.Stderr)
 	return r.Truncated && longer >= 0, r.Truncated && longer <= 0
 }
@@ -97,10 +97,10 @@ func moreThan(kept int) string {
 	return "more than the " + size + " kept"
 }
 
-// Describe tells all that a program left, for the one who has to find out why.
-func Describe(r target.Result) string {
+// DescribeResult tells all that a program left, for the one who has to find out why.
+func DescribeResult(r target.Result) string {
 	text, shown := fmt.Sprintf("exit status %d", r.Status), ""
-	outIsCut, errIsCut := cut(r)
+	outIsCut, errIsCut := truncatedOutputs(r)
 	for _, out := range []struct {
 		name string
 		data []byte
@@ -132,7 +132,7 @@ func quoteOutput(data []byte) string {
 }
 
 // errCut says that a probe did not get to read all.
-var errCut = errors.New("its output was cut")
+var errTruncated = errors.New("its output was cut")
 
 // Output runs a program whose output a probe reads; a status other than 0 is in the
 // error, with what the program said. So is output that is not whole.
@@ -142,10 +142,10 @@ func (s *Session) Output(ctx context.Context, argv ...string) (string, error) {
 		return "", err
 	}
 	if r.Status != 0 {
-		return string(r.Stdout), fmt.Errorf("%s: %s", strings.Join(argv, " "), Describe(r))
+		return string(r.Stdout), fmt.Errorf("%s: %s", strings.Join(argv, " "), DescribeResult(r))
 	}
-	if isCut, _ := cut(r); isCut {
-		return string(r.Stdout), fmt.Errorf("%s: %w: there is %s", strings.Join(argv, " "), errCut, moreThan(len(r.Stdout)))
+	if isCut, _ := truncatedOutputs(r); isCut {
+		return string(r.Stdout), fmt.Errorf("%s: %w: there is %s", strings.Join(argv, " "), errTruncated, moreThan(len(r.Stdout)))
 	}
 	return string(r.Stdout), nil
 }

@@ -10,15 +10,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// containers is the board's container engine: *container.Containerd.
-type containers interface {
+// containerEngine is the board's container engine: *container.Containerd.
+type containerEngine interface {
 	Version(ctx context.Context) (string, error)
 	Run(ctx context.Context, c container.Spec) (container.Exit, error)
 	Close() error
 }
 
-// engine connects to the board's containerd once for all checks.
-func (s *Session) engine(ctx context.Context) (containers, error) {
+// connectContainerd connects to the board's containerd once for all checks.
+func (s *Session) connectContainerd(ctx context.Context) (containerEngine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened == nil {
@@ -38,7 +38,7 @@ func readContainerd(e *Entry) Probe { return containerd{version: e.Matcher("vers
 
 func (c containerd) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	engine, err := s.engine(ctx)
+	engine, err := s.connectContainerd(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -46,8 +46,8 @@ func (c containerd) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Match("version", c.version, strings.TrimPrefix(version, "v"), "version "+version)
-	f.Fact("containerd " + plaintext.Clean(version, 100) + " answers")
+	f.ExpectMatch("version", c.version, strings.TrimPrefix(version, "v"), "version "+version)
+	f.AddFact("containerd " + plaintext.Clean(version, 100) + " answers")
 	return f, nil
 }
 
@@ -65,9 +65,9 @@ func readContainer(e *Entry) Probe {
 	c := containerProgram{
 		spec: container.Spec{
 			Image: e.Text("image", ""), Argv: e.List("argv"), Env: e.List("env"),
-			Hook: e.Text("hook", ""), Timeout: e.timeout(),
+			Hook: e.Text("hook", ""), Timeout: e.readTimeout(),
 		},
-		exitStatus: e.exitStatus(),
+		exitStatus: e.readExitStatus(),
 		output:     e.Matcher("output", match.Text),
 	}
 	if c.spec.Image == "" {
@@ -86,7 +86,7 @@ func readContainer(e *Entry) Probe {
 
 func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	engine, err := s.engine(ctx)
+	engine, err := s.connectContainerd(ctx)
 	if err != nil {
 		return Finding{Next: containerd{}.Next()}, err
 	}
@@ -95,9 +95,9 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 		return f, err
 	}
 	status := fmt.Sprintf("exit status %d", exit.Status)
-	f.Match("exit status", c.exitStatus, int(exit.Status), status)
-	f.whole("output", c.output, exit.Truncated)
-	f.Match("output", c.output, string(exit.Output), "output: "+quoteOutput(exit.Output))
+	f.ExpectMatch("exit status", c.exitStatus, int(exit.Status), status)
+	f.expectWhole("output", c.output, exit.Truncated)
+	f.ExpectMatch("output", c.output, string(exit.Output), "output: "+quoteOutput(exit.Output))
 	if exit.Truncated {
 		status += ", output: " + moreThan(len(exit.Output))
 	}

@@ -71,11 +71,11 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	mounts, err := s.mounts(ctx)
+	mounts, err := s.readMounts(ctx)
 	if err != nil {
 		return f, err
 	}
-	d.layout(&f, parsePartitions(out), mounts)
+	d.checkLayout(&f, parsePartitions(out), mounts)
 	if len(d.slot) > 0 {
 		cmdline, err := s.Output(ctx, "cat", "/proc/cmdline")
 		if err != nil {
@@ -88,8 +88,8 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-func (d disk) layout(f *Finding, all []partition, mounts []mountpoint) {
-	root, ok := mounted(mounts, "/")
+func (d disk) checkLayout(f *Finding, all []partition, mounts []mountpoint) {
+	root, ok := findMount(mounts, "/")
 	i := slices.IndexFunc(all, func(p partition) bool { return ok && p.device == root.device })
 	if i < 0 {
 		f.Expect(false, "root is on a partition", fmt.Sprintf("root is %q (%s), which is no partition", root.source, root.filesystem))
@@ -102,7 +102,7 @@ func (d disk) layout(f *Finding, all []partition, mounts []mountpoint) {
 		}
 	}
 	if len(d.labels) > 0 {
-		f.Expect(inOrder(labels, d.labels), "partitions "+strings.Join(d.labels, ", "), all[i].disk+" has "+strings.Join(labels, ", "))
+		f.Expect(isInOrder(labels, d.labels), "partitions "+strings.Join(d.labels, ", "), all[i].disk+" has "+strings.Join(labels, ", "))
 	}
 	if len(d.root) > 0 {
 		f.Expect(slices.Contains(d.root, all[i].label), "root on "+strings.Join(d.root, " or "),
@@ -110,8 +110,8 @@ func (d disk) layout(f *Finding, all []partition, mounts []mountpoint) {
 	}
 }
 
-// inOrder says whether all of want stand in have, in this order.
-func inOrder(have, want []string) bool {
+// isInOrder says whether all of want stand in have, in this order.
+func isInOrder(have, want []string) bool {
 	for _, h := range have {
 		if len(want) > 0 && h == want[0] {
 			want = want[1:]

@@ -50,8 +50,8 @@ func readFile(e *Entry) Probe {
 	f := file{
 		path:     e.Path("path"),
 		exists:   e.Flag("exists"),
-		mode:     e.mode(),
-		filetype: e.fileType(),
+		mode:     e.readMode(),
+		filetype: e.readFileType(),
 		uid:      e.Matcher("uid", match.Number),
 		gid:      e.Matcher("gid", match.Number),
 		size:     e.Matcher("size", match.Number),
@@ -76,8 +76,8 @@ func readFile(e *Entry) Probe {
 
 var modePattern = lazy.Regexp(`^[0-7]{4}$`)
 
-// mode is text: what YAML makes of 0755 without quotes equals no mode.
-func (e *Entry) mode() match.Matcher {
+// readMode is text: what YAML makes of 0755 without quotes equals no mode.
+func (e *Entry) readMode() match.Matcher {
 	n := e.Fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern().MatchString(n.Value)) {
 		e.Fail(n, "mode must be four octal digits in quotes, like \"0755\", not %s", n.Value)
@@ -85,7 +85,7 @@ func (e *Entry) mode() match.Matcher {
 	return e.Matcher("mode", match.String)
 }
 
-func (e *Entry) fileType() match.Matcher {
+func (e *Entry) readFileType() match.Matcher {
 	n := e.Fields["filetype"]
 	if known := slices.Sorted(maps.Values(fileTypes)); n != nil && n.Kind == yaml.ScalarNode && !slices.Contains(known, n.Value) {
 		e.Fail(n, "filetype %q is not one of %s", n.Value, strings.Join(known, ", "))
@@ -102,29 +102,29 @@ func (f file) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	}
 	absent := r.Status != 0 && strings.Contains(string(r.Stderr), "No such file or directory")
 	if r.Status != 0 && !absent {
-		found.Expect(false, "an answer about "+f.path, Describe(r))
+		found.Expect(false, "an answer about "+f.path, DescribeResult(r))
 		return found, nil
 	}
 	wanted := f.exists == nil || *f.exists
-	found.Expect(wanted != absent, existence(f.path, wanted), existence(f.path, !absent))
+	found.Expect(wanted != absent, describeExistence(f.path, wanted), describeExistence(f.path, !absent))
 	if absent || !wanted {
 		return found, nil
 	}
-	if err := f.stat(&found, string(r.Stdout)); err != nil {
+	if err := f.checkStat(&found, string(r.Stdout)); err != nil {
 		return found, err
 	}
-	return found, f.read(ctx, s, &found)
+	return found, f.checkLinkAndContents(ctx, s, &found)
 }
 
-func existence(what string, there bool) string {
+func describeExistence(what string, there bool) string {
 	if there {
 		return what + " exists"
 	}
 	return what + " does not exist"
 }
 
-// stat holds what stat said against what is wanted.
-func (f file) stat(found *Finding, out string) error {
+// checkStat holds what stat said against what is wanted.
+func (f file) checkStat(found *Finding, out string) error {
 	fields := strings.Fields(out)
 	if len(fields) != 6 {
 		return fmt.Errorf("stat %s answered %q", f.path, plaintext.Clean(out, 200))
@@ -134,27 +134,27 @@ func (f file) stat(found *Finding, out string) error {
 		return fmt.Errorf("stat %s answered %q", f.path, plaintext.Clean(out, 200))
 	}
 	mode, filetype := fmt.Sprintf("%04o", bits&0o7777), fileTypes[bits&0o170000]
-	found.Match("mode", f.mode, mode, "mode "+mode)
-	found.Match("filetype", f.filetype, filetype, "a "+filetype)
-	found.Match("size", f.size, match.AnsweredNumber(fields[1]), fields[1]+" bytes")
-	found.Match("owner", f.owner, fields[2], "owner "+fields[2])
-	found.Match("group", f.group, fields[3], "group "+fields[3])
-	found.Match("uid", f.uid, match.AnsweredNumber(fields[4]), "uid "+fields[4])
-	found.Match("gid", f.gid, match.AnsweredNumber(fields[5]), "gid "+fields[5])
+	found.ExpectMatch("mode", f.mode, mode, "mode "+mode)
+	found.ExpectMatch("filetype", f.filetype, filetype, "a "+filetype)
+	found.ExpectMatch("size", f.size, match.AnsweredNumber(fields[1]), fields[1]+" bytes")
+	found.ExpectMatch("owner", f.owner, fields[2], "owner "+fields[2])
+	found.ExpectMatch("group", f.group, fields[3], "group "+fields[3])
+	found.ExpectMatch("uid", f.uid, match.AnsweredNumber(fields[4]), "uid "+fields[4])
+	found.ExpectMatch("gid", f.gid, match.AnsweredNumber(fields[5]), "gid "+fields[5])
 	return nil
 }
 
-// read holds what is in the file against what is wanted.
-func (f file) read(ctx context.Context, s *Session, found *Finding) error {
+// checkLinkAndContents holds what is in the file against what is wanted.
+func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Finding) error {
 	if !f.linkedTo.Empty() {
 		out, err := s.Output(ctx, "readlink", f.path)
 		if err != nil {
 			return err
 		}
-		found.Match("linked-to", f.linkedTo, plaintext.TrimNewline(out), "links to "+plaintext.TrimNewline(out))
+		found.ExpectMatch("linked-to", f.linkedTo, plaintext.TrimNewline(out), "links to "+plaintext.TrimNewline(out))
 	}
 	if !f.contents.Empty() {
-		if err := f.readContents(ctx, s, found); err != nil {
+		if err := f.checkContents(ctx, s, found); err != nil {
 			return err
 		}
 	}
@@ -164,16 +164,16 @@ func (f file) read(ctx context.Context, s *Session, found *Finding) error {
 			return err
 		}
 		sum, _, _ := strings.Cut(out, " ")
-		found.Match(d.name, d.want, sum, d.name+" "+sum)
+		found.ExpectMatch(d.name, d.want, sum, d.name+" "+sum)
 	}
 	return nil
 }
 
-// readContents asks for one byte more than is looked at, which tells a file that
+// checkContents asks for one byte more than is looked at, which tells a file that
 // is longer.
-func (f file) readContents(ctx context.Context, s *Session, found *Finding) error {
+func (f file) checkContents(ctx context.Context, s *Session, found *Finding) error {
 	out, err := s.Output(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
-	if errors.Is(err, errCut) || len(out) > maxFileBytes {
+	if errors.Is(err, errTruncated) || len(out) > maxFileBytes {
 		if found.OK() {
 			found.Next = fmt.Sprintf("look into it on the board instead, with a command check such as: %s; or check its sha256", ShellLine([]string{"grep", "-q", "TEXT", f.path}))
 		}
@@ -183,7 +183,7 @@ func (f file) readContents(ctx context.Context, s *Session, found *Finding) erro
 	if err != nil {
 		return err
 	}
-	found.Match("contents", f.contents, out, "contents: "+quoteOutput([]byte(out)))
+	found.ExpectMatch("contents", f.contents, out, "contents: "+quoteOutput([]byte(out)))
 	return nil
 }
 

@@ -85,7 +85,7 @@ func TestGossSectionsOnRecordedBoards(t *testing.T) {
 		{"a full file system", suitetest.Recorded{"cat /proc/self/mountinfo": mountinfo, "stat -f": "100 9\n"}, "mount: {/data: {usage: {lt: 90}}}", "failed: 91 % in use / usage: less than 90"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, suitetest.Verdict(runOneCheck(t, tt.board, tt.suite))); diff != "" {
+			if diff := cmp.Diff(tt.want, suitetest.FormatResult(runOneCheck(t, tt.board, tt.suite))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -113,8 +113,8 @@ func TestGossSectionsHere(t *testing.T) {
 		"mount: {/: {usage: {ge: 0}}}",
 	} {
 		suite = strings.NewReplacer("$U", me.Username, "$I", me.Uid, "$H", me.HomeDir).Replace(suite)
-		if r := runOneCheck(t, suitetest.Here{}, suite); r.Status != report.Passed {
-			t.Errorf("%s: %s", suite, suitetest.Verdict(r))
+		if r := runOneCheck(t, suitetest.LocalBoard{}, suite); r.Status != report.Passed {
+			t.Errorf("%s: %s", suite, suitetest.FormatResult(r))
 		}
 	}
 }
@@ -122,9 +122,9 @@ func TestGossSectionsHere(t *testing.T) {
 // Ports, addresses and web servers are asked through a real sshd.
 func TestReachThroughTheBoard(t *testing.T) {
 	conn := connect(t)
-	server := httptest.NewServer(http.HandlerFunc(answer))
+	server := httptest.NewServer(http.HandlerFunc(serveAnswer))
 	defer server.Close()
-	secure := httptest.NewUnstartedServer(http.HandlerFunc(answer))
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(serveAnswer))
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // one of the requests breaks off
 	secure.StartTLS()
 	defer secure.Close()
@@ -156,8 +156,8 @@ func TestReachThroughTheBoard(t *testing.T) {
 			if r.Status != report.Failed || !strings.HasPrefix(r.Want, "body: all of it") {
 				t.Errorf("%s: want %q", tt.suite, r.Want)
 			}
-		case suitetest.Verdict(r) != fill.Replace(tt.want):
-			t.Errorf("%s\n got %q\nwant %q", tt.suite, suitetest.Verdict(r), fill.Replace(tt.want))
+		case suitetest.FormatResult(r) != fill.Replace(tt.want):
+			t.Errorf("%s\n got %q\nwant %q", tt.suite, suitetest.FormatResult(r), fill.Replace(tt.want))
 		}
 	}
 	s, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": fill.Replace("http: {$S/fine: {status: 200}}")}))
@@ -169,8 +169,8 @@ func TestReachThroughTheBoard(t *testing.T) {
 	}
 }
 
-// answer is a small web server.
-func answer(w http.ResponseWriter, r *http.Request) {
+// serveAnswer is a small web server.
+func serveAnswer(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Date"] = nil
 	w.Header().Set("X-Board", "virt")
 	switch r.URL.Path {
@@ -217,11 +217,11 @@ func TestUnreachableInTime(t *testing.T) {
 	}
 	r := (&Session{Board: suitetest.Recorded{"true": ""}, dial: hang}).RunCheck(t.Context(), suite.Checks[0])[0]
 	if r.Status != report.Passed {
-		t.Errorf("of a board that answers: %s", suitetest.Verdict(r))
+		t.Errorf("of a board that answers: %s", suitetest.FormatResult(r))
 	}
 	r = (&Session{Board: suitetest.Recorded{}, dial: hang}).RunCheck(t.Context(), suite.Checks[0])[0]
 	if r.Status != report.Failed || !strings.Contains(r.Saw, errLost.Error()) {
-		t.Errorf("of a board that is lost: %s", suitetest.Verdict(r))
+		t.Errorf("of a board that is lost: %s", suitetest.FormatResult(r))
 	}
 }
 
@@ -234,9 +234,9 @@ func FuzzGossAnswers(f *testing.F) {
 		parseSockets(text)
 		parseHosts(text)
 		parseAddrs(text)
-		byFile(text)
-		account{database: "passwd", name: "root"}.line(text)
-		installedPackage{name: "a"}.parse(text)
+		parseGrepOutput(text)
+		account{database: "passwd", name: "root"}.findLine(text)
+		installedPackage{name: "a"}.parseVersions(text)
 		if used, err := parseUsage(text); err == nil && (used < 0 || used > 100) {
 			t.Fatalf("a usage of %d %%", used)
 		}

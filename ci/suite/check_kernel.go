@@ -12,9 +12,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// byFile reads lines of FILE:TEXT, as grep -H prints them. Of the files that are
+// parseGrepOutput reads lines of FILE:TEXT, as grep -H prints them. Of the files that are
 // asked for, those in a folder iio:device0 alone have a colon in their names.
-func byFile(text string) map[string]string {
+func parseGrepOutput(text string) map[string]string {
 	files := map[string]string{}
 	for _, line := range plaintext.Lines(text) {
 		file, rest, ok := strings.Cut(line, ":")
@@ -43,15 +43,15 @@ func readKernelParam(e *Entry) Probe {
 	if k.value.Empty() {
 		e.Fail(e.Key, "a kernel-param needs a value")
 	}
-	if file := k.file(); !strings.HasPrefix(file, "/proc/sys/") || strings.ContainsRune(file, 0) || strings.Contains(file, "/../") {
+	if file := k.procFile(); !strings.HasPrefix(file, "/proc/sys/") || strings.ContainsRune(file, 0) || strings.Contains(file, "/../") {
 		e.Fail(e.Key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
 	}
 	return k
 }
 
-// file is where the parameter is; a name with slashes is the way to one with dots
+// procFile is where the parameter is; a name with slashes is the way to one with dots
 // in a part of it, such as an interface of a VLAN.
-func (k kernelParam) file() string {
+func (k kernelParam) procFile() string {
 	if strings.Contains(k.name, "/") {
 		return path.Join("/proc/sys", k.name)
 	}
@@ -60,12 +60,12 @@ func (k kernelParam) file() string {
 
 func (k kernelParam) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	out, err := s.Output(ctx, "cat", k.file())
+	out, err := s.Output(ctx, "cat", k.procFile())
 	if err != nil {
 		return f, err
 	}
 	value := strings.TrimSpace(out)
-	f.Match("value", k.value, value, k.name+" is "+value)
+	f.ExpectMatch("value", k.value, value, k.name+" is "+value)
 	return f, nil
 }
 
@@ -92,11 +92,11 @@ func readModule(e *Entry) Probe {
 }
 
 // askModule ends well where the module is there, whether it tells a version or not.
-const askModule = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
+const moduleScript = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
 
 func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	r, err := s.Board.Run(ctx, "sh", "-c", askModule, "sh", m.name)
+	r, err := s.Board.Run(ctx, "sh", "-c", moduleScript, "sh", m.name)
 	if err != nil {
 		return f, err
 	}
@@ -105,7 +105,7 @@ func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		m.name+plaintext.Either(have, " is loaded or built in", " is not loaded"))
 	if have && m.loaded {
 		version := strings.TrimPrefix(strings.TrimSpace(string(r.Stdout)), "v")
-		f.Match("version", m.version, version, "version "+cmp.Or(version, "(it tells none)"))
+		f.ExpectMatch("version", m.version, version, "version "+cmp.Or(version, "(it tells none)"))
 	}
 	return f, nil
 }
@@ -124,14 +124,14 @@ type linePattern struct {
 }
 
 func readDmesg(e *Entry) Probe {
-	d := dmesg{has: e.patterns("has"), never: e.patterns("never"), ignore: e.patterns("ignore")}
+	d := dmesg{has: e.readPatterns("has"), never: e.readPatterns("never"), ignore: e.readPatterns("ignore")}
 	if len(d.has)+len(d.never) == 0 {
 		e.Fail(e.Key, "a dmesg needs has or never: regular expressions for lines")
 	}
 	return d
 }
 
-func (e *Entry) patterns(key string) []linePattern {
+func (e *Entry) readPatterns(key string) []linePattern {
 	var all []linePattern
 	for i, text := range e.List(key) {
 		re, err := regexp.Compile(text)
@@ -146,22 +146,22 @@ func (e *Entry) patterns(key string) []linePattern {
 
 // askKernelLog takes the journal, which keeps what the kernel's own buffer has lost
 // since boot, or that buffer where there is no journal.
-const askKernelLog = `journalctl --dmesg --boot --quiet --no-pager --output=short-monotonic 2>/dev/null | grep . || dmesg`
+const kernelLogScript = `journalctl --dmesg --boot --quiet --no-pager --output=short-monotonic 2>/dev/null | grep . || dmesg`
 
 // maxKernelLines that must not be there are shown.
 const maxKernelLines = 8
 
 func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	r, err := s.Board.Run(ctx, "sh", "-c", askKernelLog)
+	r, err := s.Board.Run(ctx, "sh", "-c", kernelLogScript)
 	if err != nil {
 		return f, err
 	}
 	if r.Status != 0 {
-		return f, fmt.Errorf("read the kernel's messages: %s", Describe(r))
+		return f, fmt.Errorf("read the kernel's messages: %s", DescribeResult(r))
 	}
 	d.checkMessages(&f, plaintext.Lines(string(r.Stdout)))
-	if isCut, _ := cut(r); isCut {
+	if isCut, _ := truncatedOutputs(r); isCut {
 		f.Expect(false, "all of the kernel's messages", "kernel messages: "+moreThan(len(r.Stdout)))
 	}
 	return f, nil
@@ -179,7 +179,7 @@ func (d dmesg) checkMessages(f *Finding, all []string) {
 		}
 	}
 	if len(bad) == 0 {
-		f.Fact(fmt.Sprintf("%d messages of the kernel", len(all)))
+		f.AddFact(fmt.Sprintf("%d messages of the kernel", len(all)))
 		return
 	}
 	for _, p := range d.never {

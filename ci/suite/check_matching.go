@@ -35,7 +35,7 @@ func readMatching(e *Entry) Probe {
 
 func (m matching) Inspect(context.Context, *Session) (Finding, error) {
 	var f Finding
-	f.Match("content", m.matches, m.content, quoteOutput([]byte(match.TextOf(m.content))))
+	f.ExpectMatch("content", m.matches, m.content, quoteOutput([]byte(match.TextOf(m.content))))
 	return f, nil
 }
 

@@ -25,12 +25,12 @@ type Limits struct {
 	Within   float64
 }
 
-func (e *Entry) limits() Limits {
+func (e *Entry) readLimits() Limits {
 	return Limits{Min: e.Decimal("min"), Max: e.Decimal("max"), Within: e.Percent("within")}
 }
 
-// Read notes a number, and what is wrong with it.
-func (l Limits) Read(f *Finding, m report.Metric) {
+// CheckMetric notes a number, and what is wrong with it.
+func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	m.Min, m.Max = l.Min, l.Max
 	f.metrics = append(f.metrics, reading{m, l.Within})
 	saw := m.String()
@@ -40,7 +40,7 @@ func (l Limits) Read(f *Finding, m report.Metric) {
 	case l.Max != nil && m.Value > *l.Max:
 		f.Expect(false, fmt.Sprintf("%s: at most %s", m.Name, report.FormatNumber(*l.Max, m.Unit)), saw)
 	default:
-		f.Fact(saw)
+		f.AddFact(saw)
 	}
 }
 
@@ -56,8 +56,8 @@ type metric struct {
 }
 
 func readMetric(e *Entry) Probe {
-	m := metric{unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.limits()}
-	m.name, _ = e.meta()
+	m := metric{unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.readLimits()}
+	m.name, _ = e.readMeta()
 	if c, ok := readCommand(e).(command); ok {
 		m.command = c
 	}
@@ -97,17 +97,17 @@ func (m metric) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	v, err := m.find(out)
+	v, err := m.findNumber(out)
 	if err != nil {
 		f.Expect(false, "a number", err.Error())
 		return f, nil
 	}
-	m.limits.Read(&f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
+	m.limits.CheckMetric(&f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
 	return f, nil
 }
 
-// find returns the number in a command's output.
-func (m metric) find(out string) (float64, error) {
+// findNumber returns the number in a command's output.
+func (m metric) findNumber(out string) (float64, error) {
 	text := out
 	switch {
 	case m.path != "":
@@ -135,8 +135,8 @@ func (m metric) find(out string) (float64, error) {
 
 func (m metric) Next() string { return m.command.Next() }
 
-// compare holds metrics against those of the last good run.
-func (s *Session) compare(c Check, f *Finding) {
+// compareMetrics holds metrics against those of the last good run.
+func (s *Session) compareMetrics(c Check, f *Finding) {
 	for i := range f.metrics {
 		m := &f.metrics[i]
 		last, ok := s.last[report.HistoryKey(c.suite, plaintext.Clean(c.Name, 200), m.Name)]
@@ -146,7 +146,7 @@ func (s *Session) compare(c Check, f *Finding) {
 		switch {
 		case m.within == 0:
 		case !ok:
-			f.Fact(m.Name + ": nothing to compare with yet")
+			f.AddFact(m.Name + ": nothing to compare with yet")
 		case math.Abs(m.Value-last) > m.within*math.Abs(last):
 			f.Expect(false, fmt.Sprintf("%s: within %s %% of %s, as in the last run that passed", m.Name, report.FormatNumber(m.within*100, ""), report.FormatNumber(last, m.Unit)), m.String())
 		}

@@ -58,7 +58,7 @@ func TestMetricsOfRecordedBoards(t *testing.T) {
 		{"rails of L4T R32", suitetest.Recorded{"sh -c grep": railFilesR32}, "power: {x: {max: 10}}", "passed: ina3221x/POM_5V_IN 2.31 W"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, suitetest.Verdict(runOneCheck(t, tt.board, tt.suite))); diff != "" {
+			if diff := cmp.Diff(tt.want, suitetest.FormatResult(runOneCheck(t, tt.board, tt.suite))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -97,9 +97,9 @@ func TestMetricsAreCompared(t *testing.T) {
 		if err := os.WriteFile(value, []byte(step.value), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, err := smoke(t.Context(), &Session{Board: suitetest.Here{}}, spec, a)
+		r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, a)
 		c := r.Suites[0].Checks[0]
-		if diff := cmp.Diff(step.want, suitetest.Verdict(c)); diff != "" || (err == nil) == r.Failed() {
+		if diff := cmp.Diff(step.want, suitetest.FormatResult(c)); diff != "" || (err == nil) == r.Failed() {
 			t.Errorf("%s: %v, %s", step.value, err, diff)
 		}
 		if last := c.Metrics[0].Last; (last == nil) != (step.last == 0) || last != nil && *last != step.last {
@@ -113,13 +113,13 @@ func TestMetricsAreCompared(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := smoke(t.Context(), &Session{Board: suitetest.Here{}}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
+	if _, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
 		t.Errorf("smoke with a damaged %s = %v", files[0], err)
 	}
 }
 
-// measured is a board that says its serial and a number, and still answers afterwards.
-func measured(serial, number string) suitetest.Recorded {
+// measuringBoard is a board that says its serial and a number, and still answers afterwards.
+func measuringBoard(serial, number string) suitetest.Recorded {
 	return suitetest.Recorded{"sh -c grep": "/proc/device-tree/serial-number:" + serial + "\n", "sh -c cat /number": number, "true": ""}
 }
 
@@ -150,7 +150,7 @@ func TestMetricsAreOfOneBoard(t *testing.T) {
 		{"../../x_y", "lab", "70", nil}, // the same letters, as a file's name may have them
 		{"../../x/y", "lab", "70", report.ErrFailed},
 	} {
-		_, err := smoke(t.Context(), &Session{Board: measured(step.serial, step.number), name: step.name}, spec, a)
+		_, err := runSuites(t.Context(), &Session{Board: measuringBoard(step.serial, step.number), name: step.name}, spec, a)
 		if !errors.Is(err, step.want) || step.want == nil && err != nil {
 			t.Errorf("%+v: %v", step, err)
 		}
@@ -168,15 +168,15 @@ func FuzzMetrics(f *testing.F) {
 	f.Add("1e309\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var found Finding
-		files := byFile(text)
-		for _, parse := range []func(map[string]string) []sensor{temperatures, powers} {
-			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, unique(parse(files)))
+		files := parseGrepOutput(text)
+		for _, parse := range []func(map[string]string) []sensor{parseTemperatures, parsePowers} {
+			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, numberDuplicates(parse(files)))
 		}
-		if v, err := (metric{scale: 1e-3}).find(text); err == nil {
+		if v, err := (metric{scale: 1e-3}).findNumber(text); err == nil {
 			found.metrics = append(found.metrics, reading{Metric: report.Metric{Name: "x", Value: v}})
 		}
 		r := report.Report{Suites: []report.SuiteResult{{Checks: []report.CheckResult{{}}}}}
-		conclude(&r.Suites[0].Checks[0], Check{}, found, nil, nil)
+		fillResult(&r.Suites[0].Checks[0], Check{}, found, nil, nil)
 		if _, err := json.Marshal(r.Tidy()); err != nil {
 			t.Fatal(err)
 		}

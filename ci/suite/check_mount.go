@@ -32,15 +32,15 @@ func parseMountinfo(text string) []mountpoint {
 			continue
 		}
 		mounts = append(mounts, mountpoint{
-			device: a[2], dir: unescape(a[4]), opts: a[5],
-			filesystem: b[0], source: unescape(b[1]), vfsOpts: b[2],
+			device: a[2], dir: unescapeOctal(a[4]), opts: a[5],
+			filesystem: b[0], source: unescapeOctal(b[1]), vfsOpts: b[2],
 		})
 	}
 	return mounts
 }
 
-// unescape undoes the kernel's \040 for a space.
-func unescape(s string) string {
+// unescapeOctal undoes the kernel's \040 for a space.
+func unescapeOctal(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+3 < len(s) {
@@ -55,8 +55,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// mounted returns what is mounted on dir: the last one hides those before.
-func mounted(mounts []mountpoint, dir string) (mountpoint, bool) {
+// findMount returns what is mounted on dir: the last one hides those before.
+func findMount(mounts []mountpoint, dir string) (mountpoint, bool) {
 	for i := len(mounts) - 1; i >= 0; i-- {
 		if mounts[i].dir == dir {
 			return mounts[i], true
@@ -65,7 +65,7 @@ func mounted(mounts []mountpoint, dir string) (mountpoint, bool) {
 	return mountpoint{}, false
 }
 
-func (s *Session) mounts(ctx context.Context) ([]mountpoint, error) {
+func (s *Session) readMounts(ctx context.Context) ([]mountpoint, error) {
 	out, err := s.Output(ctx, "cat", "/proc/self/mountinfo")
 	return parseMountinfo(out), err
 }
@@ -92,20 +92,20 @@ func readMount(e *Entry) Probe {
 
 func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	mounts, err := s.mounts(ctx)
+	mounts, err := s.readMounts(ctx)
 	if err != nil {
 		return f, err
 	}
-	at, there := mounted(mounts, m.dir)
+	at, there := findMount(mounts, m.dir)
 	wanted := m.exists == nil || *m.exists
-	f.Expect(there == wanted, mountedAt(m.dir, wanted), mountedAt(m.dir, there))
+	f.Expect(there == wanted, describeMount(m.dir, wanted), describeMount(m.dir, there))
 	if !there || !wanted {
 		return f, nil
 	}
-	f.Match("filesystem", m.filesystem, at.filesystem, at.filesystem)
-	f.Match("source", m.source, at.source, "from "+at.source)
-	f.Match("opts", m.opts, strings.Split(at.opts, ","), "opts "+at.opts)
-	f.Match("vfs-opts", m.vfsOpts, strings.Split(at.vfsOpts, ","), "vfs-opts "+at.vfsOpts)
+	f.ExpectMatch("filesystem", m.filesystem, at.filesystem, at.filesystem)
+	f.ExpectMatch("source", m.source, at.source, "from "+at.source)
+	f.ExpectMatch("opts", m.opts, strings.Split(at.opts, ","), "opts "+at.opts)
+	f.ExpectMatch("vfs-opts", m.vfsOpts, strings.Split(at.vfsOpts, ","), "vfs-opts "+at.vfsOpts)
 	if m.usage.Empty() {
 		return f, nil
 	}
@@ -115,7 +115,7 @@ func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	}
 	used, err := parseUsage(out)
 	if err == nil {
-		f.Match("usage", m.usage, used, fmt.Sprintf("%d %% in use", used))
+		f.ExpectMatch("usage", m.usage, used, fmt.Sprintf("%d %% in use", used))
 	}
 	return f, err
 }
@@ -130,7 +130,7 @@ func parseUsage(text string) (int, error) {
 	return int(math.Round((1 - float64(free)/float64(blocks)) * 100)), nil
 }
 
-func mountedAt(dir string, there bool) string {
+func describeMount(dir string, there bool) string {
 	return fmt.Sprintf("%s mounted on %s", plaintext.Either(there, "a file system is", "nothing is"), dir)
 }
 

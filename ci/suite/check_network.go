@@ -35,25 +35,25 @@ func readDNS(e *Entry) Probe {
 
 // askDNS takes the board's C library; small boards have BusyBox's nslookup. A name
 // that is not known is no failure of the question.
-const askDNS = `if command -v getent >/dev/null; then getent ahosts "$1"
+const dnsScript = `if command -v getent >/dev/null; then getent ahosts "$1"
 elif command -v nslookup >/dev/null; then nslookup "$1"
 else exit 127; fi || test $? != 127`
 
 func (d dns) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	r, err := s.Board.Run(ctx, "sh", "-c", askDNS, "sh", d.name)
+	r, err := s.Board.Run(ctx, "sh", "-c", dnsScript, "sh", d.name)
 	if err != nil {
 		return f, err
 	}
 	if r.Status != 0 {
-		return f, fmt.Errorf("the board has no getent and no nslookup: %s", Describe(r))
+		return f, fmt.Errorf("the board has no getent and no nslookup: %s", DescribeResult(r))
 	}
 	addrs := parseHosts(string(r.Stdout))
 	found := strings.Join(addrs, ", ")
 	f.Expect(d.resolvable == (len(addrs) > 0), d.name+plaintext.Either(d.resolvable, " is resolved", " is not resolved"),
 		d.name+plaintext.Either(found != "", " is "+found, " is not resolved"))
 	if d.resolvable && len(addrs) > 0 {
-		f.Match("addrs", d.addrs, addrs, found)
+		f.ExpectMatch("addrs", d.addrs, addrs, found)
 	}
 	return f, nil
 }
@@ -111,14 +111,14 @@ func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, err
 	if err != nil {
 		return f, err
 	}
-	files := byFile(string(r.Stdout))
+	files := parseGrepOutput(string(r.Stdout))
 	have := files[dir+"/mtu"] != ""
-	f.Expect(have == i.exists, existence(i.name, i.exists), existence(i.name, have))
+	f.Expect(have == i.exists, describeExistence(i.name, i.exists), describeExistence(i.name, have))
 	if !have || !i.exists {
 		return f, nil
 	}
-	f.Match("mtu", i.mtu, match.AnsweredNumber(files[dir+"/mtu"]), "mtu "+files[dir+"/mtu"])
-	f.Match("operstate", i.state, files[dir+"/operstate"], "it is "+files[dir+"/operstate"])
+	f.ExpectMatch("mtu", i.mtu, match.AnsweredNumber(files[dir+"/mtu"]), "mtu "+files[dir+"/mtu"])
+	f.ExpectMatch("operstate", i.state, files[dir+"/operstate"], "it is "+files[dir+"/operstate"])
 	if i.addrs.Empty() {
 		return f, nil
 	}
@@ -127,7 +127,7 @@ func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, err
 		return f, err
 	}
 	addrs := parseAddrs(out)
-	f.Match("addrs", i.addrs, addrs, "addresses "+cmp.Or(strings.Join(addrs, ", "), "(none)"))
+	f.ExpectMatch("addrs", i.addrs, addrs, "addresses "+cmp.Or(strings.Join(addrs, ", "), "(none)"))
 	return f, nil
 }
 

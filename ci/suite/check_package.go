@@ -29,7 +29,7 @@ func readPackage(e *Entry) Probe {
 
 // askPackage prints the manager that the board has, then what that says of the
 // package. It ends with 127 on a board without one.
-const askPackage = `if command -v dpkg-query >/dev/null; then
+const packageScript = `if command -v dpkg-query >/dev/null; then
 	echo dpkg; dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null
 elif command -v rpm >/dev/null; then
 	echo rpm; rpm -q --queryformat 'installed %{VERSION}-%{RELEASE}\n' "$1"
@@ -41,25 +41,25 @@ fi; true`
 
 func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	r, err := s.Board.Run(ctx, "sh", "-c", askPackage, "sh", p.name)
+	r, err := s.Board.Run(ctx, "sh", "-c", packageScript, "sh", p.name)
 	if err != nil {
 		return f, err
 	}
 	if r.Status != 0 {
 		f.Next = "ask for a file of the package instead, or build the image with package management"
-		return f, fmt.Errorf("the board has no dpkg, rpm or opkg: %s", Describe(r))
+		return f, fmt.Errorf("the board has no dpkg, rpm or opkg: %s", DescribeResult(r))
 	}
-	versions := p.parse(string(r.Stdout))
+	versions := p.parseVersions(string(r.Stdout))
 	have := len(versions) > 0
 	f.Expect(have == p.installed, p.name+plaintext.Either(p.installed, " is installed", " is not installed"), p.name+plaintext.Either(have, " is installed", " is not installed"))
 	if have && p.installed {
-		f.Match("versions", p.versions, versions, "version "+strings.Join(versions, ", "))
+		f.ExpectMatch("versions", p.versions, versions, "version "+strings.Join(versions, ", "))
 	}
 	return f, nil
 }
 
-// parse reads lines like "installed 1.2-3", or opkg's "name - 1.2-3".
-func (p installedPackage) parse(text string) []string {
+// parseVersions reads lines like "installed 1.2-3", or opkg's "name - 1.2-3".
+func (p installedPackage) parseVersions(text string) []string {
 	var versions []string
 	for _, line := range plaintext.Lines(text) {
 		if version, ok := strings.CutPrefix(line, "installed "); ok {

@@ -91,10 +91,10 @@ func (p port) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, err
 	}
 	if len(r.Stdout) == 0 {
-		return f, fmt.Errorf("read /proc/net/tcp: %s", Describe(r))
+		return f, fmt.Errorf("read /proc/net/tcp: %s", DescribeResult(r))
 	}
-	if isCut, _ := cut(r); isCut {
-		return f, fmt.Errorf("read /proc/net: %w: there is %s", errCut, moreThan(len(r.Stdout)))
+	if isCut, _ := truncatedOutputs(r); isCut {
+		return f, fmt.Errorf("read /proc/net: %w: there is %s", errTruncated, moreThan(len(r.Stdout)))
 	}
 	p.checkSockets(&f, parseSockets(string(r.Stdout)))
 	return f, nil
@@ -120,7 +120,7 @@ func (p port) checkSockets(f *Finding, all []socket) {
 	}
 	f.Expect(p.listening == (len(ips) > 0), plaintext.Either(p.listening, "something listens on "+name, "nothing listens on "+name), saw)
 	if p.listening && len(ips) > 0 {
-		f.Match("ip", p.ip, ips, "at "+strings.Join(ips, ", "))
+		f.ExpectMatch("ip", p.ip, ips, "at "+strings.Join(ips, ", "))
 	}
 }
 

@@ -33,11 +33,11 @@ func readProcess(e *Entry) Probe {
 
 // One program reads them all: another for each took an emulated board 30 s. Processes
 // that end meanwhile are no error.
-const listProcesses = `cat /proc/[0-9]*/comm 2>/dev/null; true`
+const processScript = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
 func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	out, err := s.Output(ctx, "sh", "-c", listProcesses)
+	out, err := s.Output(ctx, "sh", "-c", processScript)
 	if err != nil {
 		return f, err
 	}
@@ -52,7 +52,7 @@ func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	}
 	f.Expect(p.running == (n > 0), plaintext.Either(p.running, p.name+" runs", p.name+" does not run"),
 		plaintext.Either(n > 0, fmt.Sprintf("%d of %s run", n, p.name), p.name+" does not run"))
-	f.Match("count", p.count, n, fmt.Sprintf("%d of them", n))
+	f.ExpectMatch("count", p.count, n, fmt.Sprintf("%d of them", n))
 	return f, nil
 }
 

@@ -36,7 +36,7 @@ type addr struct {
 }
 
 func readAddr(e *Entry) Probe {
-	a := addr{reachable: true, timeout: e.timeout()}
+	a := addr{reachable: true, timeout: e.readTimeout()}
 	name := e.Text("address", e.Name)
 	protocol, address, ok := strings.Cut(name, "://")
 	if !ok {
@@ -59,7 +59,7 @@ func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err == nil {
 		conn.Close()
 	}
-	if err := s.refusal(ctx, err); err != nil {
+	if err := s.forwardingError(ctx, err); err != nil {
 		return f, err
 	}
 	saw := a.address + " is reachable"
@@ -70,9 +70,9 @@ func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// refusal is the error for a connection that was not even tried: sshd forbids it,
+// forwardingError is the error for a connection that was not even tried: sshd forbids it,
 // or the board is gone. That an address does not answer is none.
-func (s *Session) refusal(ctx context.Context, err error) error {
+func (s *Session) forwardingError(ctx context.Context, err error) error {
 	var refused *ssh.OpenChannelError
 	var broken *net.OpError
 	switch {
@@ -80,7 +80,7 @@ func (s *Session) refusal(ctx context.Context, err error) error {
 		return nil
 	case refused != nil && refused.Reason == ssh.Prohibited:
 		return fmt.Errorf("the board's sshd lets nobody connect through it (AllowTcpForwarding, or PermitOpen): %w", err)
-	case errors.Is(context.Cause(ctx), errSlow) && s.answers(context.WithoutCancel(ctx)):
+	case errors.Is(context.Cause(ctx), errSlow) && s.isAnswering(context.WithoutCancel(ctx)):
 		return nil
 	}
 	return err
@@ -124,13 +124,13 @@ func readHTTP(e *Entry) Probe {
 	if h.status.Empty() && h.wantHeaders.Empty() && h.answer.Empty() {
 		e.Fail(e.Key, "an http needs status, headers or body")
 	}
-	if _, err := h.request(context.Background()); err != nil {
+	if _, err := h.newRequest(context.Background()); err != nil {
 		e.Fail(e.Key, "%v", err)
 	}
 	return h
 }
 
-func (h httpRequest) request(ctx context.Context) (*http.Request, error) {
+func (h httpRequest) newRequest(ctx context.Context) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, h.method, h.url, strings.NewReader(h.body))
 	if err != nil {
 		return nil, err
@@ -149,14 +149,14 @@ func (h httpRequest) request(ctx context.Context) (*http.Request, error) {
 
 func (h httpRequest) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	request, err := h.request(ctx)
+	request, err := h.newRequest(ctx)
 	if err != nil {
 		return f, err
 	}
-	client := h.client(s)
+	client := h.newClient(s)
 	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
-	if err := s.refusal(ctx, err); err != nil {
+	if err := s.forwardingError(ctx, err); err != nil {
 		return f, err
 	}
 	if err != nil {
@@ -164,10 +164,10 @@ func (h httpRequest) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, nil
 	}
 	defer response.Body.Close()
-	return f, h.checkAnswer(&f, response)
+	return f, h.checkResponse(&f, response)
 }
 
-func (h httpRequest) client(s *Session) *http.Client {
+func (h httpRequest) newClient(s *Session) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{DialContext: s.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: h.insecure}, DisableKeepAlives: true},
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
@@ -182,10 +182,10 @@ func (h httpRequest) client(s *Session) *http.Client {
 	}
 }
 
-func (h httpRequest) checkAnswer(f *Finding, r *http.Response) error {
-	f.Match("status", h.status, r.StatusCode, "status "+r.Status)
+func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
+	f.ExpectMatch("status", h.status, r.StatusCode, "status "+r.Status)
 	headers := headerLines(r.Header)
-	f.Match("headers", h.wantHeaders, headers, "headers: "+quoteOutput([]byte(headers)))
+	f.ExpectMatch("headers", h.wantHeaders, headers, "headers: "+quoteOutput([]byte(headers)))
 	if h.answer.Empty() {
 		return nil
 	}
@@ -193,8 +193,8 @@ func (h httpRequest) checkAnswer(f *Finding, r *http.Response) error {
 	if err != nil {
 		return fmt.Errorf("read the answer of %s: %w", h.url, err)
 	}
-	f.whole("body", h.answer, len(body) > maxFileBytes)
-	f.Match("body", h.answer, string(body), "body: "+quoteOutput(body))
+	f.expectWhole("body", h.answer, len(body) > maxFileBytes)
+	f.ExpectMatch("body", h.answer, string(body), "body: "+quoteOutput(body))
 	return nil
 }
 

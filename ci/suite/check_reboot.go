@@ -15,7 +15,7 @@ const rebootLimit = 5 * time.Minute
 
 func readReboot(e *Entry) Probe {
 	e.Limit = rebootLimit
-	return reboot{limit: e.timeout()}
+	return reboot{limit: e.readTimeout()}
 }
 
 // errNoReboot is no failure: somebody asked for it.
@@ -27,27 +27,27 @@ func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, errNoReboot
 	}
 	before, began := s.identity, time.Now()
-	s.close() // the connection to containerd ends with the board
+	s.closeEngine() // the connection to containerd ends with the board
 	if err := s.reboot(ctx, r.limit); err != nil {
 		return f, err
 	}
 	took := time.Since(began)
-	s.forget()
-	s.identity = s.identify(ctx, s.artifact)
+	s.forgetNeeds()
+	s.identity = s.readIdentity(ctx, s.artifact)
 	after := s.identity
 	f.Expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+cmp.Or(before.BootID, "(none)"), "boot id "+cmp.Or(after.BootID, "(none)"))
-	f.Fact(fmt.Sprintf("back after %s", took.Round(100*time.Millisecond)))
+	f.AddFact(fmt.Sprintf("back after %s", took.Round(100*time.Millisecond)))
 	if before.Slot != "" || after.Slot != "" {
-		f.Fact(fmt.Sprintf("slot %s before, %s now", cmp.Or(before.Slot, "(none)"), cmp.Or(after.Slot, "(none)")))
+		f.AddFact(fmt.Sprintf("slot %s before, %s now", cmp.Or(before.Slot, "(none)"), cmp.Or(after.Slot, "(none)")))
 	}
 	return f, nil
 }
 
-// forget drops what a restart makes untrue.
-func (s *Session) forget() {
+// forgetNeeds drops what a restart makes untrue.
+func (s *Session) forgetNeeds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.has = nil
+	s.knownNeeds = nil
 }
 
 // alone says that nothing runs beside it.

@@ -18,16 +18,16 @@ import (
 	"slipway/images"
 )
 
-// restarting is a board that knows how often it was restarted. What it is asked is
+// restartingBoard is a board that knows how often it was restarted. What it is asked is
 // kept, as are its restarts.
-type restarting struct {
+type restartingBoard struct {
 	mu    sync.Mutex
 	boots int
 	log   []string
 	fails error
 }
 
-func (b *restarting) Run(_ context.Context, argv ...string) (target.Result, error) {
+func (b *restartingBoard) Run(_ context.Context, argv ...string) (target.Result, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	line := strings.Join(argv, " ")
@@ -38,7 +38,7 @@ func (b *restarting) Run(_ context.Context, argv ...string) (target.Result, erro
 	return target.Result{}, nil
 }
 
-func (b *restarting) reboot(ctx context.Context, _ time.Duration) error {
+func (b *restartingBoard) reboot(ctx context.Context, _ time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.log = append(b.log, "restart")
@@ -97,18 +97,18 @@ func TestReboot(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := &restarting{fails: tt.fails}
+			b := &restartingBoard{fails: tt.fails}
 			closed := 0
-			opened := &closing{n: &closed}
+			opened := &closeCounter{n: &closed}
 			s := &Session{
 				Board: b, reboot: b.reboot, noReboot: tt.noReboot, opened: opened,
-				open: func(context.Context) (containers, error) { return opened, nil },
+				open: func(context.Context) (containerEngine, error) { return opened, nil },
 			}
-			r, err := smoke(t.Context(), s, specOf(t, acrossReboot), images.Artifact{})
+			r, err := runSuites(t.Context(), s, specOf(t, acrossReboot), images.Artifact{})
 			if (err != nil) != (tt.fails != nil) {
 				t.Errorf("smoke = %v", err)
 			}
-			got := told(r.Suites[0])
+			got := resultTexts(r.Suites[0])
 			for i := range got {
 				got[i] = regexp.MustCompile(`back after \S+;`).ReplaceAllString(got[i], "back after a while;")
 			}
@@ -132,22 +132,22 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// closing counts how often it is closed.
-type closing struct {
+// closeCounter counts how often it is closed.
+type closeCounter struct {
 	recordedContainers
 	n *int
 }
 
-func (c *closing) Close() error {
+func (c *closeCounter) Close() error {
 	*c.n++
 	return nil
 }
 
 // A board that says it restarted, and did not, fails.
 func TestRebootOfALiar(t *testing.T) {
-	b := &restarting{}
+	b := &restartingBoard{}
 	s := &Session{Board: b, reboot: func(context.Context, time.Duration) error { return nil }}
-	r, err := smoke(t.Context(), s, specOf(t, "reboot: {x: }"), images.Artifact{})
+	r, err := runSuites(t.Context(), s, specOf(t, "reboot: {x: }"), images.Artifact{})
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(r.Suites[0].Checks[0].Want, "another boot id than before, boot0") {
 		t.Errorf("smoke = %v, %+v", err, r.Suites)
 	}
@@ -171,7 +171,7 @@ func TestSecondCtrlC(t *testing.T) {
 	now := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan string, 10)
-	board := &hanging{begun: begun}
+	board := &hangingBoard{begun: begun}
 	go func() {
 		<-begun // the check
 		cancel()
@@ -179,17 +179,17 @@ func TestSecondCtrlC(t *testing.T) {
 		close(now)
 	}()
 	s := &Session{Board: board}
-	Until(now)(s)
-	r, err := smoke(ctx, s, specOf(t, "command: {x: {argv: [hang], teardown: [[hang], [hang]]}}"), images.Artifact{})
+	EndTeardown(now)(s)
+	r, err := runSuites(ctx, s, specOf(t, "command: {x: {argv: [hang], teardown: [[hang], [hang]]}}"), images.Artifact{})
 	if err == nil || len(r.Suites) != 1 || r.Suites[0].Checks[0].Status != report.Skipped {
 		t.Errorf("smoke = %v, %+v", err, r.Suites)
 	}
 }
 
-// hanging is a board whose programs run until they are ended.
-type hanging struct{ begun chan string }
+// hangingBoard is a board whose programs run until they are ended.
+type hangingBoard struct{ begun chan string }
 
-func (b *hanging) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b *hangingBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	if argv[0] != "hang" {
 		return target.Result{}, nil
 	}

@@ -20,16 +20,16 @@ type sensor struct {
 	value       float64
 }
 
-func (s sensor) name() string {
+func (s sensor) fullName() string {
 	if s.chip == "" {
 		return s.label
 	}
 	return s.chip + "/" + s.label
 }
 
-// matches takes a pattern for the whole name or for the label.
-func (s sensor) matches(pattern string) bool {
-	whole, _ := path.Match(pattern, s.name())
+// matchesPattern takes a pattern for the whole name or for the label.
+func (s sensor) matchesPattern(pattern string) bool {
+	whole, _ := path.Match(pattern, s.fullName())
 	label, _ := path.Match(pattern, s.label)
 	return whole || label
 }
@@ -45,15 +45,15 @@ type sensors struct {
 }
 
 func readTemperature(e *Entry) Probe {
-	return readSensors(e, sensors{what: "temperature", unit: "°C", files: temperatureFiles, parse: temperatures})
+	return readSensors(e, sensors{what: "temperature", unit: "°C", files: temperatureFiles, parse: parseTemperatures})
 }
 
 func readPower(e *Entry) Probe {
-	return readSensors(e, sensors{what: "power", unit: "W", files: powerFiles, parse: powers})
+	return readSensors(e, sensors{what: "power", unit: "W", files: powerFiles, parse: parsePowers})
 }
 
 func readSensors(e *Entry, s sensors) Probe {
-	s.patterns, s.limits = e.List("sensors"), e.limits()
+	s.patterns, s.limits = e.List("sensors"), e.readLimits()
 	if len(s.patterns) == 0 {
 		s.patterns = []string{"*"}
 	}
@@ -84,27 +84,27 @@ func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error)
 	if err != nil {
 		return f, err
 	}
-	s.checkLimits(&f, unique(s.parse(byFile(out))))
+	s.checkLimits(&f, numberDuplicates(s.parse(parseGrepOutput(out))))
 	return f, nil
 }
 
 func (s sensors) checkLimits(f *Finding, all []sensor) {
 	for _, pattern := range s.patterns {
-		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matches(pattern) }) {
-			f.Expect(false, "a sensor "+pattern, fmt.Sprintf("no sensor of %s is called %s; the board has %s", s.what, pattern, cmp.Or(names(all), "none")))
+		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matchesPattern(pattern) }) {
+			f.Expect(false, "a sensor "+pattern, fmt.Sprintf("no sensor of %s is called %s; the board has %s", s.what, pattern, cmp.Or(sensorNames(all), "none")))
 		}
 	}
 	for _, one := range all {
-		if slices.ContainsFunc(s.patterns, one.matches) {
-			s.limits.Read(f, report.Metric{Name: one.name(), Unit: s.unit, Value: one.value})
+		if slices.ContainsFunc(s.patterns, one.matchesPattern) {
+			s.limits.CheckMetric(f, report.Metric{Name: one.fullName(), Unit: s.unit, Value: one.value})
 		}
 	}
 }
 
-func names(all []sensor) string {
+func sensorNames(all []sensor) string {
 	var words []string
 	for _, s := range all {
-		words = append(words, s.name())
+		words = append(words, s.fullName())
 	}
 	return strings.Join(words, ", ")
 }
@@ -112,13 +112,13 @@ func names(all []sensor) string {
 // maxSensors of a board are looked at.
 const maxSensors = 200
 
-// unique gives sensors of one name numbers, and an order that is the same each time.
-func unique(all []sensor) []sensor {
+// numberDuplicates gives sensors of one name numbers, and an order that is the same each time.
+func numberDuplicates(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
 		all[i].label = strings.ReplaceAll(plaintext.Clean(all[i].label, 60), "/", "_")
 		all[i].chip = strings.ReplaceAll(plaintext.Clean(all[i].chip, 60), "/", "_")
-		name := all[i].name()
+		name := all[i].fullName()
 		if seen[name]++; seen[name] > 1 {
 			all[i].label += fmt.Sprintf(" #%d", seen[name])
 		}
@@ -132,10 +132,10 @@ func numberIn(files map[string]string, file string, scale float64) (float64, boo
 	return v * scale, err == nil
 }
 
-// temperatures are those of thermal zones and of hwmon, in thousandths of a degree.
-func temperatures(files map[string]string) []sensor {
+// parseTemperatures are those of thermal zones and of hwmon, in thousandths of a degree.
+func parseTemperatures(files map[string]string) []sensor {
 	var all []sensor
-	for _, file := range sorted(files) {
+	for _, file := range sortedNames(files) {
 		dir, base := path.Split(file)
 		v, ok := numberIn(files, file, 1e-3)
 		input, isInput := strings.CutSuffix(base, "_input")
@@ -150,11 +150,11 @@ func temperatures(files map[string]string) []sensor {
 	return all
 }
 
-// powers are those that a chip tells in millionths of a watt, and those of chips
+// parsePowers are those that a chip tells in millionths of a watt, and those of chips
 // that tell voltage and current, in thousandths, such as the INA3221 of Jetsons.
-func powers(files map[string]string) []sensor {
+func parsePowers(files map[string]string) []sensor {
 	var all []sensor
-	for _, file := range sorted(files) {
+	for _, file := range sortedNames(files) {
 		dir, base := path.Split(file)
 		input, isInput := strings.CutSuffix(base, "_input")
 		if v, ok := numberIn(files, file, 1e-6); ok && isInput && strings.HasPrefix(base, "power") {
@@ -176,7 +176,7 @@ func powers(files map[string]string) []sensor {
 	return all
 }
 
-func sorted(files map[string]string) []string {
+func sortedNames(files map[string]string) []string {
 	return slices.Sorted(maps.Keys(files))
 }
 

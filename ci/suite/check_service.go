@@ -17,16 +17,16 @@ type service struct {
 }
 
 func readService(e *Entry) Probe {
-	v := service{unit: e.unit(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
+	v := service{unit: e.checkUnitName(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
 	if v.enabled == nil && v.running == nil {
 		e.Fail(e.Key, "a service needs enabled or running")
 	}
 	return v
 }
 
-// unit adds .service where a name has no type. systemctl takes a name that
+// checkUnitName adds .service where a name has no type. systemctl takes a name that
 // begins with a dash for an option.
-func (e *Entry) unit(name string) string {
+func (e *Entry) checkUnitName(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
 		e.Fail(e.Key, "%q is not a unit's name", name)
 	}
@@ -88,27 +88,27 @@ func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, err
 	}
 	state := plaintext.FirstLine(string(r.Stdout))
-	failed, err := u.failed(ctx, s)
+	failed, err := u.listFailed(ctx, s)
 	if err != nil {
 		return f, err
 	}
 	// A unit that may fail still degrades the system.
 	up := state == "running" || state == "degraded" && len(failed) == 0 && len(u.ignore) > 0
-	f.Expect(up, `system is "running"`, fmt.Sprintf("system is %q", cmp.Or(state, Describe(r))))
+	f.Expect(up, `system is "running"`, fmt.Sprintf("system is %q", cmp.Or(state, DescribeResult(r))))
 	for i, unit := range failed {
 		if i == maxFailedUnits {
 			f.saw = append(f.saw, fmt.Sprintf("and %d more failed units", len(failed)-i))
 			break
 		}
-		f.Expect(false, unit+" has not failed", unit+" failed; its last lines:\n"+u.journal(ctx, s, unit))
+		f.Expect(false, unit+" has not failed", unit+" failed; its last lines:\n"+u.readJournal(ctx, s, unit))
 	}
 	if f.OK() {
-		f.Fact("no failed units")
+		f.AddFact("no failed units")
 	}
 	return f, nil
 }
 
-func (u units) failed(ctx context.Context, s *Session) ([]string, error) {
+func (u units) listFailed(ctx context.Context, s *Session) ([]string, error) {
 	out, err := s.Output(ctx, "systemctl", "list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager", "--full")
 	if err != nil {
 		return nil, err
@@ -123,8 +123,8 @@ func (u units) failed(ctx context.Context, s *Session) ([]string, error) {
 	return failed, nil
 }
 
-// journal is what a unit said last; that it cannot be had is shown in its place.
-func (u units) journal(ctx context.Context, s *Session, unit string) string {
+// readJournal is what a unit said last; that it cannot be had is shown in its place.
+func (u units) readJournal(ctx context.Context, s *Session, unit string) string {
 	out, err := s.Output(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
 	if err != nil {
 		out = err.Error()

@@ -64,19 +64,19 @@ func TestCommandAndFile(t *testing.T) {
 		{"command: {'printf \"a\\033[31mb\\007c\\377d\\200\"': {stdout: [b]}}", "passed: exit status 0; stdout: abc�d�"},
 		{"command: {'yes | head -c 100000': {stdout: [n]}}", none},
 	} {
-		fill := strings.NewReplacer("$D", dir, "$U", owner(t, dir), "$I", fmt.Sprint(os.Getuid()))
-		r := runOneCheck(t, suitetest.Here{}, fill.Replace(tt.suite))
+		fill := strings.NewReplacer("$D", dir, "$U", fileOwner(t, dir), "$I", fmt.Sprint(os.Getuid()))
+		r := runOneCheck(t, suitetest.LocalBoard{}, fill.Replace(tt.suite))
 		want := fill.Replace(tt.want)
 		switch {
 		case tt.want == "" && r.Status == report.Passed:
 		case tt.want == none && r.Status == report.Failed && len(r.Saw) < 2*report.MaxSawBytes && strings.Contains(r.Saw, "bytes more"):
-		case suitetest.Verdict(r) != want:
-			t.Errorf("%s\n got %q\nwant %q", tt.suite, suitetest.Verdict(r), want)
+		case suitetest.FormatResult(r) != want:
+			t.Errorf("%s\n got %q\nwant %q", tt.suite, suitetest.FormatResult(r), want)
 		}
 	}
 }
 
-func owner(t *testing.T, path string) string {
+func fileOwner(t *testing.T, path string) string {
 	t.Helper()
 	out, err := exec.Command("stat", "-c", "%U", path).Output()
 	if err != nil {
@@ -142,7 +142,7 @@ func TestRecordedBoards(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(tt.want, suitetest.Verdict(r)); diff != "" {
+			if diff := cmp.Diff(tt.want, suitetest.FormatResult(r)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -162,7 +162,7 @@ func TestClockDistance(t *testing.T) {
 		{"ahead", at.Add(10 * time.Second), 0, time.Second, 9 * time.Second},
 		{"behind", at.Add(-10 * time.Second), 0, time.Second, -9 * time.Second},
 	} {
-		if got := apart(tt.shown, at.Add(tt.asked), at.Add(tt.answered)); got != tt.want {
+		if got := clockOffset(tt.shown, at.Add(tt.asked), at.Add(tt.answered)); got != tt.want {
 			t.Errorf("%s: apart = %v; want %v", tt.name, got, tt.want)
 		}
 	}
@@ -177,8 +177,8 @@ func FuzzBoardAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		mounts := parseMountinfo(text)
 		var found Finding
-		disk{labels: []string{"a"}, root: []string{"b"}}.layout(&found, parsePartitions(text), mounts)
-		_ = file{size: match.Equals(8)}.stat(&found, text)
+		disk{labels: []string{"a"}, root: []string{"b"}}.checkLayout(&found, parsePartitions(text), mounts)
+		_ = file{size: match.Equals(8)}.checkStat(&found, text)
 		bootedSlot(text)
 		if id := identityOf(map[string]string{"/etc/os-release": text, "/proc/uptime": text}); len(id.OS) > len(text) {
 			t.Fatalf("identityOf made %d bytes of %d", len(id.OS), len(text))

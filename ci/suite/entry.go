@@ -14,14 +14,14 @@ import (
 
 // parseYAML returns the mapping that a suite's file holds.
 func parseYAML(file string, data []byte) (*yaml.Node, error) {
-	if line, column := templateAt(data); line > 0 {
+	if line, column := findTemplate(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
 	}
 	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+kindNames()+")")
 }
 
-// templateAt is where the first template of goss begins, outside of comments.
-func templateAt(data []byte) (line, column int) {
+// findTemplate is where the first template of goss begins, outside of comments.
+func findTemplate(data []byte) (line, column int) {
 	for text := range strings.SplitSeq(string(data), "\n") {
 		line++
 		code, _, _ := strings.Cut(" "+text, " #")
@@ -45,7 +45,7 @@ type Entry struct {
 func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
 	if value.Kind == yaml.MappingNode {
 		for k := range strict.Pairs(value) {
-			if why, ok := unmapped[kind+" "+k.Value]; ok {
+			if why, ok := unsupportedKeys[kind+" "+k.Value]; ok {
 				return nil, strict.At(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
 			}
 		}
@@ -54,20 +54,20 @@ func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 	return &Entry{Entry: e}, err
 }
 
-// timeout of 0 is the usual one, as goss writes it.
-func (e *Entry) timeout() time.Duration {
+// readTimeout of 0 is the usual one, as goss writes it.
+func (e *Entry) readTimeout() time.Duration {
 	usual := cmp.Or(e.Limit, DefaultTimeout)
-	return cmp.Or(e.millis("timeout", usual, 0), usual)
+	return cmp.Or(e.readMillis("timeout", usual, 0), usual)
 }
 
-// millis is a time; like goss's, it is written in milliseconds.
-func (e *Entry) millis(key string, fallback time.Duration, least int64) time.Duration {
+// readMillis is a time; like goss's, it is written in milliseconds.
+func (e *Entry) readMillis(key string, fallback time.Duration, least int64) time.Duration {
 	ms := e.Number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
 	return time.Duration(ms) * time.Millisecond
 }
 
-// teardown is a list of commands: a text for the board's shell, or a list of words.
-func (e *Entry) teardown() [][]string {
+// readTeardown is a list of commands: a text for the board's shell, or a list of words.
+func (e *Entry) readTeardown() [][]string {
 	n := e.Fields["teardown"]
 	if n == nil {
 		return nil
@@ -78,12 +78,12 @@ func (e *Entry) teardown() [][]string {
 	}
 	var all [][]string
 	for _, c := range n.Content {
-		all = append(all, e.commandOf(c))
+		all = append(all, e.readTeardownCommand(c))
 	}
 	return all
 }
 
-func (e *Entry) commandOf(n *yaml.Node) []string {
+func (e *Entry) readTeardownCommand(n *yaml.Node) []string {
 	one := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{"teardown": n}}
 	var argv []string
 	if n.Kind == yaml.SequenceNode {
@@ -100,8 +100,8 @@ func (e *Entry) commandOf(n *yaml.Node) []string {
 	return argv
 }
 
-// meta reads title and next; goss lets any other key stand there too.
-func (e *Entry) meta() (title, next string) {
+// readMeta reads title and next; goss lets any other key stand there too.
+func (e *Entry) readMeta() (title, next string) {
 	title = e.Text("title", e.Name)
 	n := e.Fields["meta"]
 	if n == nil {

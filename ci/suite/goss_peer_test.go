@@ -48,9 +48,9 @@ func (c peerCheck) id() string {
 	return strings.ToLower(strings.ReplaceAll(c.section, "-", "")) + " " + c.name
 }
 
-// gosses are the released goss, built through the module proxy, and that of a clone
+// findGosses are the released goss, built through the module proxy, and that of a clone
 // that SLIPWAY_GOSS names, by what they are called here.
-func gosses(t *testing.T) map[string]string {
+func findGosses(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	dir, err := filepath.Abs("../build/peers")
@@ -166,7 +166,7 @@ func ourVerdict(t *testing.T, s *Session, c peerCheck) verdict {
 		t.Fatal(err)
 	}
 	l := loader{files: fstest.MapFS{"main.yml": {Data: data}}, text: io.Discard}
-	if err := l.include("main.yml", 0); err != nil {
+	if err := l.includeFile("main.yml", 0); err != nil {
 		return verdict{"refused", err.Error()}
 	}
 	r := s.RunCheck(context.WithoutCancel(t.Context()), l.checks[0])[0]
@@ -427,7 +427,7 @@ func TestMatchersBesideGoss(t *testing.T) {
 	for id, c := range checks {
 		ours[id] = ourVerdict(t, &Session{}, c)
 	}
-	for version, program := range gosses(t) {
+	for version, program := range findGosses(t) {
 		counts, refused := map[string]int{}, map[string]bool{}
 		theirs := gossVerdicts(t, program, checks)
 		for _, id := range slices.Sorted(maps.Keys(checks)) {
@@ -608,7 +608,7 @@ http:
 
 func TestSectionsBesideGoss(t *testing.T) {
 	conn := connect(t)
-	server := httptest.NewServer(http.HandlerFunc(answer))
+	server := httptest.NewServer(http.HandlerFunc(serveAnswer))
 	defer server.Close()
 	udp, err := net.Dial("udp", server.Listener.Addr().String())
 	if err != nil {
@@ -625,7 +625,7 @@ func TestSectionsBesideGoss(t *testing.T) {
 		"$H", server.URL, "$U", me.Username, "$I", me.Uid, "$G", fmt.Sprint(usedPercent(t, "/")))
 	checks := checksIn(t, []byte(fill.Replace(peerSections)))
 	s := &Session{Board: conn, dial: conn.DialContext}
-	for version, program := range gosses(t) {
+	for version, program := range findGosses(t) {
 		compareChecks(t, s, version, program, checks)
 	}
 }
@@ -661,7 +661,7 @@ func TestFilesBesideGoss(t *testing.T) {
 	if clone == "" {
 		t.Skip("SLIPWAY_GOSS names no clone of goss")
 	}
-	conn, programs := connect(t), gosses(t)
+	conn, programs := connect(t), findGosses(t)
 	s := &Session{Board: conn, dial: conn.DialContext}
 	var files []string
 	for _, pattern := range []string{"testdata/*.yaml", "examples/*.yaml", "docs/goss.yaml", "integration-tests/goss/*/goss.yaml"} {

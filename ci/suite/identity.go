@@ -32,9 +32,9 @@ told nvbootctrl get-current-slot
 told mlxbf-bootctl
 true`
 
-// identify asks the board who it is. What it does not say stays empty: the checks
+// readIdentity asks the board who it is. What it does not say stays empty: the checks
 // judge the board, not this.
-func (s *Session) identify(ctx context.Context, a images.Artifact) report.Identity {
+func (s *Session) readIdentity(ctx context.Context, a images.Artifact) report.Identity {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	// After an error there may still be what the board said until then.
@@ -62,14 +62,14 @@ func parseIdentity(text string) report.Identity {
 func identityOf(said map[string]string) (id report.Identity) {
 	id.Hostname, id.Kernel = said["/proc/sys/kernel/hostname"], said["/proc/sys/kernel/osrelease"]
 	id.BootID, id.MachineID = said["/proc/sys/kernel/random/boot_id"], said["/etc/machine-id"]
-	id.Model = cmp.Or(filled(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
-	id.Serial = cmp.Or(filled(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
-	id.Firmware = filled(said["/sys/class/dmi/id/bios_version"])
-	id.L4T, id.BlueField = l4t(said["/etc/nv_tegra_release"]), plaintext.FirstLine(said["/etc/mlnx-release"])
+	id.Model = cmp.Or(dropPlaceholder(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
+	id.Serial = cmp.Or(dropPlaceholder(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
+	id.Firmware = dropPlaceholder(said["/sys/class/dmi/id/bios_version"])
+	id.L4T, id.BlueField = parseL4T(said["/etc/nv_tegra_release"]), plaintext.FirstLine(said["/etc/mlnx-release"])
 	os := plaintext.Properties(said["/etc/os-release"])
-	id.OS = unquoted(os["PRETTY_NAME"])
-	id.Image = strings.TrimSpace(unquoted(os["IMAGE_ID"]) + " " + unquoted(os["IMAGE_VERSION"]))
-	id.Slot = slot(said)
+	id.OS = trimQuotes(os["PRETTY_NAME"])
+	id.Image = strings.TrimSpace(trimQuotes(os["IMAGE_ID"]) + " " + trimQuotes(os["IMAGE_VERSION"]))
+	id.Slot = findSlot(said)
 	seconds, _, _ := strings.Cut(said["/proc/uptime"], " ")
 	if up, err := strconv.ParseFloat(seconds, 64); err == nil && up >= 0 && up < 1e10 {
 		id.UptimeSec = int64(up)
@@ -77,10 +77,10 @@ func identityOf(said map[string]string) (id report.Identity) {
 	return id
 }
 
-func unquoted(text string) string { return strings.Trim(text, `"'`) }
+func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// filled leaves out what firmware says where nobody filled a field in.
-func filled(text string) string {
+// dropPlaceholder leaves out what firmware says where nobody filled a field in.
+func dropPlaceholder(text string) string {
 	for _, empty := range []string{"", "0", "none", "not specified", "not applicable", "default string", "to be filled by o.e.m.", "system serial number", "unknown"} {
 		if strings.EqualFold(strings.TrimSpace(text), empty) {
 			return ""
@@ -91,8 +91,8 @@ func filled(text string) string {
 
 var tegraRelease = lazy.Regexp(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
 
-// l4t is "R36.4.3" of NVIDIA's own line.
-func l4t(text string) string {
+// parseL4T is "R36.4.3" of NVIDIA's own line.
+func parseL4T(text string) string {
 	m := tegraRelease().FindStringSubmatch(text)
 	if m == nil {
 		return ""
@@ -100,13 +100,13 @@ func l4t(text string) string {
 	return "R" + m[1] + "." + m[2]
 }
 
-// slot is which of its slots a board runs: its update engine's word before its
+// findSlot is which of its slots a board runs: its update engine's word before its
 // firmware's.
-func slot(said map[string]string) string {
+func findSlot(said map[string]string) string {
 	if slot := bootedSlot(said["/proc/cmdline"]); slot != "" {
 		return slot
 	}
-	if slot := unquoted(plaintext.Properties(said["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
+	if slot := trimQuotes(plaintext.Properties(said["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
 		return slot
 	}
 	switch number := said["nvbootctrl"]; number {

@@ -11,10 +11,10 @@ import (
 // may be. The boot is $1, as journalctl counts them.
 const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-monotonic | tail -c 1000000`
 
-// logs are what the board itself has to say about a failure; also about the boot
+// readLogs are what the board itself has to say about a failure; also about the boot
 // before, where it was another one that the run began with. One that cannot be had is
 // left out: the failed checks stand in the report already.
-func (s *Session) logs(ctx context.Context, began string) []report.Log {
+func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	if s.isLost() {
 		return nil
 	}

@@ -20,7 +20,7 @@ func TestLogsOfTheBootBefore(t *testing.T) {
 		{"", []string{"journal, errors of this boot", "journal of this boot"}},
 	} {
 		var got []string
-		for _, l := range (&Session{Board: board}).logs(t.Context(), tt.began) {
+		for _, l := range (&Session{Board: board}).readLogs(t.Context(), tt.began) {
 			got = append(got, l.Name)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {

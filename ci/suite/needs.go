@@ -30,15 +30,15 @@ var needKinds = map[string]string{
 }
 
 // lacks says what a board without it is like.
-var lacks = map[string]string{
+var needTexts = map[string]string{
 	"file":    "it has no %s",
 	"command": "it has no program %s",
 	"module":  "its kernel has no module %s loaded or built in",
 	"service": "it has no unit %s",
 }
 
-// needs reads a mapping like {file: /dev/x}, or a list of such.
-func (e *Entry) needs() []need {
+// readNeeds reads a mapping like {file: /dev/x}, or a list of such.
+func (e *Entry) readNeeds() []need {
 	n := e.Fields["needs"]
 	if n == nil {
 		return nil
@@ -49,7 +49,7 @@ func (e *Entry) needs() []need {
 	}
 	var all []need
 	for _, c := range list {
-		all = append(all, e.needsOf(c)...)
+		all = append(all, e.readNeedMapping(c)...)
 	}
 	if len(all) == 0 || len(all) > maxNeeds {
 		e.Fail(n, "needs must name 1 to %d things, like {file: /dev/x} or {check: NAME}", maxNeeds)
@@ -57,7 +57,7 @@ func (e *Entry) needs() []need {
 	return all
 }
 
-func (e *Entry) needsOf(n *yaml.Node) []need {
+func (e *Entry) readNeedMapping(n *yaml.Node) []need {
 	if n.Kind != yaml.MappingNode {
 		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", strict.KindOf(n))
 		return nil
@@ -71,12 +71,12 @@ func (e *Entry) needsOf(n *yaml.Node) []need {
 		case v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null":
 			e.Fail(v, "needs: %s must be a name, not %s", k.Value, strict.KindOf(v))
 		}
-		all = append(all, e.needOf(k.Value, v))
+		all = append(all, e.readNeed(k.Value, v))
 	}
 	return all
 }
 
-func (e *Entry) needOf(kind string, v *yaml.Node) need {
+func (e *Entry) readNeed(kind string, v *yaml.Node) need {
 	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.File, v.Line, v.Column)}
 	switch {
 	case strings.ContainsRune(n.name, 0) || kind != "check" && strings.HasPrefix(n.name, "-"):
@@ -92,9 +92,9 @@ func (e *Entry) needOf(kind string, v *yaml.Node) need {
 // moduleName is as the kernel writes it.
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// resolve finds the checks that a check needs. They stand before it, so that none
+// resolveNeeds finds the checks that a check needs. They stand before it, so that none
 // can wait for itself.
-func (l *loader) resolve(needs []need) error {
+func (l *loader) resolveNeeds(needs []need) error {
 	for i, n := range needs {
 		if n.kind != "check" {
 			continue
@@ -112,12 +112,12 @@ func (l *loader) resolve(needs []need) error {
 	return nil
 }
 
-// lacking returns why a check cannot be run, or "". Each thing is asked for once
+// explainMissing returns why a check cannot be run, or "". Each thing is asked for once
 // a session.
-func (s *Session) lacking(ctx context.Context, n need) (string, error) {
+func (s *Session) explainMissing(ctx context.Context, n need) (string, error) {
 	n.at, n.check = "", 0
 	s.mu.Lock()
-	has, asked := s.has[n]
+	has, asked := s.knownNeeds[n]
 	s.mu.Unlock()
 	if !asked {
 		r, err := s.Board.Run(ctx, "sh", "-c", needKinds[n.kind], "sh", n.name)
@@ -125,26 +125,26 @@ func (s *Session) lacking(ctx context.Context, n need) (string, error) {
 			return "", fmt.Errorf("ask for what the check needs: %w", err)
 		}
 		has = r.Status == 0
-		s.remember(n, has)
+		s.rememberNeed(n, has)
 	}
 	if has {
 		return "", nil
 	}
-	return "the board lacks what it needs: " + fmt.Sprintf(lacks[n.kind], n.name), nil
+	return "the board lacks what it needs: " + fmt.Sprintf(needTexts[n.kind], n.name), nil
 }
 
-func (s *Session) remember(n need, has bool) {
+func (s *Session) rememberNeed(n need, has bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.has == nil {
-		s.has = map[need]bool{}
+	if s.knownNeeds == nil {
+		s.knownNeeds = map[need]bool{}
 	}
-	s.has[n] = has
+	s.knownNeeds[n] = has
 }
 
-// WantProgram says what a board lacks that has no such program.
-func (s *Session) WantProgram(ctx context.Context, program string) error {
-	why, err := s.lacking(ctx, need{kind: "command", name: program})
+// RequireProgram says what a board lacks that has no such program.
+func (s *Session) RequireProgram(ctx context.Context, program string) error {
+	why, err := s.explainMissing(ctx, need{kind: "command", name: program})
 	if err == nil && why != "" {
 		err = Missing(why)
 	}

@@ -20,7 +20,7 @@ import (
 // Run runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
 func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
-	open := func(ctx context.Context) (containers, error) { return container.OpenContainerd(ctx, conn) }
+	open := func(ctx context.Context) (containerEngine, error) { return container.OpenContainerd(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
 		_, err := files.Put(ctx, conn, local, remote, mode)
 		return err
@@ -29,21 +29,21 @@ func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Arti
 	for _, option := range options {
 		option(s)
 	}
-	return smoke(ctx, s, spec, a)
+	return runSuites(ctx, s, spec, a)
 }
 
 // Option changes how suites are run.
 type Option func(*Session)
 
-// Reboots says whether checks may restart the board; otherwise they are skipped.
-func Reboots(may bool) Option { return func(s *Session) { s.noReboot = !may } }
+// AllowReboots says whether checks may restart the board; otherwise they are skipped.
+func AllowReboots(may bool) Option { return func(s *Session) { s.noReboot = !may } }
 
-// Until ends what still tidies up after a Ctrl-C, when now is closed.
-func Until(now <-chan struct{}) Option { return func(s *Session) { s.now = now } }
+// EndTeardown ends what still tidies up after a Ctrl-C, when now is closed.
+func EndTeardown(now <-chan struct{}) Option { return func(s *Session) { s.now = now } }
 
-func smoke(ctx context.Context, s *Session, spec images.Spec, a images.Artifact) (report.Report, error) {
+func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artifact) (report.Report, error) {
 	r := report.New(spec)
-	defer s.close()
+	defer s.closeEngine()
 	suites, err := LoadAll(spec)
 	if err != nil {
 		err = report.Because(ctx, report.ErrWrong, err)
@@ -51,7 +51,7 @@ func smoke(ctx context.Context, s *Session, spec images.Spec, a images.Artifact)
 		return r, err
 	}
 	s.artifact, s.DPU = a, spec.DPU
-	s.identity = s.identify(ctx, a)
+	s.identity = s.readIdentity(ctx, a)
 	file := report.HistoryFile(a.Dir(), s.identity, s.name)
 	if s.last, err = report.ReadHistory(file); err != nil {
 		r.AddFailure("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
@@ -64,18 +64,18 @@ func smoke(ctx context.Context, s *Session, spec images.Spec, a images.Artifact)
 		r.Suites = append(r.Suites, s.runSuite(run, suite))
 	}
 	r.Identity = s.identity // a restart may have changed it
-	lost := s.lossOf(ctx, r)
+	lost := s.lossError(ctx, r)
 	if lost != nil {
 		r.AddFailure("smoke", lost, LostNext)
 	}
 	if r.Failed() && ctx.Err() == nil {
-		r.Logs = s.logs(ctx, r.Identity.BootID)
+		r.Logs = s.readLogs(ctx, r.Identity.BootID)
 	}
 	r.ElapsedMS = time.Since(r.Started).Milliseconds()
 	if lost != nil {
 		return r, lost
 	}
-	if err = verdictOf(ctx, &r); err == nil {
+	if err = reportError(ctx, &r); err == nil {
 		err = s.last.Save(file, r)
 	}
 	return r, err
@@ -99,9 +99,9 @@ func LoadAll(spec images.Spec) ([]Suite, error) {
 	return suites, nil
 }
 
-// verdictOf is the error of a run. Where no failed check tells of it, a failed stage
+// reportError is the error of a run. Where no failed check tells of it, a failed stage
 // does: the report may be all that somebody reads.
-func verdictOf(ctx context.Context, r *report.Report) (err error) {
+func reportError(ctx context.Context, r *report.Report) (err error) {
 	switch n := r.Counts(); {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
@@ -120,7 +120,7 @@ func verdictOf(ctx context.Context, r *report.Report) (err error) {
 type Session struct {
 	Board  Board
 	name   string // what it is known as, where it does not say who it is
-	open   func(context.Context) (containers, error)
+	open   func(context.Context) (containerEngine, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
 	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
 	reboot func(ctx context.Context, timeout time.Duration) error
@@ -138,18 +138,18 @@ type Session struct {
 
 	last report.History
 
-	mu     sync.Mutex
-	opened containers
-	lost   bool
-	why    error                   // it was lost in the middle of a run
-	end    context.CancelCauseFunc // of the run
-	has    map[need]bool           // what the board was asked for already
+	mu         sync.Mutex
+	opened     containerEngine
+	lost       bool
+	why        error                   // it was lost in the middle of a run
+	end        context.CancelCauseFunc // of the run
+	knownNeeds map[need]bool           // what the board was asked for already
 
 	container sync.Mutex // they run one at a time
 }
 
-// close ends the connection to containerd; the next container makes another.
-func (s *Session) close() {
+// closeEngine ends the connection to containerd; the next container makes another.
+func (s *Session) closeEngine() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened != nil {

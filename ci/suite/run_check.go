@@ -20,11 +20,11 @@ const TeardownLimit = 30 * time.Second
 // tidy. After its result come those of its parts.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
-	if r.Saw = s.unready(ctx, c); r.Saw != "" {
+	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {
 		return []report.CheckResult{r}
 	}
 	began := time.Now()
-	f, tries, err := s.try(ctx, c)
+	f, tries, err := s.retryProbe(ctx, c)
 	var lacks Missing
 	if errors.As(err, &lacks) {
 		r.Saw = string(lacks)
@@ -39,13 +39,13 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	case ctx.Err() != nil && err != nil:
 		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, left...), "\n")
 	default:
-		conclude(&r, c, f, err, left)
+		fillResult(&r, c, f, err, left)
 	}
 	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
 }
 
-// unready says why a check is not even begun.
-func (s *Session) unready(ctx context.Context, c Check) string {
+// skipReason says why a check is not even begun.
+func (s *Session) skipReason(ctx context.Context, c Check) string {
 	switch {
 	case c.Skip:
 		return "the suite says skip"
@@ -62,10 +62,10 @@ type Missing string
 
 func (m Missing) Error() string { return string(m) }
 
-// try examines until a check passes or has no try left.
-func (s *Session) try(ctx context.Context, c Check) (f Finding, tries int, err error) {
+// retryProbe examines until a check passes or has no try left.
+func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int, err error) {
 	for tries = 1; ; tries++ {
-		f, err = s.examine(ctx, c)
+		f, err = s.runProbe(ctx, c)
 		if err == nil && f.OK() || tries > c.Retries || s.isLost() || errors.As(err, new(Missing)) {
 			return f, tries, err
 		}
@@ -79,13 +79,13 @@ func (s *Session) try(ctx context.Context, c Check) (f Finding, tries int, err e
 
 var errSlow = errors.New("no answer in time")
 
-// examine runs one probe with its timeout. A board that gives no answer is asked for
+// runProbe runs one probe with its timeout. A board that gives no answer is asked for
 // a sign of life, so that a dead one does not cost every check's timeout.
-func (s *Session) examine(ctx context.Context, c Check) (Finding, error) {
+func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
 	defer cancel()
-	f, err := s.probe(limited, c)
+	f, err := s.inspectBoard(limited, c)
 	// A board that goes down ends programs, so a failure is one of a board that
 	// still answers.
 	if err == nil && (f.OK() || s.end == nil) || ctx.Err() != nil || errors.As(err, new(Missing)) {
@@ -94,7 +94,7 @@ func (s *Session) examine(ctx context.Context, c Check) (Finding, error) {
 	if err != nil && limited.Err() != nil {
 		err = context.Cause(limited)
 	}
-	if s.answers(ctx) {
+	if s.isAnswering(ctx) {
 		return f, err
 	}
 	if err == nil {
@@ -102,18 +102,18 @@ func (s *Session) examine(ctx context.Context, c Check) (Finding, error) {
 	}
 	err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
 	if _, meant := c.probe.(reboot); !meant { // a restart of ours that fails is the board's failure
-		s.lose(err)
+		s.endLostRun(err)
 	}
 	return f, err
 }
 
-// probe asks for what a check needs on the board, then what it wants to know.
-func (s *Session) probe(ctx context.Context, c Check) (Finding, error) {
+// inspectBoard asks for what a check needs on the board, then what it wants to know.
+func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 	for _, n := range c.needs {
 		if n.kind == "check" {
 			continue
 		}
-		why, err := s.lacking(ctx, n)
+		why, err := s.explainMissing(ctx, n)
 		if err == nil && why != "" {
 			err = Missing(why)
 		}
@@ -122,15 +122,15 @@ func (s *Session) probe(ctx context.Context, c Check) (Finding, error) {
 		}
 	}
 	f, err := c.probe.Inspect(ctx, s)
-	s.compare(c, &f)
+	s.compareMetrics(c, &f)
 	return f, err
 }
 
-func (s *Session) answers(ctx context.Context) bool {
+func (s *Session) isAnswering(ctx context.Context) bool {
 	if s.isLost() {
 		return false
 	}
-	if Answers(ctx, s.Board, s.limits.alive) || ctx.Err() != nil {
+	if IsAlive(ctx, s.Board, s.limits.alive) || ctx.Err() != nil {
 		return true
 	}
 	s.mu.Lock()
@@ -164,7 +164,7 @@ func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 		}
 		r, err := s.Board.Run(ctx, argv...)
 		if err == nil && r.Status != 0 {
-			err = errors.New(Describe(r))
+			err = errors.New(DescribeResult(r))
 		}
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("teardown: %s: %v", ShellLine(argv), err))
@@ -173,9 +173,9 @@ func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	return wrong
 }
 
-// conclude turns what a probe found into a result. What a teardown left behind fails
+// fillResult turns what a probe found into a result. What a teardown left behind fails
 // a check too: the next ones may meet it.
-func conclude(r *report.CheckResult, c Check, f Finding, err error, left []string) {
+func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
 	}

@@ -20,7 +20,7 @@ var errLost = errors.New("the board stopped answering")
 const (
 	// alive is how long a board may take for a program that does nothing, before it
 	// counts as lost. A board under emulation takes seconds when it is busy.
-	Alive = 15 * time.Second
+	AliveTimeout = 15 * time.Second
 	// backWithin is how long a lost board may take to answer again, which shows
 	// whether it restarted. Nothing more is asked of it than that.
 	backWithin = time.Minute
@@ -29,17 +29,17 @@ const (
 // lostLimits are a session's, where they are not the usual ones.
 type lostLimits struct{ alive, backWithin time.Duration }
 
-// Answers asks a board for a sign of life, also where its connection does not know yet
+// IsAlive asks a board for a sign of life, also where its connection does not know yet
 // that it has ended. limit is alive where it is 0.
-func Answers(ctx context.Context, b Board, limit time.Duration) bool {
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(limit, Alive))
+func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(limit, AliveTimeout))
 	defer cancel()
 	_, err := b.Run(limited, "true")
 	return err == nil
 }
 
-// lose ends a run in which a check found the board lost.
-func (s *Session) lose(why error) {
+// endLostRun ends a run in which a check found the board lost.
+func (s *Session) endLostRun(why error) {
 	if s.end == nil {
 		return
 	}
@@ -58,23 +58,23 @@ func (s *Session) whyLost() error {
 	return s.why
 }
 
-// lossOf is the error of a run in which the board was lost. It connects again, for
+// lossError is the error of a run in which the board was lost. It connects again, for
 // the boot id and the logs.
-func (s *Session) lossOf(ctx context.Context, r report.Report) error {
+func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	why := s.whyLost()
 	if why == nil || ctx.Err() != nil {
 		return nil
 	}
-	at, name := lostAt(r)
-	after := s.afterLoss(ctx)
+	at, name := findLostCheck(r)
+	after := s.explainLoss(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
 }
 
-// afterLoss says what became of the board.
-func (s *Session) afterLoss(ctx context.Context) string {
+// explainLoss says what became of the board.
+func (s *Session) explainLoss(ctx context.Context) string {
 	within := cmp.Or(s.limits.backWithin, backWithin)
 	if s.redial == nil {
 		return "it was not asked again"
@@ -85,7 +85,7 @@ func (s *Session) afterLoss(ctx context.Context) string {
 	s.mu.Lock()
 	s.lost = false // its logs can be had
 	s.mu.Unlock()
-	before, after := s.identity.BootID, s.identify(ctx, s.artifact).BootID
+	before, after := s.identity.BootID, s.readIdentity(ctx, s.artifact).BootID
 	switch {
 	case before == "" || after == "":
 		return "it answers again; whether it restarted is not known, as it has no boot id"
@@ -100,8 +100,8 @@ const LostNext = "see whether the board has power and did not restart (its seria
 // lostSaw begins what is said of a check that was under way.
 const lostSaw = "not finished: "
 
-// lostAt is the number and name of the first check that was under way.
-func lostAt(r report.Report) (at int, name string) {
+// findLostCheck is the number and name of the first check that was under way.
+func findLostCheck(r report.Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			at++

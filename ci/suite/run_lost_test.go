@@ -43,19 +43,19 @@ func TestLostBoard(t *testing.T) {
 			if !errors.Is(err, report.ErrUnreachable) || errors.Is(err, report.ErrFailed) || report.ExitStatus(err) != 3 || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Smoke = %v; want %q", err, tt.want)
 			}
-			judgeLoss(t, r, err)
+			checkLossReport(t, r, err)
 		})
 	}
 }
 
-// judgeLoss wants the report of a run that was lost at check 2 of 6.
-func judgeLoss(t *testing.T, r report.Report, err error) {
+// checkLossReport wants the report of a run that was lost at check 2 of 6.
+func checkLossReport(t *testing.T, r report.Report, err error) {
 	t.Helper()
 	if !strings.Contains(fmt.Sprint(err), "lost at check 2 of 6 (lost): ") {
 		t.Errorf("the error is %v", err)
 	}
 	want := []string{"first passed", "lost skipped", "beside skipped", "also beside skipped", "later skipped", "skipped anyway skipped"}
-	if diff := cmp.Diff(want, statuses(r)); diff != "" {
+	if diff := cmp.Diff(want, checkStatuses(r)); diff != "" {
 		t.Error(diff)
 	}
 	n := r.Counts()
@@ -72,9 +72,9 @@ func judgeLoss(t *testing.T, r report.Report, err error) {
 	}
 }
 
-// fragile is a board that goes down under the check "lost".
-type fragile struct {
-	restarting
+// fragileBoard is a board that goes down under the check "lost".
+type fragileBoard struct {
+	restartingBoard
 	state struct {
 		sync.Mutex
 		down bool
@@ -82,7 +82,7 @@ type fragile struct {
 	stays bool // down
 }
 
-func (b *fragile) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b *fragileBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	b.state.Lock()
 	b.state.down = b.state.down || slices.Contains(argv, "go down")
 	down := b.state.down
@@ -94,10 +94,10 @@ func (b *fragile) Run(ctx context.Context, argv ...string) (target.Result, error
 		<-ctx.Done()
 		return target.Result{}, ctx.Err()
 	}
-	return b.restarting.Run(ctx, argv...)
+	return b.restartingBoard.Run(ctx, argv...)
 }
 
-func (b *fragile) redial(ctx context.Context, within time.Duration) error {
+func (b *fragileBoard) redial(ctx context.Context, within time.Duration) error {
 	if b.stays {
 		return fmt.Errorf("connection refused")
 	}
@@ -115,12 +115,12 @@ func TestBoardThatRestartsByItself(t *testing.T) {
 		{false, "it restarted by itself: its boot id was boot0 and is boot1"},
 		{true, "it did not answer again within 1m0s: connection refused"},
 	} {
-		b := &fragile{stays: tt.stays}
+		b := &fragileBoard{stays: tt.stays}
 		suite := strings.NewReplacer("$HOW", "go down", "$LIMIT", "30000").Replace(lostSuite)
-		r, err := smoke(t.Context(), &Session{Board: b, redial: b.redial}, specOf(t, suite), images.Artifact{})
+		r, err := runSuites(t.Context(), &Session{Board: b, redial: b.redial}, specOf(t, suite), images.Artifact{})
 		if !errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("smoke = %v; want %q", err, tt.want)
 		}
-		judgeLoss(t, r, err)
+		checkLossReport(t, r, err)
 	}
 }

@@ -45,7 +45,7 @@ func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult 
 	for i := range r.done {
 		r.done[i] = make(chan struct{})
 	}
-	for _, batch := range batches(suite.Checks) {
+	for _, batch := range splitBatches(suite.Checks) {
 		r.runBatch(ctx, batch)
 	}
 	result := report.SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
@@ -75,12 +75,12 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 
 func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResult {
 	skipped := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
-	if skipped.Saw = r.unmet(c); skipped.Saw != "" {
+	if skipped.Saw = r.explainUnmetNeed(c); skipped.Saw != "" {
 		skipped.StartMS = time.Since(r.began).Milliseconds()
 		return []report.CheckResult{skipped}
 	}
 	defer r.lockContainers(c)()
-	defer r.shown(c.Name)()
+	defer r.showRunning(c.Name)()
 	offset := time.Since(r.began)
 	results := r.RunCheck(ctx, c)
 	for i := range results {
@@ -89,8 +89,8 @@ func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResu
 	return results
 }
 
-// unmet waits for the checks that one needs, and says which of them did not pass.
-func (r *suiteRun) unmet(c Check) string {
+// explainUnmetNeed waits for the checks that one needs, and says which of them did not pass.
+func (r *suiteRun) explainUnmetNeed(c Check) string {
 	for _, n := range c.needs {
 		if n.kind != "check" {
 			continue
@@ -103,26 +103,26 @@ func (r *suiteRun) unmet(c Check) string {
 	return ""
 }
 
-// shown tells that a check is running, until the function that it returns is called.
-func (r *suiteRun) shown(name string) (end func()) {
-	r.showing(func(names []string) []string { return append(names, name) })
+// showRunning tells that a check is running, until the function that it returns is called.
+func (r *suiteRun) showRunning(name string) (end func()) {
+	r.updateRunning(func(names []string) []string { return append(names, name) })
 	return func() {
-		r.showing(func(names []string) []string {
+		r.updateRunning(func(names []string) []string {
 			i := slices.Index(names, name)
 			return slices.Delete(names, i, i+1)
 		})
 	}
 }
 
-func (r *suiteRun) showing(change func([]string) []string) {
+func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.running.Lock()
 	defer r.running.Unlock()
 	r.running.names = change(r.running.names)
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// batches splits checks where one must run alone.
-func batches(checks []Check) [][]int {
+// splitBatches splits checks where one must run alone.
+func splitBatches(checks []Check) [][]int {
 	var all [][]int
 	var open []int
 	for i, c := range checks {

@@ -26,15 +26,15 @@ func runHere(t *testing.T, ctx context.Context, dir, text string) report.SuiteRe
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Session{Board: suitetest.Here{}}
+	s := &Session{Board: suitetest.LocalBoard{}}
 	return s.runSuite(ctx, suite)
 }
 
-// told are results as "name: judged".
-func told(r report.SuiteResult) []string {
+// resultTexts are results as "name: judged".
+func resultTexts(r report.SuiteResult) []string {
 	var all []string
 	for _, c := range r.Checks {
-		all = append(all, c.Name+": "+suitetest.Verdict(c))
+		all = append(all, c.Name+": "+suitetest.FormatResult(c))
 	}
 	return all
 }
@@ -52,7 +52,7 @@ command:
 		"third time: passed: exit status 0", "never: failed: exit status 1, no output / exit status: 0",
 		"at once: passed: exit status 0", "too slow: failed: no answer in time (300ms) / an answer",
 	}
-	if diff := cmp.Diff(want, told(r)); diff != "" {
+	if diff := cmp.Diff(want, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
 	for i, want := range []int{3, 3, 0, 2} {
@@ -93,14 +93,14 @@ command:
 		`by its title: skipped: it needs "the one that fails", which failed`,
 		"nothing ran: passed: exit status 0",
 	}
-	if diff := cmp.Diff(want, told(r)); diff != "" {
+	if diff := cmp.Diff(want, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // A need is asked for once, however many checks have it.
 func TestNeedsAreRemembered(t *testing.T) {
-	board := &counting{suitetest.Here{}, make(chan string, 100)}
+	board := &countingBoard{suitetest.LocalBoard{}, make(chan string, 100)}
 	s := &Session{Board: board}
 	suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "command: {a: {exec: 'true', needs: {file: /}}, b: {exec: 'true', needs: {file: /}, alone: true}}"}))
 	if err != nil {
@@ -112,13 +112,13 @@ func TestNeedsAreRemembered(t *testing.T) {
 	}
 }
 
-// counting keeps what a board is asked.
-type counting struct {
+// countingBoard keeps what a board is asked.
+type countingBoard struct {
 	Board
 	asked chan string
 }
 
-func (b *counting) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b *countingBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	b.asked <- strings.Join(argv, " ")
 	return b.Board.Run(ctx, argv...)
 }
@@ -137,7 +137,7 @@ command:
 		"hangs: failed: no answer in time (300ms) / an answer",
 		"leaves something: failed: teardown: sh -c 'echo no >&2; exit 2': exit status 2\nstderr: no / a teardown that works",
 	}
-	if diff := cmp.Diff(want, told(r)); diff != "" {
+	if diff := cmp.Diff(want, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
 	entries, err := os.ReadDir(dir)
@@ -160,7 +160,7 @@ func TestTeardownAfterCtrlC(t *testing.T) {
 	why := errors.New("somebody pressed Ctrl-C")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	dir := t.TempDir()
-	go whenThere(ctx, filepath.Join(dir, "begun"), func() { cancel(why) })
+	go callWhenFileExists(ctx, filepath.Join(dir, "begun"), func() { cancel(why) })
 	spec := specOf(t, strings.ReplaceAll(`
 command:
   slow: {exec: touch $D/begun; sleep 60, retries: 3, teardown: [touch $D/torn]}
@@ -170,7 +170,7 @@ command:
 	if !errors.Is(err, why) {
 		t.Errorf("Smoke = %v", err)
 	}
-	if diff := cmp.Diff([]string{"slow skipped", "later skipped"}, statuses(r)); diff != "" {
+	if diff := cmp.Diff([]string{"slow skipped", "later skipped"}, checkStatuses(r)); diff != "" {
 		t.Error(diff)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "torn")); err != nil {
@@ -181,8 +181,8 @@ command:
 	}
 }
 
-// whenThere calls then as soon as a file is there.
-func whenThere(ctx context.Context, file string, then func()) {
+// callWhenFileExists calls then as soon as a file is there.
+func callWhenFileExists(ctx context.Context, file string, then func()) {
 	for ctx.Err() == nil {
 		if _, err := os.Stat(file); err == nil {
 			then()
@@ -209,7 +209,7 @@ command:
   first: {exec: until test -e $D/shown; do sleep 0.05; done}
   second: {exec: until test -e $D/shown; do sleep 0.05; done}
 `)
-	if diff := cmp.Diff([]string{"first: passed: exit status 0", "second: passed: exit status 0"}, told(r)); diff != "" {
+	if diff := cmp.Diff([]string{"first: passed: exit status 0", "second: passed: exit status 0"}, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -51,8 +51,8 @@ func specOf(t *testing.T, suite string) images.Spec {
 	return images.Spec{Board: "here", Suites: []string{suitetest.WriteSuite(t, map[string]string{"main.yml": suite})}}
 }
 
-// statuses are a report's checks as "name status".
-func statuses(r report.Report) []string {
+// checkStatuses are a report's checks as "name status".
+func checkStatuses(r report.Report) []string {
 	var got []string
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
@@ -89,7 +89,7 @@ file:
 		"slow passed", "wrong failed", "hangs failed", "floods failed", "later skipped", "quoted passed",
 		"time passed", "/proc passed", "/etc/passwd passed",
 	}
-	if diff := cmp.Diff(want, statuses(r)); diff != "" {
+	if diff := cmp.Diff(want, checkStatuses(r)); diff != "" {
 		t.Error(diff)
 	}
 	wrong := r.Suites[0].Checks[1]
@@ -132,7 +132,7 @@ file:
 		"late failed", "late error failed", "late and failed failed", "unread passed", "the other passed",
 		dir + "/fits passed", dir + "/big failed",
 	}
-	if diff := cmp.Diff(want, statuses(r)); diff != "" {
+	if diff := cmp.Diff(want, checkStatuses(r)); diff != "" {
 		t.Fatal(diff)
 	}
 	checks := r.Suites[0].Checks
@@ -142,8 +142,8 @@ file:
 		}
 	}
 	s := &Session{Board: conn}
-	if _, err := s.Output(t.Context(), "cat", dir+"/big", dir+"/big"); !errors.Is(err, errCut) {
-		t.Errorf("ask for 2 MiB = %v; want %v", err, errCut)
+	if _, err := s.Output(t.Context(), "cat", dir+"/big", dir+"/big"); !errors.Is(err, errTruncated) {
+		t.Errorf("ask for 2 MiB = %v; want %v", err, errTruncated)
 	}
 }
 
@@ -174,14 +174,14 @@ func TestStoppedSmoke(t *testing.T) {
 	why := errors.New("somebody pressed Ctrl-C")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	begun := filepath.Join(t.TempDir(), "begun")
-	go whenThere(ctx, begun, func() { cancel(why) })
+	go callWhenFileExists(ctx, begun, func() { cancel(why) })
 	spec := specOf(t, "command: {quick: {exec: 'true'}}")
 	spec.Suites = append(spec.Suites, specOf(t, "command: {slow: {exec: touch "+begun+"; sleep 60}}\nunits: {never: }\n").Suites...)
 	r, err := Run(ctx, conn, spec, images.Artifact{})
 	if !errors.Is(err, why) || errors.Is(err, report.ErrFailed) {
 		t.Errorf("Smoke = %v", err)
 	}
-	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, statuses(r)); diff != "" {
+	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, checkStatuses(r)); diff != "" {
 		t.Error(diff)
 	}
 	wantFailedStage(t, r, why.Error(), "run it again")
@@ -222,7 +222,7 @@ func wantFailedStage(t *testing.T, r report.Report, saw, next string) {
 
 func TestNothingButSkippedChecks(t *testing.T) {
 	spec := specOf(t, "command: {x: {exec: 'true', skip: true}}")
-	r, err := smoke(t.Context(), &Session{Board: suitetest.Here{}}, spec, images.Artifact{})
+	r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, images.Artifact{})
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), "none of 1 checks passed") {
 		t.Errorf("smoke = %v; want %v", err, report.ErrFailed)
 	}
@@ -237,7 +237,7 @@ func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 		{nil, "board x has no suites, so nothing would be proved"},
 		{[]string{"base", "nope"}, `no suite "nope"`},
 	} {
-		r, err := smoke(t.Context(), &Session{Board: suitetest.Recorded{}}, images.Spec{Board: "x", Suites: tt.suites}, images.Artifact{})
+		r, err := runSuites(t.Context(), &Session{Board: suitetest.Recorded{}}, images.Spec{Board: "x", Suites: tt.suites}, images.Artifact{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() || r.Reason != "suite" || report.ExitStatus(err) != 5 {
 			t.Errorf("smoke(%v) = failed %v, %v; want %s", tt.suites, r.Failed(), err, tt.want)
 		}
@@ -252,7 +252,7 @@ func TestContainerdIsDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Session{Board: suitetest.Recorded{"true": ""}, open: func(context.Context) (containers, error) { return nil, errors.New("no socket") }}
+	s := &Session{Board: suitetest.Recorded{"true": ""}, open: func(context.Context) (containerEngine, error) { return nil, errors.New("no socket") }}
 	if r := s.RunCheck(t.Context(), suite.Checks[0])[0]; r.Status != report.Failed || !strings.Contains(r.Next, "systemctl status containerd") {
 		t.Errorf("%+v", r)
 	}
@@ -279,12 +279,12 @@ func (c slowContainers) Run(context.Context, container.Spec) (container.Exit, er
 }
 
 // Containers run one at a time; the wait for its turn is no part of a check.
-func TestContainersTakeTurns(t *testing.T) {
+func TestContainersRunOneAtATime(t *testing.T) {
 	suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "container: {a: {image: a}, b: {image: a}, c: {image: a}}"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Session{open: func(context.Context) (containers, error) { return slowContainers{}, nil }}
+	s := &Session{open: func(context.Context) (containerEngine, error) { return slowContainers{}, nil }}
 	checks := s.runSuite(t.Context(), suite).Checks
 	slices.SortFunc(checks, func(a, b report.CheckResult) int { return int(a.StartMS - b.StartMS) })
 	ended := int64(0)
@@ -324,8 +324,8 @@ func TestContainers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &Session{Board: suitetest.Recorded{"true": ""}, open: func(context.Context) (containers, error) { return tt.containers, nil }}
-		if diff := cmp.Diff(tt.want, suitetest.Verdict(s.RunCheck(t.Context(), suite.Checks[0])[0])); diff != "" {
+		s := &Session{Board: suitetest.Recorded{"true": ""}, open: func(context.Context) (containerEngine, error) { return tt.containers, nil }}
+		if diff := cmp.Diff(tt.want, suitetest.FormatResult(s.RunCheck(t.Context(), suite.Checks[0])[0])); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}

@@ -100,11 +100,11 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 	} else if !slices.Contains(Names(), name) {
 		return Suite{}, fmt.Errorf("no suite %q; have %s, or name a goss file, like ./my-suite.yml", name, strings.Join(Names(), ", "))
 	}
-	if err := l.include(file, 0); err != nil {
+	if err := l.includeFile(file, 0); err != nil {
 		return Suite{}, err
 	}
 	if len(l.checks) == 0 {
-		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.shown(file))
+		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.displayPath(file))
 	}
 	s := Suite{Name: strings.TrimSuffix(path.Base(file), path.Ext(file)), Checks: l.checks}
 	for i := range s.Checks {
@@ -122,26 +122,26 @@ type loader struct {
 	checks []Check
 }
 
-func (l *loader) shown(file string) string { return filepath.Join(l.dir, file) }
+func (l *loader) displayPath(file string) string { return filepath.Join(l.dir, file) }
 
-func (l *loader) include(file string, depth int) error {
+func (l *loader) includeFile(file string, depth int) error {
 	if depth > maxGossfiles {
-		return fmt.Errorf("%s: included more than %d levels deep; does it include itself?", l.shown(file), maxGossfiles)
+		return fmt.Errorf("%s: included more than %d levels deep; does it include itself?", l.displayPath(file), maxGossfiles)
 	}
-	data, err := l.read(file)
+	data, err := l.readSuiteFile(file)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(l.text, "%d %s\n", len(data), data)
-	root, err := parseYAML(l.shown(file), data)
+	root, err := parseYAML(l.displayPath(file), data)
 	if err != nil {
 		return err
 	}
 	for key, value := range strict.Pairs(root) {
 		if key.Value == "gossfile" {
-			err = l.gossfiles(file, value, depth)
+			err = l.readGossfiles(file, value, depth)
 		} else {
-			err = l.section(l.shown(file), key, value)
+			err = l.readSection(l.displayPath(file), key, value)
 		}
 		if err != nil {
 			return err
@@ -150,30 +150,30 @@ func (l *loader) include(file string, depth int) error {
 	return nil
 }
 
-func (l *loader) read(file string) ([]byte, error) {
+func (l *loader) readSuiteFile(file string) ([]byte, error) {
 	info, err := fs.Stat(l.files, file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
-		return nil, fmt.Errorf("%s: no such suite file (an included one must lie in the same folder or below)", l.shown(file))
+		return nil, fmt.Errorf("%s: no such suite file (an included one must lie in the same folder or below)", l.displayPath(file))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file", l.shown(file))
+		return nil, fmt.Errorf("%s: not a file", l.displayPath(file))
 	}
 	f, err := l.files.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return localfile.ReadAll(f, l.shown(file), maxSuiteBytes)
+	return localfile.ReadAll(f, l.displayPath(file), maxSuiteBytes)
 }
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
-// gossfiles reads the section that includes other suites.
-func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
-	shown := l.shown(from)
+// readGossfiles reads the section that includes other suites.
+func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error {
+	shown := l.displayPath(from)
 	if section.Kind != yaml.MappingNode {
 		return strict.At(shown, section, "gossfile must be a mapping of file names")
 	}
@@ -198,7 +198,7 @@ func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
 			return strict.At(shown, key, "no file matches %q in this folder or below", pattern)
 		}
 		for _, f := range found {
-			if err := l.include(f, depth+1); err != nil {
+			if err := l.includeFile(f, depth+1); err != nil {
 				return err
 			}
 		}
@@ -206,8 +206,8 @@ func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
 	return nil
 }
 
-// section reads the checks of one kind.
-func (l *loader) section(file string, key, section *yaml.Node) error {
+// readSection reads the checks of one kind.
+func (l *loader) readSection(file string, key, section *yaml.Node) error {
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
 	if i < 0 {
 		return strict.At(file, key, "unknown section %q (have %s)", key.Value, kindNames())
@@ -216,9 +216,9 @@ func (l *loader) section(file string, key, section *yaml.Node) error {
 		return strict.At(file, section, "%s must be a mapping of checks", key.Value)
 	}
 	for key, value := range strict.Pairs(section) {
-		c, err := kinds[i].check(file, key, value)
+		c, err := kinds[i].readCheck(file, key, value)
 		if err == nil {
-			err = l.resolve(c.needs)
+			err = l.resolveNeeds(c.needs)
 		}
 		if err != nil {
 			return err
@@ -226,15 +226,15 @@ func (l *loader) section(file string, key, section *yaml.Node) error {
 		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
 			return strict.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
 		}
-		if err := l.followers(file, c); err != nil {
+		if err := l.readFollowers(file, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// followers reads the checks that are to be run after one, and only if it passed.
-func (l *loader) followers(file string, c Check) error {
+// readFollowers reads the checks that are to be run after one, and only if it passed.
+func (l *loader) readFollowers(file string, c Check) error {
 	if c.then == nil {
 		return nil
 	}
@@ -243,7 +243,7 @@ func (l *loader) followers(file string, c Check) error {
 	}
 	first := len(l.checks)
 	for key, value := range strict.Pairs(c.then) {
-		if err := l.section(file, key, value); err != nil {
+		if err := l.readSection(file, key, value); err != nil {
 			return err
 		}
 	}

@@ -321,7 +321,7 @@ func FuzzSuite(f *testing.F) {
 			if key.Value == "gossfile" {
 				continue
 			}
-			if err := l.section("fuzz.yml", key, value); err != nil {
+			if err := l.readSection("fuzz.yml", key, value); err != nil {
 				return
 			}
 		}

@@ -13,14 +13,14 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Transcribed has every command that the suites run on the board written to w when it
+// WithTranscript has every command that the suites run on the board written to w when it
 // has ended: when it began, what it printed, its status and how long it took. What the
 // board printed is kept from moving a terminal's cursor.
-func Transcribed(w io.Writer) Option {
+func WithTranscript(w io.Writer) Option {
 	return func(s *Session) {
 		t := &transcript{out: w}
-		s.Board = transcribed{s.Board, t}
-		s.Stream, s.Terminal = t.streams(s.Stream), t.terminals(s.Terminal)
+		s.Board = transcribedBoard{s.Board, t}
+		s.Stream, s.Terminal = t.wrapStream(s.Stream), t.wrapTerminal(s.Terminal)
 	}
 }
 
@@ -31,18 +31,18 @@ type transcript struct {
 	out io.Writer
 }
 
-// transcribed is a board whose commands are written down.
-type transcribed struct {
+// transcribedBoard is a board whose commands are written down.
+type transcribedBoard struct {
 	board Board
 	*transcript
 }
 
 // Run runs a command on the board. A transcript that cannot be written fails it: a
 // report must not come with one that lacks something.
-func (t transcribed) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (t transcribedBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	began := time.Now()
 	r, err := t.board.Run(ctx, argv...)
-	return r, t.write(spoken{argv, began, r.Stdout, r.Stderr}, r.Status, err)
+	return r, t.writeCommand(commandOutput{argv, began, r.Stdout, r.Stderr}, r.Status, err)
 }
 
 type (
@@ -50,46 +50,46 @@ type (
 	terminaler = func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error
 )
 
-func (t *transcript) streams(stream streamer) streamer {
+func (t *transcript) wrapStream(stream streamer) streamer {
 	return func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
-		var out, errs beginning
+		var out, errs cappedBuffer
 		began := time.Now()
 		status, err := stream(ctx, stdin, io.MultiWriter(stdout, &out), io.MultiWriter(stderr, &errs), argv...)
-		return status, t.write(spoken{argv, began, out.kept.Bytes(), errs.kept.Bytes()}, status, err)
+		return status, t.writeCommand(commandOutput{argv, began, out.kept.Bytes(), errs.kept.Bytes()}, status, err)
 	}
 }
 
-// terminals writes down what is on the screen, which shows what was typed too.
-func (t *transcript) terminals(terminal terminaler) terminaler {
+// wrapTerminal writes down what is on the screen, which shows what was typed too.
+func (t *transcript) wrapTerminal(terminal terminaler) terminaler {
 	return func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
-		var seen beginning
+		var seen cappedBuffer
 		began := time.Now()
 		err := terminal(ctx, func(keys io.Writer, screen io.Reader) error {
 			return talk(keys, io.TeeReader(screen, &seen))
 		}, argv...)
-		return t.write(spoken{argv, began, seen.kept.Bytes(), nil}, 0, err)
+		return t.writeCommand(commandOutput{argv, began, seen.kept.Bytes(), nil}, 0, err)
 	}
 }
 
-// beginning keeps as much of an output as a transcript holds.
-type beginning struct{ kept bytes.Buffer }
+// cappedBuffer keeps as much of an output as a transcript holds.
+type cappedBuffer struct{ kept bytes.Buffer }
 
 const maxTranscribedBytes = 1 << 20 // of each output
 
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *cappedBuffer) Write(p []byte) (int, error) {
 	_, _ = b.kept.Write(p[:min(len(p), maxTranscribedBytes-b.kept.Len())])
 	return len(p), nil
 }
 
-// spoken is what a command printed.
-type spoken struct {
+// commandOutput is what a command printed.
+type commandOutput struct {
 	argv        []string
 	began       time.Time
 	out, errors []byte
 }
 
-// write writes down a command. Its own error comes first.
-func (t *transcript) write(s spoken, status int, failed error) error {
+// writeCommand writes down a command. Its own error comes first.
+func (t *transcript) writeCommand(s commandOutput, status int, failed error) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), plaintext.OneLine(ShellLine(s.argv)))
 	for _, out := range []struct{ mark, text string }{{"  | ", string(s.out)}, {"  ! ", string(s.errors)}} {

@@ -11,10 +11,10 @@ import (
 	"slipway/flash/target"
 )
 
-// talkative is a board that prints what a hostile one might.
-type talkative struct{}
+// talkativeBoard is a board that prints what a hostile one might.
+type talkativeBoard struct{}
 
-func (talkative) Run(_ context.Context, argv ...string) (target.Result, error) {
+func (talkativeBoard) Run(_ context.Context, argv ...string) (target.Result, error) {
 	if argv[0] == "gone" {
 		return target.Result{}, errors.New("the line\nis \x1b[31mcut")
 	}
@@ -24,7 +24,7 @@ func (talkative) Run(_ context.Context, argv ...string) (target.Result, error) {
 func TestTranscript(t *testing.T) {
 	var text strings.Builder
 	s := &Session{
-		Board: talkative{},
+		Board: talkativeBoard{},
 		Stream: func(_ context.Context, _ io.Reader, stdout, stderr io.Writer, _ ...string) (int, error) {
 			io.WriteString(stdout, strings.Repeat("x", maxTranscribedBytes+1))
 			io.WriteString(stderr, "a word\n")
@@ -34,7 +34,7 @@ func TestTranscript(t *testing.T) {
 			return talk(io.Discard, strings.NewReader("prompt> typed\nanswer\n"))
 		},
 	}
-	Transcribed(&text)(s)
+	WithTranscript(&text)(s)
 	if r, err := s.Board.Run(t.Context(), "echo", "a b\x07"); err != nil || r.Status != 3 {
 		t.Errorf("Run = %d, %v", r.Status, err)
 	}
@@ -75,13 +75,13 @@ T $ talk
 
 // A transcript that lacks something fails the run.
 func TestTranscriptNotWritten(t *testing.T) {
-	s := &Session{Board: talkative{}}
-	Transcribed(full{})(s)
+	s := &Session{Board: talkativeBoard{}}
+	WithTranscript(fullWriter{})(s)
 	if _, err := s.Board.Run(t.Context(), "true"); err == nil || !strings.Contains(err.Error(), "write the transcript") {
 		t.Errorf("Run = %v; want that the transcript was not written", err)
 	}
 }
 
-type full struct{}
+type fullWriter struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+func (fullWriter) Write([]byte) (int, error) { return 0, errors.New("no space left") }

@@ -132,7 +132,7 @@ const directoryBytes = 32 << 10
 
 func readFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
-	if p == nil || !likeFAT(p) {
+	if p == nil || !isFAT(p) {
 		return Content{}, false
 	}
 	sector, cluster := int64(le.Uint16(p[11:])), int64(p[13])
@@ -147,9 +147,9 @@ func readFAT(s *source, _ int64) (Content, bool) {
 	root += tables * perTable * sector
 	c := Content{}
 	if extra[2] == 0x29 || extra[2] == 0x28 { // serial and label follow
-		c.UUID, c.Label = serialNumber(extra[3:7]), cleanText(extra[7:18])
+		c.UUID, c.Label = formatSerial(extra[3:7]), cleanText(extra[7:18])
 	}
-	if label := fatLabel(s.bytesAt(root, int(min(rootBytes, directoryBytes)))); label != "" {
+	if label := findFATLabel(s.bytesAt(root, int(min(rootBytes, directoryBytes)))); label != "" {
 		c.Label = label
 	}
 	if c.Label == "NO NAME" {
@@ -158,9 +158,9 @@ func readFAT(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// likeFAT checks numbers that a FAT boot sector must have. A boot loader's first sector
+// isFAT checks numbers that a FAT boot sector must have. A boot loader's first sector
 // has the same last two bytes.
-func likeFAT(p []byte) bool {
+func isFAT(p []byte) bool {
 	sector, cluster, media := le.Uint16(p[11:]), p[13], p[21]
 	return p[510] == 0x55 && p[511] == 0xaa && (p[0] == 0xeb || p[0] == 0xe9) &&
 		bits.OnesCount16(sector) == 1 && sector >= 512 && sector <= 4096 &&
@@ -168,7 +168,7 @@ func likeFAT(p []byte) bool {
 		(media == 0xf0 || media >= 0xf8)
 }
 
-func fatLabel(dir []byte) string {
+func findFATLabel(dir []byte) string {
 	for ; len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
 		if dir[0] != 0xe5 && dir[11]&0x3f == 0x08 { // not deleted, and nothing but a label
 			return cleanText(dir[:11])
@@ -177,8 +177,8 @@ func fatLabel(dir []byte) string {
 	return ""
 }
 
-// serialNumber formats four bytes as FAT and exFAT show them.
-func serialNumber(p []byte) string {
+// formatSerial formats four bytes as FAT and exFAT show them.
+func formatSerial(p []byte) string {
 	if n := le.Uint32(p); n != 0 {
 		return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
 	}
@@ -190,7 +190,7 @@ func readExFAT(s *source, _ int64) (Content, bool) {
 	if p == nil || p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
 		return Content{}, false
 	}
-	c := Content{UUID: serialNumber(p[100:])}
+	c := Content{UUID: formatSerial(p[100:])}
 	cluster := int64(1) << (p[108] + p[109])
 	root := int64(le.Uint32(p[88:]))<<p[108] + (int64(le.Uint32(p[96:]))-2)*cluster
 	for dir := s.bytesAt(root, int(min(cluster, directoryBytes))); len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
@@ -217,11 +217,11 @@ func readNTFS(s *source, _ int64) (Content, bool) {
 	if record < 512 || record > 64<<10 || cluster == 0 || table > uint64(s.size/cluster) {
 		return c, true
 	}
-	c.Label = ntfsLabel(s.bytesAt(int64(table)*cluster+3*record, int(record)))
+	c.Label = findNTFSLabel(s.bytesAt(int64(table)*cluster+3*record, int(record)))
 	return c, true
 }
 
-func ntfsLabel(p []byte) string {
+func findNTFSLabel(p []byte) string {
 	const volumeName = 0x60
 	if len(p) < 24 || string(p[:4]) != "FILE" {
 		return ""

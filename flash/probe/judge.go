@@ -14,11 +14,11 @@ import (
 // places after the image's end.
 const mostBytes = 1 << 50
 
-// Judge returns why an image is not one of a whole disk: it has no partition table, or
+// CheckImage returns why an image is not one of a whole disk: it has no partition table, or
 // its table names places outside the image. sectorBytes is the device's; 0 where the
 // image goes to a file. Judge reads only the first sizeBytes of r. Unreadable bytes
 // count as zeros, since only the beginning of a packed image is known.
-func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
+func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
 	if sizeBytes <= 0 {
 		return errors.New("it is empty\nnext: fetch or build it again")
@@ -27,7 +27,7 @@ func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")
 	}
 	whole := &source{r: s.r, size: sizeBytes}
-	holds := whole.identify()
+	holds := whole.identifyContent()
 	l, err := s.readExtents(holds.Type)
 	switch {
 	case err != nil:
@@ -38,10 +38,10 @@ func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.checkSize(sizeBytes, sectorBytes)
 }
 
-// Entries returns where the entries of an image's first GPT are, by its header. second
+// FindGPTEntries returns where the entries of an image's first GPT are, by its header. second
 // is where those of the second GPT begin, which end at its header. All are 0 where
 // Linux looks for no GPT.
-func Entries(image io.ReaderAt) (offset, length, second int64) {
+func FindGPTEntries(image io.ReaderAt) (offset, length, second int64) {
 	mbr, p := make([]byte, 512), make([]byte, 512)
 	_, _ = image.ReadAt(mbr, 0) // an unreadable image has no GPT
 	if !slices.ContainsFunc(parseMBREntries(mbr), func(e mbrEntry) bool { return e.kind == protective }) {
@@ -93,7 +93,7 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 	}
 	for _, sector := range []int64{512, 4096} {
 		if h := s.readGPTHeader(sector, sector); h != nil && old != nil {
-			return &tableExtents{gpt: true, sector: sector, parts: h.extents(), end: h.other + 1}, nil
+			return &tableExtents{gpt: true, sector: sector, parts: h.listExtents(), end: h.other + 1}, nil
 		} else if h != nil {
 			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add -raw to write it as it is")
 		}
@@ -104,7 +104,7 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 	return nil, nil
 }
 
-func (h *gptHeader) extents() (all []extent) {
+func (h *gptHeader) listExtents() (all []extent) {
 	for i := 0; (i+1)*h.each <= len(h.entries); i++ {
 		if e := h.entries[i*h.each:]; formatGUID(e[:16]) != "" {
 			all = append(all, extent{i + 1, le.Uint64(e[40:]) + 1})

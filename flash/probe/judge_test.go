@@ -12,10 +12,10 @@ import (
 	"unicode"
 )
 
-// wic is an image as wic makes it: a GPT with a copy at its end.
-func wic(t *testing.T, script string) []byte {
+// makeWic is an image as wic makes it: a GPT with a copy at its end.
+func makeWic(t *testing.T, script string) []byte {
 	t.Helper()
-	p, err := os.ReadFile(partitioned(t, script))
+	p, err := os.ReadFile(makePartitioned(t, script))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +33,8 @@ func changedGPT(p []byte, change func(header, entries []byte)) []byte {
 	return p
 }
 
-// oldTable is the old kind of table with partitions of start and count.
-func oldTable(size int, parts ...[2]uint32) []byte {
+// makeMBR is the old kind of table with partitions of start and count.
+func makeMBR(size int, parts ...[2]uint32) []byte {
 	p := make([]byte, size)
 	for i, part := range parts {
 		e := p[446+16*i:]
@@ -46,16 +46,16 @@ func oldTable(size int, parts ...[2]uint32) []byte {
 	return p
 }
 
-// extended is an old table with an extended partition and one logical partition in it.
-func extended(logicalSectors uint32) []byte {
-	p := oldTable(4*mib, [2]uint32{2048, 4096})
+// makeExtended is an old table with an extended partition and one logical partition in it.
+func makeExtended(logicalSectors uint32) []byte {
+	p := makeMBR(4*mib, [2]uint32{2048, 4096})
 	p[446+4] = 0x0f
-	copy(p[mib:], oldTable(512, [2]uint32{2048, logicalSectors}))
+	copy(p[mib:], makeMBR(512, [2]uint32{2048, logicalSectors}))
 	return p
 }
 
-// moved is a GPT whose entries are after the first MiB.
-func moved(gpt []byte) []byte {
+// moveEntries is a GPT whose entries are after the first MiB.
+func moveEntries(gpt []byte) []byte {
 	entries := slices.Clone(gpt[1024 : 1024+128*128])
 	p := changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 14*mib/512) })
 	copy(p[14*mib:], entries)
@@ -83,8 +83,8 @@ func with4096(size int) []byte {
 	return p
 }
 
-func TestJudgeTables(t *testing.T) {
-	gpt, dos := wic(t, gptScript), wic(t, dosScript)
+func TestCheckImageTables(t *testing.T) {
+	gpt, dos := makeWic(t, gptScript), makeWic(t, dosScript)
 	tests := []struct {
 		name    string
 		image   []byte
@@ -113,12 +113,12 @@ func TestJudgeTables(t *testing.T) {
 		{name: "old table", image: dos},
 		{name: "old table on a disk with sectors of 512 bytes", image: dos, sector: 512},
 		{name: "old table on a 4Kn disk", image: dos, sector: 4096, wantErr: "made for sectors of 512 bytes"},
-		{name: "small old table in a large image on a 4Kn disk", image: oldTable(64*mib, [2]uint32{2048, 4096}), sector: 4096, wantErr: "made for sectors of 512 bytes"},
-		{name: "old table for 4096 bytes on a 4Kn disk", image: oldTable(16*mib, [2]uint32{256, 3840}), sector: 4096},
+		{name: "small old table in a large image on a 4Kn disk", image: makeMBR(64*mib, [2]uint32{2048, 4096}), sector: 4096, wantErr: "made for sectors of 512 bytes"},
+		{name: "old table for 4096 bytes on a 4Kn disk", image: makeMBR(16*mib, [2]uint32{256, 3840}), sector: 4096},
 		{name: "old table, cut", image: dos[:6*mib], wantErr: "its partition 2 ends at byte 25165824, and the image has 6291456 bytes"},
-		{name: "old table, cut before a partition", image: oldTable(3*mib, [2]uint32{2048, 2048}, [2]uint32{8192, 2048}), wantErr: "its partition 2 ends at byte 5242880"},
-		{name: "old table beyond all", image: oldTable(mib, [2]uint32{1<<32 - 1, 1<<32 - 1}), wantErr: "its partition 1 ends at byte"},
-		{name: "a boot sector without a table", image: oldTable(mib), wantErr: "no partition table"},
+		{name: "old table, cut before a partition", image: makeMBR(3*mib, [2]uint32{2048, 2048}, [2]uint32{8192, 2048}), wantErr: "its partition 2 ends at byte 5242880"},
+		{name: "old table beyond all", image: makeMBR(mib, [2]uint32{1<<32 - 1, 1<<32 - 1}), wantErr: "its partition 1 ends at byte"},
+		{name: "a boot sector without a table", image: makeMBR(mib), wantErr: "no partition table"},
 		{name: "an old table, and the GPT of an earlier use", image: func() []byte { p := slices.Clone(gpt); copy(p[440:512], dos[440:512]); return p[:24*mib] }()},
 		{name: "a cut old table, and the GPT of an earlier use", image: func() []byte { p := slices.Clone(gpt); copy(p[440:512], dos[440:512]); return p[:22*mib] }(), wantErr: "its partition 2 ends at byte 25165824"},
 		{name: "a copy of the GPT from the end", image: changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[24:], uint64(len(gpt)/512-1)) }), wantErr: "the GPT at its beginning is damaged"},
@@ -126,33 +126,33 @@ func TestJudgeTables(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := Judge(bytes.NewReader(test.image), int64(len(test.image)), test.sector)
-			check(t, err, test.wantErr)
+			err := CheckImage(bytes.NewReader(test.image), int64(len(test.image)), test.sector)
+			checkError(t, err, test.wantErr)
 			// Of a packed image only the beginning is known.
 			head := test.image[:min(len(test.image), mib)]
-			check(t, Judge(bytes.NewReader(head), int64(len(test.image)), test.sector), test.wantErr)
+			checkError(t, CheckImage(bytes.NewReader(head), int64(len(test.image)), test.sector), test.wantErr)
 		})
 	}
 }
 
-func TestJudgeLogicalPartitions(t *testing.T) {
+func TestCheckImageLogicalPartitions(t *testing.T) {
 	for sectors, want := range map[uint32]string{2048: "", 4096: "", 4097: "its partition 5 ends at byte 4194816, and the image has 4194304 bytes"} {
-		check(t, Judge(bytes.NewReader(extended(sectors)), 4*mib, 512), want)
+		checkError(t, CheckImage(bytes.NewReader(makeExtended(sectors)), 4*mib, 512), want)
 	}
 }
 
 // The entries of a GPT can lie anywhere before the first partition, as on boards that
 // load their boot loader from there.
-func TestEntries(t *testing.T) {
+func TestFindGPTEntries(t *testing.T) {
 	const all = 128 * 128
-	gpt, stale := wic(t, gptScript), wic(t, gptScript)
-	copy(stale[440:512], wic(t, dosScript)[440:512])
+	gpt, stale := makeWic(t, gptScript), makeWic(t, gptScript)
+	copy(stale[440:512], makeWic(t, dosScript)[440:512])
 	for _, test := range []struct {
 		image []byte
 		want  [3]int64
 	}{
 		{gpt, [3]int64{1024, all, int64(len(gpt)) - 512 - all}},
-		{moved(gpt), [3]int64{14 * mib, all, int64(len(gpt)) - 512 - all}},
+		{moveEntries(gpt), [3]int64{14 * mib, all, int64(len(gpt)) - 512 - all}},
 		{with4096(mib), [3]int64{8192, all, mib - 4096 - all}},
 		{changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[32:], 1) }), [3]int64{1024, all, 0}},
 		{changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 1<<63) }), [3]int64{}},
@@ -161,15 +161,15 @@ func TestEntries(t *testing.T) {
 		{nil, [3]int64{}},
 	} {
 		var got [3]int64
-		got[0], got[1], got[2] = Entries(bytes.NewReader(test.image))
+		got[0], got[1], got[2] = FindGPTEntries(bytes.NewReader(test.image))
 		if got != test.want {
 			t.Errorf("Entries = %v; want %v", got, test.want)
 		}
 	}
-	check(t, Judge(bytes.NewReader(moved(gpt)), int64(len(gpt)), 512), "")
+	checkError(t, CheckImage(bytes.NewReader(moveEntries(gpt)), int64(len(gpt)), 512), "")
 }
 
-func check(t *testing.T, err error, want string) {
+func checkError(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
@@ -179,7 +179,7 @@ func check(t *testing.T, err error, want string) {
 	}
 }
 
-func TestJudgeStrangers(t *testing.T) {
+func TestCheckImageOtherFormats(t *testing.T) {
 	named := func(at int, magic string) []byte {
 		p := bytes.Repeat([]byte{0x81, 0, 1}, mib/3)
 		copy(p[at:], magic)
@@ -206,17 +206,17 @@ func TestJudgeStrangers(t *testing.T) {
 		{"BFB", "next: slipway flash BOARD /dev/rshim0 -image=FILE", named(0, "\x42\x66\x02\x13")},
 		{"kernel", "a Linux kernel", named(56, "ARMd")},
 		{"kernel of a PC, which ends its first sector as a table does", "a Linux kernel", func() []byte { p := make([]byte, mib); copy(p[0x202:], "HdrS"); p[510], p[511] = 0x55, 0xaa; return p }()},
-		{"fixed VHD", "a fixed VHD disk", append(oldTable(mib, [2]uint32{1, 2}), append([]byte("conectix"), make([]byte, 504)...)...)},
+		{"fixed VHD", "a fixed VHD disk", append(makeMBR(mib, [2]uint32{1, 2}), append([]byte("conectix"), make([]byte, 504)...)...)},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			check(t, Judge(bytes.NewReader(test.image), int64(len(test.image)), 512), test.wantErr)
+			checkError(t, CheckImage(bytes.NewReader(test.image), int64(len(test.image)), 512), test.wantErr)
 		})
 	}
 }
 
 // Images made by real programs.
-func TestJudgeFileSystems(t *testing.T) {
+func TestCheckImageFileSystems(t *testing.T) {
 	judge := func(path string) error {
 		f, err := os.Open(path)
 		if err != nil {
@@ -227,17 +227,17 @@ func TestJudgeFileSystems(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Judge(f, info.Size(), 512)
+		return CheckImage(f, info.Size(), 512)
 	}
 	t.Run("ext4", func(t *testing.T) {
-		path := disk(t, 8*mib)
+		path := makeDisk(t, 8*mib)
 		mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "rootfs", path)
-		check(t, judge(path), "a single ext4 volume without a partition table (rootfs)")
+		checkError(t, judge(path), "a single ext4 volume without a partition table (rootfs)")
 	})
 	t.Run("vfat", func(t *testing.T) {
-		path := disk(t, 8*mib)
+		path := makeDisk(t, 8*mib)
 		mustRun(t, "", "mkfs.vfat", "dosfstools", path)
-		check(t, judge(path), "a single vfat volume without a partition table")
+		checkError(t, judge(path), "a single vfat volume without a partition table")
 	})
 	t.Run("squashfs, and a bundle of RAUC", func(t *testing.T) {
 		dir, path := t.TempDir(), filepath.Join(t.TempDir(), "x")
@@ -245,7 +245,7 @@ func TestJudgeFileSystems(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustRun(t, "", "mksquashfs", "squashfs-tools", dir, path)
-		check(t, judge(path), "a single squashfs volume without a partition table")
+		checkError(t, judge(path), "a single squashfs volume without a partition table")
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +254,7 @@ func TestJudgeFileSystems(t *testing.T) {
 		if _, err := f.Write(append(append([]byte{0x30}, make([]byte, 99)...), 0, 0, 0, 0, 0, 0, 0, 100)); err != nil {
 			t.Fatal(err)
 		}
-		check(t, judge(path), "a bundle of RAUC\nnext: slipway update")
+		checkError(t, judge(path), "a bundle of RAUC\nnext: slipway update")
 	})
 	t.Run("ISO", func(t *testing.T) {
 		dir, path := t.TempDir(), filepath.Join(t.TempDir(), "x.iso")
@@ -262,33 +262,33 @@ func TestJudgeFileSystems(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustRun(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-o", path, dir)
-		check(t, judge(path), "an ISO image that only optical drives boot")
+		checkError(t, judge(path), "an ISO image that only optical drives boot")
 		for _, hybrid := range [][]string{{"--protective-msdos-label"}, {"-partition_offset", "16"}} {
 			mustRun(t, "", "xorriso", "xorriso", append(append([]string{"-as", "mkisofs"}, hybrid...), "-o", path, dir)...)
 			f, _ := os.ReadFile(path)
 			t.Logf("%v: %x", hybrid, f[446:512])
-			check(t, judge(path), "")
+			checkError(t, judge(path), "")
 		}
 	})
 }
 
-func FuzzJudge(f *testing.F) {
+func FuzzCheckImage(f *testing.F) {
 	f.Add(with4096(128<<10), int64(128<<10), int64(4096))
-	f.Add(oldTable(mib, [2]uint32{8, 16})[:4096], int64(mib), int64(0))
+	f.Add(makeMBR(mib, [2]uint32{8, 16})[:4096], int64(mib), int64(0))
 	f.Add([]byte("404: Not Found"), int64(14), int64(512))
 	f.Fuzz(func(t *testing.T, p []byte, size, sector int64) {
 		if size < 0 || sector != 0 && sector != 4096 {
 			sector = 512
 		}
 		size = max(0, size)
-		err := Judge(bytes.NewReader(p), size, sector)
+		err := CheckImage(bytes.NewReader(p), size, sector)
 		if err == nil && size < 512 {
 			t.Errorf("an image of %d bytes is taken", size)
 		}
 		if err != nil && (strings.ContainsFunc(strings.ReplaceAll(err.Error(), "\n", ""), unicode.IsControl) || len(err.Error()) > 4096) {
 			t.Errorf("%q would go to a terminal", err)
 		}
-		if got := fmt.Sprint(Judge(bytes.NewReader(p), size, sector)); got != fmt.Sprint(err) {
+		if got := fmt.Sprint(CheckImage(bytes.NewReader(p), size, sector)); got != fmt.Sprint(err) {
 			t.Errorf("%v, then %s", err, got)
 		}
 	})

@@ -58,12 +58,12 @@ type Partition struct {
 // has a name.
 func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 	s := &source{r: r, size: sizeBytes}
-	disk := Disk{Content: s.identify()}
+	disk := Disk{Content: s.identifyContent()}
 	disk.Table = s.readTable(int64(sectorBytes), disk.Type)
 	if disk.Table != nil {
 		for i := range disk.Table.Partitions {
 			p := &disk.Table.Partitions[i]
-			p.Content = s.section(p.OffsetBytes, min(p.SizeBytes, sizeBytes-p.OffsetBytes)).identify()
+			p.Content = s.newSection(p.OffsetBytes, min(p.SizeBytes, sizeBytes-p.OffsetBytes)).identifyContent()
 		}
 	}
 	return disk, *s.firstError()
@@ -82,7 +82,7 @@ type source struct {
 // headBytes includes btrfs's superblock and the end of a 64 KiB page of swap.
 const headBytes = 68 << 10
 
-func (s *source) section(off, size int64) *source {
+func (s *source) newSection(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, whole: s}
 }
 
@@ -122,9 +122,9 @@ func (s *source) readAt(off int64, n int) []byte {
 	return p
 }
 
-// identify tests for members of something larger first, since the first half of a
+// identifyContent tests for members of something larger first, since the first half of a
 // mirror looks like the file system on it.
-func (s *source) identify() Content {
+func (s *source) identifyContent() Content {
 	for _, k := range slices.Concat(members, fileSystems) {
 		if c, ok := k.detect(s); ok {
 			c.Type = cmp.Or(c.Type, k.name)

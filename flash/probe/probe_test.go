@@ -19,8 +19,8 @@ import (
 
 const mib = 1 << 20
 
-// disk makes a file of zeros.
-func disk(t *testing.T, size int64) string {
+// makeDisk makes a file of zeros.
+func makeDisk(t *testing.T, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -32,8 +32,8 @@ func disk(t *testing.T, size int64) string {
 	return path
 }
 
-// tool is a program, of which the test says which package has it.
-func tool(t *testing.T, name, debian string) string {
+// findTool is a program, of which the test says which package has it.
+func findTool(t *testing.T, name, debian string) string {
 	t.Helper()
 	path, err := run.LookPath(name)
 	if err != nil {
@@ -44,7 +44,7 @@ func tool(t *testing.T, name, debian string) string {
 
 func mustRun(t *testing.T, stdin, name, debian string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, name, debian), args...)
+	cmd := exec.CommandContext(t.Context(), findTool(t, name, debian), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -107,14 +107,14 @@ func TestFileSystems(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			path := disk(t, max(test.size, 32*mib))
+			path := makeDisk(t, max(test.size, 32*mib))
 			mustRun(t, "", test.program, test.debian, append(test.args, path)...)
-			compare(t, path, test.label)
+			compareWithBlkid(t, path, test.label)
 		})
 	}
 }
 
-func compare(t *testing.T, path, label string) {
+func compareWithBlkid(t *testing.T, path, label string) {
 	t.Helper()
 	got, theirs := probe(t, path, 0), blkid(t, path)
 	want := Content{Type: theirs["TYPE"], Label: theirs["LABEL"], UUID: theirs["UUID"], Part: got.Part}
@@ -134,17 +134,17 @@ func TestReadOnlyFileSystems(t *testing.T) {
 	t.Run("squashfs", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "disk")
 		mustRun(t, "", "mksquashfs", "squashfs-tools", dir, path, "-quiet")
-		compare(t, path, "")
+		compareWithBlkid(t, path, "")
 	})
 	t.Run("erofs", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "disk")
 		mustRun(t, "", "mkfs.erofs", "erofs-utils", path, dir)
-		compare(t, path, "")
+		compareWithBlkid(t, path, "")
 	})
 	t.Run("iso9660", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "disk")
 		mustRun(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-quiet", "-V", "RESCUE", "-o", path, dir)
-		compare(t, path, "RESCUE")
+		compareWithBlkid(t, path, "RESCUE")
 	})
 }
 
@@ -304,7 +304,7 @@ func TestMembers(t *testing.T) {
 // The file system on a mirror begins where the disk does; it is a member all the
 // same.
 func TestMemberBeforeFileSystem(t *testing.T) {
-	path := disk(t, 32*mib)
+	path := makeDisk(t, 32*mib)
 	mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", path, "31M")
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -320,8 +320,8 @@ func TestRealLVM(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a loop device")
 	}
-	pvcreate, vgcreate := tool(t, "pvcreate", "lvm2"), tool(t, "vgcreate", "lvm2")
-	path := disk(t, 64*mib)
+	pvcreate, vgcreate := findTool(t, "pvcreate", "lvm2"), findTool(t, "vgcreate", "lvm2")
+	path := makeDisk(t, 64*mib)
 	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", path).CombinedOutput()
 	device := strings.TrimSpace(string(out))
 	if err != nil {
@@ -345,7 +345,7 @@ func TestRealLVM(t *testing.T) {
 }
 
 func TestBtrfsOverTwoDisks(t *testing.T) {
-	a, b := disk(t, 128*mib), disk(t, 128*mib)
+	a, b := makeDisk(t, 128*mib), makeDisk(t, 128*mib)
 	mustRun(t, "", "mkfs.btrfs", "btrfs-progs", "-q", "-L", "both", "-d", "raid1", "-m", "raid1", a, b)
 	for _, path := range []string{a, b} {
 		if got := probe(t, path, 0); got.Part != "a btrfs over 2 devices (both)" {
@@ -354,8 +354,8 @@ func TestBtrfsOverTwoDisks(t *testing.T) {
 	}
 }
 
-// bad fails where a part of the disk cannot be read.
-type bad struct {
+// badSectors fails where a part of the disk cannot be read.
+type badSectors struct {
 	p    []byte
 	from int64
 	to   int64
@@ -363,7 +363,7 @@ type bad struct {
 
 var errBad = errors.New("input/output error")
 
-func (b bad) ReadAt(p []byte, off int64) (int, error) {
+func (b badSectors) ReadAt(p []byte, off int64) (int, error) {
 	if off < b.to && off+int64(len(p)) > b.from {
 		return 0, errBad
 	}
@@ -373,7 +373,7 @@ func (b bad) ReadAt(p []byte, off int64) (int, error) {
 func TestUnreadable(t *testing.T) {
 	p := make([]byte, 4*mib)
 	putMD(p, 4*mib-8192)
-	got, err := Read(bad{p, 0, 4096}, int64(len(p)), 512)
+	got, err := Read(badSectors{p, 0, 4096}, int64(len(p)), 512)
 	if !errors.Is(err, errBad) || got.Type != "linux_raid_member" {
 		t.Errorf("Read = %+v, %v; want the member, and the error", got.Content, err)
 	}

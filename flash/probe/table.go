@@ -77,7 +77,7 @@ func (s *source) readGPT(sector int64, mbr *Table) *Table {
 		if h == nil {
 			h = last
 		}
-		t.UUID, t.Partitions = h.uuid, h.partitions(s.size)
+		t.UUID, t.Partitions = h.uuid, h.listPartitions(s.size)
 		return t
 	}
 	if mbr != nil && mbr.Type == "gpt" {
@@ -123,7 +123,7 @@ func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	return &gptHeader{sector: sector, uuid: formatGUID(p[56:72]), other: le.Uint64(p[32:]), entries: entries, each: int(each)}
 }
 
-func (h *gptHeader) partitions(size int64) []Partition {
+func (h *gptHeader) listPartitions(size int64) []Partition {
 	var all []Partition
 	for i := 0; (i+1)*h.each <= len(h.entries) && len(all) < maxPartitions; i++ {
 		e := h.entries[i*h.each:]
@@ -169,7 +169,7 @@ func (s *source) readMBR(sector int64, holds string) *Table {
 			continue
 		}
 		if e.kind != protective {
-			t.Partitions = append(t.Partitions, e.partition(i+1, 0, sector, t.UUID))
+			t.Partitions = append(t.Partitions, e.toPartition(i+1, 0, sector, t.UUID))
 		}
 		if e.isExtended() {
 			t.Partitions = append(t.Partitions, s.readLogical(e.start, sector, t.UUID)...)
@@ -205,7 +205,7 @@ func (e mbrEntry) isValid(sectors int64) bool {
 
 func (e mbrEntry) isExtended() bool { return e.kind == 0x05 || e.kind == 0x0f || e.kind == 0x85 }
 
-func (e mbrEntry) partition(n int, base, sector int64, disk string) Partition {
+func (e mbrEntry) toPartition(n int, base, sector int64, disk string) Partition {
 	return Partition{
 		Number: n, OffsetBytes: (base + e.start) * sector, SizeBytes: e.count * sector,
 		Type: fmt.Sprintf("%02x", e.kind), UUID: fmt.Sprintf("%s-%02x", disk, n),
@@ -224,7 +224,7 @@ func (s *source) readLogical(extended, sector int64, disk string) []Partition {
 		}
 		e := parseMBREntries(p)
 		if e[0].isValid(s.size/sector-at) && !e[0].isExtended() {
-			all = append(all, e[0].partition(5+len(all), at, sector, disk))
+			all = append(all, e[0].toPartition(5+len(all), at, sector, disk))
 		}
 		if !e[1].isExtended() || !e[1].isValid(s.size/sector-extended) {
 			break

@@ -23,9 +23,9 @@ start=10240, size=4096, type=83
 start=16384, size=4096, type=82
 `
 
-func partitioned(t *testing.T, script string) string {
+func makePartitioned(t *testing.T, script string) string {
 	t.Helper()
-	path := disk(t, 32*mib)
+	path := makeDisk(t, 32*mib)
 	mustRun(t, script, "sfdisk", "fdisk", "--quiet", "--no-reread", "--no-tell-kernel", path)
 	return path
 }
@@ -51,7 +51,7 @@ func sfdisk(t *testing.T, path string) (table struct {
 func TestTables(t *testing.T) {
 	for name, script := range map[string]string{"gpt": gptScript, "dos": dosScript} {
 		t.Run(name, func(t *testing.T) {
-			path := partitioned(t, script)
+			path := makePartitioned(t, script)
 			got, want := probe(t, path, 512).Table, sfdisk(t, path).PartitionTable
 			if got == nil || got.Type != want.Label || len(got.Faults) > 0 || len(got.Partitions) != len(want.Partitions) {
 				t.Fatalf("table = %+v; sfdisk has %+v", got, want)
@@ -73,7 +73,7 @@ func TestTables(t *testing.T) {
 }
 
 func TestContentOfPartitions(t *testing.T) {
-	path := partitioned(t, gptScript)
+	path := makePartitioned(t, gptScript)
 	mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "root", "-E", "offset=4194304", path, "4M")
 	got := probe(t, path, 512).Table.Partitions[1]
 	if got.Type != "0fc63daf-8483-4772-8e79-3d69d8477de4" || got.Content.Type != "ext4" || got.Label != "root" {
@@ -98,7 +98,7 @@ func TestDamagedTables(t *testing.T) {
 		{name: "larger disk", damage: func(p []byte) []byte { return append(p, make([]byte, mib)...) }, faults: []string{"the second copy is not at the end: the table was made for a smaller disk"}, partitions: 2},
 		{name: "smaller disk", damage: func(p []byte) []byte { return p[:6*mib] }, faults: []string{"the second copy, at the end, is damaged or missing", "partition 2 ends behind the disk's end"}, partitions: 2},
 	}
-	whole, err := os.ReadFile(partitioned(t, gptScript))
+	whole, err := os.ReadFile(makePartitioned(t, gptScript))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestDamagedTables(t *testing.T) {
 
 // Linux reads an MBR, whatever GPT an earlier use left.
 func TestOldTableBeforeGPT(t *testing.T) {
-	p, old := wic(t, gptScript), wic(t, dosScript)
+	p, old := makeWic(t, gptScript), makeWic(t, dosScript)
 	copy(p[440:512], old[440:512])
 	d, err := Read(bytes.NewReader(p), int64(len(p)), 512)
 	if err != nil || d.Table == nil || d.Table.Type != "dos" || d.Table.UUID != "12345678" {
@@ -127,7 +127,7 @@ func TestOldTableBeforeGPT(t *testing.T) {
 }
 
 func TestOtherSectors(t *testing.T) {
-	path := partitioned(t, gptScript)
+	path := makePartitioned(t, gptScript)
 	d := probe(t, path, 4096)
 	if d.Table == nil || len(d.Table.Partitions) != 2 || !strings.Contains(strings.Join(d.Table.Faults, "\n"), "made for sectors of 512 bytes, while the device has 4096") {
 		t.Errorf("table = %+v; want it with the fault that the kernel does not see it", d.Table)
@@ -135,7 +135,7 @@ func TestOtherSectors(t *testing.T) {
 }
 
 func TestHybrid(t *testing.T) {
-	path := partitioned(t, gptScript)
+	path := makePartitioned(t, gptScript)
 	mustRun(t, "", "sgdisk", "gdisk", "--hybrid=1", path)
 	if d := probe(t, path, 512); d.Table == nil || d.Table.Type != "gpt" || !d.Table.Hybrid || len(d.Table.Partitions) != 2 {
 		t.Errorf("table = %+v; want a hybrid GPT with its two partitions", d.Table)
@@ -145,7 +145,7 @@ func TestHybrid(t *testing.T) {
 // A chain of logical partitions that leads back to its beginning, and one that is
 // longer than any disk's.
 func TestLogicalEnds(t *testing.T) {
-	whole, err := os.ReadFile(partitioned(t, dosScript))
+	whole, err := os.ReadFile(makePartitioned(t, dosScript))
 	if err != nil {
 		t.Fatal(err)
 	}

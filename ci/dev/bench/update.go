@@ -195,7 +195,7 @@ func (b updateBench) update(ctx context.Context, w io.Writer, before, after rele
 	if !outcome.Committed {
 		return 0, fmt.Errorf("the update did not stay: %s", outcome)
 	}
-	fmt.Fprintf(w, "%s: %s, %.2f MiB of the bundle\n", outcome, outcome.Way, float64(outcome.SentBytes)/(1<<20))
+	fmt.Fprintf(w, "%s: %s, %.2f MiB of the bundle\n", outcome, outcome.Delivery, float64(outcome.SentBytes)/(1<<20))
 	return line.Carried(), nil
 }
 

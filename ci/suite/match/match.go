@@ -51,10 +51,10 @@ func Equals(n int) Matcher {
 	return Matcher{words: strconv.Itoa(n), test: func(v any) (bool, error) { return v == n, nil }}
 }
 
-// holds says whether value matches, or why that cannot be said.
-func (m Matcher) holds(value any) (bool, error) {
+// testValue says whether value matches, or why that cannot be said.
+func (m Matcher) testValue(value any) (bool, error) {
 	for _, part := range m.all {
-		if ok, err := part.holds(value); !ok || err != nil {
+		if ok, err := part.testValue(value); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -93,7 +93,7 @@ func Read(e *strict.Entry, key string, t Type) Matcher {
 	if n == nil {
 		return Matcher{}
 	}
-	return matchReader{Entry: e, key: key, value: t}.read(n)
+	return matchReader{Entry: e, key: key, value: t}.readNode(n)
 }
 
 type matchReader struct {
@@ -102,24 +102,24 @@ type matchReader struct {
 	value Type
 }
 
-// of is a reader for what stands within a matcher. There goss takes a list for
+// forType is a reader for what stands within a matcher. There goss takes a list for
 // elements, which a text has not.
-func (r matchReader) of(t Type) matchReader {
+func (r matchReader) forType(t Type) matchReader {
 	if t == Text {
 		t = String
 	}
 	return matchReader{r.Entry, r.key, t}
 }
 
-// inner is the type of a list's elements.
-func (t Type) inner() Type {
+// elementType is the type of a list's elements.
+func (t Type) elementType() Type {
 	if t == Any {
 		return Any
 	}
 	return String
 }
 
-func (r matchReader) read(n *yaml.Node) Matcher {
+func (r matchReader) readNode(n *yaml.Node) Matcher {
 	switch n.Kind {
 	case yaml.SequenceNode:
 		return r.readList(n)
@@ -144,7 +144,7 @@ func (r matchReader) readScalar(n *yaml.Node) Matcher {
 		}
 		return Matcher{words: n.Value, test: func(v any) (bool, error) { return v == want, nil }}
 	}
-	return r.compare(n, "", func(order int) bool { return order == 0 })
+	return r.readComparison(n, "", func(order int) bool { return order == 0 })
 }
 
 // scalarOf is a plain value as YAML has it: text, int, float64 or bool.
@@ -169,9 +169,9 @@ func (r matchReader) scalarOf(n *yaml.Node) any {
 func (r matchReader) readList(n *yaml.Node) Matcher {
 	switch r.value {
 	case Text:
-		return r.patterns(n)
+		return r.readPatterns(n)
 	case List, Any:
-		return r.elements(n, listOf)
+		return r.readElements(n, listOf)
 	}
 	r.Fail(n, "%s must be one value or a matcher, not a list; for lines use have-patterns or contain-elements", r.key)
 	return Matcher{}
@@ -197,44 +197,44 @@ func (r matchReader) readNamed(n *yaml.Node) Matcher {
 	}
 	switch name.Value {
 	case "and", "or":
-		return r.combine(name.Value, arg)
+		return r.readAndOr(name.Value, arg)
 	case "not":
-		inner := r.of(r.value).read(arg)
+		inner := r.forType(r.value).readNode(arg)
 		return Matcher{words: "not " + inner.String(), test: func(v any) (bool, error) {
-			ok, err := inner.holds(v)
+			ok, err := inner.testValue(v)
 			return !ok && err == nil, err
 		}}
 	case "equal":
-		return r.equal(arg)
+		return r.readEqual(arg)
 	case "contain-elements":
-		return r.elements(r.want(arg, yaml.SequenceNode), linesOf)
+		return r.readElements(r.requireKind(arg, yaml.SequenceNode), linesOf)
 	case "consist-of":
-		return r.consistOf(r.want(arg, yaml.SequenceNode))
+		return r.readConsistOf(r.requireKind(arg, yaml.SequenceNode))
 	case "have-patterns":
-		return r.patterns(r.want(arg, yaml.SequenceNode))
+		return r.readPatterns(r.requireKind(arg, yaml.SequenceNode))
 	case "gjson":
-		return r.gjson(r.want(arg, yaml.MappingNode))
+		return r.readGJSON(r.requireKind(arg, yaml.MappingNode))
 	case "have-key":
-		return r.haveKey(arg)
+		return r.readHaveKey(arg)
 	case "contain-element":
-		return r.containElement(arg)
+		return r.readContainElement(arg)
 	}
-	return r.readOne(name.Value, r.want(arg, yaml.ScalarNode))
+	return r.readOne(name.Value, r.requireKind(arg, yaml.ScalarNode))
 }
 
 // readOne reads a matcher whose argument is one word or number.
 func (r matchReader) readOne(name string, arg *yaml.Node) Matcher {
 	switch name {
 	case "gt":
-		return r.compare(arg, "more than ", func(order int) bool { return order > 0 })
+		return r.readComparison(arg, "more than ", func(order int) bool { return order > 0 })
 	case "ge":
-		return r.compare(arg, "at least ", func(order int) bool { return order >= 0 })
+		return r.readComparison(arg, "at least ", func(order int) bool { return order >= 0 })
 	case "lt":
-		return r.compare(arg, "less than ", func(order int) bool { return order < 0 })
+		return r.readComparison(arg, "less than ", func(order int) bool { return order < 0 })
 	case "le":
-		return r.compare(arg, "at most ", func(order int) bool { return order <= 0 })
+		return r.readComparison(arg, "at most ", func(order int) bool { return order <= 0 })
 	case "have-len":
-		return r.length(arg)
+		return r.readLength(arg)
 	}
 	word, ok := r.scalarOf(arg).(string)
 	if !ok {
@@ -242,24 +242,24 @@ func (r matchReader) readOne(name string, arg *yaml.Node) Matcher {
 	}
 	switch name {
 	case "have-prefix":
-		return onText("begins with", word, strings.HasPrefix)
+		return matchText("begins with", word, strings.HasPrefix)
 	case "have-suffix":
-		return onText("ends with", word, strings.HasSuffix)
+		return matchText("ends with", word, strings.HasSuffix)
 	case "contain-substring":
-		return onText("contains", word, strings.Contains)
+		return matchText("contains", word, strings.Contains)
 	case "semver-constraint":
-		return r.semver(arg, word)
+		return r.readSemver(arg, word)
 	}
-	re := r.regexp(arg, word)
+	re := r.compileRegexp(arg, word)
 	return Matcher{words: fmt.Sprintf("matches /%s/", word), test: func(v any) (bool, error) { return re.MatchString(TextOf(v)), nil }}
 }
 
-func onText(verb, word string, holds func(text, word string) bool) Matcher {
+func matchText(verb, word string, holds func(text, word string) bool) Matcher {
 	return Matcher{words: fmt.Sprintf("%s %q", verb, word), test: func(v any) (bool, error) { return holds(TextOf(v), word), nil }}
 }
 
-// want returns n where it is of a kind, or else an empty node of that kind.
-func (r matchReader) want(n *yaml.Node, k yaml.Kind) *yaml.Node {
+// requireKind returns n where it is of a kind, or else an empty node of that kind.
+func (r matchReader) requireKind(n *yaml.Node, k yaml.Kind) *yaml.Node {
 	if n.Kind == k {
 		return n
 	}
@@ -267,10 +267,10 @@ func (r matchReader) want(n *yaml.Node, k yaml.Kind) *yaml.Node {
 	return &yaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
 }
 
-func (r matchReader) combine(name string, arg *yaml.Node) Matcher {
+func (r matchReader) readAndOr(name string, arg *yaml.Node) Matcher {
 	var parts []Matcher
-	for _, c := range r.want(arg, yaml.SequenceNode).Content {
-		parts = append(parts, r.of(r.value).read(c))
+	for _, c := range r.requireKind(arg, yaml.SequenceNode).Content {
+		parts = append(parts, r.forType(r.value).readNode(c))
 	}
 	if len(parts) == 0 {
 		r.Fail(arg, "%s: %s needs a list of matchers", r.key, name)
@@ -284,7 +284,7 @@ func (r matchReader) combine(name string, arg *yaml.Node) Matcher {
 	}
 	return Matcher{words: strings.Join(words, " or "), test: func(v any) (bool, error) {
 		for _, p := range parts {
-			if ok, err := p.holds(v); ok || err != nil {
+			if ok, err := p.testValue(v); ok || err != nil {
 				return ok && err == nil, err
 			}
 		}
@@ -292,9 +292,9 @@ func (r matchReader) combine(name string, arg *yaml.Node) Matcher {
 	}}
 }
 
-// equal wants the same value of the same type: the number 5 is neither the text
+// readEqual wants the same value of the same type: the number 5 is neither the text
 // "5" nor, out of JSON, whose numbers are all fractions, the whole number 5.
-func (r matchReader) equal(arg *yaml.Node) Matcher {
+func (r matchReader) readEqual(arg *yaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
 		r.Fail(arg, "%s: %v", r.key, err)
@@ -314,8 +314,8 @@ func (r matchReader) equal(arg *yaml.Node) Matcher {
 	}}
 }
 
-// length counts the elements of a list, and the bytes of a text.
-func (r matchReader) length(arg *yaml.Node) Matcher {
+// readLength counts the elements of a list, and the bytes of a text.
+func (r matchReader) readLength(arg *yaml.Node) Matcher {
 	want, ok := r.scalarOf(arg).(int)
 	if !ok || want < 0 {
 		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, strict.KindOf(arg))
@@ -333,8 +333,8 @@ func (r matchReader) length(arg *yaml.Node) Matcher {
 	}}
 }
 
-// compare wants a number, and reads text as one.
-func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) bool) Matcher {
+// readComparison wants a number, and reads text as one.
+func (r matchReader) readComparison(n *yaml.Node, words string, holds func(order int) bool) Matcher {
 	want := r.scalarOf(n)
 	switch want.(type) {
 	case int, float64:
@@ -351,7 +351,7 @@ func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) b
 	}}
 }
 
-func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
+func (r matchReader) compileRegexp(n *yaml.Node, text string) *regexp.Regexp {
 	re, err := regexp.Compile(text)
 	if err != nil {
 		r.Fail(n, "%s: %v", r.key, err)
@@ -360,8 +360,8 @@ func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
 	return re
 }
 
-// semver wants a version, or each of a list, to be one that the constraint allows.
-func (r matchReader) semver(n *yaml.Node, text string) Matcher {
+// readSemver wants a version, or each of a list, to be one that the constraint allows.
+func (r matchReader) readSemver(n *yaml.Node, text string) Matcher {
 	allows, err := semver.ParseRange(text)
 	if err != nil {
 		r.Fail(n, "%s: %q is not a constraint such as \">=1.2.0 <2.0.0\": %v", r.key, text, err)

@@ -19,8 +19,8 @@ const MaxJSONPathBytes = 4096
 // lister takes a value apart.
 type lister func(value any) ([]any, error)
 
-// containElement wants an element that matches.
-func (r matchReader) containElement(arg *yaml.Node) Matcher {
+// readContainElement wants an element that matches.
+func (r matchReader) readContainElement(arg *yaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
 		r.Fail(arg, "%s: %v", r.key, err)
@@ -29,14 +29,14 @@ func (r matchReader) containElement(arg *yaml.Node) Matcher {
 		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, strict.KindOf(arg))
 		return Matcher{}
 	}
-	m := r.of(r.value.inner()).read(arg)
+	m := r.forType(r.value.elementType()).readNode(arg)
 	return Matcher{words: elementWords(m), test: func(v any) (bool, error) {
 		all, err := linesOf(v)
 		if err != nil {
 			return false, err
 		}
 		for _, one := range all {
-			ok, failure := m.holds(one)
+			ok, failure := m.testValue(one)
 			if ok && failure == nil {
 				return true, nil
 			}
@@ -48,9 +48,9 @@ func (r matchReader) containElement(arg *yaml.Node) Matcher {
 	}}
 }
 
-// elements wants an element for each of a list, and for each another one.
-func (r matchReader) elements(arg *yaml.Node, list lister) Matcher {
-	parts := r.parts(arg)
+// readElements wants an element for each of a list, and for each another one.
+func (r matchReader) readElements(arg *yaml.Node, list lister) Matcher {
+	parts := r.readParts(arg)
 	whole := Matcher{words: "a list", test: func(v any) (bool, error) {
 		_, err := list(v)
 		return err == nil, err
@@ -59,14 +59,14 @@ func (r matchReader) elements(arg *yaml.Node, list lister) Matcher {
 	for _, part := range parts {
 		all.all = append(all.all, Matcher{words: elementWords(part), test: func(v any) (bool, error) {
 			have, _ := list(v)
-			return slices.ContainsFunc(have, part.matches), nil
+			return slices.ContainsFunc(have, part.matchesValue), nil
 		}})
 	}
-	words := "elements of their own for " + joined(parts)
+	words := "elements of their own for " + joinMatchers(parts)
 	all.all = append(all.all, Matcher{words: words, test: func(v any) (bool, error) {
 		have, _ := list(v)
 		for _, part := range parts {
-			if !slices.ContainsFunc(have, part.matches) {
+			if !slices.ContainsFunc(have, part.matchesValue) {
 				return true, nil // it was said which are missing
 			}
 		}
@@ -75,25 +75,25 @@ func (r matchReader) elements(arg *yaml.Node, list lister) Matcher {
 	return all
 }
 
-// consistOf wants these elements, and no others, in any order.
-func (r matchReader) consistOf(arg *yaml.Node) Matcher {
-	parts := r.parts(arg)
-	return Matcher{words: "these alone: " + joined(parts), test: func(v any) (bool, error) {
+// readConsistOf wants these elements, and no others, in any order.
+func (r matchReader) readConsistOf(arg *yaml.Node) Matcher {
+	parts := r.readParts(arg)
+	return Matcher{words: "these alone: " + joinMatchers(parts), test: func(v any) (bool, error) {
 		have, err := listOf(v)
 		return err == nil && len(have) == len(parts) && pairUp(parts, have), err
 	}}
 }
 
-func (r matchReader) parts(arg *yaml.Node) []Matcher {
+func (r matchReader) readParts(arg *yaml.Node) []Matcher {
 	var parts []Matcher
 	for _, c := range arg.Content {
-		parts = append(parts, r.of(r.value.inner()).read(c))
+		parts = append(parts, r.forType(r.value.elementType()).readNode(c))
 	}
 	return parts
 }
 
-func (m Matcher) matches(value any) bool {
-	ok, err := m.holds(value)
+func (m Matcher) matchesValue(value any) bool {
+	ok, err := m.testValue(value)
 	return ok && err == nil
 }
 
@@ -106,7 +106,7 @@ func elementWords(m Matcher) string {
 	return "a line that " + words
 }
 
-func joined(parts []Matcher) string {
+func joinMatchers(parts []Matcher) string {
 	words := make([]string, len(parts))
 	for i, p := range parts {
 		words[i] = p.String()
@@ -121,7 +121,7 @@ func pairUp(parts []Matcher, have []any) bool {
 	var place func(part int, tried map[int]bool) bool
 	place = func(part int, tried map[int]bool) bool {
 		for i, element := range have {
-			if tried[i] || !parts[part].matches(element) {
+			if tried[i] || !parts[part].matchesValue(element) {
 				continue
 			}
 			tried[i] = true
@@ -140,16 +140,16 @@ func pairUp(parts []Matcher, have []any) bool {
 	return true
 }
 
-// haveKey wants a key of a mapping to match.
-func (r matchReader) haveKey(arg *yaml.Node) Matcher {
-	m := r.of(String).read(arg)
+// readHaveKey wants a key of a mapping to match.
+func (r matchReader) readHaveKey(arg *yaml.Node) Matcher {
+	m := r.forType(String).readNode(arg)
 	return Matcher{words: "a key that is " + m.String(), test: func(v any) (bool, error) {
 		fields, ok := v.(map[string]any)
 		if !ok {
 			return false, fmt.Errorf("%s is not a mapping", valueKind(v))
 		}
 		for _, key := range slices.Sorted(maps.Keys(fields)) {
-			if ok, err := m.holds(key); ok || err != nil {
+			if ok, err := m.testValue(key); ok || err != nil {
 				return ok && err == nil, err
 			}
 		}
@@ -157,11 +157,11 @@ func (r matchReader) haveKey(arg *yaml.Node) Matcher {
 	}}
 }
 
-// gjson holds what stands at places of a JSON text against matchers.
-func (r matchReader) gjson(arg *yaml.Node) Matcher {
+// readGJSON holds what stands at places of a JSON text against matchers.
+func (r matchReader) readGJSON(arg *yaml.Node) Matcher {
 	var all []Matcher
 	for k, v := range strict.Pairs(arg) {
-		path, m := k.Value, r.of(Any).read(v)
+		path, m := k.Value, r.forType(Any).readNode(v)
 		if k.ShortTag() != "!!str" {
 			r.Fail(k, "%s: gjson: a path is a text; write %q", r.key, path)
 		}
@@ -173,7 +173,7 @@ func (r matchReader) gjson(arg *yaml.Node) Matcher {
 			if err != nil {
 				return false, err
 			}
-			return m.holds(value)
+			return m.testValue(value)
 		}})
 	}
 	if len(all) == 0 {

@@ -14,21 +14,21 @@ import (
 // maxLineBytes is goss's: what has a longer line cannot be judged by patterns.
 const maxLineBytes = 1 << 20
 
-// patterns reads a list of goss's patterns, each for any line of a text.
-func (r matchReader) patterns(n *yaml.Node) Matcher {
+// readPatterns reads a list of goss's patterns, each for any line of a text.
+func (r matchReader) readPatterns(n *yaml.Node) Matcher {
 	var m Matcher
 	for _, c := range n.Content {
-		text, ok := r.of(Any).patternText(c)
+		text, ok := r.forType(Any).readPatternText(c)
 		if !ok {
 			r.Fail(c, "%s: a pattern is a text; write %q", r.key, c.Value)
 			continue
 		}
-		m.all = append(m.all, r.pattern(c, text))
+		m.all = append(m.all, r.readPattern(c, text))
 	}
 	return m
 }
 
-func (r matchReader) patternText(n *yaml.Node) (string, bool) {
+func (r matchReader) readPatternText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		r.Fail(n, "%s: a pattern is a text, not %s", r.key, strict.KindOf(n))
 		return "", false
@@ -45,48 +45,48 @@ var patternShape = lazy.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 // goss knows the first three.
 var flagLetters = lazy.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
-// pattern reads one of goss's: foo, !foo, /regex/, !/regex/i. goss takes all ! / \
+// readPattern reads one of goss's: foo, !foo, /regex/, !/regex/i. goss takes all ! / \
 // from the beginning of a text.
-func (r matchReader) pattern(n *yaml.Node, text string) Matcher {
+func (r matchReader) readPattern(n *yaml.Node, text string) Matcher {
 	shape := patternShape().FindStringSubmatch(text)
 	if shape != nil && flagLetters().MatchString(shape[3]) {
 		if strings.Trim(shape[3], "ims") != "" {
-			r.Fail(n, "%s: %q ends like a regular expression with flags, of which i, m and s are known; for a text, write %s", r.key, text, escaped(text))
+			r.Fail(n, "%s: %q ends like a regular expression with flags, of which i, m and s are known; for a text, write %s", r.key, text, escapePattern(text))
 			return Matcher{}
 		}
-		return r.linePattern(n, text, shape)
+		return r.readLinePattern(n, text, shape)
 	}
 	plain := strings.TrimLeft(text, `\/!`)
 	if plain == "" && text != "" && text != "!" {
 		r.Fail(n, "%s: %q asks nothing, as goss takes all ! / \\ from the beginning of a text; for a line with a slash, write %q", r.key, text, `/\//`)
 		return Matcher{}
 	}
-	m := linesWith(fmt.Sprintf("line with %q", plain), strings.HasPrefix(text, "!"), func(line string) bool { return strings.Contains(line, plain) })
+	m := matchLines(fmt.Sprintf("line with %q", plain), strings.HasPrefix(text, "!"), func(line string) bool { return strings.Contains(line, plain) })
 	if text == "" {
 		m.test = func(any) (bool, error) { return true, nil }
 	}
 	return m
 }
 
-// escaped is a pattern that is read as text.
-func escaped(text string) string {
+// escapePattern is a pattern that is read as text.
+func escapePattern(text string) string {
 	if rest, absent := strings.CutPrefix(text, "!"); absent {
 		return `!\` + rest
 	}
 	return `\` + text
 }
 
-func (r matchReader) linePattern(n *yaml.Node, text string, shape []string) Matcher {
+func (r matchReader) readLinePattern(n *yaml.Node, text string, shape []string) Matcher {
 	expression := shape[2]
 	if shape[3] != "" {
 		expression = "(?" + shape[3] + ")" + expression
 	}
-	re := r.regexp(n, expression)
-	return linesWith("line that matches "+strings.TrimPrefix(text, "!"), shape[1] == "!", re.MatchString)
+	re := r.compileRegexp(n, expression)
+	return matchLines("line that matches "+strings.TrimPrefix(text, "!"), shape[1] == "!", re.MatchString)
 }
 
-// linesWith wants a line of a text to match, or none.
-func linesWith(words string, absent bool, match func(line string) bool) Matcher {
+// matchLines wants a line of a text to match, or none.
+func matchLines(words string, absent bool, match func(line string) bool) Matcher {
 	article := "a "
 	if absent {
 		article = "no "

@@ -40,9 +40,9 @@ var Formats = map[string]func(output string) Outcome{
 	"ptest": ReadPtest,
 }
 
-func (o *Outcome) add(p Part) {
+func (o *Outcome) addPart(p Part) {
 	if len(o.Parts) == maxParts {
-		o.problem("more than %d results; the others were left out", maxParts)
+		o.addProblem("more than %d results; the others were left out", maxParts)
 		return
 	}
 	p.Name, p.Saw = plaintext.Clean(strings.TrimSpace(p.Name), 150), strings.TrimSpace(plaintext.CleanTail(p.Saw, maxPartNotes))
@@ -50,8 +50,8 @@ func (o *Outcome) add(p Part) {
 	o.Parts = append(o.Parts, p)
 }
 
-// problem is kept once.
-func (o *Outcome) problem(format string, args ...any) {
+// addProblem is kept once.
+func (o *Outcome) addProblem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(o.Problems, text) && len(o.Problems) < maxProblems {
 		o.Problems = append(o.Problems, text)

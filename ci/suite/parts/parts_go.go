@@ -32,36 +32,36 @@ func readGoTest(output string) Outcome {
 	for _, line := range plaintext.Lines(output) {
 		before, own, marked := strings.Cut(line, goMark)
 		if r.marked && !marked {
-			r.say(line)
+			r.addOutput(line)
 			continue
 		}
 		if r.marked {
-			r.say(strings.TrimSpace(before))
+			r.addOutput(strings.TrimSpace(before))
 			line = own
 		}
-		r.line(strings.TrimRight(line, "\r"))
+		r.readLine(strings.TrimRight(line, "\r"))
 	}
-	r.close()
+	r.checkEnd()
 	return r.Outcome
 }
 
-func (r *goReader) line(line string) {
+func (r *goReader) readLine(line string) {
 	if m := goEvent().FindStringSubmatch(line); m != nil {
-		r.event(m[1], m[2])
+		r.readEvent(m[1], m[2])
 		return
 	}
 	if m := goResult().FindStringSubmatch(line); m != nil {
-		r.result(m)
+		r.readResult(m)
 		return
 	}
 	if line == "PASS" || line == "FAIL" {
 		r.ended = true
 		return
 	}
-	r.say(line)
+	r.addOutput(line)
 }
 
-func (r *goReader) event(what, name string) {
+func (r *goReader) readEvent(what, name string) {
 	if _, known := r.output[name]; !known && what == "RUN" && len(r.order) < maxParts {
 		r.output[name] = ""
 		r.order = append(r.order, name)
@@ -71,14 +71,14 @@ func (r *goReader) event(what, name string) {
 	}
 }
 
-func (r *goReader) say(line string) {
+func (r *goReader) addOutput(line string) {
 	if said, running := r.output[r.current]; running && line != "" && len(said) < 4*maxPartNotes {
 		r.output[r.current] = said + line + "\n"
 	}
 }
 
-// result ends a test. What it said came before.
-func (r *goReader) result(m []string) {
+// readResult ends a test. What it said came before.
+func (r *goReader) readResult(m []string) {
 	name := m[2]
 	seconds, _ := strconv.ParseInt(m[3], 10, 64)
 	hundredths, _ := strconv.ParseInt(m[4], 10, 64)
@@ -90,17 +90,17 @@ func (r *goReader) result(m []string) {
 		p.Status, p.Saw = report.Skipped, r.output[name]
 	}
 	delete(r.output, name)
-	r.add(p)
+	r.addPart(p)
 }
 
-// close fails what began and did not end: the program was ended, or it panicked.
-func (r *goReader) close() {
+// checkEnd fails what began and did not end: the program was ended, or it panicked.
+func (r *goReader) checkEnd() {
 	for _, name := range r.order {
 		if said, running := r.output[name]; running {
-			r.add(Part{Name: name, Status: report.Failed, Saw: said + "it began and did not end"})
+			r.addPart(Part{Name: name, Status: report.Failed, Saw: said + "it began and did not end"})
 		}
 	}
 	if !r.ended {
-		r.problem("the last line is not PASS or FAIL: the program was ended, or it is no Go test")
+		r.addProblem("the last line is not PASS or FAIL: the program was ended, or it is no Go test")
 	}
 }

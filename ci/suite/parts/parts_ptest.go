@@ -25,25 +25,25 @@ var ptestWords = map[string]report.Status{
 func ReadPtest(output string) Outcome {
 	r := &ptestReader{}
 	for _, line := range plaintext.Lines(output) {
-		r.line(strings.TrimRight(line, "\r\t "))
+		r.readLine(strings.TrimRight(line, "\r\t "))
 	}
 	if r.running != "" {
-		r.problem("%s began and did not end", r.running)
+		r.addProblem("%s began and did not end", r.running)
 	}
 	return r.Outcome
 }
 
-func (r *ptestReader) line(line string) {
+func (r *ptestReader) readLine(line string) {
 	word, rest, ok := strings.Cut(line, ":")
 	rest = strings.TrimSpace(rest)
 	status, isResult := ptestWords[word]
 	switch {
 	case ok && word == "BEGIN":
-		r.running, r.before = packageOf(rest), nil
+		r.running, r.before = packageName(rest), nil
 	case ok && word == "END":
 		r.running, r.before = "", nil
 	case ok && isResult:
-		r.result(word, status, rest)
+		r.addResult(word, status, rest)
 	case len(r.before) < 10:
 		r.before = append(r.before, line)
 	default:
@@ -51,7 +51,7 @@ func (r *ptestReader) line(line string) {
 	}
 }
 
-func (r *ptestReader) result(word string, status report.Status, name string) {
+func (r *ptestReader) addResult(word string, status report.Status, name string) {
 	p := Part{Name: name, Status: status}
 	if r.running != "" {
 		p.Name = r.running + "/" + name
@@ -63,11 +63,11 @@ func (r *ptestReader) result(word string, status report.Status, name string) {
 		p.Saw = "it is known to fail"
 	}
 	r.before = nil
-	r.add(p)
+	r.addPart(p)
 }
 
-// packageOf is zlib for /usr/lib/zlib/ptest.
-func packageOf(dir string) string {
+// packageName is zlib for /usr/lib/zlib/ptest.
+func packageName(dir string) string {
 	if dir = path.Clean(dir); path.Base(dir) == "ptest" {
 		dir = path.Dir(dir)
 	}

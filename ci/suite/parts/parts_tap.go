@@ -13,11 +13,11 @@ import (
 // tapReader reads the Test Anything Protocol, versions 12 to 14.
 type tapReader struct {
 	Outcome
-	planned int // -1: no plan yet
-	told    int // results, also of those that were left out
-	inYAML  bool
-	bailed  bool
-	pending []string // failures of a subtest, which come before its result
+	planned     int // -1: no plan yet
+	resultCount int // results, also of those that were left out
+	inYAML      bool
+	bailed      bool
+	pending     []string // failures of a subtest, which come before its result
 }
 
 var (
@@ -29,56 +29,56 @@ var (
 func ReadTAP(output string) Outcome {
 	r := &tapReader{planned: -1}
 	for _, line := range plaintext.Lines(output) {
-		if r.line(strings.TrimRight(line, "\r\t ")); r.bailed {
+		if r.readLine(strings.TrimRight(line, "\r\t ")); r.bailed {
 			return r.Outcome // nothing after that counts
 		}
 	}
-	r.close()
+	r.checkPlan()
 	return r.Outcome
 }
 
-func (r *tapReader) line(line string) {
+func (r *tapReader) readLine(line string) {
 	inner := strings.TrimLeft(line, " \t")
 	switch {
 	case r.inYAML:
 		r.inYAML = inner != "..."
-		r.note(inner)
+		r.addNote(inner)
 	case inner == "---" && line != inner:
 		r.inYAML = true
 	case strings.HasPrefix(line, "Bail out!"):
 		r.bailed = true
-		r.problem("bailed out: %s", cmp.Or(strings.TrimSpace(strings.TrimPrefix(line, "Bail out!")), "no reason given"))
+		r.addProblem("bailed out: %s", cmp.Or(strings.TrimSpace(strings.TrimPrefix(line, "Bail out!")), "no reason given"))
 	case line != inner:
 		if strings.HasPrefix(inner, "not ok") && len(r.pending) < maxPending {
 			r.pending = append(r.pending, inner)
 		}
 	case strings.HasPrefix(line, "#"):
-		r.note(strings.TrimSpace(line[1:]))
+		r.addNote(strings.TrimSpace(line[1:]))
 	default:
-		r.planOrResult(line)
+		r.readPlanOrResult(line)
 	}
 }
 
-func (r *tapReader) planOrResult(line string) {
+func (r *tapReader) readPlanOrResult(line string) {
 	if m := tapPlan().FindStringSubmatch(line); m != nil {
 		if r.planned >= 0 {
-			r.problem("a second plan: %s", line)
+			r.addProblem("a second plan: %s", line)
 		}
 		r.planned, _ = strconv.Atoi(m[1])
 		if words := tapWords().FindStringSubmatch(m[2]); r.planned == 0 && words != nil {
-			r.add(Part{Name: "all", Status: report.Skipped, Saw: cmp.Or(words[2], "the plan says skip")})
+			r.addPart(Part{Name: "all", Status: report.Skipped, Saw: cmp.Or(words[2], "the plan says skip")})
 		}
 		return
 	}
 	if m := tapResult().FindStringSubmatch(line); m != nil {
-		r.result(m[1] == "", m[2], m[3])
+		r.addResult(m[1] == "", m[2], m[3])
 	}
 }
 
-func (r *tapReader) result(ok bool, number, text string) {
-	r.told++
+func (r *tapReader) addResult(ok bool, number, text string) {
+	r.resultCount++
 	name, directive := cutDirective(text)
-	p := Part{Name: cmp.Or(name, "test "+cmp.Or(number, strconv.Itoa(r.told))), Status: report.Passed, Saw: strings.Join(r.pending, "\n")}
+	p := Part{Name: cmp.Or(name, "test "+cmp.Or(number, strconv.Itoa(r.resultCount))), Status: report.Passed, Saw: strings.Join(r.pending, "\n")}
 	r.pending = nil
 	words := tapWords().FindStringSubmatch(directive)
 	switch {
@@ -89,7 +89,7 @@ func (r *tapReader) result(ok bool, number, text string) {
 	case !ok:
 		p.Status = report.Failed
 	}
-	r.add(p)
+	r.addPart(p)
 }
 
 // cutDirective splits "name # SKIP why"; a # of the name has a backslash before it.
@@ -109,20 +109,20 @@ var unescaperTAP = strings.NewReplacer(`\\`, `\`, `\#`, `#`)
 
 func unescapeTAP(text string) string { return unescaperTAP.Replace(strings.TrimSpace(text)) }
 
-// note adds to what the last result said, where that failed.
-func (r *tapReader) note(text string) {
+// addNote adds to what the last result said, where that failed.
+func (r *tapReader) addNote(text string) {
 	if n := len(r.Parts); n > 0 && r.Parts[n-1].Status == report.Failed && len(r.Parts[n-1].Saw) < maxPartNotes && text != "..." {
 		r.Parts[n-1].Saw = strings.TrimSpace(r.Parts[n-1].Saw + "\n" + plaintext.Clean(text, 500))
 	}
 }
 
-func (r *tapReader) close() {
+func (r *tapReader) checkPlan() {
 	switch {
-	case r.planned < 0 && r.told == 0:
-		r.problem("no TAP: neither a plan like 1..3 nor a result")
+	case r.planned < 0 && r.resultCount == 0:
+		r.addProblem("no TAP: neither a plan like 1..3 nor a result")
 	case r.planned < 0:
-		r.problem("no plan like 1..%d: the output may have ended too early", r.told)
-	case r.planned != r.told:
-		r.problem("%d results are planned, and there are %d", r.planned, r.told)
+		r.addProblem("no plan like 1..%d: the output may have ended too early", r.resultCount)
+	case r.planned != r.resultCount:
+		r.addProblem("%d results are planned, and there are %d", r.planned, r.resultCount)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"slipway/layers/run"
 )
 
-// Here is this machine as a board: real programs, without the connection.
-type Here struct{}
+// LocalBoard is this machine as a board: real programs, without the connection.
+type LocalBoard struct{}
 
-func (Here) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (LocalBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = 10 * time.Second
 	var out, errs strings.Builder
@@ -53,8 +53,8 @@ func (b Recorded) Run(_ context.Context, argv ...string) (target.Result, error) 
 	return target.Result{}, fmt.Errorf("not recorded: %s", line)
 }
 
-// Verdict is a result as "passed: saw" or "failed: saw / want".
-func Verdict(r report.CheckResult) string {
+// FormatResult is a result as "passed: saw" or "failed: saw / want".
+func FormatResult(r report.CheckResult) string {
 	if r.Status == report.Failed {
 		return "failed: " + r.Saw + " / " + r.Want
 	}

@@ -28,7 +28,7 @@ esac
 	running          = "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\nType=simple\n"
 )
 
-func playSystemd(t *testing.T) (*target.Conn, string) {
+func fakeSystemd(t *testing.T) (*target.Conn, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"systemctl": playedSystemctl, "journalctl": playedJournalctl} {
@@ -40,7 +40,7 @@ func playSystemd(t *testing.T) (*target.Conn, string) {
 }
 
 func TestRestart(t *testing.T) {
-	c, dir := playSystemd(t)
+	c, dir := fakeSystemd(t)
 	change := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(running) }
 	tests := []struct {
 		name, before, after string
@@ -85,7 +85,7 @@ func TestRestart(t *testing.T) {
 
 // A unit that comes up and then restarts by itself is found while it is watched.
 func TestRestartWatches(t *testing.T) {
-	c, dir := playSystemd(t)
+	c, dir := fakeSystemd(t)
 	for name, text := range map[string]string{"a.state": running, "a.next": running} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

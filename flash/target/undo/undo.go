@@ -33,8 +33,8 @@ import (
 // The manifest is written last, whole, and before the first change; so a deploy that
 // broke off anywhere after it can be undone, and before it has changed nothing.
 const (
-	undoKept         = 5
-	mostSettings     = 1000
+	maxKept          = 5
+	maxSettings      = 1000
 	maxEntries       = 100_000 // as many as a folder may hold
 	maxUndoBytes     = 1 << 30
 	maxManifestBytes = 32 << 20
@@ -57,7 +57,7 @@ type Deployment struct {
 
 // Scripts are fixed text; names reach them as those of PutDir do.
 const (
-	keepScript = `cd "$1" && xargs -0 sh -c 'd=$0; for f; do
+	saveScript = `cd "$1" && xargs -0 sh -c 'd=$0; for f; do
 	case $f in */*) mkdir -p "$d/old/${f%/*}" ;; esac
 	cp -pP "$f" "$d/old/$f" || exit 255
 done' "$2" && sync`
@@ -128,14 +128,14 @@ func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployme
 		return err
 	}
 	dir := undoDir + "/" + u.ID
-	if err := removeOldUndos(ctx, c); err != nil {
+	if err := removeOldDeployments(ctx, c); err != nil {
 		return err
 	}
 	if _, err := c.Output(ctx, "mkdir", "-p", "-m", "700", dir+"/old"); err != nil {
 		return err
 	}
 	if len(saved) > 0 {
-		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", keepScript, "sh", u.Root, dir)
+		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, dir)
 		if err == nil && r.Status != 0 {
 			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 		}
@@ -156,7 +156,7 @@ func listForXargs(names []string) *strings.Reader {
 	return strings.NewReader(b.String())
 }
 
-var undoPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
+var idPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
 
 // List lists the containers that Run made and that are still there.
 func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
@@ -165,7 +165,7 @@ func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
 		return nil, err
 	}
 	var all []Deployment
-	for _, id := range slices.Backward(ids[max(0, len(ids)-2*undoKept):]) { // a board may list many
+	for _, id := range slices.Backward(ids[max(0, len(ids)-2*maxKept):]) { // a board may list many
 		u, err := readManifest(ctx, c, id)
 		if err != nil {
 			return nil, err
@@ -182,7 +182,7 @@ func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !undoPattern().MatchString(id) })
+	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !idPattern().MatchString(id) })
 	slices.Sort(ids)
 	return ids, nil
 }
@@ -193,7 +193,7 @@ func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, e
 	if err != nil || r.Status != 0 {
 		return Deployment{}, err
 	}
-	u, err := parseUndo(r.Stdout)
+	u, err := parseManifest(r.Stdout)
 	if err == nil && u.ID != id {
 		err = fmt.Errorf("it says that it is of %s", target.Printable(u.ID))
 	}
@@ -204,17 +204,17 @@ func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, e
 }
 
 var (
-	modePattern  = lazy.Regexp(`^[0-7]{4}$`)
-	numbers      = lazy.Regexp(`^\d{1,10}:\d{1,10}$`)
-	statesDigest = lazy.Regexp(`^([0-9a-f]{64}|-)$`)
+	modePattern   = lazy.Regexp(`^[0-7]{4}$`)
+	ownerPattern  = lazy.Regexp(`^\d{1,10}:\d{1,10}$`)
+	digestPattern = lazy.Regexp(`^([0-9a-f]{64}|-)$`)
 )
 
-func parseUndo(data []byte) (Deployment, error) {
+func parseManifest(data []byte) (Deployment, error) {
 	var u Deployment
 	if err := json.Unmarshal(data, &u); err != nil {
 		return u, err
 	}
-	if !path.IsAbs(u.Root) || !undoPattern().MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
+	if !path.IsAbs(u.Root) || !idPattern().MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
 		return u, errors.New("it is no manifest of a deploy")
 	}
 	for _, e := range u.Entries {
@@ -223,7 +223,7 @@ func parseUndo(data []byte) (Deployment, error) {
 		}
 		for _, s := range []files.State{e.Before, e.After} {
 			known := slices.Contains([]string{files.None, files.File, files.Folder, files.Link}, s.Kind)
-			if !known || s.Mode != "" && !modePattern().MatchString(s.Mode) || s.Owner != "" && !numbers().MatchString(s.Owner) || s.SHA256 != "" && !statesDigest().MatchString(s.SHA256) {
+			if !known || s.Mode != "" && !modePattern().MatchString(s.Mode) || s.Owner != "" && !ownerPattern().MatchString(s.Owner) || s.SHA256 != "" && !digestPattern().MatchString(s.SHA256) {
 				return u, fmt.Errorf("%s: a state that makes no sense", target.Printable(e.Path))
 			}
 		}
@@ -235,8 +235,8 @@ func parseUndo(data []byte) (Deployment, error) {
 }
 
 func (u Deployment) checkContent() error {
-	if len(u.Settings) > mostSettings {
-		return fmt.Errorf("more than %d settings", mostSettings)
+	if len(u.Settings) > maxSettings {
+		return fmt.Errorf("more than %d settings", maxSettings)
 	}
 	for _, s := range u.Settings {
 		if err := s.checkValues(); err != nil {
@@ -246,10 +246,10 @@ func (u Deployment) checkContent() error {
 	return CheckUnits(u.Units)
 }
 
-// removeOldUndos makes room for one more.
-func removeOldUndos(ctx context.Context, c *target.Conn) error {
+// removeOldDeployments makes room for one more.
+func removeOldDeployments(ctx context.Context, c *target.Conn) error {
 	ids, err := listIDs(ctx, c)
-	for i := 0; err == nil && i <= len(ids)-undoKept; i++ {
+	for i := 0; err == nil && i <= len(ids)-maxKept; i++ {
 		_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+ids[i])
 	}
 	return err
@@ -260,7 +260,7 @@ func removeOldUndos(ctx context.Context, c *target.Conn) error {
 // forced. It can be repeated after it was interrupted. With ErrSetting, all was restored but
 // the settings that the error names.
 func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deployment, error) {
-	u, err := pickUndo(ctx, c, id)
+	u, err := findDeployment(ctx, c, id)
 	if err != nil {
 		return u, err
 	}
@@ -273,8 +273,8 @@ func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deploy
 	return u, err
 }
 
-func pickUndo(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
-	if id != "" && !undoPattern().MatchString(id) {
+func findDeployment(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
+	if id != "" && !idPattern().MatchString(id) {
 		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; -list shows them", id)
 	}
 	all, err := List(ctx, c)
@@ -348,7 +348,7 @@ func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []f
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	parts = takeParts(found, u)
+	parts = removeParts(found, u)
 	now := make([]files.Transition, len(u.Entries))
 	for i, e := range u.Entries {
 		now[i] = files.Transition{Path: e.Path, Before: files.State{Kind: files.None}}
@@ -364,7 +364,7 @@ func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []f
 		if is == e.Before || e.Before.Kind == files.Link && is.Kind == files.Link && is.SHA256 == e.Before.SHA256 {
 			continue
 		}
-		leftFolder := e.Before.Kind == files.None && is.Kind == files.Folder && e.After.Kind == files.Folder && holdsMore(found, u, e.Path)
+		leftFolder := e.Before.Kind == files.None && is.Kind == files.Folder && e.After.Kind == files.Folder && hasOtherFiles(found, u, e.Path)
 		if leftFolder {
 			continue // somebody put something into it, which stays
 		}
@@ -404,9 +404,9 @@ func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]
 
 var partPattern = lazy.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
-// takeParts removes from found the parts of interrupted uploads of this deploy, and returns
+// removeParts removes from found the parts of interrupted uploads of this deploy, and returns
 // them.
-func takeParts(found map[string]files.State, u Deployment) (parts []string) {
+func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
 		ours[e.Path] = true
@@ -421,8 +421,8 @@ func takeParts(found map[string]files.State, u Deployment) (parts []string) {
 	return parts
 }
 
-// holdsMore says whether a folder has something in it that the deploy did not bring.
-func holdsMore(found map[string]files.State, u Deployment, folder string) bool {
+// hasOtherFiles says whether a folder has something in it that the deploy did not bring.
+func hasOtherFiles(found map[string]files.State, u Deployment, folder string) bool {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
 		ours[e.Path] = true

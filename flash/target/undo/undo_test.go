@@ -19,16 +19,16 @@ import (
 	"slipway/flash/target/targettest"
 )
 
-func ownUndo(t *testing.T) {
+func useTempUndoDir(t *testing.T) {
 	t.Helper()
 	was := undoDir
 	undoDir = filepath.Join(t.TempDir(), "undo")
 	t.Cleanup(func() { undoDir = was })
 }
 
-// beforeAndAfter plants a folder on the board, and one here that changes it in every
+// makeFolders plants a folder on the board, and one here that changes it in every
 // way.
-func beforeAndAfter(t *testing.T) (local, remote string) {
+func makeFolders(t *testing.T) (local, remote string) {
 	t.Helper()
 	local, remote = t.TempDir(), filepath.Join(t.TempDir(), "board")
 	targettest.WriteTree(t, remote, map[string]string{
@@ -50,9 +50,9 @@ func beforeAndAfter(t *testing.T) (local, remote string) {
 func TestUndo(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}} {
 		t.Run(name, func(t *testing.T) {
-			ownUndo(t)
+			useTempUndoDir(t)
 			c := dialtest.Connect(t, settings...)
-			local, remote := beforeAndAfter(t)
+			local, remote := makeFolders(t)
 			was := targettest.ReadTree(t, remote)
 			changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, []string{"a.service"})
 			if err != nil || id == "" || len(changes) < 10 {
@@ -79,12 +79,12 @@ func TestUndo(t *testing.T) {
 
 // Where nothing can be kept nothing changes, and there is no deploy to be undone.
 func TestDeployThatCannotBeKept(t *testing.T) {
-	ownUndo(t)
+	useTempUndoDir(t)
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := dialtest.Connect(t)
-	local, remote := beforeAndAfter(t)
+	local, remote := makeFolders(t)
 	was := targettest.ReadTree(t, remote)
 	if changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
 		t.Errorf("DeployDir = %v, %q, %v; want an error, no change and no ID", changes, id, err)
@@ -95,9 +95,9 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 }
 
 func TestUndoOfWhatChanged(t *testing.T) {
-	ownUndo(t)
+	useTempUndoDir(t)
 	c := dialtest.Connect(t)
-	local, remote := beforeAndAfter(t)
+	local, remote := makeFolders(t)
 	was := targettest.ReadTree(t, remote)
 	if _, _, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil {
 		t.Fatal(err)
@@ -121,10 +121,10 @@ func TestUndoOfWhatChanged(t *testing.T) {
 }
 
 func TestUndoKeepsTheLast(t *testing.T) {
-	ownUndo(t)
+	useTempUndoDir(t)
 	c := dialtest.Connect(t)
 	local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
-	for i := range undoKept + 2 {
+	for i := range maxKept + 2 {
 		targettest.WriteTree(t, local, map[string]string{"file": fmt.Sprint(i)})
 		if _, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil || id == "" {
 			t.Fatal(id, err)
@@ -133,8 +133,8 @@ func TestUndoKeepsTheLast(t *testing.T) {
 	if _, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil || id != "" {
 		t.Errorf("a deploy that changes nothing: %q, %v", id, err)
 	}
-	if all, err := List(t.Context(), c); err != nil || len(all) != undoKept {
-		t.Errorf("%d deploys kept, %v; want %d", len(all), err, undoKept)
+	if all, err := List(t.Context(), c); err != nil || len(all) != maxKept {
+		t.Errorf("%d deploys kept, %v; want %d", len(all), err, maxKept)
 	}
 }
 
@@ -143,10 +143,10 @@ var errKilled = errors.New("killed")
 // A deploy that ends at any of its steps, with the part of a file beside it, leaves a
 // board that can be made as it was; also when the undo ends half-way first.
 func TestUndoAfterKills(t *testing.T) {
-	ownUndo(t)
+	useTempUndoDir(t)
 	c := dialtest.Connect(t)
 	for steps := range 6 {
-		local, remote := beforeAndAfter(t)
+		local, remote := makeFolders(t)
 		was := targettest.ReadTree(t, remote)
 		_, err := files.PutDir(t.Context(), c, local, remote, files.DirOptions{Delete: true, Before: func(ctx context.Context, p *files.Plan) error {
 			u := Deployment{ID: fmt.Sprintf("20260101T00000%dZ-abcdef", steps), Root: p.Root}
@@ -169,7 +169,7 @@ func TestUndoAfterKills(t *testing.T) {
 		if err != nil || len(all) != 1 {
 			t.Fatalf("after %d steps: %d deploys, %v", steps, len(all), err)
 		}
-		someRestored(t, c, all[0])
+		restoreHalf(t, c, all[0])
 		if _, err := Restore(t.Context(), c, "", false); err != nil {
 			t.Errorf("after %d steps: %v", steps, err)
 		}
@@ -230,8 +230,8 @@ func applySome(local, remote string, all []files.Transition, steps int) error {
 	return errKilled
 }
 
-// someRestored does the first half of an undo.
-func someRestored(t *testing.T, c *target.Conn, u Deployment) {
+// restoreHalf does the first half of an undo.
+func restoreHalf(t *testing.T, c *target.Conn, u Deployment) {
 	t.Helper()
 	todo, changed, parts, err := compareEntries(t.Context(), c, u)
 	if err != nil || len(changed) > 0 {
@@ -249,10 +249,10 @@ func someRestored(t *testing.T, c *target.Conn, u Deployment) {
 }
 
 // A keep that ends before its manifest is written has changed nothing.
-func TestKeepBreaksOff(t *testing.T) {
-	ownUndo(t)
+func TestSaveIsInterrupted(t *testing.T) {
+	useTempUndoDir(t)
 	c := dialtest.Connect(t)
-	local, remote := beforeAndAfter(t)
+	local, remote := makeFolders(t)
 	was := targettest.ReadTree(t, remote)
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil { // no folder can be made there
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestKeepBreaksOff(t *testing.T) {
 }
 
 func TestDeployDirRefuses(t *testing.T) {
-	ownUndo(t)
+	useTempUndoDir(t)
 	c := dialtest.Connect(t)
 	local := t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"a": "1"})
@@ -278,9 +278,9 @@ func TestDeployDirRefuses(t *testing.T) {
 	targettest.CheckError(t, err, "no ID")
 }
 
-func TestParseUndo(t *testing.T) {
+func TestParseManifest(t *testing.T) {
 	good := `{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a/b","before":{"kind":"none"},"after":{"kind":"file","mode":"0644","sha256":"` + strings.Repeat("a", 64) + `"}}]}`
-	if _, err := parseUndo([]byte(good)); err != nil {
+	if _, err := parseManifest([]byte(good)); err != nil {
 		t.Errorf("parseUndo: %v", err)
 	}
 	for _, change := range [][2]string{
@@ -303,17 +303,17 @@ func TestParseUndo(t *testing.T) {
 		{"{", ""},
 	} {
 		bad := strings.Replace(good, change[0], change[1], 1)
-		if u, err := parseUndo([]byte(bad)); err == nil {
+		if u, err := parseManifest([]byte(bad)); err == nil {
 			t.Errorf("parseUndo(%s) = %+v; want an error", bad, u)
 		}
 	}
 }
 
-func FuzzUndo(f *testing.F) {
+func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a","before":{"kind":"none"},"after":{"kind":"folder"}}]}`))
 	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/","among":true,"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"1","after":"2"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		u, err := parseUndo(data)
+		u, err := parseManifest(data)
 		if err != nil {
 			return
 		}

@@ -22,25 +22,25 @@ import (
 	"slipway/flash/target/targettest"
 )
 
-// misbehaving is a board that keeps us waiting. The modes before login serve the bare
+// badBoard is a board that keeps us waiting. The modes before login serve the bare
 // connection.
-type misbehaving struct {
+type badBoard struct {
 	name  string
 	serve func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig)
 }
 
-func bare(serve func(net.Conn)) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+func serveBare(serve func(net.Conn)) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 		return func(c net.Conn, _ *ssh.ServerConfig) { serve(c) }
 	}
 }
 
-func talking(c targettest.Conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
+func serveSSH(c targettest.Conversation) func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 	return func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) { return c.Serve }
 }
 
-// trickled writes a byte a second.
-func trickled(w io.Writer, text string) {
+// trickle writes a byte a second.
+func trickle(w io.Writer, text string) {
 	for {
 		for i := range text {
 			if _, err := io.WriteString(w, text[i:i+1]); err != nil {
@@ -51,8 +51,8 @@ func trickled(w io.Writer, text string) {
 	}
 }
 
-// waits holds a channel without a word, until the other side closes it.
-func waits(ch ssh.Channel) { io.Copy(io.Discard, ch) }
+// waitForClose holds a channel without a word, until the other side closes it.
+func waitForClose(ch ssh.Channel) { io.Copy(io.Discard, ch) }
 
 // serveBrokenFiles answers all of SFTP well, but for what broken says.
 func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel) {
@@ -71,8 +71,8 @@ func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel)
 	})
 }
 
-// unread takes what opens a channel and reads nothing of it: its window never grows.
-func unread(offer ssh.NewChannel) bool {
+// openUnread takes what opens a channel and reads nothing of it: its window never grows.
+func openUnread(offer ssh.NewChannel) bool {
 	_, requests, err := offer.Accept()
 	if err == nil {
 		go func() {
@@ -84,32 +84,32 @@ func unread(offer ssh.NewChannel) bool {
 	return true
 }
 
-func ignores(c net.Conn) {
+func ignoreInput(c net.Conn) {
 	ignore := "\x00\x00\x00\x0c\x06\x02\x00\x00\x00\x00......"
 	targettest.SendEndless(c, "SSH-2.0-x\r\n"+ignore)
 }
 
-func badBoards() []misbehaving {
-	hold := func(ch ssh.Channel, _ string) { waits(ch) }
+func badBoards() []badBoard {
+	hold := func(ch ssh.Channel, _ string) { waitForClose(ch) }
 	none := func(uint32) []byte { return []byte{} }
-	quiet := func(ch ssh.Channel) { waits(ch) }
+	quiet := func(ch ssh.Channel) { waitForClose(ch) }
 	still := func(c net.Conn) { io.Copy(io.Discard, c) }
-	return []misbehaving{
-		{"silent after accept", bare(still)},
-		{"half a banner", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-Open"); still(c) })},
-		{"endless banner", bare(func(c net.Conn) { targettest.SendEndless(c, "welcome\r\n") })},
-		{"banner one byte a second", bare(func(c net.Conn) { trickled(c, "SSH-2.0-OpenSSH_9.2p1 and so on") })},
-		{"no key exchange", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n"); still(c) })},
-		{"half a packet", bare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x10\x00"); still(c) })},
-		{"endless ignore messages", bare(ignores)},
+	return []badBoard{
+		{"silent after accept", serveBare(still)},
+		{"half a banner", serveBare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-Open"); still(c) })},
+		{"endless banner", serveBare(func(c net.Conn) { targettest.SendEndless(c, "welcome\r\n") })},
+		{"banner one byte a second", serveBare(func(c net.Conn) { trickle(c, "SSH-2.0-OpenSSH_9.2p1 and so on") })},
+		{"no key exchange", serveBare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n"); still(c) })},
+		{"half a packet", serveBare(func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n\x00\x00\x10\x00"); still(c) })},
+		{"endless ignore messages", serveBare(ignoreInput)},
 		{"login never answered", func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { <-done; return nil, nil }
 				targettest.Conversation{}.Serve(c, config)
 			}
 		}},
-		{"channels never answered", talking(targettest.Conversation{Channels: func(ssh.NewChannel) bool { return true }})},
-		{"requests never answered", talking(targettest.Conversation{Channels: func(offer ssh.NewChannel) bool {
+		{"channels never answered", serveSSH(targettest.Conversation{Channels: func(ssh.NewChannel) bool { return true }})},
+		{"requests never answered", serveSSH(targettest.Conversation{Channels: func(offer ssh.NewChannel) bool {
 			_, requests, err := offer.Accept()
 			if err == nil {
 				go func() {
@@ -119,23 +119,23 @@ func badBoards() []misbehaving {
 			}
 			return true
 		}})},
-		{"programs silent", talking(targettest.Conversation{Exec: hold})},
-		{"programs and files silent", talking(targettest.Conversation{Exec: hold, SFTP: quiet})},
-		{"windows never grow", talking(targettest.Conversation{Channels: unread})},
-		{"floods of output", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch, targettest.Nasty) }, SFTP: quiet})},
-		{"floods of errors", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch.Stderr(), targettest.Nasty) }, SFTP: quiet})},
-		{"output, and no exit status", talking(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waits(ch) }, SFTP: quiet})},
-		{"no exit status", talking(targettest.Conversation{Exec: func(ssh.Channel, string) {}, SFTP: quiet})},
-		{"files one byte a second", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) {
-			go waits(ch)
-			trickled(ch, string(targettest.SFTPPacket(targettest.SFTPVersion, uint32(3))))
+		{"programs silent", serveSSH(targettest.Conversation{Exec: hold})},
+		{"programs and files silent", serveSSH(targettest.Conversation{Exec: hold, SFTP: quiet})},
+		{"windows never grow", serveSSH(targettest.Conversation{Channels: openUnread})},
+		{"floods of output", serveSSH(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch, targettest.Nasty) }, SFTP: quiet})},
+		{"floods of errors", serveSSH(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { targettest.SendEndless(ch.Stderr(), targettest.Nasty) }, SFTP: quiet})},
+		{"output, and no exit status", serveSSH(targettest.Conversation{Exec: func(ch ssh.Channel, _ string) { io.WriteString(ch, "1\n"); waitForClose(ch) }, SFTP: quiet})},
+		{"no exit status", serveSSH(targettest.Conversation{Exec: func(ssh.Channel, string) {}, SFTP: quiet})},
+		{"files one byte a second", serveSSH(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) {
+			go waitForClose(ch)
+			trickle(ch, string(targettest.SFTPPacket(targettest.SFTPVersion, uint32(3))))
 		}})},
-		{"answers of garbage", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\x00\x00\x00\x09garbage") }})},
-		{"answers of 4 GiB", talking(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waits(ch); targettest.SendEndless(ch, "\xff") }})},
-		{"writes never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPWrite, none)})},
-		{"close never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPClose, none)})},
-		{"open never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPOpen, none)})},
-		{"stat never answered", talking(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPStat, none)})},
+		{"answers of garbage", serveSSH(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waitForClose(ch); targettest.SendEndless(ch, "\x00\x00\x00\x09garbage") }})},
+		{"answers of 4 GiB", serveSSH(targettest.Conversation{Exec: hold, SFTP: func(ch ssh.Channel) { go waitForClose(ch); targettest.SendEndless(ch, "\xff") }})},
+		{"writes never answered", serveSSH(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPWrite, none)})},
+		{"close never answered", serveSSH(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPClose, none)})},
+		{"open never answered", serveSSH(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPOpen, none)})},
+		{"stat never answered", serveSSH(targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(targettest.SFTPStat, none)})},
 		{"keepalives unanswered", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
 				if server, _, _, err := ssh.NewServerConn(c, config); err == nil {
@@ -145,10 +145,10 @@ func badBoards() []misbehaving {
 		}},
 		{"stops after 4000 bytes", func(<-chan struct{}) func(net.Conn, *ssh.ServerConfig) {
 			return func(c net.Conn, config *ssh.ServerConfig) {
-				targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(0, none)}.Serve(&stalled{Conn: c, left: 4000}, config)
+				targettest.Conversation{Exec: hold, SFTP: serveBrokenFiles(0, none)}.Serve(&stalledWriter{Conn: c, left: 4000}, config)
 			}
 		}},
-		{"floods of requests", talking(targettest.Conversation{Exec: hold, SFTP: quiet, Began: func(c *ssh.ServerConn) {
+		{"floods of requests", serveSSH(targettest.Conversation{Exec: hold, SFTP: quiet, Began: func(c *ssh.ServerConn) {
 			for {
 				if _, _, err := c.SendRequest(targettest.Nasty, false, []byte(targettest.Nasty)); err != nil {
 					return
@@ -170,14 +170,14 @@ func badBoards() []misbehaving {
 	}
 }
 
-// stalled takes everything, and brings nothing after so many bytes.
-type stalled struct {
+// stalledWriter takes everything, and brings nothing after so many bytes.
+type stalledWriter struct {
 	net.Conn
 	mu   sync.Mutex
 	left int
 }
 
-func (c *stalled) Write(p []byte) (int, error) {
+func (c *stalledWriter) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := min(len(p), c.left)
@@ -188,8 +188,8 @@ func (c *stalled) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// operations are what is done with a board.
-func operations(t *testing.T) map[string]func(context.Context, *target.Conn) error {
+// listOperations are what is done with a board.
+func listOperations(t *testing.T) map[string]func(context.Context, *target.Conn) error {
 	folder := t.TempDir()
 	for i, size := range []int{10, 3 << 20} {
 		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), targettest.RandomBytes(size), 0o644); err != nil {
@@ -247,7 +247,7 @@ func operations(t *testing.T) map[string]func(context.Context, *target.Conn) err
 
 // Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
 func TestBoardsThatKeepUsWaiting(t *testing.T) {
-	work := operations(t)
+	work := listOperations(t)
 	done := make(chan struct{})
 	boards := map[string]target.Address{}
 	for _, m := range badBoards() {
@@ -263,7 +263,7 @@ func TestBoardsThatKeepUsWaiting(t *testing.T) {
 				all.Go(func() {
 					atOnce <- struct{}{}
 					defer func() { <-atOnce }()
-					endsInTime(t, fmt.Sprintf("%s, %s", board, name), a, interrupted, op)
+					checkEndsInTime(t, fmt.Sprintf("%s, %s", board, name), a, interrupted, op)
 				})
 			}
 		}
@@ -273,7 +273,7 @@ func TestBoardsThatKeepUsWaiting(t *testing.T) {
 
 var errEnoughWaited = errors.New("enough")
 
-func endsInTime(t *testing.T, name string, a target.Address, interrupted bool, op func(context.Context, *target.Conn) error) {
+func checkEndsInTime(t *testing.T, name string, a target.Address, interrupted bool, op func(context.Context, *target.Conn) error) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	most := 12 * time.Second // connect, work, clean up

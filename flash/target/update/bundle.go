@@ -39,32 +39,32 @@ const (
 )
 
 // A form is how the bundles of one kind look.
-type form struct {
+type bundleFormat struct {
 	kind   Kind
 	suffix string
 	is     func(head []byte) bool
 	read   func(*Bundle) error
 }
 
-var forms = []form{
+var bundleFormats = []bundleFormat{
 	{RAUC, ".raucb", isSquashfs, readRAUC},
 	{SWUpdate, ".swu", isCpio, readSWUpdate},
 	{Mender, ".mender", isTar, readMender},
 }
 
-var errForm = errors.New("not a bundle of RAUC's, SWUpdate's or Mender's")
+var errNoBundle = errors.New("not a bundle of RAUC's, SWUpdate's or Mender's")
 
 // headBytes is how much of a file tells what it is.
 const headBytes = 512
 
-// Open opens a bundle and reads what it is. The file must not change until Close.
-func Open(name string) (*Bundle, error) {
+// OpenBundle opens a bundle and reads what it is. The file must not change until Close.
+func OpenBundle(name string) (*Bundle, error) {
 	f, err := localfile.Open(name)
 	if err != nil {
 		return nil, localfile.NotHere(name, err)
 	}
 	b := &Bundle{File: name, file: f}
-	if err := b.read(); err != nil {
+	if err := b.readFormat(); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -74,13 +74,13 @@ func Open(name string) (*Bundle, error) {
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
-func (b *Bundle) read() error {
+func (b *Bundle) readFormat() error {
 	info, err := b.file.Stat()
 	if err != nil {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w, and not even a file", errForm)
+		return fmt.Errorf("%w, and not even a file", errNoBundle)
 	}
 	b.SizeBytes = info.Size()
 	head := make([]byte, headBytes)
@@ -88,21 +88,21 @@ func (b *Bundle) read() error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	if b.digest, err = b.ends(head[:n]); err != nil {
+	if b.digest, err = b.digestEnds(head[:n]); err != nil {
 		return err
 	}
-	for _, f := range forms {
+	for _, f := range bundleFormats {
 		if f.is(head[:n]) {
 			b.Kind = f.kind
 			return f.read(b)
 		}
 	}
-	return fmt.Errorf("%w; one is made by: build <board> -target=slipway-bundle, or -target=slipway-update on Jetsons", errForm)
+	return fmt.Errorf("%w; one is made by: build <board> -target=slipway-bundle, or -target=slipway-update on Jetsons", errNoBundle)
 }
 
-// ends is a digest of what tells bundles apart: signatures lie at one end or the
+// digestEnds is a digest of what tells bundles apart: signatures lie at one end or the
 // other.
-func (b *Bundle) ends(head []byte) (string, error) {
+func (b *Bundle) digestEnds(head []byte) (string, error) {
 	tail := make([]byte, min(b.SizeBytes, 4096))
 	if _, err := b.file.ReadAt(tail, b.SizeBytes-int64(len(tail))); err != nil {
 		return "", err
@@ -113,8 +113,8 @@ func (b *Bundle) ends(head []byte) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
-func (b *Bundle) suffix() string {
-	for _, f := range forms {
+func (b *Bundle) fileSuffix() string {
+	for _, f := range bundleFormats {
 		if f.kind == b.Kind {
 			return f.suffix
 		}

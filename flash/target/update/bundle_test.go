@@ -29,7 +29,7 @@ func verity(t testing.TB) []byte {
 	return data
 }
 
-func bundleOf(message []byte) []byte {
+func makeBundle(message []byte) []byte {
 	data := append([]byte("hsqs squashfs"), message...)
 	return binary.BigEndian.AppendUint64(data, uint64(len(message)))
 }
@@ -49,43 +49,43 @@ func TestOpen(t *testing.T) {
 		want    Bundle
 		wantErr string
 	}{
-		{name: "verity", data: string(bundleOf(message)), want: Bundle{Kind: RAUC, Format: "verity", Claims: Claims{"slipway-test", "7.1", "CN=trusted"}}},
+		{name: "verity", data: string(makeBundle(message)), want: Bundle{Kind: RAUC, Format: "verity", Claims: Claims{"slipway-test", "7.1", "CN=trusted"}}},
 		{name: "empty", wantErr: "not a bundle"},
 		{name: "text", data: "A text.", wantErr: "not a bundle"},
 		{name: "a squashfs alone", data: "hsqs" + strings.Repeat("x", 2000), wantErr: "cut short or damaged"},
 		{name: "its first bytes", data: "hsqs", wantErr: "cut short"},
 		{name: "no signature", data: "hsqs" + strings.Repeat("\x00", 2000), wantErr: "a signature of 0 bytes"},
-		{name: "cut", data: string(bundleOf(message)[:1000]), wantErr: "cut short or damaged"},
+		{name: "cut", data: string(makeBundle(message)[:1000]), wantErr: "cut short or damaged"},
 		{name: "a signature longer than the file", data: "hsqs\x00\x00\x00\x00\x00\x00\x10\x00", wantErr: "a signature of 4096 bytes"},
-		{name: "something else for a signature", data: string(bundleOf([]byte("signed: me"))), wantErr: "no CMS message"},
-		{name: "half a signature", data: string(bundleOf(message[:len(message)/2])), wantErr: "no CMS message"},
+		{name: "something else for a signature", data: string(makeBundle([]byte("signed: me"))), wantErr: "no CMS message"},
+		{name: "half a signature", data: string(makeBundle(message[:len(message)/2])), wantErr: "no CMS message"},
 		{
-			name: "an update of SWUpdate's", data: archive("sw-description", description, "sw-description.sig", string(message), "root.gz", "xyz", trailer, ""),
+			name: "an update of SWUpdate's", data: makeCpio("sw-description", description, "sw-description.sig", string(message), "root.gz", "xyz", trailer, ""),
 			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2", "CN=trusted"}},
 		},
 		{
-			name: "one in JSON, unsigned", data: archive("sw-description", `{"software": {`+"\n"+`"version": "7"}}`, trailer, ""),
+			name: "one in JSON, unsigned", data: makeCpio("sw-description", `{"software": {`+"\n"+`"version": "7"}}`, trailer, ""),
 			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "7", ""}},
 		},
 		{
-			name: "one with firmware", data: archive("sw-description", description, "tegra-bl.cap", string(aCapsule(t, anItem)), trailer, ""),
+			name: "one with firmware", data: makeCpio("sw-description", description, "tegra-bl.cap", string(makeCapsule(t, anItem)), trailer, ""),
 			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2", ""}},
 		},
-		{name: "one with damaged firmware", data: archive("sw-description", description, "tegra-bl.cap", "x", trailer, ""), wantErr: "no capsule"},
-		{name: "another archive", data: archive("readme", "text", trailer, ""), wantErr: "sw-description"},
-		{name: "an archive without an end", data: archive("sw-description", description), wantErr: "cut short or damaged"},
-		{name: "a cut file", data: archive("sw-description", description, "root.gz", strings.Repeat("x", 99))[:400], wantErr: "cut short in root.gz"},
+		{name: "one with damaged firmware", data: makeCpio("sw-description", description, "tegra-bl.cap", "x", trailer, ""), wantErr: "no capsule"},
+		{name: "another archive", data: makeCpio("readme", "text", trailer, ""), wantErr: "sw-description"},
+		{name: "an archive without an end", data: makeCpio("sw-description", description), wantErr: "cut short or damaged"},
+		{name: "a cut file", data: makeCpio("sw-description", description, "root.gz", strings.Repeat("x", 99))[:400], wantErr: "cut short in root.gz"},
 		{name: "a long name", data: "070702" + strings.Repeat("0", 88) + "000FFFFF" + strings.Repeat("0", 8), wantErr: "damaged at byte 0"},
-		{name: "a long description", data: archive("sw-description", strings.Repeat("x", maxDescription+1), trailer, ""), wantErr: "more than any"},
-		{name: "too many files", data: strings.Repeat(archive("x", ""), maxEntries+1), wantErr: "more than 1000 files"},
-		{name: "encrypted", data: string(bundleOf(enveloped)), wantErr: "is encrypted"},
+		{name: "a long description", data: makeCpio("sw-description", strings.Repeat("x", maxDescription+1), trailer, ""), wantErr: "more than any"},
+		{name: "too many files", data: strings.Repeat(makeCpio("x", ""), maxEntries+1), wantErr: "more than 1000 files"},
+		{name: "encrypted", data: string(makeBundle(enveloped)), wantErr: "is encrypted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "file")
 			if err := os.WriteFile(file, []byte(tt.data), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			got, err := Open(file)
+			got, err := OpenBundle(file)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || !strings.HasPrefix(err.Error(), file) {
 					t.Errorf("Open() = %v; want the file's name and %q", err, tt.wantErr)
@@ -102,13 +102,13 @@ func TestOpen(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not even a file") {
+	if _, err := OpenBundle(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not even a file") {
 		t.Errorf("Open(a folder) = %v", err)
 	}
 }
 
-// archive is a cpio archive of files, given as name and content in turn.
-func archive(files ...string) string {
+// makeCpio is a cpio archive of files, given as name and content in turn.
+func makeCpio(files ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(files); i += 2 {
 		name, data := files[i]+"\x00", files[i+1]
@@ -155,17 +155,17 @@ func TestParseManifest(t *testing.T) {
 }
 
 func FuzzBundle(f *testing.F) {
-	f.Add(bundleOf(verity(f)))
+	f.Add(makeBundle(verity(f)))
 	f.Add([]byte("hsqs"))
-	f.Add([]byte(archive("sw-description", description, "tegra-bl.cap", string(aCapsule(f, anItem)), trailer, "")))
-	f.Add(bundleOf([]byte("0")))
+	f.Add([]byte(makeCpio("sw-description", description, "tegra-bl.cap", string(makeCapsule(f, anItem)), trailer, "")))
+	f.Add(makeBundle([]byte("0")))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := filepath.Join(dir, "file")
 		if err := os.WriteFile(file, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		b, err := Open(file)
+		b, err := OpenBundle(file)
 		if err != nil {
 			return
 		}
@@ -178,7 +178,7 @@ func FuzzBundle(f *testing.F) {
 	})
 }
 
-func TestOlder(t *testing.T) {
+func TestIsOlder(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
 		want bool
@@ -197,14 +197,14 @@ func TestOlder(t *testing.T) {
 		{"1.2~a", "1.2-a", false},
 		{"99999999999999999999", "99999999999999999999", false},
 	} {
-		if got := older(tt.a, tt.b); got != tt.want {
+		if got := isOlder(tt.a, tt.b); got != tt.want {
 			t.Errorf("older(%q, %q) = %v; want %v", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
 
-func TestParseRoom(t *testing.T) {
-	got := parseRoom("/data /dev/vda5 487652 1234 456789 1% /data\n/tmp tmpfs 1 2 nonsense 1% /tmp\nshort line\n/run none 1 1 -5 1% /run\n")
+func TestParseFreeSpace(t *testing.T) {
+	got := parseFreeSpace("/data /dev/vda5 487652 1234 456789 1% /data\n/tmp tmpfs 1 2 nonsense 1% /tmp\nshort line\n/run none 1 1 -5 1% /run\n")
 	if diff := cmp.Diff(map[string]int64{"/data": 456789 << 10}, got); diff != "" {
 		t.Error(diff)
 	}

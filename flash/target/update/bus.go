@@ -25,14 +25,14 @@ const (
 	maxGreetingBytes = 16 << 10
 	maxMessageBytes  = 256 << 10
 	maxHeaderBytes   = 16 << 10
-	maxTalkBytes     = 32 << 20
+	maxBusBytes      = 32 << 20
 )
 
-var errTalk = errors.New("its D-Bus says more than a D-Bus would")
+var errBusLimit = errors.New("its D-Bus says more than a D-Bus would")
 
-// guard holds a peer to those limits. The library behind it takes a length for
+// limitedConn holds a peer to those limits. The library behind it takes a length for
 // true before the bytes are there.
-type guard struct {
+type limitedConn struct {
 	net.Conn
 	framed  atomic.Bool // the greeting is over
 	total   int
@@ -41,26 +41,26 @@ type guard struct {
 }
 
 // Write learns from our own side when the greeting is over.
-func (g *guard) Write(p []byte) (int, error) {
+func (g *limitedConn) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("BEGIN")) {
 		g.framed.Store(true)
 	}
 	return g.Conn.Write(p)
 }
 
-func (g *guard) Read(p []byte) (int, error) {
+func (g *limitedConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	if !g.framed.Load() {
 		n, err := g.Conn.Read(p)
 		if g.total += n; g.total > maxGreetingBytes {
-			return 0, errTalk
+			return 0, errBusLimit
 		}
 		return n, err
 	}
 	if len(g.pending) == 0 && g.left == 0 {
-		if err := g.next(); err != nil {
+		if err := g.readMessageHead(); err != nil {
 			return 0, err
 		}
 	}
@@ -74,8 +74,8 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next looks at the first 16 bytes of a message, which tell its length.
-func (g *guard) next() error {
+// readMessageHead looks at the first 16 bytes of a message, which tell its length.
+func (g *limitedConn) readMessageHead() error {
 	head := make([]byte, 16)
 	if _, err := io.ReadFull(g.Conn, head); err != nil {
 		return err
@@ -90,19 +90,19 @@ func (g *guard) next() error {
 	}
 	body, fields := order.Uint32(head[4:]), order.Uint32(head[12:])
 	if body > maxMessageBytes || fields > maxHeaderBytes {
-		return errTalk
+		return errBusLimit
 	}
 	g.pending, g.left = head, int((fields+7)/8*8+body)
-	if g.total += len(head) + g.left; g.total > maxTalkBytes {
-		return errTalk
+	if g.total += len(head) + g.left; g.total > maxBusBytes {
+		return errBusLimit
 	}
 	return nil
 }
 
 // bus is the board's D-Bus, through its SSH connection.
 type bus struct {
-	conn *dbus.Conn
-	news *news
+	conn    *dbus.Conn
+	signals *busSignals
 }
 
 // openBus connects as the user that is logged in. It ends with close.
@@ -116,20 +116,20 @@ func openBus(ctx context.Context, c *target.Conn, socket string) (*bus, error) {
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { wire.Close() })() // wakes whoever waits for it
-	b, err := greet(&guard{Conn: wire}, user)
+	b, err := authenticateBus(&limitedConn{Conn: wire}, user)
 	if err != nil {
 		wire.Close()
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, said("open the D-Bus of "+c.Address().Host, err)
+		return nil, wrapBoardError("open the D-Bus of "+c.Address().Host, err)
 	}
 	return b, nil
 }
 
-func greet(wire io.ReadWriteCloser, user string) (*bus, error) {
-	n := &news{told: make(chan struct{}, 1)}
-	conn, err := dbus.NewConn(wire, dbus.WithSignalHandler(n), dbus.WithHandler(deaf{}))
+func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
+	n := &busSignals{changed: make(chan struct{}, 1)}
+	conn, err := dbus.NewConn(wire, dbus.WithSignalHandler(n), dbus.WithHandler(noObjects{}))
 	if err != nil {
 		return nil, err
 	}
@@ -160,15 +160,15 @@ func userID(ctx context.Context, c *target.Conn) (string, error) {
 	return text, nil
 }
 
-// deaf offers nothing to the board.
-type deaf struct{}
+// noObjects offers nothing to the board.
+type noObjects struct{}
 
-func (deaf) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return nil, false }
+func (noObjects) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return nil, false }
 
-// news keeps what the board's signals said last. They are not queued: a board may
+// busSignals keeps what the board's signals said last. They are not queued: a board may
 // send them faster than anybody reads.
-type news struct {
-	told chan struct{} // there is something new
+type busSignals struct {
+	changed chan struct{} // there is something new
 
 	mu        sync.Mutex
 	percent   int
@@ -180,7 +180,7 @@ type news struct {
 
 // DeliverSignal is called for each signal that was asked for, and for whatever else
 // the board likes to send.
-func (n *news) DeliverSignal(iface, name string, s *dbus.Signal) {
+func (n *busSignals) DeliverSignal(iface, name string, s *dbus.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch iface + "." + name {
@@ -197,7 +197,7 @@ func (n *news) DeliverSignal(iface, name string, s *dbus.Signal) {
 			return
 		}
 		progress, ok := changed["Progress"]
-		if !ok || !n.progress(progress) {
+		if !ok || !n.storeProgress(progress) {
 			return
 		}
 	case busInterface + ".NameOwnerChanged":
@@ -210,13 +210,13 @@ func (n *news) DeliverSignal(iface, name string, s *dbus.Signal) {
 		return
 	}
 	select {
-	case n.told <- struct{}{}:
+	case n.changed <- struct{}{}:
 	default: // somebody will look anyhow
 	}
 }
 
-// progress takes a percentage, what is being done, and how deep that is nested.
-func (n *news) progress(v dbus.Variant) bool {
+// storeProgress takes a percentage, what is being done, and how deep that is nested.
+func (n *busSignals) storeProgress(v dbus.Variant) bool {
 	var p struct {
 		Percent int32
 		Text    string
@@ -225,22 +225,22 @@ func (n *news) progress(v dbus.Variant) bool {
 	if dbus.Store([]any{v.Value()}, &p) != nil || p.Percent < int32(n.percent) || p.Percent > 100 {
 		return false
 	}
-	n.percent, n.text = int(p.Percent), clip(plaintext.OneLine(p.Text), maxTextBytes)
+	n.percent, n.text = int(p.Percent), truncateText(plaintext.OneLine(p.Text), maxTextBytes)
 	return true
 }
 
 // maxTextBytes is how much of a board's words is shown in one place.
 const maxTextBytes = 400
 
-func clip(s string, most int) string {
+func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// said wraps an error that holds the board's words.
-func said(what string, err error) error { return &boardError{what, err} }
+// wrapBoardError wraps an error that holds the board's words.
+func wrapBoardError(what string, err error) error { return &boardError{what, err} }
 
 type boardError struct {
 	what  string
@@ -248,7 +248,7 @@ type boardError struct {
 }
 
 func (e *boardError) Error() string {
-	return e.what + ": " + clip(plaintext.OneLine(e.cause.Error()), 4*maxTextBytes)
+	return e.what + ": " + truncateText(plaintext.OneLine(e.cause.Error()), 4*maxTextBytes)
 }
 
 func (e *boardError) Unwrap() error { return e.cause }

@@ -13,29 +13,29 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// saying is a peer that has said all that it will say.
-type saying struct {
+// recordedPeer is a peer that has said all that it will say.
+type recordedPeer struct {
 	net.Conn
 	io.Reader
 	closed atomic.Bool
 }
 
-func (s *saying) Read(p []byte) (int, error) { return s.Reader.Read(p) }
+func (s *recordedPeer) Read(p []byte) (int, error) { return s.Reader.Read(p) }
 
-func (s *saying) Write(p []byte) (int, error) {
+func (s *recordedPeer) Write(p []byte) (int, error) {
 	if s.closed.Load() {
 		return 0, net.ErrClosed
 	}
 	return len(p), nil
 }
 
-func (s *saying) Close() error {
+func (s *recordedPeer) Close() error {
 	s.closed.Store(true)
 	return nil
 }
 
-// signal is a message as RAUC sends it.
-func signal(t testing.TB, member string, body ...any) []byte {
+// encodeSignal is a message as RAUC sends it.
+func encodeSignal(t testing.TB, member string, body ...any) []byte {
 	t.Helper()
 	m := &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
 		dbus.FieldPath:      dbus.MakeVariant(dbus.ObjectPath("/")),
@@ -52,8 +52,8 @@ func signal(t testing.TB, member string, body ...any) []byte {
 	return data
 }
 
-func TestGuard(t *testing.T) {
-	message := signal(t, "Completed", int32(0))
+func TestLimitedConn(t *testing.T) {
+	message := encodeSignal(t, "Completed", int32(0))
 	long := bytes.Clone(message)
 	binary.LittleEndian.PutUint32(long[4:], maxMessageBytes+1)
 	fields := bytes.Clone(message)
@@ -66,17 +66,17 @@ func TestGuard(t *testing.T) {
 		want       string
 	}{
 		{"a greeting", "OK 1234\r\n", false, ""},
-		{"a greeting without end", strings.Repeat("x", maxGreetingBytes+1), false, errTalk.Error()},
+		{"a greeting without end", strings.Repeat("x", maxGreetingBytes+1), false, errBusLimit.Error()},
 		{"messages", string(message) + string(message), true, ""},
 		{"a cut message", string(message[:40]), true, ""},
 		{"a cut head", string(message[:9]), true, io.ErrUnexpectedEOF.Error()},
-		{"a long body", string(long), true, errTalk.Error()},
-		{"long fields", string(fields), true, errTalk.Error()},
-		{"the other order of bytes", string(big), true, errTalk.Error()},
+		{"a long body", string(long), true, errBusLimit.Error()},
+		{"long fields", string(fields), true, errBusLimit.Error()},
+		{"the other order of bytes", string(big), true, errBusLimit.Error()},
 		{"no message", "HTTP/1.1 400 Bad Request", true, "no message"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g := &guard{Conn: &saying{Reader: strings.NewReader(tt.data)}}
+			g := &limitedConn{Conn: &recordedPeer{Reader: strings.NewReader(tt.data)}}
 			if tt.framed {
 				if _, err := g.Write([]byte("BEGIN\r\n")); err != nil {
 					t.Fatal(err)
@@ -94,24 +94,24 @@ func TestGuard(t *testing.T) {
 }
 
 // A peer that never ends is not listened to for ever.
-func TestGuardTotal(t *testing.T) {
-	message := signal(t, "Completed", strings.Repeat("x", 200<<10))
-	endless := make([]io.Reader, 0, maxTalkBytes/len(message)+2)
+func TestLimitedConnTotal(t *testing.T) {
+	message := encodeSignal(t, "Completed", strings.Repeat("x", 200<<10))
+	endless := make([]io.Reader, 0, maxBusBytes/len(message)+2)
 	for range cap(endless) {
 		endless = append(endless, bytes.NewReader(message))
 	}
-	g := &guard{Conn: &saying{Reader: io.MultiReader(endless...)}}
+	g := &limitedConn{Conn: &recordedPeer{Reader: io.MultiReader(endless...)}}
 	g.framed.Store(true)
-	if n, err := io.Copy(io.Discard, g); !errors.Is(err, errTalk) {
-		t.Errorf("%d bytes came through, and then %v; want %v", n, err, errTalk)
+	if n, err := io.Copy(io.Discard, g); !errors.Is(err, errBusLimit) {
+		t.Errorf("%d bytes came through, and then %v; want %v", n, err, errBusLimit)
 	}
 }
 
-func TestNews(t *testing.T) {
+func TestBusSignals(t *testing.T) {
 	progress := func(percent int32, text string) []any {
 		return []any{raucInterface, map[string]dbus.Variant{"Progress": dbus.MakeVariantWithSignature([]any{percent, text, int32(1)}, dbus.ParseSignatureMust("(isi)"))}, []string{}}
 	}
-	n := &news{told: make(chan struct{}, 1)}
+	n := &busSignals{changed: make(chan struct{}, 1)}
 	for _, s := range []struct {
 		name string
 		body []any
@@ -142,12 +142,12 @@ func TestNews(t *testing.T) {
 // Whatever a board sends, the library ends with an error and not with us.
 func FuzzBus(f *testing.F) {
 	greeting := "REJECTED EXTERNAL\r\nOK 0123456789abcdef0123456789abcdef\r\n"
-	f.Add([]byte(greeting), signal(f, "Completed", int32(1)))
-	f.Add([]byte(greeting), signal(f, "PropertiesChanged", raucInterface, map[string]dbus.Variant{"Progress": dbus.MakeVariant(int32(1))}))
+	f.Add([]byte(greeting), encodeSignal(f, "Completed", int32(1)))
+	f.Add([]byte(greeting), encodeSignal(f, "PropertiesChanged", raucInterface, map[string]dbus.Variant{"Progress": dbus.MakeVariant(int32(1))}))
 	f.Add([]byte("DATA\r\n"), []byte("l"))
 	f.Fuzz(func(t *testing.T, greeting, messages []byte) {
-		g := &guard{Conn: &saying{Reader: io.MultiReader(bytes.NewReader(greeting), bytes.NewReader(messages))}}
-		b, err := greet(g, "0")
+		g := &limitedConn{Conn: &recordedPeer{Reader: io.MultiReader(bytes.NewReader(greeting), bytes.NewReader(messages))}}
+		b, err := authenticateBus(g, "0")
 		if err == nil {
 			b.close()
 		}

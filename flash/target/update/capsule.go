@@ -21,7 +21,7 @@ const capsuleName = "tegra-bl.cap"
 // parseCapsule reads which firmware the first item of a capsule is for. head is its
 // beginning.
 func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
-	if len(head) < 28 || guid(head) != firmwareManagement {
+	if len(head) < 28 || formatGUID(head) != firmwareManagement {
 		return nil, fmt.Errorf("%s is no capsule of firmware", capsuleName)
 	}
 	// A header; then a version, two counts and the items' offsets from there.
@@ -38,11 +38,11 @@ func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
 	if item > uint64(len(items)) || uint64(len(items))-item < 20 {
 		return nil, fmt.Errorf("%s is damaged: its first item lies at %d", capsuleName, item)
 	}
-	return &capsule{guid(items[item+4:]), sizeBytes}, nil
+	return &capsule{formatGUID(items[item+4:]), sizeBytes}, nil
 }
 
-// guid writes the first 16 bytes as people do: the first three numbers are little
+// formatGUID writes the first 16 bytes as people do: the first three numbers are little
 // endian.
-func guid(b []byte) string {
+func formatGUID(b []byte) string {
 	return fmt.Sprintf("%08x-%04x-%04x-%x-%x", binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint16(b[6:]), b[8:10], b[10:16])
 }

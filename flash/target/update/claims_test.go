@@ -8,7 +8,7 @@ import (
 
 // RAUC 1.13 answers the first, as the virtual board has shown; the rest is what a board
 // could answer instead.
-func TestClaimsIn(t *testing.T) {
+func TestParseClaims(t *testing.T) {
 	group := func(fields map[string]dbus.Variant) map[string]dbus.Variant {
 		return map[string]dbus.Variant{"update": dbus.MakeVariant(fields)}
 	}
@@ -23,7 +23,7 @@ func TestClaimsIn(t *testing.T) {
 		{"no text", group(map[string]dbus.Variant{"compatible": dbus.MakeVariant(7)}), Claims{}},
 		{"two lines", group(map[string]dbus.Variant{"version": dbus.MakeVariant("1\x1b[2J\n2")}), Claims{Version: "1[2J 2"}},
 	} {
-		if got := claimsIn(tt.info); got != tt.want {
+		if got := parseClaims(tt.info); got != tt.want {
 			t.Errorf("%s: %+v; want %+v", tt.name, got, tt.want)
 		}
 	}

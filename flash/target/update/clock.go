@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// distrusted is the finding about a bundle that the board's engine does not take. A board
+// refuseUntrusted is the finding about a bundle that the board's engine does not take. A board
 // whose clock is wrong takes none, whoever signed it.
-func (s *Source) distrusted(ctx context.Context, why error) Finding {
+func (s *Source) refuseUntrusted(ctx context.Context, why error) Finding {
 	board, err := s.boardClock(ctx)
 	here := time.Now()
 	wrong := err == nil && board.Sub(here).Abs() > clockSlack
-	if !wrong || !s.signed.dated(board, why) {
-		return refused("take a bundle that was signed for this board and is whole", "%v", why)
+	if !wrong || !s.signed.isClockProblem(board, why) {
+		return refusedFinding("take a bundle that was signed for this board and is whole", "%v", why)
 	}
 	next := fmt.Sprintf("set the board's clock, then run update again; on the board: date -u -s '%s'", here.UTC().Format(time.DateTime))
-	return refused(next, "the board's clock says %s, and this machine's %s: %v", clockWords(board), clockWords(here), why)
+	return refusedFinding(next, "the board's clock says %s, and this machine's %s: %v", formatClock(board), formatClock(here), why)
 }
 
 // clockSlack is how far two clocks may be apart where certificates last for years.
 const clockSlack = 10 * time.Minute
 
-func clockWords(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+func formatClock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// dated says whether the board's clock can be why a certificate does not count there:
+// isClockProblem says whether the board's clock can be why a certificate does not count there:
 // the engine says so, or the time lies outside of the certificate's.
-func (v validity) dated(board time.Time, why error) bool {
+func (v validity) isClockProblem(board time.Time, why error) bool {
 	for _, word := range []string{"not yet valid", "expired"} {
 		if strings.Contains(why.Error(), word) {
 			return true

@@ -3,10 +3,10 @@ package update
 import "time"
 
 // MaxAsking is how many connections the server takes at once.
-const MaxAsking = maxAsking
+const MaxConnections = maxConnections
 
-// LimitHeader sets how long a client may take to say what it wants.
-func LimitHeader(limit time.Duration) (undo func()) {
+// SetHeaderLimit sets how long a client may take to say what it wants.
+func SetHeaderLimit(limit time.Duration) (undo func()) {
 	before := headerLimit
 	headerLimit = limit
 	return func() { headerLimit = before }

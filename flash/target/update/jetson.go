@@ -33,7 +33,7 @@ type firmwareClass struct{ guid, version, last string }
 
 // jetsonState prints all of it in sections. It changes nothing. A board that is none
 // prints nothing.
-const jetsonState = `command -v nvbootctrl >/dev/null || exit 0
+const jetsonStateScript = `command -v nvbootctrl >/dev/null || exit 0
 echo "== slots"
 nvbootctrl dump-slots-info
 echo "== esp"
@@ -52,9 +52,9 @@ for v in OsIndications-8be4df61-93ca-11d2-aa0d-00e098032b8c \
 done
 true`
 
-// askJetson asks a board for it; nil where it is none.
-func askJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
-	r, err := c.Run(ctx, "sh", "-c", jetsonState)
+// readJetson asks a board for it; nil where it is none.
+func readJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
+	r, err := c.Run(ctx, "sh", "-c", jetsonStateScript)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,12 @@ func askJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
 	}
 	j, err := parseJetson(string(r.Stdout))
 	if err != nil {
-		return nil, said("ask the firmware of "+c.Address().Host+" for its slots", fmt.Errorf("%w %s", err, lastLines(r.Stderr)))
+		return nil, wrapBoardError("ask the firmware of "+c.Address().Host+" for its slots", fmt.Errorf("%w %s", err, lastLines(r.Stderr)))
 	}
 	return j, nil
 }
 
-var slotLine = lazy.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
+var slotPattern = lazy.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
 
 func parseJetson(text string) (*jetson, error) {
 	j := &jetson{current: -1, active: -1, esp: -1}
@@ -90,7 +90,7 @@ func parseJetson(text string) (*jetson, error) {
 			}
 		case "classes":
 			if words := strings.Fields(line); len(words) == 3 && guidPattern().MatchString(words[0]) && len(j.classes) < maxSlots {
-				j.classes = append(j.classes, firmwareClass{words[0], clip(plaintext.OneLine(words[1]), 40), clip(plaintext.OneLine(words[2]), 40)})
+				j.classes = append(j.classes, firmwareClass{words[0], truncateText(plaintext.OneLine(words[1]), 40), truncateText(plaintext.OneLine(words[2]), 40)})
 			}
 		case "variables":
 			j.readVariable(strings.Fields(line))
@@ -112,13 +112,13 @@ func (j *jetson) readSlots(line string) {
 	slot := slices.Index([]string{"A", "B"}, strings.TrimSpace(value))
 	switch key {
 	case "Current version":
-		j.version = clip(plaintext.OneLine(value), 40)
+		j.version = truncateText(plaintext.OneLine(value), 40)
 	case "Current bootloader slot":
 		j.current = slot
 	case "Active bootloader slot":
 		j.active = slot
 	}
-	m := slotLine().FindStringSubmatch(line)
+	m := slotPattern().FindStringSubmatch(line)
 	if m != nil && m[1] == strconv.Itoa(len(j.slots)) && len(j.slots) < 2 {
 		j.slots = append(j.slots, jetsonSlot{bad: m[2] != "normal"})
 	}
@@ -150,7 +150,7 @@ func (j *jetson) readVariable(words []string) {
 	}
 }
 
-func (j *jetson) status() Status {
+func (j *jetson) toStatus() Status {
 	var s Status
 	for i, slot := range j.slots {
 		name := string(rune('A' + i))
@@ -172,15 +172,15 @@ func (j *jetson) status() Status {
 	return s
 }
 
-// firmware looks at what no engine does, and at what goes wrong without a word: a
+// checkFirmware looks at what no engine does, and at what goes wrong without a word: a
 // capsule that the firmware does not take for its own, and one that finds no room.
-func (l look) firmware() Finding {
-	j, err := askJetson(l.ctx, l.c)
+func (l preflight) checkFirmware() Finding {
+	j, err := readJetson(l.ctx, l.c)
 	switch {
 	case err != nil:
-		return refused("ask it by hand: nvbootctrl dump-slots-info", "%v", err)
+		return refusedFinding("ask it by hand: nvbootctrl dump-slots-info", "%v", err)
 	case j == nil:
-		return noMatter("no Jetson")
+		return notApplicableFinding("no Jetson")
 	}
 	return j.checkCapsule(l.bundle.capsule)
 }
@@ -188,19 +188,19 @@ func (l look) firmware() Finding {
 func (j *jetson) checkCapsule(c *capsule) Finding {
 	seen := fmt.Sprintf("firmware %s, slot %c runs", cmp.Or(j.version, "of no known version"), 'A'+j.current)
 	if c == nil {
-		return checked("%s; the update brings no firmware", seen)
+		return checkedFinding("%s; the update brings no firmware", seen)
 	}
 	known := slices.IndexFunc(j.classes, func(f firmwareClass) bool { return f.guid == c.guid })
 	switch {
 	case j.esp < 0:
-		return refused("on the board: systemctl status boot-efi.mount", "%s; /boot/efi, where the capsule goes, is not mounted", seen)
+		return refusedFinding("on the board: systemctl status boot-efi.mount", "%s; /boot/efi, where the capsule goes, is not mounted", seen)
 	case c.sizeBytes > j.esp:
-		return refused("delete what is not the board's in /boot/efi", "%s; the capsule has %d bytes, and /boot/efi has room for %d", seen, c.sizeBytes, j.esp)
+		return refusedFinding("delete what is not the board's in /boot/efi", "%s; the capsule has %d bytes, and /boot/efi has room for %d", seen, c.sizeBytes, j.esp)
 	case len(j.classes) > 0 && known < 0:
-		return refused("build the update for this module: a capsule that the firmware does not know is left alone without a word",
+		return refusedFinding("build the update for this module: a capsule that the firmware does not know is left alone without a word",
 			"%s; the capsule is for firmware %s, and the board's is %s", seen, c.guid, j.classes[0].guid)
 	case known >= 0 && j.classes[known].last != "0":
-		return checked("%s; its last capsule ended with status %s; the new one fits", seen, j.classes[known].last)
+		return checkedFinding("%s; its last capsule ended with status %s; the new one fits", seen, j.classes[known].last)
 	}
-	return checked("%s; the capsule fits", seen)
+	return checkedFinding("%s; the capsule fits", seen)
 }

@@ -62,11 +62,11 @@ func TestParseJetson(t *testing.T) {
 				return
 			}
 			var got []string
-			s := j.status()
+			s := j.toStatus()
 			for _, slot := range s.Slots {
 				got = append(got, slot.State)
 			}
-			booted, _ := s.Booted()
+			booted, _ := s.BootedSlot()
 			if diff := cmp.Diff(tt.want, strings.Join(append(got, booted.Name, s.Primary), " ")); diff != "" {
 				t.Error(diff)
 			}
@@ -74,7 +74,7 @@ func TestParseJetson(t *testing.T) {
 	}
 }
 
-func TestJudgeCapsule(t *testing.T) {
+func TestCheckCapsule(t *testing.T) {
 	fits := &capsule{"bf0d4599-20d4-414e-b2c5-3595b1cda402", 50 << 20}
 	for _, tt := range []struct {
 		name     string
@@ -111,13 +111,13 @@ func FuzzJetson(f *testing.F) {
 		if err != nil {
 			return
 		}
-		j.status()
+		j.toStatus()
 		j.checkCapsule(&capsule{"x", 1})
 	})
 }
 
-// aCapsule is the beginning of one, by the UEFI specification.
-func aCapsule(t testing.TB, items string) []byte {
+// makeCapsule is the beginning of one, by the UEFI specification.
+func makeCapsule(t testing.TB, items string) []byte {
 	t.Helper()
 	head, err := hex.DecodeString("edd5cb6d2de8444cbda17194199ad92a")
 	if err != nil {
@@ -137,7 +137,7 @@ func aCapsule(t testing.TB, items string) []byte {
 const anItem = "01000000" + "0000" + "0100" + "1000000000000000" + "02000000" + "99450dbfd4204e41b2c53595b1cda402"
 
 func TestParseCapsule(t *testing.T) {
-	whole := aCapsule(t, anItem)
+	whole := makeCapsule(t, anItem)
 	for _, tt := range []struct {
 		name    string
 		head    []byte
@@ -149,9 +149,9 @@ func TestParseCapsule(t *testing.T) {
 		{"cut in its header", whole[:20], "no capsule"},
 		{"cut after it", whole[:28], "its header has 28 bytes"},
 		{"cut in its item", whole[:len(whole)-1], "first item"},
-		{"no items", aCapsule(t, "01000000"+"0000"+"0000"+"1000000000000000"), "0 items"},
-		{"drivers", aCapsule(t, strings.Replace(anItem, "0000"+"0100", "0100"+"0100", 1)), "1 drivers"},
-		{"an item far away", aCapsule(t, strings.Replace(anItem, "1000000000000000", "ffffffffffffffff", 1)), "first item"},
+		{"no items", makeCapsule(t, "01000000"+"0000"+"0000"+"1000000000000000"), "0 items"},
+		{"drivers", makeCapsule(t, strings.Replace(anItem, "0000"+"0100", "0100"+"0100", 1)), "1 drivers"},
+		{"an item far away", makeCapsule(t, strings.Replace(anItem, "1000000000000000", "ffffffffffffffff", 1)), "first item"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := parseCapsule(tt.head, 7)
@@ -169,7 +169,7 @@ func TestParseCapsule(t *testing.T) {
 }
 
 func FuzzCapsule(f *testing.F) {
-	f.Add(aCapsule(f, anItem))
+	f.Add(makeCapsule(f, anItem))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, head []byte) {
 		if c, err := parseCapsule(head, 1); err == nil && len(c.guid) != 36 {

@@ -22,10 +22,10 @@ type mender struct {
 	program string // mender-update since release 4, mender before
 }
 
-const menderThere = `for p in mender-update mender; do command -v $p >/dev/null && exec echo $p; done; exit 3`
+const findMenderScript = `for p in mender-update mender; do command -v $p >/dev/null && exec echo $p; done; exit 3`
 
 func findMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
-	r, err := c.Run(ctx, "sh", "-c", menderThere)
+	r, err := c.Run(ctx, "sh", "-c", findMenderScript)
 	if err != nil {
 		return nil, err
 	}
@@ -38,14 +38,14 @@ func findMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
 
 func (m *mender) Name() string { return string(Mender) }
 
-func (m *mender) Way(context.Context, *Bundle) (Way, string) { return Streamed, "" }
+func (m *mender) ChooseDelivery(context.Context, *Bundle) (Delivery, string) { return Streamed, "" }
 
 // runMender runs the client. Its words go into errors.
 func (m *mender) runMender(ctx context.Context, args ...string) (target.Result, error) {
 	r, err := m.c.Run(ctx, append([]string{m.program}, args...)...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s %s on %s: status %d: %s", m.program, args[0], m.c.Address().Host, r.Status,
-			clip(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
+			truncateText(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
 	}
 	return r, err
 }
@@ -58,19 +58,19 @@ func (m *mender) Status(ctx context.Context) (Status, error) {
 		return s, err
 	}
 	if r, err := m.runMender(ctx, "show-artifact"); err == nil {
-		s.Slots[0].Version = clip(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
+		s.Slots[0].Version = truncateText(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
 	}
 	r, err := m.c.Run(ctx, "cat", "/var/lib/mender/device_type")
 	if err != nil {
 		return s, err
 	}
 	if kind, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), "device_type="); ok && r.Status == 0 {
-		s.Compatible = clip(plaintext.OneLine(kind), maxTextBytes)
+		s.Compatible = truncateText(plaintext.OneLine(kind), maxTextBytes)
 	}
 	return s, nil
 }
 
-func (m *mender) Inspect(context.Context, *Source) (Claims, error) { return Claims{}, ErrUnjudged }
+func (m *mender) Inspect(context.Context, *Source) (Claims, error) { return Claims{}, ErrNoInspection }
 
 // Install tells how much the client has fetched: it speaks only when it is done.
 func (m *mender) Install(ctx context.Context, from *Source, tell func(int, string)) error {
@@ -78,7 +78,7 @@ func (m *mender) Install(ctx context.Context, from *Source, tell func(int, strin
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		from.watch(watched, tell)
+		from.reportProgress(watched, tell)
 	}()
 	_, err := m.runMender(ctx, "install", from.Where)
 	stop()
@@ -93,22 +93,22 @@ func (m *mender) Install(ctx context.Context, from *Source, tell func(int, strin
 	return nil
 }
 
-// watch tells how much of a source was served, until ctx ends.
-func (s *Source) watch(ctx context.Context, tell func(int, string)) {
-	tick := time.NewTicker(settleEvery)
+// reportProgress tells how much of a source was served, until ctx ends.
+func (s *Source) reportProgress(ctx context.Context, tell func(int, string)) {
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tell(int(min(99, 100*s.Served()/max(1, s.sizeBytes))), "writing")
+			tell(int(min(99, 100*s.ServedBytes()/max(1, s.sizeBytes))), "writing")
 		}
 	}
 }
 
-// Settle has nothing to wait for: the client ends with its connection's end.
-func (m *mender) Settle(ctx context.Context) error { return ctx.Err() }
+// WaitUntilIdle has nothing to wait for: the client ends with its connection's end.
+func (m *mender) WaitUntilIdle(ctx context.Context) error { return ctx.Err() }
 
 // MarkGood takes a system that was committed before for good: the answer to the first
 // commit may have been lost.
@@ -172,9 +172,9 @@ func (b *Bundle) readMenderHeader(packed io.Reader) error {
 	if err := json.NewDecoder(files).Decode(&info); err != nil {
 		return fmt.Errorf("the artifact's header-info: %w", err)
 	}
-	b.Version = clip(plaintext.OneLine(info.Provides.Name), maxTextBytes)
+	b.Version = truncateText(plaintext.OneLine(info.Provides.Name), maxTextBytes)
 	if len(info.Depends.Devices) == 1 { // of several, Mender finds the board's
-		b.Compatible = clip(plaintext.OneLine(info.Depends.Devices[0]), maxTextBytes)
+		b.Compatible = truncateText(plaintext.OneLine(info.Depends.Devices[0]), maxTextBytes)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func menderUpdate(args []string) int {
 		fmt.Println(read("artifact"))
 		return 0
 	case "install":
-		payload, err := fetch(args[1])
+		payload, err := fetchArtifact(args[1])
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "Installation failed:", err)
 			return 1
@@ -65,8 +65,8 @@ func menderUpdate(args []string) int {
 	return 1
 }
 
-// fetch reads an artifact as Mender does, in one go, for the device type "board".
-func fetch(url string) (string, error) {
+// fetchArtifact reads an artifact as Mender does, in one go, for the device type "board".
+func fetchArtifact(url string) (string, error) {
 	r, err := http.Get(url)
 	if err != nil {
 		return "", err
@@ -84,24 +84,24 @@ func fetch(url string) (string, error) {
 	return payload, nil
 }
 
-// artifact is a Mender Artifact of version 3.
-func artifact(t *testing.T, device, payload string) string {
+// makeArtifact is a Mender Artifact of version 3.
+func makeArtifact(t *testing.T, device, payload string) string {
 	t.Helper()
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	z.Write(tarOf(t, "header-info", fmt.Sprintf(`{"artifact_provides": {"artifact_name": "release-2"}, "artifact_depends": {"device_type": [%q]}}`, device)))
+	z.Write(makeTar(t, "header-info", fmt.Sprintf(`{"artifact_provides": {"artifact_name": "release-2"}, "artifact_depends": {"device_type": [%q]}}`, device)))
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "new.mender")
-	data := tarOf(t, "version", `{"format":"mender","version":3}`, "manifest", "for "+device, "manifest.sig", "x", "header.tar.gz", packed.String(), "data/0000.tar.gz", "payload "+payload)
+	data := makeTar(t, "version", `{"format":"mender","version":3}`, "manifest", "for "+device, "manifest.sig", "x", "header.tar.gz", packed.String(), "data/0000.tar.gz", "payload "+payload)
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-func tarOf(t *testing.T, files ...string) []byte {
+func makeTar(t *testing.T, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -135,8 +135,8 @@ func TestMender(t *testing.T) {
 	path := dir + ":" + os.Getenv("PATH")
 	updatetest.Run(t, updatetest.Board{
 		Conn: updatetest.Connect(t, fmt.Sprintf("SetEnv PATH=%s TMPDIR=%s HOME=%[2]s", path, dir)), Name: "Mender",
-		Good: artifact(t, "board", "system 2"), New: "system 2",
-		Refused: map[string]string{"another board's": artifact(t, "toaster", "crumbs")},
+		Good: makeArtifact(t, "board", "system 2"), New: "system 2",
+		Refused: map[string]string{"another board's": makeArtifact(t, "toaster", "crumbs")},
 		Running: func() string { return "system 1" },
 		Other:   func() string { return read("other") },
 		Restart: func() {},
@@ -144,7 +144,7 @@ func TestMender(t *testing.T) {
 }
 
 func TestOpenMender(t *testing.T) {
-	b, err := update.Open(artifact(t, "board", "x"))
+	b, err := update.OpenBundle(makeArtifact(t, "board", "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,10 +159,10 @@ func TestOpenMender(t *testing.T) {
 		"another version": {"version", "", "readme", ""},
 	} {
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, tarOf(t, files...), 0o644); err != nil {
+		if err := os.WriteFile(file, makeTar(t, files...), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := update.Open(file); err == nil {
+		if b, err := update.OpenBundle(file); err == nil {
 			t.Errorf("%s: Open() = %+v; want an error", name, b)
 		}
 	}

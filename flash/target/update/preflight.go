@@ -22,9 +22,9 @@ type Verdict string
 
 // The verdicts.
 const (
-	Checked  Verdict = "checked"
-	Refused  Verdict = "refused"
-	NoMatter Verdict = "not applicable"
+	Checked       Verdict = "checked"
+	Refused       Verdict = "refused"
+	NotApplicable Verdict = "not applicable"
 )
 
 // Rules say what of an update somebody allows.
@@ -32,31 +32,31 @@ type Rules struct {
 	Downgrade bool // an older version than the one that runs
 }
 
-// look is what the preflight knows of a board and of a bundle.
-type look struct {
-	ctx    context.Context
-	c      *target.Conn
-	engine Engine
-	bundle *Bundle
-	rules  Rules
-	status Status
-	way    Way
-	why    string
+// preflight is what the preflight knows of a board and of a bundle.
+type preflight struct {
+	ctx      context.Context
+	c        *target.Conn
+	engine   Engine
+	bundle   *Bundle
+	rules    Rules
+	status   Status
+	delivery Delivery
+	why      string
 }
 
 // preflights are what is looked at, in the order in which it is shown.
 var preflights = []struct {
 	name string
-	look func(look) Finding
+	look func(preflight) Finding
 }{
-	{"bundle", look.form},
-	{"user", look.user},
-	{"slots", look.slots},
-	{"earlier update", look.earlier},
-	{"compatible", look.compatible},
-	{"version", look.version},
-	{"firmware", look.firmware},
-	{"delivery", look.delivery},
+	{"bundle", preflight.checkFormat},
+	{"user", preflight.checkUser},
+	{"slots", preflight.checkSlots},
+	{"earlier update", preflight.checkEarlierUpdate},
+	{"compatible", preflight.checkCompatible},
+	{"version", preflight.checkVersion},
+	{"firmware", preflight.checkFirmware},
+	{"delivery", preflight.checkDelivery},
 }
 
 // Preflight looks whether a bundle can be installed, and writes nothing. The
@@ -66,8 +66,8 @@ func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules R
 	if err != nil {
 		return nil, status, err
 	}
-	l := look{ctx: ctx, c: c, engine: e, bundle: b, rules: rules, status: status}
-	l.way, l.why = e.Way(ctx, b)
+	l := preflight{ctx: ctx, c: c, engine: e, bundle: b, rules: rules, status: status}
+	l.delivery, l.why = e.ChooseDelivery(ctx, b)
 	var all []Finding
 	for _, p := range preflights {
 		f := p.look(l)
@@ -80,32 +80,32 @@ func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules R
 	return all, status, nil
 }
 
-// Judge has the engine judge a bundle that was offered to it, and holds what it
+// CheckSignature has the engine judge a bundle that was offered to it, and holds what it
 // reads there to the same rules: a plain bundle of RAUC's says nothing to others. The
 // error is of a board that could not be asked, which says nothing of the bundle.
-func Judge(ctx context.Context, e Engine, from *Source, board Status, rules Rules) ([]Finding, error) {
+func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, rules Rules) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
-	signature := checked("%s trusts it", e.Name())
+	signature := checkedFinding("%s trusts it", e.Name())
 	switch {
 	case errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
 		return nil, err
-	case errors.Is(err, ErrUnjudged):
-		signature = noMatter("%v", err)
+	case errors.Is(err, ErrNoInspection):
+		signature = notApplicableFinding("%v", err)
 	case err != nil:
-		signature = from.distrusted(ctx, err)
+		signature = from.refuseUntrusted(ctx, err)
 	}
 	signature.Name = "signature"
 	all := []Finding{signature}
 	if err == nil {
-		kind, version := sameKind(claims, board), notOlder(claims, board, rules)
+		kind, version := compareCompatible(claims, board), compareVersion(claims, board, rules)
 		kind.Name, version.Name = "compatible, by the engine", "version, by the engine"
 		all = append(all, kind, version)
 	}
 	return all, nil
 }
 
-// Refusal is an error that names what was refused, nil where nothing was.
-func Refusal(all []Finding) error {
+// RefusedError is an error that names what was refused, nil where nothing was.
+func RefusedError(all []Finding) error {
 	var lines []string
 	for _, f := range all {
 		if f.Verdict == Refused {
@@ -121,116 +121,116 @@ func Refusal(all []Finding) error {
 // ErrRefused is of an update that was not begun.
 var ErrRefused = errors.New("refused, and nothing was written")
 
-func checked(format string, args ...any) Finding {
+func checkedFinding(format string, args ...any) Finding {
 	return Finding{Verdict: Checked, Saw: fmt.Sprintf(format, args...)}
 }
 
-func noMatter(format string, args ...any) Finding {
-	return Finding{Verdict: NoMatter, Saw: fmt.Sprintf(format, args...)}
+func notApplicableFinding(format string, args ...any) Finding {
+	return Finding{Verdict: NotApplicable, Saw: fmt.Sprintf(format, args...)}
 }
 
-func refused(next, format string, args ...any) Finding {
+func refusedFinding(next, format string, args ...any) Finding {
 	return Finding{Verdict: Refused, Saw: fmt.Sprintf(format, args...), Next: next}
 }
 
-func (l look) form() Finding {
+func (l preflight) checkFormat() Finding {
 	b := l.bundle
 	if !strings.HasPrefix(l.engine.Name(), string(b.Kind)) {
-		return refused("take a bundle for the engine that the board has", "%s is for %s, and the board has %s", b.File, b.Kind, l.engine.Name())
+		return refusedFinding("take a bundle for the engine that the board has", "%s is for %s, and the board has %s", b.File, b.Kind, l.engine.Name())
 	}
 	words := []string{string(b.Kind), b.Format, fmt.Sprintf("%d KiB", b.SizeBytes>>10)}
 	if b.Signer != "" {
 		words = append(words, "says that it was signed by "+b.Signer)
 	}
-	return checked("%s", strings.Join(words, ", "))
+	return checkedFinding("%s", strings.Join(words, ", "))
 }
 
-// user asks who is logged in: engines write slots for root alone, and say so late.
-func (l look) user() Finding {
+// checkUser asks who is logged in: engines write slots for root alone, and say so late.
+func (l preflight) checkUser() Finding {
 	id, err := userID(l.ctx, l.c)
 	if err == nil && id == "0" {
-		return checked("root")
+		return checkedFinding("root")
 	}
 	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add -become where the user has sudo", l.c.Address().Host)
 	if err != nil {
-		return refused(next, "%v", err)
+		return refusedFinding(next, "%v", err)
 	}
-	return refused(next, "user %s, who may not install", id)
+	return refusedFinding(next, "user %s, who may not install", id)
 }
 
-func (l look) slots() Finding {
-	booted, ok := l.status.Booted()
-	other, has := l.status.Other()
+func (l preflight) checkSlots() Finding {
+	booted, ok := l.status.BootedSlot()
+	other, has := l.status.OtherSlot()
 	switch {
 	case !ok:
-		return refused("look on the board which slot runs: cat /proc/cmdline", "%s does not know which slot runs", l.engine.Name())
+		return refusedFinding("look on the board which slot runs: cat /proc/cmdline", "%s does not know which slot runs", l.engine.Name())
 	case len(l.status.Slots) == 1:
-		return noMatter("%s tells of no slots", l.engine.Name())
+		return notApplicableFinding("%s tells of no slots", l.engine.Name())
 	case !has:
-		return refused("flash the board with an image that has two slots", "there is no other slot than %s, which runs", booted.Name)
+		return refusedFinding("flash the board with an image that has two slots", "there is no other slot than %s, which runs", booted.Name)
 	case other.Device != "" && other.Device == booted.Device:
-		return refused("fix the engine's configuration on the board", "%s and %s, which runs, are both %s", other.Name, booted.Name, other.Device)
+		return refusedFinding("fix the engine's configuration on the board", "%s and %s, which runs, are both %s", other.Name, booted.Name, other.Device)
 	case booted.State == Bad:
-		return refused("prove that the system that runs is good, then have it marked so (with RAUC: rauc status mark-good); otherwise no good one is left when its other slot is written",
+		return refusedFinding("prove that the system that runs is good, then have it marked so (with RAUC: rauc status mark-good); otherwise no good one is left when its other slot is written",
 			"%s runs, and is marked bad or on trial", booted.Name)
 	}
-	return checked("%s runs, %s will be written", booted.Name, other.Name)
+	return checkedFinding("%s runs, %s will be written", booted.Name, other.Name)
 }
 
-func (l look) earlier() Finding {
-	if l.status.Waiting() {
-		return refused("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted)",
+func (l preflight) checkEarlierUpdate() Finding {
+	if l.status.WaitsForRestart() {
+		return refusedFinding("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted)",
 			"%s was installed earlier and waits for a restart", l.status.Primary)
 	}
-	return checked("none waits for a restart")
+	return checkedFinding("none waits for a restart")
 }
 
-func (l look) compatible() Finding {
+func (l preflight) checkCompatible() Finding {
 	if l.bundle.Compatible == "" {
-		return noMatter("the bundle says it only to the engine")
+		return notApplicableFinding("the bundle says it only to the engine")
 	}
-	return sameKind(l.bundle.Claims, l.status)
+	return compareCompatible(l.bundle.Claims, l.status)
 }
 
-func sameKind(c Claims, board Status) Finding {
+func compareCompatible(c Claims, board Status) Finding {
 	switch {
 	case board.Compatible == "" || c.Compatible == "":
-		return noMatter("the engine compares it when it reads the bundle")
+		return notApplicableFinding("the engine compares it when it reads the bundle")
 	case c.Compatible != board.Compatible:
-		return refused("take the bundle of this kind of board", "the bundle is for %q, and the board is %q", c.Compatible, board.Compatible)
+		return refusedFinding("take the bundle of this kind of board", "the bundle is for %q, and the board is %q", c.Compatible, board.Compatible)
 	}
-	return checked("%s", c.Compatible)
+	return checkedFinding("%s", c.Compatible)
 }
 
-func (l look) version() Finding {
+func (l preflight) checkVersion() Finding {
 	if l.bundle.Version == "" {
-		return noMatter("the bundle says it only to the engine")
+		return notApplicableFinding("the bundle says it only to the engine")
 	}
-	return notOlder(l.bundle.Claims, l.status, l.rules)
+	return compareVersion(l.bundle.Claims, l.status, l.rules)
 }
 
-func notOlder(c Claims, board Status, rules Rules) Finding {
-	booted, _ := board.Booted()
+func compareVersion(c Claims, board Status, rules Rules) Finding {
+	booted, _ := board.BootedSlot()
 	switch {
 	case booted.Version == "":
-		return noMatter("%q comes; the engine does not know the version of what runs, as it did not install it", c.Version)
+		return notApplicableFinding("%q comes; the engine does not know the version of what runs, as it did not install it", c.Version)
 	case c.Version == "":
-		return noMatter("the bundle has none; %s runs", booted.Version)
-	case !older(c.Version, booted.Version):
-		return checked("%s runs, %s comes", booted.Version, c.Version)
+		return notApplicableFinding("the bundle has none; %s runs", booted.Version)
+	case !isOlder(c.Version, booted.Version):
+		return checkedFinding("%s runs, %s comes", booted.Version, c.Version)
 	case rules.Downgrade:
-		return checked("%s runs, the older %s comes, which was allowed", booted.Version, c.Version)
+		return checkedFinding("%s runs, the older %s comes, which was allowed", booted.Version, c.Version)
 	}
-	return refused("give -downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
+	return refusedFinding("give -downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
 }
 
-func (l look) delivery() Finding {
-	if l.way != Staged {
-		return checked("%s, so no room is needed on the board", l.way)
+func (l preflight) checkDelivery() Finding {
+	if l.delivery != Staged {
+		return checkedFinding("%s, so no room is needed on the board", l.delivery)
 	}
-	dir, err := findSpace(l.ctx, l.c, l.bundle.SizeBytes+spareBytes)
+	dir, err := findStageDir(l.ctx, l.c, l.bundle.SizeBytes+spareBytes)
 	if err != nil {
-		return refused("remove files there, or take a bundle that can be streamed", "%s; %v", l.why, err)
+		return refusedFinding("remove files there, or take a bundle that can be streamed", "%s; %v", l.why, err)
 	}
-	return checked("put into %s of the board first: %s", dir, l.why)
+	return checkedFinding("put into %s of the board first: %s", dir, l.why)
 }

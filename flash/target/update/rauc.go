@@ -40,7 +40,7 @@ func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error
 	for _, list := range []string{"ListNames", "ListActivatableNames"} {
 		var names []string
 		if err := b.conn.BusObject().CallWithContext(ctx, busInterface+"."+list, 0).Store(&names); err != nil {
-			return nil, said("ask the D-Bus of "+c.Address().Host+" for RAUC", err)
+			return nil, wrapBoardError("ask the D-Bus of "+c.Address().Host+" for RAUC", err)
 		}
 		if slices.Contains(names, raucName) {
 			return &rauc{c, socket, raucVersion(ctx, c)}, nil
@@ -59,23 +59,23 @@ func raucVersion(ctx context.Context, c *target.Conn) string {
 	if !ok {
 		return ""
 	}
-	return clip(plaintext.OneLine(version), 40)
+	return truncateText(plaintext.OneLine(version), 40)
 }
 
 func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
 
 // streamable looks for the kernel's network block device, which RAUC streams
 // through, and loads its module.
-const streamable = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
+const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
 
-func (r *rauc) Way(ctx context.Context, b *Bundle) (Way, string) {
+func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string) {
 	if b.Format == "plain" {
 		return Staged, "RAUC streams no bundle of the format plain; make it with format=verity"
 	}
-	if older(r.version, "1.9") {
+	if isOlder(r.version, "1.9") {
 		return Staged, fmt.Sprintf("RAUC %s does not stream", r.version)
 	}
-	result, err := r.c.Run(ctx, "sh", "-c", streamable)
+	result, err := r.c.Run(ctx, "sh", "-c", loadNBDScript)
 	if err != nil || result.Status != 0 {
 		return Staged, "the board's kernel has no nbd, which RAUC streams through"
 	}
@@ -85,18 +85,18 @@ func (r *rauc) Way(ctx context.Context, b *Bundle) (Way, string) {
 // starts is how often RAUC's service is asked for before it counts as one that does not
 // start: a board that has just booted may need longer for it than the 25 s that its D-Bus
 // waits each time.
-const starts = 12
+const maxStarts = 12
 
 // callRAUC calls a method of RAUC's.
 func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, args ...any) error {
-	return r.call(ctx, b, method, raucInterface+"."+method, into, args...)
+	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
-func (r *rauc) call(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
+func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
 	var err error
-	for range starts {
+	for range maxStarts {
 		err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
-		if !startsStill(err) {
+		if !isStillStarting(err) {
 			break
 		}
 	}
@@ -107,16 +107,16 @@ func (r *rauc) call(ctx context.Context, b *bus, about, method string, into []an
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
-	case unanswered(err):
-		return fmt.Errorf("%w: %w", ErrLost, said(what, err))
+	case isUnanswered(err):
+		return fmt.Errorf("%w: %w", ErrLost, wrapBoardError(what, err))
 	case strings.Contains(err.Error(), "already processing a different method"):
-		return fmt.Errorf("%w: %w", ErrBusy, said(what, err))
+		return fmt.Errorf("%w: %w", ErrBusy, wrapBoardError(what, err))
 	}
-	return said(what, err)
+	return wrapBoardError(what, err)
 }
 
-// unanswered tells an error for which nobody answered: the service ended, or its D-Bus.
-func unanswered(err error) bool {
+// isUnanswered tells an error for which nobody answered: the service ended, or its D-Bus.
+func isUnanswered(err error) bool {
 	var failed dbus.Error
 	if errors.As(err, &failed) {
 		return slices.Contains([]string{"NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected"}, strings.TrimPrefix(failed.Name, "org.freedesktop.DBus.Error."))
@@ -124,26 +124,26 @@ func unanswered(err error) bool {
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
 }
 
-// startsStill tells an error of a D-Bus that waited for a service in vain: the service
+// isStillStarting tells an error of a D-Bus that waited for a service in vain: the service
 // has not been asked anything.
-func startsStill(err error) bool {
+func isStillStarting(err error) bool {
 	var failed dbus.Error
 	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
 }
 
-// property reads one of RAUC's properties, which are texts.
-func (r *rauc) property(ctx context.Context, b *bus, name string) (string, error) {
+// readProperty reads one of RAUC's properties, which are texts.
+func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, error) {
 	var v dbus.Variant
-	if err := r.call(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
+	if err := r.callMethod(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
 		return "", err
 	}
 	text, _ := v.Value().(string)
-	return clip(plaintext.OneLine(text), 4*maxTextBytes), nil
+	return truncateText(plaintext.OneLine(text), 4*maxTextBytes), nil
 }
 
-// open connects for one question or one installation: nothing is kept that a
+// openBus connects for one question or one installation: nothing is kept that a
 // reboot would break.
-func (r *rauc) open(ctx context.Context) (*bus, error) {
+func (r *rauc) openBus(ctx context.Context) (*bus, error) {
 	b, err := openBus(ctx, r.c, r.socket)
 	if err != nil && ctx.Err() == nil { // it was there when the engine was found
 		err = fmt.Errorf("%w: %w", ErrLost, err)
@@ -160,7 +160,7 @@ type slotStatus struct {
 const maxSlots = 64
 
 func (r *rauc) Status(ctx context.Context) (Status, error) {
-	b, err := r.open(ctx)
+	b, err := r.openBus(ctx)
 	if err != nil {
 		return Status{}, err
 	}
@@ -175,23 +175,23 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
 		return Status{}, err
 	}
-	s.Primary = clip(plaintext.OneLine(s.Primary), maxTextBytes)
-	if s.Compatible, err = r.property(ctx, b, "Compatible"); err != nil {
+	s.Primary = truncateText(plaintext.OneLine(s.Primary), maxTextBytes)
+	if s.Compatible, err = r.readProperty(ctx, b, "Compatible"); err != nil {
 		return Status{}, err
 	}
 	for _, slot := range slots[:min(len(slots), maxSlots)] {
-		s.Slots = append(s.Slots, slot.read())
+		s.Slots = append(s.Slots, slot.toSlot())
 	}
 	return s, nil
 }
 
-func (s slotStatus) read() Slot {
+func (s slotStatus) toSlot() Slot {
 	text := func(key string) string {
 		value, _ := s.Fields[key].Value().(string)
-		return clip(plaintext.OneLine(value), maxTextBytes)
+		return truncateText(plaintext.OneLine(value), maxTextBytes)
 	}
 	slot := Slot{
-		Name: clip(plaintext.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
+		Name: truncateText(plaintext.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
 		Booted: text("state") == "booted", Version: text("bundle.version"),
 	}
 	if at := text("installed.timestamp"); at != "" {
@@ -208,12 +208,12 @@ func (s slotStatus) read() Slot {
 }
 
 func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
-	b, err := r.open(ctx)
+	b, err := r.openBus(ctx)
 	if err != nil {
 		return Claims{}, err
 	}
 	defer b.close()
-	if err := r.idle(ctx, b); err != nil {
+	if err := r.checkIdle(ctx, b); err != nil {
 		return Claims{}, err
 	}
 	var info map[string]dbus.Variant
@@ -221,96 +221,96 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	err = r.callRAUC(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
 	switch {
 	case err == nil:
-		return claimsIn(info), nil
-	case !unknown(err):
+		return parseClaims(info), nil
+	case !isUnknownMethod(err):
 		return Claims{}, err
 	}
 	// RAUC before 1.10.
 	err = r.callRAUC(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
-	old.Compatible, old.Version = clip(plaintext.OneLine(old.Compatible), maxTextBytes), clip(plaintext.OneLine(old.Version), maxTextBytes)
+	old.Compatible, old.Version = truncateText(plaintext.OneLine(old.Compatible), maxTextBytes), truncateText(plaintext.OneLine(old.Version), maxTextBytes)
 	return old, err
 }
 
-// claimsIn takes what InspectBundle answers: groups of the manifest by their names, each
+// parseClaims takes what InspectBundle answers: groups of the manifest by their names, each
 // in a variant of its own.
-func claimsIn(info map[string]dbus.Variant) Claims {
+func parseClaims(info map[string]dbus.Variant) Claims {
 	about, _ := info["update"].Value().(map[string]dbus.Variant)
 	text := func(key string) string {
 		value, _ := about[key].Value().(string)
-		return clip(plaintext.OneLine(value), maxTextBytes)
+		return truncateText(plaintext.OneLine(value), maxTextBytes)
 	}
 	return Claims{Compatible: text("compatible"), Version: text("version")}
 }
 
-// unknown says whether a method is not there.
-func unknown(err error) bool {
+// isUnknownMethod says whether a method is not there.
+func isUnknownMethod(err error) bool {
 	var e dbus.Error
 	return errors.As(err, &e) && e.Name == "org.freedesktop.DBus.Error.UnknownMethod"
 }
 
 // interests are the signals that an installation is followed by.
-var interests = [][]dbus.MatchOption{
+var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(raucName), dbus.WithMatchObjectPath("/")},
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
 }
 
 func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
-	b, err := r.open(ctx)
+	b, err := r.openBus(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if err := r.idle(ctx, b); err != nil {
+	if err := r.checkIdle(ctx, b); err != nil {
 		return err
 	}
-	for _, match := range interests {
+	for _, match := range installSignals {
 		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
-			return said("follow RAUC's signals", err)
+			return wrapBoardError("follow RAUC's signals", err)
 		}
 	}
 	if err := r.callRAUC(ctx, b, "InstallBundle", nil, from.Where, map[string]dbus.Variant{}); err != nil {
 		return err
 	}
-	return r.follow(ctx, b, tell)
+	return r.followInstallation(ctx, b, tell)
 }
 
-// idle refuses a board that installs already.
-func (r *rauc) idle(ctx context.Context, b *bus) error {
-	operation, err := r.property(ctx, b, "Operation")
+// checkIdle refuses a board that installs already.
+func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
+	operation, err := r.readProperty(ctx, b, "Operation")
 	if err == nil && operation != "idle" {
 		err = fmt.Errorf("%w (RAUC says %q)", ErrBusy, operation)
 	}
 	return err
 }
 
-// follow waits for the end of an installation.
-func (r *rauc) follow(ctx context.Context, b *bus, tell func(int, string)) error {
+// followInstallation waits for the end of an installation.
+func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {
-		case <-b.news.told:
+		case <-b.signals.changed:
 		case <-b.conn.Context().Done():
 			return ErrLost
 		case <-ctx.Done():
-			return r.breakOff(ctx)
+			return r.stopInstallation(ctx)
 		}
-		b.news.mu.Lock()
-		percent, text, completed, result, gone := b.news.percent, b.news.text, b.news.completed, b.news.result, b.news.gone
-		b.news.mu.Unlock()
+		b.signals.mu.Lock()
+		percent, text, completed, result, gone := b.signals.percent, b.signals.text, b.signals.completed, b.signals.result, b.signals.gone
+		b.signals.mu.Unlock()
 		tell(percent, text)
 		switch {
 		case completed && result == 0:
 			return nil
 		case completed:
-			return r.failure(ctx, b)
+			return r.readInstallError(ctx, b)
 		case gone:
 			return fmt.Errorf("%w: RAUC's service on the board ended while it installed; look there: journalctl -u rauc", ErrLost)
 		}
 	}
 }
 
-// failure is why an installation failed, in RAUC's words.
-func (r *rauc) failure(ctx context.Context, b *bus) error {
-	text, err := r.property(ctx, b, "LastError")
+// readInstallError is why an installation failed, in RAUC's words.
+func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
+	text, err := r.readProperty(ctx, b, "LastError")
 	if err != nil || text == "" {
 		return errors.New("RAUC could not install the bundle and does not say why; look on the board: journalctl -u rauc")
 	}
@@ -318,13 +318,13 @@ func (r *rauc) failure(ctx context.Context, b *bus) error {
 }
 
 // breakOffLimit is how long a board may take to stop a service.
-const breakOffLimit = 30 * time.Second
+const cleanupLimit = 30 * time.Second
 
-// breakOff stops RAUC, which knows no other way to end an installation. It has
+// stopInstallation stops RAUC, which knows no other way to end an installation. It has
 // marked the slot that it writes as bad before it wrote to it. It is started again
 // by the next question.
-func (r *rauc) breakOff(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), breakOffLimit)
+func (r *rauc) stopInstallation(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()
 	result, err := r.c.Run(limited, "systemctl", "stop", "rauc.service")
 	if err != nil || result.Status != 0 {
@@ -334,40 +334,40 @@ func (r *rauc) breakOff(ctx context.Context) error {
 }
 
 // settleEvery is how often a board is asked whether it is done.
-const settleEvery = time.Second
+const pollInterval = time.Second
 
-func (r *rauc) Settle(ctx context.Context) error {
-	b, err := r.open(ctx)
+func (r *rauc) WaitUntilIdle(ctx context.Context) error {
+	b, err := r.openBus(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	for {
-		operation, err := r.property(ctx, b, "Operation")
+		operation, err := r.readProperty(ctx, b, "Operation")
 		if err != nil || operation == "idle" {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(settleEvery):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-func (r *rauc) MarkGood(ctx context.Context) error { return r.mark(ctx, "good", "booted") }
+func (r *rauc) MarkGood(ctx context.Context) error { return r.markSlot(ctx, "good", "booted") }
 
 // MarkBad marks the slot that runs, and makes the other one the first: marking
 // alone would leave a boot loader with two slots that it does not like.
 func (r *rauc) MarkBad(ctx context.Context) error {
-	if err := r.mark(ctx, "bad", "booted"); err != nil {
+	if err := r.markSlot(ctx, "bad", "booted"); err != nil {
 		return err
 	}
-	return r.mark(ctx, "active", "other")
+	return r.markSlot(ctx, "active", "other")
 }
 
-func (r *rauc) mark(ctx context.Context, state, slot string) error {
-	b, err := r.open(ctx)
+func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
+	b, err := r.openBus(ctx)
 	if err != nil {
 		return err
 	}
@@ -376,18 +376,18 @@ func (r *rauc) mark(ctx context.Context, state, slot string) error {
 	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
 }
 
-// older compares versions as people write them: numbers by their value, the rest
+// isOlder compares versions as people write them: numbers by their value, the rest
 // by its letters. What has no version is not older.
-func older(a, b string) bool {
-	x, y := parts(a), parts(b)
+func isOlder(a, b string) bool {
+	x, y := splitVersion(a), splitVersion(b)
 	if len(x) == 0 || len(y) == 0 {
 		return false
 	}
-	return slices.CompareFunc(x, y, comparePart) < 0
+	return slices.CompareFunc(x, y, compareVersionPart) < 0
 }
 
-// comparePart puts words before numbers, so that 1.0-rc1 is before 1.0.1.
-func comparePart(a, b string) int {
+// compareVersionPart puts words before numbers, so that 1.0-rc1 is before 1.0.1.
+func compareVersionPart(a, b string) int {
 	m, errA := strconv.ParseUint(a, 10, 64)
 	n, errB := strconv.ParseUint(b, 10, 64)
 	switch {
@@ -403,8 +403,8 @@ func comparePart(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// parts splits a version where digits and letters meet, and at whatever is neither.
-func parts(version string) []string {
+// splitVersion splits a version where digits and letters meet, and at whatever is neither.
+func splitVersion(version string) []string {
 	var all []string
 	kind := func(r rune) int {
 		switch {

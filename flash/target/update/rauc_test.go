@@ -20,7 +20,7 @@ func TestRAUC(t *testing.T) {
 		Refused: map[string]string{
 			"another board's":       r.Make(t, updatetest.Bundle{Name: "other", Compatible: "toaster", Version: "2", Content: "crumbs"}),
 			"a stranger's":          r.Make(t, updatetest.Bundle{Name: "stranger", Version: "2", Content: "system 3", Key: "stranger"}),
-			"damaged in the middle": damaged(t, good),
+			"damaged in the middle": damageFile(t, good),
 		},
 		Running: func() string { return r.Slot(r.Booted()) },
 		Other:   func() string { return r.Slot(map[string]string{"A": "B", "B": "A"}[r.Booted()]) },
@@ -35,16 +35,16 @@ func TestRAUCThatStartsLate(t *testing.T) {
 	for name, first := range map[string]func(context.Context, update.Engine) error{
 		"status": func(ctx context.Context, e update.Engine) error {
 			s, err := e.Status(ctx)
-			if booted, ok := s.Booted(); err == nil && (!ok || booted.Name != "rootfs.0") {
+			if booted, ok := s.BootedSlot(); err == nil && (!ok || booted.Name != "rootfs.0") {
 				err = fmt.Errorf("Status = %+v; want rootfs.0, which runs", s)
 			}
 			return err
 		},
-		"settle": func(ctx context.Context, e update.Engine) error { return e.Settle(ctx) },
+		"settle": func(ctx context.Context, e update.Engine) error { return e.WaitUntilIdle(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := updatetest.StartRAUC(t)
-			e, err := update.Find(t.Context(), updatetest.Connect(t), r.Bus)
+			e, err := update.FindEngine(t.Context(), updatetest.Connect(t), r.Bus)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestRAUCThatStartsLate(t *testing.T) {
 	}
 }
 
-func damaged(t *testing.T, file string) string {
+func damageFile(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {

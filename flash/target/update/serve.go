@@ -22,10 +22,10 @@ import (
 
 // Source is a bundle as an engine on the board gets at it.
 type Source struct {
-	Way   Way
-	Why   string    // why no better way would do
-	Where string    // an address or a path, for the board
-	Data  io.Reader // where it is piped
+	Delivery Delivery
+	Why      string    // why no better way would do
+	Where    string    // an address or a path, for the board
+	Data     io.Reader // where it is piped
 
 	board     *target.Conn
 	signed    validity // the certificate of who signed it
@@ -34,18 +34,18 @@ type Source struct {
 	close     func()
 }
 
-// Served is how many bytes of the bundle went to the board so far.
-func (s *Source) Served() int64 { return s.served.Load() }
+// ServedBytes is how many bytes of the bundle went to the board so far.
+func (s *Source) ServedBytes() int64 { return s.served.Load() }
 
 // Close stops serving, and removes what was put on the board. Where the connection was
 // lost, it is for calling again on the next.
 func (s *Source) Close() { s.close() }
 
-// Offer makes a bundle available to the board's engine, in the best way that both
+// OfferBundle makes a bundle available to the board's engine, in the best way that both
 // know. A board that opens no port for us gets a file.
-func Offer(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
-	way, why := e.Way(ctx, b)
-	s := &Source{Way: way, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
+func OfferBundle(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
+	way, why := e.ChooseDelivery(ctx, b)
+	s := &Source{Delivery: way, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
 	switch way {
 	case Piped:
 		s.Data = files.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}
@@ -54,34 +54,34 @@ func Offer(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, e
 	case Streamed:
 		listener, err := c.Listen(ctx)
 		if err == nil {
-			s.serve(listener, b)
+			s.startServer(listener, b)
 			return s, nil
 		}
 		if !errors.Is(err, target.ErrForwarding) {
 			return nil, err
 		}
-		s.Way, s.Why = Staged, err.Error()
+		s.Delivery, s.Why = Staged, err.Error()
 	}
-	return s, s.stage(ctx, c, b)
+	return s, s.stageBundle(ctx, c, b)
 }
 
 // What a board may ask of the server at once.
 const (
-	maxAsking      = 16
-	maxAskingBytes = 8 << 10
+	maxConnections        = 16
+	maxRequestHeaderBytes = 8 << 10
 )
 
 // headerLimit is how long a program on the board may take to say what it wants. One
 // that never does would else keep a place from the engine.
 var headerLimit = time.Minute
 
-// serve answers on the board's own port. Others on the board can reach it too, so
+// startServer answers on the board's own port. Others on the board can reach it too, so
 // the path cannot be guessed, and it is the only one.
-func (s *Source) serve(listener net.Listener, b *Bundle) {
-	at := "/" + rand.Text() + "/bundle" + b.suffix()
+func (s *Source) startServer(listener net.Listener, b *Bundle) {
+	at := "/" + rand.Text() + "/bundle" + b.fileSuffix()
 	server := &http.Server{
-		Handler:           s.handler(at, b),
-		MaxHeaderBytes:    maxAskingBytes,
+		Handler:           s.newHandler(at, b),
+		MaxHeaderBytes:    maxRequestHeaderBytes,
 		ReadHeaderTimeout: headerLimit,
 		IdleTimeout:       5 * time.Minute,
 		ErrorLog:          nil, // Mage throws that away; a board's bad requests are its own affair
@@ -89,7 +89,7 @@ func (s *Source) serve(listener net.Listener, b *Bundle) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		server.Serve(netutil.LimitListener(listener, maxAsking))
+		server.Serve(netutil.LimitListener(listener, maxConnections))
 	}()
 	s.Where = "http://" + listener.Addr().String() + at
 	s.close = func() {
@@ -98,7 +98,7 @@ func (s *Source) serve(listener net.Listener, b *Bundle) {
 	}
 }
 
-func (s *Source) handler(at string, b *Bundle) http.Handler {
+func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != at:
@@ -120,22 +120,22 @@ func (s *Source) handler(at string, b *Bundle) http.Handler {
 
 // Folders that a bundle may wait in, best first: those on a disk before those in
 // memory, and none of the slot that runs, which may be full to the brim.
-var stages = []string{"/data", "/var/tmp", "/tmp", "/run"}
+var stageDirs = []string{"/data", "/var/tmp", "/tmp", "/run"}
 
 // spareBytes is what is left free beside a bundle.
 const spareBytes = 16 << 20
 
-// stage puts the bundle on the board, under a name that is the same each time and
+// stageBundle puts the bundle on the board, under a name that is the same each time and
 // no other bundle's: what was left there by a run that was killed is replaced by
 // the next.
-func (s *Source) stage(ctx context.Context, c *target.Conn, b *Bundle) error {
-	dir, err := findSpace(ctx, c, b.SizeBytes+spareBytes)
+func (s *Source) stageBundle(ctx context.Context, c *target.Conn, b *Bundle) error {
+	dir, err := findStageDir(ctx, c, b.SizeBytes+spareBytes)
 	if err != nil {
 		return err
 	}
-	s.Where = path.Join(dir, ".slipway-update-"+b.digest+b.suffix())
+	s.Where = path.Join(dir, ".slipway-update-"+b.digest+b.fileSuffix())
 	s.close = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), breakOffLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
 		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a board that is gone keeps it; the next update replaces it
 	}
@@ -147,29 +147,29 @@ func (s *Source) stage(ctx context.Context, c *target.Conn, b *Bundle) error {
 }
 
 // listRoom tells how much room there is where we may write; $@ are folders.
-const listRoom = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
+const freeSpaceScript = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
 
-// findSpace is the first of the stages with so much room.
-func findSpace(ctx context.Context, c *target.Conn, needBytes int64) (string, error) {
-	r, err := c.Run(ctx, append([]string{"sh", "-c", listRoom, "sh"}, stages...)...)
+// findStageDir is the first of the stages with so much room.
+func findStageDir(ctx context.Context, c *target.Conn, needBytes int64) (string, error) {
+	r, err := c.Run(ctx, append([]string{"sh", "-c", freeSpaceScript, "sh"}, stageDirs...)...)
 	if err != nil {
 		return "", err
 	}
-	free := parseRoom(string(r.Stdout))
+	free := parseFreeSpace(string(r.Stdout))
 	var most int64
-	for _, dir := range stages {
+	for _, dir := range stageDirs {
 		if free[dir] >= needBytes {
 			return dir, nil
 		}
 		most = max(most, free[dir])
 	}
 	return "", fmt.Errorf("no room on %s for the bundle: %d MiB are needed in one of %s, and there are %d; make room there",
-		c.Address().Host, needBytes>>20, strings.Join(stages, ", "), most>>20)
+		c.Address().Host, needBytes>>20, strings.Join(stageDirs, ", "), most>>20)
 }
 
-// parseRoom reads a folder and df's line for it, of which the fourth word is what
+// parseFreeSpace reads a folder and df's line for it, of which the fourth word is what
 // is free, in KiB.
-func parseRoom(text string) map[string]int64 {
+func parseFreeSpace(text string) map[string]int64 {
 	free := map[string]int64{}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)

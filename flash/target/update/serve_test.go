@@ -20,22 +20,22 @@ import (
 	"slipway/flash/target/update/updatetest"
 )
 
-// streaming is an engine that streams; what it would do with that is not asked here.
-type streaming struct{ update.Engine }
+// streamingEngine is an engine that streams; what it would do with that is not asked here.
+type streamingEngine struct{ update.Engine }
 
-func (streaming) Way(context.Context, *update.Bundle) (update.Way, string) {
+func (streamingEngine) ChooseDelivery(context.Context, *update.Bundle) (update.Delivery, string) {
 	return update.Streamed, ""
 }
 
-// offered serves a bundle to a board whose engine streams.
-func offered(t *testing.T, file string) (*update.Source, *update.Bundle) {
+// offerBundle serves a bundle to a board whose engine streams.
+func offerBundle(t *testing.T, file string) (*update.Source, *update.Bundle) {
 	t.Helper()
-	b, err := update.Open(file)
+	b, err := update.OpenBundle(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	from, err := update.Offer(t.Context(), updatetest.Connect(t), streaming{}, b)
+	from, err := update.OfferBundle(t.Context(), updatetest.Connect(t), streamingEngine{}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +49,10 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, _ := offered(t, file)
+	from, _ := offerBundle(t, file)
 	at, err := url.Parse(from.Where)
-	if err != nil || from.Way != update.Streamed || at.Hostname() != "127.0.0.1" || len(at.Path) < 27 {
-		t.Fatalf("Offer() = %s %s; want an address on 127.0.0.1 that nobody can guess", from.Way, from.Where)
+	if err != nil || from.Delivery != update.Streamed || at.Hostname() != "127.0.0.1" || len(at.Path) < 27 {
+		t.Fatalf("Offer() = %s %s; want an address on 127.0.0.1 that nobody can guess", from.Delivery, from.Where)
 	}
 	other := *at
 	other.Path = "/bundle.raucb"
@@ -94,7 +94,7 @@ func TestServe(t *testing.T) {
 			}
 		})
 	}
-	if got, least := from.Served(), int64(len(want)+4096+100); got < least {
+	if got, least := from.ServedBytes(), int64(len(want)+4096+100); got < least {
 		t.Errorf("Served() = %d; want %d at least", got, least)
 	}
 	from.Close()
@@ -107,15 +107,15 @@ func TestServe(t *testing.T) {
 // Programs on the board that connect and never say what they want cannot keep the
 // engine out: with as many of them as there are places, it is answered after all.
 func TestServeSilentClients(t *testing.T) {
-	t.Cleanup(update.LimitHeader(time.Second))
-	from, b := offered(t, updatetest.File(t, 100<<10))
+	t.Cleanup(update.SetHeaderLimit(time.Second))
+	from, b := offerBundle(t, updatetest.File(t, 100<<10))
 	defer from.Close()
 	at, err := url.Parse(from.Where)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var silent []net.Conn
-	for range update.MaxAsking {
+	for range update.MaxConnections {
 		conn, err := net.Dial("tcp", at.Host)
 		if err != nil {
 			t.Fatal(err)
@@ -146,18 +146,18 @@ func TestServeSilentClients(t *testing.T) {
 // Where the board's sshd opens no port, the bundle is put there, and taken away.
 func TestStage(t *testing.T) {
 	file := updatetest.File(t, 100<<10)
-	b, err := update.Open(file)
+	b, err := update.OpenBundle(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	from, err := update.Offer(t.Context(), updatetest.Connect(t, "AllowTcpForwarding no"), streaming{}, b)
+	from, err := update.OfferBundle(t.Context(), updatetest.Connect(t, "AllowTcpForwarding no"), streamingEngine{}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	if from.Way != update.Staged || !strings.Contains(from.Why, "AllowTcpForwarding") {
-		t.Errorf("Offer() = %s, because %q; want %s, and what to set", from.Way, from.Why, update.Staged)
+	if from.Delivery != update.Staged || !strings.Contains(from.Why, "AllowTcpForwarding") {
+		t.Errorf("Offer() = %s, because %q; want %s, and what to set", from.Delivery, from.Why, update.Staged)
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {

@@ -25,12 +25,12 @@ type swupdate struct {
 
 // swupdateThere wants the daemon, whose settings say which half of an update is for
 // this board and who must have signed it. Started anew by us, it would not know.
-const swupdateThere = `command -v swupdate-client >/dev/null || exit 3
+const findSWUpdateScript = `command -v swupdate-client >/dev/null || exit 3
 [ -S "${TMPDIR:-/tmp}/sockinstctrl" ] || [ -S /run/swupdate/sockinstctrl ] || exit 4
 swupdate --version 2>/dev/null || true`
 
 func findSWUpdate(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
-	r, err := c.Run(ctx, "sh", "-c", swupdateThere)
+	r, err := c.Run(ctx, "sh", "-c", findSWUpdateScript)
 	switch {
 	case err != nil:
 		return nil, err
@@ -48,17 +48,17 @@ func swupdateVersion(text string) string { return swupdateRelease().FindString(t
 
 func (s *swupdate) Name() string { return strings.TrimSpace(string(SWUpdate) + " " + s.version) }
 
-func (s *swupdate) Way(context.Context, *Bundle) (Way, string) { return Piped, "" }
+func (s *swupdate) ChooseDelivery(context.Context, *Bundle) (Delivery, string) { return Piped, "" }
 
 // Status is the firmware's view on a Jetson. Elsewhere SWUpdate knows which device
 // the system runs from, and no more.
 func (s *swupdate) Status(ctx context.Context) (Status, error) {
-	j, err := askJetson(ctx, s.c)
+	j, err := readJetson(ctx, s.c)
 	if err != nil {
 		return Status{}, err
 	}
 	if j != nil {
-		return j.status(), nil
+		return j.toStatus(), nil
 	}
 	return runningRoot(ctx, s.c)
 }
@@ -69,21 +69,23 @@ func runningRoot(ctx context.Context, c *target.Conn) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	device := clip(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
+	device := truncateText(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
 	if r.Status != 0 || device == "" {
 		return Status{}, fmt.Errorf("ask %s where its root is (findmnt): status %d", c.Address().Host, r.Status)
 	}
 	return Status{Slots: []Slot{{Name: device, Device: device, Booted: true}}}, nil
 }
 
-func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) { return Claims{}, ErrUnjudged }
+func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) {
+	return Claims{}, ErrNoInspection
+}
 
 // Install pipes the update. The client says nothing of progress that could be relied
 // on between releases, so what went through the pipe counts.
 func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {
-	piped := &telling{from: from, tell: tell}
+	piped := &progressReader{from: from, tell: tell}
 	r, err := s.c.Feed(ctx, piped, "swupdate-client", "-v")
-	words := clip(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes)
+	words := truncateText(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -98,15 +100,15 @@ func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, str
 	return nil
 }
 
-// telling tells how much of a source was read.
-type telling struct {
+// progressReader tells how much of a source was read.
+type progressReader struct {
 	from *Source
 	tell func(int, string)
 }
 
-func (t *telling) Read(p []byte) (int, error) {
+func (t *progressReader) Read(p []byte) (int, error) {
 	n, err := t.from.Data.Read(p)
-	t.tell(int(min(99, 100*t.from.Served()/max(1, t.from.sizeBytes))), "writing")
+	t.tell(int(min(99, 100*t.from.ServedBytes()/max(1, t.from.sizeBytes))), "writing")
 	return n, err
 }
 
@@ -130,53 +132,53 @@ func lastLines(outputs ...[]byte) string {
 	return strings.Join(all[max(0, len(all)-4):], "; ")
 }
 
-// Settle has nothing to wait for: an update whose pipe ends before it is whole
+// WaitUntilIdle has nothing to wait for: an update whose pipe ends before it is whole
 // fails, and the client's end is the daemon's.
-func (s *swupdate) Settle(ctx context.Context) error {
+func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(settleEvery):
+	case <-time.After(pollInterval):
 		return nil
 	}
 }
 
 // goodSystem tells the boot loader that the system that runs is good, in the ways
 // that boards with SWUpdate have: a Jetson's firmware, or U-Boot's environment.
-const goodSystem = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
+const markGoodScript = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
 command -v fw_setenv >/dev/null || exit 0
 [ "$(fw_printenv -n upgrade_available 2>/dev/null)" = 1 ] && { fw_setenv upgrade_available 0 || exit; }
 [ "$(fw_printenv -n ustate 2>/dev/null)" = 1 ] && { fw_setenv ustate 0 || exit; }
 exit 0`
 
 func (s *swupdate) MarkGood(ctx context.Context) error {
-	return s.mark(ctx, "mark the running system good", goodSystem)
+	return s.runMarkScript(ctx, "mark the running system good", markGoodScript)
 }
 
 // otherSystem has the other slot started next; $1 is its number.
-const otherSystem = `nvbootctrl set-active-boot-slot "$1"`
+const otherSlotScript = `nvbootctrl set-active-boot-slot "$1"`
 
 func (s *swupdate) MarkBad(ctx context.Context) error {
-	j, err := askJetson(ctx, s.c)
+	j, err := readJetson(ctx, s.c)
 	if err != nil {
 		return err
 	}
 	if j == nil {
 		return errors.New("SWUpdate on this board knows no way back that it could be told of; set the boot loader's variables by hand, then restart it")
 	}
-	return s.mark(ctx, "go back to the other slot", otherSystem, strconv.Itoa(1-j.current))
+	return s.runMarkScript(ctx, "go back to the other slot", otherSlotScript, strconv.Itoa(1-j.current))
 }
 
-func (s *swupdate) mark(ctx context.Context, what, script string, args ...string) error {
+func (s *swupdate) runMarkScript(ctx context.Context, what, script string, args ...string) error {
 	r, err := s.c.Run(ctx, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
-		err = fmt.Errorf("%s: status %d: %s", what, r.Status, clip(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
+		err = fmt.Errorf("%s: status %d: %s", what, r.Status, truncateText(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
 	}
 	return err
 }
 
-// entry is a file in a cpio archive, the form of SWUpdate's updates.
-type entry struct {
+// cpioEntry is a file in a cpio archive, the form of SWUpdate's updates.
+type cpioEntry struct {
 	name   string
 	offset int64 // of its content
 	size   int64
@@ -195,8 +197,8 @@ func isCpio(head []byte) bool {
 }
 
 // readEntries lists the files of an update. Those are skipped, not read.
-func readEntries(data io.ReaderAt, size int64) ([]entry, error) {
-	var all []entry
+func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
+	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
 		head := make([]byte, cpioHead)
 		if _, err := data.ReadAt(head, at); err != nil || !isCpio(head) {
@@ -211,7 +213,7 @@ func readEntries(data io.ReaderAt, size int64) ([]entry, error) {
 		if _, err := data.ReadAt(name, at+cpioHead); err != nil {
 			return nil, fmt.Errorf("it is cut short at byte %d; copy it again", at)
 		}
-		e := entry{string(bytes.TrimRight(name, "\x00")), (at + cpioHead + named + 3) / 4 * 4, length}
+		e := cpioEntry{string(bytes.TrimRight(name, "\x00")), (at + cpioHead + named + 3) / 4 * 4, length}
 		if e.name == "TRAILER!!!" {
 			return all, nil
 		}
@@ -233,7 +235,7 @@ func hexField(text []byte) (int64, error) {
 }
 
 // described is the version in an sw-description, in libconfig's form or in JSON.
-var described = lazy.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
+var versionPattern = lazy.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)
@@ -243,11 +245,11 @@ func readSWUpdate(b *Bundle) error {
 	if len(entries) == 0 || entries[0].name != "sw-description" {
 		return errors.New("its first file is not sw-description, so it is no update of SWUpdate's")
 	}
-	text, err := b.content(entries[0])
+	text, err := b.readEntry(entries[0])
 	if err != nil {
 		return err
 	}
-	if m := described().FindSubmatch(text); m != nil {
+	if m := versionPattern().FindSubmatch(text); m != nil {
 		b.Version = plaintext.OneLine(string(m[1]))
 	}
 	for _, e := range entries[1:] {
@@ -264,8 +266,8 @@ func readSWUpdate(b *Bundle) error {
 	return nil
 }
 
-func (b *Bundle) readSigner(e entry) error {
-	message, err := b.content(e)
+func (b *Bundle) readSigner(e cpioEntry) error {
+	message, err := b.readEntry(e)
 	b.Signer = "a key without a name"
 	if s, err := parseSignature(message); err == nil {
 		b.Signer, b.signed = s.signer, s.valid
@@ -273,7 +275,7 @@ func (b *Bundle) readSigner(e entry) error {
 	return err
 }
 
-func (b *Bundle) readCapsule(e entry) error {
+func (b *Bundle) readCapsule(e cpioEntry) error {
 	head := make([]byte, min(e.size, 4096))
 	if _, err := b.file.ReadAt(head, e.offset); err != nil && err != io.EOF {
 		return err
@@ -283,8 +285,8 @@ func (b *Bundle) readCapsule(e entry) error {
 	return err
 }
 
-// content reads a small file of an update.
-func (b *Bundle) content(e entry) ([]byte, error) {
+// readEntry reads a small file of an update.
+func (b *Bundle) readEntry(e cpioEntry) ([]byte, error) {
 	if e.size > maxDescription {
 		return nil, fmt.Errorf("its %s has %d bytes, which is more than any has", e.name, e.size)
 	}

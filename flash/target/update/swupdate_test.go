@@ -14,7 +14,7 @@ func TestSWUpdate(t *testing.T) {
 		Refused: map[string]string{
 			"another board's":       s.Make(t, updatetest.Bundle{Name: "other", Format: "9.9", Version: "2", Content: "crumbs"}),
 			"a stranger's":          s.Make(t, updatetest.Bundle{Name: "stranger", Version: "2", Content: "system 3", Key: "stranger"}),
-			"damaged in the middle": damaged(t, good),
+			"damaged in the middle": damageFile(t, good),
 		},
 		Running: func() string { return s.Slot(s.Booted()) },
 		Other:   func() string { return s.Slot(map[string]string{"A": "B", "B": "A"}[s.Booted()]) },

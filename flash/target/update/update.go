@@ -22,7 +22,7 @@ type Engine interface {
 	Name() string
 
 	// Way says how a bundle gets to this board, and why not in a better way.
-	Way(ctx context.Context, b *Bundle) (way Way, why string)
+	ChooseDelivery(ctx context.Context, b *Bundle) (way Delivery, why string)
 
 	// Status tells which slots there are. A board whose engine knows none has the
 	// one that runs.
@@ -43,7 +43,7 @@ type Engine interface {
 	Install(ctx context.Context, from *Source, tell func(percent int, text string)) error
 
 	// Settle waits until no installation is under way any more.
-	Settle(ctx context.Context) error
+	WaitUntilIdle(ctx context.Context) error
 
 	// MarkGood makes the system that runs the one that stays. Until then a boot
 	// loader that counts may go back.
@@ -53,14 +53,14 @@ type Engine interface {
 	MarkBad(ctx context.Context) error
 }
 
-// Way is how a bundle gets to a board.
-type Way string
+// Delivery is how a bundle gets to a board.
+type Delivery string
 
 // The ways.
 const (
-	Streamed Way = "streamed" // the engine fetches what it lacks from us, by HTTP through the SSH connection
-	Staged   Way = "staged"   // as a file on the board, which is removed afterwards
-	Piped    Way = "piped"    // as the standard input of the engine's program
+	Streamed Delivery = "streamed" // the engine fetches what it lacks from us, by HTTP through the SSH connection
+	Staged   Delivery = "staged"   // as a file on the board, which is removed afterwards
+	Piped    Delivery = "piped"    // as the standard input of the engine's program
 )
 
 // Status is a board as its engine sees it.
@@ -91,8 +91,8 @@ const (
 	Bad  = "bad"
 )
 
-// Booted is the slot that runs.
-func (s Status) Booted() (Slot, bool) {
+// BootedSlot is the slot that runs.
+func (s Status) BootedSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if slot.Booted {
 			return slot, true
@@ -101,8 +101,8 @@ func (s Status) Booted() (Slot, bool) {
 	return Slot{}, false
 }
 
-// Other is the slot that the next bundle goes to.
-func (s Status) Other() (Slot, bool) {
+// OtherSlot is the slot that the next bundle goes to.
+func (s Status) OtherSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if !slot.Booted && slot.Boot != "" {
 			return slot, true
@@ -111,9 +111,9 @@ func (s Status) Other() (Slot, bool) {
 	return Slot{}, false
 }
 
-// Waiting says whether a system was installed that has not run yet.
-func (s Status) Waiting() bool {
-	booted, ok := s.Booted()
+// WaitsForRestart says whether a system was installed that has not run yet.
+func (s Status) WaitsForRestart() bool {
+	booted, ok := s.BootedSlot()
 	return ok && s.Primary != "" && s.Primary != booted.Name
 }
 
@@ -126,10 +126,10 @@ type Claims struct {
 
 // Errors that a caller branches on.
 var (
-	ErrNoEngine = errors.New("no update engine")
-	ErrBusy     = errors.New("an installation is under way on the board")
-	ErrLost     = errors.New("no answer from the board's engine")
-	ErrUnjudged = errors.New("the engine judges a bundle only while it installs it")
+	ErrNoEngine     = errors.New("no update engine")
+	ErrBusy         = errors.New("an installation is under way on the board")
+	ErrLost         = errors.New("no answer from the board's engine")
+	ErrNoInspection = errors.New("the engine judges a bundle only while it installs it")
 )
 
 // SystemBus is where boards have their D-Bus.
@@ -140,9 +140,9 @@ var finders = []func(ctx context.Context, c *target.Conn, bus string) (Engine, e
 	findRAUC, findSWUpdate, findMender,
 }
 
-// Find returns the engine of the board. It is asked, not told: an image may have
+// FindEngine returns the engine of the board. It is asked, not told: an image may have
 // been changed since somebody wrote down what is in it.
-func Find(ctx context.Context, c *target.Conn, bus string) (Engine, error) {
+func FindEngine(ctx context.Context, c *target.Conn, bus string) (Engine, error) {
 	var why []string
 	for _, find := range finders {
 		e, err := find(ctx, c, bus)

@@ -80,7 +80,7 @@ func File(t *testing.T, sizeBytes int) string {
 
 // Run is the suite: what update.Engine promises, in the order of an update.
 func Run(t *testing.T, b Board) {
-	e, err := update.Find(t.Context(), b.Conn, b.Bus)
+	e, err := update.FindEngine(t.Context(), b.Conn, b.Bus)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,15 +88,15 @@ func Run(t *testing.T, b Board) {
 		t.Fatalf("Name() = %q; want %s", e.Name(), b.Name)
 	}
 	before := status(t, e)
-	booted, ok := before.Booted()
-	if !ok || before.Waiting() {
+	booted, ok := before.BootedSlot()
+	if !ok || before.WaitsForRestart() {
 		t.Fatalf("at first Status() = %+v; want one slot that runs, and nothing that waits", before)
 	}
 	for wrong, file := range b.Refused {
 		t.Run(wrong, func(t *testing.T) { refused(t, b, e, file) })
 	}
 	t.Run("no file", func(t *testing.T) {
-		if _, err := update.Open(filepath.Join(t.TempDir(), "none")); err == nil {
+		if _, err := update.OpenBundle(filepath.Join(t.TempDir(), "none")); err == nil {
 			t.Error("Open() worked")
 		}
 	})
@@ -106,13 +106,13 @@ func Run(t *testing.T, b Board) {
 	}
 	b.Restart()
 	after := status(t, e)
-	if now, _ := after.Booted(); len(before.Slots) > 1 && now.Name == booted.Name {
+	if now, _ := after.BootedSlot(); len(before.Slots) > 1 && now.Name == booted.Name {
 		t.Errorf("after the restart Status() = %+v; want another slot than %s to run", after, booted.Name)
 	}
 	if err := e.MarkGood(t.Context()); err != nil {
 		t.Errorf("MarkGood() = %v", err)
 	}
-	if s := status(t, e); s.Waiting() {
+	if s := status(t, e); s.WaitsForRestart() {
 		t.Errorf("after MarkGood Status() = %+v; want nothing that waits", s)
 	}
 	if err := e.MarkBad(t.Context()); err != nil {
@@ -135,12 +135,12 @@ func status(t *testing.T, e update.Engine) update.Status {
 // offer opens a bundle and makes it available.
 func offer(t *testing.T, b Board, e update.Engine, file string) *update.Source {
 	t.Helper()
-	bundle, err := update.Open(file)
+	bundle, err := update.OpenBundle(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bundle.Close() })
-	from, err := update.Offer(t.Context(), b.Conn, e, bundle)
+	from, err := update.OfferBundle(t.Context(), b.Conn, e, bundle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func refused(t *testing.T, b Board, e update.Engine, file string) {
 		t.Fatal("Install() took it")
 	}
 	t.Log(err)
-	if status(t, e).Waiting() {
+	if status(t, e).WaitsForRestart() {
 		t.Error("the board waits for a restart into it")
 	}
 	if got := b.Running(); got != runs {
@@ -179,13 +179,13 @@ func installed(t *testing.T, b Board, e update.Engine) {
 	if last != 100 {
 		t.Errorf("it ended at %d %%", last)
 	}
-	if from.Served() == 0 {
+	if from.ServedBytes() == 0 {
 		t.Error("nothing of the bundle went to the board")
 	}
-	if err := e.Settle(t.Context()); err != nil {
+	if err := e.WaitUntilIdle(t.Context()); err != nil {
 		t.Errorf("Settle() = %v", err)
 	}
-	if s := status(t, e); len(s.Slots) > 1 && !s.Waiting() {
+	if s := status(t, e); len(s.Slots) > 1 && !s.WaitsForRestart() {
 		t.Errorf("after Install Status() = %+v; want one slot that waits for a restart", s)
 	}
 	if got := b.Running(); got != runs {
