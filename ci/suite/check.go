@@ -12,17 +12,17 @@ import (
 	"slipway/flash/target"
 )
 
-// Board answers questions: *target.Conn. Run may be called from several
+// Board runs programs on a target: *target.Conn. Run may be called from several
 // goroutines at a time.
 type Board interface {
 	Run(ctx context.Context, argv ...string) (target.Result, error)
 }
 
-// Probe asks a board what one check wants to know.
+// Probe inspects a board for one check.
 type Probe interface {
-	// Inspect returns what the board showed. An error says that it could not be asked.
+	// Inspect returns what the board showed. An error means that the board did not answer.
 	Inspect(ctx context.Context, s *Session) (Finding, error)
-	// Next is the step to take where the suite names none.
+	// Next returns what the user does after a failure. A suite can name another step.
 	Next() string
 }
 
@@ -34,7 +34,8 @@ type Kind struct {
 	Read  func(*Entry) Probe
 }
 
-// kinds are goss's sections, as far as they can be asked from here, then ours, then those that are registered.
+// kinds are the sections that goss and Slipway share, then Slipway's own, then those of
+// Register.
 var kinds = []Kind{
 	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
 	{"file", "a file, folder, link or device node", []string{
@@ -74,13 +75,13 @@ var kinds = []Kind{
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
 }
 
-// Kinds are the sections that a suite may have.
+// Kinds returns the sections that a suite may have.
 func Kinds() []Kind { return kinds }
 
-// Register adds the kinds of another package, before any suite is loaded.
+// Register adds the kinds of another package. Call it before a suite is loaded.
 func Register(more ...Kind) { kinds = append(kinds, more...) }
 
-// unmapped are goss's attributes that we cannot ask, and why.
+// unsupportedKeys are attributes of goss that Slipway refuses, with the reason.
 var unsupportedKeys = map[string]string{
 	"addr local-address": "the board's sshd chooses what it connects from",
 	"dns server":         "the board's own resolver is asked; for another one use a command, like nslookup NAME SERVER",
@@ -91,6 +92,7 @@ var unsupportedKeys = map[string]string{
 	"service runlevels":  "systemd has none; use enabled",
 }
 
+// readCheck reads one check of a section.
 func (k Kind) readCheck(file string, key, value *yaml.Node) (Check, error) {
 	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
 	if err != nil {
@@ -111,19 +113,20 @@ func (k Kind) readCheck(file string, key, value *yaml.Node) (Check, error) {
 	return c, e.Err
 }
 
-// Finding is what a board showed, and what was wrong with it.
+// Finding is what a board showed, and which expectations it did not meet.
 type Finding struct {
-	facts     []string // said of a check that passed
-	saw, Want []string // of one that failed
-	Next      string   // in place of the suite's, where the reason is another than it expects
+	facts     []string // shown if the check passes
+	saw, Want []string // shown if it fails
+	Next      string   // replaces the suite's Next, if the cause is not the one that the suite expects
 	metrics   []reading
 	Proves    report.Proof
 	parts     []parts.Part // each becomes a result of its own
 }
 
+// AddFact adds a line that the report shows if the check passes.
 func (f *Finding) AddFact(text string) { f.facts = append(f.facts, text) }
 
-// Expect notes a fact, and that it is wrong where ok is false.
+// Expect adds saw as a fact if ok is true. Otherwise it adds saw and want as a failure.
 func (f *Finding) Expect(ok bool, want, saw string) {
 	if ok {
 		f.AddFact(saw)
@@ -132,7 +135,8 @@ func (f *Finding) Expect(ok bool, want, saw string) {
 	f.Want, f.saw = append(f.Want, want), append(f.saw, saw)
 }
 
-// ExpectMatch holds a value against what is wanted of it.
+// ExpectMatch compares a value with a matcher. name is the attribute's, saw the text for
+// the report.
 func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw string) {
 	if m.Empty() {
 		return
@@ -148,8 +152,8 @@ func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw strin
 	f.saw = append(f.saw, saw)
 }
 
-// expectWhole wants an output to be all that there was, where a matcher is to read it:
-// what was not kept may be what it is there to find.
+// expectWhole fails if an output was truncated and a matcher reads it. The missing end
+// may hold what the matcher looks for.
 func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return

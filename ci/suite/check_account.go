@@ -18,7 +18,7 @@ type account struct {
 	groups   match.Matcher // of a user
 }
 
-// accountField is one of a line of the database.
+// accountField is a field of a line of the database.
 type accountField struct {
 	name   string
 	at     int
@@ -52,8 +52,8 @@ func readAccount(e *Entry, a account) Probe {
 	return a
 }
 
-// askAccount takes what the board's C library knows; small boards have the file
-// alone. getent ends with 2 where there is no such name.
+// accountScript prints a line of the database, by getent if the board has it and from the
+// file otherwise. getent exits with 2 for an unknown name.
 const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || test $? = 2; else cat "/etc/$1"; fi`
 
 func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -85,7 +85,7 @@ func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// findLine is the account's line of the database, in its fields, or nil.
+// findLine returns the fields of the account's line in the database, or nil.
 func (a account) findLine(text string) []string {
 	least := map[string]int{"passwd": 7, "group": 4}[a.database]
 	for _, line := range plaintext.Lines(text) {

@@ -17,7 +17,7 @@ import (
 	"slipway/flash/target"
 )
 
-// resultsCommand is a command on the board that tells several results.
+// resultsCommand is a command on the board that prints several results.
 type resultsCommand struct {
 	command    command
 	exitStatus match.Matcher
@@ -41,8 +41,8 @@ func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error
 	return checkResults(result, r.exitStatus, r.read), nil
 }
 
-// checkResults holds a program's results, and how it ended, against what is wanted.
-// Without a reader its output is only shown.
+// checkResults checks a program's exit status and the results that it printed. If read is
+// nil, the output counts for nothing.
 func checkResults(r target.Result, status match.Matcher, read func(string) parts.Outcome) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
@@ -134,7 +134,7 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	return checkResults(r, b.exitStatus, b.read), nil
 }
 
-// RemoveFolder works after the end of a check's time too.
+// RemoveFolder removes a folder of the board. It works after a check's timeout too.
 func (s *Session) RemoveFolder(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TeardownLimit)
 	defer cancel()

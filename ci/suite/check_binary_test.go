@@ -15,7 +15,7 @@ import (
 	"slipway/images"
 )
 
-// Results of a part are the report's, below the check that asked.
+// The results of parts are in the report, below their check.
 func TestPartsAreResults(t *testing.T) {
 	r := runHere(t, t.Context(), t.TempDir(), `
 tap:
@@ -42,7 +42,7 @@ command:
 	}
 }
 
-// The program that is sent is this one: a real Go test. Nothing of it stays.
+// Slipway sends this test binary to the board, runs it there and leaves nothing behind.
 func TestPushedBinary(t *testing.T) {
 	conn := connect(t)
 	self, err := os.Executable()

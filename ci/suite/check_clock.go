@@ -10,7 +10,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// clock wants the board's time to be near ours.
+// clock checks that the board's time is near this machine's.
 type clock struct{ within time.Duration }
 
 func readClock(e *Entry) Probe {
@@ -42,8 +42,8 @@ func formatOffset(off time.Duration) string {
 	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), plaintext.Either(off < 0, "behind", "ahead"))
 }
 
-// clockOffset is how far a clock that shows whole seconds is from the time at which it
-// was surely read: between the question and the answer.
+// clockOffset returns the least possible offset of a clock that shows whole seconds. The
+// board read it at some time between asked and answered.
 func clockOffset(shown, asked, answered time.Time) time.Duration {
 	switch {
 	case shown.Add(time.Second).Before(asked):

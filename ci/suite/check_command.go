@@ -13,10 +13,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// command is a program that is run on the board.
+// command is a program that Slipway runs on the board.
 type command struct {
 	argv                       []string
-	line                       string // as a person types it
+	line                       string // as a user types it
 	exitStatus, stdout, stderr match.Matcher
 }
 
@@ -44,7 +44,7 @@ func readCommand(e *Entry) Probe {
 	return c
 }
 
-// readExitStatus is 0 unless the suite says otherwise.
+// readExitStatus reads the matcher of an exit status, which is 0 by default.
 func (e *Entry) readExitStatus() match.Matcher {
 	if e.Fields["exit-status"] == nil {
 		return match.Equals(0)
@@ -72,7 +72,7 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 
 func (c command) Next() string { return "run it by hand on the board: " + c.line }
 
-// ShellLine writes argv as a shell would read it.
+// ShellLine quotes argv for a shell.
 func ShellLine(argv []string) string {
 	words := slices.Clone(argv)
 	for i, word := range words {
@@ -81,14 +81,14 @@ func ShellLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// truncatedOutputs says which outputs were longer than is kept. The result says only that one
-// was; it is then as long as any can be, so the shorter one is whole.
+// truncatedOutputs reports which outputs were truncated. The result says only that one of
+// them was. A truncated output has the maximum length, so the shorter one is whole.
 func truncatedOutputs(r target.Result) (stdout, stderr bool) {
 	longer := len(r.Stdout) - len(r.Stderr)
 	return r.Truncated && longer >= 0, r.Truncated && longer <= 0
 }
 
-// moreThan says of output that was cut how much of it there is.
+// moreThan describes the size of a truncated output.
 func moreThan(kept int) string {
 	size := fmt.Sprintf("%d bytes that are", kept)
 	if kept > 0 && kept%(1<<20) == 0 {
@@ -97,7 +97,7 @@ func moreThan(kept int) string {
 	return "more than the " + size + " kept"
 }
 
-// DescribeResult tells all that a program left, for the one who has to find out why.
+// DescribeResult returns a program's exit status and its outputs as text.
 func DescribeResult(r target.Result) string {
 	text, shown := fmt.Sprintf("exit status %d", r.Status), ""
 	outIsCut, errIsCut := truncatedOutputs(r)
@@ -119,7 +119,7 @@ func DescribeResult(r target.Result) string {
 	return text + shown
 }
 
-// quoteOutput is output as it is shown: a line as it is, several below each other.
+// quoteOutput returns output for a report. It indents output of several lines.
 func quoteOutput(data []byte) string {
 	text := plaintext.Clean(strings.TrimSpace(string(data)), report.MaxSawBytes)
 	if text == "" {
@@ -131,11 +131,11 @@ func quoteOutput(data []byte) string {
 	return text
 }
 
-// errCut says that a probe did not get to read all.
+// errTruncated means that a probe could not read the whole output.
 var errTruncated = errors.New("its output was cut")
 
-// Output runs a program whose output a probe reads; a status other than 0 is in the
-// error, with what the program said. So is output that is not whole.
+// Output runs a program and returns its stdout. A status other than 0 and a truncated
+// stdout are errors.
 func (s *Session) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := s.Board.Run(ctx, argv...)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// containerEngine is the board's container engine: *container.Containerd.
+// containerEngine runs containers on the board: *container.Containerd.
 type containerEngine interface {
 	Version(ctx context.Context) (string, error)
 	Run(ctx context.Context, c container.Spec) (container.Exit, error)
 	Close() error
 }
 
-// connectContainerd connects to the board's containerd once for all checks.
+// connectContainerd returns the session's connection to the board's containerd.
 func (s *Session) connectContainerd(ctx context.Context) (containerEngine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *Session) connectContainerd(ctx context.Context) (containerEngine, error
 	return s.opened, nil
 }
 
-// containerd wants an answer from containerd.
+// containerd checks that the board's containerd answers.
 type containerd struct{ version match.Matcher }
 
 func readContainerd(e *Entry) Probe { return containerd{version: e.Matcher("version", match.String)} }

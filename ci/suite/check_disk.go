@@ -12,10 +12,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// disk is the layout of the disk that the board runs from.
+// disk checks the disk that the board runs from.
 type disk struct {
-	labels []string // of its partitions, in this order; others may stand between
-	root   []string // partitions that the root may be on
+	labels []string // of partitions, in this order; other partitions may lie between them
+	root   []string // labels of partitions that may hold the root file system
 	slot   []string // slots that may be the booted one
 }
 
@@ -27,14 +27,14 @@ func readDisk(e *Entry) Probe {
 	return d
 }
 
-// partition is what the kernel says of one.
+// partition is a partition that the kernel knows.
 type partition struct {
-	disk, name, device, label string // vda, vda3, 254:3, rootA
+	disk, name, device, label string // like vda, vda3, 254:3, rootA
 	number                    int
 }
 
-// parsePartitions reads the uevent files of /sys/block, each line after its
-// file's name and a colon. They need no tool on the board that knows of disks.
+// parsePartitions reads the uevent files of /sys/block, as grep -H prints them. So the
+// board needs no program for disks.
 func parsePartitions(text string) []partition {
 	byFile := map[string]map[string]string{}
 	for _, line := range plaintext.Lines(text) {
@@ -88,6 +88,7 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
+// checkLayout checks the labels of the root's disk, and where the root is.
 func (d disk) checkLayout(f *Finding, all []partition, mounts []mountpoint) {
 	root, ok := findMount(mounts, "/")
 	i := slices.IndexFunc(all, func(p partition) bool { return ok && p.device == root.device })
@@ -110,7 +111,7 @@ func (d disk) checkLayout(f *Finding, all []partition, mounts []mountpoint) {
 	}
 }
 
-// isInOrder says whether all of want stand in have, in this order.
+// isInOrder reports whether have contains all of want, in this order.
 func isInOrder(have, want []string) bool {
 	for _, h := range have {
 		if len(want) > 0 && h == want[0] {
@@ -120,7 +121,8 @@ func isInOrder(have, want []string) bool {
 	return len(want) == 0
 }
 
-// bootedSlot is the slot that the boot loader chose, as it tells it to RAUC.
+// bootedSlot returns the slot that the boot loader names to RAUC in the kernel's command
+// line, or "".
 func bootedSlot(cmdline string) string {
 	for _, word := range strings.Fields(cmdline) {
 		if slot, ok := strings.CutPrefix(word, "rauc.slot="); ok {

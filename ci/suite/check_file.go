@@ -16,11 +16,11 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxFileBytes of a file are read for its contents.
+// maxFileBytes is how much of a file's contents, or of an HTTP body, Slipway reads.
 const maxFileBytes = 1 << 20
 
-// file is a file, folder, link or device on the board. As in goss, attributes are
-// those of a link itself, and contents those of what it points to.
+// file is a file, folder, link or device on the board. As in goss, the attributes of a
+// link are its own, and the contents are those of the file that it points to.
 type file struct {
 	path     string
 	exists   *bool
@@ -76,7 +76,8 @@ func readFile(e *Entry) Probe {
 
 var modePattern = lazy.Regexp(`^[0-7]{4}$`)
 
-// readMode is text: what YAML makes of 0755 without quotes equals no mode.
+// readMode reads a mode as text. Without quotes, YAML reads 0755 as a number, which never
+// equals a mode.
 func (e *Entry) readMode() match.Matcher {
 	n := e.Fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern().MatchString(n.Value)) {
@@ -123,7 +124,7 @@ func describeExistence(what string, there bool) string {
 	return what + " does not exist"
 }
 
-// checkStat holds what stat said against what is wanted.
+// checkStat compares the output of stat with the matchers.
 func (f file) checkStat(found *Finding, out string) error {
 	fields := strings.Fields(out)
 	if len(fields) != 6 {
@@ -144,7 +145,8 @@ func (f file) checkStat(found *Finding, out string) error {
 	return nil
 }
 
-// checkLinkAndContents holds what is in the file against what is wanted.
+// checkLinkAndContents compares the link's destination, the contents and the digests with
+// the matchers.
 func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Finding) error {
 	if !f.linkedTo.Empty() {
 		out, err := s.Output(ctx, "readlink", f.path)
@@ -169,8 +171,7 @@ func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Findi
 	return nil
 }
 
-// checkContents asks for one byte more than is looked at, which tells a file that
-// is longer.
+// checkContents reads one byte more than maxFileBytes, to notice a longer file.
 func (f file) checkContents(ctx context.Context, s *Session, found *Finding) error {
 	out, err := s.Output(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
 	if errors.Is(err, errTruncated) || len(out) > maxFileBytes {

@@ -20,7 +20,7 @@ import (
 	"slipway/ci/suite/suitetest"
 )
 
-// As boards answered.
+// These are answers of real boards.
 const (
 	netTCP = "/proc/net/tcp:  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
 		"/proc/net/tcp:   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 19 1 0 100 0 0 10 0\n" +
@@ -92,7 +92,7 @@ func TestGossSectionsOnRecordedBoards(t *testing.T) {
 	}
 }
 
-// What the real programs of this machine say is read as it is meant.
+// The checks understand the output of this machine's real programs.
 func TestGossSectionsHere(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
@@ -119,7 +119,7 @@ func TestGossSectionsHere(t *testing.T) {
 	}
 }
 
-// Ports, addresses and web servers are asked through a real sshd.
+// A real sshd connects to ports, addresses and web servers.
 func TestReachThroughTheBoard(t *testing.T) {
 	conn := connect(t)
 	server := httptest.NewServer(http.HandlerFunc(serveAnswer))
@@ -169,7 +169,7 @@ func TestReachThroughTheBoard(t *testing.T) {
 	}
 }
 
-// serveAnswer is a small web server.
+// serveAnswer is the handler of a small web server.
 func serveAnswer(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Date"] = nil
 	w.Header().Set("X-Board", "virt")
@@ -193,7 +193,7 @@ func serveAnswer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// closedPort is an address of this machine where nothing listens.
+// closedPort returns an address of this machine where nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -204,8 +204,8 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// An address that does not answer at all is not reachable; a board that does not
-// answer either is lost.
+// An address that does not answer is not reachable. If the board does not answer either, it
+// is lost.
 func TestUnreachableInTime(t *testing.T) {
 	hang := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()
@@ -225,7 +225,7 @@ func TestUnreachableInTime(t *testing.T) {
 	}
 }
 
-// FuzzGossAnswers holds that no answer of a board makes a reader of it panic.
+// FuzzGossAnswers checks that no answer of a board causes a panic.
 func FuzzGossAnswers(f *testing.F) {
 	for _, text := range []string{netTCP, passwdLines, kernelLog, ipAddr, busyboxDNS, "installed 1\na - 2\n", `{"a": [1]}`, ">=1.2.x || <3", "a 91%\nb"} {
 		f.Add(text)

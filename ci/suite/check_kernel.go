@@ -12,8 +12,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// parseGrepOutput reads lines of FILE:TEXT, as grep -H prints them. Of the files that are
-// asked for, those in a folder iio:device0 alone have a colon in their names.
+// parseGrepOutput returns the text of each file, from lines of FILE:TEXT as grep -H prints
+// them. Only files in a folder like iio:device0 have a colon in their names.
 func parseGrepOutput(text string) map[string]string {
 	files := map[string]string{}
 	for _, line := range plaintext.Lines(text) {
@@ -49,8 +49,8 @@ func readKernelParam(e *Entry) Probe {
 	return k
 }
 
-// procFile is where the parameter is; a name with slashes is the way to one with dots
-// in a part of it, such as an interface of a VLAN.
+// procFile returns the parameter's path. A name with slashes may have dots in its parts,
+// like the interface of a VLAN.
 func (k kernelParam) procFile() string {
 	if strings.Contains(k.name, "/") {
 		return path.Join("/proc/sys", k.name)
@@ -73,7 +73,7 @@ func (k kernelParam) Next() string {
 	return "on the board: sysctl " + ShellLine([]string{k.name}) + "; it is set in /etc/sysctl.d of the image"
 }
 
-// module is one of the kernel's, loaded or built in.
+// module is a module of the kernel, loaded or built in.
 type module struct {
 	name    string
 	loaded  bool
@@ -91,7 +91,7 @@ func readModule(e *Entry) Probe {
 	return m
 }
 
-// askModule ends well where the module is there, whether it tells a version or not.
+// moduleScript exits with 0 if the module exists, and prints its version if there is one.
 const moduleScript = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
 
 func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -114,7 +114,7 @@ func (m module) Next() string {
 	return fmt.Sprintf("on the board: modprobe %s; dmesg | tail. Is it in the image (kernel-module-%s in Yocto)?", m.name, strings.ReplaceAll(m.name, "_", "-"))
 }
 
-// dmesg is what the kernel said since it was booted.
+// dmesg checks the kernel's messages since boot.
 type dmesg struct{ has, never, ignore []linePattern }
 
 // linePattern is a regular expression for one line.
@@ -144,11 +144,11 @@ func (e *Entry) readPatterns(key string) []linePattern {
 	return all
 }
 
-// askKernelLog takes the journal, which keeps what the kernel's own buffer has lost
-// since boot, or that buffer where there is no journal.
+// kernelLogScript prints the kernel's messages from the journal, or by dmesg if there is
+// no journal. The kernel's own buffer may have lost the first ones.
 const kernelLogScript = `journalctl --dmesg --boot --quiet --no-pager --output=short-monotonic 2>/dev/null | grep . || dmesg`
 
-// maxKernelLines that must not be there are shown.
+// maxKernelLines is how many unwanted messages a report shows.
 const maxKernelLines = 8
 
 func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {

@@ -7,8 +7,8 @@ import (
 	"slipway/ci/suite/match"
 )
 
-// matching holds a value of the suite itself against a matcher; it asks the board
-// nothing. goss files use it, mostly with values of their own making.
+// matching compares a value in the suite with a matcher. It does not use the board. goss
+// files have it, mostly with values from templates.
 type matching struct {
 	content any
 	matches match.Matcher

@@ -13,13 +13,13 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// reading is a metric, and how far it may be from that of the last good run.
+// reading is a metric with the allowed change since the last run that passed.
 type reading struct {
 	report.Metric
-	within float64 // of the last value, as a part of it; 0: as far as it likes
+	within float64 // 0.1 allows 10 % of the last value; 0: no limit
 }
 
-// Limits are what a number is held against.
+// Limits are the allowed values of a metric.
 type Limits struct {
 	Min, Max *float64
 	Within   float64
@@ -29,7 +29,7 @@ func (e *Entry) readLimits() Limits {
 	return Limits{Min: e.Decimal("min"), Max: e.Decimal("max"), Within: e.Percent("within")}
 }
 
-// CheckMetric notes a number, and what is wrong with it.
+// CheckMetric adds a metric to the finding, and compares it with the limits.
 func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	m.Min, m.Max = l.Min, l.Max
 	f.metrics = append(f.metrics, reading{m, l.Within})
@@ -50,7 +50,7 @@ type metric struct {
 	name    string
 	unit    string
 	path    string         // in JSON; "": the output is the number
-	pattern *regexp.Regexp // or what finds it in the output
+	pattern *regexp.Regexp // finds the number in the output, or nil
 	scale   float64
 	limits  Limits
 }
@@ -135,7 +135,7 @@ func (m metric) findNumber(out string) (float64, error) {
 
 func (m metric) Next() string { return m.command.Next() }
 
-// compareMetrics holds metrics against those of the last good run.
+// compareMetrics compares metrics with those of the last run that passed.
 func (s *Session) compareMetrics(c Check, f *Finding) {
 	for i := range f.metrics {
 		m := &f.metrics[i]

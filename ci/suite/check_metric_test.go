@@ -65,8 +65,8 @@ func TestMetricsOfRecordedBoards(t *testing.T) {
 	}
 }
 
-// Numbers are compared with those of the last run that passed, and a run that
-// failed leaves these as they are.
+// Metrics are compared with those of the last run that passed. A failed run does not
+// replace them.
 func TestMetricsAreCompared(t *testing.T) {
 	dir := t.TempDir()
 	if err := (images.Artifact{}).Save(dir); err != nil {
@@ -118,12 +118,12 @@ func TestMetricsAreCompared(t *testing.T) {
 	}
 }
 
-// measuringBoard is a board that says its serial and a number, and still answers afterwards.
+// measuringBoard returns a board with a serial number and a number to measure.
 func measuringBoard(serial, number string) suitetest.Recorded {
 	return suitetest.Recorded{"sh -c grep": "/proc/device-tree/serial-number:" + serial + "\n", "sh -c cat /number": number, "true": ""}
 }
 
-// Boards of one kind share an artifact, and are not judged by each other's numbers.
+// Boards of one kind share an artifact, but each is compared with its own metrics.
 func TestMetricsAreOfOneBoard(t *testing.T) {
 	dir := t.TempDir()
 	if err := (images.Artifact{}).Save(dir); err != nil {
@@ -160,7 +160,7 @@ func TestMetricsAreOfOneBoard(t *testing.T) {
 	}
 }
 
-// FuzzMetrics holds that every number that is read can be written as JSON.
+// FuzzMetrics checks that every metric can be written as JSON.
 func FuzzMetrics(f *testing.F) {
 	f.Add(thermalFiles)
 	f.Add(railFiles)

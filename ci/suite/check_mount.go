@@ -18,11 +18,10 @@ type mountpoint struct {
 	opts       string // of this mount
 	filesystem string
 	source     string
-	vfsOpts    string // of the file system, whoever mounted it
+	vfsOpts    string // of the file system, the same for all its mounts
 }
 
-// parseMountinfo reads /proc/self/mountinfo; lines that it cannot read are left
-// out. The fields are those of proc(5).
+// parseMountinfo reads /proc/self/mountinfo, see proc(5). It skips malformed lines.
 func parseMountinfo(text string) []mountpoint {
 	var mounts []mountpoint
 	for _, line := range plaintext.Lines(text) {
@@ -39,7 +38,7 @@ func parseMountinfo(text string) []mountpoint {
 	return mounts
 }
 
-// unescapeOctal undoes the kernel's \040 for a space.
+// unescapeOctal decodes the kernel's octal escapes, like \040 for a space.
 func unescapeOctal(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -55,7 +54,7 @@ func unescapeOctal(s string) string {
 	return b.String()
 }
 
-// findMount returns what is mounted on dir: the last one hides those before.
+// findMount returns what is mounted on dir. The last mount there hides the earlier ones.
 func findMount(mounts []mountpoint, dir string) (mountpoint, bool) {
 	for i := len(mounts) - 1; i >= 0; i-- {
 		if mounts[i].dir == dir {
@@ -70,7 +69,7 @@ func (s *Session) readMounts(ctx context.Context) ([]mountpoint, error) {
 	return parseMountinfo(out), err
 }
 
-// mount is a file system at a place.
+// mount is a mounted file system.
 type mount struct {
 	dir                               string
 	exists                            *bool
@@ -120,8 +119,8 @@ func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, err
 }
 
-// parseUsage reads how many blocks there are and how many are free, and returns
-// goss's percentage. That of df also counts what is kept for root.
+// parseUsage reads the numbers of all and of free blocks, and returns the percentage in use
+// as goss does. The one of df is higher, as it leaves out the blocks reserved for root.
 func parseUsage(text string) (int, error) {
 	var blocks, free uint64
 	if n, err := fmt.Sscanf(text, "%d %d", &blocks, &free); err != nil || n != 2 || free > blocks || blocks == 0 {

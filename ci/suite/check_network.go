@@ -11,7 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// dns is a name that the board's own resolver knows, or does not.
+// dns is a name that the board's own resolver looks up.
 type dns struct {
 	name       string
 	resolvable bool
@@ -33,8 +33,8 @@ func readDNS(e *Entry) Probe {
 	return d
 }
 
-// askDNS takes the board's C library; small boards have BusyBox's nslookup. A name
-// that is not known is no failure of the question.
+// dnsScript looks a name up by getent, or by nslookup on boards with BusyBox. An unknown
+// name is no error.
 const dnsScript = `if command -v getent >/dev/null; then getent ahosts "$1"
 elif command -v nslookup >/dev/null; then nslookup "$1"
 else exit 127; fi || test $? != 127`
@@ -58,8 +58,8 @@ func (d dns) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// parseHosts reads the addresses that getent ahosts or nslookup print. The latter
-// says its server's first.
+// parseHosts reads the addresses that getent ahosts or nslookup print. nslookup prints the
+// server's address first.
 func parseHosts(text string) []string {
 	if _, answer, ok := strings.Cut(text, "\nName:"); ok {
 		text = answer
@@ -82,7 +82,7 @@ func (d dns) Next() string {
 	return "on the board: cat /etc/resolv.conf; is the name server reachable, and the name right?"
 }
 
-// networkInterface is one of the board's.
+// networkInterface is a network interface of the board.
 type networkInterface struct {
 	name       string
 	exists     bool
@@ -131,7 +131,7 @@ func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, err
 	return f, nil
 }
 
-// parseAddrs reads the addresses of ip -o addr, each with its prefix's length.
+// parseAddrs reads the addresses that ip -o addr prints, with their prefix lengths.
 func parseAddrs(text string) []string {
 	var addrs []string
 	for _, line := range plaintext.Lines(text) {

@@ -27,8 +27,8 @@ func readPackage(e *Entry) Probe {
 	return p
 }
 
-// askPackage prints the manager that the board has, then what that says of the
-// package. It ends with 127 on a board without one.
+// packageScript prints the name of the board's package manager, then what that prints
+// about the package. It exits with 127 if there is none.
 const packageScript = `if command -v dpkg-query >/dev/null; then
 	echo dpkg; dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null
 elif command -v rpm >/dev/null; then
@@ -58,7 +58,7 @@ func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, err
 	return f, nil
 }
 
-// parseVersions reads lines like "installed 1.2-3", or opkg's "name - 1.2-3".
+// parseVersions reads lines like "installed 1.2-3", or like "name - 1.2-3" from opkg.
 func (p installedPackage) parseVersions(text string) []string {
 	var versions []string
 	for _, line := range plaintext.Lines(text) {

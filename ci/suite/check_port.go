@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// port is one that something listens on, or nothing.
+// port is a port that a program on the board listens on, or must not listen on.
 type port struct {
 	protocol  string // tcp, tcp6, udp, udp6
 	number    uint16
@@ -39,18 +39,18 @@ func readPort(e *Entry) Probe {
 	return p
 }
 
-// socket is a line of /proc/net that something listens on.
+// socket is a listening socket of /proc/net.
 type socket struct {
 	protocol string
 	ip       netip.Addr
 	port     uint16
 }
 
-// tcpListen is the state of a TCP socket that listens. A UDP socket has none: as
-// in goss, one of any state counts.
+// tcpListen is the state of a listening TCP socket. UDP has no such state. As in goss, all
+// UDP sockets count as listening.
 const tcpListen = "0A"
 
-// parseSockets reads what grep -H shows of /proc/net/tcp, tcp6, udp and udp6.
+// parseSockets reads /proc/net/tcp, tcp6, udp and udp6, as grep -H prints them.
 func parseSockets(text string) []socket {
 	var found []socket
 	for _, line := range plaintext.Lines(text) {
@@ -70,8 +70,8 @@ func parseSockets(text string) []socket {
 	return found
 }
 
-// kernelAddress reads an address as the kernel of a little-endian board prints it:
-// each four bytes turned around.
+// kernelAddress reads an address as the kernel of a little-endian board prints it: each
+// group of four bytes is reversed.
 func kernelAddress(text string) (netip.Addr, bool) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != 4 && len(raw) != 16 {
@@ -85,7 +85,7 @@ func kernelAddress(text string) (netip.Addr, bool) {
 
 func (p port) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	// A kernel without IPv6 lacks some of the files; grep says so in its status.
+	// A kernel without IPv6 lacks some of the files. grep's status is then not 0.
 	r, err := s.Board.Run(ctx, "grep", "-Hs", ":", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6")
 	if err != nil {
 		return f, err

@@ -10,14 +10,14 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// process is a program that runs, or does not, by the name that the kernel has.
+// process is a running program, by the kernel's name of it.
 type process struct {
 	name    string
 	running bool
 	count   match.Matcher
 }
 
-// commBytes of a program's name are kept by the kernel.
+// commBytes is how much of a program's name the kernel keeps.
 const commBytes = 15
 
 func readProcess(e *Entry) Probe {
@@ -31,8 +31,8 @@ func readProcess(e *Entry) Probe {
 	return p
 }
 
-// One program reads them all: another for each took an emulated board 30 s. Processes
-// that end meanwhile are no error.
+// processScript reads all names by one program. With a program for each process, an
+// emulated board needed 30 s. Processes that end meanwhile are no error.
 const processScript = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
 func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {

@@ -20,15 +20,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// What the board reaches is tried through its SSH connection: its sshd connects,
-// and names are looked up there. The board needs no program for it.
+// Slipway tries what the board reaches through the SSH connection. The board's sshd
+// connects and looks names up, so the board needs no other program.
 
 func isAddress(text string) bool {
 	_, err := netip.ParseAddr(text)
 	return err == nil
 }
 
-// addr is an address that the board reaches, or does not.
+// addr is an address that the board reaches, or must not reach.
 type addr struct {
 	address   string // host:port
 	reachable bool
@@ -70,8 +70,8 @@ func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// forwardingError is the error for a connection that was not even tried: sshd forbids it,
-// or the board is gone. That an address does not answer is none.
+// forwardingError returns err if the connection was not even tried: sshd forbids it, or the
+// board is lost. It returns nil if the address does not answer.
 func (s *Session) forwardingError(ctx context.Context, err error) error {
 	var refused *ssh.OpenChannelError
 	var broken *net.OpError
@@ -90,10 +90,10 @@ func (a addr) Next() string {
 	return "on the board: ip route; is there a firewall on the way, and does the other side listen?"
 }
 
-// maxRedirects are followed, as goss does.
+// maxRedirects is how many redirects Slipway follows, as many as goss.
 const maxRedirects = 10
 
-// httpRequest is a request that the board can make.
+// httpRequest is an HTTP request through the board.
 type httpRequest struct {
 	url, method, body   string
 	username, password  string
@@ -198,7 +198,7 @@ func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
 	return nil
 }
 
-// headerLines are in order, so that a report reads the same twice.
+// headerLines returns the headers sorted, so that a report reads the same twice.
 func headerLines(h http.Header) string {
 	var all []string
 	for name, values := range h {

@@ -10,7 +10,7 @@ import (
 // reboot restarts the board in the middle of a suite.
 type reboot struct{ limit time.Duration }
 
-// rebootLimit is how long a board may take where its suite does not say.
+// rebootLimit is how long a restart may take by default.
 const rebootLimit = 5 * time.Minute
 
 func readReboot(e *Entry) Probe {
@@ -18,7 +18,7 @@ func readReboot(e *Entry) Probe {
 	return reboot{limit: e.readTimeout()}
 }
 
-// errNoReboot is no failure: somebody asked for it.
+// errNoReboot is no failure, as the user forbids restarts.
 const errNoReboot = Missing("it would restart the board, which -noreboot forbids (an update forbids it too)")
 
 func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -43,14 +43,14 @@ func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// forgetNeeds drops what a restart makes untrue.
+// forgetNeeds drops the known needs, which may differ after a restart.
 func (s *Session) forgetNeeds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.knownNeeds = nil
 }
 
-// alone says that nothing runs beside it.
+// Alone reports that no other check runs at the same time.
 func (r reboot) Alone() bool { return true }
 
 func (r reboot) Next() string {

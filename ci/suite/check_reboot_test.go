@@ -18,8 +18,7 @@ import (
 	"slipway/images"
 )
 
-// restartingBoard is a board that knows how often it was restarted. What it is asked is
-// kept, as are its restarts.
+// restartingBoard is a board that counts its restarts. It logs commands and restarts.
 type restartingBoard struct {
 	mu    sync.Mutex
 	boots int
@@ -31,7 +30,7 @@ func (b *restartingBoard) Run(_ context.Context, argv ...string) (target.Result,
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	line := strings.Join(argv, " ")
-	if strings.Contains(line, identityScript) { // who are you?
+	if strings.Contains(line, identityScript) {
 		return target.Result{Stdout: fmt.Appendf(nil, "/proc/sys/kernel/random/boot_id:boot%d\n/proc/cmdline:quiet rauc.slot=%c\n", b.boots, 'A'+rune(b.boots%2))}, nil
 	}
 	b.log = append(b.log, line)
@@ -106,7 +105,7 @@ func TestReboot(t *testing.T) {
 			}
 			r, err := runSuites(t.Context(), s, specOf(t, acrossReboot), images.Artifact{})
 			if (err != nil) != (tt.fails != nil) {
-				t.Errorf("smoke = %v", err)
+				t.Errorf("runSuites = %v", err)
 			}
 			got := resultTexts(r.Suites[0])
 			for i := range got {
@@ -143,13 +142,13 @@ func (c *closeCounter) Close() error {
 	return nil
 }
 
-// A board that says it restarted, and did not, fails.
-func TestRebootOfALiar(t *testing.T) {
+// The check fails if the boot id stays the same.
+func TestRebootWithSameBootID(t *testing.T) {
 	b := &restartingBoard{}
 	s := &Session{Board: b, reboot: func(context.Context, time.Duration) error { return nil }}
 	r, err := runSuites(t.Context(), s, specOf(t, "reboot: {x: }"), images.Artifact{})
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(r.Suites[0].Checks[0].Want, "another boot id than before, boot0") {
-		t.Errorf("smoke = %v, %+v", err, r.Suites)
+		t.Errorf("runSuites = %v, %+v", err, r.Suites)
 	}
 }
 
@@ -166,7 +165,7 @@ func TestRebootHasTime(t *testing.T) {
 	}
 }
 
-// A second Ctrl-C ends what tidies up, too.
+// A second Ctrl-C ends teardowns too.
 func TestSecondCtrlC(t *testing.T) {
 	now := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,11 +181,11 @@ func TestSecondCtrlC(t *testing.T) {
 	EndTeardown(now)(s)
 	r, err := runSuites(ctx, s, specOf(t, "command: {x: {argv: [hang], teardown: [[hang], [hang]]}}"), images.Artifact{})
 	if err == nil || len(r.Suites) != 1 || r.Suites[0].Checks[0].Status != report.Skipped {
-		t.Errorf("smoke = %v, %+v", err, r.Suites)
+		t.Errorf("runSuites = %v, %+v", err, r.Suites)
 	}
 }
 
-// hangingBoard is a board whose programs run until they are ended.
+// hangingBoard is a board whose programs run until they are canceled.
 type hangingBoard struct{ begun chan string }
 
 func (b *hangingBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {

@@ -16,7 +16,7 @@ import (
 
 // sensor is a number that the kernel measures.
 type sensor struct {
-	chip, label string // ina3221, VDD_IN; a thermal zone has a label alone
+	chip, label string // like ina3221 and VDD_IN; a thermal zone has only a label
 	value       float64
 }
 
@@ -27,20 +27,20 @@ func (s sensor) fullName() string {
 	return s.chip + "/" + s.label
 }
 
-// matchesPattern takes a pattern for the whole name or for the label.
+// matchesPattern compares a pattern with the full name and with the label.
 func (s sensor) matchesPattern(pattern string) bool {
 	whole, _ := path.Match(pattern, s.fullName())
 	label, _ := path.Match(pattern, s.label)
 	return whole || label
 }
 
-// sensors wants numbers of the kernel's to be within limits.
+// sensors checks that sensors of the kernel are within limits.
 type sensors struct {
 	what     string // temperature or power
 	unit     string
 	patterns []string
 	limits   Limits
-	files    string // what the board's shell makes the files' names of
+	files    string // patterns for the board's shell
 	parse    func(map[string]string) []sensor
 }
 
@@ -71,7 +71,7 @@ func readSensors(e *Entry, s sensors) Probe {
 const (
 	temperatureFiles = "/sys/class/thermal/thermal_zone*/type /sys/class/thermal/thermal_zone*/temp " +
 		"/sys/class/hwmon/hwmon*/name /sys/class/hwmon/hwmon*/temp*_label /sys/class/hwmon/hwmon*/temp*_input"
-	// The last two are how L4T R32 shows an INA3221.
+	// The last two are those of an INA3221 in L4T R32.
 	powerFiles = "/sys/class/hwmon/hwmon*/name /sys/class/hwmon/hwmon*/power*_label /sys/class/hwmon/hwmon*/power*_input " +
 		"/sys/class/hwmon/hwmon*/in*_label /sys/class/hwmon/hwmon*/in*_input /sys/class/hwmon/hwmon*/curr*_input " +
 		"/sys/bus/i2c/drivers/ina3221x/*/iio*/rail_name_* /sys/bus/i2c/drivers/ina3221x/*/iio*/in_power*_input"
@@ -79,7 +79,7 @@ const (
 
 func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error) {
 	var f Finding
-	// A zone that is switched off cannot be read; grep says so in its status.
+	// A disabled zone cannot be read. grep's status is then not 0.
 	out, err := session.Output(ctx, "sh", "-c", "grep -Hs '' "+s.files+"; true")
 	if err != nil {
 		return f, err
@@ -109,10 +109,10 @@ func sensorNames(all []sensor) string {
 	return strings.Join(words, ", ")
 }
 
-// maxSensors of a board are looked at.
+// maxSensors is how many sensors of a board Slipway reads.
 const maxSensors = 200
 
-// numberDuplicates gives sensors of one name numbers, and an order that is the same each time.
+// numberDuplicates adds numbers to the labels of sensors with equal names.
 func numberDuplicates(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
@@ -126,13 +126,13 @@ func numberDuplicates(all []sensor) []sensor {
 	return all[:min(len(all), maxSensors)]
 }
 
-// numberIn returns the number in a file, in its unit.
+// numberIn returns the number in a file, times scale.
 func numberIn(files map[string]string, file string, scale float64) (float64, bool) {
 	v, err := strict.Finite(files[file])
 	return v * scale, err == nil
 }
 
-// parseTemperatures are those of thermal zones and of hwmon, in thousandths of a degree.
+// parseTemperatures reads thermal zones and hwmon, which have thousandths of a degree.
 func parseTemperatures(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range sortedNames(files) {
@@ -150,8 +150,8 @@ func parseTemperatures(files map[string]string) []sensor {
 	return all
 }
 
-// parsePowers are those that a chip tells in millionths of a watt, and those of chips
-// that tell voltage and current, in thousandths, such as the INA3221 of Jetsons.
+// parsePowers reads the power of chips, in millionths of a watt. For chips that have only
+// voltage and current, like the INA3221 of Jetsons, it multiplies these.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range sortedNames(files) {

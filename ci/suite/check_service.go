@@ -24,8 +24,8 @@ func readService(e *Entry) Probe {
 	return v
 }
 
-// checkUnitName adds .service where a name has no type. systemctl takes a name that
-// begins with a dash for an option.
+// checkUnitName returns the name of a unit, with .service added if it has no type. It
+// refuses a leading dash, which systemctl reads as an option.
 func (e *Entry) checkUnitName(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
 		e.Fail(e.Key, "%q is not a unit's name", name)
@@ -62,7 +62,7 @@ func (v service) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// enabledStates are those for which `systemctl is-enabled` exits with 0.
+// enabledStates are the states for which `systemctl is-enabled` exits with 0.
 var enabledStates = map[string]bool{
 	"enabled": true, "enabled-runtime": true, "static": true, "alias": true, "indirect": true, "generated": true,
 }
@@ -73,12 +73,12 @@ func (v service) Next() string {
 
 func IsTrue(b *bool) bool { return b != nil && *b }
 
-// units waits until the board has come up, and wants no unit to have failed.
+// units waits until the board has booted, and checks that no unit has failed.
 type units struct{ ignore []string }
 
 func readUnits(e *Entry) Probe { return units{ignore: e.List("ignore")} }
 
-// maxFailedUnits are shown with their journals.
+// maxFailedUnits is how many failed units a report shows with their journals.
 const maxFailedUnits = 8
 
 func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -123,7 +123,7 @@ func (u units) listFailed(ctx context.Context, s *Session) ([]string, error) {
 	return failed, nil
 }
 
-// readJournal is what a unit said last; that it cannot be had is shown in its place.
+// readJournal returns the last lines of a unit's journal, or the error.
 func (u units) readJournal(ctx context.Context, s *Session, unit string) string {
 	out, err := s.Output(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
 	if err != nil {
@@ -132,8 +132,8 @@ func (u units) readJournal(ctx context.Context, s *Session, unit string) string 
 	return "  " + strings.ReplaceAll(plaintext.Clean(strings.TrimSpace(out), 2000), "\n", "\n  ")
 }
 
-// alone says that nothing runs beside it: before the board is up, other answers
-// would be those of a board that is still starting.
+// Alone reports that no other check runs at the same time. A board that is still booting
+// would answer other checks wrongly.
 func (u units) Alone() bool { return true }
 
 func (u units) Next() string {

@@ -85,7 +85,7 @@ func fileOwner(t *testing.T, path string) string {
 	return plaintext.TrimNewline(string(out))
 }
 
-// As a board with Debian 13 answered.
+// These are answers of a board with Debian 13.
 const (
 	mountinfo = "24 1 254:3 / / rw,noatime shared:1 - ext4 /dev/vda3 rw\n" +
 		"31 24 254:5 / /data rw,noatime shared:2 - ext4 /dev/vda5 rw\n" +
@@ -149,7 +149,7 @@ func TestRecordedBoards(t *testing.T) {
 	}
 }
 
-func TestClockDistance(t *testing.T) {
+func TestClockOffset(t *testing.T) {
 	at := time.Unix(1000, 0)
 	for _, tt := range []struct {
 		name            string
@@ -163,12 +163,12 @@ func TestClockDistance(t *testing.T) {
 		{"behind", at.Add(-10 * time.Second), 0, time.Second, -9 * time.Second},
 	} {
 		if got := clockOffset(tt.shown, at.Add(tt.asked), at.Add(tt.answered)); got != tt.want {
-			t.Errorf("%s: apart = %v; want %v", tt.name, got, tt.want)
+			t.Errorf("%s: clockOffset = %v; want %v", tt.name, got, tt.want)
 		}
 	}
 }
 
-// FuzzBoardAnswers holds that no answer of a board makes a reader of it panic.
+// FuzzBoardAnswers checks that no answer of a board causes a panic.
 func FuzzBoardAnswers(f *testing.F) {
 	f.Add(mountinfo)
 	f.Add(uevents)

@@ -20,7 +20,7 @@ func parseYAML(file string, data []byte) (*yaml.Node, error) {
 	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+kindNames()+")")
 }
 
-// findTemplate is where the first template of goss begins, outside of comments.
+// findTemplate returns the place of the first goss template outside of comments, or 0, 0.
 func findTemplate(data []byte) (line, column int) {
 	for text := range strings.SplitSeq(string(data), "\n") {
 		line++
@@ -32,14 +32,13 @@ func findTemplate(data []byte) (line, column int) {
 	return 0, 0
 }
 
-// commonKeys may stand in every check: the first four as in goss, the others are
-// ours.
+// commonKeys are allowed in every check. The first four are goss's, the others Slipway's.
 var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause", "needs", "teardown", "alone"}
 
 // Entry is one check as it is written.
 type Entry struct {
 	*strict.Entry
-	Limit time.Duration // for checks of a kind that need longer than others
+	Limit time.Duration // the kind's default timeout; 0: DefaultTimeout
 }
 
 func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
@@ -54,19 +53,19 @@ func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 	return &Entry{Entry: e}, err
 }
 
-// readTimeout of 0 is the usual one, as goss writes it.
+// readTimeout reads the timeout. As in goss, 0 is the default.
 func (e *Entry) readTimeout() time.Duration {
 	usual := cmp.Or(e.Limit, DefaultTimeout)
 	return cmp.Or(e.readMillis("timeout", usual, 0), usual)
 }
 
-// readMillis is a time; like goss's, it is written in milliseconds.
+// readMillis reads a duration, in milliseconds as in goss.
 func (e *Entry) readMillis(key string, fallback time.Duration, least int64) time.Duration {
 	ms := e.Number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readTeardown is a list of commands: a text for the board's shell, or a list of words.
+// readTeardown reads a list of commands. Each is a text for the board's shell or an argv.
 func (e *Entry) readTeardown() [][]string {
 	n := e.Fields["teardown"]
 	if n == nil {
@@ -100,7 +99,7 @@ func (e *Entry) readTeardownCommand(n *yaml.Node) []string {
 	return argv
 }
 
-// readMeta reads title and next; goss lets any other key stand there too.
+// readMeta reads title and next from meta. As in goss, other keys are allowed there.
 func (e *Entry) readMeta() (title, next string) {
 	title = e.Text("title", e.Name)
 	n := e.Fields["meta"]

@@ -26,12 +26,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The real goss judges what we judge. Each check is refused by us with a reason, or
+// These tests compare Slipway with the real goss. Slipway refuses a check with a reason, or
 // has goss's verdict.
 
 const gossVersion = "v0.4.9"
 
-// verdict is what came of one check: passed, failed, skipped, or refused.
+// verdict is the result of one check: passed, failed, skipped, or refused.
 type verdict struct {
 	word string
 	why  string
@@ -43,13 +43,13 @@ type peerCheck struct {
 	body          map[string]any
 }
 
-// id is the check's section, as goss's results have it, and its name.
+// id returns the check's section, as goss prints it, and its name.
 func (c peerCheck) id() string {
 	return strings.ToLower(strings.ReplaceAll(c.section, "-", "")) + " " + c.name
 }
 
-// findGosses are the released goss, built through the module proxy, and that of a clone
-// that SLIPWAY_GOSS names, by what they are called here.
+// findGosses returns the paths of goss programs by version. One is the release gossVersion,
+// which the module proxy provides. If SLIPWAY_GOSS names a clone, "clone" is the other.
 func findGosses(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -84,8 +84,8 @@ func findGosses(t *testing.T) map[string]string {
 	return found
 }
 
-// gossVerdicts lets goss judge checks, each under its id. What makes goss panic is
-// found by halves, and did not pass.
+// gossVerdicts returns goss's verdicts by the checks' ids. It finds checks that make goss
+// panic by bisection, and counts them as failed.
 func gossVerdicts(t *testing.T, program string, checks map[string]peerCheck) map[string]verdict {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(checks))
@@ -158,7 +158,7 @@ func runGoss(t *testing.T, program string, file any) (map[string]verdict, error)
 	return all, nil
 }
 
-// ourVerdict judges one check by us.
+// ourVerdict returns Slipway's verdict.
 func ourVerdict(t *testing.T, s *Session, c peerCheck) verdict {
 	t.Helper()
 	data, err := yaml.Marshal(map[string]map[string]any{c.section: {c.name: c.body}})
@@ -173,7 +173,7 @@ func ourVerdict(t *testing.T, s *Session, c peerCheck) verdict {
 	return verdict{string(r.Status), r.Saw + " / " + r.Want}
 }
 
-// values are what goss may find: as a command prints it, and as it makes it itself.
+// peerValues returns values to match, as a command prints them or of goss's own types.
 func peerValues() map[string]any {
 	return map[string]any{
 		"word": "foo", "line": "foo\n", "lines": "a\nfoo\nb\n", "CRLF": "a\r\nfoo\r\n", "nothing": "", "a line feed": "\n",
@@ -189,8 +189,7 @@ func peerValues() map[string]any {
 	}
 }
 
-// peerMatchers are matchers as a suite writes them, and whether the released goss is
-// too old for it.
+// peerMatchers are matchers in YAML. newOnly means that the released goss lacks them.
 var peerMatchers = []struct {
 	text    string
 	newOnly bool
@@ -443,18 +442,18 @@ func TestMatchersBesideGoss(t *testing.T) {
 		}
 		t.Logf("beside goss %s: %v", version, counts)
 		if diff := cmp.Diff(refusedForReasons, slices.Sorted(maps.Keys(refused))); diff != "" {
-			t.Errorf("beside goss %s: we refuse what it passes (-want +got):\n%s", version, diff)
+			t.Errorf("beside goss %s: Slipway refuses matchers that it passes (-want +got):\n%s", version, diff)
 		}
 	}
 }
 
-// refusedForReasons are matchers that goss passes for some value and we refuse:
-// flags that it takes as text, patterns and lists that ask nothing, and a broken length.
+// refusedForReasons are matchers that goss passes for some value and Slipway refuses. goss
+// reads unknown flags as text, passes empty patterns and lists, and truncates a length.
 var refusedForReasons = []string{
 	"['!/foo/I']", "['!/foo/x']", `['!\']`, `['\']`, "[]", "{and: []}", "{gjson: {}}", "{have-len: 3.0}", "{have-patterns: []}",
 }
 
-// rawYAML is a value as it is written, tags, quotes and all.
+// rawYAML returns a value with its tags and quotes.
 func rawYAML(text string) *yaml.Node {
 	var n yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &n); err != nil {
@@ -463,8 +462,8 @@ func rawYAML(text string) *yaml.Node {
 	return n.Content[0]
 }
 
-// peerSections are checks of this machine. $D is a folder with a file, a link and
-// a named pipe, $P a port that is listened on, $Q one that is not, $U and $I a user.
+// peerSections are checks of this machine. $D is a folder with a file, a link and a named
+// pipe. $P is an open port, $Q a closed one. $U and $I are a user's name and number.
 const peerSections = `
 command:
   status: {exec: exit 3, exit-status: 3}
@@ -630,7 +629,7 @@ func TestSectionsBesideGoss(t *testing.T) {
 	}
 }
 
-// compareChecks lets both judge checks, each on its own.
+// compareChecks compares the verdicts of goss and of Slipway.
 func compareChecks(t *testing.T, s *Session, version, program string, checks map[string]peerCheck) {
 	t.Helper()
 	theirs, counts := gossVerdicts(t, program, checks), map[string]int{}
@@ -649,13 +648,13 @@ func compareChecks(t *testing.T, s *Session, version, program string, checks map
 	t.Logf("beside goss %s: %v", version, counts)
 }
 
-// peerReasons are why we judge otherwise than goss.
+// peerReasons are the reasons for verdicts that differ from goss's.
 var peerReasons = map[string]string{
 	"command status out of reach": "the board's shell gives 128 and the signal's number; goss gives -1",
 }
 
-// goss's own files, where SLIPWAY_GOSS names a clone: its templates are filled in by
-// goss, and each check is judged by both on this machine.
+// If SLIPWAY_GOSS names a clone, this test compares the verdicts for goss's own files. goss
+// fills in their templates.
 func TestFilesBesideGoss(t *testing.T) {
 	clone := os.Getenv("SLIPWAY_GOSS")
 	if clone == "" {
@@ -685,7 +684,7 @@ func TestFilesBesideGoss(t *testing.T) {
 	}
 }
 
-// checksIn are the checks of a goss file.
+// checksIn returns the checks of a goss file.
 func checksIn(t *testing.T, data []byte) map[string]peerCheck {
 	t.Helper()
 	var sections map[string]map[string]map[string]any

@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// identityFiles say which board this is and what runs on it.
+// identityFiles tell the board and its software.
 var identityFiles = []string{
 	"/proc/sys/kernel/hostname", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/boot_id", "/proc/cmdline", "/proc/uptime",
 	"/etc/machine-id", "/etc/os-release", "/etc/nv_tegra_release", "/etc/mlnx-release",
@@ -21,10 +21,10 @@ var identityFiles = []string{
 	"/proc/device-tree/model", "/proc/device-tree/serial-number",
 }
 
-// identityScript reads them all by one grep, because each question costs a process on a
-// slow board, and then asks programs, where the board has them, which slot it runs:
-// RAUC only where the kernel's command line does not say it, as its service has to be
-// started for that. One that hangs costs what comes after it, not what came before.
+// identityScript reads all files by one grep, because each process costs time on a slow
+// board. Then it runs the programs that print the running slot, if the board has them.
+// RAUC runs only if the kernel's command line has no slot, because it starts a service. If
+// a program hangs, the output before it is kept.
 const identityScript = `grep -aHs "" "$@"
 told() { command -v "$1" >/dev/null 2>&1 && "$@" 2>/dev/null | sed "s/^/$1:/"; }
 grep -qs rauc.slot= /proc/cmdline || told rauc status --output-format=shell
@@ -32,19 +32,19 @@ told nvbootctrl get-current-slot
 told mlxbf-bootctl
 true`
 
-// readIdentity asks the board who it is. What it does not say stays empty: the checks
-// judge the board, not this.
+// readIdentity reads the board's identity. Unknown fields stay empty, and an error is no
+// failure: only checks can fail.
 func (s *Session) readIdentity(ctx context.Context, a images.Artifact) report.Identity {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	// After an error there may still be what the board said until then.
+	// An error may come with the output until then.
 	r, _ := s.Board.Run(ctx, slices.Concat([]string{"sh", "-c", identityScript, "sh"}, identityFiles)...)
 	id := parseIdentity(string(r.Stdout))
 	id.ImageKey = a.Key
 	return id
 }
 
-// parseIdentity reads lines of a file's or a program's name, a colon, and what it says.
+// parseIdentity reads lines of NAME:TEXT, where NAME is a file or a program.
 func parseIdentity(text string) report.Identity {
 	said := map[string]string{}
 	for _, line := range plaintext.Lines(text) {
@@ -58,7 +58,7 @@ func parseIdentity(text string) report.Identity {
 	return identityOf(said)
 }
 
-// identityOf is what a board says of itself in these files.
+// identityOf fills an identity from the texts of files and programs, by their names.
 func identityOf(said map[string]string) (id report.Identity) {
 	id.Hostname, id.Kernel = said["/proc/sys/kernel/hostname"], said["/proc/sys/kernel/osrelease"]
 	id.BootID, id.MachineID = said["/proc/sys/kernel/random/boot_id"], said["/etc/machine-id"]
@@ -79,7 +79,7 @@ func identityOf(said map[string]string) (id report.Identity) {
 
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// dropPlaceholder leaves out what firmware says where nobody filled a field in.
+// dropPlaceholder returns "" for a text that firmware has in fields that nobody filled in.
 func dropPlaceholder(text string) string {
 	for _, empty := range []string{"", "0", "none", "not specified", "not applicable", "default string", "to be filled by o.e.m.", "system serial number", "unknown"} {
 		if strings.EqualFold(strings.TrimSpace(text), empty) {
@@ -91,7 +91,7 @@ func dropPlaceholder(text string) string {
 
 var tegraRelease = lazy.Regexp(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
 
-// parseL4T is "R36.4.3" of NVIDIA's own line.
+// parseL4T returns a release like "R36.4.3" from NVIDIA's release file, or "".
 func parseL4T(text string) string {
 	m := tegraRelease().FindStringSubmatch(text)
 	if m == nil {
@@ -100,8 +100,7 @@ func parseL4T(text string) string {
 	return "R" + m[1] + "." + m[2]
 }
 
-// findSlot is which of its slots a board runs: its update engine's word before its
-// firmware's.
+// findSlot returns the running slot, or "". RAUC's answer comes before the firmware's.
 func findSlot(said map[string]string) string {
 	if slot := bootedSlot(said["/proc/cmdline"]); slot != "" {
 		return slot
@@ -115,7 +114,7 @@ func findSlot(said map[string]string) string {
 	}
 	for _, line := range plaintext.Lines(said["mlxbf-bootctl"]) {
 		if device, ok := strings.CutPrefix(line, "primary:"); ok {
-			return strings.TrimPrefix(strings.TrimSpace(device), "/dev/") // of the boot stream alone
+			return strings.TrimPrefix(strings.TrimSpace(device), "/dev/") // the slot of the boot stream only
 		}
 	}
 	return ""

@@ -41,7 +41,7 @@ func TestParseIdentity(t *testing.T) {
 	}
 }
 
-// The script is for any shell and any grep: this machine's, and busybox's.
+// The script runs in this machine's shell and in BusyBox.
 func TestIdentityScript(t *testing.T) {
 	args := append([]string{"sh", "-c", identityScript, "sh"}, identityFiles...)
 	shells := map[string]*exec.Cmd{"sh": exec.CommandContext(t.Context(), args[0], args[1:]...)}

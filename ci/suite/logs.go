@@ -7,13 +7,13 @@ import (
 	"slipway/ci/report"
 )
 
-// journalTail is the end of a boot's journal, so much of it as one answer of a board
-// may be. The boot is $1, as journalctl counts them.
+// journalTail prints the end of a boot's journal, at most as long as a command's output may
+// be. $1 is the boot as journalctl counts them: 0 is this one, -1 the one before.
 const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-monotonic | tail -c 1000000`
 
-// readLogs are what the board itself has to say about a failure; also about the boot
-// before, where it was another one that the run began with. One that cannot be had is
-// left out: the failed checks stand in the report already.
+// readLogs reads the board's logs after a failure. began is the boot id at the beginning of
+// the run: if the board restarted since, the logs include the boot before. It leaves out a
+// log that it cannot read.
 func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	if s.isLost() {
 		return nil

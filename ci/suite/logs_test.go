@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A board that was restarted by a check says what its boot before ended with.
+// If a check restarted the board, the logs include the boot before.
 func TestLogsOfTheBootBefore(t *testing.T) {
 	board := suitetest.Recorded{"cat /proc/sys/kernel/random/boot_id": "second\n", "journalctl": "an error\n", "sh -c dmesg": "exit 1\n", "sh -c journalctl": "its journal\n"}
 	for _, tt := range []struct {

@@ -11,16 +11,15 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// need is something without which a check is skipped: on the board, or another
-// check that passed.
+// need is a condition of a check: something on the board, or another check that passed.
+// Without it the check is skipped.
 type need struct {
 	kind, name string
-	at         string // where it stands in the suite
-	check      int    // which check of the suite it is, for that kind
+	at         string // FILE:LINE:COLUMN in the suite
+	check      int    // index of the check, for the kind "check"
 }
 
-// needKinds are what a check may need, and how a board is asked for it: a fixed
-// text for its shell, which gets the name as $1.
+// needKinds are the kinds of needs. The scripts test a need on the board. $1 is the name.
 var needKinds = map[string]string{
 	"file":    `test -e "$1"`,
 	"command": `command -v "$1"`,
@@ -29,7 +28,7 @@ var needKinds = map[string]string{
 	"check":   "",
 }
 
-// lacks says what a board without it is like.
+// needTexts describe a board without a need.
 var needTexts = map[string]string{
 	"file":    "it has no %s",
 	"command": "it has no program %s",
@@ -37,7 +36,7 @@ var needTexts = map[string]string{
 	"service": "it has no unit %s",
 }
 
-// readNeeds reads a mapping like {file: /dev/x}, or a list of such.
+// readNeeds reads a mapping like {file: /dev/x}, or a list of such mappings.
 func (e *Entry) readNeeds() []need {
 	n := e.Fields["needs"]
 	if n == nil {
@@ -89,11 +88,11 @@ func (e *Entry) readNeed(kind string, v *yaml.Node) need {
 	return n
 }
 
-// moduleName is as the kernel writes it.
+// moduleName returns a module's name as the kernel writes it.
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// resolveNeeds finds the checks that a check needs. They stand before it, so that none
-// can wait for itself.
+// resolveNeeds finds the checks that a check needs. They must come before it, so that no
+// check waits for itself.
 func (l *loader) resolveNeeds(needs []need) error {
 	for i, n := range needs {
 		if n.kind != "check" {
@@ -112,8 +111,8 @@ func (l *loader) resolveNeeds(needs []need) error {
 	return nil
 }
 
-// explainMissing returns why a check cannot be run, or "". Each thing is asked for once
-// a session.
+// explainMissing returns why a need is not met on the board, or "". It tests each need once
+// in a session.
 func (s *Session) explainMissing(ctx context.Context, n need) (string, error) {
 	n.at, n.check = "", 0
 	s.mu.Lock()
@@ -142,7 +141,7 @@ func (s *Session) rememberNeed(n need, has bool) {
 	s.knownNeeds[n] = has
 }
 
-// RequireProgram says what a board lacks that has no such program.
+// RequireProgram returns a Missing error if the board has no such program.
 func (s *Session) RequireProgram(ctx context.Context, program string) error {
 	why, err := s.explainMissing(ctx, need{kind: "command", name: program})
 	if err == nil && why != "" {

@@ -17,8 +17,8 @@ import (
 	"slipway/images"
 )
 
-// Run runs the suites of a board on it. The report is worth keeping whatever
-// the error is: after ErrFailed it is whole, otherwise it holds what was seen.
+// Run runs the suites of a board on it. The report is complete after report.ErrFailed.
+// After another error it holds the results until then.
 func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
 	open := func(ctx context.Context) (containerEngine, error) { return container.OpenContainerd(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
@@ -35,12 +35,13 @@ func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Arti
 // Option changes how suites are run.
 type Option func(*Session)
 
-// AllowReboots says whether checks may restart the board; otherwise they are skipped.
+// AllowReboots sets whether checks may restart the board. Otherwise Run skips those checks.
 func AllowReboots(may bool) Option { return func(s *Session) { s.noReboot = !may } }
 
-// EndTeardown ends what still tidies up after a Ctrl-C, when now is closed.
+// EndTeardown ends teardowns that still run after a Ctrl-C as soon as now is closed.
 func EndTeardown(now <-chan struct{}) Option { return func(s *Session) { s.now = now } }
 
+// runSuites runs the suites in a session, and adds their results and the logs to a report.
 func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artifact) (report.Report, error) {
 	r := report.New(spec)
 	defer s.closeEngine()
@@ -63,7 +64,7 @@ func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artif
 	for _, suite := range suites {
 		r.Suites = append(r.Suites, s.runSuite(run, suite))
 	}
-	r.Identity = s.identity // a restart may have changed it
+	r.Identity = s.identity // a restart may change it
 	lost := s.lossError(ctx, r)
 	if lost != nil {
 		r.AddFailure("smoke", lost, LostNext)
@@ -81,8 +82,10 @@ func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artif
 	return r, err
 }
 
+// SuitesNext is the next step after LoadAll failed.
 const SuitesNext = "correct the suite, or the list of suites in the board's board.yml"
 
+// LoadAll loads the suites of a board. A board without suites is an error.
 func LoadAll(spec images.Spec) ([]Suite, error) {
 	if len(spec.Suites) == 0 {
 		return nil, fmt.Errorf("board %s has no suites, so nothing would be proved; add suites: to its board.yml (have %s)",
@@ -99,8 +102,8 @@ func LoadAll(spec images.Spec) ([]Suite, error) {
 	return suites, nil
 }
 
-// reportError is the error of a run. Where no failed check tells of it, a failed stage
-// does: the report may be all that somebody reads.
+// reportError returns the error of a run. If no failed check shows the error, it adds a
+// failed stage, since a user may read only the report.
 func reportError(ctx context.Context, r *report.Report) (err error) {
 	switch n := r.Counts(); {
 	case ctx.Err() != nil:
@@ -119,7 +122,7 @@ func reportError(ctx context.Context, r *report.Report) (err error) {
 // Session is one board during one run of its suites.
 type Session struct {
 	Board  Board
-	name   string // what it is known as, where it does not say who it is
+	name   string // of the target, for the history of a board without an identity
 	open   func(context.Context) (containerEngine, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
 	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
@@ -141,14 +144,14 @@ type Session struct {
 	mu         sync.Mutex
 	opened     containerEngine
 	lost       bool
-	why        error                   // it was lost in the middle of a run
-	end        context.CancelCauseFunc // of the run
-	knownNeeds map[need]bool           // what the board was asked for already
+	why        error                   // why it was lost in the middle of a run
+	end        context.CancelCauseFunc // ends the run
+	knownNeeds map[need]bool           // which of the tested needs the board meets
 
-	container sync.Mutex // they run one at a time
+	container sync.Mutex // containers run one at a time
 }
 
-// closeEngine ends the connection to containerd; the next container makes another.
+// closeEngine ends the connection to containerd. connectContainerd makes a new one.
 func (s *Session) closeEngine() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

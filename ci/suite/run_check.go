@@ -13,11 +13,11 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// TeardownLimit holds for all commands of a check's teardown together.
+// TeardownLimit is the time for all commands of a check's teardown.
 const TeardownLimit = 30 * time.Second
 
-// RunCheck runs one check, as often as it may be tried, and what it has to leave
-// tidy. After its result come those of its parts.
+// RunCheck runs one check with its retries and its teardown. It returns the result of the
+// check, then those of its parts.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {
@@ -44,7 +44,7 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
 }
 
-// skipReason says why a check is not even begun.
+// skipReason returns why a check does not begin, or "".
 func (s *Session) skipReason(ctx context.Context, c Check) string {
 	switch {
 	case c.Skip:
@@ -57,12 +57,12 @@ func (s *Session) skipReason(ctx context.Context, c Check) string {
 	return ""
 }
 
-// Missing is what the board lacks for a check.
+// Missing is an error that skips a check. It says what the board lacks.
 type Missing string
 
 func (m Missing) Error() string { return string(m) }
 
-// retryProbe examines until a check passes or has no try left.
+// retryProbe runs the probe until the check passes or has no retries left.
 func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int, err error) {
 	for tries = 1; ; tries++ {
 		f, err = s.runProbe(ctx, c)
@@ -79,15 +79,15 @@ func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int
 
 var errSlow = errors.New("no answer in time")
 
-// runProbe runs one probe with its timeout. A board that gives no answer is asked for
-// a sign of life, so that a dead one does not cost every check's timeout.
+// runProbe runs one probe with its timeout. If the board does not answer, runProbe tests
+// whether it is alive. A lost board then ends the run, and not each check by its timeout.
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
 	defer cancel()
 	f, err := s.inspectBoard(limited, c)
-	// A board that goes down ends programs, so a failure is one of a board that
-	// still answers.
+	// A board that goes down ends programs. So a failure counts only if the board still
+	// answers.
 	if err == nil && (f.OK() || s.end == nil) || ctx.Err() != nil || errors.As(err, new(Missing)) {
 		return f, err
 	}
@@ -101,13 +101,13 @@ func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 		err = errors.New(strings.Join(f.saw, "; "))
 	}
 	err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
-	if _, meant := c.probe.(reboot); !meant { // a restart of ours that fails is the board's failure
+	if _, restarts := c.probe.(reboot); !restarts { // a failed restart is a failed check, and no lost board
 		s.endLostRun(err)
 	}
 	return f, err
 }
 
-// inspectBoard asks for what a check needs on the board, then what it wants to know.
+// inspectBoard tests what a check needs on the board, then runs its probe.
 func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 	for _, n := range c.needs {
 		if n.kind == "check" {
@@ -126,6 +126,7 @@ func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 	return f, err
 }
 
+// isAnswering reports whether the board is alive, and marks it as lost otherwise.
 func (s *Session) isAnswering(ctx context.Context) bool {
 	if s.isLost() {
 		return false
@@ -145,9 +146,8 @@ func (s *Session) isLost() bool {
 	return s.lost
 }
 
-// tearDown runs a check's teardown, also after a timeout or a Ctrl-C, and says
-// what of it went wrong. One command that fails does not keep the next from
-// running.
+// tearDown runs a check's teardown, also after a timeout or a Ctrl-C. It returns the errors
+// of its commands. After a failed command it runs the next ones.
 func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), TeardownLimit, fmt.Errorf("it took longer than %v", TeardownLimit))
 	defer cancel()
@@ -173,8 +173,8 @@ func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	return wrong
 }
 
-// fillResult turns what a probe found into a result. What a teardown left behind fails
-// a check too: the next ones may meet it.
+// fillResult sets the result from a probe's finding. A failed teardown fails the check too,
+// since what is left may disturb later checks.
 func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
@@ -196,7 +196,7 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 	r.Next = plaintext.Clean(cmp.Or(f.Next, c.Next), report.MaxSawBytes)
 }
 
-// addOutcome adds what a program told: any result that failed fails the whole.
+// addOutcome adds the results that a program printed. One failed result fails the check.
 func (f *Finding) addOutcome(o parts.Outcome) {
 	n := map[report.Status]int{}
 	for _, p := range o.Parts {
@@ -212,7 +212,7 @@ func (f *Finding) addOutcome(o parts.Outcome) {
 	}
 }
 
-// partResults are the parts of a check as results of their own.
+// partResults returns the parts of a check as results of their own.
 func partResults(r report.CheckResult, parts []parts.Part) []report.CheckResult {
 	var all []report.CheckResult
 	for _, p := range parts {
@@ -228,12 +228,12 @@ func partResults(r report.CheckResult, parts []parts.Part) []report.CheckResult 
 	return all
 }
 
-// WaitUntil calls ask again and again until it returns true, an error, or patience is over.
-// The end of patience is no error: the caller knows what ask saw last.
-func WaitUntil(ctx context.Context, patience, pause time.Duration, ask func() (so bool, err error)) error {
-	for end := time.Now().Add(patience); ; {
-		so, err := ask()
-		if so || err != nil || time.Now().After(end) {
+// WaitUntil calls poll until it returns true or an error, or until the timeout. The timeout
+// is no error, because the caller knows what poll saw last.
+func WaitUntil(ctx context.Context, timeout, pause time.Duration, poll func() (done bool, err error)) error {
+	for end := time.Now().Add(timeout); ; {
+		done, err := poll()
+		if done || err != nil || time.Now().After(end) {
 			return err
 		}
 		select {

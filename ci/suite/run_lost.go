@@ -11,26 +11,27 @@ import (
 	"slipway/ci/report"
 )
 
-// A board that is lost in the middle of its suites has failed no check: what was not
-// asked is unknown. The run ends with one failure, which says how the board was lost.
+// A board that is lost in the middle of its suites has failed no check, since the results
+// of the other checks are unknown. The run ends with one failure, which says how the board
+// was lost.
 
-// errLost ends what is still to be asked of a board that answers no more.
+// errLost ends the checks that remain after the board was lost.
 var errLost = errors.New("the board stopped answering")
 
 const (
-	// alive is how long a board may take for a program that does nothing, before it
-	// counts as lost. A board under emulation takes seconds when it is busy.
+	// AliveTimeout is how long a board may need for a program that does nothing, before it
+	// counts as lost. A busy board under emulation needs seconds.
 	AliveTimeout = 15 * time.Second
-	// backWithin is how long a lost board may take to answer again, which shows
-	// whether it restarted. Nothing more is asked of it than that.
+	// backWithin is how long a lost board may need to answer again. The answer shows
+	// whether it restarted.
 	backWithin = time.Minute
 )
 
-// lostLimits are a session's, where they are not the usual ones.
+// lostLimits replace AliveTimeout and backWithin in a test's session; 0 keeps the default.
 type lostLimits struct{ alive, backWithin time.Duration }
 
-// IsAlive asks a board for a sign of life, also where its connection does not know yet
-// that it has ended. limit is alive where it is 0.
+// IsAlive reports whether the board still runs a program. A connection may not yet know
+// that it has ended. If limit is 0, it is AliveTimeout.
 func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
 	limited, cancel := context.WithTimeout(ctx, cmp.Or(limit, AliveTimeout))
 	defer cancel()
@@ -38,7 +39,7 @@ func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
 	return err == nil
 }
 
-// endLostRun ends a run in which a check found the board lost.
+// endLostRun ends the run, as a check found the board lost.
 func (s *Session) endLostRun(why error) {
 	if s.end == nil {
 		return
@@ -51,15 +52,15 @@ func (s *Session) endLostRun(why error) {
 	}
 }
 
-// whyLost is what the first check that noticed it met, or nil.
+// whyLost returns the error of the first check that found the board lost, or nil.
 func (s *Session) whyLost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.why
 }
 
-// lossError is the error of a run in which the board was lost. It connects again, for
-// the boot id and the logs.
+// lossError returns the error of a run in which the board was lost, or nil. It connects
+// again, for the boot id and the logs.
 func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	why := s.whyLost()
 	if why == nil || ctx.Err() != nil {
@@ -73,7 +74,7 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
 }
 
-// explainLoss says what became of the board.
+// explainLoss connects again, and returns whether the board restarted.
 func (s *Session) explainLoss(ctx context.Context) string {
 	within := cmp.Or(s.limits.backWithin, backWithin)
 	if s.redial == nil {
@@ -83,7 +84,7 @@ func (s *Session) explainLoss(ctx context.Context) string {
 		return fmt.Sprintf("it did not answer again within %v: %v", within, err)
 	}
 	s.mu.Lock()
-	s.lost = false // its logs can be had
+	s.lost = false // so that readLogs reads its logs
 	s.mu.Unlock()
 	before, after := s.identity.BootID, s.readIdentity(ctx, s.artifact).BootID
 	switch {
@@ -95,12 +96,13 @@ func (s *Session) explainLoss(ctx context.Context) string {
 	return "it answers again and did not restart: its boot id is the same, so the connection broke or its sshd ended"
 }
 
+// LostNext is the next step after the board was lost.
 const LostNext = "see whether the board has power and did not restart (its serial console; on the board: journalctl -b -1 -e), and the network on the way; then run smoke again"
 
-// lostSaw begins what is said of a check that was under way.
+// lostSaw begins the Saw of a check that did not finish.
 const lostSaw = "not finished: "
 
-// findLostCheck is the number and name of the first check that was under way.
+// findLostCheck returns the number and name of the first check that did not finish.
 func findLostCheck(r report.Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {

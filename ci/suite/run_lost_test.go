@@ -28,7 +28,7 @@ command:
   skipped anyway: {exec: "false", skip: true}
 `
 
-// A connection that ends or hangs under a check is no failure of the board's.
+// A connection that ends or hangs during a check is no failed check.
 func TestLostBoard(t *testing.T) {
 	for _, tt := range []struct{ name, how, limit, want string }{
 		{"the connection ends", "kill -9 $PPID; sleep 60", "30000", "did not restart: its boot id is the same"},
@@ -41,14 +41,14 @@ func TestLostBoard(t *testing.T) {
 			suite := strings.NewReplacer("$HOW", tt.how, "$LIMIT", tt.limit).Replace(lostSuite)
 			r, err := Run(t.Context(), conn, specOf(t, suite), images.Artifact{}, soon)
 			if !errors.Is(err, report.ErrUnreachable) || errors.Is(err, report.ErrFailed) || report.ExitStatus(err) != 3 || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Smoke = %v; want %q", err, tt.want)
+				t.Errorf("Run = %v; want %q", err, tt.want)
 			}
 			checkLossReport(t, r, err)
 		})
 	}
 }
 
-// checkLossReport wants the report of a run that was lost at check 2 of 6.
+// checkLossReport checks the report of a run whose board was lost at check 2 of 6.
 func checkLossReport(t *testing.T, r report.Report, err error) {
 	t.Helper()
 	if !strings.Contains(fmt.Sprint(err), "lost at check 2 of 6 (lost): ") {
@@ -72,7 +72,7 @@ func checkLossReport(t *testing.T, r report.Report, err error) {
 	}
 }
 
-// fragileBoard is a board that goes down under the check "lost".
+// fragileBoard is a board that goes down during the check "lost".
 type fragileBoard struct {
 	restartingBoard
 	state struct {
@@ -119,7 +119,7 @@ func TestBoardThatRestartsByItself(t *testing.T) {
 		suite := strings.NewReplacer("$HOW", "go down", "$LIMIT", "30000").Replace(lostSuite)
 		r, err := runSuites(t.Context(), &Session{Board: b, redial: b.redial}, specOf(t, suite), images.Artifact{})
 		if !errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("smoke = %v; want %q", err, tt.want)
+			t.Errorf("runSuites = %v; want %q", err, tt.want)
 		}
 		checkLossReport(t, r, err)
 	}

@@ -15,8 +15,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// checksAtOnce leaves room below sshd's 10 sessions a connection: a check that is
-// ended takes two, and containers and files have theirs.
+// checksAtOnce keeps below sshd's 10 sessions a connection. An interrupted check needs two,
+// and containers and files need their own.
 const checksAtOnce = 3
 
 // suiteRun is a suite while it is run.
@@ -34,8 +34,8 @@ type suiteRun struct {
 	}
 }
 
-// runSuite runs the checks of a suite, several at a time. Their results stand in
-// the order of the suite.
+// runSuite runs the checks of a suite, several at a time. The results are in the order of
+// the suite.
 func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult {
 	r := &suiteRun{
 		Session: s, checks: suite.Checks, began: time.Now(),
@@ -57,8 +57,8 @@ func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult 
 	return result
 }
 
-// runBatch starts its checks in their order, so that one which waits for an
-// earlier one never keeps that from its turn.
+// runBatch starts its checks in their order. So a check that waits for an earlier one never
+// blocks it.
 func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	var group errgroup.Group
 	group.SetLimit(checksAtOnce)
@@ -89,7 +89,8 @@ func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResu
 	return results
 }
 
-// explainUnmetNeed waits for the checks that one needs, and says which of them did not pass.
+// explainUnmetNeed waits for the checks that c needs. It returns which of them did not pass,
+// or "".
 func (r *suiteRun) explainUnmetNeed(c Check) string {
 	for _, n := range c.needs {
 		if n.kind != "check" {
@@ -103,7 +104,7 @@ func (r *suiteRun) explainUnmetNeed(c Check) string {
 	return ""
 }
 
-// showRunning tells that a check is running, until the function that it returns is called.
+// showRunning shows that a check runs until the caller calls end.
 func (r *suiteRun) showRunning(name string) (end func()) {
 	r.updateRunning(func(names []string) []string { return append(names, name) })
 	return func() {
@@ -121,7 +122,8 @@ func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// splitBatches splits checks where one must run alone.
+// splitBatches returns the checks' indexes in batches. A check that must run alone is a
+// batch of its own.
 func splitBatches(checks []Check) [][]int {
 	var all [][]int
 	var open []int
@@ -135,8 +137,8 @@ func splitBatches(checks []Check) [][]int {
 	return append(all, open)
 }
 
-// lockContainers waits until a check may run, and returns what ends its turn. The wait is
-// no part of the check's time.
+// lockContainers waits until no other container check runs, and blocks these until the
+// caller calls end. The wait does not count as the check's time.
 func (s *Session) lockContainers(c Check) (end func()) {
 	if c.Kind != "container" {
 		return func() {}

@@ -19,7 +19,7 @@ import (
 	"slipway/layers/progress/progresstest"
 )
 
-// runHere runs a suite on this machine, $D in it being a folder of the test's.
+// runHere runs a suite on this machine. $D in the suite is dir.
 func runHere(t *testing.T, ctx context.Context, dir, text string) report.SuiteResult {
 	t.Helper()
 	suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": strings.ReplaceAll(text, "$D", dir)}))
@@ -30,7 +30,7 @@ func runHere(t *testing.T, ctx context.Context, dir, text string) report.SuiteRe
 	return s.runSuite(ctx, suite)
 }
 
-// resultTexts are results as "name: judged".
+// resultTexts returns results like "name: passed: saw".
 func resultTexts(r report.SuiteResult) []string {
 	var all []string
 	for _, c := range r.Checks {
@@ -98,7 +98,7 @@ command:
 	}
 }
 
-// A need is asked for once, however many checks have it.
+// Slipway tests a need once, even if several checks have it.
 func TestNeedsAreRemembered(t *testing.T) {
 	board := &countingBoard{suitetest.LocalBoard{}, make(chan string, 100)}
 	s := &Session{Board: board}
@@ -107,19 +107,19 @@ func TestNeedsAreRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.runSuite(t.Context(), suite)
-	if n := len(board.asked); n != 3 {
-		t.Errorf("the board was asked %d times; want 3", n)
+	if n := len(board.commands); n != 3 {
+		t.Errorf("the board ran %d commands; want 3", n)
 	}
 }
 
-// countingBoard keeps what a board is asked.
+// countingBoard is a board that keeps the commands that it ran.
 type countingBoard struct {
 	Board
-	asked chan string
+	commands chan string
 }
 
 func (b *countingBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
-	b.asked <- strings.Join(argv, " ")
+	b.commands <- strings.Join(argv, " ")
 	return b.Board.Run(ctx, argv...)
 }
 
@@ -153,8 +153,8 @@ command:
 	}
 }
 
-// A Ctrl-C ends what runs; what that has to leave tidy is tidied over the real
-// connection, and checks that were not begun tidy nothing.
+// A Ctrl-C ends the running check. Its teardown runs over the real connection. Checks that
+// did not begin have no teardown.
 func TestTeardownAfterCtrlC(t *testing.T) {
 	conn := connect(t)
 	why := errors.New("somebody pressed Ctrl-C")
@@ -168,7 +168,7 @@ command:
 `, "$D", dir))
 	r, err := Run(ctx, conn, spec, images.Artifact{})
 	if !errors.Is(err, why) {
-		t.Errorf("Smoke = %v", err)
+		t.Errorf("Run = %v", err)
 	}
 	if diff := cmp.Diff([]string{"slow skipped", "later skipped"}, checkStatuses(r)); diff != "" {
 		t.Error(diff)
@@ -181,7 +181,7 @@ command:
 	}
 }
 
-// callWhenFileExists calls then as soon as a file is there.
+// callWhenFileExists calls then as soon as a file exists.
 func callWhenFileExists(ctx context.Context, file string, then func()) {
 	for ctx.Err() == nil {
 		if _, err := os.Stat(file); err == nil {

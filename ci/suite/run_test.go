@@ -22,7 +22,7 @@ import (
 	"slipway/layers/progress/progresstest"
 )
 
-// connect is a connection to a real server on this machine.
+// connect connects to a real sshd on this machine.
 func connect(t *testing.T) *target.Conn {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
@@ -51,7 +51,7 @@ func specOf(t *testing.T, suite string) images.Spec {
 	return images.Spec{Board: "here", Suites: []string{suitetest.WriteSuite(t, map[string]string{"main.yml": suite})}}
 }
 
-// checkStatuses are a report's checks as "name status".
+// checkStatuses returns a report's checks as "name status".
 func checkStatuses(r report.Report) []string {
 	var got []string
 	for _, s := range r.Suites {
@@ -83,7 +83,7 @@ file:
 `)
 	r, err := Run(ctx, conn, spec, images.Artifact{Key: "0123abcd"})
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), "3 of 9 checks failed") || r.Reason != "check" {
-		t.Errorf("Smoke = %v", err)
+		t.Errorf("Run = %v", err)
 	}
 	want := []string{
 		"slow passed", "wrong failed", "hangs failed", "floods failed", "later skipped", "quoted passed",
@@ -105,7 +105,7 @@ file:
 	}
 }
 
-// What a check did not get to see may be what it is there to find.
+// A truncated output fails a check, since the rest may hold what the check looks for.
 func TestCutOutputIsNoPass(t *testing.T) {
 	conn := connect(t)
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ file:
   $D/big: {contents: ['!/Oops/'], meta: {next: look for the Oops}}
 `, "$D", dir)), images.Artifact{})
 	if !errors.Is(err, report.ErrFailed) {
-		t.Errorf("Smoke = %v", err)
+		t.Errorf("Run = %v", err)
 	}
 	want := []string{
 		"late failed", "late error failed", "late and failed failed", "unread passed", "the other passed",
@@ -179,7 +179,7 @@ func TestStoppedSmoke(t *testing.T) {
 	spec.Suites = append(spec.Suites, specOf(t, "command: {slow: {exec: touch "+begun+"; sleep 60}}\nunits: {never: }\n").Suites...)
 	r, err := Run(ctx, conn, spec, images.Artifact{})
 	if !errors.Is(err, why) || errors.Is(err, report.ErrFailed) {
-		t.Errorf("Smoke = %v", err)
+		t.Errorf("Run = %v", err)
 	}
 	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, checkStatuses(r)); diff != "" {
 		t.Error(diff)
@@ -187,9 +187,7 @@ func TestStoppedSmoke(t *testing.T) {
 	wantFailedStage(t, r, why.Error(), "run it again")
 }
 
-// wantFailedStage wants a report that says, to people and to CI servers alike,
-// that the run as a whole failed.
-// junitText is the junit.xml of a report.
+// junitText returns the junit.xml of a report.
 func junitText(t *testing.T, r report.Report) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -203,6 +201,7 @@ func junitText(t *testing.T, r report.Report) string {
 	return string(data)
 }
 
+// wantFailedStage checks that the report and its junit.xml say that the run failed.
 func wantFailedStage(t *testing.T, r report.Report, saw, next string) {
 	t.Helper()
 	var smoke report.Stage
@@ -224,7 +223,7 @@ func TestNothingButSkippedChecks(t *testing.T) {
 	spec := specOf(t, "command: {x: {exec: 'true', skip: true}}")
 	r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, images.Artifact{})
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), "none of 1 checks passed") {
-		t.Errorf("smoke = %v; want %v", err, report.ErrFailed)
+		t.Errorf("runSuites = %v; want %v", err, report.ErrFailed)
 	}
 	wantFailedStage(t, r, "none of 1 checks passed", "skip")
 }
@@ -245,8 +244,8 @@ func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 	}
 }
 
-// A container that could not be tried for want of containerd sends its reader
-// there, not to what the suite expects to be wrong with the container.
+// If containerd is down, the next step of a container check is about containerd. The suite's
+// own next step is about the container.
 func TestContainerdIsDown(t *testing.T) {
 	suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "container: {x: {image: a, meta: {next: look at the CSV}}}"}))
 	if err != nil {
@@ -258,7 +257,7 @@ func TestContainerdIsDown(t *testing.T) {
 	}
 }
 
-// recordedContainers answers as a board's containerd was recorded to.
+// recordedContainers is a container engine with a recorded answer.
 type recordedContainers struct {
 	exit container.Exit
 	err  error
@@ -270,7 +269,7 @@ func (c recordedContainers) Run(context.Context, container.Spec) (container.Exit
 	return c.exit, c.err
 }
 
-// slowContainers takes a while for each container.
+// slowContainers needs some time for each container.
 type slowContainers struct{ recordedContainers }
 
 func (c slowContainers) Run(context.Context, container.Spec) (container.Exit, error) {
@@ -278,7 +277,7 @@ func (c slowContainers) Run(context.Context, container.Spec) (container.Exit, er
 	return c.exit, c.err
 }
 
-// Containers run one at a time; the wait for its turn is no part of a check.
+// Containers run one at a time. The wait does not count as a check's time.
 func TestContainersRunOneAtATime(t *testing.T) {
 	suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "container: {a: {image: a}, b: {image: a}, c: {image: a}}"}))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package suite proves a board with checks that are written in YAML, as goss reads them.
-// A board is asked over SSH. Checks of other packages are added by Register: each gives a
-// Kind, whose Probe asks in a Session what a Finding then says.
+// Package suite proves a board with checks that are written in YAML, in goss's format. It
+// inspects the board over SSH. Other packages add their checks by Register: each check has a
+// Kind, whose Probe inspects the board in a Session and returns a Finding.
 package suite
 
 import (
@@ -37,22 +37,22 @@ type Suite struct {
 	Checks []Check
 }
 
-// Check is one thing that is asked of a board.
+// Check is one statement about a target, with the probe that proves it.
 type Check struct {
 	Name    string
-	Kind    string        // the section that it stands in: command, file, ...
-	Next    string        // what to do when it fails
+	Kind    string        // the section of the suite: command, file, ...
+	Next    string        // what the user does when it fails
 	Timeout time.Duration // of one try
-	Retries int           // how often it is tried again
-	Pause   time.Duration // before each of these
+	Retries int           // further tries after the first one
+	Pause   time.Duration // before each retry
 	Skip    bool
-	Alone   bool // nothing runs beside it
+	Alone   bool // no other check runs at the same time
 
 	suite    string
 	key      string // its name in the suite's file
 	needs    []need
 	teardown [][]string
-	then     *yaml.Node // sections of checks that follow it
+	then     *yaml.Node // sections of checks that run after it
 	probe    Probe
 }
 
@@ -68,7 +68,7 @@ const (
 	maxTeardown    = 20
 )
 
-// Names returns the names of the suites that Slipway brings along.
+// Names returns the names of the built-in suites.
 func Names() []string {
 	files, _ := fs.Glob(embedded, "suites/*.yml")
 	for i, f := range files {
@@ -77,11 +77,11 @@ func Names() []string {
 	return files
 }
 
-// Load returns a suite: one of Suites by its name, or a goss file by its
-// path, which ends in .yml or .yaml.
+// Load returns a suite: a built-in one by its name, or a goss file by its path, which ends
+// in .yml or .yaml.
 func Load(name string) (Suite, error) { return loadFile(name, io.Discard) }
 
-// Digest is the digest of the suites of a board, and of those that they include.
+// Digest returns the digest of a board's suites and of the files that they include.
 func Digest(spec images.Spec) (string, error) {
 	h := sha256.New()
 	for _, name := range spec.Suites {
@@ -92,7 +92,7 @@ func Digest(spec images.Spec) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// loadFile is LoadSuite that also writes what it reads to text.
+// loadFile is Load, and also writes the files that it reads to text.
 func loadFile(name string, text io.Writer) (Suite, error) {
 	l, file := loader{files: embedded, text: text}, path.Join("suites", name+".yml")
 	if ext := filepath.Ext(name); ext == ".yml" || ext == ".yaml" {
@@ -113,11 +113,11 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 	return s, nil
 }
 
-// loader gathers the checks of a suite and of those that it includes. The files
-// come from one folder, which includes cannot leave.
+// loader collects the checks of a suite and of the files that it includes. All files are
+// below one folder, which an include cannot leave.
 type loader struct {
 	files  fs.FS
-	dir    string // of files, for errors
+	dir    string // the path of files, for errors
 	text   io.Writer
 	checks []Check
 }
@@ -171,7 +171,7 @@ func (l *loader) readSuiteFile(file string) ([]byte, error) {
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
-// readGossfiles reads the section that includes other suites.
+// readGossfiles reads the section gossfile, which includes other suites.
 func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error {
 	shown := l.displayPath(from)
 	if section.Kind != yaml.MappingNode {
@@ -233,7 +233,7 @@ func (l *loader) readSection(file string, key, section *yaml.Node) error {
 	return nil
 }
 
-// readFollowers reads the checks that are to be run after one, and only if it passed.
+// readFollowers reads the checks that run after c, and only if c passes.
 func (l *loader) readFollowers(file string, c Check) error {
 	if c.then == nil {
 		return nil
@@ -263,7 +263,7 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Show writes the suites that Slipway brings along, and what a suite can ask.
+// Show writes the built-in suites, and the sections that a suite can have.
 func Show(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "SUITE\tWHAT IT PROVES")
@@ -283,7 +283,7 @@ func Show(w io.Writer) error {
 	return tw.Flush()
 }
 
-// firstSentence is that of the comment at the top of a suite.
+// firstSentence returns the first sentence of the comment at the top of a suite.
 func firstSentence(text string) string {
 	var words []string
 	for _, line := range plaintext.Lines(text) {

@@ -177,7 +177,7 @@ func TestSuiteErrorsOfOrder(t *testing.T) {
 	})
 }
 
-// refusedSuite is one that must not load, and what must be said of it.
+// refusedSuite is a suite that must not load, and a part of the error.
 type refusedSuite struct{ name, give, want string }
 
 func refuseSuites(t *testing.T, suites []refusedSuite) {
@@ -186,7 +186,7 @@ func refuseSuites(t *testing.T, suites []refusedSuite) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": tt.give}))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("LoadSuite = %v; want ...%s...", err, tt.want)
+				t.Errorf("Load = %v; want ...%s...", err, tt.want)
 			}
 		})
 	}
@@ -294,8 +294,8 @@ func TestMissesInWords(t *testing.T) {
 	}
 }
 
-// FuzzSuite holds that no file makes the parser panic, and that what it takes has
-// a name and a time limit.
+// FuzzSuite checks that no file causes a panic, and that every parsed check has a name and a
+// timeout.
 func FuzzSuite(f *testing.F) {
 	for _, name := range Names() {
 		data, err := embedded.ReadFile("suites/" + name + ".yml")

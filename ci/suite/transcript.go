@@ -13,9 +13,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// WithTranscript has every command that the suites run on the board written to w when it
-// has ended: when it began, what it printed, its status and how long it took. What the
-// board printed is kept from moving a terminal's cursor.
+// WithTranscript writes every command on the board to w when it has ended: its start, its
+// output, its status and its duration. It removes characters that a terminal obeys.
 func WithTranscript(w io.Writer) Option {
 	return func(s *Session) {
 		t := &transcript{out: w}
@@ -24,21 +23,21 @@ func WithTranscript(w io.Writer) Option {
 	}
 }
 
-// transcript is where commands are written down, whole ones in the order in which they
-// end: several run at a time.
+// transcript writes commands to out in the order in which they end, since several run at a
+// time.
 type transcript struct {
 	mu  sync.Mutex
 	out io.Writer
 }
 
-// transcribedBoard is a board whose commands are written down.
+// transcribedBoard is a board with a transcript of its commands.
 type transcribedBoard struct {
 	board Board
 	*transcript
 }
 
-// Run runs a command on the board. A transcript that cannot be written fails it: a
-// report must not come with one that lacks something.
+// Run runs a command on the board. It fails if it cannot write the transcript, because a
+// report must not come with an incomplete transcript.
 func (t transcribedBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	began := time.Now()
 	r, err := t.board.Run(ctx, argv...)
@@ -59,7 +58,7 @@ func (t *transcript) wrapStream(stream streamer) streamer {
 	}
 }
 
-// wrapTerminal writes down what is on the screen, which shows what was typed too.
+// wrapTerminal adds a terminal's screen to the transcript. The screen shows the keys too.
 func (t *transcript) wrapTerminal(terminal terminaler) terminaler {
 	return func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
 		var seen cappedBuffer
@@ -71,7 +70,7 @@ func (t *transcript) wrapTerminal(terminal terminaler) terminaler {
 	}
 }
 
-// cappedBuffer keeps as much of an output as a transcript holds.
+// cappedBuffer keeps the beginning of an output, up to maxTranscribedBytes.
 type cappedBuffer struct{ kept bytes.Buffer }
 
 const maxTranscribedBytes = 1 << 20 // of each output
@@ -81,14 +80,14 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// commandOutput is what a command printed.
+// commandOutput is a command with its outputs.
 type commandOutput struct {
 	argv        []string
 	began       time.Time
 	out, errors []byte
 }
 
-// writeCommand writes down a command. Its own error comes first.
+// writeCommand writes a command to the transcript. It returns failed, or else its own error.
 func (t *transcript) writeCommand(s commandOutput, status int, failed error) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), plaintext.OneLine(ShellLine(s.argv)))

@@ -11,7 +11,7 @@ import (
 	"slipway/flash/target"
 )
 
-// talkativeBoard is a board that prints what a hostile one might.
+// talkativeBoard prints what a hostile board could print.
 type talkativeBoard struct{}
 
 func (talkativeBoard) Run(_ context.Context, argv ...string) (target.Result, error) {
@@ -73,7 +73,7 @@ T $ talk
 	}
 }
 
-// A transcript that lacks something fails the run.
+// A command fails if its transcript cannot be written.
 func TestTranscriptNotWritten(t *testing.T) {
 	s := &Session{Board: talkativeBoard{}}
 	WithTranscript(fullWriter{})(s)

@@ -1,4 +1,4 @@
-// Package match reads what a value must be, as goss writes it, into a Matcher.
+// Package match turns goss's YAML for an expected value into a Matcher.
 package match
 
 import (
@@ -17,18 +17,19 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Matcher says what a value must be, in goss's words and with goss's verdicts. A
-// value is text, a number, true or false, a list, or what JSON holds. One that
-// cannot be judged, such as text by gt, matches neither a matcher nor its `not`.
+// Matcher is a condition for a value, with goss's semantics. A value is text, a number, a
+// boolean, a list, or a value of JSON. A value of the wrong type, such as text for gt,
+// matches neither a matcher nor its `not`.
 type Matcher struct {
 	words string
 	test  func(value any) (bool, error)
-	all   []Matcher // instead of test: each of them
+	all   []Matcher // if test is nil: all of them must match
 }
 
+// Empty reports whether every value matches.
 func (m Matcher) Empty() bool { return m.test == nil && len(m.all) == 0 }
 
-// Misses returns, in words, what value lacks.
+// Misses returns the conditions that value does not meet, in words.
 func (m Matcher) Misses(value any) []string {
 	var misses []string
 	for _, part := range m.all {
@@ -46,12 +47,12 @@ func (m Matcher) Misses(value any) []string {
 	return misses
 }
 
-// Equals is the matcher of one number.
+// Equals returns a matcher that only n matches.
 func Equals(n int) Matcher {
 	return Matcher{words: strconv.Itoa(n), test: func(v any) (bool, error) { return v == n, nil }}
 }
 
-// testValue says whether value matches, or why that cannot be said.
+// testValue reports whether value matches. An error means that it has the wrong type.
 func (m Matcher) testValue(value any) (bool, error) {
 	for _, part := range m.all {
 		if ok, err := part.testValue(value); !ok || err != nil {
@@ -75,19 +76,19 @@ func (m Matcher) String() string {
 	return strings.Join(words, " and ")
 }
 
-// Type is what a matcher is held against. What goss would never match is
-// refused when the suite is read.
+// Type is the type of the values that a matcher gets. Read refuses a matcher that no value
+// of the type can match in goss.
 type Type int
 
 const (
-	Text   Type = iota // output or a file: a list is patterns for its lines
-	List               // a list is elements that must be there
+	Text   Type = iota // an output or a file; a list in the suite has patterns for its lines
+	List               // a list in the suite has the elements that must be in it
 	String             // one text
 	Number
-	Any // what JSON holds, or a suite: any of these
+	Any // a value of JSON or of the suite: any of these
 )
 
-// Read reads the attribute key as a matcher; an absent one matches everything.
+// Read reads the attribute key as a matcher. If it is absent, the matcher is empty.
 func Read(e *strict.Entry, key string, t Type) Matcher {
 	n := e.Fields[key]
 	if n == nil {
@@ -102,8 +103,8 @@ type matchReader struct {
 	value Type
 }
 
-// forType is a reader for what stands within a matcher. There goss takes a list for
-// elements, which a text has not.
+// forType returns a reader for the argument of a matcher. There goss reads a list as
+// elements, which a text does not have.
 func (r matchReader) forType(t Type) matchReader {
 	if t == Text {
 		t = String
@@ -111,7 +112,7 @@ func (r matchReader) forType(t Type) matchReader {
 	return matchReader{r.Entry, r.key, t}
 }
 
-// elementType is the type of a list's elements.
+// elementType returns the type of a list's elements.
 func (t Type) elementType() Type {
 	if t == Any {
 		return Any
@@ -129,8 +130,7 @@ func (r matchReader) readNode(n *yaml.Node) Matcher {
 	return r.readScalar(n)
 }
 
-// readScalar reads a plain value. goss turns what it finds into text for a text,
-// and into a number for a number.
+// readScalar reads a plain value. goss converts the board's value to the type of this one.
 func (r matchReader) readScalar(n *yaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:
@@ -147,7 +147,7 @@ func (r matchReader) readScalar(n *yaml.Node) Matcher {
 	return r.readComparison(n, "", func(order int) bool { return order == 0 })
 }
 
-// scalarOf is a plain value as YAML has it: text, int, float64 or bool.
+// scalarOf returns the YAML value of a scalar: string, int, float64 or bool.
 func (r matchReader) scalarOf(n *yaml.Node) any {
 	var value any
 	if n.Kind == yaml.ScalarNode {
@@ -177,7 +177,7 @@ func (r matchReader) readList(n *yaml.Node) Matcher {
 	return Matcher{}
 }
 
-// matcherNames are what a mapping may say.
+// matcherNames are the keys that readNamed knows.
 var matcherNames = []string{
 	"and", "or", "not", "equal", "have-prefix", "have-suffix", "contain-substring", "match-regexp",
 	"gt", "ge", "lt", "le", "contain-element", "contain-elements", "consist-of", "have-len", "have-patterns",
@@ -222,7 +222,7 @@ func (r matchReader) readNamed(n *yaml.Node) Matcher {
 	return r.readOne(name.Value, r.requireKind(arg, yaml.ScalarNode))
 }
 
-// readOne reads a matcher whose argument is one word or number.
+// readOne reads a matcher whose argument is one text or number.
 func (r matchReader) readOne(name string, arg *yaml.Node) Matcher {
 	switch name {
 	case "gt":
@@ -258,7 +258,7 @@ func matchText(verb, word string, holds func(text, word string) bool) Matcher {
 	return Matcher{words: fmt.Sprintf("%s %q", verb, word), test: func(v any) (bool, error) { return holds(TextOf(v), word), nil }}
 }
 
-// requireKind returns n where it is of a kind, or else an empty node of that kind.
+// requireKind returns n if it has the kind, and otherwise an empty node of that kind.
 func (r matchReader) requireKind(n *yaml.Node, k yaml.Kind) *yaml.Node {
 	if n.Kind == k {
 		return n
@@ -292,8 +292,8 @@ func (r matchReader) readAndOr(name string, arg *yaml.Node) Matcher {
 	}}
 }
 
-// readEqual wants the same value of the same type: the number 5 is neither the text
-// "5" nor, out of JSON, whose numbers are all fractions, the whole number 5.
+// readEqual reads equal, which compares value and type. The number 5 does not equal the text
+// "5". It does not equal a 5 in JSON either, where all numbers are float64.
 func (r matchReader) readEqual(arg *yaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
@@ -314,7 +314,7 @@ func (r matchReader) readEqual(arg *yaml.Node) Matcher {
 	}}
 }
 
-// readLength counts the elements of a list, and the bytes of a text.
+// readLength reads have-len, which counts the elements of a list or the bytes of a text.
 func (r matchReader) readLength(arg *yaml.Node) Matcher {
 	want, ok := r.scalarOf(arg).(int)
 	if !ok || want < 0 {
@@ -333,7 +333,7 @@ func (r matchReader) readLength(arg *yaml.Node) Matcher {
 	}}
 }
 
-// readComparison wants a number, and reads text as one.
+// readComparison reads a comparison of numbers. It converts text to a number.
 func (r matchReader) readComparison(n *yaml.Node, words string, holds func(order int) bool) Matcher {
 	want := r.scalarOf(n)
 	switch want.(type) {
@@ -360,7 +360,7 @@ func (r matchReader) compileRegexp(n *yaml.Node, text string) *regexp.Regexp {
 	return re
 }
 
-// readSemver wants a version, or each of a list, to be one that the constraint allows.
+// readSemver reads semver-constraint, which all versions of a list must meet.
 func (r matchReader) readSemver(n *yaml.Node, text string) Matcher {
 	allows, err := semver.ParseRange(text)
 	if err != nil {

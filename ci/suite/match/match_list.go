@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MaxJSONPathBytes is more than a person writes; a path is read by recursion.
+// MaxJSONPathBytes limits a path, because gjson reads it by recursion.
 const MaxJSONPathBytes = 4096
 
-// lister takes a value apart.
+// lister returns the elements of a value.
 type lister func(value any) ([]any, error)
 
-// readContainElement wants an element that matches.
+// readContainElement reads contain-element: at least one element must match.
 func (r matchReader) readContainElement(arg *yaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
@@ -48,7 +48,7 @@ func (r matchReader) readContainElement(arg *yaml.Node) Matcher {
 	}}
 }
 
-// readElements wants an element for each of a list, and for each another one.
+// readElements reads a list of matchers. Each of them needs an element of its own.
 func (r matchReader) readElements(arg *yaml.Node, list lister) Matcher {
 	parts := r.readParts(arg)
 	whole := Matcher{words: "a list", test: func(v any) (bool, error) {
@@ -67,7 +67,7 @@ func (r matchReader) readElements(arg *yaml.Node, list lister) Matcher {
 		have, _ := list(v)
 		for _, part := range parts {
 			if !slices.ContainsFunc(have, part.matchesValue) {
-				return true, nil // it was said which are missing
+				return true, nil // another matcher of all reports it
 			}
 		}
 		return pairUp(parts, have), nil
@@ -75,7 +75,7 @@ func (r matchReader) readElements(arg *yaml.Node, list lister) Matcher {
 	return all
 }
 
-// readConsistOf wants these elements, and no others, in any order.
+// readConsistOf reads consist-of: exactly these elements, in any order.
 func (r matchReader) readConsistOf(arg *yaml.Node) Matcher {
 	parts := r.readParts(arg)
 	return Matcher{words: "these alone: " + joinMatchers(parts), test: func(v any) (bool, error) {
@@ -97,7 +97,7 @@ func (m Matcher) matchesValue(value any) bool {
 	return ok && err == nil
 }
 
-// elementWords are for a value of which one element must match m.
+// elementWords describes a value of which one element must match m.
 func elementWords(m Matcher) string {
 	words := m.String()
 	if strings.HasPrefix(words, `"`) {
@@ -114,8 +114,8 @@ func joinMatchers(parts []Matcher) string {
 	return strings.Join(words, ", ")
 }
 
-// pairUp gives every matcher an element of its own, where that can be done: one
-// that two could have is handed on while there is another for one of them.
+// pairUp reports whether every matcher can have an element of its own. It searches
+// augmenting paths, as for a bipartite matching.
 func pairUp(parts []Matcher, have []any) bool {
 	owner := map[int]int{} // which matcher has an element
 	var place func(part int, tried map[int]bool) bool
@@ -140,7 +140,7 @@ func pairUp(parts []Matcher, have []any) bool {
 	return true
 }
 
-// readHaveKey wants a key of a mapping to match.
+// readHaveKey reads have-key: a key of a mapping must match.
 func (r matchReader) readHaveKey(arg *yaml.Node) Matcher {
 	m := r.forType(String).readNode(arg)
 	return Matcher{words: "a key that is " + m.String(), test: func(v any) (bool, error) {
@@ -157,7 +157,7 @@ func (r matchReader) readHaveKey(arg *yaml.Node) Matcher {
 	}}
 }
 
-// readGJSON holds what stands at places of a JSON text against matchers.
+// readGJSON reads gjson, which has matchers for the values at paths of a JSON text.
 func (r matchReader) readGJSON(arg *yaml.Node) Matcher {
 	var all []Matcher
 	for k, v := range strict.Pairs(arg) {
@@ -182,7 +182,7 @@ func (r matchReader) readGJSON(arg *yaml.Node) Matcher {
 	return Matcher{all: all}
 }
 
-// JSONAt returns what stands at a path of gjson's in a JSON text.
+// JSONAt returns the value at a gjson path in a JSON text.
 func JSONAt(v any, path string) (any, error) {
 	text, ok := v.(string)
 	if !ok {

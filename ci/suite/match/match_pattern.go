@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxLineBytes is goss's: what has a longer line cannot be judged by patterns.
+// maxLineBytes is goss's limit. A text with a longer line is an error for patterns.
 const maxLineBytes = 1 << 20
 
-// readPatterns reads a list of goss's patterns, each for any line of a text.
+// readPatterns reads a list of goss patterns. For each, one line of a text must match.
 func (r matchReader) readPatterns(n *yaml.Node) Matcher {
 	var m Matcher
 	for _, c := range n.Content {
@@ -37,15 +37,15 @@ func (r matchReader) readPatternText(n *yaml.Node) (string, bool) {
 	return text, ok
 }
 
-// patternShape tells /regular expression/flags, with a ! before it that wants no
-// line to match. What follows the last slash may also be the end of a path.
+// patternShape matches /regular expression/flags, with a leading ! if no line may match. The
+// part after the last slash may also be the end of a path.
 var patternShape = lazy.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 
-// flagLetters are flags that regular expressions have in Go, JavaScript or Perl.
-// goss knows the first three.
+// flagLetters matches flags of regular expressions in Go, JavaScript or Perl. goss knows i, m
+// and s.
 var flagLetters = lazy.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
-// readPattern reads one of goss's: foo, !foo, /regex/, !/regex/i. goss takes all ! / \
+// readPattern reads a goss pattern: foo, !foo, /regex/, !/regex/i. goss removes all ! / \
 // from the beginning of a text.
 func (r matchReader) readPattern(n *yaml.Node, text string) Matcher {
 	shape := patternShape().FindStringSubmatch(text)
@@ -68,7 +68,7 @@ func (r matchReader) readPattern(n *yaml.Node, text string) Matcher {
 	return m
 }
 
-// escapePattern is a pattern that is read as text.
+// escapePattern returns a pattern that goss reads as text.
 func escapePattern(text string) string {
 	if rest, absent := strings.CutPrefix(text, "!"); absent {
 		return `!\` + rest
@@ -85,7 +85,7 @@ func (r matchReader) readLinePattern(n *yaml.Node, text string, shape []string) 
 	return matchLines("line that matches "+strings.TrimPrefix(text, "!"), shape[1] == "!", re.MatchString)
 }
 
-// matchLines wants a line of a text to match, or none.
+// matchLines returns a matcher for a text of which one line must match, or none if absent.
 func matchLines(words string, absent bool, match func(line string) bool) Matcher {
 	article := "a "
 	if absent {

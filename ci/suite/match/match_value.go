@@ -9,9 +9,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// What goss makes of a value before it is held against a matcher.
+// These functions convert a value as goss does before it compares.
 
-// TextOf is a value as text; a list has a line for each element.
+// TextOf returns a value as text. A list has a line for each element.
 func TextOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -28,7 +28,7 @@ func TextOf(v any) string {
 	return fmt.Sprint(v)
 }
 
-// numberOf is a value as an int or a float64.
+// numberOf returns a value as an int or a float64.
 func numberOf(v any) (any, error) {
 	switch v := v.(type) {
 	case int, float64:
@@ -44,7 +44,7 @@ func numberOf(v any) (any, error) {
 	return nil, fmt.Errorf("%s is not a number", valueKind(v))
 }
 
-// AnsweredNumber is the number that a board's answer should be, or the answer.
+// AnsweredNumber returns a board's answer as an int, or as it is if it is no number.
 func AnsweredNumber(answer string) any {
 	if number, err := strconv.Atoi(strings.TrimSpace(answer)); err == nil {
 		return number
@@ -71,7 +71,7 @@ func toFloat(v any) float64 {
 	return f
 }
 
-// listOf is the elements of a list, or the values of a mapping.
+// listOf returns the elements of a list, or the values of a mapping.
 func listOf(v any) ([]any, error) {
 	switch v := v.(type) {
 	case []any:
@@ -108,8 +108,8 @@ func valueKind(v any) string {
 	return "a list"
 }
 
-// linesOf is listOf, which takes text apart into its lines. As in goss, text that
-// ends in a line feed has an empty line as its last.
+// linesOf is listOf, and also splits text into lines. As in goss, text that ends in a line
+// feed has an empty last line.
 func linesOf(v any) ([]any, error) {
 	if text, ok := v.(string); ok {
 		return listOf(strings.Split(text, "\n"))

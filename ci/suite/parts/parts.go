@@ -1,4 +1,4 @@
-// Package parts reads several results from what one program printed: TAP, ptest, go test.
+// Package parts reads several results from the output of one program: TAP, ptest, go test.
 package parts
 
 import (
@@ -11,7 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Part is one of several results that a program on a board told.
+// Part is one of several results that a program on a board printed.
 type Part struct {
 	Name   string
 	Status report.Status
@@ -19,21 +19,21 @@ type Part struct {
 	TookMS int64
 }
 
-// Outcome is what a program told in a format of its own.
+// Outcome is the content of an output: its results, and its format errors.
 type Outcome struct {
 	Parts    []Part
-	Problems []string // what is wrong with it as a whole
+	Problems []string // of the output as a whole, such as a missing plan
 }
 
-// Limits of an outcome. They are what keeps a report readable.
+// The limits of an outcome keep a report readable.
 const (
 	maxParts     = 2000
-	maxPartNotes = 2000 // bytes kept for one
+	maxPartNotes = 2000 // bytes of one part's Saw
 	maxProblems  = 20
 	maxPending   = 8 // failures of a subtest
 )
 
-// Formats are how programs tell several results.
+// Formats has the reader of each format, by the format's name in a suite.
 var Formats = map[string]func(output string) Outcome{
 	"go":    readGoTest,
 	"tap":   ReadTAP,
@@ -50,7 +50,7 @@ func (o *Outcome) addPart(p Part) {
 	o.Parts = append(o.Parts, p)
 }
 
-// addProblem is kept once.
+// addProblem adds a problem unless it is already there.
 func (o *Outcome) addProblem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(o.Problems, text) && len(o.Problems) < maxProblems {

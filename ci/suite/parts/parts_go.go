@@ -9,15 +9,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// goReader reads what a Go test binary prints with -test.v or -test.v=test2json.
-// With the latter, what is the framework's own begins with the byte 0x16.
+// goReader reads the output of a Go test binary with -test.v or -test.v=test2json. With the
+// latter, lines of the test framework begin with the byte 0x16.
 type goReader struct {
 	Outcome
-	marked  bool              // the framework marks its lines
+	marked  bool              // lines of the framework begin with goMark
 	current string            // the test whose output follows
 	output  map[string]string // of tests that have not ended
-	order   []string          // in which these began
-	ended   bool              // PASS or FAIL of the whole
+	order   []string          // tests in the order in which they began
+	ended   bool              // the final PASS or FAIL was read
 }
 
 const goMark = "\x16"
@@ -77,7 +77,7 @@ func (r *goReader) addOutput(line string) {
 	}
 }
 
-// readResult ends a test. What it said came before.
+// readResult ends a test. Its output came before.
 func (r *goReader) readResult(m []string) {
 	name := m[2]
 	seconds, _ := strconv.ParseInt(m[3], 10, 64)
@@ -93,7 +93,7 @@ func (r *goReader) readResult(m []string) {
 	r.addPart(p)
 }
 
-// checkEnd fails what began and did not end: the program was ended, or it panicked.
+// checkEnd fails tests that did not end. Then the program panicked or was killed.
 func (r *goReader) checkEnd() {
 	for _, name := range r.order {
 		if said, running := r.output[name]; running {

@@ -8,15 +8,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ptestReader reads what Yocto's package tests print, by themselves or through
-// ptest-runner: a line for each result, after what belongs to it.
+// ptestReader reads the output of Yocto's package tests, with or without ptest-runner. Each
+// result is a line, after the output of its test.
 type ptestReader struct {
 	Outcome
-	running string   // the package that was begun
+	running string   // the package whose tests run
 	before  []string // the last lines before a result
 }
 
-// ptestWords are the words of results, those of automake too.
+// ptestWords are the words for results, including automake's.
 var ptestWords = map[string]report.Status{
 	"PASS": report.Passed, "FAIL": report.Failed, "SKIP": report.Skipped, "SKIPPED": report.Skipped,
 	"XFAIL": report.Skipped, "XPASS": report.Failed, "ERROR": report.Failed, "TIMEOUT": report.Failed,
@@ -66,7 +66,7 @@ func (r *ptestReader) addResult(word string, status report.Status, name string) 
 	r.addPart(p)
 }
 
-// packageName is zlib for /usr/lib/zlib/ptest.
+// packageName returns zlib for /usr/lib/zlib/ptest.
 func packageName(dir string) string {
 	if dir = path.Clean(dir); path.Base(dir) == "ptest" {
 		dir = path.Dir(dir)

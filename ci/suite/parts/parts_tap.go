@@ -14,10 +14,10 @@ import (
 type tapReader struct {
 	Outcome
 	planned     int // -1: no plan yet
-	resultCount int // results, also of those that were left out
+	resultCount int // also counts results beyond maxParts
 	inYAML      bool
 	bailed      bool
-	pending     []string // failures of a subtest, which come before its result
+	pending     []string // failures in a subtest, which come before the subtest's result
 }
 
 var (
@@ -92,7 +92,7 @@ func (r *tapReader) addResult(ok bool, number, text string) {
 	r.addPart(p)
 }
 
-// cutDirective splits "name # SKIP why"; a # of the name has a backslash before it.
+// cutDirective splits "name # SKIP why". A # in the name has a backslash before it.
 func cutDirective(text string) (name, directive string) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -109,13 +109,14 @@ var unescaperTAP = strings.NewReplacer(`\\`, `\`, `\#`, `#`)
 
 func unescapeTAP(text string) string { return unescaperTAP.Replace(strings.TrimSpace(text)) }
 
-// addNote adds to what the last result said, where that failed.
+// addNote adds a line to the last result, if that failed.
 func (r *tapReader) addNote(text string) {
 	if n := len(r.Parts); n > 0 && r.Parts[n-1].Status == report.Failed && len(r.Parts[n-1].Saw) < maxPartNotes && text != "..." {
 		r.Parts[n-1].Saw = strings.TrimSpace(r.Parts[n-1].Saw + "\n" + plaintext.Clean(text, 500))
 	}
 }
 
+// checkPlan adds a problem if the number of results is not the planned one.
 func (r *tapReader) checkPlan() {
 	switch {
 	case r.planned < 0 && r.resultCount == 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// outcomeText is an outcome as lines.
+// outcomeText returns an outcome as lines.
 func outcomeText(o Outcome) []string {
 	all := []string{}
 	for _, p := range o.Parts {
@@ -111,8 +111,8 @@ func TestPtest(t *testing.T) {
 	}
 }
 
-// As test binaries of Go 1.26 printed, with -test.v=test2json, -test.v, and ended by
-// a panic.
+// These are outputs of test binaries of Go 1.26: with -test.v=test2json, with -test.v, and
+// with a panic.
 const (
 	goMarked = "\x16=== RUN   TestGPU\nloading\n\x16=== RUN   TestGPU/clock\n\x16=== NAME  TestGPU/clock\n    gpu_test.go:9: 300 MHz\n" +
 		"half a line\x16--- FAIL: TestGPU (0.12s)\n\x16    --- FAIL: TestGPU/clock (0.10s)\n\x16=== RUN   TestDLA\n\x16=== NAME  TestDLA\n    dla_test.go:3: no DLA\n" +
@@ -157,7 +157,7 @@ func TestTooManyParts(t *testing.T) {
 	}
 }
 
-// FuzzParts holds that no output makes a reader panic, or a report without end.
+// FuzzParts checks that no output makes a reader panic, or a report too long.
 func FuzzParts(f *testing.F) {
 	for _, text := range []string{tapOutput, ptestText, goMarked, goPlain, goPanics, "1..0 # skip", "Bail out!", "BEGIN:\nTIMEOUT: x"} {
 		f.Add(text)

@@ -1,4 +1,4 @@
-// Package suitetest plays boards for tests of checks.
+// Package suitetest simulates boards for tests of checks.
 package suitetest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"slipway/layers/run"
 )
 
-// LocalBoard is this machine as a board: real programs, without the connection.
+// LocalBoard is this machine as a board: it runs real programs, without a connection.
 type LocalBoard struct{}
 
 func (LocalBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
@@ -35,14 +35,14 @@ func (LocalBoard) Run(ctx context.Context, argv ...string) (target.Result, error
 	return r, err
 }
 
-// Recorded answers as a board was recorded to: by the program's name and its
-// arguments, or the beginning of them.
+// Recorded is a board with recorded outputs, by command line or the beginning of one. An
+// output that begins with the line "exit 1" has the status 1.
 type Recorded map[string]string
 
 func (b Recorded) Run(_ context.Context, argv ...string) (target.Result, error) {
 	line := strings.Join(argv, " ")
-	for asked, answer := range b {
-		if strings.HasPrefix(line, asked) {
+	for prefix, answer := range b {
+		if strings.HasPrefix(line, prefix) {
 			status := 0
 			if rest, ok := strings.CutPrefix(answer, "exit 1\n"); ok {
 				status, answer = 1, rest
@@ -53,7 +53,7 @@ func (b Recorded) Run(_ context.Context, argv ...string) (target.Result, error) 
 	return target.Result{}, fmt.Errorf("not recorded: %s", line)
 }
 
-// FormatResult is a result as "passed: saw" or "failed: saw / want".
+// FormatResult returns a result as "passed: saw" or "failed: saw / want".
 func FormatResult(r report.CheckResult) string {
 	if r.Status == report.Failed {
 		return "failed: " + r.Saw + " / " + r.Want
@@ -61,7 +61,8 @@ func FormatResult(r report.CheckResult) string {
 	return string(r.Status) + ": " + r.Saw
 }
 
-// WriteSuite writes files, main.yml first among them, and returns its path.
+// WriteSuite writes the files of a suite into a temporary folder, and returns the path of
+// main.yml.
 func WriteSuite(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,9 +78,9 @@ func WriteSuite(t *testing.T, files map[string]string) string {
 	return filepath.Join(dir, "main.yml")
 }
 
-// StartBoard runs a real server that the user's configuration calls "board", with the
-// alias serial-7 for its host key. ssh finds the home folder by itself, so it is called
-// by another name with -F. The key is returned as known_hosts files have it.
+// StartBoard runs a real sshd. The user's configuration calls it "board", with the alias
+// serial-7 for its host key. ssh ignores HOME, so a script in PATH calls it with -F. key is
+// the host key as in a known_hosts file, known the path of the user's known_hosts file.
 func StartBoard(t *testing.T, settings ...string) (key, known string) {
 	t.Helper()
 	program, err := exec.LookPath("ssh")

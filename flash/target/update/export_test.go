@@ -2,7 +2,7 @@ package update
 
 import "time"
 
-// MaxAsking is how many connections the server takes at once.
+// MaxConnections is how many connections the server takes at once.
 const MaxConnections = maxConnections
 
 // SetHeaderLimit sets how long a client may take to say what it wants.

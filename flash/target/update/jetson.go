@@ -31,7 +31,7 @@ type jetsonSlot struct{ bad bool }
 // firmwareClass is what the firmware takes capsules for.
 type firmwareClass struct{ guid, version, last string }
 
-// jetsonState prints all of it in sections. It changes nothing. A board that is none
+// jetsonStateScript prints all of it in sections. It changes nothing. A board that is none
 // prints nothing.
 const jetsonStateScript = `command -v nvbootctrl >/dev/null || exit 0
 echo "== slots"

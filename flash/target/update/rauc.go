@@ -64,7 +64,7 @@ func raucVersion(ctx context.Context, c *target.Conn) string {
 
 func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
 
-// streamable looks for the kernel's network block device, which RAUC streams
+// loadNBDScript looks for the kernel's network block device, which RAUC streams
 // through, and loads its module.
 const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
 
@@ -82,7 +82,7 @@ func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string)
 	return Streamed, ""
 }
 
-// starts is how often RAUC's service is asked for before it counts as one that does not
+// maxStarts is how often RAUC's service is asked for before it counts as one that does not
 // start: a board that has just booted may need longer for it than the 25 s that its D-Bus
 // waits each time.
 const maxStarts = 12
@@ -248,7 +248,7 @@ func isUnknownMethod(err error) bool {
 	return errors.As(err, &e) && e.Name == "org.freedesktop.DBus.Error.UnknownMethod"
 }
 
-// interests are the signals that an installation is followed by.
+// installSignals are the signals that an installation is followed by.
 var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(raucName), dbus.WithMatchObjectPath("/")},
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
@@ -317,7 +317,7 @@ func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 	return fmt.Errorf("RAUC could not install the bundle: %s", text)
 }
 
-// breakOffLimit is how long a board may take to stop a service.
+// cleanupLimit is how long a board may take to stop a service.
 const cleanupLimit = 30 * time.Second
 
 // stopInstallation stops RAUC, which knows no other way to end an installation. It has
@@ -333,7 +333,7 @@ func (r *rauc) stopInstallation(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// settleEvery is how often a board is asked whether it is done.
+// pollInterval is how often a board is asked whether it is done.
 const pollInterval = time.Second
 
 func (r *rauc) WaitUntilIdle(ctx context.Context) error {

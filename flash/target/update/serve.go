@@ -146,7 +146,7 @@ func (s *Source) stageBundle(ctx context.Context, c *target.Conn, b *Bundle) err
 	return nil
 }
 
-// listRoom tells how much room there is where we may write; $@ are folders.
+// freeSpaceScript tells how much room there is where we may write; $@ are folders.
 const freeSpaceScript = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
 
 // findStageDir is the first of the stages with so much room.

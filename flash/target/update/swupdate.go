@@ -23,7 +23,7 @@ type swupdate struct {
 	version string
 }
 
-// swupdateThere wants the daemon, whose settings say which half of an update is for
+// findSWUpdateScript wants the daemon, whose settings say which half of an update is for
 // this board and who must have signed it. Started anew by us, it would not know.
 const findSWUpdateScript = `command -v swupdate-client >/dev/null || exit 3
 [ -S "${TMPDIR:-/tmp}/sockinstctrl" ] || [ -S /run/swupdate/sockinstctrl ] || exit 4
@@ -143,7 +143,7 @@ func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	}
 }
 
-// goodSystem tells the boot loader that the system that runs is good, in the ways
+// markGoodScript tells the boot loader that the system that runs is good, in the ways
 // that boards with SWUpdate have: a Jetson's firmware, or U-Boot's environment.
 const markGoodScript = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
 command -v fw_setenv >/dev/null || exit 0
@@ -155,7 +155,7 @@ func (s *swupdate) MarkGood(ctx context.Context) error {
 	return s.runMarkScript(ctx, "mark the running system good", markGoodScript)
 }
 
-// otherSystem has the other slot started next; $1 is its number.
+// otherSlotScript has the other slot started next; $1 is its number.
 const otherSlotScript = `nvbootctrl set-active-boot-slot "$1"`
 
 func (s *swupdate) MarkBad(ctx context.Context) error {
@@ -234,7 +234,7 @@ func hexField(text []byte) (int64, error) {
 	return int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3]), nil
 }
 
-// described is the version in an sw-description, in libconfig's form or in JSON.
+// versionPattern is the version in an sw-description, in libconfig's form or in JSON.
 var versionPattern = lazy.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
 func readSWUpdate(b *Bundle) error {

@@ -21,7 +21,7 @@ type Engine interface {
 	// Name is what people call it, with its release where it tells that.
 	Name() string
 
-	// Way says how a bundle gets to this board, and why not in a better way.
+	// ChooseDelivery says how a bundle gets to this board, and why not in a better way.
 	ChooseDelivery(ctx context.Context, b *Bundle) (way Delivery, why string)
 
 	// Status tells which slots there are. A board whose engine knows none has the
@@ -42,7 +42,7 @@ type Engine interface {
 	// system that runs. tell gets percents that never fall.
 	Install(ctx context.Context, from *Source, tell func(percent int, text string)) error
 
-	// Settle waits until no installation is under way any more.
+	// WaitUntilIdle waits until no installation is under way any more.
 	WaitUntilIdle(ctx context.Context) error
 
 	// MarkGood makes the system that runs the one that stays. Until then a boot
