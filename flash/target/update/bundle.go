@@ -13,8 +13,8 @@ import (
 	"slipway/layers/localfile"
 )
 
-// Bundle is a file of this machine that an engine installs. What it says of
-// itself was read here and proved by nobody; the board's engine does that.
+// Bundle is a file of this machine that an engine installs. Its claims are read but not
+// verified here. The board's engine verifies them.
 type Bundle struct {
 	Claims
 	File      string `json:"file"`
@@ -23,12 +23,12 @@ type Bundle struct {
 	SizeBytes int64  `json:"sizeBytes"`
 
 	file    *os.File
-	digest  string   // of its beginning and its end, which no other bundle shares
-	signed  validity // of the certificate of who signed it, where that is in the bundle
+	digest  string   // of its beginning and its end, which differ between bundles
+	signed  validity // of the signer's certificate, if the bundle holds it
 	capsule *capsule // firmware for a Jetson in it; nil: none
 }
 
-// Kind is whose bundle it is.
+// Kind is the engine that a bundle is for.
 type Kind string
 
 // The kinds of bundles.
@@ -38,7 +38,7 @@ const (
 	Mender   Kind = "Mender"
 )
 
-// A form is how the bundles of one kind look.
+// bundleFormat is the file format of one kind of bundle.
 type bundleFormat struct {
 	kind   Kind
 	suffix string
@@ -54,10 +54,10 @@ var bundleFormats = []bundleFormat{
 
 var errNoBundle = errors.New("not a bundle of RAUC's, SWUpdate's or Mender's")
 
-// headBytes is how much of a file tells what it is.
+// headBytes is how much of a file tells its format.
 const headBytes = 512
 
-// OpenBundle opens a bundle and reads what it is. The file must not change until Close.
+// OpenBundle opens a bundle and reads its format. The file must not change until Close.
 func OpenBundle(name string) (*Bundle, error) {
 	f, err := localfile.Open(name)
 	if err != nil {
@@ -100,8 +100,8 @@ func (b *Bundle) readFormat() error {
 	return fmt.Errorf("%w; one is made by: build <board> -target=slipway-bundle, or -target=slipway-update on Jetsons", errNoBundle)
 }
 
-// digestEnds is a digest of what tells bundles apart: signatures lie at one end or the
-// other.
+// digestEnds returns a digest of the bundle's beginning and end. Bundles differ there, since
+// their signatures lie at one end or the other.
 func (b *Bundle) digestEnds(head []byte) (string, error) {
 	tail := make([]byte, min(b.SizeBytes, 4096))
 	if _, err := b.file.ReadAt(tail, b.SizeBytes-int64(len(tail))); err != nil {
@@ -127,10 +127,9 @@ func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs"))
 // RAUC itself takes no larger signature.
 const maxSignatureBytes = 64 << 10
 
-// readRAUC reads the signature at the end of a bundle: its length in the last 8
-// bytes, and before them a CMS message. That of a verity bundle holds the
-// manifest; the manifest of a plain one lies in the squashfs and is left to the
-// engine.
+// readRAUC reads the signature at the end of a bundle: a CMS message, and its length in the
+// last 8 bytes. The signature of a verity bundle holds the manifest. The manifest of a plain
+// bundle lies in the squashfs, where only the engine reads it.
 func readRAUC(b *Bundle) error {
 	var tail [8]byte
 	if b.SizeBytes < int64(len(tail)) {

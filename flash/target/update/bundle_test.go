@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// verity is the signature of a bundle that RAUC 1.8 made, with the manifest in it.
-// The key was made for it and is gone.
-func verity(t testing.TB) []byte {
+// readVerity returns the signature of a verity bundle from RAUC 1.8, with the manifest in it.
+// The key exists no more.
+func readVerity(t testing.TB) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/verity.cms")
 	if err != nil {
@@ -35,7 +35,7 @@ func makeBundle(message []byte) []byte {
 }
 
 func TestOpen(t *testing.T) {
-	message := verity(t)
+	message := readVerity(t)
 	enveloped, err := asn1.Marshal(struct {
 		Kind asn1.ObjectIdentifier
 		Data []int `asn1:"explicit,tag:0"`
@@ -88,7 +88,7 @@ func TestOpen(t *testing.T) {
 			got, err := OpenBundle(file)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || !strings.HasPrefix(err.Error(), file) {
-					t.Errorf("Open() = %v; want the file's name and %q", err, tt.wantErr)
+					t.Errorf("OpenBundle() = %v; want the file's name and %q", err, tt.wantErr)
 				}
 				return
 			}
@@ -103,11 +103,11 @@ func TestOpen(t *testing.T) {
 		})
 	}
 	if _, err := OpenBundle(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not even a file") {
-		t.Errorf("Open(a folder) = %v", err)
+		t.Errorf("OpenBundle(a folder) = %v", err)
 	}
 }
 
-// makeCpio is a cpio archive of files, given as name and content in turn.
+// makeCpio returns a cpio archive. files are names and contents alternately.
 func makeCpio(files ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(files); i += 2 {
@@ -155,7 +155,7 @@ func TestParseManifest(t *testing.T) {
 }
 
 func FuzzBundle(f *testing.F) {
-	f.Add(makeBundle(verity(f)))
+	f.Add(makeBundle(readVerity(f)))
 	f.Add([]byte("hsqs"))
 	f.Add([]byte(makeCpio("sw-description", description, "tegra-bl.cap", string(makeCapsule(f, anItem)), trailer, "")))
 	f.Add(makeBundle([]byte("0")))
@@ -198,7 +198,7 @@ func TestIsOlder(t *testing.T) {
 		{"99999999999999999999", "99999999999999999999", false},
 	} {
 		if got := isOlder(tt.a, tt.b); got != tt.want {
-			t.Errorf("older(%q, %q) = %v; want %v", tt.a, tt.b, got, tt.want)
+			t.Errorf("isOlder(%q, %q) = %v; want %v", tt.a, tt.b, got, tt.want)
 		}
 	}
 }

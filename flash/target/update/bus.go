@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Limits on what a board's D-Bus may say to us. RAUC's longest message lists its
-// slots; an installation of hours tells less than a megabyte in all.
+// These limits are for what a board's D-Bus sends. RAUC's longest message lists its slots.
+// In an installation of hours it sends less than a megabyte.
 const (
 	maxGreetingBytes = 16 << 10
 	maxMessageBytes  = 256 << 10
@@ -30,17 +30,17 @@ const (
 
 var errBusLimit = errors.New("its D-Bus says more than a D-Bus would")
 
-// limitedConn holds a peer to those limits. The library behind it takes a length for
-// true before the bytes are there.
+// limitedConn is a connection with those limits. The D-Bus library allocates what a length
+// says, before it has the bytes.
 type limitedConn struct {
 	net.Conn
 	framed  atomic.Bool // the greeting is over
 	total   int
-	pending []byte // a message's first bytes, that were looked at
-	left    int    // of the message, after those
+	pending []byte // the first bytes of a message, not yet returned by Read
+	left    int    // bytes of the message after those
 }
 
-// Write learns from our own side when the greeting is over.
+// Write notices the end of the greeting, which this side sends.
 func (g *limitedConn) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("BEGIN")) {
 		g.framed.Store(true)
@@ -74,7 +74,7 @@ func (g *limitedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readMessageHead looks at the first 16 bytes of a message, which tell its length.
+// readMessageHead reads the first 16 bytes of a message, which have its length.
 func (g *limitedConn) readMessageHead() error {
 	head := make([]byte, 16)
 	if _, err := io.ReadFull(g.Conn, head); err != nil {
@@ -105,7 +105,7 @@ type bus struct {
 	signals *busSignals
 }
 
-// openBus connects as the user that is logged in. It ends with close.
+// openBus connects as the user of the SSH connection. The caller closes the bus.
 func openBus(ctx context.Context, c *target.Conn, socket string) (*bus, error) {
 	user, err := userID(ctx, c)
 	if err != nil {
@@ -115,7 +115,7 @@ func openBus(ctx context.Context, c *target.Conn, socket string) (*bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer context.AfterFunc(ctx, func() { wire.Close() })() // wakes whoever waits for it
+	defer context.AfterFunc(ctx, func() { wire.Close() })() // ends a blocked Read
 	b, err := authenticateBus(&limitedConn{Conn: wire}, user)
 	if err != nil {
 		wire.Close()
@@ -146,8 +146,8 @@ func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
 
 func (b *bus) close() { b.conn.Close() }
 
-// userID is the number of the user that the board logged us in as, for the D-Bus
-// to compare with what the kernel says.
+// userID returns the number of the user on the board. D-Bus compares it with the one that
+// the kernel knows.
 func userID(ctx context.Context, c *target.Conn) (string, error) {
 	r, err := c.Run(ctx, "id", "-u")
 	if err != nil {
@@ -160,15 +160,15 @@ func userID(ctx context.Context, c *target.Conn) (string, error) {
 	return text, nil
 }
 
-// noObjects offers nothing to the board.
+// noObjects offers no objects to the board.
 type noObjects struct{}
 
 func (noObjects) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return nil, false }
 
-// busSignals keeps what the board's signals said last. They are not queued: a board may
-// send them faster than anybody reads.
+// busSignals keeps the last state from the board's signals. It queues no signals, since a
+// board may send them too fast.
 type busSignals struct {
-	changed chan struct{} // there is something new
+	changed chan struct{} // receives after a change
 
 	mu        sync.Mutex
 	percent   int
@@ -178,8 +178,7 @@ type busSignals struct {
 	gone      bool // the service has left the bus
 }
 
-// DeliverSignal is called for each signal that was asked for, and for whatever else
-// the board likes to send.
+// DeliverSignal stores a signal. The board may send signals that nobody subscribed to.
 func (n *busSignals) DeliverSignal(iface, name string, s *dbus.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -211,11 +210,11 @@ func (n *busSignals) DeliverSignal(iface, name string, s *dbus.Signal) {
 	}
 	select {
 	case n.changed <- struct{}{}:
-	default: // somebody will look anyhow
+	default: // an earlier change is still unread
 	}
 }
 
-// storeProgress takes a percentage, what is being done, and how deep that is nested.
+// storeProgress stores RAUC's property Progress: a percentage, a text and a nesting depth.
 func (n *busSignals) storeProgress(v dbus.Variant) bool {
 	var p struct {
 		Percent int32
@@ -229,7 +228,7 @@ func (n *busSignals) storeProgress(v dbus.Variant) bool {
 	return true
 }
 
-// maxTextBytes is how much of a board's words is shown in one place.
+// maxTextBytes limits a text from the board.
 const maxTextBytes = 400
 
 func truncateText(s string, most int) string {
@@ -239,7 +238,7 @@ func truncateText(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// wrapBoardError wraps an error that holds the board's words.
+// wrapBoardError wraps an error whose text is from the board.
 func wrapBoardError(what string, err error) error { return &boardError{what, err} }
 
 type boardError struct {

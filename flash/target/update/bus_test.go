@@ -13,7 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// recordedPeer is a peer that has said all that it will say.
+// recordedPeer is a peer that has sent all its messages.
 type recordedPeer struct {
 	net.Conn
 	io.Reader
@@ -34,7 +34,7 @@ func (s *recordedPeer) Close() error {
 	return nil
 }
 
-// encodeSignal is a message as RAUC sends it.
+// encodeSignal returns a signal as RAUC sends it.
 func encodeSignal(t testing.TB, member string, body ...any) []byte {
 	t.Helper()
 	m := &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
@@ -93,7 +93,7 @@ func TestLimitedConn(t *testing.T) {
 	}
 }
 
-// A peer that never ends is not listened to for ever.
+// A peer that never stops sending reaches the limit.
 func TestLimitedConnTotal(t *testing.T) {
 	message := encodeSignal(t, "Completed", strings.Repeat("x", 200<<10))
 	endless := make([]io.Reader, 0, maxBusBytes/len(message)+2)
@@ -139,7 +139,7 @@ func TestBusSignals(t *testing.T) {
 	}
 }
 
-// Whatever a board sends, the library ends with an error and not with us.
+// FuzzBus checks that no message of a board causes a panic.
 func FuzzBus(f *testing.F) {
 	greeting := "REJECTED EXTERNAL\r\nOK 0123456789abcdef0123456789abcdef\r\n"
 	f.Add([]byte(greeting), encodeSignal(f, "Completed", int32(1)))

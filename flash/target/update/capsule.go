@@ -5,26 +5,25 @@ import (
 	"fmt"
 )
 
-// capsule is firmware in an update for a Jetson, as UEFI takes it (UEFI 2.10,
-// 8.5.3 and 23.3).
+// capsule is a UEFI capsule: firmware in an update for a Jetson (UEFI 2.10, 8.5.3 and 23.3).
 type capsule struct {
-	guid      string // of the firmware that it is for
+	guid      string // the class of firmware that it is for
 	sizeBytes int64
 }
 
-// firmwareManagement is what a capsule of firmware begins with.
+// firmwareManagement is the GUID at the beginning of a capsule of firmware.
 const firmwareManagement = "6dcbd5ed-e82d-4c44-bda1-7194199ad92a"
 
-// capsuleName is what it is called in our updates.
+// capsuleName is the capsule's file name in an update.
 const capsuleName = "tegra-bl.cap"
 
-// parseCapsule reads which firmware the first item of a capsule is for. head is its
-// beginning.
+// parseCapsule reads the GUID of the first item of a capsule. head is the beginning of the
+// capsule.
 func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
 	if len(head) < 28 || formatGUID(head) != firmwareManagement {
 		return nil, fmt.Errorf("%s is no capsule of firmware", capsuleName)
 	}
-	// A header; then a version, two counts and the items' offsets from there.
+	// After the header come a version, two counts and the items' offsets from the version.
 	at := uint64(binary.LittleEndian.Uint32(head[16:]))
 	if at > uint64(len(head)) || uint64(len(head))-at < 16 {
 		return nil, fmt.Errorf("%s is damaged: its header has %d bytes", capsuleName, at)
@@ -41,8 +40,7 @@ func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
 	return &capsule{formatGUID(items[item+4:]), sizeBytes}, nil
 }
 
-// formatGUID writes the first 16 bytes as people do: the first three numbers are little
-// endian.
+// formatGUID formats the first 16 bytes. The first three numbers are little endian.
 func formatGUID(b []byte) string {
 	return fmt.Sprintf("%08x-%04x-%04x-%x-%x", binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint16(b[6:]), b[8:10], b[10:16])
 }

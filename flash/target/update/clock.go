@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// refuseUntrusted is the finding about a bundle that the board's engine does not take. A board
-// whose clock is wrong takes none, whoever signed it.
+// refuseUntrusted returns the finding about a bundle that the board's engine refused. A
+// wrong clock of the board can be the reason.
 func (s *Source) refuseUntrusted(ctx context.Context, why error) Finding {
 	board, err := s.boardClock(ctx)
 	here := time.Now()
@@ -21,13 +21,13 @@ func (s *Source) refuseUntrusted(ctx context.Context, why error) Finding {
 	return refusedFinding(next, "the board's clock says %s, and this machine's %s: %v", formatClock(board), formatClock(here), why)
 }
 
-// clockSlack is how far two clocks may be apart where certificates last for years.
+// clockSlack is the allowed difference of two clocks. Certificates last for years.
 const clockSlack = 10 * time.Minute
 
 func formatClock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// isClockProblem says whether the board's clock can be why a certificate does not count there:
-// the engine says so, or the time lies outside of the certificate's.
+// isClockProblem reports whether the board's clock can be the reason for an invalid
+// certificate. The engine's error says so, or the board's time is outside the validity.
 func (v validity) isClockProblem(board time.Time, why error) bool {
 	for _, word := range []string{"not yet valid", "expired"} {
 		if strings.Contains(why.Error(), word) {

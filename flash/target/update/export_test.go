@@ -5,7 +5,7 @@ import "time"
 // MaxConnections is how many connections the server takes at once.
 const MaxConnections = maxConnections
 
-// SetHeaderLimit sets how long a client may take to say what it wants.
+// SetHeaderLimit sets how long a client may need to send its request.
 func SetHeaderLimit(limit time.Duration) (undo func()) {
 	before := headerLimit
 	headerLimit = limit

@@ -13,25 +13,25 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// jetson is what a Jetson's firmware says of its slots, by NVIDIA's nvbootctrl and
-// the firmware's own variables. No Jetson was at hand: the forms are those that
-// NVIDIA documents for L4T R35 and R36, and that people show.
+// jetson is a Jetson's state of its slots, from NVIDIA's nvbootctrl and the firmware's
+// variables. It was not tested on a Jetson: the formats are those of NVIDIA's documentation
+// of L4T R35 and R36, and of published outputs.
 type jetson struct {
 	version string // of the firmware
 	current int    // slot that runs
-	active  int    // slot that is to run next
+	active  int    // slot that runs next
 	slots   []jetsonSlot
-	capsule bool  // one waits for the next boot
-	esp     int64 // free bytes where capsules go; -1 where that is not mounted
+	capsule bool  // a capsule waits for the next boot
+	esp     int64 // free bytes of the EFI system partition, for capsules; -1 if it is not mounted
 	classes []firmwareClass
 }
 
 type jetsonSlot struct{ bad bool }
 
-// firmwareClass is what the firmware takes capsules for.
+// firmwareClass is an entry of UEFI's ESRT: firmware that capsules can update.
 type firmwareClass struct{ guid, version, last string }
 
-// jetsonStateScript prints all of it in sections. It changes nothing. A board that is none
+// jetsonStateScript prints the state in sections. It changes nothing. On another board it
 // prints nothing.
 const jetsonStateScript = `command -v nvbootctrl >/dev/null || exit 0
 echo "== slots"
@@ -52,7 +52,7 @@ for v in OsIndications-8be4df61-93ca-11d2-aa0d-00e098032b8c \
 done
 true`
 
-// readJetson asks a board for it; nil where it is none.
+// readJetson reads a board's state. It returns nil if the board is no Jetson.
 func readJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
 	r, err := c.Run(ctx, "sh", "-c", jetsonStateScript)
 	if err != nil {
@@ -124,7 +124,7 @@ func (j *jetson) readSlots(line string) {
 	}
 }
 
-// readVariable takes a variable's bytes as numbers.
+// readVariable reads a variable: its name, then its bytes as decimal numbers.
 func (j *jetson) readVariable(words []string) {
 	if len(words) < 2 {
 		return
@@ -142,8 +142,8 @@ func (j *jetson) readVariable(words []string) {
 		}
 	case "RootfsStatusSlotA", "RootfsStatusSlotB":
 		slot := int(words[0][len("RootfsStatusSlot")] - 'A')
-		// 0xff is a slot that failed too often: the firmware leaves it alone until
-		// somebody resets that.
+		// 0xff is a slot that failed too often. The firmware does not boot it until the
+		// variable is reset.
 		if first == 0xff && slot < len(j.slots) {
 			j.slots[slot].bad = true
 		}
@@ -163,7 +163,7 @@ func (j *jetson) toStatus() Status {
 			State: state, Booted: i == j.current,
 		})
 	}
-	// A capsule is for the slot that does not run, which is started after it.
+	// A capsule is for the slot that does not run. The firmware boots that slot afterwards.
 	next := j.active
 	if j.capsule && len(j.slots) > 1 {
 		next = 1 - j.current
@@ -172,17 +172,17 @@ func (j *jetson) toStatus() Status {
 	return s
 }
 
-// checkFirmware looks at what no engine does, and at what goes wrong without a word: a
-// capsule that the firmware does not take for its own, and one that finds no room.
-func (l preflight) checkFirmware() Finding {
-	j, err := readJetson(l.ctx, l.c)
+// checkFirmware checks that the firmware knows the capsule and that it fits. Engines do not
+// check that, and the firmware ignores such a capsule silently.
+func (p preflight) checkFirmware() Finding {
+	j, err := readJetson(p.ctx, p.c)
 	switch {
 	case err != nil:
 		return refusedFinding("ask it by hand: nvbootctrl dump-slots-info", "%v", err)
 	case j == nil:
 		return notApplicableFinding("no Jetson")
 	}
-	return j.checkCapsule(l.bundle.capsule)
+	return j.checkCapsule(p.bundle.capsule)
 }
 
 func (j *jetson) checkCapsule(c *capsule) Finding {

@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The words are those of NVIDIA's documentation of L4T R35 and R36; no Jetson was at
-// hand.
+// The outputs are those of NVIDIA's documentation of L4T R35 and R36, not of a Jetson.
 const jetsonSays = `== slots
 Current version: 36.4.3
 Capsule update status: 0
@@ -97,7 +96,7 @@ func TestCheckCapsule(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := j.checkCapsule(tt.capsule); got.Verdict != tt.want || !strings.Contains(got.Saw, tt.saw) || (got.Next == "") != (tt.want == Checked) {
-				t.Errorf("judge() = %+v; want it %s, and %q", got, tt.want, tt.saw)
+				t.Errorf("checkCapsule() = %+v; want it %s, and %q", got, tt.want, tt.saw)
 			}
 		})
 	}
@@ -116,7 +115,7 @@ func FuzzJetson(f *testing.F) {
 	})
 }
 
-// makeCapsule is the beginning of one, by the UEFI specification.
+// makeCapsule returns the beginning of a capsule, by the UEFI specification.
 func makeCapsule(t testing.TB, items string) []byte {
 	t.Helper()
 	head, err := hex.DecodeString("edd5cb6d2de8444cbda17194199ad92a")
@@ -133,7 +132,7 @@ func makeCapsule(t testing.TB, items string) []byte {
 	return append(head, rest...)
 }
 
-// One item, 16 bytes behind: its version, and which firmware it is for.
+// One item after 16 bytes: its version, and the GUID of its firmware.
 const anItem = "01000000" + "0000" + "0100" + "1000000000000000" + "02000000" + "99450dbfd4204e41b2c53595b1cda402"
 
 func TestParseCapsule(t *testing.T) {

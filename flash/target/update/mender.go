@@ -15,8 +15,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// mender drives Mender's client, alone and without its server. The words that it is
-// asked with are those of its documentation; no board with it was at hand.
+// mender drives Mender's client without Mender's server. Its commands are those of the
+// documentation. It was not tested on a board with Mender.
 type mender struct {
 	c       *target.Conn
 	program string // mender-update since release 4, mender before
@@ -40,7 +40,7 @@ func (m *mender) Name() string { return string(Mender) }
 
 func (m *mender) ChooseDelivery(context.Context, *Bundle) (Delivery, string) { return Streamed, "" }
 
-// runMender runs the client. Its words go into errors.
+// runMender runs the client. An error has the client's output.
 func (m *mender) runMender(ctx context.Context, args ...string) (target.Result, error) {
 	r, err := m.c.Run(ctx, append([]string{m.program}, args...)...)
 	if err == nil && r.Status != 0 {
@@ -50,8 +50,8 @@ func (m *mender) runMender(ctx context.Context, args ...string) (target.Result, 
 	return r, err
 }
 
-// Status is where root is, and the name of the artifact there. Mender tells neither
-// of its slots nor, without trying, whether an update waits.
+// Status returns the root's device and the name of the artifact on it. Mender's client does
+// not show its slots, or whether an update waits for a restart.
 func (m *mender) Status(ctx context.Context) (Status, error) {
 	s, err := runningRoot(ctx, m.c)
 	if err != nil {
@@ -72,7 +72,7 @@ func (m *mender) Status(ctx context.Context) (Status, error) {
 
 func (m *mender) Inspect(context.Context, *Source) (Claims, error) { return Claims{}, ErrNoInspection }
 
-// Install tells how much the client has fetched: it speaks only when it is done.
+// Install reports how much the client has fetched, since the client reports no progress.
 func (m *mender) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	watched, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -93,7 +93,7 @@ func (m *mender) Install(ctx context.Context, from *Source, tell func(int, strin
 	return nil
 }
 
-// reportProgress tells how much of a source was served, until ctx ends.
+// reportProgress calls tell with the served part of the source, until ctx ends.
 func (s *Source) reportProgress(ctx context.Context, tell func(int, string)) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -107,11 +107,11 @@ func (s *Source) reportProgress(ctx context.Context, tell func(int, string)) {
 	}
 }
 
-// WaitUntilIdle has nothing to wait for: the client ends with its connection's end.
+// WaitUntilIdle returns at once, because the client ends with its connection.
 func (m *mender) WaitUntilIdle(ctx context.Context) error { return ctx.Err() }
 
-// MarkGood takes a system that was committed before for good: the answer to the first
-// commit may have been lost.
+// MarkGood commits the update. It also succeeds if the system is committed already, since
+// the answer to an earlier commit may have been lost.
 func (m *mender) MarkGood(ctx context.Context) error {
 	r, err := m.runMender(ctx, "commit")
 	if r.Status != 0 && strings.Contains(string(r.Stdout)+string(r.Stderr), "No update in progress") {
@@ -129,8 +129,8 @@ func isTar(head []byte) bool {
 	return len(head) >= 262 && string(head[257:262]) == "ustar" && strings.HasPrefix(string(head), "version\x00")
 }
 
-// readMender reads the beginning of a Mender Artifact of version 2 or 3: its version,
-// and which devices it is for, which is in a packed archive of its own.
+// readMender reads the header of a Mender Artifact of version 2 or 3. The artifact's name
+// and its device types are in header.tar.gz.
 func readMender(b *Bundle) error {
 	files := tar.NewReader(io.NewSectionReader(b.file, 0, b.SizeBytes))
 	for range maxEntries {
@@ -144,13 +144,13 @@ func readMender(b *Bundle) error {
 		case "header.tar.gz":
 			return b.readMenderHeader(io.LimitReader(files, maxDescription))
 		case "header.tar", "header.tar.xz", "header.tar.zst":
-			return nil // says more to Mender than to us
+			return nil // Slipway does not read it, Mender does
 		}
 	}
 	return errors.New("the artifact has no header.tar")
 }
 
-// readMenderHeader reads header-info, which is the first file of the header.
+// readMenderHeader reads header-info, the first file of the header.
 func (b *Bundle) readMenderHeader(packed io.Reader) error {
 	unpacked, err := gzip.NewReader(packed)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"slipway/flash/target/update/updatetest"
 )
 
-// Mender's client is in no package of Debian's. So it is played by this program under
-// its name, which says what Mender's documentation of release 4 says that it does.
+// Debian has no package of Mender's client. So this program simulates it under its name, with
+// the outputs of Mender's documentation of release 4.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "mender-update" {
 		os.Exit(menderUpdate(os.Args[1:]))
@@ -65,7 +65,7 @@ func menderUpdate(args []string) int {
 	return 1
 }
 
-// fetchArtifact reads an artifact as Mender does, in one go, for the device type "board".
+// fetchArtifact reads an artifact in one pass as Mender does, for the device type "board".
 func fetchArtifact(url string) (string, error) {
 	r, err := http.Get(url)
 	if err != nil {
@@ -84,7 +84,7 @@ func fetchArtifact(url string) (string, error) {
 	return payload, nil
 }
 
-// makeArtifact is a Mender Artifact of version 3.
+// makeArtifact writes a Mender Artifact of version 3.
 func makeArtifact(t *testing.T, device, payload string) string {
 	t.Helper()
 	var packed bytes.Buffer
@@ -150,7 +150,7 @@ func TestOpenMender(t *testing.T) {
 	}
 	defer b.Close()
 	if want := (update.Claims{Compatible: "board", Version: "release-2", Signer: "a key without a name"}); b.Kind != update.Mender || b.Claims != want {
-		t.Errorf("Open() = %s %+v; want %+v", b.Kind, b.Claims, want)
+		t.Errorf("OpenBundle() = %s %+v; want %+v", b.Kind, b.Claims, want)
 	}
 	version := []string{"version", `{"format":"mender","version":3}`}
 	for name, files := range map[string][]string{
@@ -163,7 +163,7 @@ func TestOpenMender(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := update.OpenBundle(file); err == nil {
-			t.Errorf("%s: Open() = %+v; want an error", name, b)
+			t.Errorf("%s: OpenBundle() = %+v; want an error", name, b)
 		}
 	}
 }

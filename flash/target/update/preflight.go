@@ -9,15 +9,15 @@ import (
 	"slipway/flash/target"
 )
 
-// Finding is one thing that was looked at before anything is written.
+// Finding is the result of one check before anything is written.
 type Finding struct {
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 	Saw     string  `json:"saw"`
-	Next    string  `json:"next,omitempty"` // what to do, where it was refused
+	Next    string  `json:"next,omitempty"` // what the user does after Refused
 }
 
-// Verdict is what came of it.
+// Verdict is the result of a check.
 type Verdict string
 
 // The verdicts.
@@ -27,12 +27,12 @@ const (
 	NotApplicable Verdict = "not applicable"
 )
 
-// Rules say what of an update somebody allows.
+// Rules are what the user allows.
 type Rules struct {
-	Downgrade bool // an older version than the one that runs
+	Downgrade bool // to a version older than the running one
 }
 
-// preflight is what the preflight knows of a board and of a bundle.
+// preflight is the input of the checks: a board and a bundle.
 type preflight struct {
 	ctx      context.Context
 	c        *target.Conn
@@ -41,13 +41,13 @@ type preflight struct {
 	rules    Rules
 	status   Status
 	delivery Delivery
-	why      string
+	why      string // why not a better delivery
 }
 
-// preflights are what is looked at, in the order in which it is shown.
+// preflights are the checks, in the order in which they run.
 var preflights = []struct {
-	name string
-	look func(preflight) Finding
+	name  string
+	check func(preflight) Finding
 }{
 	{"bundle", preflight.checkFormat},
 	{"user", preflight.checkUser},
@@ -59,18 +59,18 @@ var preflights = []struct {
 	{"delivery", preflight.checkDelivery},
 }
 
-// Preflight looks whether a bundle can be installed, and writes nothing. The
-// signature is Judge's, as the engine has to get at the bundle for it.
+// Preflight checks whether a bundle can be installed, and writes nothing. It leaves the
+// signature to CheckSignature, as the engine needs the bundle for that.
 func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
 	status, err := e.Status(ctx)
 	if err != nil {
 		return nil, status, err
 	}
-	l := preflight{ctx: ctx, c: c, engine: e, bundle: b, rules: rules, status: status}
-	l.delivery, l.why = e.ChooseDelivery(ctx, b)
+	input := preflight{ctx: ctx, c: c, engine: e, bundle: b, rules: rules, status: status}
+	input.delivery, input.why = e.ChooseDelivery(ctx, b)
 	var all []Finding
 	for _, p := range preflights {
-		f := p.look(l)
+		f := p.check(input)
 		f.Name = p.name
 		all = append(all, f)
 	}
@@ -80,9 +80,9 @@ func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules R
 	return all, status, nil
 }
 
-// CheckSignature has the engine judge a bundle that was offered to it, and holds what it
-// reads there to the same rules: a plain bundle of RAUC's says nothing to others. The
-// error is of a board that could not be asked, which says nothing of the bundle.
+// CheckSignature lets the engine verify a bundle's signature. It also checks the claims that
+// the engine reads in the bundle, since only RAUC can read those of a plain bundle. An error
+// means that the board did not answer, and says nothing about the bundle.
 func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, rules Rules) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
 	signature := checkedFinding("%s trusts it", e.Name())
@@ -104,7 +104,7 @@ func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, r
 	return all, nil
 }
 
-// RefusedError is an error that names what was refused, nil where nothing was.
+// RefusedError returns an error with all findings that are Refused, or nil.
 func RefusedError(all []Finding) error {
 	var lines []string
 	for _, f := range all {
@@ -118,7 +118,7 @@ func RefusedError(all []Finding) error {
 	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(lines, "\n"))
 }
 
-// ErrRefused is of an update that was not begun.
+// ErrRefused means that the update did not begin.
 var ErrRefused = errors.New("refused, and nothing was written")
 
 func checkedFinding(format string, args ...any) Finding {
@@ -133,10 +133,10 @@ func refusedFinding(next, format string, args ...any) Finding {
 	return Finding{Verdict: Refused, Saw: fmt.Sprintf(format, args...), Next: next}
 }
 
-func (l preflight) checkFormat() Finding {
-	b := l.bundle
-	if !strings.HasPrefix(l.engine.Name(), string(b.Kind)) {
-		return refusedFinding("take a bundle for the engine that the board has", "%s is for %s, and the board has %s", b.File, b.Kind, l.engine.Name())
+func (p preflight) checkFormat() Finding {
+	b := p.bundle
+	if !strings.HasPrefix(p.engine.Name(), string(b.Kind)) {
+		return refusedFinding("take a bundle for the engine that the board has", "%s is for %s, and the board has %s", b.File, b.Kind, p.engine.Name())
 	}
 	words := []string{string(b.Kind), b.Format, fmt.Sprintf("%d KiB", b.SizeBytes>>10)}
 	if b.Signer != "" {
@@ -145,27 +145,28 @@ func (l preflight) checkFormat() Finding {
 	return checkedFinding("%s", strings.Join(words, ", "))
 }
 
-// checkUser asks who is logged in: engines write slots for root alone, and say so late.
-func (l preflight) checkUser() Finding {
-	id, err := userID(l.ctx, l.c)
+// checkUser checks that the user is root. Engines need root to write slots, and fail late
+// otherwise.
+func (p preflight) checkUser() Finding {
+	id, err := userID(p.ctx, p.c)
 	if err == nil && id == "0" {
 		return checkedFinding("root")
 	}
-	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add -become where the user has sudo", l.c.Address().Host)
+	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add -become where the user has sudo", p.c.Address().Host)
 	if err != nil {
 		return refusedFinding(next, "%v", err)
 	}
 	return refusedFinding(next, "user %s, who may not install", id)
 }
 
-func (l preflight) checkSlots() Finding {
-	booted, ok := l.status.BootedSlot()
-	other, has := l.status.OtherSlot()
+func (p preflight) checkSlots() Finding {
+	booted, ok := p.status.BootedSlot()
+	other, has := p.status.OtherSlot()
 	switch {
 	case !ok:
-		return refusedFinding("look on the board which slot runs: cat /proc/cmdline", "%s does not know which slot runs", l.engine.Name())
-	case len(l.status.Slots) == 1:
-		return notApplicableFinding("%s tells of no slots", l.engine.Name())
+		return refusedFinding("look on the board which slot runs: cat /proc/cmdline", "%s does not know which slot runs", p.engine.Name())
+	case len(p.status.Slots) == 1:
+		return notApplicableFinding("%s tells of no slots", p.engine.Name())
 	case !has:
 		return refusedFinding("flash the board with an image that has two slots", "there is no other slot than %s, which runs", booted.Name)
 	case other.Device != "" && other.Device == booted.Device:
@@ -177,19 +178,19 @@ func (l preflight) checkSlots() Finding {
 	return checkedFinding("%s runs, %s will be written", booted.Name, other.Name)
 }
 
-func (l preflight) checkEarlierUpdate() Finding {
-	if l.status.WaitsForRestart() {
+func (p preflight) checkEarlierUpdate() Finding {
+	if p.status.WaitsForRestart() {
 		return refusedFinding("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted)",
-			"%s was installed earlier and waits for a restart", l.status.Primary)
+			"%s was installed earlier and waits for a restart", p.status.Primary)
 	}
 	return checkedFinding("none waits for a restart")
 }
 
-func (l preflight) checkCompatible() Finding {
-	if l.bundle.Compatible == "" {
+func (p preflight) checkCompatible() Finding {
+	if p.bundle.Compatible == "" {
 		return notApplicableFinding("the bundle says it only to the engine")
 	}
-	return compareCompatible(l.bundle.Claims, l.status)
+	return compareCompatible(p.bundle.Claims, p.status)
 }
 
 func compareCompatible(c Claims, board Status) Finding {
@@ -202,11 +203,11 @@ func compareCompatible(c Claims, board Status) Finding {
 	return checkedFinding("%s", c.Compatible)
 }
 
-func (l preflight) checkVersion() Finding {
-	if l.bundle.Version == "" {
+func (p preflight) checkVersion() Finding {
+	if p.bundle.Version == "" {
 		return notApplicableFinding("the bundle says it only to the engine")
 	}
-	return compareVersion(l.bundle.Claims, l.status, l.rules)
+	return compareVersion(p.bundle.Claims, p.status, p.rules)
 }
 
 func compareVersion(c Claims, board Status, rules Rules) Finding {
@@ -224,13 +225,13 @@ func compareVersion(c Claims, board Status, rules Rules) Finding {
 	return refusedFinding("give -downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
 }
 
-func (l preflight) checkDelivery() Finding {
-	if l.delivery != Staged {
-		return checkedFinding("%s, so no room is needed on the board", l.delivery)
+func (p preflight) checkDelivery() Finding {
+	if p.delivery != Staged {
+		return checkedFinding("%s, so no room is needed on the board", p.delivery)
 	}
-	dir, err := findStageDir(l.ctx, l.c, l.bundle.SizeBytes+spareBytes)
+	dir, err := findStageDir(p.ctx, p.c, p.bundle.SizeBytes+spareBytes)
 	if err != nil {
-		return refusedFinding("remove files there, or take a bundle that can be streamed", "%s; %v", l.why, err)
+		return refusedFinding("remove files there, or take a bundle that can be streamed", "%s; %v", p.why, err)
 	}
-	return checkedFinding("put into %s of the board first: %s", dir, l.why)
+	return checkedFinding("put into %s of the board first: %s", dir, p.why)
 }

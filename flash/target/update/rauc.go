@@ -28,7 +28,7 @@ const (
 type rauc struct {
 	c       *target.Conn
 	socket  string
-	version string // "" where the board did not tell
+	version string // "" if unknown
 }
 
 func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error) {
@@ -49,7 +49,8 @@ func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error
 	return nil, errors.New("RAUC is not on its D-Bus")
 }
 
-// raucVersion asks the program, as the service does not tell.
+// raucVersion returns the version that the program prints, as the service has no method
+// for it.
 func raucVersion(ctx context.Context, c *target.Conn) string {
 	r, err := c.Run(ctx, "rauc", "--version")
 	if err != nil || r.Status != 0 {
@@ -64,8 +65,8 @@ func raucVersion(ctx context.Context, c *target.Conn) string {
 
 func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
 
-// loadNBDScript looks for the kernel's network block device, which RAUC streams
-// through, and loads its module.
+// loadNBDScript loads the module of the network block device, unless the kernel has it. RAUC
+// needs it to stream.
 const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
 
 func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string) {
@@ -82,16 +83,17 @@ func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string)
 	return Streamed, ""
 }
 
-// maxStarts is how often RAUC's service is asked for before it counts as one that does not
-// start: a board that has just booted may need longer for it than the 25 s that its D-Bus
-// waits each time.
+// maxStarts is how often Slipway calls a service that does not start in time. D-Bus waits
+// 25 s each time, and a board that has just booted may need longer.
 const maxStarts = 12
 
-// callRAUC calls a method of RAUC's.
+// callRAUC calls a method of RAUC's D-Bus interface.
 func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, args ...any) error {
 	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
+// callMethod calls a D-Bus method of RAUC's service. about names the call in errors.
+// callMethod calls a D-Bus method of RAUC's service. about names the call in errors.
 func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
 	var err error
 	for range maxStarts {
@@ -115,7 +117,7 @@ func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, int
 	return wrapBoardError(what, err)
 }
 
-// isUnanswered tells an error for which nobody answered: the service ended, or its D-Bus.
+// isUnanswered reports whether a call got no answer, as the service or its D-Bus ended.
 func isUnanswered(err error) bool {
 	var failed dbus.Error
 	if errors.As(err, &failed) {
@@ -124,14 +126,14 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
 }
 
-// isStillStarting tells an error of a D-Bus that waited for a service in vain: the service
-// has not been asked anything.
+// isStillStarting reports whether D-Bus gave up waiting for the service to start. The service
+// then did not get the call.
 func isStillStarting(err error) bool {
 	var failed dbus.Error
 	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
 }
 
-// readProperty reads one of RAUC's properties, which are texts.
+// readProperty reads a text property of RAUC's.
 func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, error) {
 	var v dbus.Variant
 	if err := r.callMethod(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
@@ -141,11 +143,11 @@ func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, e
 	return truncateText(plaintext.OneLine(text), 4*maxTextBytes), nil
 }
 
-// openBus connects for one question or one installation: nothing is kept that a
-// reboot would break.
+// openBus connects for one call or one installation. Slipway keeps no connection to D-Bus,
+// since a restart would break it.
 func (r *rauc) openBus(ctx context.Context) (*bus, error) {
 	b, err := openBus(ctx, r.c, r.socket)
-	if err != nil && ctx.Err() == nil { // it was there when the engine was found
+	if err != nil && ctx.Err() == nil { // it worked when the engine was found
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return b, err
@@ -170,8 +172,8 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	var s Status
-	// RAUC gives an error where no slot can be booted, which a board that runs
-	// shows after its own slot was marked bad.
+	// RAUC returns an error if no slot is bootable, as after the running slot was marked
+	// bad.
 	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
 		return Status{}, err
 	}
@@ -200,7 +202,7 @@ func (s slotStatus) toSlot() Slot {
 	if state := text("boot-status"); state == Good || state == Bad {
 		slot.State = state
 	}
-	// RAUC writes "ok" when a slot was written to its end, and something else before.
+	// RAUC sets the status "ok" when a slot is written completely.
 	if state := text("status"); state != "" && state != "ok" {
 		slot.Failed = true
 	}
@@ -225,14 +227,13 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	case !isUnknownMethod(err):
 		return Claims{}, err
 	}
-	// RAUC before 1.10.
+	// RAUC before 1.10 has no InspectBundle.
 	err = r.callRAUC(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
 	old.Compatible, old.Version = truncateText(plaintext.OneLine(old.Compatible), maxTextBytes), truncateText(plaintext.OneLine(old.Version), maxTextBytes)
 	return old, err
 }
 
-// parseClaims takes what InspectBundle answers: groups of the manifest by their names, each
-// in a variant of its own.
+// parseClaims reads the answer of InspectBundle: the groups of the manifest by name.
 func parseClaims(info map[string]dbus.Variant) Claims {
 	about, _ := info["update"].Value().(map[string]dbus.Variant)
 	text := func(key string) string {
@@ -242,13 +243,13 @@ func parseClaims(info map[string]dbus.Variant) Claims {
 	return Claims{Compatible: text("compatible"), Version: text("version")}
 }
 
-// isUnknownMethod says whether a method is not there.
+// isUnknownMethod reports whether the service does not have the method.
 func isUnknownMethod(err error) bool {
 	var e dbus.Error
 	return errors.As(err, &e) && e.Name == "org.freedesktop.DBus.Error.UnknownMethod"
 }
 
-// installSignals are the signals that an installation is followed by.
+// installSignals are the D-Bus signals that show an installation's progress and end.
 var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(raucName), dbus.WithMatchObjectPath("/")},
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
@@ -274,7 +275,7 @@ func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)
 	return r.followInstallation(ctx, b, tell)
 }
 
-// checkIdle refuses a board that installs already.
+// checkIdle returns ErrBusy if an installation is under way.
 func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	operation, err := r.readProperty(ctx, b, "Operation")
 	if err == nil && operation != "idle" {
@@ -308,7 +309,7 @@ func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, st
 	}
 }
 
-// readInstallError is why an installation failed, in RAUC's words.
+// readInstallError returns RAUC's last error as the error of an installation.
 func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 	text, err := r.readProperty(ctx, b, "LastError")
 	if err != nil || text == "" {
@@ -317,12 +318,11 @@ func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 	return fmt.Errorf("RAUC could not install the bundle: %s", text)
 }
 
-// cleanupLimit is how long a board may take to stop a service.
+// cleanupLimit is how long a board may need to stop a service or to remove a bundle.
 const cleanupLimit = 30 * time.Second
 
-// stopInstallation stops RAUC, which knows no other way to end an installation. It has
-// marked the slot that it writes as bad before it wrote to it. It is started again
-// by the next question.
+// stopInstallation stops RAUC's service, the only method to end an installation. RAUC has
+// marked the slot as bad before it wrote to it. The next call starts the service again.
 func (r *rauc) stopInstallation(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()
@@ -333,9 +333,11 @@ func (r *rauc) stopInstallation(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// pollInterval is how often a board is asked whether it is done.
+// pollInterval is the time between two queries of an engine's state.
 const pollInterval = time.Second
 
+// WaitUntilIdle polls RAUC's operation.
+// WaitUntilIdle polls RAUC's operation.
 func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -357,8 +359,8 @@ func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 
 func (r *rauc) MarkGood(ctx context.Context) error { return r.markSlot(ctx, "good", "booted") }
 
-// MarkBad marks the slot that runs, and makes the other one the first: marking
-// alone would leave a boot loader with two slots that it does not like.
+// MarkBad marks the running slot as bad, and the other one as active. The first mark alone
+// could leave the boot loader without a bootable slot.
 func (r *rauc) MarkBad(ctx context.Context) error {
 	if err := r.markSlot(ctx, "bad", "booted"); err != nil {
 		return err
@@ -376,8 +378,8 @@ func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
 	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
 }
 
-// isOlder compares versions as people write them: numbers by their value, the rest
-// by its letters. What has no version is not older.
+// isOlder reports whether version a is older than b. It compares numbers by value and other
+// parts as text. An empty version is not older.
 func isOlder(a, b string) bool {
 	x, y := splitVersion(a), splitVersion(b)
 	if len(x) == 0 || len(y) == 0 {
@@ -386,7 +388,7 @@ func isOlder(a, b string) bool {
 	return slices.CompareFunc(x, y, compareVersionPart) < 0
 }
 
-// compareVersionPart puts words before numbers, so that 1.0-rc1 is before 1.0.1.
+// compareVersionPart orders words before numbers, so that 1.0-rc1 is before 1.0.1.
 func compareVersionPart(a, b string) int {
 	m, errA := strconv.ParseUint(a, 10, 64)
 	n, errB := strconv.ParseUint(b, 10, 64)
@@ -403,7 +405,7 @@ func compareVersionPart(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// splitVersion splits a version where digits and letters meet, and at whatever is neither.
+// splitVersion splits a version between digits and letters, and at all other characters.
 func splitVersion(version string) []string {
 	var all []string
 	kind := func(r rune) int {

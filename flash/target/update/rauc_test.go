@@ -28,9 +28,9 @@ func TestRAUC(t *testing.T) {
 	})
 }
 
-// A busy board's D-Bus gives RAUC's service up before it is there, and then it has to be
-// asked again: a new system would count as lost otherwise. The first question may be for a
-// property, as after a connection that broke.
+// On a busy board, D-Bus stops waiting for RAUC's service before it is ready. Slipway repeats
+// the call. Otherwise a new system would count as lost. After a broken connection, the first
+// call reads a property.
 func TestRAUCThatStartsLate(t *testing.T) {
 	for name, first := range map[string]func(context.Context, update.Engine) error{
 		"status": func(ctx context.Context, e update.Engine) error {
@@ -40,7 +40,7 @@ func TestRAUCThatStartsLate(t *testing.T) {
 			}
 			return err
 		},
-		"settle": func(ctx context.Context, e update.Engine) error { return e.WaitUntilIdle(ctx) },
+		"wait until idle": func(ctx context.Context, e update.Engine) error { return e.WaitUntilIdle(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := updatetest.StartRAUC(t)

@@ -20,29 +20,29 @@ import (
 	"slipway/flash/target/files"
 )
 
-// Source is a bundle as an engine on the board gets at it.
+// Source is how an engine on the board reads a bundle.
 type Source struct {
 	Delivery Delivery
-	Why      string    // why no better way would do
-	Where    string    // an address or a path, for the board
-	Data     io.Reader // where it is piped
+	Why      string    // why not a better delivery
+	Where    string    // a URL or a path on the board
+	Data     io.Reader // of a piped bundle
 
 	board     *target.Conn
-	signed    validity // the certificate of who signed it
+	signed    validity // of the signer's certificate
 	sizeBytes int64
 	served    atomic.Int64
 	close     func()
 }
 
-// ServedBytes is how many bytes of the bundle went to the board so far.
+// ServedBytes returns how many bytes of the bundle the board has read so far.
 func (s *Source) ServedBytes() int64 { return s.served.Load() }
 
-// Close stops serving, and removes what was put on the board. Where the connection was
-// lost, it is for calling again on the next.
+// Close stops the server, and removes a staged bundle from the board. After a lost
+// connection, call it again on the next one.
 func (s *Source) Close() { s.close() }
 
-// OfferBundle makes a bundle available to the board's engine, in the best way that both
-// know. A board that opens no port for us gets a file.
+// OfferBundle makes a bundle available to the board's engine. It stages the bundle as a file
+// if the board's sshd does not forward a port.
 func OfferBundle(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
 	way, why := e.ChooseDelivery(ctx, b)
 	s := &Source{Delivery: way, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
@@ -65,18 +65,18 @@ func OfferBundle(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Sou
 	return s, s.stageBundle(ctx, c, b)
 }
 
-// What a board may ask of the server at once.
+// The limits of the server are for all programs of a board.
 const (
 	maxConnections        = 16
 	maxRequestHeaderBytes = 8 << 10
 )
 
-// headerLimit is how long a program on the board may take to say what it wants. One
-// that never does would else keep a place from the engine.
+// headerLimit is how long a program on the board may need to send its request. Otherwise
+// silent programs could use up all connections.
 var headerLimit = time.Minute
 
-// startServer answers on the board's own port. Others on the board can reach it too, so
-// the path cannot be guessed, and it is the only one.
+// startServer serves the bundle on a port of the board. Other programs on the board can reach
+// the port, so the only path is random.
 func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	at := "/" + rand.Text() + "/bundle" + b.fileSuffix()
 	server := &http.Server{
@@ -84,7 +84,7 @@ func (s *Source) startServer(listener net.Listener, b *Bundle) {
 		MaxHeaderBytes:    maxRequestHeaderBytes,
 		ReadHeaderTimeout: headerLimit,
 		IdleTimeout:       5 * time.Minute,
-		ErrorLog:          nil, // Mage throws that away; a board's bad requests are its own affair
+		ErrorLog:          nil, // Mage discards the standard logger
 	}
 	done := make(chan struct{})
 	go func() {
@@ -118,16 +118,15 @@ func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	})
 }
 
-// Folders that a bundle may wait in, best first: those on a disk before those in
-// memory, and none of the slot that runs, which may be full to the brim.
+// stageDirs are the folders for a staged bundle, the best first. Folders on a disk come
+// before those in memory. None is in the running slot, which may have no free space.
 var stageDirs = []string{"/data", "/var/tmp", "/tmp", "/run"}
 
-// spareBytes is what is left free beside a bundle.
+// spareBytes is how much space stays free beside a bundle.
 const spareBytes = 16 << 20
 
-// stageBundle puts the bundle on the board, under a name that is the same each time and
-// no other bundle's: what was left there by a run that was killed is replaced by
-// the next.
+// stageBundle puts the bundle on the board. Its name depends only on the bundle, so that a
+// run replaces the file that a killed run left.
 func (s *Source) stageBundle(ctx context.Context, c *target.Conn, b *Bundle) error {
 	dir, err := findStageDir(ctx, c, b.SizeBytes+spareBytes)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *Source) stageBundle(ctx context.Context, c *target.Conn, b *Bundle) err
 	s.close = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
-		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a board that is gone keeps it; the next update replaces it
+		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a lost board keeps the file until the next update
 	}
 	if _, err := files.Put(ctx, c, b.File, s.Where, 0o600); err != nil {
 		return err
@@ -146,10 +145,10 @@ func (s *Source) stageBundle(ctx context.Context, c *target.Conn, b *Bundle) err
 	return nil
 }
 
-// freeSpaceScript tells how much room there is where we may write; $@ are folders.
+// freeSpaceScript prints the free space of the folders in $@ that the user may write to.
 const freeSpaceScript = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
 
-// findStageDir is the first of the stages with so much room.
+// findStageDir returns the first of stageDirs with needBytes of free space.
 func findStageDir(ctx context.Context, c *target.Conn, needBytes int64) (string, error) {
 	r, err := c.Run(ctx, append([]string{"sh", "-c", freeSpaceScript, "sh"}, stageDirs...)...)
 	if err != nil {
@@ -167,8 +166,8 @@ func findStageDir(ctx context.Context, c *target.Conn, needBytes int64) (string,
 		c.Address().Host, needBytes>>20, strings.Join(stageDirs, ", "), most>>20)
 }
 
-// parseFreeSpace reads a folder and df's line for it, of which the fourth word is what
-// is free, in KiB.
+// parseFreeSpace reads lines of a folder and df's line for it. The fourth word of df is the
+// free space in KiB.
 func parseFreeSpace(text string) map[string]int64 {
 	free := map[string]int64{}
 	for line := range strings.Lines(text) {

@@ -20,7 +20,7 @@ import (
 	"slipway/flash/target/update/updatetest"
 )
 
-// streamingEngine is an engine that streams; what it would do with that is not asked here.
+// streamingEngine is an engine that streams, without the other methods.
 type streamingEngine struct{ update.Engine }
 
 func (streamingEngine) ChooseDelivery(context.Context, *update.Bundle) (update.Delivery, string) {
@@ -42,7 +42,7 @@ func offerBundle(t *testing.T, file string) (*update.Source, *update.Bundle) {
 	return from, b
 }
 
-// What a board's engine asks of the server, over a real SSH connection.
+// The requests come from the board, over a real SSH connection.
 func TestServe(t *testing.T) {
 	file := updatetest.File(t, 300<<10)
 	want, err := os.ReadFile(file)
@@ -52,7 +52,7 @@ func TestServe(t *testing.T) {
 	from, _ := offerBundle(t, file)
 	at, err := url.Parse(from.Where)
 	if err != nil || from.Delivery != update.Streamed || at.Hostname() != "127.0.0.1" || len(at.Path) < 27 {
-		t.Fatalf("Offer() = %s %s; want an address on 127.0.0.1 that nobody can guess", from.Delivery, from.Where)
+		t.Fatalf("OfferBundle() = %s %s; want a random address on 127.0.0.1", from.Delivery, from.Where)
 	}
 	other := *at
 	other.Path = "/bundle.raucb"
@@ -95,7 +95,7 @@ func TestServe(t *testing.T) {
 		})
 	}
 	if got, least := from.ServedBytes(), int64(len(want)+4096+100); got < least {
-		t.Errorf("Served() = %d; want %d at least", got, least)
+		t.Errorf("ServedBytes() = %d; want %d at least", got, least)
 	}
 	from.Close()
 	if answer, err := (&http.Transport{}).RoundTrip(&http.Request{Method: "GET", URL: at}); err == nil {
@@ -104,8 +104,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Programs on the board that connect and never say what they want cannot keep the
-// engine out: with as many of them as there are places, it is answered after all.
+// Programs on the board that connect and send no request cannot block the engine. With
+// MaxConnections of them, the server still answers it in the end.
 func TestServeSilentClients(t *testing.T) {
 	t.Cleanup(update.SetHeaderLimit(time.Second))
 	from, b := offerBundle(t, updatetest.File(t, 100<<10))
@@ -143,7 +143,7 @@ func TestServeSilentClients(t *testing.T) {
 	}
 }
 
-// Where the board's sshd opens no port, the bundle is put there, and taken away.
+// If the board's sshd forwards no port, Slipway puts the bundle on the board and removes it.
 func TestStage(t *testing.T) {
 	file := updatetest.File(t, 100<<10)
 	b, err := update.OpenBundle(file)
@@ -157,7 +157,7 @@ func TestStage(t *testing.T) {
 	}
 	defer from.Close()
 	if from.Delivery != update.Staged || !strings.Contains(from.Why, "AllowTcpForwarding") {
-		t.Errorf("Offer() = %s, because %q; want %s, and what to set", from.Delivery, from.Why, update.Staged)
+		t.Errorf("OfferBundle() = %s, because %q; want %s, and what to set", from.Delivery, from.Why, update.Staged)
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {

@@ -17,15 +17,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// signature is what a CMS message (RFC 5652) says: who claims to have signed, and
-// what, where that is inside. Nothing is proved by reading it.
+// signature is the content of a CMS message (RFC 5652), not verified: who claims to have
+// signed, and the signed content if the message holds it.
 type signature struct {
 	signer  string
 	valid   validity
 	content []byte
 }
 
-// validity is when a certificate counts; zero where nobody knows.
+// validity is when a certificate is valid. It is zero if unknown.
 type validity struct{ from, until time.Time }
 
 var (
@@ -66,7 +66,7 @@ func parseSignature(message []byte) (signature, error) {
 	return signature{signer: name, valid: valid, content: content}, err
 }
 
-// encapsulatedContent is what was signed, nil where that lies elsewhere.
+// encapsulatedContent returns the signed content, or nil if the message does not hold it.
 func encapsulatedContent(s cryptobyte.String) ([]byte, bool) {
 	var kind asn1.ObjectIdentifier
 	var explicit, content cryptobyte.String
@@ -80,8 +80,8 @@ func encapsulatedContent(s cryptobyte.String) ([]byte, bool) {
 	return content, true
 }
 
-// signerOf names the certificate of the first signer, or what the message says of
-// a certificate that it does not hold.
+// signerOf returns the subject and validity of the first signer's certificate. If the message
+// does not hold it, signerOf describes it by its serial number.
 func signerOf(signers, certificates cryptobyte.String) (string, validity, error) {
 	var signer, id, issuer cryptobyte.String
 	var version int
@@ -105,10 +105,10 @@ func signerOf(signers, certificates cryptobyte.String) (string, validity, error)
 	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), validity{}, nil
 }
 
-// manifest is what RAUC's manifest says that we want to know.
+// manifest is the part of a RAUC manifest that Slipway uses.
 type manifest struct{ compatible, version, format string }
 
-// parseManifest reads the key file that a manifest is.
+// parseManifest reads a manifest, which is a key file.
 func parseManifest(text []byte) (manifest, error) {
 	m := manifest{format: "plain"}
 	fields := map[string]*string{"update/compatible": &m.compatible, "update/version": &m.version, "bundle/format": &m.format}

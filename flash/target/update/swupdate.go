@@ -16,15 +16,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// swupdate drives SWUpdate's daemon through its own client, to which the update is
-// piped: nothing of it lies on the board but what it installs.
+// swupdate drives SWUpdate's daemon through its client. It pipes the update to the client, so
+// that the board needs no space for the file.
 type swupdate struct {
 	c       *target.Conn
 	version string
 }
 
-// findSWUpdateScript wants the daemon, whose settings say which half of an update is for
-// this board and who must have signed it. Started anew by us, it would not know.
+// findSWUpdateScript checks that the daemon runs. Its options select the half of an update
+// and the key to verify. A daemon that Slipway starts would lack these options.
 const findSWUpdateScript = `command -v swupdate-client >/dev/null || exit 3
 [ -S "${TMPDIR:-/tmp}/sockinstctrl" ] || [ -S /run/swupdate/sockinstctrl ] || exit 4
 swupdate --version 2>/dev/null || true`
@@ -50,8 +50,8 @@ func (s *swupdate) Name() string { return strings.TrimSpace(string(SWUpdate) + "
 
 func (s *swupdate) ChooseDelivery(context.Context, *Bundle) (Delivery, string) { return Piped, "" }
 
-// Status is the firmware's view on a Jetson. Elsewhere SWUpdate knows which device
-// the system runs from, and no more.
+// Status returns the firmware's slots on a Jetson. On another board it returns only the
+// root's device, as SWUpdate does not know the slots.
 func (s *swupdate) Status(ctx context.Context) (Status, error) {
 	j, err := readJetson(ctx, s.c)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *swupdate) Status(ctx context.Context) (Status, error) {
 	return runningRoot(ctx, s.c)
 }
 
-// runningRoot is a board of which nobody knows more than where its root is.
+// runningRoot returns a status with only the root's device.
 func runningRoot(ctx context.Context, c *target.Conn) (Status, error) {
 	r, err := c.Run(ctx, "findmnt", "-n", "-o", "SOURCE", "/")
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) {
 	return Claims{}, ErrNoInspection
 }
 
-// Install pipes the update. The client says nothing of progress that could be relied
-// on between releases, so what went through the pipe counts.
+// Install pipes the update. The client's output about progress differs between releases, so
+// Install reports how much of the update went through the pipe.
 func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	piped := &progressReader{from: from, tell: tell}
 	r, err := s.c.Feed(ctx, piped, "swupdate-client", "-v")
@@ -100,7 +100,7 @@ func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, str
 	return nil
 }
 
-// progressReader tells how much of a source was read.
+// progressReader reads a source and reports how much of it was read.
 type progressReader struct {
 	from *Source
 	tell func(int, string)
@@ -112,8 +112,8 @@ func (t *progressReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lastLines are the last words of a program that has much to say: its complaints,
-// where there are some.
+// lastLines returns the last four lines of outputs. If they hold errors, it returns only
+// these.
 func lastLines(outputs ...[]byte) string {
 	var all, wrong []string
 	for line := range strings.Lines(string(bytes.Join(outputs, []byte("\n")))) {
@@ -132,8 +132,8 @@ func lastLines(outputs ...[]byte) string {
 	return strings.Join(all[max(0, len(all)-4):], "; ")
 }
 
-// WaitUntilIdle has nothing to wait for: an update whose pipe ends before it is whole
-// fails, and the client's end is the daemon's.
+// WaitUntilIdle only waits a moment. The daemon ends an update when its client ends, and an
+// incomplete update fails.
 func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -143,8 +143,8 @@ func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	}
 }
 
-// markGoodScript tells the boot loader that the system that runs is good, in the ways
-// that boards with SWUpdate have: a Jetson's firmware, or U-Boot's environment.
+// markGoodScript marks the running system as good for the boot loader: by a Jetson's
+// firmware, or by U-Boot's environment.
 const markGoodScript = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
 command -v fw_setenv >/dev/null || exit 0
 [ "$(fw_printenv -n upgrade_available 2>/dev/null)" = 1 ] && { fw_setenv upgrade_available 0 || exit; }
@@ -155,7 +155,7 @@ func (s *swupdate) MarkGood(ctx context.Context) error {
 	return s.runMarkScript(ctx, "mark the running system good", markGoodScript)
 }
 
-// otherSlotScript has the other slot started next; $1 is its number.
+// otherSlotScript makes the firmware boot the slot $1 next.
 const otherSlotScript = `nvbootctrl set-active-boot-slot "$1"`
 
 func (s *swupdate) MarkBad(ctx context.Context) error {
@@ -177,14 +177,14 @@ func (s *swupdate) runMarkScript(ctx context.Context, what, script string, args 
 	return err
 }
 
-// cpioEntry is a file in a cpio archive, the form of SWUpdate's updates.
+// cpioEntry is a file in a cpio archive, the format of SWUpdate's updates.
 type cpioEntry struct {
 	name   string
 	offset int64 // of its content
 	size   int64
 }
 
-// Limits of what is looked at in an update.
+// These are limits for what Slipway reads of an update.
 const (
 	maxEntries         = 1000
 	maxDescription     = 256 << 10
@@ -196,7 +196,7 @@ func isCpio(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
 }
 
-// readEntries lists the files of an update. Those are skipped, not read.
+// readEntries lists the files of an update, without their contents.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
@@ -234,7 +234,7 @@ func hexField(text []byte) (int64, error) {
 	return int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3]), nil
 }
 
-// versionPattern is the version in an sw-description, in libconfig's form or in JSON.
+// versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
 var versionPattern = lazy.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
 func readSWUpdate(b *Bundle) error {

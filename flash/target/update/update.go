@@ -1,9 +1,6 @@
-// Package update has a board's own engine (RAUC, SWUpdate, Mender) install a
-// bundle of this machine, and asks it which system runs. It writes no slot itself
-// and restarts nothing; see ci.Update for the whole flow.
-//
-// A board is hostile here too: what it says has a limit, and is shown to a person
-// by plaintext.OneLine.
+// Package update installs a bundle of this machine by a board's own engine: RAUC, SWUpdate or
+// Mender. It writes no slot itself and restarts nothing; see ci.Update for the whole flow. It
+// treats a board as hostile: it limits what it reads, and cleans it by plaintext.OneLine.
 package update
 
 import (
@@ -15,73 +12,72 @@ import (
 	"slipway/flash/target"
 )
 
-// Engine installs bundles on one board. All methods ask the board anew; each may
-// be repeated, and none leaves anything behind when ctx ends, but for Install.
+// Engine installs bundles on one board. No method uses cached answers of the board. Each
+// method may be repeated. Except for Install, none leaves anything behind when ctx ends.
 type Engine interface {
-	// Name is what people call it, with its release where it tells that.
+	// Name returns the engine's name, with its release if known.
 	Name() string
 
-	// ChooseDelivery says how a bundle gets to this board, and why not in a better way.
-	ChooseDelivery(ctx context.Context, b *Bundle) (way Delivery, why string)
+	// ChooseDelivery returns how a bundle gets to this board, and why not in a better way.
+	ChooseDelivery(ctx context.Context, b *Bundle) (d Delivery, why string)
 
-	// Status tells which slots there are. A board whose engine knows none has the
-	// one that runs.
+	// Status returns the slots. If the engine does not know them, there is one, the
+	// running one.
 	Status(ctx context.Context) (Status, error)
 
-	// Inspect has the engine judge a bundle, its signature too, and writes nothing.
-	// ErrUnjudged says that it judges only while it installs.
+	// Inspect lets the engine verify a bundle and its signature, and writes nothing.
+	// ErrNoInspection means that the engine verifies only while it installs.
 	Inspect(ctx context.Context, from *Source) (Claims, error)
 
-	// Install writes the bundle to the slot that does not run and has the boot
-	// loader try that next. It returns when the engine has ended, with ErrBusy
-	// before it touched anything if an installation is under way, and with ErrLost
-	// if the board could not be asked how it ended: then Settle tells, on a new
-	// connection. The slot that runs is never written. When ctx ends the
-	// installation is broken off on the board too, as far as that still answers;
-	// the slot that was written is then not bootable, and the board stays on the
-	// system that runs. tell gets percents that never fall.
+	// Install writes the bundle to the slot that does not run, and makes the boot loader
+	// try that slot next. It never writes the running slot. It returns when the engine has
+	// ended. It returns ErrBusy, and has changed nothing, if an installation is under way.
+	// It returns ErrLost if the result is unknown: then call WaitUntilIdle and Status on
+	// a new connection. When ctx ends, Install stops the installation on the board too, if
+	// the board still answers. The written slot is then not bootable, and the board stays on
+	// the running system. The percents of tell never decrease.
 	Install(ctx context.Context, from *Source, tell func(percent int, text string)) error
 
-	// WaitUntilIdle waits until no installation is under way any more.
+	// WaitUntilIdle waits until no installation is under way.
 	WaitUntilIdle(ctx context.Context) error
 
-	// MarkGood makes the system that runs the one that stays. Until then a boot
-	// loader that counts may go back.
+	// MarkGood makes the running system permanent. Until then a boot loader that counts
+	// boots may roll back.
 	MarkGood(ctx context.Context) error
 
-	// MarkBad has the boot loader start the other system next.
+	// MarkBad makes the boot loader start the other system next.
 	MarkBad(ctx context.Context) error
 }
 
 // Delivery is how a bundle gets to a board.
 type Delivery string
 
-// The ways.
+// The deliveries.
 const (
-	Streamed Delivery = "streamed" // the engine fetches what it lacks from us, by HTTP through the SSH connection
+	Streamed Delivery = "streamed" // the engine fetches the blocks that it lacks, by HTTP through the SSH connection
 	Staged   Delivery = "staged"   // as a file on the board, which is removed afterwards
 	Piped    Delivery = "piped"    // as the standard input of the engine's program
 )
 
-// Status is a board as its engine sees it.
+// Status is a board's state, from its engine.
 type Status struct {
-	Compatible string `json:"compatible,omitempty"` // what bundles must be for
+	Compatible string `json:"compatible,omitempty"` // the kind of board that bundles must be for
 	Slots      []Slot `json:"slots"`
 	Primary    string `json:"primary,omitempty"` // the slot that the boot loader tries next
 }
 
-// Slot is one place for a system.
+// Slot is one of the places for a system, such as a root partition.
 type Slot struct {
 	Name    string `json:"name"`
-	Boot    string `json:"boot,omitempty"` // its name for the boot loader; "" where it cannot be booted
+	Boot    string `json:"boot,omitempty"` // its name for the boot loader; "" if it is not bootable
 	Device  string `json:"device,omitempty"`
-	State   string `json:"state,omitempty"` // good or bad; "" where nobody knows
+	State   string `json:"state,omitempty"` // good or bad; "" if unknown
 	Booted  bool   `json:"booted"`
 	Version string `json:"version,omitempty"` // of the bundle that was installed into it
-	Failed  bool   `json:"failed,omitempty"`  // its last installation did not end well
+	Failed  bool   `json:"failed,omitempty"`  // its last installation failed
 
-	// Installation tells what was installed here from what is installed later, also if
-	// the bundle is the same; "" where the engine keeps no record.
+	// Installation identifies an installation. It differs even if the same bundle is
+	// installed again. It is "" if the engine keeps no record.
 	Installation string `json:"installation,omitempty"`
 }
 
@@ -91,7 +87,7 @@ const (
 	Bad  = "bad"
 )
 
-// BootedSlot is the slot that runs.
+// BootedSlot returns the running slot.
 func (s Status) BootedSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if slot.Booted {
@@ -101,7 +97,7 @@ func (s Status) BootedSlot() (Slot, bool) {
 	return Slot{}, false
 }
 
-// OtherSlot is the slot that the next bundle goes to.
+// OtherSlot returns the slot that the next bundle is written to.
 func (s Status) OtherSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if !slot.Booted && slot.Boot != "" {
@@ -111,13 +107,13 @@ func (s Status) OtherSlot() (Slot, bool) {
 	return Slot{}, false
 }
 
-// WaitsForRestart says whether a system was installed that has not run yet.
+// WaitsForRestart reports whether an installed system has not run yet.
 func (s Status) WaitsForRestart() bool {
 	booted, ok := s.BootedSlot()
 	return ok && s.Primary != "" && s.Primary != booted.Name
 }
 
-// Claims are what a bundle says of itself.
+// Claims are what a bundle says about itself.
 type Claims struct {
 	Compatible string `json:"compatible,omitempty"`
 	Version    string `json:"version,omitempty"`
@@ -132,16 +128,17 @@ var (
 	ErrNoInspection = errors.New("the engine judges a bundle only while it installs it")
 )
 
-// SystemBus is where boards have their D-Bus.
+// SystemBus is the usual socket of a board's D-Bus.
 const SystemBus = "/run/dbus/system_bus_socket"
 
-// finders ask a board for one kind of engine each; nil where it has none.
+// finders look for one kind of engine each. They return an error if the board does not have
+// it.
 var finders = []func(ctx context.Context, c *target.Conn, bus string) (Engine, error){
 	findRAUC, findSWUpdate, findMender,
 }
 
-// FindEngine returns the engine of the board. It is asked, not told: an image may have
-// been changed since somebody wrote down what is in it.
+// FindEngine returns the engine of the board. It looks on the board, because an image may
+// have changed since it was built.
 func FindEngine(ctx context.Context, c *target.Conn, bus string) (Engine, error) {
 	var why []string
 	for _, find := range finders {

@@ -25,8 +25,8 @@ import (
 	"slipway/layers/run"
 )
 
-// RAUC is a real RAUC on a D-Bus of its own. Its slots are files, and its boot
-// loader is a script that keeps what it is told in files.
+// RAUC is a real RAUC on a D-Bus of its own. Its slots are files, and its boot loader is a
+// script that keeps its state in files.
 type RAUC struct {
 	Bus string
 
@@ -154,8 +154,8 @@ func (r *RAUC) write(t *testing.T, name, text string) {
 	}
 }
 
-// padded makes systems of one size: a file that plays a device is not cut off where
-// a shorter one is written.
+// padded makes systems of one size. A file that simulates a device keeps its length if a
+// shorter system is written to it.
 func padded(system string) string { return fmt.Sprintf("%-100s", system) }
 
 func (r *RAUC) read(name string) string {
@@ -197,7 +197,7 @@ func (r *RAUC) Boot(t *testing.T, slot string) {
 	r.await(t, true)
 }
 
-// late is a service that its D-Bus waits for in vain the first time.
+// late is a service that does not start in time the first time.
 const late = `#!/bin/sh
 echo start >>@/starts
 [ "$(wc -l <@/starts)" -gt 1 ] || exec sleep 60
@@ -205,7 +205,7 @@ export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
 exec rauc --conf=@/system.conf --override-boot-slot=A service
 `
 
-// Late ends the service, and has the D-Bus start it when it is asked something.
+// Late ends the service, and lets D-Bus start it at the next call.
 func (r *RAUC) Late(t *testing.T) {
 	t.Helper()
 	r.service.Process.Kill()
@@ -223,17 +223,17 @@ func (r *RAUC) Late(t *testing.T) {
 	}
 }
 
-// Starts is how often the D-Bus did.
+// Starts returns how often D-Bus started the service.
 func (r *RAUC) Starts() int { return len(strings.Fields(r.read("starts"))) }
 
-// ownMounts has a program mount what nobody else sees: Go makes its mounts private.
+// ownMounts gives a program a mount namespace of its own. Go makes its mounts private.
 func ownMounts(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	return cmd
 }
 
-// Systemctl is a setting of the server that plays the board's: with it, the board's
-// systemctl ends this service, and none of this machine's.
+// Systemctl returns a setting of the board's sshd. With it, the board's systemctl ends this
+// service, and no service of this machine.
 func (r *RAUC) Systemctl(t *testing.T) string {
 	t.Helper()
 	r.write(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.file("stopped")))
@@ -243,8 +243,8 @@ func (r *RAUC) Systemctl(t *testing.T) string {
 	return r.path()
 }
 
-// Clock is a setting of the server that plays the board's: with it, the board's date says
-// that it is then. RAUC goes by this machine's clock.
+// Clock returns a setting of the board's sshd. With it, the board's date prints now. RAUC
+// still uses this machine's clock.
 func (r *RAUC) Clock(t *testing.T, now time.Time) string {
 	t.Helper()
 	r.write(t, "date", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = +%%s ] && echo %d\n", now.Unix()))

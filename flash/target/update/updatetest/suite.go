@@ -31,7 +31,7 @@ type Board struct {
 	Restart func()        // starts what the boot loader would start next
 }
 
-// Connect logs in on a server of this machine's, which plays the board's.
+// Connect logs in on a real sshd of this machine, which simulates the board.
 func Connect(t *testing.T, settings ...string) *target.Conn {
 	t.Helper()
 	s := serve(t, settings...)
@@ -183,7 +183,7 @@ func installed(t *testing.T, b Board, e update.Engine) {
 		t.Error("nothing of the bundle went to the board")
 	}
 	if err := e.WaitUntilIdle(t.Context()); err != nil {
-		t.Errorf("Settle() = %v", err)
+		t.Errorf("WaitUntilIdle() = %v", err)
 	}
 	if s := status(t, e); len(s.Slots) > 1 && !s.WaitsForRestart() {
 		t.Errorf("after Install Status() = %+v; want one slot that waits for a restart", s)

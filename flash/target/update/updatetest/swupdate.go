@@ -15,8 +15,8 @@ import (
 	"slipway/flash/target"
 )
 
-// SWUpdate is a real SWUpdate on a Jetson that is played: its slots are files, and
-// its nvbootctrl is a script that prints what NVIDIA's is documented to.
+// SWUpdate is a real SWUpdate on a simulated Jetson. Its slots are files, and its nvbootctrl
+// is a script with the output of NVIDIA's documentation.
 type SWUpdate struct {
 	Conn *target.Conn
 	rauc RAUC // its folder and keys
