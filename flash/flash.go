@@ -41,7 +41,7 @@ type Options struct {
 	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
 	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
 	Config        string                      // a bf.cfg for the installer in a BlueField's boot stream
-	Raw           bool                        // write also what is no image of a whole disk, see probe.Judge
+	Raw           bool                        // write also what is no image of a whole disk, see probe.CheckImage
 	DryRun        bool                        // stop before the first write
 	Out           io.Writer                   // where the device and what will be done is shown; nil shows nothing
 }

@@ -111,7 +111,7 @@ func readBtrfs(s *source, at int64) (Content, bool) {
 	return c, true
 }
 
-// readISO9660 takes the creation time as the UUID.
+// readISO9660 uses the creation time as the UUID.
 func readISO9660(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 2048)
 	if p == nil {
@@ -158,8 +158,8 @@ func readFAT(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// isFAT checks numbers that a FAT boot sector must have. A boot loader's first sector
-// has the same last two bytes.
+// isFAT checks values that a FAT boot sector must have. The last two bytes are not enough,
+// since a boot loader's first sector has them too.
 func isFAT(p []byte) bool {
 	sector, cluster, media := le.Uint16(p[11:]), p[13], p[21]
 	return p[510] == 0x55 && p[511] == 0xaa && (p[0] == 0xeb || p[0] == 0xe9) &&

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// members are the formats of parts of something larger.
+// members are the formats of members of RAID arrays, volume groups and pools.
 var members = []format{
 	{name: "linux_raid_member", magic: mdMagic, at: []int64{4096, 0}, read: readMD},
 	{name: "linux_raid_member", read: readMDAtEnd},
@@ -78,8 +78,8 @@ func readLVM(s *source, at int64) (Content, bool) {
 	return Content{UUID: id, Label: group, Part: withName("an LVM volume group", group)}, true
 }
 
-// findVolumeGroup finds the text that describes the group, which begins with its name.
-// Two lists of places come first, each with a zero at its end: data, then texts.
+// findVolumeGroup returns the group's name, the beginning of the text that describes the
+// group. places are two lists with a zero at their ends: data areas, then text areas.
 func findVolumeGroup(s *source, places []byte) string {
 	for len(places) >= 16 && le.Uint64(places) != 0 {
 		places = places[16:]
@@ -99,8 +99,8 @@ func findVolumeGroup(s *source, places []byte) string {
 	return cleanText(name)
 }
 
-// readZFS reads the four labels, two at either end. Each has the pool's properties in
-// its second 16 KiB.
+// readZFS reads the four labels, two at each end of the disk. A label has the pool's
+// properties after its first 16 KiB.
 func readZFS(s *source, _ int64) (Content, bool) {
 	const label = 256 << 10
 	end := s.size &^ (label - 1)

@@ -1,5 +1,5 @@
 // Package probe identifies a disk's content: partition table, file systems, membership
-// in RAID or LVM. It reads a few dozen places of bounded size. It trusts no value there
+// in RAID or LVM. It reads a few dozen places of limited size. It trusts no value there
 // and writes nothing.
 package probe
 
@@ -54,8 +54,7 @@ type Partition struct {
 }
 
 // Read identifies the content of the first sizeBytes of r. sectorBytes is the device's,
-// or 0 if unknown. With an error it returns what it found: a card with a bad spot still
-// has a name.
+// or 0 if unknown. After a read error it returns what it found elsewhere.
 func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 	s := &source{r: r, size: sizeBytes}
 	disk := Disk{Content: s.identifyContent()}
@@ -69,8 +68,8 @@ func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 	return disk, *s.firstError()
 }
 
-// source is a part of a disk. Unreadable bytes count as absent, and the first such
-// place is remembered.
+// source is a part of a disk. Unreadable bytes count as absent. The whole source keeps the
+// first read error.
 type source struct {
 	r         io.ReaderAt
 	off, size int64
@@ -122,8 +121,8 @@ func (s *source) readAt(off int64, n int) []byte {
 	return p
 }
 
-// identifyContent tests for members of something larger first, since the first half of a
-// mirror looks like the file system on it.
+// identifyContent tests for members first, since a half of a mirror looks like the file
+// system on the mirror.
 func (s *source) identifyContent() Content {
 	for _, k := range slices.Concat(members, fileSystems) {
 		if c, ok := k.detect(s); ok {

@@ -32,7 +32,7 @@ func makeDisk(t *testing.T, size int64) string {
 	return path
 }
 
-// findTool is a program, of which the test says which package has it.
+// findTool returns the path of a program. If it is missing, the test names its package.
 func findTool(t *testing.T, name, debian string) string {
 	t.Helper()
 	path, err := run.LookPath(name)
@@ -82,7 +82,7 @@ func blkid(t *testing.T, path string) map[string]string {
 	return found
 }
 
-// Real file systems, read by probe and by blkid.
+// The test compares probe with blkid on real file systems.
 func TestFileSystems(t *testing.T) {
 	tests := []struct {
 		name, program, debian string
@@ -148,8 +148,8 @@ func TestReadOnlyFileSystems(t *testing.T) {
 	})
 }
 
-// crafted are members whose programs need a kernel that can build the whole; what
-// they write is put there by hand, and blkid agrees that it is that.
+// crafted are members whose programs need support in the kernel. The test writes their
+// superblocks itself, and blkid confirms them.
 var crafted = []struct {
 	name string
 	size int64
@@ -301,8 +301,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// The file system on a mirror begins where the disk does; it is a member all the
-// same.
+// A disk of a mirror is a member, although a file system begins at its start.
 func TestMemberBeforeFileSystem(t *testing.T) {
 	path := makeDisk(t, 32*mib)
 	mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", path, "31M")
@@ -354,7 +353,7 @@ func TestBtrfsOverTwoDisks(t *testing.T) {
 	}
 }
 
-// badSectors fails where a part of the disk cannot be read.
+// badSectors is a disk with an unreadable part.
 type badSectors struct {
 	p    []byte
 	from int64

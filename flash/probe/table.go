@@ -14,8 +14,8 @@ const (
 	maxLogical    = 64
 )
 
-// readTable reads the partition table, if there is one. A file system's first sector
-// can look like one too.
+// readTable returns the partition table, or nil. holds is the type of the file system, whose
+// first sector can look like a table.
 func (s *source) readTable(sector int64, holds string) *Table {
 	mbr := s.readMBR(max(sector, 512), holds)
 	t := s.readGPT(sector, mbr)
@@ -100,7 +100,7 @@ func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	}
 }
 
-// readGPTHeader reads the copy at a place and checks its checksums.
+// readGPTHeader reads the GPT copy at an offset and verifies its checksums.
 func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	p := s.bytesAt(at, 512)
 	if p == nil || string(p[:8]) != "EFI PART" {

@@ -81,7 +81,7 @@ func TestContentOfPartitions(t *testing.T) {
 	}
 }
 
-// Damaged tables, with their faults.
+// The tables are damaged, and Read reports their faults.
 func TestDamagedTables(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -116,7 +116,7 @@ func TestDamagedTables(t *testing.T) {
 	}
 }
 
-// Linux reads an MBR, whatever GPT an earlier use left.
+// Linux reads the MBR, even if a GPT of an earlier use remains.
 func TestOldTableBeforeGPT(t *testing.T) {
 	p, old := makeWic(t, gptScript), makeWic(t, dosScript)
 	copy(p[440:512], old[440:512])
@@ -142,8 +142,7 @@ func TestHybrid(t *testing.T) {
 	}
 }
 
-// A chain of logical partitions that leads back to its beginning, and one that is
-// longer than any disk's.
+// One chain of logical partitions is a loop. The other is longer than that of any disk.
 func TestLogicalEnds(t *testing.T) {
 	whole, err := os.ReadFile(makePartitioned(t, dosScript))
 	if err != nil {

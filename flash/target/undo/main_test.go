@@ -6,6 +6,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Unsetenv("SSH_AUTH_SOCK") // the person's own keys are no part of the tests
+	os.Unsetenv("SSH_AUTH_SOCK") // tests do not use the user's keys
 	os.Exit(m.Run())
 }

@@ -17,7 +17,7 @@ const maxUnits = 50
 
 var unitPattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
 
-// CheckUnits refuses what is no name of a unit, and too many of them.
+// CheckUnits refuses invalid names of units, and too many units.
 func CheckUnits(units []string) error {
 	if len(units) > maxUnits {
 		return fmt.Errorf("more than %d units", maxUnits)
@@ -30,12 +30,11 @@ func CheckUnits(units []string) error {
 	return nil
 }
 
-// ErrUnit is of a unit that did not come up, or did not stay up.
+// ErrUnit means that a unit did not start, or did not keep running.
 var ErrUnit = errors.New("the unit does not run")
 
-// RestartUnits lets systemd read its files anew, restarts the units, and watches that all of
-// them run, and run on, for a time. Of a unit that does not, the error has the last
-// lines of the journal.
+// RestartUnits reloads systemd, restarts the units, and checks for the time watch that all of
+// them keep running. If a unit does not, the error has the last lines of its journal.
 func RestartUnits(ctx context.Context, c *target.Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err
@@ -67,7 +66,8 @@ func RestartUnits(ctx context.Context, c *target.Conn, units []string, watch tim
 	})
 }
 
-// checkUnitLoads refuses a unit whose files systemd does not load, before it is stopped.
+// checkUnitLoads refuses a unit whose files systemd cannot load. Otherwise a restart would
+// only stop it.
 func checkUnitLoads(ctx context.Context, c *target.Conn, name string) error {
 	u, err := showUnit(ctx, c, name)
 	if err == nil && u["LoadState"] != "loaded" {
@@ -76,7 +76,7 @@ func checkUnitLoads(ctx context.Context, c *target.Conn, name string) error {
 	return err
 }
 
-// watchUnits looks every second until the time is over.
+// watchUnits checks the units every second for the time watch.
 func watchUnits(ctx context.Context, c *target.Conn, before map[string]unit, watch time.Duration) error {
 	for over := time.Now().Add(watch); time.Now().Before(over); {
 		select {
@@ -118,8 +118,7 @@ func parseUnit(text string) unit {
 	return u
 }
 
-// isRunning is true of a unit that is active, or that ran to its end and had nothing else to
-// do.
+// isRunning reports whether a unit is active, or is a oneshot that succeeded.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":

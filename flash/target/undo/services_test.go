@@ -14,24 +14,24 @@ import (
 	"slipway/layers/run"
 )
 
-// A systemctl and a journalctl that answer in the words of the real ones (systemd 252),
-// from files: a unit's state is what STATE holds, and "restart" copies NEXT over it.
+// These scripts simulate systemctl and journalctl of systemd 252. The file NAME.state holds a
+// unit's state. "restart" copies NAME.next over it.
 const (
-	playedSystemctl = `#!/bin/sh
+	fakeSystemctl = `#!/bin/sh
 cd "$(dirname "$0")" && echo "$*" >>calls
 case $1 in
 restart) cat "$2.next" >"$2.state"; [ ! -e "$2.fails" ] || { echo "Job for $2 failed because the control process exited with error code." >&2; exit 1; } ;;
 show) cat "$3.state" ;;
 esac
 `
-	playedJournalctl = "#!/bin/sh\nprintf 'app: cannot open \\033[31m/dev/x\\n'\n"
-	running          = "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\nType=simple\n"
+	fakeJournalctl = "#!/bin/sh\nprintf 'app: cannot open \\033[31m/dev/x\\n'\n"
+	running        = "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\nType=simple\n"
 )
 
 func fakeSystemd(t *testing.T) (*target.Conn, string) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"systemctl": playedSystemctl, "journalctl": playedJournalctl} {
+	for name, text := range map[string]string{"systemctl": fakeSystemctl, "journalctl": fakeJournalctl} {
 		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A unit that comes up and then restarts by itself is found while it is watched.
+// RestartUnits notices a unit that starts and then restarts by itself.
 func TestRestartWatches(t *testing.T) {
 	c, dir := fakeSystemd(t)
 	for name, text := range map[string]string{"a.state": running, "a.next": running} {
@@ -91,7 +91,7 @@ func TestRestartWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	script := playedSystemctl + `
+	script := fakeSystemctl + `
 [ "$(grep -c show calls)" -lt 4 ] || sed -i s/NRestarts=0/NRestarts=1/ a.state
 `
 	if err := run.WriteProgram(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {

@@ -15,8 +15,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Setting is something of a running board that is no file's content: a value that its
-// kernel keeps, a module, a service, a power mode.
+// Setting is a part of a running board's state that is no file: a value of the kernel, a
+// module, a service or a power mode.
 type Setting struct {
 	Kind   string `json:"kind"` // one of the kinds below
 	Name   string `json:"name"`
@@ -33,8 +33,8 @@ const (
 	AtBoot      = "boot"     // a unit: enabled, or disabled
 )
 
-// settingKind is how one kind is read and written: fixed scripts, whose arguments are
-// the name and the value. A script that reads prints the value.
+// settingKind has the scripts of one kind. read gets the name and prints the value. write
+// gets the name and the value.
 type settingKind struct {
 	name, value func() *regexp.Regexp
 	read, write string
@@ -45,16 +45,16 @@ var settingKinds = map[string]settingKind{
 		lazy.Regexp(`^/(proc/sys|sys)(/[A-Za-z0-9_@:-][A-Za-z0-9_.@:-]*)+$`), lazy.Regexp(`^[ -~]{0,1000}$`),
 		`cat "$1"`, `printf '%s\n' "$2" >"$1"`,
 	},
-	// What is built in has no folder where it has neither a parameter nor a version.
+	// A built-in module without parameters and version has no folder in /sys/module.
 	Module: {
 		lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`), lazy.Regexp(`^(loaded|absent)$`),
 		`m=$(echo "$1" | tr - _)
 if [ -d "/sys/module/$m" ] || cat "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | tr - _ | grep -q "/$m\.ko"; then echo loaded; else echo absent; fi`,
 		`if [ "$2" = loaded ]; then modprobe "$1"; else modprobe -r "$1"; fi`,
 	},
-	// nvpmodel keeps its choice in the status file, and takes it from there at the next
-	// boot. A mode that it cannot change to at once it asks a question about, to which
-	// the answer is no: then the choice is written down alone.
+	// nvpmodel keeps the mode in the status file, and sets it at the next boot. If a mode
+	// needs a restart, nvpmodel asks whether to restart. The script answers no, and only
+	// writes the mode into the status file.
 	PowerMode: {
 		lazy.Regexp(`^mode$`), lazy.Regexp(`^\d{1,4}$`),
 		`s=/var/lib/nvpmodel/status
@@ -83,7 +83,8 @@ sed "s/pmode:[0-9]*/pmode:$(printf %04d "$2")/" "$s" >"$s.slipway" && cat "$s.sl
 
 const maxSettingName = 1000
 
-// checkValues refuses what no board may make us run.
+// checkValues refuses values that must not reach a script. A hostile board could have written
+// them.
 func (s Setting) checkValues() error {
 	k, known := settingKinds[s.Kind]
 	if !known || !k.name().MatchString(s.Name) || len(s.Name) > maxSettingName || !k.value().MatchString(s.Before) || !k.value().MatchString(s.After) {
@@ -92,10 +93,10 @@ func (s Setting) checkValues() error {
 	return nil
 }
 
-// ErrNoSetting is of a setting that the board does not have.
+// ErrNoSetting means that the board does not have the setting.
 var ErrNoSetting = errors.New("the board has no such setting")
 
-// ReadSetting is what a setting is now.
+// ReadSetting returns the value of a setting.
 func ReadSetting(ctx context.Context, c *target.Conn, kind, name string) (string, error) {
 	k, known := settingKinds[kind]
 	if !known || len(name) > maxSettingName || !k.name().MatchString(name) {
@@ -115,7 +116,7 @@ func ReadSetting(ctx context.Context, c *target.Conn, kind, name string) (string
 	return value, nil
 }
 
-// ErrSetting is of a board that took a setting, and has another value all the same.
+// ErrSetting means that a setting has another value after it was written.
 var ErrSetting = errors.New("the board did not take a setting")
 
 // writeSetting changes a setting and reads it back.
@@ -134,16 +135,16 @@ func writeSetting(ctx context.Context, c *target.Conn, s Setting, value string) 
 	return err
 }
 
-// Configuration is what a board gets: files among its others, and settings.
+// Configuration is a set of files and settings for a board.
 type Configuration struct {
-	Folder   string            // of this machine, laid out as the board's root is
-	Owners   map[string]string // of single names in it
+	Folder   string            // of this machine, with the layout of the board's root
+	Owners   map[string]string // of single files in it
 	Settings []Setting
-	Units    []string // to be restarted where this is undone
+	Units    []string // restarted after an undo
 }
 
-// Configure brings a configuration to a board, so that it can be undone: its files, then
-// its settings in their order. Where it fails on the way, what was done stays until that.
+// Configure writes a configuration to a board, so that it can be undone: the files, then the
+// settings in their order. After an error, the changes until then remain.
 func Configure(ctx context.Context, c *target.Conn, want Configuration, dryRun bool) (changes []files.Change, id string, err error) {
 	u := Deployment{Units: want.Units, Settings: want.Settings, Among: true}
 	if err := u.checkContent(); err != nil {
@@ -166,8 +167,9 @@ func Configure(ctx context.Context, c *target.Conn, want Configuration, dryRun b
 	return changes, id, err
 }
 
-// compareSettings returns the settings that are not as they were before the deploy, the last
-// one first, and the names of those that are not as it left them either.
+// compareSettings returns the settings that an undo must write, the last one first. These
+// are not as they were before the deploy. changed are the names of those that changed again
+// since the deploy.
 func compareSettings(ctx context.Context, c *target.Conn, u Deployment) (todo []Setting, changed []string, err error) {
 	for _, s := range slices.Backward(u.Settings) {
 		is, err := ReadSetting(ctx, c, s.Kind, s.Name)

@@ -1,6 +1,6 @@
-// Package undo turns a folder, or a configuration, into changes of a board that can be taken
-// back. It saves what a deploy replaces on the board, before the first change, and restores
-// it on request.
+// Package undo turns a folder, or a configuration, into changes of a board that can be
+// undone. Before the first change it saves on the board what the deploy replaces. It restores
+// that on request.
 package undo
 
 import (
@@ -24,14 +24,13 @@ import (
 	"slipway/layers/progress"
 )
 
-// What a folder on a board was before a deploy is kept there, so that the deploy can
-// be undone:
+// A deploy saves on the board what it replaces:
 //
-//	<undoDir>/<id>/manifest.json   what was there, and what took its place
-//	<undoDir>/<id>/old/...         the files and links that were
+//	<undoDir>/<id>/manifest.json   the states before and after
+//	<undoDir>/<id>/old/...         the files and links from before
 //
-// The manifest is written last, whole, and before the first change; so a deploy that
-// broke off anywhere after it can be undone, and before it has changed nothing.
+// The manifest is written last, by a rename, and before the first change. A deploy that is
+// interrupted later can be undone. One that is interrupted earlier has changed nothing.
 const (
 	maxKept          = 5
 	maxSettings      = 1000
@@ -40,7 +39,7 @@ const (
 	maxManifestBytes = 32 << 20
 )
 
-// undoDir is on the board. Tests have their own.
+// undoDir is a folder of the board. Tests change it.
 var undoDir = "/var/lib/slipway/undo"
 
 // Deployment is a deploy that can be undone.
@@ -48,21 +47,22 @@ type Deployment struct {
 	ID      string             `json:"id"`
 	Root    string             `json:"root"`
 	Started time.Time          `json:"started"`
-	Units   []string           `json:"units,omitempty"` // restarted with it
+	Units   []string           `json:"units,omitempty"` // restarted after the deploy
 	Entries []files.Transition `json:"entries"`
 
-	Among    bool      `json:"among,omitempty"` // as DirOptions has it
+	Among    bool      `json:"among,omitempty"` // as in files.DirOptions
 	Settings []Setting `json:"settings,omitempty"`
 }
 
-// Scripts are fixed text; names reach them as those of PutDir do.
+// The scripts are fixed texts. Names reach them through xargs, as in files.PutDir.
 const (
 	saveScript = `cd "$1" && xargs -0 sh -c 'd=$0; for f; do
 	case $f in */*) mkdir -p "$d/old/${f%/*}" ;; esac
 	cp -pP "$f" "$d/old/$f" || exit 255
 done' "$2" && sync`
 
-	// Operation, name, mode and owner. A file appears by rename, as it does in PutDir.
+	// The arguments are operation, name, mode and owner. A file appears by rename, as in
+	// files.PutDir.
 	restoreScript = `mkdir -p "$1" && cd "$1" && xargs -0 -n 4 sh -c 'd=$0; [ $# = 4 ] || exit 0
 case $1 in
 remove) rm -f "$2" ;;
@@ -73,8 +73,8 @@ rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
 esac || exit 255' "$2" && sync`
 )
 
-// DeployDir is PutDir that can be undone. The ID is empty where nothing was to change, or
-// where it failed before the first change; then there are no changes either.
+// DeployDir is files.PutDir with undo. The ID is empty if there was nothing to change, or if
+// it failed before the first change. There are then no changes either.
 func DeployDir(ctx context.Context, c *target.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -94,7 +94,7 @@ func deployDir(ctx context.Context, c *target.Conn, local, remote string, o file
 		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
 		err := saveReplaced(ctx, c, p, u)
 		if err == nil {
-			id = u.ID // of what was not kept there is nothing to put back: nothing has changed
+			id = u.ID // without saved files nothing has changed, so there is nothing to undo
 		}
 		return err
 	}
@@ -105,7 +105,7 @@ func deployDir(ctx context.Context, c *target.Conn, local, remote string, o file
 	return changes, id, err
 }
 
-// saveReplaced writes the manifest, and copies what will be replaced or removed.
+// saveReplaced copies what the deploy replaces or removes, and writes the manifest.
 func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return err
@@ -147,7 +147,7 @@ func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployme
 	return err
 }
 
-// listForXargs is a list of names in a folder for xargs -0.
+// listForXargs returns names of a folder as input for xargs -0.
 func listForXargs(names []string) *strings.Reader {
 	var b strings.Builder
 	for _, name := range names {
@@ -158,7 +158,7 @@ func listForXargs(names []string) *strings.Reader {
 
 var idPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
 
-// List lists the containers that Run made and that are still there.
+// List returns the deploys that can be undone, the last one first.
 func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
 	ids, err := listIDs(ctx, c)
 	if err != nil {
@@ -187,7 +187,8 @@ func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
 	return ids, nil
 }
 
-// readManifest reads a manifest; there is none where a deploy broke off before.
+// readManifest reads a manifest. The deployment is empty if there is no manifest, as after
+// an interrupted deploy.
 func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
 	r, err := c.FeedUpTo(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
 	if err != nil || r.Status != 0 {
@@ -246,7 +247,8 @@ func (u Deployment) checkContent() error {
 	return CheckUnits(u.Units)
 }
 
-// removeOldDeployments makes room for one more.
+// removeOldDeployments removes the oldest saved deploys, so that there are maxKept with the
+// next one.
 func removeOldDeployments(ctx context.Context, c *target.Conn) error {
 	ids, err := listIDs(ctx, c)
 	for i := 0; err == nil && i <= len(ids)-maxKept; i++ {
@@ -255,9 +257,9 @@ func removeOldDeployments(ctx context.Context, c *target.Conn) error {
 	return err
 }
 
-// Restore puts back what a deploy replaced, and removes what it added. An empty ID is the last
-// deploy. If somebody changed a file since, it returns an error and changes nothing, unless
-// forced. It can be repeated after it was interrupted. With ErrSetting, all was restored but
+// Restore restores what a deploy replaced, and removes what it added. An empty ID is the last
+// deploy. If a file changed since the deploy, Restore returns an error and changes nothing,
+// unless forced. After an interrupt it can be repeated. With ErrSetting, it restored all but
 // the settings that the error names.
 func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deployment, error) {
 	u, err := findDeployment(ctx, c, id)
@@ -320,8 +322,8 @@ func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force 
 	return len(todo) + len(settings), err
 }
 
-// restoreSettings goes on after a setting that the board does not take, such as a module that
-// something holds. The others are restored.
+// restoreSettings restores settings. It continues after a setting that the board does not
+// accept, such as a module in use.
 func restoreSettings(ctx context.Context, c *target.Conn, settings []Setting) error {
 	var refused error
 	for _, s := range settings {
@@ -341,8 +343,9 @@ func firstPath(entries []files.Transition) string {
 	return entries[0].Path
 }
 
-// compareEntries returns the entries that are not as they were before the deploy, the names of
-// those that are not as it left them either, and the parts of interrupted uploads.
+// compareEntries returns the entries that an undo must restore, as they are not as before the
+// deploy. changed are the names of those that changed again since the deploy. parts are the
+// files of interrupted uploads.
 func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []files.Transition, changed, parts []string, err error) {
 	found, err := listTouched(ctx, c, u)
 	if err != nil {
@@ -366,12 +369,12 @@ func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []f
 		}
 		leftFolder := e.Before.Kind == files.None && is.Kind == files.Folder && e.After.Kind == files.Folder && hasOtherFiles(found, u, e.Path)
 		if leftFolder {
-			continue // somebody put something into it, which stays
+			continue // the folder has other files, which stay
 		}
 		todo = append(todo, e)
-		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // its rights alone differ
-		// What is gone was somebody's decision, or is how an undo that broke off left it;
-		// to put back what was there loses nothing.
+		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // only its mode or owner differs
+		// A file is missing because somebody removed it, or because of an interrupted undo.
+		// Restoring it loses nothing.
 		if !same && is.Kind != files.None && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
 			changed = append(changed, target.Printable(e.Path))
 		}
@@ -379,7 +382,7 @@ func compareEntries(ctx context.Context, c *target.Conn, u Deployment) (todo []f
 	return todo, changed, parts, nil
 }
 
-// listTouched is what lies below the root now, as far as the deploy may have touched it.
+// listTouched returns the states below the root that the deploy may have changed.
 func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)
@@ -404,8 +407,8 @@ func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]
 
 var partPattern = lazy.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
-// removeParts removes from found the parts of interrupted uploads of this deploy, and returns
-// them.
+// removeParts removes the files of this deploy's interrupted uploads from found, and returns
+// their names.
 func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
@@ -421,7 +424,7 @@ func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 	return parts
 }
 
-// hasOtherFiles says whether a folder has something in it that the deploy did not bring.
+// hasOtherFiles reports whether a folder has files that are not from the deploy.
 func hasOtherFiles(found map[string]files.State, u Deployment, folder string) bool {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {
@@ -435,8 +438,8 @@ func hasOtherFiles(found map[string]files.State, u Deployment, folder string) bo
 	return false
 }
 
-// restoreInput are the operations of restoreScript: what was added goes first, the contents
-// of a folder before itself; then folders come, then files.
+// restoreInput returns the operations for restoreScript. First it removes what was added, the
+// contents of a folder before the folder. Then it makes folders and restores files.
 func restoreInput(todo []files.Transition, parts []string) *strings.Reader {
 	var b strings.Builder
 	add := func(op string, e files.Transition) {
@@ -463,7 +466,7 @@ func restoreInput(todo []files.Transition, parts []string) *strings.Reader {
 			add("mkdir", e)
 		case e.Before.Kind == files.None:
 		case e.After.Kind == e.Before.Kind && e.After.SHA256 == e.Before.SHA256:
-			add("rights", e) // no content was kept
+			add("rights", e) // the deploy saved no content
 		default:
 			add("put", e)
 		}

@@ -19,6 +19,7 @@ import (
 	"slipway/flash/target/targettest"
 )
 
+// useTempUndoDir makes a temporary folder the undoDir of a test.
 func useTempUndoDir(t *testing.T) {
 	t.Helper()
 	was := undoDir
@@ -26,8 +27,8 @@ func useTempUndoDir(t *testing.T) {
 	t.Cleanup(func() { undoDir = was })
 }
 
-// makeFolders plants a folder on the board, and one here that changes it in every
-// way.
+// makeFolders makes a folder on the board, and a local one that differs from it in all kinds
+// of changes.
 func makeFolders(t *testing.T) (local, remote string) {
 	t.Helper()
 	local, remote = t.TempDir(), filepath.Join(t.TempDir(), "board")
@@ -61,11 +62,11 @@ func TestUndo(t *testing.T) {
 			targettest.CheckTrees(t, local, remote)
 			all, err := List(t.Context(), c)
 			if err != nil || len(all) != 1 || all[0].ID != id || time.Since(all[0].Started) > time.Hour {
-				t.Errorf("Undos = %+v, %v", all, err)
+				t.Errorf("List = %+v, %v", all, err)
 			}
 			u, err := Restore(t.Context(), c, "", false)
 			if err != nil || u.ID != id || !cmp.Equal(u.Units, []string{"a.service"}) {
-				t.Errorf("UndoDeploy = %+v, %v", u, err)
+				t.Errorf("Restore = %+v, %v", u, err)
 			}
 			if diff := cmp.Diff(was, targettest.ReadTree(t, remote)); diff != "" {
 				t.Errorf("before the deploy (-) and after the undo (+):\n%s", diff)
@@ -77,7 +78,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// Where nothing can be kept nothing changes, and there is no deploy to be undone.
+// If a deploy cannot save the old files, it changes nothing.
 func TestDeployThatCannotBeKept(t *testing.T) {
 	useTempUndoDir(t)
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil {
@@ -140,8 +141,8 @@ func TestUndoKeepsTheLast(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// A deploy that ends at any of its steps, with the part of a file beside it, leaves a
-// board that can be made as it was; also when the undo ends half-way first.
+// A deploy can be undone after an interrupt at any step, also with a partly uploaded file. An
+// interrupted undo can be repeated.
 func TestUndoAfterKills(t *testing.T) {
 	useTempUndoDir(t)
 	c := dialtest.Connect(t)
@@ -179,8 +180,8 @@ func TestUndoAfterKills(t *testing.T) {
 	}
 }
 
-// applySome does the first steps of a deploy in the folder itself: folders, files, links, modes,
-// deletions.
+// applySome does the first steps of a deploy in the folder itself. The steps are folders,
+// files, links, modes and deletions.
 func applySome(local, remote string, all []files.Transition, steps int) error {
 	work := []func(e files.Transition, here, there string) error{
 		func(e files.Transition, _, there string) error {
@@ -248,7 +249,7 @@ func restoreHalf(t *testing.T, c *target.Conn, u Deployment) {
 	}
 }
 
-// A keep that ends before its manifest is written has changed nothing.
+// A deploy that is interrupted before it wrote its manifest has changed nothing.
 func TestSaveIsInterrupted(t *testing.T) {
 	useTempUndoDir(t)
 	c := dialtest.Connect(t)

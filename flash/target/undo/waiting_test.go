@@ -22,8 +22,8 @@ import (
 	"slipway/flash/target/targettest"
 )
 
-// badBoard is a board that keeps us waiting. The modes before login serve the bare
-// connection.
+// badBoard is a board that does not answer as expected. Some fail before the login, on the
+// bare TCP connection.
 type badBoard struct {
 	name  string
 	serve func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig)
@@ -51,10 +51,10 @@ func trickle(w io.Writer, text string) {
 	}
 }
 
-// waitForClose holds a channel without a word, until the other side closes it.
+// waitForClose sends nothing until the other side closes the channel.
 func waitForClose(ch ssh.Channel) { io.Copy(io.Discard, ch) }
 
-// serveBrokenFiles answers all of SFTP well, but for what broken says.
+// serveBrokenFiles is an SFTP server that answers packets of the kind broken wrongly.
 func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel) {
 	return targettest.ServeSFTP(func(kind byte, id uint32) []byte {
 		switch kind {
@@ -71,7 +71,7 @@ func serveBrokenFiles(broken byte, answer func(uint32) []byte) func(ssh.Channel)
 	})
 }
 
-// openUnread takes what opens a channel and reads nothing of it: its window never grows.
+// openUnread accepts a channel and reads nothing from it, so that its window never grows.
 func openUnread(offer ssh.NewChannel) bool {
 	_, requests, err := offer.Accept()
 	if err == nil {
@@ -170,7 +170,7 @@ func badBoards() []badBoard {
 	}
 }
 
-// stalledWriter takes everything, and brings nothing after so many bytes.
+// stalledWriter accepts all data, but transfers only the first left bytes.
 type stalledWriter struct {
 	net.Conn
 	mu   sync.Mutex
@@ -188,7 +188,7 @@ func (c *stalledWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// listOperations are what is done with a board.
+// listOperations returns the operations on a board.
 func listOperations(t *testing.T) map[string]func(context.Context, *target.Conn) error {
 	folder := t.TempDir()
 	for i, size := range []int{10, 3 << 20} {
@@ -245,8 +245,9 @@ func listOperations(t *testing.T) map[string]func(context.Context, *target.Conn)
 	}
 }
 
-// Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
-func TestBoardsThatKeepUsWaiting(t *testing.T) {
+// Each operation ends on a board that does not answer: at the limit, or after a Ctrl-C at
+// once.
+func TestOperationsOnBadBoardsEnd(t *testing.T) {
 	work := listOperations(t)
 	done := make(chan struct{})
 	boards := map[string]target.Address{}
@@ -310,7 +311,8 @@ func checkEndsInTime(t *testing.T, name string, a target.Address, interrupted bo
 	}
 }
 
-// A board that stops in the middle of a file is silent, and the error says what sets the limit.
+// A board that stops in the middle of a file counts as silent. The error names the variable
+// that sets the limit.
 func TestStoppedBoardIsSilent(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 8000, true)

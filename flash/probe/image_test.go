@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// makeWic is an image as wic makes it: a GPT with a copy at its end.
+// makeWic returns an image as wic makes it: a GPT with a copy at its end.
 func makeWic(t *testing.T, script string) []byte {
 	t.Helper()
 	p, err := os.ReadFile(makePartitioned(t, script))
@@ -33,7 +33,7 @@ func changedGPT(p []byte, change func(header, entries []byte)) []byte {
 	return p
 }
 
-// makeMBR is the old kind of table with partitions of start and count.
+// makeMBR returns a disk with an MBR. Each part is the start and count of a partition.
 func makeMBR(size int, parts ...[2]uint32) []byte {
 	p := make([]byte, size)
 	for i, part := range parts {
@@ -46,7 +46,7 @@ func makeMBR(size int, parts ...[2]uint32) []byte {
 	return p
 }
 
-// makeExtended is an old table with an extended partition and one logical partition in it.
+// makeExtended returns a disk with an MBR, an extended partition and one logical partition.
 func makeExtended(logicalSectors uint32) []byte {
 	p := makeMBR(4*mib, [2]uint32{2048, 4096})
 	p[446+4] = 0x0f
@@ -54,7 +54,7 @@ func makeExtended(logicalSectors uint32) []byte {
 	return p
 }
 
-// moveEntries is a GPT whose entries are after the first MiB.
+// moveEntries returns the GPT with its entries after the first MiB.
 func moveEntries(gpt []byte) []byte {
 	entries := slices.Clone(gpt[1024 : 1024+128*128])
 	p := changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 14*mib/512) })
@@ -62,7 +62,7 @@ func moveEntries(gpt []byte) []byte {
 	return p
 }
 
-// with4096 is a GPT for sectors of 4096 bytes.
+// with4096 returns a disk with a GPT for sectors of 4096 bytes.
 func with4096(size int) []byte {
 	p := make([]byte, size)
 	p[446+4], p[510], p[511] = protective, 0x55, 0xaa
@@ -173,9 +173,9 @@ func checkError(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-		t.Errorf("Judge = %v; want %q", err, want)
+		t.Errorf("CheckImage = %v; want %q", err, want)
 	case err != nil && !strings.Contains(err.Error(), "\nnext: "):
-		t.Errorf("Judge = %v; want it to say what is next", err)
+		t.Errorf("CheckImage = %v; want a next step", err)
 	}
 }
 
@@ -215,9 +215,9 @@ func TestCheckImageOtherFormats(t *testing.T) {
 	}
 }
 
-// Images made by real programs.
+// The images are made by real programs.
 func TestCheckImageFileSystems(t *testing.T) {
-	judge := func(path string) error {
+	checkFile := func(path string) error {
 		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -232,12 +232,12 @@ func TestCheckImageFileSystems(t *testing.T) {
 	t.Run("ext4", func(t *testing.T) {
 		path := makeDisk(t, 8*mib)
 		mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "rootfs", path)
-		checkError(t, judge(path), "a single ext4 volume without a partition table (rootfs)")
+		checkError(t, checkFile(path), "a single ext4 volume without a partition table (rootfs)")
 	})
 	t.Run("vfat", func(t *testing.T) {
 		path := makeDisk(t, 8*mib)
 		mustRun(t, "", "mkfs.vfat", "dosfstools", path)
-		checkError(t, judge(path), "a single vfat volume without a partition table")
+		checkError(t, checkFile(path), "a single vfat volume without a partition table")
 	})
 	t.Run("squashfs, and a bundle of RAUC", func(t *testing.T) {
 		dir, path := t.TempDir(), filepath.Join(t.TempDir(), "x")
@@ -245,7 +245,7 @@ func TestCheckImageFileSystems(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustRun(t, "", "mksquashfs", "squashfs-tools", dir, path)
-		checkError(t, judge(path), "a single squashfs volume without a partition table")
+		checkError(t, checkFile(path), "a single squashfs volume without a partition table")
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +254,7 @@ func TestCheckImageFileSystems(t *testing.T) {
 		if _, err := f.Write(append(append([]byte{0x30}, make([]byte, 99)...), 0, 0, 0, 0, 0, 0, 0, 100)); err != nil {
 			t.Fatal(err)
 		}
-		checkError(t, judge(path), "a bundle of RAUC\nnext: slipway update")
+		checkError(t, checkFile(path), "a bundle of RAUC\nnext: slipway update")
 	})
 	t.Run("ISO", func(t *testing.T) {
 		dir, path := t.TempDir(), filepath.Join(t.TempDir(), "x.iso")
@@ -262,12 +262,12 @@ func TestCheckImageFileSystems(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustRun(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-o", path, dir)
-		checkError(t, judge(path), "an ISO image that only optical drives boot")
+		checkError(t, checkFile(path), "an ISO image that only optical drives boot")
 		for _, hybrid := range [][]string{{"--protective-msdos-label"}, {"-partition_offset", "16"}} {
 			mustRun(t, "", "xorriso", "xorriso", append(append([]string{"-as", "mkisofs"}, hybrid...), "-o", path, dir)...)
 			f, _ := os.ReadFile(path)
 			t.Logf("%v: %x", hybrid, f[446:512])
-			checkError(t, judge(path), "")
+			checkError(t, checkFile(path), "")
 		}
 	})
 }

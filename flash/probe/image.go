@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// mostBytes is more than any disk has. A table is read whole, even where it names
-// places after the image's end.
+// mostBytes is more than any disk has. readExtents uses it as the size, so that it also
+// finds partitions after the image's end.
 const mostBytes = 1 << 50
 
 // CheckImage returns why an image is not one of a whole disk: it has no partition table, or
-// its table names places outside the image. sectorBytes is the device's; 0 where the
-// image goes to a file. Judge reads only the first sizeBytes of r. Unreadable bytes
-// count as zeros, since only the beginning of a packed image is known.
+// its table names places outside the image. sectorBytes is the device's, or 0 if the image
+// goes to a file. CheckImage reads only the first sizeBytes of r. Unreadable bytes count as
+// zeros, since only the beginning of a compressed image is known.
 func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
 	if sizeBytes <= 0 {
@@ -38,9 +38,9 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.checkSize(sizeBytes, sectorBytes)
 }
 
-// FindGPTEntries returns where the entries of an image's first GPT are, by its header. second
-// is where those of the second GPT begin, which end at its header. All are 0 where
-// Linux looks for no GPT.
+// FindGPTEntries returns the place of the entries of an image's first GPT, from its header.
+// second is the offset of the second GPT's entries, which end at its header. All are 0 if
+// Linux would look for no GPT.
 func FindGPTEntries(image io.ReaderAt) (offset, length, second int64) {
 	mbr, p := make([]byte, 512), make([]byte, 512)
 	_, _ = image.ReadAt(mbr, 0) // an unreadable image has no GPT
@@ -58,7 +58,7 @@ func FindGPTEntries(image io.ReaderAt) (offset, length, second int64) {
 	return 0, 0, 0
 }
 
-// zeroPadded reads zeros where r has nothing.
+// zeroPadded reads zeros after the end of r.
 type zeroPadded struct {
 	r         io.ReaderAt
 	sizeBytes int64
@@ -214,7 +214,7 @@ var otherFormats = []struct {
 
 const wholeImageAdvice = "give the image of the whole disk (of bitbake: the .wic), or add -raw to write this as it is"
 
-// explainNoTable says what an image without a partition table is.
+// explainNoTable returns an error that says what an image without a partition table is.
 func (s *source) explainNoTable(holds Content) error {
 	head := s.readAt(0, int(min(s.size, 1<<20)))
 	next := wholeImageAdvice
