@@ -95,8 +95,8 @@ func readBinary(e *Entry) Probe {
 	return b
 }
 
-// readOutput takes the format of a binary's output. A Go test marks its lines
-// where it is not told otherwise.
+// readOutput reads the format of a binary's output. A Go test gets the flag that marks its
+// lines, unless args has a -test.v.
 func (b *binary) readOutput(e *Entry) {
 	format := e.Text("output", "text")
 	read, ok := parts.Formats[format]
@@ -118,7 +118,7 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 		f.Expect(false, "a program to send", b.local+" does not exist on this machine")
 		return f, nil
 	}
-	dir := strings.TrimSuffix(b.dir, "/") + "/slipway-" + rand.Text() // nobody waits there for us
+	dir := strings.TrimSuffix(b.dir, "/") + "/slipway-" + rand.Text() // a random name, so that no other user can prepare the folder
 	defer func() { err = errors.Join(err, s.RemoveFolder(ctx, dir)) }()
 	if _, err := s.Output(ctx, "mkdir", "-m", "700", dir); err != nil {
 		return f, err

@@ -19,17 +19,17 @@ func readClock(e *Entry) Probe {
 
 func (c clock) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	asked := time.Now()
+	sent := time.Now()
 	out, err := s.Output(ctx, "date", "-u", "+%s")
 	if err != nil {
 		return f, err
 	}
-	answered := time.Now()
+	received := time.Now()
 	seconds, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 	if err != nil {
 		return f, fmt.Errorf("date answered %q", plaintext.Clean(out, 200))
 	}
-	off := clockOffset(time.Unix(seconds, 0), asked, answered)
+	off := clockOffset(time.Unix(seconds, 0), sent, received)
 	f.Expect(off.Abs() <= c.within, fmt.Sprintf("within %v of this machine's clock", c.within),
 		fmt.Sprintf("%s; the board says %s", formatOffset(off), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
 	return f, nil
@@ -43,13 +43,13 @@ func formatOffset(off time.Duration) string {
 }
 
 // clockOffset returns the least possible offset of a clock that shows whole seconds. The
-// board read it at some time between asked and answered.
-func clockOffset(shown, asked, answered time.Time) time.Duration {
+// board read it at some time between sent and received.
+func clockOffset(shown, sent, received time.Time) time.Duration {
 	switch {
-	case shown.Add(time.Second).Before(asked):
-		return shown.Add(time.Second).Sub(asked)
-	case shown.After(answered):
-		return shown.Sub(answered)
+	case shown.Add(time.Second).Before(sent):
+		return shown.Add(time.Second).Sub(sent)
+	case shown.After(received):
+		return shown.Sub(received)
 	}
 	return 0
 }

@@ -106,7 +106,7 @@ func DescribeResult(r target.Result) string {
 		data []byte
 		cut  bool
 	}{{"stdout", r.Stdout, outIsCut}, {"stderr", r.Stderr, errIsCut}} {
-		if out.cut { // said first: what follows may be long
+		if out.cut { // comes first, since the outputs may be long
 			text += ", " + out.name + ": " + moreThan(len(out.data))
 		}
 		if len(out.data) > 0 {

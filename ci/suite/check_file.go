@@ -40,7 +40,7 @@ type digest struct {
 	want match.Matcher
 }
 
-// fileTypes are goss's words for the kinds of files, by the type bits of st_mode.
+// fileTypes are goss's names of file types, by the type bits of st_mode.
 var fileTypes = map[uint64]string{
 	0o100000: "file", 0o040000: "directory", 0o120000: "symlink", 0o140000: "socket",
 	0o010000: "pipe", 0o020000: "character-device", 0o060000: "block-device",

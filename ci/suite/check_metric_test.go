@@ -143,7 +143,7 @@ func TestMetricsAreOfOneBoard(t *testing.T) {
 		{"A1", "rack", "105", nil},
 		{"A1", "rack", "10", report.ErrFailed},
 		{"A2", "rack", "10.5", nil},
-		{"", "rack", "500", nil}, // it does not say who it is
+		{"", "rack", "500", nil}, // a board without a serial number
 		{"", "rack", "100", report.ErrFailed},
 		{"", "lab", "100", nil},
 		{"../../x/y", "lab", "7", nil},

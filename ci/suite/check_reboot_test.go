@@ -75,7 +75,7 @@ func TestReboot(t *testing.T) {
 				"before: passed: exit status 0", "it comes back: passed: boot id boot1; back after a while; slot A before, B now",
 				"after: passed: exit status 0", "again: passed: exit status 0", "/unrelated: skipped: the suite says skip",
 			},
-			// What the board has is asked anew after it restarted.
+			// Slipway tests needs again after a restart.
 			log: []string{`sh -c test -e "$1" sh /a`, "write", "tidy", "restart", `sh -c test -e "$1" sh /a`, "read"},
 		},
 		{
@@ -115,7 +115,7 @@ func TestReboot(t *testing.T) {
 				t.Error(diff)
 			}
 			log := b.log
-			if r.Failed() { // the board's own logs are asked for then
+			if r.Failed() { // then Slipway also reads the board's logs
 				log = log[:len(tt.log)]
 			}
 			if diff := cmp.Diff(tt.log, log); diff != "" {

@@ -152,17 +152,17 @@ func TestRecordedBoards(t *testing.T) {
 func TestClockOffset(t *testing.T) {
 	at := time.Unix(1000, 0)
 	for _, tt := range []struct {
-		name            string
-		shown           time.Time
-		asked, answered time.Duration
-		want            time.Duration
+		name           string
+		shown          time.Time
+		sent, received time.Duration
+		want           time.Duration
 	}{
 		{"the same second", at, 200 * time.Millisecond, 400 * time.Millisecond, 0},
 		{"a slow answer", at, -10 * time.Second, 10 * time.Second, 0},
 		{"ahead", at.Add(10 * time.Second), 0, time.Second, 9 * time.Second},
 		{"behind", at.Add(-10 * time.Second), 0, time.Second, -9 * time.Second},
 	} {
-		if got := clockOffset(tt.shown, at.Add(tt.asked), at.Add(tt.answered)); got != tt.want {
+		if got := clockOffset(tt.shown, at.Add(tt.sent), at.Add(tt.received)); got != tt.want {
 			t.Errorf("%s: clockOffset = %v; want %v", tt.name, got, tt.want)
 		}
 	}

@@ -59,7 +59,7 @@ func findGosses(t *testing.T) map[string]string {
 	}
 	program := filepath.Join(dir, "goss")
 	if info, err := buildinfo.ReadFile(program); err != nil || info.Main.Version != gossVersion {
-		// "go install" would ask for the list of releases, which not each proxy has.
+		// "go install" would fetch the list of releases, which some proxies do not have.
 		module := t.TempDir()
 		needs := "module peer\n\nrequire github.com/goss-org/goss " + gossVersion + "\n"
 		if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte(needs), 0o644); err != nil {
@@ -133,7 +133,7 @@ func runGoss(t *testing.T, program string, file any) (map[string]verdict, error)
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	var said struct {
+	var output struct {
 		Results []struct {
 			Type   string `json:"resource-type"`
 			ID     string `json:"resource-id"`
@@ -141,11 +141,11 @@ func runGoss(t *testing.T, program string, file any) (map[string]verdict, error)
 			Err    any    `json:"err"`
 		} `json:"results"`
 	}
-	if err := json.Unmarshal(out, &said); err != nil {
+	if err := json.Unmarshal(out, &output); err != nil {
 		return nil, fmt.Errorf("%w: %.300s %.300s", err, out, errs.String())
 	}
 	all := map[string]verdict{}
-	for _, r := range said.Results {
+	for _, r := range output.Results {
 		name, _, _ := strings.Cut(r.ID, ": ") // where the name is not what is looked at
 		name = strings.ToLower(r.Type) + " " + name
 		word := map[int]string{0: "passed", 1: "failed", 2: "skipped"}[r.Result]

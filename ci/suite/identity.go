@@ -46,31 +46,31 @@ func (s *Session) readIdentity(ctx context.Context, a images.Artifact) report.Id
 
 // parseIdentity reads lines of NAME:TEXT, where NAME is a file or a program.
 func parseIdentity(text string) report.Identity {
-	said := map[string]string{}
+	texts := map[string]string{}
 	for _, line := range plaintext.Lines(text) {
 		if from, text, ok := strings.Cut(line, ":"); ok {
-			said[from] += text + "\n"
+			texts[from] += text + "\n"
 		}
 	}
-	for from, text := range said {
-		said[from] = plaintext.Clean(plaintext.TrimNewline(text), 4096)
+	for from, text := range texts {
+		texts[from] = plaintext.Clean(plaintext.TrimNewline(text), 4096)
 	}
-	return identityOf(said)
+	return identityOf(texts)
 }
 
 // identityOf fills an identity from the texts of files and programs, by their names.
-func identityOf(said map[string]string) (id report.Identity) {
-	id.Hostname, id.Kernel = said["/proc/sys/kernel/hostname"], said["/proc/sys/kernel/osrelease"]
-	id.BootID, id.MachineID = said["/proc/sys/kernel/random/boot_id"], said["/etc/machine-id"]
-	id.Model = cmp.Or(dropPlaceholder(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
-	id.Serial = cmp.Or(dropPlaceholder(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
-	id.Firmware = dropPlaceholder(said["/sys/class/dmi/id/bios_version"])
-	id.L4T, id.BlueField = parseL4T(said["/etc/nv_tegra_release"]), plaintext.FirstLine(said["/etc/mlnx-release"])
-	os := plaintext.Properties(said["/etc/os-release"])
+func identityOf(texts map[string]string) (id report.Identity) {
+	id.Hostname, id.Kernel = texts["/proc/sys/kernel/hostname"], texts["/proc/sys/kernel/osrelease"]
+	id.BootID, id.MachineID = texts["/proc/sys/kernel/random/boot_id"], texts["/etc/machine-id"]
+	id.Model = cmp.Or(dropPlaceholder(texts["/sys/class/dmi/id/product_name"]), texts["/proc/device-tree/model"])
+	id.Serial = cmp.Or(dropPlaceholder(texts["/sys/class/dmi/id/product_serial"]), texts["/proc/device-tree/serial-number"])
+	id.Firmware = dropPlaceholder(texts["/sys/class/dmi/id/bios_version"])
+	id.L4T, id.BlueField = parseL4T(texts["/etc/nv_tegra_release"]), plaintext.FirstLine(texts["/etc/mlnx-release"])
+	os := plaintext.Properties(texts["/etc/os-release"])
 	id.OS = trimQuotes(os["PRETTY_NAME"])
 	id.Image = strings.TrimSpace(trimQuotes(os["IMAGE_ID"]) + " " + trimQuotes(os["IMAGE_VERSION"]))
-	id.Slot = findSlot(said)
-	seconds, _, _ := strings.Cut(said["/proc/uptime"], " ")
+	id.Slot = findSlot(texts)
+	seconds, _, _ := strings.Cut(texts["/proc/uptime"], " ")
 	if up, err := strconv.ParseFloat(seconds, 64); err == nil && up >= 0 && up < 1e10 {
 		id.UptimeSec = int64(up)
 	}
@@ -101,18 +101,18 @@ func parseL4T(text string) string {
 }
 
 // findSlot returns the running slot, or "". RAUC's answer comes before the firmware's.
-func findSlot(said map[string]string) string {
-	if slot := bootedSlot(said["/proc/cmdline"]); slot != "" {
+func findSlot(texts map[string]string) string {
+	if slot := bootedSlot(texts["/proc/cmdline"]); slot != "" {
 		return slot
 	}
-	if slot := trimQuotes(plaintext.Properties(said["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
+	if slot := trimQuotes(plaintext.Properties(texts["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
 		return slot
 	}
-	switch number := said["nvbootctrl"]; number {
+	switch number := texts["nvbootctrl"]; number {
 	case "0", "1":
 		return map[string]string{"0": "A", "1": "B"}[number]
 	}
-	for _, line := range plaintext.Lines(said["mlxbf-bootctl"]) {
+	for _, line := range plaintext.Lines(texts["mlxbf-bootctl"]) {
 		if device, ok := strings.CutPrefix(line, "primary:"); ok {
 			return strings.TrimPrefix(strings.TrimSpace(device), "/dev/") // the slot of the boot stream only
 		}

@@ -19,8 +19,8 @@ const orinSays = "/proc/sys/kernel/hostname:orin\n/proc/sys/kernel/osrelease:5.1
 
 func TestParseIdentity(t *testing.T) {
 	for _, tt := range []struct {
-		name, said string
-		want       report.Identity
+		name, texts string
+		want        report.Identity
 	}{
 		{"nothing", "", report.Identity{}},
 		{"a Jetson", orinSays, report.Identity{
@@ -35,7 +35,7 @@ func TestParseIdentity(t *testing.T) {
 		{"the command line before the engine", "/proc/cmdline:quiet rauc.slot=B\nrauc:RAUC_SYSTEM_BOOTED_BOOTNAME='A'\n", report.Identity{Slot: "B"}},
 		{"noise", "no colon\n:\nnvbootctrl:7\n/proc/uptime:NaN\n/etc/nv_tegra_release:R36\n/sys/class/dmi/id/product_serial:To Be Filled By O.E.M.\n/proc/sys/kernel/hostname:\x1b[2Jx\n", report.Identity{Hostname: "x"}},
 	} {
-		if diff := cmp.Diff(tt.want, parseIdentity(tt.said)); diff != "" {
+		if diff := cmp.Diff(tt.want, parseIdentity(tt.texts)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
@@ -59,8 +59,8 @@ func TestIdentityScript(t *testing.T) {
 func FuzzParseIdentity(f *testing.F) {
 	f.Add(orinSays)
 	f.Add("rauc:RAUC_SYSTEM_BOOTED_BOOTNAME=\nmlxbf-bootctl:primary:")
-	f.Fuzz(func(t *testing.T, said string) {
-		for _, fact := range parseIdentity(said).Facts() {
+	f.Fuzz(func(t *testing.T, texts string) {
+		for _, fact := range parseIdentity(texts).Facts() {
 			if strings.ContainsAny(fact.Value, "\x00\x1b\r") {
 				t.Errorf("%s is %q", fact.Name, fact.Value)
 			}

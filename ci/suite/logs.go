@@ -20,7 +20,7 @@ func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	}
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	asked := []struct {
+	sources := []struct {
 		name string
 		argv []string
 	}{
@@ -30,10 +30,10 @@ func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 		{"journal of the boot before", []string{"sh", "-c", journalTail, "sh", "-1"}},
 	}
 	if boot, err := s.Board.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id"); err != nil || began == "" || strings.TrimSpace(string(boot.Stdout)) == began {
-		asked = asked[:3]
+		sources = sources[:3]
 	}
 	var logs []report.Log
-	for _, l := range asked {
+	for _, l := range sources {
 		r, err := s.Board.Run(ctx, l.argv...)
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
 			logs = append(logs, report.NewLog(l.name, string(r.Stdout)))

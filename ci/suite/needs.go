@@ -116,9 +116,9 @@ func (l *loader) resolveNeeds(needs []need) error {
 func (s *Session) explainMissing(ctx context.Context, n need) (string, error) {
 	n.at, n.check = "", 0
 	s.mu.Lock()
-	has, asked := s.knownNeeds[n]
+	has, known := s.knownNeeds[n]
 	s.mu.Unlock()
-	if !asked {
+	if !known {
 		r, err := s.Board.Run(ctx, "sh", "-c", needKinds[n.kind], "sh", n.name)
 		if err != nil {
 			return "", fmt.Errorf("ask for what the check needs: %w", err)

@@ -49,11 +49,11 @@ func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult 
 		r.runBatch(ctx, batch)
 	}
 	result := report.SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
-	said, err := result.Tally()
+	tally, err := result.Tally()
 	if s.whyLost() != nil {
 		err = errLost
 	}
-	r.step.End(said, err)
+	r.step.End(tally, err)
 	return result
 }
 

@@ -113,8 +113,8 @@ func (h *gptHeader) listExtents() (all []extent) {
 	return all
 }
 
-// readMBRExtents reads the MBR; gpt says that it only protects a GPT. The first
-// partition of an ISO image for USB sticks begins with the image.
+// readMBRExtents reads the MBR. gpt is set if it only protects a GPT. The first partition of
+// an ISO image for USB sticks begins at the image's start.
 func (s *source) readMBRExtents(holds string) *tableExtents {
 	p := s.bytesAt(0, 512)
 	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {

@@ -89,7 +89,7 @@ func TestCheckImageTables(t *testing.T) {
 		name    string
 		image   []byte
 		sector  int64
-		wantErr string // "" takes it
+		wantErr string // "": no error
 	}{
 		{name: "GPT", image: gpt},
 		{name: "GPT on a disk with sectors of 512 bytes", image: gpt, sector: 512},

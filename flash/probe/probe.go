@@ -182,7 +182,7 @@ func cleanUTF16(p []byte) string {
 	return cleanText(b)
 }
 
-// formatUUID formats 16 bytes; 16 zeros are no UUID.
+// formatUUID formats 16 bytes. All zeros are no UUID.
 func formatUUID(p []byte) string {
 	if len(p) != 16 || strings.Trim(string(p), "\x00") == "" {
 		return ""

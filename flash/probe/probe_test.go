@@ -168,7 +168,7 @@ var crafted = []struct {
 	{name: "ZFS, its beginning overwritten", size: 64*mib + 4096, put: func(p []byte) { putZFS(p[64*mib-256<<10:]) }, want: aPool},
 	{name: "bcache", size: 4 * mib, put: func(p []byte) {
 		copy(p[4096+24:], "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81")
-		le.PutUint64(p[4096+8:], 8) // where it stands
+		le.PutUint64(p[4096+8:], 8) // its own offset
 		copy(p[4096+40:], "0123456789abcdef")
 	}, want: Content{Type: "bcache", UUID: "30313233-3435-3637-3839-616263646566", Part: "a bcache"}},
 	{name: "LUKS 1", size: 4 * mib, put: func(p []byte) { putLUKS(p, 1) }, want: Content{
@@ -194,7 +194,7 @@ func putMD(p []byte, at int) {
 	copy(sb[32:], "nas:0")
 	le.PutUint64(sb[144:], uint64(at/512))
 	copy(sb[168:], "fedcba9876543210")
-	var sum uint64 // of all words, the sum's own taken as zero
+	var sum uint64 // of all words, with the sum itself as zero
 	for i := 0; i < 256; i += 4 {
 		sum += uint64(le.Uint32(sb[i:]))
 	}
@@ -382,7 +382,7 @@ func FuzzRead(f *testing.F) {
 	for _, c := range crafted {
 		p := make([]byte, c.size)
 		c.put(p)
-		// The beginning tells most of them; megabytes only slow the fuzzer down.
+		// The beginning covers most formats. Megabytes would only slow the fuzzer down.
 		f.Add(p[:min(len(p), 72<<10)], 512)
 	}
 	f.Fuzz(func(t *testing.T, p []byte, sector int) {

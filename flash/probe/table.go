@@ -141,8 +141,8 @@ func (h *gptHeader) listPartitions(size int64) []Partition {
 	return all
 }
 
-// formatGUID formats a UUID whose first three numbers are little-endian; all zeros are
-// no GUID.
+// formatGUID formats a UUID whose first three numbers are little-endian. All zeros are no
+// GUID.
 func formatGUID(p []byte) string {
 	if strings.Trim(string(p[:16]), "\x00") == "" {
 		return ""
@@ -152,7 +152,7 @@ func formatGUID(p []byte) string {
 
 const protective = 0xee
 
-// readMBR reads an MBR. A protective MBR gets the type gpt.
+// readMBR reads an MBR. The table of a protective MBR has the type gpt.
 func (s *source) readMBR(sector int64, holds string) *Table {
 	p := s.bytesAt(0, 512)
 	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
@@ -212,9 +212,8 @@ func (e mbrEntry) toPartition(n int, base, sector int64, disk string) Partition 
 	}
 }
 
-// readLogical follows the chain of tables in an extended partition. Each names one
-// partition and the next table, counted from the first. The chain may only move
-// forward.
+// readLogical follows the chain of tables in an extended partition. Each has one partition
+// and the offset of the next table from the first one. The chain may only move forward.
 func (s *source) readLogical(extended, sector int64, disk string) []Partition {
 	var all []Partition
 	for at, last := extended, int64(-1); at > last && len(all) < maxLogical; {

@@ -72,8 +72,8 @@ func (r *goReader) readEvent(what, name string) {
 }
 
 func (r *goReader) addOutput(line string) {
-	if said, running := r.output[r.current]; running && line != "" && len(said) < 4*maxPartNotes {
-		r.output[r.current] = said + line + "\n"
+	if output, running := r.output[r.current]; running && line != "" && len(output) < 4*maxPartNotes {
+		r.output[r.current] = output + line + "\n"
 	}
 }
 
@@ -96,8 +96,8 @@ func (r *goReader) readResult(m []string) {
 // checkEnd fails tests that did not end. Then the program panicked or was killed.
 func (r *goReader) checkEnd() {
 	for _, name := range r.order {
-		if said, running := r.output[name]; running {
-			r.addPart(Part{Name: name, Status: report.Failed, Saw: said + "it began and did not end"})
+		if output, running := r.output[name]; running {
+			r.addPart(Part{Name: name, Status: report.Failed, Saw: output + "it began and did not end"})
 		}
 	}
 	if !r.ended {

@@ -21,6 +21,7 @@ import (
 // LocalBoard is this machine as a board: it runs real programs, without a connection.
 type LocalBoard struct{}
 
+// Run runs a program on this machine.
 func (LocalBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = 10 * time.Second

@@ -124,7 +124,7 @@ func (b *Bundle) fileSuffix() string {
 
 func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs")) }
 
-// RAUC itself takes no larger signature.
+// maxSignatureBytes is RAUC's own limit.
 const maxSignatureBytes = 64 << 10
 
 // readRAUC reads the signature at the end of a bundle: a CMS message, and its length in the

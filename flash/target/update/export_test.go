@@ -2,7 +2,7 @@ package update
 
 import "time"
 
-// MaxConnections is how many connections the server takes at once.
+// MaxConnections is how many connections the server accepts at a time.
 const MaxConnections = maxConnections
 
 // SetHeaderLimit sets how long a client may need to send its request.

@@ -44,9 +44,9 @@ func (s *Source) Close() { s.close() }
 // OfferBundle makes a bundle available to the board's engine. It stages the bundle as a file
 // if the board's sshd does not forward a port.
 func OfferBundle(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
-	way, why := e.ChooseDelivery(ctx, b)
-	s := &Source{Delivery: way, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
-	switch way {
+	delivery, why := e.ChooseDelivery(ctx, b)
+	s := &Source{Delivery: delivery, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
+	switch delivery {
 	case Piped:
 		s.Data = files.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}
 		s.close = func() {}
