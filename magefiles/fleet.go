@@ -62,7 +62,7 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	ask := fleetAsk(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
+	ask := fleetRequest(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
 	bits, bad := parseMode(given(mode, "0644"))
 	ask.Rights = files.Rights{Mode: bits, Owner: given(owner, "")}
@@ -107,7 +107,7 @@ func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
 				return errors.New("the bundle's name is empty; name the file to install")
 			}
 			first := given(canary, 1)
-			ask := fleetAsk(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
+			ask := fleetRequest(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
 			ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
 			if !given(yes, false) {
 				ask.Confirm = ci.AskYes(os.Stdin, os.Stderr)
@@ -135,7 +135,7 @@ func (Fleet) Smoke(ctx context.Context, board, inventory string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runFleet(asRoot(ctx, become), board, fleetAsk(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
+	return runFleet(asRoot(ctx, become), board, fleetRequest(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
 }
 
 // Pin shows the host keys of all boards of which nothing is known, and pins them.
@@ -154,7 +154,7 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 	json *bool, // print the keys as JSON
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		ask := fleet.Ask{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
+		ask := fleet.Request{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
 		confirm := ci.AskYesOr(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
 		met, err := fleet.Pin(ctx, os.Stderr, options, spec, ask, confirm)
 		if given(json, false) && len(met) > 0 {
@@ -164,20 +164,20 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 	})
 }
 
-// fleetAsk returns what all fleet commands have in common.
-func fleetAsk(inventory string, limit *string, failed *bool, parallel, canary, stopAfter, retries *int, boardLimit *time.Duration, dryRun *bool) fleet.Ask {
-	return fleet.Ask{
+// fleetRequest returns what all fleet commands have in common.
+func fleetRequest(inventory string, limit *string, failed *bool, parallel, canary, stopAfter, retries *int, boardLimit *time.Duration, dryRun *bool) fleet.Request {
+	return fleet.Request{
 		Inventory: inventory, Limit: given(limit, ""), Failed: given(failed, false),
 		Parallel: given(parallel, 0), Canary: given(canary, 0), StopAfter: given(stopAfter, 0), Retries: given(retries, 0),
 		BoardLimit: given(boardLimit, 0), DryRun: given(dryRun, false),
 	}
 }
 
-func runFleet(ctx context.Context, board string, ask fleet.Ask, asJSON bool) error {
+func runFleet(ctx context.Context, board string, ask fleet.Request, asJSON bool) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, ask, asJSON) })
 }
 
-func runFleetOn(ctx context.Context, spec images.Spec, ask fleet.Ask, asJSON bool) error {
+func runFleetOn(ctx context.Context, spec images.Spec, ask fleet.Request, asJSON bool) error {
 	said := os.Stdout
 	if asJSON {
 		said = os.Stderr

@@ -55,7 +55,7 @@ const (
 )
 
 // unused are variables that say how to log in, but that Slipway does not follow.
-var unused = map[string]string{
+var ignoredVariables = map[string]string{
 	"ansible_password":        "passwords are not used; log in with a key",
 	"ansible_ssh_pass":        "passwords are not used; log in with a key",
 	"ansible_ssh_password":    "passwords are not used; log in with a key",
@@ -66,25 +66,25 @@ var unused = map[string]string{
 	"ansible_ssh_executable":  "no ssh program is run; see ~/.ssh/config",
 }
 
-var mattering = mattersTo()
+var knownVariables = listKnownVariables()
 
-func mattersTo() map[string]bool {
+func listKnownVariables() map[string]bool {
 	all := map[string]bool{}
 	names := slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
 		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable, limitVariable, becomeVariable, becomeMethodVariable, becomeUserVariable})
 	for _, name := range names {
 		all[name] = true
 	}
-	for name := range unused {
+	for name := range ignoredVariables {
 		all[name] = true
 	}
 	return all
 }
 
-// matters says whether a variable is one that Slipway reads.
-func matters(name string) bool { return mattering[name] }
+// isKnownVariable says whether a variable is one that Slipway reads.
+func isKnownVariable(name string) bool { return knownVariables[name] }
 
-func templated(value string) string {
+func templateProblem(value string) string {
 	if strings.Contains(value, "{{") || strings.Contains(value, "{%") {
 		return "a template, which Slipway does not fill in; write the value itself"
 	}
@@ -97,7 +97,7 @@ func oneLine(v any) string { return plaintext.OneLine(fmt.Sprint(v)) }
 // variables.
 func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[string]variable, line int) error {
 	for _, name := range names {
-		h, err := inv.host(g, name, line)
+		h, err := inv.addHost(g, name, line)
 		if err != nil {
 			return err
 		}
@@ -109,10 +109,10 @@ func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[s
 	return nil
 }
 
-// Access works out how a host is reached. Only what a host needs is judged: a
+// ResolveAccess works out how a host is reached. Only what a host needs is judged: a
 // template or a secret elsewhere in the file is no matter.
-func (inv *Inventory) Access(h *Host) (a Access, err error) {
-	a.Host, err = inv.text(h, hostVariables)
+func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
+	a.Host, err = inv.lookUpVariable(h, hostVariables)
 	a.Host = cmp.Or(a.Host, h.Name)
 	for _, f := range []struct {
 		field *string
@@ -125,7 +125,7 @@ func (inv *Inventory) Access(h *Host) (a Access, err error) {
 		{&a.HostKey, []string{hostKeyVariable}},
 	} {
 		if err == nil {
-			*f.field, err = inv.text(h, f.names)
+			*f.field, err = inv.lookUpVariable(h, f.names)
 		}
 	}
 	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey, inv.readLimit, inv.readBecome} {
@@ -134,25 +134,25 @@ func (inv *Inventory) Access(h *Host) (a Access, err error) {
 		}
 	}
 	if err == nil {
-		a.Identity, err = inHome(a.Identity)
+		a.Identity, err = expandHome(a.Identity)
 	}
 	return a, err
 }
 
-// text is the value of a variable that has several names. Two names with two
+// lookUpVariable is the value of a variable that has several names. Two names with two
 // values are refused, because which of them holds depends on Ansible's version.
-func (inv *Inventory) text(h *Host, names []string) (string, error) {
+func (inv *Inventory) lookUpVariable(h *Host, names []string) (string, error) {
 	text := ""
 	for _, name := range names {
 		v, ok := h.vars[name]
 		switch {
 		case !ok || v.null:
 		case v.problem != "":
-			return "", inv.at(v.line, "%s: %s: %s", h.Name, name, v.problem)
+			return "", inv.errorAt(v.line, "%s: %s: %s", h.Name, name, v.problem)
 		case text != "" && v.value != text:
-			return "", inv.at(v.line, "%s: %s and %s differ; keep one", h.Name, strings.Join(names[:1], ""), name)
+			return "", inv.errorAt(v.line, "%s: %s and %s differ; keep one", h.Name, strings.Join(names[:1], ""), name)
 		case len(v.value) > 4096:
-			return "", inv.at(v.line, "%s: %s is longer than 4096 bytes", h.Name, name)
+			return "", inv.errorAt(v.line, "%s: %s is longer than 4096 bytes", h.Name, name)
 		default:
 			text = v.value
 		}
@@ -161,25 +161,25 @@ func (inv *Inventory) text(h *Host, names []string) (string, error) {
 }
 
 func (inv *Inventory) readPort(h *Host, a *Access) error {
-	text, err := inv.text(h, portVariables)
+	text, err := inv.lookUpVariable(h, portVariables)
 	if err != nil || text == "" {
 		return err
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 || text[0] == '0' || text[0] == '+' {
-		return inv.at(h.lineOf(portVariables), "%s: port %q is not a number from 1 to 65535", h.Name, oneLine(text))
+		return inv.errorAt(h.lineOf(portVariables), "%s: port %q is not a number from 1 to 65535", h.Name, oneLine(text))
 	}
 	a.Port = int(port)
 	return nil
 }
 
 func (inv *Inventory) readLimit(h *Host, a *Access) error {
-	text, err := inv.text(h, []string{limitVariable})
+	text, err := inv.lookUpVariable(h, []string{limitVariable})
 	if err != nil || text == "" {
 		return err
 	}
 	if a.Limit, err = time.ParseDuration(text); err != nil || a.Limit <= 0 {
-		return inv.at(h.lineOf([]string{limitVariable}), "%s: %s %q is no time such as 90s or 10m", h.Name, limitVariable, oneLine(text))
+		return inv.errorAt(h.lineOf([]string{limitVariable}), "%s: %s %q is no time such as 90s or 10m", h.Name, limitVariable, oneLine(text))
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ var userPattern = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
 	for name := range words {
-		text, err := inv.text(h, []string{name})
+		text, err := inv.lookUpVariable(h, []string{name})
 		if err != nil {
 			return err
 		}
@@ -204,17 +204,17 @@ func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	case "true", "yes", "on", "y", "t", "1":
 		sudo = true
 	default:
-		return inv.at(h.lineOf([]string{becomeVariable}), "%s: %s %q is neither true nor false", h.Name, becomeVariable, oneLine(words[becomeVariable]))
+		return inv.errorAt(h.lineOf([]string{becomeVariable}), "%s: %s %q is neither true nor false", h.Name, becomeVariable, oneLine(words[becomeVariable]))
 	}
 	if !sudo {
 		return nil
 	}
 	if method := cmp.Or(words[becomeMethodVariable], "sudo"); method != "sudo" && method != "ansible.builtin.sudo" {
-		return inv.at(h.lineOf([]string{becomeMethodVariable}), "%s: %s %s is not followed, only sudo is", h.Name, becomeMethodVariable, oneLine(method))
+		return inv.errorAt(h.lineOf([]string{becomeMethodVariable}), "%s: %s %s is not followed, only sudo is", h.Name, becomeMethodVariable, oneLine(method))
 	}
 	a.Become = cmp.Or(words[becomeUserVariable], "root")
 	if !userPattern().MatchString(a.Become) {
-		return inv.at(h.lineOf([]string{becomeUserVariable}), "%s: %q is no name of a user", h.Name, oneLine(a.Become))
+		return inv.errorAt(h.lineOf([]string{becomeUserVariable}), "%s: %q is no name of a user", h.Name, oneLine(a.Become))
 	}
 	return nil
 }
@@ -229,12 +229,12 @@ func (h *Host) lineOf(names []string) int {
 }
 
 func (inv *Inventory) readConnection(h *Host, _ *Access) error {
-	kind, err := inv.text(h, []string{connectionVariable})
+	kind, err := inv.lookUpVariable(h, []string{connectionVariable})
 	if err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", "ssh", "smart", "paramiko", "paramiko_ssh", "libssh", "ansible.netcommon.libssh", "ansible.builtin.ssh"}, kind) {
-		return inv.at(h.lineOf([]string{connectionVariable}), "%s: connection %s is not SSH; leave this host out: -limit='all:!%[1]s'", h.Name, oneLine(kind))
+		return inv.errorAt(h.lineOf([]string{connectionVariable}), "%s: connection %s is not SSH; leave this host out: -limit='all:!%[1]s'", h.Name, oneLine(kind))
 	}
 	return nil
 }
@@ -244,27 +244,27 @@ func (inv *Inventory) checkHostKey(h *Host, a *Access) error {
 		return nil
 	}
 	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(a.HostKey)); err != nil || strings.ContainsAny(a.HostKey, "\n\r") {
-		return inv.at(h.lineOf([]string{hostKeyVariable}), "%s: %s is no public key; want what ssh_host_ed25519_key.pub on the board holds", h.Name, hostKeyVariable)
+		return inv.errorAt(h.lineOf([]string{hostKeyVariable}), "%s: %s is no public key; want what ssh_host_ed25519_key.pub on the board holds", h.Name, hostKeyVariable)
 	}
 	return nil
 }
 
 // quiet are options of ssh that change nothing of where a connection goes, and
 // what follows them.
-var quiet = map[string]bool{
+var harmlessOptions = map[string]bool{
 	"connecttimeout": true, "connectionattempts": true, "serveraliveinterval": true, "serveralivecountmax": true, "tcpkeepalive": true,
 	"controlmaster": true, "controlpersist": true, "controlpath": true, "loglevel": true, "batchmode": true, "compression": true,
 	"passwordauthentication": true, "kbdinteractiveauthentication": true, "preferredauthentications": true, "pubkeyauthentication": true,
 }
 
 // unchecked are options that turn the proof of the board off.
-var unchecked = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
+var hostKeyOptions = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
 
 // readArgs takes jump hosts from the arguments that Ansible gives to ssh. What would
 // lead elsewhere is refused.
 func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	for _, name := range argsVariables {
-		text, err := inv.text(h, []string{name})
+		text, err := inv.lookUpVariable(h, []string{name})
 		if err != nil {
 			return err
 		}
@@ -273,7 +273,7 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 			err = inv.readOptions(a, h.vars[name].line, words)
 		}
 		if err != nil {
-			return inv.at(h.vars[name].line, "%s: %s: %w", h.Name, name, err)
+			return inv.errorAt(h.vars[name].line, "%s: %s: %w", h.Name, name, err)
 		}
 	}
 	return nil
@@ -291,7 +291,7 @@ func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 		}
 		switch {
 		case strings.HasPrefix(word, "-J"):
-			a.Jump = jumps(word[2:])
+			a.Jump = parseJumpHosts(word[2:])
 		case strings.HasPrefix(word, "-o"):
 			if err := inv.readOption(a, line, word[2:]); err != nil {
 				return err
@@ -311,18 +311,18 @@ func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	key, value := strings.ToLower(option[:i]), strings.Trim(option[i:], "= \t")
 	switch {
 	case key == "proxyjump":
-		a.Jump = jumps(value)
-	case unchecked[key]:
+		a.Jump = parseJumpHosts(value)
+	case hostKeyOptions[key]:
 		inv.warnOnce(line, "%s is not followed: host keys are always checked; give %s, or connect once by ssh", oneLine(option[:i]), hostKeyVariable)
 	case key == "proxycommand":
 		return fmt.Errorf("ProxyCommand is not run; write -J and the jump host instead")
-	case !quiet[key]:
+	case !harmlessOptions[key]:
 		return fmt.Errorf("-o %s is not followed; put it into ~/.ssh/config", oneLine(option[:i]))
 	}
 	return nil
 }
 
-func jumps(list string) []string {
+func parseJumpHosts(list string) []string {
 	if list == "none" {
 		return nil
 	}
@@ -331,27 +331,27 @@ func jumps(list string) []string {
 
 func (inv *Inventory) warnOnce(line int, format string, args ...any) {
 	before := len(inv.Warnings)
-	inv.warn(line, format, args...)
+	inv.addWarning(line, format, args...)
 	if last := inv.Warnings[before]; slices.Contains(inv.Warnings[:before], last) {
 		inv.Warnings = inv.Warnings[:before]
 	}
 }
 
-// Remarks are the warnings that concern the hosts that are to be worked on.
-func (inv *Inventory) Remarks(hosts []*Host) []string {
+// WarningsFor are the warnings that concern the hosts that are to be worked on.
+func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	for _, h := range hosts {
-		for _, name := range slices.Sorted(maps.Keys(unused)) {
+		for _, name := range slices.Sorted(maps.Keys(ignoredVariables)) {
 			if v, ok := h.vars[name]; ok && !v.null {
-				inv.warnOnce(v.line, "%s: %s", name, unused[name])
+				inv.warnOnce(v.line, "%s: %s", name, ignoredVariables[name])
 			}
 		}
 	}
 	return inv.Warnings
 }
 
-// inHome is the place of a key. As with Ansible, ~ is this user's folder, and a
+// expandHome is the place of a key. As with Ansible, ~ is this user's folder, and a
 // relative path begins where the command is called.
-func inHome(name string) (string, error) {
+func expandHome(name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, "~")
 	if !ok {
 		return name, nil

@@ -17,17 +17,17 @@ import (
 
 const knownHostsName = "known_hosts"
 
-// address is where the inventory and ~/.ssh/config together say that a board is, and
+// resolveAddress is where the inventory and ~/.ssh/config together say that a board is, and
 // what proves it. A key in the inventory is the only one that counts; otherwise those
 // count that count for one board, and what a flash recorded under the serial that the
 // inventory has.
-func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
-	a, err := j.resolve(ctx)
+func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, error) {
+	a, err := j.resolveHost(ctx)
 	if err != nil {
 		return a, err
 	}
 	if j.access.HostKey != "" {
-		dir := p.dir(j)
+		dir := p.hostDir(j)
 		a.HostKeyAlias, a.KnownHosts = j.host.Name, []string{filepath.Join(dir, knownHostsName)}
 		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
 	}
@@ -44,8 +44,8 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 	return a, err
 }
 
-// resolve asks ssh, once, unless that failed.
-func (j *job) resolve(ctx context.Context) (a target.Address, err error) {
+// resolveHost asks ssh, once, unless that failed.
+func (j *job) resolveHost(ctx context.Context) (a target.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil
 	}
@@ -66,7 +66,7 @@ func (j *job) resolve(ctx context.Context) (a target.Address, err error) {
 	}
 	if j.access.Identity != "" {
 		if _, err := os.Stat(j.access.Identity); err != nil {
-			return a, kinded{Login, fmt.Errorf("the key that the inventory names: %w", err)}
+			return a, kindError{Login, fmt.Errorf("the key that the inventory names: %w", err)}
 		}
 		a.Identities = append([]string{j.access.Identity}, a.Identities...)
 	}
@@ -75,15 +75,15 @@ func (j *job) resolve(ctx context.Context) (a target.Address, err error) {
 	return a, nil
 }
 
-// unlock asks for passphrases before the boards begin. A key that the inventory names
+// unlockKeys asks for passphrases before the boards begin. A key that the inventory names
 // is meant to be used, whatever others there are.
-func (p *plan) unlock(ctx context.Context) error {
+func (p *plan) unlockKeys(ctx context.Context) error {
 	if !target.Attended() {
 		return nil
 	}
 	step := progress.Start(ctx, "keys", int64(len(p.jobs)), progress.Tasks)
-	each(ctx, p.ask.Parallel, p.jobs, func(j *job) {
-		_, _ = j.resolve(ctx) // its turn tells
+	forEachJob(ctx, p.request.Parallel, p.jobs, func(j *job) {
+		_, _ = j.resolveHost(ctx) // its turn tells
 		step.Add(1)
 	})
 	step.End(fmt.Sprintf("%d boards looked up", len(p.jobs)), nil)

@@ -17,8 +17,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// turn is what is done with one board.
-type turn struct {
+// attempt is what is done with one board.
+type attempt struct {
 	*fleetRun
 	job  *job
 	step *progress.Step
@@ -33,18 +33,18 @@ type turn struct {
 // runBoard gives a board its turn and returns what came of it, and for the next update what
 // is known of its system.
 func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
-	t := &turn{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
+	t := &attempt{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
 	t.report = report.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
 	limited, cancel := r.limit(ctx, j)
 	defer cancel()
-	err := t.all(limited)
-	lost := t.lost(limited, err)
+	err := t.runStages(limited)
+	lost := t.closeConnection(limited, err)
 	if limited.Err() != nil && ctx.Err() == nil && err != nil && !t.updated.Restarted && !errors.Is(err, errSlow) {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
 	if err == nil || ctx.Err() == nil && !t.updated.Restarted {
-		if changed := r.unchanged(context.WithoutCancel(ctx)); changed != nil {
-			err = kinded{Changed, changed}
+		if changed := r.checkUnchanged(context.WithoutCancel(ctx)); changed != nil {
+			err = kindError{Changed, changed}
 		}
 	}
 	result := Result{Host: j.host.Name, Address: j.access.Host, Port: j.access.Port, Kind: kindOf(ctx, limited, err, t.at, lost), Canary: j.canary, Tries: j.tries}
@@ -52,40 +52,40 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 		result.Kind = Already
 	}
 	result.ElapsedMS = time.Since(t.report.Started).Milliseconds()
-	result.Passed, result.Checks = tally(t.report)
+	result.Passed, result.Checks = countChecks(t.report)
 	result.System, result.Version, result.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
 	if err != nil {
 		result.Saw = oneLine(err)
 	}
-	t.finish(&result, err)
+	t.writeReport(&result, err)
 	return result, t.noteAfter()
 }
 
-// lost ends the connection, and says whether it had ended by itself. What fails
+// closeConnection ends the connection, and says whether it had ended by itself. What fails
 // then can be told before the connection knows of its end, so that is asked first.
-func (t *turn) lost(ctx context.Context, err error) bool {
+func (t *attempt) closeConnection(ctx context.Context, err error) bool {
 	if t.conn == nil {
 		return false
 	}
 	defer t.conn.Close()
-	return t.broken(ctx, err)
+	return t.connectionBroken(ctx, err)
 }
 
-func (t *turn) broken(ctx context.Context, err error) bool {
+func (t *attempt) connectionBroken(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || t.conn.Lost() {
 		return t.conn.Lost()
 	}
 	return !suite.IsAlive(ctx, t.conn, 0)
 }
 
-// limited is a board's time, from its connection to its last check.
-func limited(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
+// withBoardLimit is a board's time, from its connection to its last check.
+func withBoardLimit(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("%w (%s)", errSlow, j.limit))
 }
 
-// all is the turn, in order.
-func (t *turn) all(ctx context.Context) error {
-	unlock, err := t.lock()
+// runStages is the turn, in order.
+func (t *attempt) runStages(ctx context.Context) error {
+	unlock, err := t.lockHost()
 	if err != nil {
 		return err
 	}
@@ -94,21 +94,21 @@ func (t *turn) all(ctx context.Context) error {
 		name string
 		at   phase
 		do   func(context.Context) error
-	}{{"connect", connecting, t.connect}, {"prove", proving, t.prove}, {"deploy", working, t.deploy}, {"update", working, t.bundled}, {"smoke", working, t.smoke}} {
+	}{{"connect", connecting, t.connect}, {"prove", proving, t.checkIdentity}, {"deploy", working, t.deploy}, {"update", working, t.installBundle}, {"smoke", working, t.runSuites}} {
 		began := time.Now()
 		t.at = stage.at
 		if err := stage.do(ctx); err != nil {
-			t.note(stage.name, began, err)
+			t.recordStage(stage.name, began, err)
 			return err
 		}
-		t.note(stage.name, began, nil)
+		t.recordStage(stage.name, began, nil)
 	}
 	return nil
 }
 
-// note adds a stage to the report. The suites tell of smoke themselves, where they ran,
+// recordStage adds a stage to the report. The suites tell of smoke themselves, where they ran,
 // and an update of its own stages.
-func (t *turn) note(name string, began time.Time, err error) {
+func (t *attempt) recordStage(name string, began time.Time, err error) {
 	if name == "update" || name == "smoke" && len(t.report.Suites) > 0 {
 		return
 	}
@@ -116,15 +116,15 @@ func (t *turn) note(name string, began time.Time, err error) {
 	switch {
 	case err != nil:
 		s.Status, s.Saw = report.Failed, err.Error()
-	case name == "smoke", name == "deploy" && !t.deploys():
+	case name == "smoke", name == "deploy" && !t.hasDeploy():
 		return
 	}
 	t.report.Stages = append(t.report.Stages, s)
 }
 
-func (t *turn) connect(ctx context.Context) error {
+func (t *attempt) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
-	a, err := t.address(ctx, t.job)
+	a, err := t.resolveAddress(ctx, t.job)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func firstContact(err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	return kinded{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
+	return kindError{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
 }
 
 // serialScript is fixed text. It prints nothing of its own on a board that has no
@@ -156,12 +156,12 @@ const (
 	proveRedial = 5 * time.Minute
 )
 
-// prove finds out, before anything is written, whether this is the board that the
+// checkIdentity finds out, before anything is written, whether this is the board that the
 // inventory means. An update connects again where that breaks, as it does later.
-func (t *turn) prove(ctx context.Context) error {
+func (t *attempt) checkIdentity(ctx context.Context) error {
 	for try := 1; ; try++ {
-		err := t.askSerial(ctx)
-		if err == nil || t.bundle == nil || try == proveTries || !t.broken(ctx, err) {
+		err := t.checkSerial(ctx)
+		if err == nil || t.bundle == nil || try == proveTries || !t.connectionBroken(ctx, err) {
 			return err
 		}
 		if failed := t.conn.Redial(ctx, proveRedial); failed != nil {
@@ -170,8 +170,8 @@ func (t *turn) prove(ctx context.Context) error {
 	}
 }
 
-// askSerial also finds out whether the board's answers are what was asked for.
-func (t *turn) askSerial(ctx context.Context) error {
+// checkSerial also finds out whether the board's answers are what was asked for.
+func (t *attempt) checkSerial(ctx context.Context) error {
 	r, err := t.conn.Run(ctx, "sh", "-c", serialScript, "sh", serialMark)
 	if err != nil {
 		return err
@@ -179,68 +179,68 @@ func (t *turn) askSerial(ctx context.Context) error {
 	before, serial, found := strings.Cut(string(r.Stdout), serialMark+"\n")
 	switch serial = strings.TrimSpace(serial); {
 	case r.Truncated, !found, before != "", strings.Contains(serial, "\n"):
-		return kinded{Noisy, fmt.Errorf("the board printed %d bytes where a few were asked for, such as: %s", len(r.Stdout), excerpt(string(r.Stdout)))}
+		return kindError{Noisy, fmt.Errorf("the board printed %d bytes where a few were asked for, such as: %s", len(r.Stdout), shortenOutput(string(r.Stdout)))}
 	case t.job.access.Serial != "" && t.job.access.Serial != serial:
-		return kinded{OtherBoard, fmt.Errorf("the board says that its serial is %q; the inventory has %q", excerpt(serial), t.job.access.Serial)}
+		return kindError{OtherBoard, fmt.Errorf("the board says that its serial is %q; the inventory has %q", shortenOutput(serial), t.job.access.Serial)}
 	}
 	return nil
 }
 
-// excerpt is the beginning of what a board said, for a person.
-func excerpt(text string) string {
+// shortenOutput is the beginning of what a board said, for a person.
+func shortenOutput(text string) string {
 	text = oneLine(strings.ToValidUTF8(text[:min(len(text), 200)], ""))
 	return strings.TrimSpace(text[:min(len(text), 120)])
 }
 
-func (t *turn) deploys() bool { return t.ask.Deploy || t.source != nil }
+func (t *attempt) hasDeploy() bool { return t.request.Deploy || t.source != nil }
 
-func (t *turn) deploy(ctx context.Context) error {
-	if !t.deploys() {
+func (t *attempt) deploy(ctx context.Context) error {
+	if !t.hasDeploy() {
 		return nil
 	}
-	ctx = t.watched(ctx, "deploying")
-	if t.source != nil && (t.job.again || t.job.tries > 1) {
-		digest, err := files.Digest(ctx, t.conn, t.ask.To)
+	ctx = t.withBoardProgress(ctx, "deploying")
+	if t.source != nil && (t.job.begunBefore || t.job.tries > 1) {
+		digest, err := files.Digest(ctx, t.conn, t.request.To)
 		if t.already = err == nil && digest == t.source.SHA256(); t.already {
 			return nil
 		}
 	}
 	if t.source != nil {
-		_, err := files.Send(ctx, t.conn, t.source, t.ask.To, t.ask.Rights)
+		_, err := files.Send(ctx, t.conn, t.source, t.request.To, t.request.Rights)
 		return err
 	}
 	_, err := container.DeployArtifact(ctx, t.conn, t.spec, t.artifact)
 	return err
 }
 
-func (t *turn) smoke(ctx context.Context) error {
-	if t.ask.Unproved || t.bundle != nil {
+func (t *attempt) runSuites(ctx context.Context) error {
+	if t.request.Unproved || t.bundle != nil {
 		return nil
 	}
-	r, err := suite.Run(t.watched(ctx, "smoke"), t.conn, t.spec, t.artifact)
-	t.add(r)
+	r, err := suite.Run(t.withBoardProgress(ctx, "smoke"), t.conn, t.spec, t.artifact)
+	t.mergeReport(r)
 	return err
 }
 
-// add takes over a report, behind the stages that were before it.
-func (t *turn) add(r report.Report) {
+// mergeReport takes over a report, behind the stages that were before it.
+func (t *attempt) mergeReport(r report.Report) {
 	r.Target, r.Stages, r.Started = t.job.host.Name, append(t.report.Stages, r.Stages...), t.report.Started
 	t.report = r
 }
 
-// watched is a context in which what is done shows on the board's own line.
-func (t *turn) watched(ctx context.Context, doing string) context.Context {
+// withBoardProgress is a context in which what is done shows on the board's own line.
+func (t *attempt) withBoardProgress(ctx context.Context, doing string) context.Context {
 	t.step.Detail(doing)
-	return progress.With(ctx, progress.New(&lineOf{t.step, doing}))
+	return progress.With(ctx, progress.New(&boardProgress{t.step, doing}))
 }
 
-// lineOf puts the steps of one board's work on the board's line.
-type lineOf struct {
+// boardProgress puts the steps of one board's work on the board's line.
+type boardProgress struct {
 	step  *progress.Step
 	doing string
 }
 
-func (l *lineOf) Event(e progress.Event) {
+func (l *boardProgress) Event(e progress.Event) {
 	switch {
 	case e.State != progress.Running:
 	case e.Unit == progress.Bytes && e.Total > 0:
@@ -252,29 +252,29 @@ func (l *lineOf) Event(e progress.Event) {
 	}
 }
 
-func (*lineOf) Close() {}
+func (*boardProgress) Close() {}
 
-// finish writes the board's report and ends its line.
-func (t *turn) finish(r *Result, err error) {
+// writeReport writes the board's report and ends its line.
+func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
 		t.report.Stages[n-1].Next = kinds[r.Kind.rank()].next
 	}
 	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {
 		r.Report = filepath.Join(r.Host, "report.html")
-		if werr := t.report.Write(t.dir(t.job)); werr != nil {
+		if werr := t.report.Write(t.hostDir(t.job)); werr != nil {
 			r.Report = ""
-			t.halt(fmt.Errorf("the report of %s cannot be written: %w", r.Host, werr))
+			t.stopRun(fmt.Errorf("the report of %s cannot be written: %w", r.Host, werr))
 		}
 	}
-	words := r.words()
-	if t.triedAgain(t.job, r.Kind) {
+	words := r.summaryLine()
+	if t.willRetry(t.job, r.Kind) {
 		words += "; it is tried again after the others"
 	}
-	t.step.End(words, r.err(words))
+	t.step.End(words, r.asError(words))
 }
 
-func tally(r report.Report) (passed, all int) {
+func countChecks(r report.Report) (passed, all int) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			all++
@@ -286,8 +286,8 @@ func tally(r report.Report) (passed, all int) {
 	return passed, all
 }
 
-// words are a result in one line.
-func (r Result) words() string {
+// summaryLine are a result in one line.
+func (r Result) summaryLine() string {
 	text := string(r.Kind)
 	if r.Checks > 0 {
 		text += fmt.Sprintf(", %d of %d checks", r.Passed, r.Checks)
@@ -301,8 +301,8 @@ func (r Result) words() string {
 	return text
 }
 
-func (r Result) err(words string) error {
-	if r.Kind.done() {
+func (r Result) asError(words string) error {
+	if r.Kind.isDone() {
 		return nil
 	}
 	return errors.New(words)

@@ -16,13 +16,13 @@ type iniReader struct {
 	group   *group
 	kind    string         // of the section: hosts, vars or children
 	defined map[string]int // groups that have a section of their own, or are children
-	asked   map[string]int // groups that others name, and where
+	named   map[string]int // groups that others name, and where
 }
 
 func (inv *Inventory) readINI(data []byte) error {
 	r := &iniReader{
 		Inventory: inv, group: inv.groups[ungrouped], kind: "hosts",
-		defined: map[string]int{allGroup: 0, ungrouped: 0}, asked: map[string]int{},
+		defined: map[string]int{allGroup: 0, ungrouped: 0}, named: map[string]int{},
 	}
 	line := 0
 	for text := range strings.Lines(string(data)) {
@@ -31,101 +31,101 @@ func (inv *Inventory) readINI(data []byte) error {
 		if text == "" || text[0] == '#' || text[0] == ';' {
 			continue
 		}
-		if err := r.read(text, line); err != nil {
+		if err := r.readLine(text, line); err != nil {
 			return err
 		}
 	}
 	for _, name := range inv.order {
 		if _, ok := r.defined[name]; !ok {
-			return inv.at(r.asked[name], "there is no group %q: write a section [%s]", name, name)
+			return inv.errorAt(r.named[name], "there is no group %q: write a section [%s]", name, name)
 		}
 	}
 	return nil
 }
 
-func (r *iniReader) read(text string, line int) error {
+func (r *iniReader) readLine(text string, line int) error {
 	switch {
 	case text[0] == '[' && sectionPattern().MatchString(text):
-		return r.section(text, line)
+		return r.readSection(text, line)
 	case r.kind == "hosts":
-		return r.hosts(text, line)
+		return r.readHosts(text, line)
 	case r.kind == "vars":
-		return r.variable(text, line)
+		return r.readVariable(text, line)
 	}
-	return r.child(text, line)
+	return r.readChild(text, line)
 }
 
-func (r *iniReader) section(text string, line int) (err error) {
+func (r *iniReader) readSection(text string, line int) (err error) {
 	m := sectionPattern().FindStringSubmatch(text)
 	if r.kind = m[2]; r.kind == "" {
 		r.kind = "hosts"
 	}
-	if r.group, err = r.Inventory.group(m[1], line); err != nil {
+	if r.group, err = r.Inventory.ensureGroup(m[1], line); err != nil {
 		return err
 	}
 	switch r.kind {
 	case "hosts", "children":
 		r.defined[m[1]] = line
 	case "vars":
-		r.asked[m[1]] = line
+		r.named[m[1]] = line
 	default:
-		return r.at(line, "section [%s:%s]: unknown kind (have %[2]s:vars, %[2]s:children)", m[1], m[2], m[1])
+		return r.errorAt(line, "section [%s:%s]: unknown kind (have %[2]s:vars, %[2]s:children)", m[1], m[2], m[1])
 	}
 	return nil
 }
 
-func (r *iniReader) hosts(text string, line int) error {
+func (r *iniReader) readHosts(text string, line int) error {
 	tokens, err := shellWords(text)
 	if err != nil {
-		return r.at(line, "%w", err)
+		return r.errorAt(line, "%w", err)
 	}
 	if len(tokens) == 0 {
 		return nil
 	}
-	names, port, err := expand(tokens[0])
+	names, port, err := expandHosts(tokens[0])
 	if err != nil {
-		return r.at(line, "host %w", err)
+		return r.errorAt(line, "host %w", err)
 	}
 	vars := map[string]variable{}
 	for _, token := range tokens[1:] {
 		key, value, ok := strings.Cut(token, "=")
 		if !ok {
-			return r.at(line, "%q is no variable; want name=value, in quotes where it has blanks", oneLine(token))
+			return r.errorAt(line, "%q is no variable; want name=value, in quotes where it has blanks", oneLine(token))
 		}
-		if matters(key) {
+		if isKnownVariable(key) {
 			vars[key] = iniVariable(value, line)
 		}
 	}
 	return r.addHosts(r.group, names, port, vars, line)
 }
 
-func (r *iniReader) variable(text string, line int) error {
+func (r *iniReader) readVariable(text string, line int) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return r.at(line, "%q is no variable; want name=value", oneLine(text))
+		return r.errorAt(line, "%q is no variable; want name=value", oneLine(text))
 	}
-	if key = strings.TrimSpace(key); matters(key) {
+	if key = strings.TrimSpace(key); isKnownVariable(key) {
 		r.group.vars[key] = iniVariable(strings.TrimSpace(value), line)
 	}
 	return nil
 }
 
-func (r *iniReader) child(text string, line int) error {
+func (r *iniReader) readChild(text string, line int) error {
 	name := strings.TrimSpace(strings.SplitN(text, " #", 2)[0])
-	child, err := r.Inventory.group(name, line)
+	child, err := r.Inventory.ensureGroup(name, line)
 	if err != nil {
 		return err
 	}
-	if _, ok := r.asked[name]; !ok {
-		r.asked[name] = line
+	if _, ok := r.named[name]; !ok {
+		r.named[name] = line
 	}
-	return r.adopt(r.group, child, line)
+	return r.addChild(r.group, child, line)
 }
 
 // iniVariable reads a value as Ansible does, for which it is Python's where it can
 // be: quotes are no part of it.
 func iniVariable(value string, line int) variable {
-	v := variable{value: value, line: line, problem: templated(value)}
+	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {
 		v.value = value[1 : n-1]
 		if value[n-1] != value[0] || strings.ContainsAny(v.value, `\'"`) {

@@ -77,19 +77,19 @@ const (
 
 // Load reads an inventory file.
 func Load(file string) (*Inventory, error) {
-	data, err := read(file)
+	data, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}
-	inv, err := parse(file, data)
+	inv, err := parseInventory(file, data)
 	if err != nil {
 		return nil, err
 	}
-	inv.lookBeside()
+	inv.warnOfVariableFolders()
 	return inv, nil
 }
 
-func read(file string) ([]byte, error) {
+func readFile(file string) ([]byte, error) {
 	f, err := localfile.Open(file)
 	if err != nil {
 		return nil, localfile.NotHere(file, err)
@@ -105,7 +105,7 @@ func read(file string) ([]byte, error) {
 	return localfile.ReadAll(f, file, maxInventoryBytes)
 }
 
-func parse(file string, data []byte) (*Inventory, error) {
+func parseInventory(file string, data []byte) (*Inventory, error) {
 	switch {
 	case bytes.HasPrefix(data, []byte("$ANSIBLE_VAULT")):
 		return nil, fmt.Errorf("%s:1: encrypted by ansible-vault; Slipway has no password for it: keep the hosts in a file of their own", file)
@@ -114,7 +114,7 @@ func parse(file string, data []byte) (*Inventory, error) {
 	}
 	inv := &Inventory{File: file, hosts: map[string]*Host{}, groups: map[string]*group{}, links: map[link]bool{}}
 	for _, name := range []string{allGroup, ungrouped} {
-		if _, err := inv.group(name, 0); err != nil {
+		if _, err := inv.ensureGroup(name, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -147,21 +147,21 @@ func isYAML(file string, data []byte) bool {
 	return true
 }
 
-// lookBeside warns of what Ansible would read besides the file.
-func (inv *Inventory) lookBeside() {
+// warnOfVariableFolders warns of what Ansible would read besides the file.
+func (inv *Inventory) warnOfVariableFolders() {
 	for _, name := range []string{"group_vars", "host_vars"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(inv.File), name)); err == nil {
-			inv.warn(0, "the folder %s beside it is not read; if hosts have their addresses or users from there, make one file of all: ansible-inventory -i %s --list --yaml > hosts.yml", name, inv.File)
+			inv.addWarning(0, "the folder %s beside it is not read; if hosts have their addresses or users from there, make one file of all: ansible-inventory -i %s --list --yaml > hosts.yml", name, inv.File)
 		}
 	}
 }
 
-func (inv *Inventory) warn(line int, format string, args ...any) {
-	inv.Warnings = append(inv.Warnings, inv.at(line, format, args...).Error())
+func (inv *Inventory) addWarning(line int, format string, args ...any) {
+	inv.Warnings = append(inv.Warnings, inv.errorAt(line, format, args...).Error())
 }
 
-// at is an error of a line of the file, or of the whole file.
-func (inv *Inventory) at(line int, format string, args ...any) error {
+// errorAt is an error of a line of the file, or of the whole file.
+func (inv *Inventory) errorAt(line int, format string, args ...any) error {
 	where := inv.File
 	if line > 0 {
 		where = fmt.Sprintf("%s:%d", inv.File, line)
@@ -169,16 +169,16 @@ func (inv *Inventory) at(line int, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
 }
 
-// group returns a group, which is made where it is new.
-func (inv *Inventory) group(name string, line int) (*group, error) {
+// ensureGroup returns a group, which is made where it is new.
+func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	if g := inv.groups[name]; g != nil {
 		return g, nil
 	}
 	if err := validName(name); err != nil {
-		return nil, inv.at(line, "group %q: %w", name, err)
+		return nil, inv.errorAt(line, "group %q: %w", name, err)
 	}
 	if len(inv.groups) >= maxGroups {
-		return nil, inv.at(line, "more than %d groups", maxGroups)
+		return nil, inv.errorAt(line, "more than %d groups", maxGroups)
 	}
 	g := &group{name: name, line: line, vars: map[string]variable{}}
 	inv.groups[name] = g
@@ -186,36 +186,36 @@ func (inv *Inventory) group(name string, line int) (*group, error) {
 	return g, nil
 }
 
-// host puts a host into a group, and makes it where it is new.
-func (inv *Inventory) host(g *group, name string, line int) (*Host, error) {
+// addHost puts a host into a group, and makes it where it is new.
+func (inv *Inventory) addHost(g *group, name string, line int) (*Host, error) {
 	h := inv.hosts[name]
 	if h == nil {
 		if err := validName(name); err != nil {
-			return nil, inv.at(line, "host %q: %w", name, err)
+			return nil, inv.errorAt(line, "host %q: %w", name, err)
 		}
 		if len(inv.Hosts) >= maxHosts {
-			return nil, inv.at(line, "more than %d hosts", maxHosts)
+			return nil, inv.errorAt(line, "more than %d hosts", maxHosts)
 		}
 		h = &Host{Name: name, own: map[string]variable{}}
 		inv.hosts[name] = h
 		inv.Hosts = append(inv.Hosts, h)
 	}
-	added, err := inv.link(link{g.name, name, false}, line)
+	added, err := inv.addLink(link{g.name, name, false}, line)
 	if added {
 		g.hosts = append(g.hosts, name)
 	}
 	return h, err
 }
 
-// adopt makes one group the child of another.
-func (inv *Inventory) adopt(parent, child *group, line int) error {
+// addChild makes one group the child of another.
+func (inv *Inventory) addChild(parent, child *group, line int) error {
 	if parent == child {
-		return inv.at(line, "group %q is its own child", child.name)
+		return inv.errorAt(line, "group %q is its own child", child.name)
 	}
 	if child.name == allGroup {
-		return inv.at(line, `"all" is the parent of every group and cannot be a child of %q`, parent.name)
+		return inv.errorAt(line, `"all" is the parent of every group and cannot be a child of %q`, parent.name)
 	}
-	added, err := inv.link(link{parent.name, child.name, true}, line)
+	added, err := inv.addLink(link{parent.name, child.name, true}, line)
 	if added {
 		parent.children = append(parent.children, child.name)
 		child.parents = append(child.parents, parent.name)
@@ -223,13 +223,13 @@ func (inv *Inventory) adopt(parent, child *group, line int) error {
 	return err
 }
 
-// link notes a membership, and says whether it is new.
-func (inv *Inventory) link(l link, line int) (added bool, err error) {
+// addLink notes a membership, and says whether it is new.
+func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	if inv.links[l] {
 		return false, nil
 	}
 	if len(inv.links) >= maxEdges {
-		return false, inv.at(line, "more than %d memberships of groups", maxEdges)
+		return false, inv.errorAt(line, "more than %d memberships of groups", maxEdges)
 	}
 	inv.links[l] = true
 	return true, nil

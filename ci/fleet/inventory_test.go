@@ -17,13 +17,13 @@ import (
 	"slipway/layers/run"
 )
 
-// ansibleSays is what "ansible-inventory --list" prints of one file.
-type ansibleSays struct {
+// ansibleList is what "ansible-inventory --list" prints of one file.
+type ansibleList struct {
 	hosts  map[string]map[string]any
 	groups map[string][]string // each with the hosts that are in it in any way
 }
 
-func askAnsible(t *testing.T, file string) ansibleSays {
+func queryAnsible(t *testing.T, file string) ansibleList {
 	t.Helper()
 	command := run.Command{Argv: []string{"ansible-inventory", "-i", file, "--list"}, Env: []string{"HOME=" + t.TempDir()}}
 	out, err := run.Output(t.Context(), command)
@@ -39,7 +39,7 @@ func askAnsible(t *testing.T, file string) ansibleSays {
 		t.Fatal(err)
 	}
 	delete(list, "_meta")
-	return ansibleSays{meta.HostVars, membersOf(t, list)}
+	return ansibleList{meta.HostVars, membersOf(t, list)}
 }
 
 // membersOf follows the groups in groups.
@@ -88,19 +88,19 @@ func TestLikeAnsible(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := askAnsible(t, file)
+			want := queryAnsible(t, file)
 			// Hosts without a variable are in groups alone.
 			if got := namesOf(inv.Hosts); !cmp.Equal(slices.Sorted(slices.Values(got)), want.groups[allGroup]) {
 				t.Errorf("hosts: %s", cmp.Diff(want.groups[allGroup], slices.Sorted(slices.Values(got))))
 			}
 			for _, h := range inv.Hosts {
-				if diff := cmp.Diff(onlyMattering(want.hosts[h.Name]), valuesOf(h)); diff != "" {
+				if diff := cmp.Diff(onlyKnown(want.hosts[h.Name]), valuesOf(h)); diff != "" {
 					t.Errorf("%s: variables (-ansible +slipway):\n%s", h.Name, diff)
 				}
 			}
 			for name, g := range inv.groups {
 				hosts := map[string]bool{}
-				inv.gather(g, hosts, map[string]bool{})
+				inv.collectHosts(g, hosts, map[string]bool{})
 				if len(hosts) == 0 {
 					continue
 				}
@@ -124,10 +124,10 @@ func namesOf(hosts []*Host) []string {
 	return names
 }
 
-func onlyMattering(vars map[string]any) map[string]string {
+func onlyKnown(vars map[string]any) map[string]string {
 	all := map[string]string{}
 	for name, value := range vars {
-		if matters(name) && name != priorityVariable {
+		if isKnownVariable(name) && name != priorityVariable {
 			all[name] = fmt.Sprint(value)
 		}
 	}
@@ -172,7 +172,7 @@ func TestExpand(t *testing.T) {
 		{"n[0:99999999]", "", "more than"},
 		{"n[0:999][0:999]", "", "more than"},
 	} {
-		hosts, port, err := expand(c.pattern)
+		hosts, port, err := expandHosts(c.pattern)
 		got := strings.TrimSpace(strings.Join(hosts, " ") + " " + port)
 		switch {
 		case c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)):
@@ -186,7 +186,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func load(t *testing.T, name, text string) (*Inventory, error) {
+func loadText(t *testing.T, name, text string) (*Inventory, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -223,7 +223,7 @@ func TestRefusedInventories(t *testing.T) {
 		"nested aliases": {"h.yml", "a: &a\n  children: &c\n    b: *a\n", "nested too deep"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := load(t, c.file, c.text)
+			_, err := loadText(t, c.file, c.text)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Load = %v; want %q", err, c.want)
 			}
@@ -263,11 +263,11 @@ func TestAccess(t *testing.T) {
 		"host key":       {"slipway_host_key: ssh-ed25519 nonsense", Access{}, "is no public key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inv, err := load(t, "h.yml", "all:\n  hosts:\n    h:\n      "+strings.ReplaceAll(c.vars, "\n", "\n      ")+"\n")
+			inv, err := loadText(t, "h.yml", "all:\n  hosts:\n    h:\n      "+strings.ReplaceAll(c.vars, "\n", "\n      ")+"\n")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := inv.Access(inv.Hosts[0])
+			got, err := inv.ResolveAccess(inv.Hosts[0])
 			if c.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
 					t.Errorf("Access = %v; want %q", err, c.wantErr)
@@ -283,7 +283,7 @@ func TestAccess(t *testing.T) {
 
 // What is not kept to is said, once for each line.
 func TestWarnings(t *testing.T) {
-	inv, err := load(t, "h.yml", `all:
+	inv, err := loadText(t, "h.yml", `all:
   vars:
     ansible_ssh_common_args: -o StrictHostKeyChecking=no
     ansible_become_password: secret
@@ -296,13 +296,13 @@ func TestWarnings(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(filepath.Dir(inv.File), "group_vars"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	inv.lookBeside()
+	inv.warnOfVariableFolders()
 	for _, h := range inv.Hosts {
-		if _, err := inv.Access(h); err != nil {
+		if _, err := inv.ResolveAccess(h); err != nil {
 			t.Error(err)
 		}
 	}
-	got := strings.Join(inv.Remarks(inv.Hosts), "\n")
+	got := strings.Join(inv.WarningsFor(inv.Hosts), "\n")
 	for _, want := range []string{"h.yml:6: host is ignored", "group_vars beside it is not read", "h.yml:3: StrictHostKeyChecking is not followed", "h.yml:4: ansible_become_password"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("warnings:\n%s\nwant %q once", got, want)
@@ -400,7 +400,7 @@ func FuzzInventory(f *testing.F) {
 		if ini {
 			name = "hosts.ini"
 		}
-		inv, err := parse(name, []byte(text))
+		inv, err := parseInventory(name, []byte(text))
 		if err != nil {
 			return
 		}
@@ -408,7 +408,7 @@ func FuzzInventory(f *testing.F) {
 			if err := validName(h.Name); err != nil {
 				t.Fatalf("host %q: %v", h.Name, err)
 			}
-			a, err := inv.Access(h)
+			a, err := inv.ResolveAccess(h)
 			if err == nil && (a.Host == "" || a.Port < 0 || a.Port > 65535) {
 				t.Fatalf("%s: access %+v", h.Name, a)
 			}
@@ -451,12 +451,12 @@ func TestAccessBecome(t *testing.T) {
 		"ansible_become=true ansible_become_user='a b'": "no name of a user",
 	} {
 		line, flag := strings.CutPrefix(text, "-become")
-		inv, err := load(t, "h", "h1 ansible_host=192.0.2.1 "+line+"\n")
+		inv, err := loadText(t, "h", "h1 ansible_host=192.0.2.1 "+line+"\n")
 		if err != nil {
 			t.Fatal(err)
 		}
 		inv.become = map[bool]string{true: "root"}[flag]
-		a, err := inv.Access(inv.Hosts[0])
+		a, err := inv.ResolveAccess(inv.Hosts[0])
 		got := a.Become
 		if err != nil {
 			got = err.Error()

@@ -39,11 +39,11 @@ type entry struct {
 	Begun   int       `json:"begun,omitempty"` // its turn begins, which is this try
 	Note    *Note     `json:"note,omitempty"`
 	Result  *Result   `json:"result,omitempty"`
-	End     *ended    `json:"end,omitempty"` // the last line
+	End     *runEnd    `json:"end,omitempty"` // the last line
 }
 
-// ended is how a run ended that was not killed.
-type ended struct {
+// runEnd is how a run ended that was not killed.
+type runEnd struct {
 	ElapsedMS int64  `json:"elapsedMs"`
 	Stopped   string `json:"stopped,omitempty"`
 }
@@ -107,14 +107,14 @@ func writeFile(dir, name string, data []byte) error {
 	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
-// add returns when the line is on the disk. Those who add at once share one sync.
-func (j *journal) add(e entry) error {
+// appendEntry returns when the line is on the disk. Those who add at once share one sync.
+func (j *journal) appendEntry(e entry) error {
 	e.At = time.Now().UTC()
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	upTo, err := j.write(append(text, '\n'))
+	upTo, err := j.writeLine(append(text, '\n'))
 	if err != nil {
 		return err
 	}
@@ -130,13 +130,13 @@ func (j *journal) add(e entry) error {
 		return err
 	}
 	if err := j.sync(); err != nil {
-		return j.fail(err)
+		return j.setError(err)
 	}
 	j.synced = upTo
 	return nil
 }
 
-func (j *journal) write(line []byte) (upTo int64, err error) {
+func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
@@ -150,15 +150,15 @@ func (j *journal) write(line []byte) (upTo int64, err error) {
 	return j.written, err
 }
 
-func (j *journal) fail(err error) error {
+func (j *journal) setError(err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.err = err
 	return err
 }
 
-// broken says that the journal lacks what was to be added last.
-func (j *journal) broken() bool {
+// hasFailed says that the journal lacks what was to be added last.
+func (j *journal) hasFailed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.err != nil
@@ -201,7 +201,7 @@ func parseJournal(text []byte) (*history, error) {
 		}
 		e, err := parseEntry(line)
 		if err == nil {
-			err = h.read(e, number == 1)
+			err = h.applyEntry(e, number == 1)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
@@ -225,8 +225,8 @@ func parseEntry(line []byte) (e entry, err error) {
 	return e, nil
 }
 
-// read takes an entry in.
-func (h *history) read(e entry, first bool) error {
+// applyEntry takes an entry in.
+func (h *history) applyEntry(e entry, first bool) error {
 	i, known := h.at[e.Host]
 	switch {
 	case first != (e.Run != nil):
@@ -242,7 +242,7 @@ func (h *history) read(e entry, first bool) error {
 	case e.Host == "":
 		return errors.New("no host")
 	case e.Result != nil:
-		return h.readResult(e, i, known)
+		return h.applyResult(e, i, known)
 	case e.Begun > 0 && known:
 		r := &h.outcome.Results[i]
 		*r = Result{Host: r.Host, Address: r.Address, Port: r.Port, Canary: r.Canary, Kind: Stopped, Saw: killedWords, Tries: e.Begun}
@@ -257,8 +257,8 @@ func (h *history) read(e entry, first bool) error {
 	return nil
 }
 
-func (h *history) readResult(e entry, i int, known bool) error {
-	if e.Result.Host != e.Host || !e.Result.Kind.known() {
+func (h *history) applyResult(e entry, i int, known bool) error {
+	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))
 	}
 	if !known {
@@ -274,8 +274,8 @@ func (h *history) readResult(e entry, i int, known bool) error {
 	return nil
 }
 
-// entries are a journal that tells the same.
-func (h *history) entries() []entry {
+// journalEntries are a journal that tells the same.
+func (h *history) journalEntries() []entry {
 	head := h.outcome
 	head.Results = nil
 	all := []entry{{Version: journalVersion, Run: &head}}

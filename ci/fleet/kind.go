@@ -92,12 +92,12 @@ func (k Kind) rank() int {
 	return 0
 }
 
-func (k Kind) known() bool { return kinds[k.rank()].kind == k }
+func (k Kind) isKnown() bool { return kinds[k.rank()].kind == k }
 
-// done says that a board has what the run gives.
-func (k Kind) done() bool { return k == Passed || k == Already }
+// isDone says that a board has what the run gives.
+func (k Kind) isDone() bool { return k == Passed || k == Already }
 
-func (k Kind) failed() bool { return !k.done() && k != NotBegun }
+func (k Kind) hasFailed() bool { return !k.isDone() && k != NotBegun }
 
 // errSlow is why a board's turn ends when its time is up.
 var errSlow = errors.New("its time is up")
@@ -113,7 +113,7 @@ const (
 
 // kindOf tells what an error of a board was. lost says that the connection ended.
 func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
-	var kind kinded
+	var kind kindError
 	var timeout net.Error
 	switch {
 	case err == nil:
@@ -168,10 +168,10 @@ func networkKind(err error) Kind {
 	return Other
 }
 
-// kinded is an error that says of which kind it is.
-type kinded struct {
+// kindError is an error that says of which kind it is.
+type kindError struct {
 	kind Kind
 	error
 }
 
-func (k kinded) Unwrap() error { return k.error }
+func (k kindError) Unwrap() error { return k.error }

@@ -11,8 +11,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// listed is one host as fleet:list shows it.
-type listed struct {
+// hostRow is one host as fleet:list shows it.
+type hostRow struct {
 	Host     string   `json:"host"`
 	Address  string   `json:"address,omitempty"`
 	Port     int      `json:"port,omitempty"` // 0: what ~/.ssh/config says
@@ -36,20 +36,20 @@ func List(w, notes io.Writer, file, pattern string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	all := make([]listed, len(hosts))
+	all := make([]hostRow, len(hosts))
 	for i, h := range hosts {
-		all[i] = inv.listed(h)
+		all[i] = inv.newHostRow(h)
 	}
-	writeNotes(notes, inv.Remarks(hosts))
+	writeNotes(notes, inv.WarningsFor(hosts))
 	if asJSON {
 		return plaintext.WriteJSON(w, all)
 	}
 	return writeList(w, all)
 }
 
-func (inv *Inventory) listed(h *Host) listed {
-	l := listed{Host: h.Name, Groups: h.Groups}
-	a, err := inv.Access(h)
+func (inv *Inventory) newHostRow(h *Host) hostRow {
+	l := hostRow{Host: h.Name, Groups: h.Groups}
+	a, err := inv.ResolveAccess(h)
 	if err != nil {
 		l.Problem = err.Error()
 		return l
@@ -58,7 +58,7 @@ func (inv *Inventory) listed(h *Host) listed {
 	return l
 }
 
-func writeList(w io.Writer, all []listed) error {
+func writeList(w io.Writer, all []hostRow) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "HOST\tADDRESS\tPORT\tUSER\tTHROUGH\tBOARD\tGROUPS")
 	for _, l := range all {

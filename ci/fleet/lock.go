@@ -29,7 +29,7 @@ func lockFile(name string) (unlock func(), err error) {
 	err = lock.Try(f)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
-		err = fmt.Errorf("%w by %s", errHeld, holder(f))
+		err = fmt.Errorf("%w by %s", errHeld, readHolder(f))
 	case err == nil:
 		err = writeHolder(f)
 	}
@@ -48,8 +48,8 @@ func writeHolder(f *os.File) error {
 	return err
 }
 
-// holder reads what writeHolder wrote, which may be under way.
-func holder(f *os.File) string {
+// readHolder reads what writeHolder wrote, which may be under way.
+func readHolder(f *os.File) string {
 	text, _ := io.ReadAll(io.LimitReader(f, 200))
 	if said := strings.TrimSpace(string(text)); said != "" {
 		return oneLine(said)
@@ -59,18 +59,18 @@ func holder(f *os.File) string {
 
 // lockRun keeps a second run from the record of the first.
 func (p *plan) lockRun() (unlock func(), err error) {
-	unlock, err = lockFile(p.folder() + ".lock")
+	unlock, err = lockFile(p.outputDir() + ".lock")
 	if errors.Is(err, errHeld) {
-		err = fmt.Errorf("no board was asked: %s is %w\n  next: wait until that run has ended, then run this again", p.folder(), err)
+		err = fmt.Errorf("no board was asked: %s is %w\n  next: wait until that run has ended, then run this again", p.outputDir(), err)
 	}
 	return unlock, err
 }
 
-// lock keeps two runs on this machine from one host.
-func (t *turn) lock() (unlock func(), err error) {
+// lockHost keeps two runs on this machine from one host.
+func (t *attempt) lockHost() (unlock func(), err error) {
 	unlock, err = lockFile(t.opt.HostLockPath(t.job.host.Name))
 	if errors.Is(err, errHeld) {
-		err = kinded{Busy, fmt.Errorf("%s is %w", t.job.host.Name, err)}
+		err = kindError{Busy, fmt.Errorf("%s is %w", t.job.host.Name, err)}
 	}
 	return unlock, err
 }

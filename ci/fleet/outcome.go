@@ -66,22 +66,22 @@ func (o Outcome) write(dir string) error {
 	return writeFile(dir, outcomeName, append(data, '\n'))
 }
 
-// counts are how many boards ended in which way.
-type counts map[Kind]int
+// kindCounts are how many boards ended in which way.
+type kindCounts map[Kind]int
 
-func (o Outcome) counts() counts {
-	n := counts{}
+func (o Outcome) countKinds() kindCounts {
+	n := kindCounts{}
 	for _, r := range o.Results {
 		n[r.Kind]++
 	}
 	return n
 }
 
-// done is how many boards have what the run gives.
-func (n counts) done() int { return n[Passed] + n[Already] }
+// doneCount is how many boards have what the run gives.
+func (n kindCounts) doneCount() int { return n[Passed] + n[Already] }
 
 // String is "475 passed, 3 disk full, ...".
-func (n counts) String() string {
+func (n kindCounts) String() string {
 	var words []string
 	for _, k := range slices.Backward(kinds) {
 		if n[k.kind] > 0 {
@@ -91,9 +91,9 @@ func (n counts) String() string {
 	return strings.Join(words, ", ")
 }
 
-// worst is the kind of the results that a person wants to know of first.
-func (o Outcome) worst() Kind {
-	n := o.counts()
+// worstKind is the kind of the results that a person wants to know of first.
+func (o Outcome) worstKind() Kind {
+	n := o.countKinds()
 	for _, k := range kinds {
 		if n[k.kind] > 0 {
 			return k.kind
@@ -102,14 +102,14 @@ func (o Outcome) worst() Kind {
 	return Passed
 }
 
-// err says how many boards did not pass. Its kind is that of a board that failed
+// asError says how many boards did not pass. Its kind is that of a board that failed
 // its checks, if there is one: such a board may be worse off than before.
-func (o Outcome) err(ctx context.Context) error {
-	n := o.counts()
-	if n.done() == len(o.Results) {
+func (o Outcome) asError(ctx context.Context) error {
+	n := o.countKinds()
+	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n.done(), len(o.Results), n)
+	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n.doneCount(), len(o.Results), n)
 	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {
@@ -120,11 +120,11 @@ func (o Outcome) err(ctx context.Context) error {
 	return err
 }
 
-// Summary tells a person which boards did not pass, the kinds together.
-func (o Outcome) Summary(w io.Writer, dir string) error {
-	n := o.counts()
+// WriteSummary tells a person which boards did not pass, the kinds together.
+func (o Outcome) WriteSummary(w io.Writer, dir string) error {
+	n := o.countKinds()
 	for _, k := range kinds {
-		if n[k.kind] == 0 || k.kind.done() || k.kind == NotBegun {
+		if n[k.kind] == 0 || k.kind.isDone() || k.kind == NotBegun {
 			continue
 		}
 		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])
@@ -132,7 +132,7 @@ func (o Outcome) Summary(w io.Writer, dir string) error {
 		fmt.Fprintf(w, "  next  %s\n", k.next)
 	}
 	verdict := "PASSED"
-	if n.done() < len(o.Results) {
+	if n.doneCount() < len(o.Results) {
 		verdict = "FAILED"
 	}
 	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.Board, len(o.Results), float64(o.ElapsedMS)/1000, n)
@@ -152,7 +152,7 @@ func (o Outcome) writeHosts(w io.Writer, kind Kind) {
 			continue
 		}
 		if shown++; shown > shownHosts {
-			fmt.Fprintf(w, "  and %d more\n", o.counts()[kind]-shownHosts)
+			fmt.Fprintf(w, "  and %d more\n", o.countKinds()[kind]-shownHosts)
 			return
 		}
 		fmt.Fprintf(w, "  %s  %s\n", oneLine(r.Host), r.Saw)
@@ -169,15 +169,15 @@ var page = template.Must(template.New("fleet").Funcs(template.FuncMap{
 // writePages writes the outcome for people and for CI systems.
 func (o Outcome) writePages(dir string) error {
 	var html bytes.Buffer
-	if err := page.Execute(&html, map[string]any{"Outcome": o, "Counts": o.counts().String()}); err != nil {
+	if err := page.Execute(&html, map[string]any{"Outcome": o, "Counts": o.countKinds().String()}); err != nil {
 		return err
 	}
-	junit, err := o.junit()
+	junit, err := o.renderJUnit()
 	return errors.Join(err, writeFile(dir, pageName, html.Bytes()), writeFile(dir, junitName, junit))
 }
 
-// junit is a case for each board; their own reports have one for each check.
-func (o Outcome) junit() ([]byte, error) {
+// renderJUnit is a case for each board; their own reports have one for each check.
+func (o Outcome) renderJUnit() ([]byte, error) {
 	var all []report.CheckResult
 	for _, r := range o.Results {
 		c := report.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: report.Failed, Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}

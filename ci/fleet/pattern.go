@@ -38,7 +38,7 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 		apply func(chosen, found map[string]bool)
 	}{{plus, unite}, {and, intersect}, {minus, subtract}} {
 		for _, part := range step.parts {
-			found, err := inv.match(part)
+			found, err := inv.matchHosts(part)
 			if err != nil {
 				return nil, fmt.Errorf("pattern %q: %w", pattern, err)
 			}
@@ -103,8 +103,8 @@ func splitPattern(pattern string) []string {
 	return all
 }
 
-// match is the hosts that one part of a pattern means.
-func (inv *Inventory) match(part string) (map[string]bool, error) {
+// matchHosts is the hosts that one part of a pattern means.
+func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	name, pick := cutSubscript(part)
 	matches, err := matcherOf(name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (inv *Inventory) match(part string) (map[string]bool, error) {
 	for _, g := range inv.groups {
 		if matches(g.name) {
 			groups = true
-			inv.gather(g, named, map[string]bool{})
+			inv.collectHosts(g, named, map[string]bool{})
 		}
 	}
 	// Ansible looks for hosts only where no group has the name, or it is a pattern.
@@ -132,11 +132,11 @@ func (inv *Inventory) match(part string) (map[string]bool, error) {
 	if pick == "" {
 		return named, nil
 	}
-	return inv.pick(named, pick)
+	return inv.pickHosts(named, pick)
 }
 
-// gather collects the hosts of a group and of those in it.
-func (inv *Inventory) gather(g *group, hosts, seen map[string]bool) {
+// collectHosts collects the hosts of a group and of those in it.
+func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 	if seen[g.name] {
 		return
 	}
@@ -145,7 +145,7 @@ func (inv *Inventory) gather(g *group, hosts, seen map[string]bool) {
 		hosts[name] = true
 	}
 	for _, name := range g.children {
-		inv.gather(inv.groups[name], hosts, seen)
+		inv.collectHosts(inv.groups[name], hosts, seen)
 	}
 }
 
@@ -160,9 +160,9 @@ func cutSubscript(part string) (name, pick string) {
 	return m[1], m[2]
 }
 
-// pick takes one or several of the hosts by their place. As with Ansible, the last
+// pickHosts takes one or several of the hosts by their place. As with Ansible, the last
 // one of a slice is in it.
-func (inv *Inventory) pick(named map[string]bool, at string) (map[string]bool, error) {
+func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bool, error) {
 	var all []string
 	for _, h := range inv.Hosts {
 		if named[h.Name] {

@@ -41,28 +41,28 @@ const (
 // Pin asks all boards for their host keys, shows those of which nothing is known as one
 // list, and pins them in the user's own known_hosts if the one question is confirmed.
 // Boards behind a jump host that is new itself come in a second list, after it.
-func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Ask, confirm func(question string) error) ([]Contact, error) {
+func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Request, confirm func(question string) error) ([]Contact, error) {
 	p, notes, err := newPlan(ctx, opt, spec, ask)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
 	writeNotes(w, notes)
-	if err := p.unlock(ctx); err != nil {
+	if err := p.unlockKeys(ctx); err != nil {
 		return nil, err
 	}
-	met, jobs := p.unasked(), p.jobs
+	met, jobs := p.initialContacts(), p.jobs
 	for len(jobs) > 0 && err == nil {
-		p.meet(ctx, jobs, met)
+		p.fetchHostKeys(ctx, jobs, met)
 		if err = context.Cause(ctx); err == nil {
 			jobs, err = p.pinNew(w, jobs, met, confirm)
 		}
 	}
-	return met, errors.Join(err, writeMet(ctx, w, met))
+	return met, errors.Join(err, writeContacts(ctx, w, met))
 }
 
-// unasked are the contacts before the first board is asked.
-func (p *plan) unasked() []Contact {
+// initialContacts are the contacts before the first board is asked.
+func (p *plan) initialContacts() []Contact {
 	met := make([]Contact, len(p.jobs))
 	for i, j := range p.jobs {
 		met[i] = Contact{Host: j.host.Name, State: Unmet, Saw: string(NotBegun)}
@@ -70,23 +70,23 @@ func (p *plan) unasked() []Contact {
 	return met
 }
 
-// meet asks boards for their keys. What came of it is in met, at each one's place.
-func (p *plan) meet(ctx context.Context, jobs []*job, met []Contact) {
+// fetchHostKeys asks boards for their keys. What came of it is in met, at each one's place.
+func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 	step := progress.Start(ctx, "host keys", int64(len(jobs)), progress.Tasks)
-	each(ctx, p.ask.Parallel, jobs, func(j *job) {
-		met[slices.Index(p.jobs, j)] = p.contact(ctx, j)
+	forEachJob(ctx, p.request.Parallel, jobs, func(j *job) {
+		met[slices.Index(p.jobs, j)] = p.fetchHostKey(ctx, j)
 		step.Add(1)
 	})
 	step.End(fmt.Sprintf("%d boards asked", len(jobs)), context.Cause(ctx))
 }
 
-// contact connects to a board as a run would. A login that is refused comes after a
+// fetchHostKey connects to a board as a run would. A login that is refused comes after a
 // proof of the board.
-func (p *plan) contact(ctx context.Context, j *job) Contact {
+func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	c := Contact{Host: j.host.Name, State: Known}
 	limited, cancel := p.limit(ctx, j)
 	defer cancel()
-	a, err := p.address(limited, j)
+	a, err := p.resolveAddress(limited, j)
 	if err == nil {
 		var conn *target.Conn
 		if conn, err = target.DialUnattended(limited, a); err == nil {
@@ -104,11 +104,11 @@ func (p *plan) contact(ctx context.Context, j *job) Contact {
 
 // pinNew returns the boards that can be asked now that their jump hosts are known.
 func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(string) error) (behind []*job, err error) {
-	fresh := distinct(met)
+	fresh := distinctKeys(met)
 	if len(fresh) == 0 {
 		return nil, nil
 	}
-	if err := writeNew(w, fresh); err != nil || p.ask.DryRun {
+	if err := writeNewKeys(w, fresh); err != nil || p.request.DryRun {
 		return nil, err
 	}
 	question := fmt.Sprintf("Compare them with the boards' own consoles, or with what their flashes recorded. Pin %d keys in %s?", len(fresh), fresh[0].unknown.File())
@@ -136,9 +136,9 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	return behind, failed
 }
 
-// distinct has one of several boards that met the same jump host. Of two keys for one
+// distinctKeys has one of several boards that met the same jump host. Of two keys for one
 // name neither is pinned: nobody here can say which is right.
-func distinct(met []Contact) (fresh []Contact) {
+func distinctKeys(met []Contact) (fresh []Contact) {
 	keys := map[string][]string{} // by name
 	for _, c := range met {
 		if c.State == New && !slices.Contains(keys[c.unknown.Name()], c.Key) {
@@ -160,7 +160,7 @@ func distinct(met []Contact) (fresh []Contact) {
 	return fresh
 }
 
-func writeNew(w io.Writer, fresh []Contact) error {
+func writeNewKeys(w io.Writer, fresh []Contact) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NEW HOST\tREACHED AS\tKEY")
 	by := map[string][]string{}
@@ -183,8 +183,8 @@ func writeNew(w io.Writer, fresh []Contact) error {
 	return err
 }
 
-// writeMet tells of boards that showed no key, and how many there were of each kind.
-func writeMet(ctx context.Context, w io.Writer, met []Contact) error {
+// writeContacts tells of boards that showed no key, and how many there were of each kind.
+func writeContacts(ctx context.Context, w io.Writer, met []Contact) error {
 	n := map[State]int{}
 	for _, c := range met {
 		n[c.State]++

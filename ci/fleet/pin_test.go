@@ -21,7 +21,7 @@ func withoutSSH(t *testing.T) (knownHosts string) {
 	return filepath.Join(os.Getenv("HOME"), ".ssh", "known_hosts")
 }
 
-func states(met []Contact) map[State]int {
+func countStates(met []Contact) map[State]int {
 	n := map[State]int{}
 	for _, c := range met {
 		n[c.State]++
@@ -32,7 +32,7 @@ func states(met []Contact) map[State]int {
 // The new keys are shown as one list, asked about once, and pinned; then the boards
 // are reached.
 func TestPin(t *testing.T) {
-	p := play(t, 1, fleettest.NewKey, fleettest.NewKey, fleettest.OtherKey, fleettest.Refused)
+	p := simulate(t, 1, fleettest.NewKey, fleettest.NewKey, fleettest.OtherKey, fleettest.Refused)
 	knownHosts := withoutSSH(t)
 	var out strings.Builder
 	var asked []string
@@ -42,7 +42,7 @@ func TestPin(t *testing.T) {
 		return no
 	}
 	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
-	if _, none := os.Stat(knownHosts); !errors.Is(err, no) || none == nil || len(asked) != 1 || states(met)[New] != 2 {
+	if _, none := os.Stat(knownHosts); !errors.Is(err, no) || none == nil || len(asked) != 1 || countStates(met)[New] != 2 {
 		t.Fatalf("%v, asked %q, %v\n%s\nwant one question, and nothing pinned", err, asked, met, out.String())
 	}
 	confirm = func(question string) error {
@@ -52,7 +52,7 @@ func TestPin(t *testing.T) {
 		return nil
 	}
 	met, err = Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
-	if n := states(met); !errors.Is(err, report.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
+	if n := countStates(met); !errors.Is(err, report.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
 		t.Errorf("%v, %v; want 2 pinned, and the two that showed another key or none named", err, n)
 	}
 	for i, c := range met {
@@ -66,21 +66,21 @@ func TestPin(t *testing.T) {
 		}
 	}
 	outcome, _ := p.runPlan(t.Context())
-	if n := outcome.counts(); n[Passed] != 7 || n[HostKey] != 1 || n[Refused] != 1 {
+	if n := outcome.countKinds(); n[Passed] != 7 || n[HostKey] != 1 || n[Refused] != 1 {
 		t.Errorf("after that: %s; want all new boards to pass", n)
 	}
 }
 
 // A board is no known one because there is no key to log in with: it was not met.
 func TestPinWithoutAKeyToLogIn(t *testing.T) {
-	p := play(t, 0, fleettest.NewKey)
+	p := simulate(t, 0, fleettest.NewKey)
 	withoutSSH(t)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(p.Inventory), "id"), []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.ask.DryRun = true
 	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
-	if n := states(met); err != nil || n[New] != 1 || n[Known] != 1 {
+	if n := countStates(met); err != nil || n[New] != 1 || n[Known] != 1 {
 		t.Errorf("%v, %v; want one new board, and the one that the inventory has a key of", met, err)
 	}
 }
@@ -88,7 +88,7 @@ func TestPinWithoutAKeyToLogIn(t *testing.T) {
 // What was pinned is told as pinned where a later key cannot be: a name that is a pattern
 // would be trusted for other machines.
 func TestPinRefusesPatterns(t *testing.T) {
-	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
+	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
 	knownHosts := withoutSSH(t)
 	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
 	if err != nil {
@@ -96,15 +96,15 @@ func TestPinRefusesPatterns(t *testing.T) {
 	}
 	defer plan.close()
 	for _, j := range plan.jobs {
-		if _, err := j.resolve(t.Context()); err != nil {
+		if _, err := j.resolveHost(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	plan.jobs[2].resolved.HostKeyAlias = "*.lab"
-	met := plan.unasked()
-	plan.meet(t.Context(), plan.jobs, met)
+	met := plan.initialContacts()
+	plan.fetchHostKeys(t.Context(), plan.jobs, met)
 	_, err = plan.pinNew(&strings.Builder{}, plan.jobs, met, func(string) error { return nil })
-	if n := states(met); err == nil || !strings.Contains(err.Error(), "pattern") || n[Pinned] != 1 || n[New] != 1 {
+	if n := countStates(met); err == nil || !strings.Contains(err.Error(), "pattern") || n[Pinned] != 1 || n[New] != 1 {
 		t.Errorf("%v, %v; want one pinned, and the other refused", err, n)
 	}
 	if text, _ := os.ReadFile(knownHosts); strings.Contains(string(text), "*") || len(text) == 0 {
@@ -114,7 +114,7 @@ func TestPinRefusesPatterns(t *testing.T) {
 
 // Boards that were not asked before a Ctrl-C have a name all the same.
 func TestPinStopped(t *testing.T) {
-	p := play(t, 2)
+	p := simulate(t, 2)
 	withoutSSH(t)
 	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
 	if err != nil {
@@ -123,29 +123,29 @@ func TestPinStopped(t *testing.T) {
 	defer plan.close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	met := plan.unasked()
-	plan.meet(ctx, plan.jobs, met)
+	met := plan.initialContacts()
+	plan.fetchHostKeys(ctx, plan.jobs, met)
 	var out strings.Builder
-	if err := writeMet(ctx, &out, met); err == nil || states(met)[Unmet] != 2 || met[0].Host != p.Boards[0].Name || !strings.Contains(out.String(), "2 not met") {
+	if err := writeContacts(ctx, &out, met); err == nil || countStates(met)[Unmet] != 2 || met[0].Host != p.Boards[0].Name || !strings.Contains(out.String(), "2 not met") {
 		t.Errorf("%+v, %v\n%s\nwant two boards, not met", met, err, out.String())
 	}
 }
 
 func TestPinDryRun(t *testing.T) {
-	p := play(t, 0, fleettest.NewKey)
+	p := simulate(t, 0, fleettest.NewKey)
 	knownHosts := withoutSSH(t)
 	p.ask.DryRun = true
 	var out strings.Builder
 	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.ask, func(string) error { return errors.New("asked") })
-	if _, none := os.Stat(knownHosts); err != nil || none == nil || states(met)[New] != 1 || !strings.Contains(out.String(), met[0].Fingerprint) {
+	if _, none := os.Stat(knownHosts); err != nil || none == nil || countStates(met)[New] != 1 || !strings.Contains(out.String(), met[0].Fingerprint) {
 		t.Errorf("%v, %v\n%s\nwant the key shown, and nothing else", err, met, out.String())
 	}
 }
 
-// playNewKeys plays boards that nobody knows, and looks at their keys.
-func playNewKeys(t *testing.T) (*played, []Contact) {
+// simulateNewKeys plays boards that nobody knows, and looks at their keys.
+func simulateNewKeys(t *testing.T) (*simulation, []Contact) {
 	t.Helper()
-	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
+	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
 	withoutSSH(t)
 	p.ask.DryRun = true
 	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
@@ -157,16 +157,16 @@ func playNewKeys(t *testing.T) (*played, []Contact) {
 
 // One key of several machines is a warning; two keys of one name are none.
 func TestPinTellsCopiesFromClashes(t *testing.T) {
-	_, met := playNewKeys(t)
+	_, met := simulateNewKeys(t)
 	copied := []Contact{met[0], met[2]}
 	copied[1].Key = copied[0].Key
 	var out strings.Builder
-	if err := writeNew(&out, distinct(copied)); err != nil || !strings.Contains(out.String(), "one key is shown by 2 machines") {
+	if err := writeNewKeys(&out, distinctKeys(copied)); err != nil || !strings.Contains(out.String(), "one key is shown by 2 machines") {
 		t.Errorf("%v:\n%s\nwant a warning", err, out.String())
 	}
 	clashing := []Contact{met[0], met[0]}
 	clashing[1].Key = met[2].Key
-	if fresh := distinct(clashing); len(fresh) != 0 || clashing[0].State != Unmet || clashing[1].State != Unmet {
+	if fresh := distinctKeys(clashing); len(fresh) != 0 || clashing[0].State != Unmet || clashing[1].State != Unmet {
 		t.Errorf("of two keys for one name %v would be pinned", fresh)
 	}
 }
@@ -174,7 +174,7 @@ func TestPinTellsCopiesFromClashes(t *testing.T) {
 // What counts for one board counts in a fleet: keys that a flash recorded, also under
 // the serial that the inventory has.
 func TestFlashedKeysCount(t *testing.T) {
-	p, met := playNewKeys(t)
+	p, met := simulateNewKeys(t)
 	text, err := os.ReadFile(p.ask.Inventory)
 	if err != nil {
 		t.Fatal(err)
@@ -191,11 +191,11 @@ func TestFlashedKeysCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := plan.address(t.Context(), plan.jobs[0]); err != nil || a.HostCA != met[0].Key || a.HostKeyAlias != "SN-board-000" {
+	if a, err := plan.resolveAddress(t.Context(), plan.jobs[0]); err != nil || a.HostCA != met[0].Key || a.HostKeyAlias != "SN-board-000" {
 		t.Errorf("address = %+v, %v; want who signs keys, and the serial", a, err)
 	}
 	outcome, _ := p.runPlan(t.Context())
-	if n := outcome.counts(); n[Passed] != 4 {
+	if n := outcome.countKinds(); n[Passed] != 4 {
 		t.Errorf("%s; want all to pass", n)
 	}
 }

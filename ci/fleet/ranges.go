@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// expand makes the hosts of one that is written with ranges: node[01:40:2],
+// expandHosts makes the hosts of one that is written with ranges: node[01:40:2],
 // rack[a:d]-[1:4]. A port may follow.
-func expand(pattern string) (hosts []string, port string, err error) {
+func expandHosts(pattern string) (hosts []string, port string, err error) {
 	name, port := splitPort(pattern)
 	hosts, err = expandRanges(name, maxHosts)
 	return hosts, port, err
@@ -61,7 +61,7 @@ func expandRanges(name string, limit int) ([]string, error) {
 	if !closed {
 		return nil, fmt.Errorf("%q: [ without ]", name)
 	}
-	middle, err := members(bounds)
+	middle, err := rangeMembers(bounds)
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", name, err)
 	}
@@ -81,8 +81,8 @@ func expandRanges(name string, limit int) ([]string, error) {
 	return all, nil
 }
 
-// members lists a range: 1:9, 01:40:2, a:f.
-func members(bounds string) ([]string, error) {
+// rangeMembers lists a range: 1:9, 01:40:2, a:f.
+func rangeMembers(bounds string) ([]string, error) {
 	part := strings.Split(bounds, ":")
 	if len(part) < 2 || len(part) > 3 {
 		return nil, errors.New("want [begin:end] or [begin:end:step]")
@@ -99,9 +99,9 @@ func members(bounds string) ([]string, error) {
 		begin = "0"
 	}
 	if isLetter(begin) && isLetter(end) {
-		return letters(begin[0], end[0], step)
+		return letterRange(begin[0], end[0], step)
 	}
-	return numbers(begin, end, step)
+	return numberRange(begin, end, step)
 }
 
 func isLetter(s string) bool { return len(s) == 1 && letterRank(s[0]) >= 0 }
@@ -111,7 +111,7 @@ const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func letterRank(c byte) int { return strings.IndexByte(alphabet, c) }
 
-func letters(begin, end byte, step int) ([]string, error) {
+func letterRange(begin, end byte, step int) ([]string, error) {
 	from, to := letterRank(begin), letterRank(end)
 	if from > to {
 		return nil, fmt.Errorf("%c is after %c", begin, end)
@@ -123,7 +123,7 @@ func letters(begin, end byte, step int) ([]string, error) {
 	return all, nil
 }
 
-func numbers(begin, end string, step int) ([]string, error) {
+func numberRange(begin, end string, step int) ([]string, error) {
 	from, err1 := strconv.ParseUint(begin, 10, 31)
 	to, err2 := strconv.ParseUint(end, 10, 31)
 	if err1 != nil || err2 != nil {

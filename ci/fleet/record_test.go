@@ -27,7 +27,7 @@ import (
 )
 
 // runReal is Run in this process.
-func (p *played) runReal(ask Ask) (Outcome, string, error) {
+func (p *simulation) runReal(ask Request) (Outcome, string, error) {
 	var out strings.Builder
 	outcome, err := Run(p.t.Context(), &out, p.opt, p.spec, ask)
 	return outcome, out.String(), err
@@ -35,9 +35,9 @@ func (p *played) runReal(ask Ask) (Outcome, string, error) {
 
 // -failed goes on with the same content, whatever its name, and with no other.
 func TestFailedWantsTheSameContent(t *testing.T) {
-	p := play(t, 1, fleettest.Fails)
-	if outcome, _, err := p.runReal(p.ask); err == nil || outcome.counts().done() != 2 {
-		t.Fatalf("%v, %s; want one board that fails", err, outcome.counts())
+	p := simulate(t, 1, fleettest.Fails)
+	if outcome, _, err := p.runReal(p.ask); err == nil || outcome.countKinds().doneCount() != 2 {
+		t.Fatalf("%v, %s; want one board that fails", err, outcome.countKinds())
 	}
 	p.ask.Failed = true
 	data, err := os.ReadFile(p.ask.File)
@@ -58,16 +58,16 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*Ask)
+		change func(*Request)
 		want   string
 	}{
-		{"the same content under another name", func(a *Ask) { a.File = copied }, ""},
-		{"another file under the same name", func(*Ask) { write(p.ask.File, append(bytes.Clone(data[1:]), 'x')) }, "the file "},
-		{"another place", func(a *Ask) { a.To = "/data/else" }, "-to is"},
-		{"another mode", func(a *Ask) { a.Rights.Mode = 0o755 }, "-mode is"},
-		{"another owner", func(a *Ask) { a.Rights.Owner = "app" }, "-owner is"},
-		{"without suites", func(a *Ask) { a.Unproved = true }, "-unproved is"},
-		{"another suite under the same name", func(*Ask) { write(p.Suite, append(bytes.Clone(suite), "  'true': {}\n"...)) }, "the suites "},
+		{"the same content under another name", func(a *Request) { a.File = copied }, ""},
+		{"another file under the same name", func(*Request) { write(p.ask.File, append(bytes.Clone(data[1:]), 'x')) }, "the file "},
+		{"another place", func(a *Request) { a.To = "/data/else" }, "-to is"},
+		{"another mode", func(a *Request) { a.Rights.Mode = 0o755 }, "-mode is"},
+		{"another owner", func(a *Request) { a.Rights.Owner = "app" }, "-owner is"},
+		{"without suites", func(a *Request) { a.Unproved = true }, "-unproved is"},
+		{"another suite under the same name", func(*Request) { write(p.Suite, append(bytes.Clone(suite), "  'true': {}\n"...)) }, "the suites "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ask := p.ask
@@ -87,7 +87,7 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 
 // A run that has ended holds none of its files open.
 func TestRecordIsClosed(t *testing.T) {
-	p := play(t, 1)
+	p := simulate(t, 1)
 	if _, _, err := p.runReal(p.ask); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestRecordIsClosed(t *testing.T) {
 
 // A host that the inventory has somewhere else now is another board.
 func TestFailedOfAnotherAddress(t *testing.T) {
-	p := play(t, 3)
+	p := simulate(t, 3)
 	p.ask.Limit = "all:!board-002"
 	if _, _, err := p.runReal(p.ask); err != nil {
 		t.Fatal(err)
@@ -119,10 +119,10 @@ func TestFailedOfAnotherAddress(t *testing.T) {
 	}
 	p.ask.Failed, p.ask.Limit = true, ""
 	outcome, _, err := p.runReal(p.ask)
-	if err != nil || outcome.counts().done() != 2 || !p.Holds(p.ask.To, p.sum)["board-002"] {
-		t.Errorf("%v, %s; want the board that has the name board-001 now done too", err, outcome.counts())
+	if err != nil || outcome.countKinds().doneCount() != 2 || !p.BoardsWithFile(p.ask.To, p.sum)["board-002"] {
+		t.Errorf("%v, %s; want the board that has the name board-001 now done too", err, outcome.countKinds())
 	}
-	if took := p.Took(p.ask.To); took["board-000"] != 1 {
+	if took := p.CountFiles(p.ask.To); took["board-000"] != 1 {
 		t.Errorf("files that came: %v; want one at board-000", took)
 	}
 }
@@ -143,7 +143,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 		"the suite": {func(_, suite string) error { return os.WriteFile(suite, []byte("command: {'true': {}}\n"), 0o600) }, "1 passed, 1 not begun, 1 file changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := play(t, 3)
+			p := simulate(t, 3)
 			p.ask.Parallel = 1
 			plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
 			if err != nil {
@@ -156,13 +156,13 @@ func TestFileChangesMeanwhile(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				return limited(ctx, j)
+				return withBoardLimit(ctx, j)
 			}
-			if err := plan.prepare(t.Context()); err != nil {
+			if err := plan.prepareRun(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			outcome, err := plan.deployAll(t.Context(), io.Discard)
-			if got := outcome.counts().String(); got != tt.want || (err == nil) != (tt.want == "3 passed") {
+			outcome, err := plan.runFleet(t.Context(), io.Discard)
+			if got := outcome.countKinds().String(); got != tt.want || (err == nil) != (tt.want == "3 passed") {
 				t.Errorf("%v, %s (stopped: %s); want %s", err, got, outcome.Stopped, tt.want)
 			}
 		})
@@ -172,7 +172,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 // A second run is refused while one is at work, and says who is; the first one's record
 // is whole.
 func TestTwoRuns(t *testing.T) {
-	p := play(t, 1, fleettest.Slow)
+	p := simulate(t, 1, fleettest.Slow)
 	p.ask.Parallel = 1
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -193,14 +193,14 @@ func TestTwoRuns(t *testing.T) {
 	}
 	stop()
 	<-ended
-	if last, err := p.last(); err != nil || last.counts().String() != "1 passed, 1 not begun, 1 stopped" {
-		t.Errorf("the first run's record: %v, %s", err, last.counts())
+	if last, err := p.readOutcome(); err != nil || last.countKinds().String() != "1 passed, 1 not begun, 1 stopped" {
+		t.Errorf("the first run's record: %v, %s", err, last.countKinds())
 	}
 }
 
 // A journal that cannot be written ends the run, and what was recorded stays true.
 func TestFullDisk(t *testing.T) {
-	p := play(t, 40)
+	p := simulate(t, 40)
 	if err := os.MkdirAll(p.opt.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -218,23 +218,23 @@ func TestFullDisk(t *testing.T) {
 		if j.host.Name == "board-012" {
 			_ = os.WriteFile(ballast, make([]byte, 4<<20), 0o600) // as much as there is room for
 		}
-		return limited(ctx, j)
+		return withBoardLimit(ctx, j)
 	}
-	if err := plan.prepare(t.Context()); err != nil {
+	if err := plan.prepareRun(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := plan.deployAll(t.Context(), io.Discard)
-	if n := outcome.counts(); !errors.Is(err, unix.ENOSPC) || n[NotBegun] == 0 || !strings.Contains(outcome.Stopped, "cannot be written") {
+	outcome, err := plan.runFleet(t.Context(), io.Discard)
+	if n := outcome.countKinds(); !errors.Is(err, unix.ENOSPC) || n[NotBegun] == 0 || !strings.Contains(outcome.Stopped, "cannot be written") {
 		t.Fatalf("%v, %s, stopped: %q; want a run that ends for the full disk", err, n, outcome.Stopped)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
 	p.ask.Failed = true
-	if outcome, _, err = p.runReal(p.ask); err != nil || outcome.counts().done() != 40 {
-		t.Errorf("-failed: %v, %s; want all done", err, outcome.counts())
+	if outcome, _, err = p.runReal(p.ask); err != nil || outcome.countKinds().doneCount() != 40 {
+		t.Errorf("-failed: %v, %s; want all done", err, outcome.countKinds())
 	}
-	for name, n := range p.Took(p.ask.To) {
+	for name, n := range p.CountFiles(p.ask.To) {
 		if n != 1 {
 			t.Errorf("%s was given the file %d times", name, n)
 		}
@@ -261,7 +261,7 @@ func TestJournalSyncsTogether(t *testing.T) {
 	for i := range writers {
 		all.Go(func() {
 			for range each {
-				if err := j.add(entry{Host: fmt.Sprint("board", i), Note: &Note{}}); err != nil {
+				if err := j.appendEntry(entry{Host: fmt.Sprint("board", i), Note: &Note{}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -277,7 +277,7 @@ func TestJournalSyncsTogether(t *testing.T) {
 	failed := errors.New("it failed")
 	j.sync = func() error { return failed }
 	for range 2 {
-		if err := j.add(entry{Host: "board", Note: &Note{}}); !errors.Is(err, failed) {
+		if err := j.appendEntry(entry{Host: "board", Note: &Note{}}); !errors.Is(err, failed) {
 			t.Errorf("add = %v; want %v, and nothing after it", err, failed)
 		}
 		j.sync = func() error { return nil }
@@ -338,7 +338,7 @@ func FuzzParseJournal(f *testing.F) {
 		}
 		var again bytes.Buffer
 		enc := json.NewEncoder(&again)
-		for _, e := range h.entries() {
+		for _, e := range h.journalEntries() {
 			if err := enc.Encode(e); err != nil {
 				t.Skip(err) // a year that JSON knows no form of
 			}
@@ -364,11 +364,11 @@ type childWork struct {
 	Failed                      bool
 }
 
-func child(asked string) int {
+func runChild(asked string) int {
 	var work childWork
 	err := json.Unmarshal([]byte(asked), &work)
 	if err == nil {
-		_, err = Run(context.Background(), os.Stdout, images.Options{Dir: work.Dir}, work.Spec, Ask{
+		_, err = Run(context.Background(), os.Stdout, images.Options{Dir: work.Dir}, work.Spec, Request{
 			Inventory: work.Inventory, File: work.File, To: work.To, Update: work.Update, Parallel: work.Parallel, Failed: work.Failed,
 		})
 	}
@@ -378,8 +378,8 @@ func child(asked string) int {
 	return report.ExitStatus(err)
 }
 
-// process runs in a process of its own, which is killed after a time.
-func (p *played) process(ask Ask, after time.Duration) (out string, killed bool) {
+// runProcess runs in a process of its own, which is killed after a time.
+func (p *simulation) runProcess(ask Request, after time.Duration) (out string, killed bool) {
 	p.t.Helper()
 	work, err := json.Marshal(childWork{p.opt.Dir, p.spec, ask.Inventory, ask.File, ask.To, ask.Update, ask.Parallel, ask.Failed})
 	if err != nil {
@@ -400,15 +400,15 @@ func (p *played) process(ask Ask, after time.Duration) (out string, killed bool)
 
 // untilEnd runs again and again, and kills each process at a random moment, until one
 // comes to its end. It returns what that said, and how many were killed.
-func (p *played) untilEnd(random *rand.Rand, most time.Duration, begin, goOn Ask) (string, int) {
+func (p *simulation) untilEnd(random *rand.Rand, most time.Duration, begin, goOn Request) (string, int) {
 	p.t.Helper()
 	for n := 0; ; n++ {
 		ask := begin
-		if _, err := os.Stat(filepath.Join(p.folder(), journalName)); err == nil {
+		if _, err := os.Stat(filepath.Join(p.outputDir(), journalName)); err == nil {
 			ask = goOn
 		}
 		after := time.Duration(random.Int64N(int64(most))) + 1
-		out, killed := p.process(ask, after)
+		out, killed := p.runProcess(ask, after)
 		if !killed {
 			return out, n
 		}
@@ -416,9 +416,9 @@ func (p *played) untilEnd(random *rand.Rand, most time.Duration, begin, goOn Ask
 	}
 }
 
-// rounds gives each round boards of its own, until so many processes were killed: a few, or
+// runRounds gives each round boards of its own, until so many processes were killed: a few, or
 // many in the long form.
-func rounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed int)) {
+func runRounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed int)) {
 	t.Helper()
 	wanted := 4
 	if os.Getenv("SLIPWAY_LONG") != "" {
@@ -435,13 +435,13 @@ func rounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed in
 // A deploy that is killed at any moment, and gone on with, sends each board one file, and
 // keeps what it found.
 func TestKilledDeploy(t *testing.T) {
-	rounds(t, func(t *testing.T, random *rand.Rand) int {
-		p := play(t, 24, fleettest.Fails, fleettest.NoLogin)
+	runRounds(t, func(t *testing.T, random *rand.Rand) int {
+		p := simulate(t, 24, fleettest.Fails, fleettest.NoLogin)
 		again := p.ask
 		again.Failed = true
 		out, killed := p.untilEnd(random, 700*time.Millisecond, p.ask, again)
 		t.Logf("%d kills, then\n%s", killed, out)
-		for name, n := range p.Took(p.ask.To) {
+		for name, n := range p.CountFiles(p.ask.To) {
 			want := 1
 			if name == p.Boards[26].Name {
 				want = 0
@@ -450,8 +450,8 @@ func TestKilledDeploy(t *testing.T) {
 				t.Errorf("%s was given the file %d times; want %d", name, n, want)
 			}
 		}
-		last, err := p.last()
-		if n := last.counts(); err != nil || n.done() != 26 || n[Checks] != 1 || n[Login] != 1 {
+		last, err := p.readOutcome()
+		if n := last.countKinds(); err != nil || n.doneCount() != 26 || n[Checks] != 1 || n[Login] != 1 {
 			t.Errorf("%v, %s; want 26 boards done, and what the others failed for", err, n)
 		}
 		p.checkFiles(last)
@@ -464,16 +464,16 @@ func TestKilledDeploy(t *testing.T) {
 func TestKilledUpdate(t *testing.T) {
 	for name, failed := range map[string]bool{"begun again": false, "gone on with": true} {
 		t.Run(name, func(t *testing.T) {
-			rounds(t, func(t *testing.T, random *rand.Rand) int {
-				p := playUpdate(t, 12, nil)
+			runRounds(t, func(t *testing.T, random *rand.Rand) int {
+				p := simulateUpdate(t, 12, nil)
 				p.ask.Parallel = 3
 				again := p.ask
 				again.Failed = failed
 				out, killed := p.untilEnd(random, 1200*time.Millisecond, p.ask, again)
 				t.Logf("%d kills, then\n%s", killed, out)
 				p.wantUpdated(12)
-				if last, err := p.last(); err != nil || last.counts().done() != 12 {
-					t.Errorf("%v, %s; want 12 boards done", err, last.counts())
+				if last, err := p.readOutcome(); err != nil || last.countKinds().doneCount() != 12 {
+					t.Errorf("%v, %s; want 12 boards done", err, last.countKinds())
 				}
 				p.wantAlready(12)
 				return killed
@@ -483,13 +483,13 @@ func TestKilledUpdate(t *testing.T) {
 }
 
 // wantAlready wants that another run finds the bundle on all boards, and writes nothing.
-func (p *played) wantAlready(n int) {
+func (p *simulation) wantAlready(n int) {
 	p.t.Helper()
 	for _, dryRun := range []bool{false, true} {
 		ask := p.ask
 		ask.DryRun = dryRun
-		if outcome, _, err := p.runReal(ask); err != nil || outcome.counts()[Already] != n {
-			p.t.Errorf("-dryrun=%v: %v, %s; want that all of them have it", dryRun, err, outcome.counts())
+		if outcome, _, err := p.runReal(ask); err != nil || outcome.countKinds()[Already] != n {
+			p.t.Errorf("-dryrun=%v: %v, %s; want that all of them have it", dryRun, err, outcome.countKinds())
 		}
 	}
 	p.wantUpdated(n)
@@ -497,7 +497,7 @@ func (p *played) wantAlready(n int) {
 
 // wantUpdated wants boards that run the bundle, committed, of which none was updated while
 // it ran that.
-func (p *played) wantUpdated(n int) {
+func (p *simulation) wantUpdated(n int) {
 	p.t.Helper()
 	digest, err := digestOf(p.t.Context(), p.ask.Update)
 	if err != nil {
@@ -513,7 +513,7 @@ func (p *played) wantUpdated(n int) {
 // An artifact is compared by its own digest and its container's, and not sent when these
 // are not what the build said.
 func TestFailedOfAnotherArtifact(t *testing.T) {
-	p := play(t, 0, fleettest.NoLogin)
+	p := simulate(t, 0, fleettest.NoLogin)
 	p.ask.File, p.ask.To, p.ask.Deploy, p.ask.Limit = "", "", true, "board-000"
 	p.spec.Deploy.Dir = "/data/deployed"
 	dir := filepath.Join(p.opt.Dir, p.spec.Board)
@@ -526,12 +526,12 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 		}
 	}
 	build("one", "one")
-	if outcome, _, err := p.runReal(p.ask); outcome.counts()[Login] != 1 {
-		t.Fatalf("%v, %s; want a board that lets nobody in", err, outcome.counts())
+	if outcome, _, err := p.runReal(p.ask); outcome.countKinds()[Login] != 1 {
+		t.Fatalf("%v, %s; want a board that lets nobody in", err, outcome.countKinds())
 	}
 	p.ask.Failed = true
-	if outcome, _, err := p.runReal(p.ask); outcome.counts()[Login] != 1 {
-		t.Errorf("-failed: %v, %s; want that it goes on", err, outcome.counts())
+	if outcome, _, err := p.runReal(p.ask); outcome.countKinds()[Login] != 1 {
+		t.Errorf("-failed: %v, %s; want that it goes on", err, outcome.countKinds())
 	}
 	for want, said := range map[string]string{"the artifact ": "two", "build again": "one"} {
 		build("two", said)
@@ -543,7 +543,7 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 
 // A board that has two names is not given two turns at once. Suites may run twice.
 func TestTwoNamesOfOneBoard(t *testing.T) {
-	p := play(t, 2)
+	p := simulate(t, 2)
 	text, err := os.ReadFile(p.ask.Inventory)
 	if err != nil {
 		t.Fatal(err)
@@ -583,9 +583,9 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 // A board that has another name since its update is not updated again, and -failed says
 // which hosts it leaves out.
 func TestRenamedBoards(t *testing.T) {
-	p := playUpdate(t, 3, nil)
-	if outcome, _, err := p.runReal(p.ask); err != nil || outcome.counts()[Passed] != 3 {
-		t.Fatalf("%v, %s", err, outcome.counts())
+	p := simulateUpdate(t, 3, nil)
+	if outcome, _, err := p.runReal(p.ask); err != nil || outcome.countKinds()[Passed] != 3 {
+		t.Fatalf("%v, %s", err, outcome.countKinds())
 	}
 	text, err := os.ReadFile(p.ask.Inventory)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Ask is what is to be done, and with which boards.
-type Ask struct {
+// Request is what is to be done, and with which boards.
+type Request struct {
 	Inventory string
 	Limit     string // a pattern of Ansible's; "" for all hosts
 	Failed    bool   // only those that failed or were not begun last time
@@ -56,7 +56,7 @@ const (
 
 // plan is a run that was found possible.
 type plan struct {
-	ask      Ask
+	request      Request
 	opt      images.Options
 	spec     images.Spec
 	artifact images.Artifact
@@ -68,12 +68,12 @@ type plan struct {
 	leftOut  []string        // hosts that -failed leaves out, as the last run did not have them
 
 	work     Work
-	files    []*watched
+	files    []*sentFile
 	suites   string // their digest
-	watching sync.Mutex
+	filesMu sync.Mutex
 
 	limit  func(context.Context, *job) (context.Context, context.CancelFunc)
-	update func(ctx context.Context, t *turn, how ci.UpdateOptions) (ci.Outcome, error)
+	update func(ctx context.Context, t *attempt, how ci.UpdateOptions) (ci.Outcome, error)
 }
 
 // job is one board of a plan.
@@ -83,7 +83,7 @@ type job struct {
 	limit  time.Duration
 	canary bool
 	tries  int
-	again  bool // an earlier run began its turn, with the same work
+	begunBefore  bool // an earlier run began its turn, with the same work
 
 	resolved target.Address // what ssh said of it
 }
@@ -91,54 +91,54 @@ type job struct {
 // Run works on the boards of an inventory, and writes what came of it to w and into
 // build/<board>/fleet. The error says how many boards did not pass, and of which
 // kind the worst one is.
-func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Ask) (Outcome, error) {
+func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Request) (Outcome, error) {
 	p, notes, err := newPlan(ctx, opt, spec, ask)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer p.close()
-	if !p.shows() {
+	if !p.isPreview() {
 		unlock, err := p.lockRun()
 		if err != nil {
 			return Outcome{}, err
 		}
 		defer unlock()
 	}
-	if err := p.prepare(ctx); err != nil {
+	if err := p.prepareRun(ctx); err != nil {
 		return Outcome{}, err
 	}
 	if n := len(p.leftOut); n > 0 {
 		notes = append(notes, fmt.Sprintf("-failed leaves out %d hosts that the last run did not have: %s", n, strings.Join(p.leftOut[:min(n, shownHosts)], ", ")))
 	}
 	writeNotes(w, notes)
-	if p.shows() {
-		return Outcome{}, p.show(w)
+	if p.isPreview() {
+		return Outcome{}, p.writePreview(w)
 	}
-	if err := p.confirm(w); err != nil {
+	if err := p.confirmUpdate(w); err != nil {
 		return Outcome{}, err
 	}
-	if err := p.unlock(ctx); err != nil {
+	if err := p.unlockKeys(ctx); err != nil {
 		return Outcome{}, err
 	}
-	return p.deployAll(ctx, w)
+	return p.runFleet(ctx, w)
 }
 
-// shows says that no board is asked, and nothing written.
-func (p *plan) shows() bool { return p.ask.DryRun && p.ask.Update == "" }
+// isPreview says that no board is asked, and nothing written.
+func (p *plan) isPreview() bool { return p.request.DryRun && p.request.Update == "" }
 
-// prepare finds what is sent, and with which boards the run goes on.
-func (p *plan) prepare(ctx context.Context) error {
-	if err := p.open(ctx); err != nil {
+// prepareRun finds what is sent, and with which boards the run goes on.
+func (p *plan) prepareRun(ctx context.Context) error {
+	if err := p.openInputs(ctx); err != nil {
 		return err
 	}
-	if err := p.recall(); err != nil {
+	if err := p.readLastNotes(); err != nil {
 		return err
 	}
-	return p.goOn()
+	return p.skipPassed()
 }
 
-// deployAll gives the boards their turns.
-func (p *plan) deployAll(ctx context.Context, w io.Writer) (Outcome, error) {
+// runFleet gives the boards their turns.
+func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	r, err := newRun(p)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("no board was asked, as the record of the run cannot be written: %w", err)
@@ -146,14 +146,14 @@ func (p *plan) deployAll(ctx context.Context, w io.Writer) (Outcome, error) {
 	if len(p.jobs) == 0 {
 		fmt.Fprintln(w, "nothing is left to do: of these hosts, those of the last run passed")
 	} else {
-		r.all(ctx)
+		r.runAll(ctx)
 	}
-	err = r.conclude()
-	return r.outcome, errors.Join(err, r.outcome.Summary(w, p.folder()), r.outcome.err(ctx))
+	err = r.finishRecord()
+	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), r.outcome.asError(ctx))
 }
 
-// command is whose outcome it is.
-func (a Ask) command() string {
+// commandName is whose outcome it is.
+func (a Request) commandName() string {
 	switch {
 	case a.Update != "" && a.DryRun:
 		return "preflight"
@@ -165,15 +165,15 @@ func (a Ask) command() string {
 	return "smoke"
 }
 
-// work is what is done with each board, as far as a board that passed has it.
-func (a Ask) work() string {
+// describeWork is what is done with each board, as far as a board that passed has it.
+func (a Request) describeWork() string {
 	if a.File != "" {
 		return fmt.Sprintf("deploy %s to %s", a.File, a.To)
 	}
 	if a.Update != "" {
-		return a.command() + " " + a.Update
+		return a.commandName() + " " + a.Update
 	}
-	return a.command()
+	return a.commandName()
 }
 
 func writeNotes(w io.Writer, notes []string) {
@@ -182,7 +182,7 @@ func writeNotes(w io.Writer, notes []string) {
 	}
 }
 
-func (a Ask) complete() (Ask, error) {
+func (a Request) withDefaults() (Request, error) {
 	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
 	switch {
@@ -201,11 +201,11 @@ func (a Ask) complete() (Ask, error) {
 }
 
 // newPlan finds out, before any board is asked, which boards it is about.
-func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask) (_ *plan, notes []string, err error) {
-	if ask, err = ask.complete(); err != nil {
+func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Request) (_ *plan, notes []string, err error) {
+	if ask, err = ask.withDefaults(); err != nil {
 		return nil, nil, err
 	}
-	p := &plan{ask: ask, opt: opt, spec: spec, limit: limited, update: updateBoard, noted: map[string]Note{}}
+	p := &plan{request: ask, opt: opt, spec: spec, limit: withBoardLimit, update: updateBoard, noted: map[string]Note{}}
 	inv, err := Load(ask.Inventory)
 	if err != nil {
 		return nil, nil, err
@@ -220,12 +220,12 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask)
 	if err := p.addJobs(inv, hosts); err != nil {
 		return nil, nil, err
 	}
-	return p, inv.Remarks(hosts), context.Cause(ctx)
+	return p, inv.WarningsFor(hosts), context.Cause(ctx)
 }
 
-// recall learns from the last update's journal which boards may run the bundle already.
-func (p *plan) recall() error {
-	if p.ask.Update == "" {
+// readLastNotes learns from the last update's journal which boards may run the bundle already.
+func (p *plan) readLastNotes() error {
+	if p.request.Update == "" {
 		return nil
 	}
 	dir := p.opt.FleetDir(p.spec, "update")
@@ -236,16 +236,16 @@ func (p *plan) recall() error {
 	case err != nil:
 		return fmt.Errorf("which boards were updated before is not known: %w\n  next: look on the boards which system runs, then remove that file", err)
 	}
-	p.noted = renamed(last.notes, p.jobs)
+	p.noted = renameNotes(last.notes, p.jobs)
 	return nil
 }
 
-// renamed gives each note the name that its board has in the inventory now. Behind jump
+// renameNotes gives each note the name that its board has in the inventory now. Behind jump
 // hosts several boards may have one address.
-func renamed(notes map[string]Note, jobs []*job) map[string]Note {
+func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	now := maps.Clone(notes)
 	for _, j := range jobs {
-		names := slices.DeleteFunc(slices.Collect(maps.Keys(notes)), func(name string) bool { return !notes[name].of(j) })
+		names := slices.DeleteFunc(slices.Collect(maps.Keys(notes)), func(name string) bool { return !notes[name].isFor(j) })
 		if len(names) != 1 || names[0] == j.host.Name || len(j.access.Jump) > 0 {
 			continue
 		}
@@ -257,21 +257,21 @@ func renamed(notes map[string]Note, jobs []*job) map[string]Note {
 	return now
 }
 
-// goOn leaves those that passed last time out, where that is asked for.
-func (p *plan) goOn() error {
-	if !p.ask.Failed {
+// skipPassed leaves those that passed last time out, where that is asked for.
+func (p *plan) skipPassed() error {
+	if !p.request.Failed {
 		p.chooseCanaries()
 		return nil
 	}
-	last, err := readHistory(p.folder())
+	last, err := readHistory(p.outputDir())
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("-failed needs the record of an earlier run, and there is none in %s\n  next: run it without -failed, for all boards", p.folder())
+		return fmt.Errorf("-failed needs the record of an earlier run, and there is none in %s\n  next: run it without -failed, for all boards", p.outputDir())
 	}
 	if err != nil {
 		return fmt.Errorf("-failed needs the record of an earlier run: %w", err)
 	}
-	if why := p.work.differs(last.outcome.Did); why != "" {
-		return fmt.Errorf("-failed needs the same work as the last run: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.folder(), journalName))
+	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
+		return fmt.Errorf("-failed needs the same work as the last run: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
@@ -282,8 +282,8 @@ func (p *plan) goOn() error {
 		}
 		r := last.outcome.Results[i]
 		same := r.Address == j.access.Host && r.Port == j.access.Port // another board may have the name now
-		j.again = same && r.Tries > 0
-		return same && r.Kind.done()
+		j.begunBefore = same && r.Tries > 0
+		return same && r.Kind.isDone()
 	})
 	p.chooseCanaries()
 	return nil
@@ -291,7 +291,7 @@ func (p *plan) goOn() error {
 
 func (p *plan) chooseCanaries() {
 	for i, j := range p.jobs {
-		j.canary = i < p.ask.Canary
+		j.canary = i < p.request.Canary
 	}
 }
 
@@ -302,7 +302,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	others := 0
 	boards := map[string]string{} // names, by what tells boards apart
 	for _, h := range hosts {
-		a, err := inv.Access(h)
+		a, err := inv.ResolveAccess(h)
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -314,7 +314,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		if err := p.onlyName(inv, h, a, boards); err != nil {
 			problems = append(problems, err)
 		}
-		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.ask.BoardLimit)})
+		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.request.BoardLimit)})
 	}
 	if n := len(problems); n > 0 {
 		more := ""
@@ -324,7 +324,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		return fmt.Errorf("no board was asked, because of %d hosts: %w%s", n, errors.Join(problems[:min(n, 5)]...), more)
 	}
 	if others > 0 {
-		inv.warn(0, "%d hosts are left out: their slipway_board is not %s", others, p.spec.Board)
+		inv.addWarning(0, "%d hosts are left out: their slipway_board is not %s", others, p.spec.Board)
 	}
 	if len(p.jobs) == 0 {
 		return fmt.Errorf("%s: every host's slipway_board is another than %s", inv.File, p.spec.Board)
@@ -335,7 +335,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 // onlyName refuses a second name of a board that something is sent to: two turns at once
 // would write to it, and the second one's update replaces the only old system.
 func (p *plan) onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
-	if p.ask.command() == "smoke" {
+	if p.request.commandName() == "smoke" {
 		return nil
 	}
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
@@ -345,7 +345,7 @@ func (p *plan) onlyName(inv *Inventory, h *Host, a Access, boards map[string]str
 	}
 	for _, mark := range marks {
 		if first := boards[mark]; first != "" {
-			return inv.at(0, "%s and %s have %s: keep one name of this board, or leave one out by -limit", first, h.Name, oneLine(mark))
+			return inv.errorAt(0, "%s and %s have %s: keep one name of this board, or leave one out by -limit", first, h.Name, oneLine(mark))
 		}
 		boards[mark] = h.Name
 	}
@@ -361,26 +361,26 @@ func (p *plan) close() {
 	}
 }
 
-// folder is where the outcome and the boards' reports lie. Each command has one of its
+// outputDir is where the outcome and the boards' reports lie. Each command has one of its
 // own: what passed a smoke has not got a deploy.
-func (p *plan) folder() string {
-	return p.opt.FleetDir(p.spec, p.ask.command())
+func (p *plan) outputDir() string {
+	return p.opt.FleetDir(p.spec, p.request.commandName())
 }
 
-func (p *plan) dir(j *job) string { return filepath.Join(p.folder(), j.host.Name) }
+func (p *plan) hostDir(j *job) string { return filepath.Join(p.outputDir(), j.host.Name) }
 
-// show says what would be done.
-func (p *plan) show(w io.Writer) error {
+// writePreview says what would be done.
+func (p *plan) writePreview(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
 	case p.bundle != nil:
-		what = fmt.Sprintf("update with %s (%s, %.1f MiB)", p.ask.Update, oneLine(strings.TrimSpace(string(p.bundle.Kind)+" "+p.bundle.Version)), float64(p.bundle.SizeBytes)/(1<<20))
+		what = fmt.Sprintf("update with %s (%s, %.1f MiB)", p.request.Update, oneLine(strings.TrimSpace(string(p.bundle.Kind)+" "+p.bundle.Version)), float64(p.bundle.SizeBytes)/(1<<20))
 	case p.source != nil:
-		what = fmt.Sprintf("send %s (%.1f MiB) to %s", p.ask.File, float64(p.source.Size())/(1<<20), p.ask.To)
-	case p.ask.Deploy:
+		what = fmt.Sprintf("send %s (%.1f MiB) to %s", p.request.File, float64(p.source.Size())/(1<<20), p.request.To)
+	case p.request.Deploy:
 		what = "deploy " + p.spec.Board
 	}
-	fmt.Fprintf(w, "would %s on %d boards, %d at a time\n", what, len(p.jobs), min(p.ask.Parallel, len(p.jobs)))
+	fmt.Fprintf(w, "would %s on %d boards, %d at a time\n", what, len(p.jobs), min(p.request.Parallel, len(p.jobs)))
 	for _, j := range p.jobs {
 		mark := ""
 		if j.canary {
@@ -391,15 +391,15 @@ func (p *plan) show(w io.Writer) error {
 	return nil
 }
 
-// confirm asks, before an update, whether these are the boards that are meant.
-func (p *plan) confirm(w io.Writer) error {
-	if p.bundle == nil || p.ask.DryRun || p.ask.Confirm == nil {
+// confirmUpdate asks, before an update, whether these are the boards that are meant.
+func (p *plan) confirmUpdate(w io.Writer) error {
+	if p.bundle == nil || p.request.DryRun || p.request.Confirm == nil {
 		return nil
 	}
-	if err := p.show(w); err != nil {
+	if err := p.writePreview(w); err != nil {
 		return err
 	}
-	return p.ask.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
+	return p.request.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
 }
 
 // fleetRun is a plan at work.
@@ -419,7 +419,7 @@ type fleetRun struct {
 // newRun begins the record of a run, in the place of the one before.
 func newRun(p *plan) (*fleetRun, error) {
 	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
-	r.outcome = Outcome{Board: p.spec.Board, Work: p.ask.work(), Inventory: p.ask.Inventory, Started: time.Now().UTC(), Did: p.work}
+	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}
 	r.outcome.Results = slices.Clone(p.before)
 	for i, b := range p.before {
 		r.at[b.Host] = i
@@ -434,9 +434,9 @@ func newRun(p *plan) (*fleetRun, error) {
 		r.at[j.host.Name] = len(r.outcome.Results)
 		r.outcome.Results = append(r.outcome.Results, fresh)
 	}
-	err := removeOld(p.folder())
+	err := removeOld(p.outputDir())
 	if err == nil {
-		r.journal, err = newJournal(p.folder(), r.entries())
+		r.journal, err = newJournal(p.outputDir(), r.journalEntries())
 	}
 	return r, err
 }
@@ -451,34 +451,34 @@ func removeOld(dir string) error {
 	return nil
 }
 
-// conclude writes the record's end, and what is made from it.
-func (r *fleetRun) conclude() error {
+// finishRecord writes the record's end, and what is made from it.
+func (r *fleetRun) finishRecord() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
-	if r.journal.broken() { // there may be room again
+	err := r.journal.appendEntry(entry{End: &runEnd{r.outcome.ElapsedMS, r.outcome.Stopped}})
+	if r.journal.hasFailed() { // there may be room again
 		var fresh *journal
-		if fresh, err = newJournal(r.folder(), r.entries()); err == nil {
+		if fresh, err = newJournal(r.outputDir(), r.journalEntries()); err == nil {
 			r.journal.close()
 			r.journal = fresh
-			err = r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
+			err = r.journal.appendEntry(entry{End: &runEnd{r.outcome.ElapsedMS, r.outcome.Stopped}})
 		}
 	}
 	if err != nil {
 		err = fmt.Errorf("the record of the run is not whole: %w", err)
 	}
-	return errors.Join(err, r.journal.close(), r.outcome.write(r.folder()), r.outcome.writePages(r.folder()))
+	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
 }
 
-// all gives the canaries their turn, and if they pass, the others.
-func (r *fleetRun) all(ctx context.Context) {
+// runAll gives the canaries their turn, and if they pass, the others.
+func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
-	canaries := min(r.ask.Canary, len(r.jobs))
-	r.wave(ctx, r.jobs[:canaries])
-	if failed := r.failures(); failed > 0 && r.stop == "" && ctx.Err() == nil {
+	canaries := min(r.request.Canary, len(r.jobs))
+	r.runBatch(ctx, r.jobs[:canaries])
+	if failed := r.countFailing(); failed > 0 && r.stop == "" && ctx.Err() == nil {
 		r.stop = fmt.Sprintf("%d of %d canaries failed", failed, canaries)
 	}
-	r.wave(ctx, r.jobs[canaries:])
+	r.runBatch(ctx, r.jobs[canaries:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcome.ElapsedMS = time.Since(r.outcome.Started).Milliseconds()
@@ -486,30 +486,30 @@ func (r *fleetRun) all(ctx context.Context) {
 	if ctx.Err() != nil && r.stop == "" {
 		r.outcome.Stopped = context.Cause(ctx).Error()
 	}
-	words := r.outcome.counts().String()
+	words := r.outcome.countKinds().String()
 	var err error
-	if r.outcome.worst() != Passed {
+	if r.outcome.worstKind() != Passed {
 		err = errors.New(words)
 	}
 	r.total.End(words, err)
 }
 
-func (r *fleetRun) failures() int {
+func (r *fleetRun) countFailing() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failing
 }
 
-// wave gives every board its turn, and then those another, after all others, that
+// runBatch gives every board its turn, and then those another, after all others, that
 // it may help: a board that hangs costs its own place, and nobody waits for it.
-func (r *fleetRun) wave(ctx context.Context, jobs []*job) {
-	for range 1 + r.ask.Retries {
-		each(ctx, r.ask.Parallel, jobs, func(j *job) { r.one(ctx, j) })
-		jobs = r.worthAnother(jobs)
+func (r *fleetRun) runBatch(ctx context.Context, jobs []*job) {
+	for range 1 + r.request.Retries {
+		forEachJob(ctx, r.request.Parallel, jobs, func(j *job) { r.runJob(ctx, j) })
+		jobs = r.jobsToRetry(jobs)
 	}
 }
 
-func (r *fleetRun) worthAnother(jobs []*job) []*job {
+func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool {
@@ -517,13 +517,13 @@ func (r *fleetRun) worthAnother(jobs []*job) []*job {
 	})
 }
 
-// triedAgain says that a board gets another turn, unless the run is stopped before.
-func (p *plan) triedAgain(j *job, kind Kind) bool {
-	return kinds[kind.rank()].again && j.tries <= p.ask.Retries
+// willRetry says that a board gets another turn, unless the run is stopped before.
+func (p *plan) willRetry(j *job, kind Kind) bool {
+	return kinds[kind.rank()].again && j.tries <= p.request.Retries
 }
 
-// each does something with boards, so many at a time, until ctx ends.
-func each(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
+// forEachJob does something with boards, so many at a time, until ctx ends.
+func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	queue := make(chan *job)
 	var all sync.WaitGroup
 	for range min(parallel, len(jobs)) {
@@ -543,26 +543,26 @@ func each(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	all.Wait()
 }
 
-// one gives a board its turn, unless the run was stopped before.
-func (r *fleetRun) one(ctx context.Context, j *job) {
-	if !r.begin(ctx, j) {
+// runJob gives a board its turn, unless the run was stopped before.
+func (r *fleetRun) runJob(ctx context.Context, j *job) {
+	if !r.beginAttempt(ctx, j) {
 		return
 	}
 	result, note := r.runBoard(ctx, j)
-	r.end(j, result, note)
+	r.endAttempt(j, result, note)
 }
 
-// begin notes that a board's turn begins, before the board is asked anything.
-func (r *fleetRun) begin(ctx context.Context, j *job) bool {
-	if !r.mayBegin(ctx) {
+// beginAttempt notes that a board's turn begins, before the board is asked anything.
+func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
+	if !r.mayBeginAttempt(ctx) {
 		return false
 	}
-	if err := r.unchanged(ctx); err != nil {
-		r.halt(err)
+	if err := r.checkUnchanged(ctx); err != nil {
+		r.stopRun(err)
 		return false
 	}
-	if err := r.journal.add(entry{Host: j.host.Name, Begun: j.tries + 1}); err != nil {
-		r.halt(fmt.Errorf("the record of the run cannot be written: %w", err))
+	if err := r.journal.appendEntry(entry{Host: j.host.Name, Begun: j.tries + 1}); err != nil {
+		r.stopRun(fmt.Errorf("the record of the run cannot be written: %w", err))
 		return false
 	}
 	r.mu.Lock()
@@ -572,21 +572,21 @@ func (r *fleetRun) begin(ctx context.Context, j *job) bool {
 	}
 	j.tries++
 	r.atWork++
-	r.say()
+	r.showProgress()
 	return true
 }
 
-func (r *fleetRun) mayBegin(ctx context.Context) bool {
+func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stop == "" && r.ask.StopAfter > 0 && r.failing >= r.ask.StopAfter {
-		r.stop = fmt.Sprintf("%d boards failed (-stopafter=%d)", r.failing, r.ask.StopAfter)
+	if r.stop == "" && r.request.StopAfter > 0 && r.failing >= r.request.StopAfter {
+		r.stop = fmt.Sprintf("%d boards failed (-stopafter=%d)", r.failing, r.request.StopAfter)
 	}
 	return r.stop == "" && ctx.Err() == nil
 }
 
-// halt has no board begin any more.
-func (r *fleetRun) halt(why error) {
+// stopRun has no board begin any more.
+func (r *fleetRun) stopRun(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == "" {
@@ -594,19 +594,19 @@ func (r *fleetRun) halt(why error) {
 	}
 }
 
-func (r *fleetRun) end(j *job, result Result, note *Note) {
-	err := r.journal.add(entry{Host: j.host.Name, Result: &result, Note: note})
+func (r *fleetRun) endAttempt(j *job, result Result, note *Note) {
+	err := r.journal.appendEntry(entry{Host: j.host.Name, Result: &result, Note: note})
 	if err != nil {
-		r.halt(fmt.Errorf("the record of the run cannot be written: %w", err))
+		r.stopRun(fmt.Errorf("the record of the run cannot be written: %w", err))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.atWork--
-	if !r.triedAgain(j, result.Kind) {
+	if !r.willRetry(j, result.Kind) {
 		r.finished++
 		r.total.Add(1)
 	}
-	if result.Kind.failed() {
+	if result.Kind.hasFailed() {
 		r.failing++
 	}
 	r.outcome.Results[r.at[j.host.Name]] = result
@@ -614,10 +614,10 @@ func (r *fleetRun) end(j *job, result Result, note *Note) {
 	if note != nil {
 		r.notes[j.host.Name] = *note
 	}
-	r.say()
+	r.showProgress()
 }
 
-func (r *fleetRun) say() {
-	n := r.outcome.counts()
+func (r *fleetRun) showProgress() {
+	n := r.outcome.countKinds()
 	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed]+n[Already], r.failing, r.atWork, len(r.jobs)-r.finished-r.atWork))
 }

@@ -33,27 +33,27 @@ import (
 func TestMain(m *testing.M) {
 	os.Unsetenv("SSH_AUTH_SOCK") // the person's own keys are no part of the tests
 	if asked := os.Getenv(childVariable); asked != "" {
-		os.Exit(child(asked))
+		os.Exit(runChild(asked))
 	}
 	os.Exit(m.Run())
 }
 
-// played is a fleet that is on, and what a run over it needs.
-type played struct {
+// simulation is a fleet that is on, and what a run over it needs.
+type simulation struct {
 	*fleettest.Fleet
 	t    *testing.T
 	opt  images.Options
 	spec images.Spec
-	ask  Ask
+	ask  Request
 	sum  string // of the file to send
 
-	update func(context.Context, *turn, ci.UpdateOptions) (ci.Outcome, error) // nil: the real one
+	update func(context.Context, *attempt, ci.UpdateOptions) (ci.Outcome, error) // nil: the real one
 }
 
 const playedChecks = 8
 
-// play switches boards on: one for each fault, and ok good ones after each.
-func play(t *testing.T, ok int, faults ...fleettest.Fault) *played {
+// simulate switches boards on: one for each fault, and ok good ones after each.
+func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
 	var all []fleettest.Fault
@@ -76,15 +76,15 @@ func play(t *testing.T, ok int, faults ...fleettest.Fault) *played {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(data)
-	return &played{
+	return &simulation{
 		Fleet: f, t: t, opt: images.Options{Dir: filepath.Join(dir, "build")}, sum: hex.EncodeToString(sum[:]),
 		spec: images.Spec{Board: "played", Suites: []string{f.Suite}},
-		ask:  Ask{Inventory: f.Inventory, File: file, To: "/data/new/file", Parallel: 6},
+		ask:  Request{Inventory: f.Inventory, File: file, To: "/data/new/file", Parallel: 6},
 	}
 }
 
 // runPlan is Run, but for a slow board's limit, which ends when it got slow.
-func (p *played) runPlan(ctx context.Context) (Outcome, error) {
+func (p *simulation) runPlan(ctx context.Context) (Outcome, error) {
 	p.t.Helper()
 	var out strings.Builder
 	plan, _, err := newPlan(ctx, p.opt, p.spec, p.ask)
@@ -104,7 +104,7 @@ func (p *played) runPlan(ctx context.Context) (Outcome, error) {
 	plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 		slow := slowed[j.host.Name]
 		if slow == nil {
-			return limited(ctx, j)
+			return withBoardLimit(ctx, j)
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		go func() {
@@ -116,15 +116,15 @@ func (p *played) runPlan(ctx context.Context) (Outcome, error) {
 		}()
 		return ctx, func() { cancel(nil) }
 	}
-	if err := plan.prepare(ctx); err != nil {
+	if err := plan.prepareRun(ctx); err != nil {
 		p.t.Fatal(err)
 	}
-	outcome, err := plan.deployAll(ctx, &out)
+	outcome, err := plan.runFleet(ctx, &out)
 	p.t.Log(out.String())
 	return outcome, err
 }
 
-func (p *played) folder() string {
+func (p *simulation) outputDir() string {
 	command := "deploy"
 	if p.ask.Update != "" {
 		command = "update"
@@ -132,16 +132,16 @@ func (p *played) folder() string {
 	return filepath.Join(p.opt.Dir, "played", "fleet", command)
 }
 
-// last is the outcome as fleet.json has it, which must be what the journal tells.
-func (p *played) last() (o Outcome, err error) {
-	data, err := os.ReadFile(filepath.Join(p.folder(), outcomeName))
+// readOutcome is the outcome as fleet.json has it, which must be what the journal tells.
+func (p *simulation) readOutcome() (o Outcome, err error) {
+	data, err := os.ReadFile(filepath.Join(p.outputDir(), outcomeName))
 	if err == nil {
 		err = json.Unmarshal(data, &o)
 	}
 	if err != nil {
 		return o, err
 	}
-	h, err := readHistory(p.folder())
+	h, err := readHistory(p.outputDir())
 	if err == nil && !cmp.Equal(h.outcome, o) {
 		err = errors.New("the journal and fleet.json differ:\n" + cmp.Diff(h.outcome, o))
 	}
@@ -151,21 +151,21 @@ func (p *played) last() (o Outcome, err error) {
 // Each failure is told as what it was, and the other boards have all that they
 // should.
 func TestEachFailure(t *testing.T) {
-	p := play(t, 1, fleettest.Faults...)
+	p := simulate(t, 1, fleettest.Faults...)
 	outcome, err := p.runPlan(t.Context())
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
 		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
 	}
-	holds := p.Holds(p.ask.To, p.sum)
+	holds := p.BoardsWithFile(p.ask.To, p.sum)
 	for i, b := range p.Boards {
 		r := outcome.Results[i]
-		if r.Host != b.Name || r.Kind != Kind(b.Fault.Told()) {
-			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, b.Fault.Told())
+		if r.Host != b.Name || r.Kind != Kind(b.Fault.ExpectedKind()) {
+			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, b.Fault.ExpectedKind())
 		}
 		if ok := b.Fault == fleettest.None; ok != (r.Passed == playedChecks) {
 			t.Errorf("%s (%s): %d checks passed", b.Name, b.Fault, r.Passed)
 		}
-		if want := b.Fault.Takes(); holds[b.Name] != want {
+		if want := b.Fault.GetsFile(); holds[b.Name] != want {
 			t.Errorf("%s (%s): holds the file: %v; want %v", b.Name, b.Fault, holds[b.Name], want)
 		}
 		if strings.ContainsAny(r.Saw, "\x1b\n\x00") {
@@ -179,11 +179,11 @@ func TestEachFailure(t *testing.T) {
 }
 
 // checkFiles holds what was written against the outcome.
-func (p *played) checkFiles(want Outcome) {
+func (p *simulation) checkFiles(want Outcome) {
 	p.t.Helper()
-	got, err := p.last()
-	if err != nil || len(got.Results) != len(want.Results) || got.counts().String() != want.counts().String() {
-		p.t.Errorf("fleet.json: %v, %s; want %s", err, got.counts(), want.counts())
+	got, err := p.readOutcome()
+	if err != nil || len(got.Results) != len(want.Results) || got.countKinds().String() != want.countKinds().String() {
+		p.t.Errorf("fleet.json: %v, %s; want %s", err, got.countKinds(), want.countKinds())
 	}
 	var junit struct {
 		Suite struct {
@@ -192,15 +192,15 @@ func (p *played) checkFiles(want Outcome) {
 			Cases    []struct{} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	data, err := os.ReadFile(filepath.Join(p.folder(), junitName))
+	data, err := os.ReadFile(filepath.Join(p.outputDir(), junitName))
 	if err == nil {
 		err = xml.Unmarshal(data, &junit)
 	}
-	n := want.counts()
-	if failures := len(want.Results) - n.done() - n[NotBegun]; err != nil || junit.Suite.Failures != failures || len(junit.Suite.Cases) != len(want.Results) {
+	n := want.countKinds()
+	if failures := len(want.Results) - n.doneCount() - n[NotBegun]; err != nil || junit.Suite.Failures != failures || len(junit.Suite.Cases) != len(want.Results) {
 		p.t.Errorf("junit.xml: %v, %+v; want %d failures", err, junit.Suite, failures)
 	}
-	html, err := os.ReadFile(filepath.Join(p.folder(), pageName))
+	html, err := os.ReadFile(filepath.Join(p.outputDir(), pageName))
 	for _, r := range want.Results {
 		if r.Tries == 0 {
 			continue
@@ -209,7 +209,7 @@ func (p *played) checkFiles(want Outcome) {
 			Target         string
 			Stages, Suites []any
 		}
-		data, err := os.ReadFile(filepath.Join(p.folder(), r.Host, "report.json"))
+		data, err := os.ReadFile(filepath.Join(p.outputDir(), r.Host, "report.json"))
 		if err == nil {
 			err = json.Unmarshal(data, &report)
 		}
@@ -225,7 +225,7 @@ func (p *played) checkFiles(want Outcome) {
 // A canary that fails keeps all others from being begun; -failed takes those, and
 // what passed stays passed.
 func TestCanaryThenFailed(t *testing.T) {
-	p := play(t, 4, fleettest.Fails)
+	p := simulate(t, 4, fleettest.Fails)
 	p.ask.Canary, p.ask.Limit = 2, "board-004,board-000,board-001,board-005"
 	inventory, err := os.ReadFile(p.ask.Inventory)
 	if err != nil {
@@ -233,12 +233,12 @@ func TestCanaryThenFailed(t *testing.T) {
 	}
 	p.ask.Canary = 3 // 000, 001 and 004, which fails
 	outcome, err := p.runPlan(t.Context())
-	if n := outcome.counts(); err == nil || n[Passed] != 2 || n[Checks] != 1 || n[NotBegun] != 1 || !strings.Contains(outcome.Stopped, "1 of 3 canaries failed") {
+	if n := outcome.countKinds(); err == nil || n[Passed] != 2 || n[Checks] != 1 || n[NotBegun] != 1 || !strings.Contains(outcome.Stopped, "1 of 3 canaries failed") {
 		t.Fatalf("%v, %s, stopped %q; want one canary that failed, and one board not begun", err, n, outcome.Stopped)
 	}
 	p.ask.Failed, p.ask.Canary, p.ask.Limit = true, 0, ""
 	outcome, err = p.runPlan(t.Context())
-	if n := outcome.counts(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
+	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
 		t.Errorf("-failed: %v, %s; want the fourth board done", err, n)
 	}
 	if tries := outcome.Results[0].Tries; outcome.Results[0].Host != "board-000" || tries != 1 {
@@ -250,7 +250,7 @@ func TestCanaryThenFailed(t *testing.T) {
 	}
 	p.ask.Limit = "all:!board-004"
 	outcome, err = p.runPlan(t.Context())
-	if n := outcome.counts(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
+	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
 		t.Errorf("-failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
 	}
 	p.checkFiles(outcome)
@@ -258,10 +258,10 @@ func TestCanaryThenFailed(t *testing.T) {
 
 // Commands over a fleet do not go on with each other's work, nor with another file's.
 func TestFailedOfOtherWork(t *testing.T) {
-	p := play(t, 1, fleettest.Fails)
+	p := simulate(t, 1, fleettest.Fails)
 	deployed, _ := p.runPlan(t.Context())
 	p.ask.File, p.ask.To = "", ""
-	if n := deployed.counts(); n[Checks] != 1 {
+	if n := deployed.countKinds(); n[Checks] != 1 {
 		t.Fatalf("%s; want one board that fails", n)
 	}
 	p.ask.Failed = true
@@ -270,7 +270,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 	}
 	p.ask.Failed = false
 	smoked, _ := p.runPlan(t.Context())
-	last, err := p.last()
+	last, err := p.readOutcome()
 	if err != nil || !last.Started.Equal(deployed.Started) || smoked.Work != "smoke" || !strings.HasPrefix(last.Work, "deploy ") {
 		t.Errorf("%v: the deploy's outcome is of %v, %q; want it left as it was", err, last.Started, last.Work)
 	}
@@ -282,10 +282,10 @@ func TestFailedOfOtherWork(t *testing.T) {
 
 // After K failures no board is begun, and those at work are finished.
 func TestStopAfter(t *testing.T) {
-	p := play(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
+	p := simulate(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
 	p.ask.Parallel, p.ask.StopAfter = 1, 2
 	outcome, err := p.runPlan(t.Context())
-	n := outcome.counts()
+	n := outcome.countKinds()
 	if !errors.Is(err, report.ErrUnreachable) || n[Refused] != 1 || n[Passed] != 1 || n[Login] != 1 || n[NotBegun] != 3 {
 		t.Errorf("%v, %s; want a stop after the third board", err, n)
 	}
@@ -293,7 +293,7 @@ func TestStopAfter(t *testing.T) {
 
 // What can be cured by another try is tried again after all others; what cannot is not.
 func TestRetries(t *testing.T) {
-	p := play(t, 1, fleettest.Refused, fleettest.NoLogin)
+	p := simulate(t, 1, fleettest.Refused, fleettest.NoLogin)
 	p.ask.Parallel, p.ask.Retries = 1, 2
 	sink := &events{}
 	outcome, _ := p.runPlan(progress.With(t.Context(), progress.New(sink)))
@@ -309,7 +309,7 @@ func TestRetries(t *testing.T) {
 
 // Two runs on one machine do not work on one board.
 func TestBusy(t *testing.T) {
-	p := play(t, 2)
+	p := simulate(t, 2)
 	dir := filepath.Join(p.opt.Dir, "fleet.locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, _ := p.runPlan(t.Context())
-	if n := outcome.counts(); n[Busy] != 1 || n[Passed] != 1 {
+	if n := outcome.countKinds(); n[Busy] != 1 || n[Passed] != 1 {
 		t.Errorf("%s; want one board in use", n)
 	}
 }
@@ -331,7 +331,7 @@ func TestBusy(t *testing.T) {
 // A run that is broken off says so of the boards at work, and of the others that
 // they were not begun.
 func TestBrokenOff(t *testing.T) {
-	p := play(t, 0, fleettest.Slow)
+	p := simulate(t, 0, fleettest.Slow)
 	p.ask.Parallel = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	slow := p.Boards[0].Slowed
@@ -340,14 +340,14 @@ func TestBrokenOff(t *testing.T) {
 		cancel()
 	}()
 	outcome, err := p.runPlan(ctx)
-	if n := outcome.counts(); err == nil || n[Stopped] != 1 || n[NotBegun] != 1 || outcome.Stopped == "" {
+	if n := outcome.countKinds(); err == nil || n[Stopped] != 1 || n[NotBegun] != 1 || outcome.Stopped == "" {
 		t.Errorf("%v, %s, %q; want one stopped and one not begun", err, n, outcome.Stopped)
 	}
 }
 
 // The serial of the inventory is asked for before anything is written.
 func TestOtherBoard(t *testing.T) {
-	p := play(t, 2)
+	p := simulate(t, 2)
 	text, err := os.ReadFile(p.ask.Inventory)
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +358,7 @@ func TestOtherBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, _ := p.runPlan(t.Context())
-	if n := outcome.counts(); n[Passed] != 1 || n[OtherBoard] != 1 || p.Holds(p.ask.To, p.sum)["board-001"] {
+	if n := outcome.countKinds(); n[Passed] != 1 || n[OtherBoard] != 1 || p.BoardsWithFile(p.ask.To, p.sum)["board-001"] {
 		t.Errorf("%s; want the second board refused and left alone", n)
 	}
 }
@@ -399,7 +399,7 @@ func (e *events) wantOpen(t *testing.T, board string, tries int) {
 
 // Each board has a line of its own, which says how it ended; and there is one for all.
 func TestLines(t *testing.T) {
-	p := play(t, 2, fleettest.Fails)
+	p := simulate(t, 2, fleettest.Fails)
 	sink := &events{}
 	_, _ = p.runPlan(progress.With(t.Context(), progress.New(sink)))
 	ends := map[string]string{}
@@ -421,7 +421,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestDryRunAndRefusals(t *testing.T) {
-	p := play(t, 2)
+	p := simulate(t, 2)
 	p.ask.DryRun, p.ask.Canary = true, 1
 	var out strings.Builder
 	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); err != nil {
@@ -432,17 +432,17 @@ func TestDryRunAndRefusals(t *testing.T) {
 			t.Errorf("dry run:\n%s\nwant %q", out.String(), want)
 		}
 	}
-	if _, err := os.Stat(p.folder()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a dry run wrote %s: %v", p.folder(), err)
+	if _, err := os.Stat(p.outputDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a dry run wrote %s: %v", p.outputDir(), err)
 	}
-	for want, change := range map[string]func(*Ask){
-		"-parallel=1000":        func(a *Ask) { a.Parallel = 1000 },
-		"-canary":               func(a *Ask) { a.Canary = -1 },
-		"-file and -to":         func(a *Ask) { a.To = "" },
-		"the file's whole path": func(a *Ask) { a.To = "etc/" },
-		"needs the record of a": func(a *Ask) { a.Failed = true },
-		"no such file":          func(a *Ask) { a.File += "x" },
-		"no host and no group":  func(a *Ask) { a.Limit = "nobody" },
+	for want, change := range map[string]func(*Request){
+		"-parallel=1000":        func(a *Request) { a.Parallel = 1000 },
+		"-canary":               func(a *Request) { a.Canary = -1 },
+		"-file and -to":         func(a *Request) { a.To = "" },
+		"the file's whole path": func(a *Request) { a.To = "etc/" },
+		"needs the record of a": func(a *Request) { a.Failed = true },
+		"no such file":          func(a *Request) { a.File += "x" },
+		"no host and no group":  func(a *Request) { a.Limit = "nobody" },
 	} {
 		ask := p.ask
 		change(&ask)
@@ -454,7 +454,7 @@ func TestDryRunAndRefusals(t *testing.T) {
 
 // Hosts that the inventory cannot lead to end a run before a board is asked.
 func TestProblemsEndARunBeforeItBegins(t *testing.T) {
-	p := play(t, 1)
+	p := simulate(t, 1)
 	text := "all:\n  hosts:\n    ok: {slipway_board: another}\n    bad: {ansible_host: '{{ x }}'}\n    worse: {ansible_connection: local}\n"
 	if err := os.WriteFile(p.ask.Inventory, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -483,7 +483,7 @@ func TestKinds(t *testing.T) {
 		t.Error("kinds are not in their order")
 	}
 	for _, k := range kinds {
-		if (k.next == "") != k.kind.done() {
+		if (k.next == "") != k.kind.isDone() {
 			t.Errorf("kind %q: next %q", k.kind, k.next)
 		}
 	}
@@ -552,7 +552,7 @@ func TestRealServers(t *testing.T) {
 	}
 	var out strings.Builder
 	outcome, err := Run(t.Context(), &out, images.Options{Dir: filepath.Join(dir, "build")}, images.Spec{Board: "real", Suites: []string{suite}},
-		Ask{Inventory: inventory, File: file, To: to})
+		Request{Inventory: inventory, File: file, To: to})
 	for i, want := range []Kind{Passed, HostKey, Refused} {
 		if len(outcome.Results) != 3 || outcome.Results[i].Kind != want {
 			t.Fatalf("%v\n%s\nresult %d is not %q", err, out.String(), i, want)

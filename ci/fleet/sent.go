@@ -41,8 +41,8 @@ type Sent struct {
 	SHA256 string `json:"sha256"`
 }
 
-// differs says in what two works differ, "" where they do not.
-func (w Work) differs(last Work) string {
+// differenceFrom says in what two works differ, "" where they do not.
+func (w Work) differenceFrom(last Work) string {
 	for _, option := range []struct{ name, is, was string }{
 		{"the command", w.Command, last.Command},
 		{"-to", w.To, last.To},
@@ -79,26 +79,26 @@ func (w Work) sha256Of(what string) string {
 	return ""
 }
 
-// stamp changes with a file's content. The kernel sets the time of the last change,
+// fileStamp changes with a file's content. The kernel sets the time of the last change,
 // which no program can set back.
-type stamp struct {
+type fileStamp struct {
 	dev, ino       uint64
 	size           int64
 	modified, last unix.Timespec
 }
 
-func stampOf(file string) (stamp, error) {
+func stampOf(file string) (fileStamp, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(file, &s); err != nil {
-		return stamp{}, &os.PathError{Op: "stat", Path: file, Err: err}
+		return fileStamp{}, &os.PathError{Op: "stat", Path: file, Err: err}
 	}
-	return stamp{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}, nil
+	return fileStamp{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}, nil
 }
 
-// watched is a file that boards get, and that nobody may change meanwhile.
-type watched struct {
+// sentFile is a file that boards get, and that nobody may change meanwhile.
+type sentFile struct {
 	Sent
-	was stamp
+	was fileStamp
 }
 
 var errChanged = errors.New("it changed during the run")
@@ -121,7 +121,7 @@ func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (
 	}
 	sent := Sent{what, name, digest}
 	p.work.Sent = append(p.work.Sent, sent)
-	p.files = append(p.files, &watched{sent, was})
+	p.files = append(p.files, &sentFile{sent, was})
 	return nil
 }
 
@@ -133,7 +133,7 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 		}
 		defer f.Close()
 		h := sha256.New()
-		if _, err = io.Copy(h, whileRuns{ctx, f}); err == nil {
+		if _, err = io.Copy(h, contextReader{ctx, f}); err == nil {
 			digest = hex.EncodeToString(h.Sum(nil))
 		}
 		return digest, err
@@ -141,22 +141,22 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 	return digest, err
 }
 
-// whileRuns reads until ctx ends.
-type whileRuns struct {
+// contextReader reads until ctx ends.
+type contextReader struct {
 	ctx context.Context
 	io.Reader
 }
 
-func (r whileRuns) Read(p []byte) (int, error) {
+func (r contextReader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
 	}
 	return r.Reader.Read(p)
 }
 
-// open finds what boards get, and its digests.
-func (p *plan) open(ctx context.Context) error {
-	p.work = Work{Command: p.ask.command(), Unproved: p.ask.Unproved}
+// openInputs finds what boards get, and its digests.
+func (p *plan) openInputs(ctx context.Context) error {
+	p.work = Work{Command: p.request.commandName(), Unproved: p.request.Unproved}
 	steps := []func(context.Context) error{p.openArtifact, p.openFile, p.openBundle, p.openSuites}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -172,10 +172,10 @@ func (p *plan) openArtifact(ctx context.Context) error {
 	dir := p.opt.BoardDir(p.spec)
 	p.artifact = images.NoArtifact(p.spec, dir)
 	name := images.ArtifactPath(dir)
-	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) && !p.ask.Deploy {
+	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) && !p.request.Deploy {
 		return nil
 	}
-	if p.ask.File != "" || p.ask.Update != "" {
+	if p.request.File != "" || p.request.Update != "" {
 		a, err := images.ArtifactOf(p.spec, dir)
 		p.artifact = a
 		return err
@@ -184,7 +184,7 @@ func (p *plan) openArtifact(ctx context.Context) error {
 		p.artifact, err = images.ArtifactOf(p.spec, dir)
 		return "", err
 	})
-	if !p.ask.Deploy {
+	if !p.request.Deploy {
 		return err
 	}
 	if errors.Is(err, os.ErrNotExist) {
@@ -205,12 +205,12 @@ func (p *plan) openArtifact(ctx context.Context) error {
 }
 
 func (p *plan) openFile(ctx context.Context) error {
-	if p.ask.File == "" {
+	if p.request.File == "" {
 		return nil
 	}
-	p.work.To, p.work.Mode, p.work.Owner = p.ask.To, fmt.Sprintf("%04o", p.ask.Rights.Mode), p.ask.Rights.Owner
-	return p.recordDigest(ctx, "file", p.ask.File, func() (digest string, err error) {
-		if p.source, err = files.OpenSource(ctx, p.ask.File); err == nil {
+	p.work.To, p.work.Mode, p.work.Owner = p.request.To, fmt.Sprintf("%04o", p.request.Rights.Mode), p.request.Rights.Owner
+	return p.recordDigest(ctx, "file", p.request.File, func() (digest string, err error) {
+		if p.source, err = files.OpenSource(ctx, p.request.File); err == nil {
 			digest = p.source.SHA256()
 		}
 		return digest, err
@@ -218,11 +218,11 @@ func (p *plan) openFile(ctx context.Context) error {
 }
 
 func (p *plan) openBundle(ctx context.Context) error {
-	if p.ask.Update == "" {
+	if p.request.Update == "" {
 		return nil
 	}
-	return p.recordDigest(ctx, "bundle", p.ask.Update, func() (_ string, err error) {
-		p.bundle, err = boardupdate.OpenBundle(p.ask.Update)
+	return p.recordDigest(ctx, "bundle", p.request.Update, func() (_ string, err error) {
+		p.bundle, err = boardupdate.OpenBundle(p.request.Update)
 		return "", err
 	})
 }
@@ -230,7 +230,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 // openSuites takes the suites' digest. A board.yml without suites is judged by who runs
 // them.
 func (p *plan) openSuites(ctx context.Context) (err error) {
-	if !p.ask.Unproved {
+	if !p.request.Unproved {
 		if p.suites, err = suite.Digest(p.spec); err != nil {
 			return report.Because(ctx, report.ErrWrong, err)
 		}
@@ -239,9 +239,9 @@ func (p *plan) openSuites(ctx context.Context) (err error) {
 	return err
 }
 
-// unchanged is nil while everything is as it was when its digest was taken.
-func (p *plan) unchanged(ctx context.Context) error {
-	if err := p.filesUnchanged(ctx); err != nil || p.ask.Unproved {
+// checkUnchanged is nil while everything is as it was when its digest was taken.
+func (p *plan) checkUnchanged(ctx context.Context) error {
+	if err := p.checkFilesUnchanged(ctx); err != nil || p.request.Unproved {
 		return err
 	}
 	digest, err := suite.Digest(p.spec)
@@ -254,19 +254,19 @@ func (p *plan) unchanged(ctx context.Context) error {
 	return nil
 }
 
-func (p *plan) filesUnchanged(ctx context.Context) error {
-	p.watching.Lock()
-	defer p.watching.Unlock()
+func (p *plan) checkFilesUnchanged(ctx context.Context) error {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
 	for _, f := range p.files {
-		if err := f.unchanged(ctx); err != nil {
+		if err := f.checkUnchanged(ctx); err != nil {
 			return fmt.Errorf("%s %s: %w", f.What, f.Name, err)
 		}
 	}
 	return nil
 }
 
-// unchanged reads a file again that was touched.
-func (f *watched) unchanged(ctx context.Context) error {
+// checkUnchanged reads a file again that was touched.
+func (f *sentFile) checkUnchanged(ctx context.Context) error {
 	is, err := stampOf(f.Name)
 	if err != nil || is == f.was {
 		return err

@@ -20,9 +20,9 @@ func (inv *Inventory) resolveGroups() error {
 	if err := inv.measureDepth(); err != nil {
 		return err
 	}
-	members := inv.memberships()
+	members := inv.groupsByHost()
 	for _, h := range inv.Hosts {
-		inv.settleHost(h, members[h.Name])
+		inv.resolveVariables(h, members[h.Name])
 	}
 	return nil
 }
@@ -51,11 +51,11 @@ func (inv *Inventory) measureDepth() error {
 		return nil
 	}
 	loop := slices.SortedFunc(maps.Keys(waits), func(a, b string) int { return cmp.Compare(inv.groups[a].line, inv.groups[b].line) })
-	return inv.at(inv.groups[loop[0]].line, "groups contain each other in a loop; it is among %s", strings.Join(loop[:min(len(loop), 8)], ", "))
+	return inv.errorAt(inv.groups[loop[0]].line, "groups contain each other in a loop; it is among %s", strings.Join(loop[:min(len(loop), 8)], ", "))
 }
 
-// memberships lists the groups of each host, also through other groups.
-func (inv *Inventory) memberships() map[string][]*group {
+// groupsByHost lists the groups of each host, also through other groups.
+func (inv *Inventory) groupsByHost() map[string][]*group {
 	direct := map[string][]*group{}
 	for _, name := range inv.order {
 		for _, host := range inv.groups[name].hosts {
@@ -81,9 +81,9 @@ func (inv *Inventory) memberships() map[string][]*group {
 	return all
 }
 
-// settleHost gives a host its variables: those of all first, then group by group
+// resolveVariables gives a host its variables: those of all first, then group by group
 // from the outermost in, and its own last.
-func (inv *Inventory) settleHost(h *Host, groups []*group) {
+func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	named := slices.ContainsFunc(groups, func(g *group) bool { return g.name != allGroup })
 	if !named {
 		groups = append(groups, inv.groups[ungrouped])

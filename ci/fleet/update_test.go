@@ -18,11 +18,11 @@ import (
 	"slipway/images"
 )
 
-// playUpdate is a fleet that is to be updated. What each board's update comes to is
+// simulateUpdate is a fleet that is to be updated. What each board's update comes to is
 // played; ci's tests have it from a real engine.
-func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcome, error), faults ...fleettest.Fault) *played {
+func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci.Outcome, error), faults ...fleettest.Fault) *simulation {
 	t.Helper()
-	p := play(t, boards, faults...)
+	p := simulate(t, boards, faults...)
 	var artifact bytes.Buffer
 	w := tar.NewWriter(&artifact)
 	for _, name := range []string{"version", "header.tar"} { // of Mender's, and as little as Open takes
@@ -38,7 +38,7 @@ func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcom
 		t.Fatal(err)
 	}
 	p.ask.File, p.ask.To, p.ask.Update = "", "", file
-	p.update = func(_ context.Context, turn *turn, how ci.UpdateOptions) (ci.Outcome, error) {
+	p.update = func(_ context.Context, turn *attempt, how ci.UpdateOptions) (ci.Outcome, error) {
 		if how.DryRun != p.ask.DryRun || turn.bundle.Kind != boardupdate.Mender {
 			t.Errorf("%s: asked for %+v with a bundle of %s", turn.job.host.Name, how, turn.bundle.Kind)
 		}
@@ -51,8 +51,8 @@ func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcom
 }
 
 // comesTo is an update after which a system runs.
-func comesTo(system ci.System, restarted bool, err error) func(*turn) (ci.Outcome, error) {
-	return func(*turn) (ci.Outcome, error) {
+func comesTo(system ci.System, restarted bool, err error) func(*attempt) (ci.Outcome, error) {
+	return func(*attempt) (ci.Outcome, error) {
 		o := ci.Outcome{System: system, Restarted: restarted, Committed: err == nil && system == ci.NewSystem, Version: "2", SentBytes: 5}
 		o.Report.Stages = []report.Stage{{Name: "install", Status: report.Passed}, {Name: "smoke", Status: report.Passed}}
 		return o, err
@@ -63,7 +63,7 @@ func comesTo(system ci.System, restarted bool, err error) func(*turn) (ci.Outcom
 func TestUpdateKinds(t *testing.T) {
 	failed := errors.New("it failed")
 	want := []Kind{Passed, WentBack, OnTrial, Unsure, NotTaken, NotTaken, Other, Lost, Lost}
-	p := playUpdate(t, len(want), map[string]func(*turn) (ci.Outcome, error){
+	p := simulateUpdate(t, len(want), map[string]func(*attempt) (ci.Outcome, error){
 		"board-001": comesTo(ci.OldSystem, true, report.ErrFailed),
 		"board-002": comesTo(ci.NewSystem, true, failed),
 		"board-003": comesTo(ci.UnknownSystem, true, failed),
@@ -71,7 +71,7 @@ func TestUpdateKinds(t *testing.T) {
 		"board-005": comesTo(ci.UnknownSystem, false, boardupdate.ErrNoEngine),
 		"board-006": comesTo(ci.OldSystem, false, failed),
 		"board-007": comesTo(ci.OldSystem, false, boardupdate.ErrLost),
-		"board-008": func(turn *turn) (ci.Outcome, error) { // nothing but the board's silence tells this
+		"board-008": func(turn *attempt) (ci.Outcome, error) { // nothing but the board's silence tells this
 			turn.conn.Close()
 			return comesTo(ci.OldSystem, false, failed)(turn)
 		},
@@ -93,29 +93,29 @@ func TestUpdateKinds(t *testing.T) {
 
 // The canary's end decides over the others; -failed goes on with those, and asks first.
 func TestUpdateCanary(t *testing.T) {
-	p := playUpdate(t, 3, map[string]func(*turn) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, report.ErrFailed)})
+	p := simulateUpdate(t, 3, map[string]func(*attempt) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, report.ErrFailed)})
 	p.ask.Canary = 1
 	outcome, _ := p.runPlan(t.Context())
-	if n := outcome.counts(); n[WentBack] != 1 || n[NotBegun] != 2 {
+	if n := outcome.countKinds(); n[WentBack] != 1 || n[NotBegun] != 2 {
 		t.Fatalf("%s; want that only the canary was begun", n)
 	}
 	p.ask.Failed, p.ask.Limit = true, "all:!board-000"
 	outcome, err := p.runPlan(t.Context())
-	if n := outcome.counts(); err == nil || n[WentBack] != 1 || n[Passed] != 2 {
+	if n := outcome.countKinds(); err == nil || n[WentBack] != 1 || n[Passed] != 2 {
 		t.Errorf("-failed: %v, %s; want the two others updated", err, n)
 	}
 	p.ask.Failed, p.ask.DryRun = false, true
-	if outcome, err = p.runPlan(t.Context()); err != nil || outcome.counts()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
-		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.counts())
+	if outcome, err = p.runPlan(t.Context()); err != nil || outcome.countKinds()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
+		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.countKinds())
 	}
-	if last, err := p.last(); err != nil || last.counts()[Passed] != 2 || last.counts()[WentBack] != 1 {
-		t.Errorf("the update's own outcome is %s, %v; want it left as it was", last.counts(), err)
+	if last, err := p.readOutcome(); err != nil || last.countKinds()[Passed] != 2 || last.countKinds()[WentBack] != 1 {
+		t.Errorf("the update's own outcome is %s, %v; want it left as it was", last.countKinds(), err)
 	}
 }
 
 // Nothing is begun that was not confirmed.
 func TestUpdateNotConfirmed(t *testing.T) {
-	p := playUpdate(t, 2, nil)
+	p := simulateUpdate(t, 2, nil)
 	no := errors.New("no")
 	var asked string
 	p.ask.Confirm = func(question string) error {
@@ -126,14 +126,14 @@ func TestUpdateNotConfirmed(t *testing.T) {
 	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); !errors.Is(err, no) || !strings.Contains(asked, "these 2 boards") || !strings.Contains(out.String(), "board-001") {
 		t.Errorf("Run = %v, asked %q of\n%s", err, asked, out.String())
 	}
-	if _, err := os.Stat(p.folder()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is there: %v", p.folder(), err)
+	if _, err := os.Stat(p.outputDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is there: %v", p.outputDir(), err)
 	}
 }
 
 // A board whose time ends while it restarts has what came of it, and not that it was slow.
 func TestUpdateOutlivesItsTime(t *testing.T) {
-	p := playUpdate(t, 1, nil)
+	p := simulateUpdate(t, 1, nil)
 	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
 	if err != nil {
 		t.Fatal(err)
@@ -144,14 +144,14 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 		ctx, end = context.WithCancel(ctx)
 		return ctx, end
 	}
-	plan.update = func(_ context.Context, turn *turn, _ ci.UpdateOptions) (ci.Outcome, error) {
+	plan.update = func(_ context.Context, turn *attempt, _ ci.UpdateOptions) (ci.Outcome, error) {
 		end()
 		return comesTo(ci.OldSystem, true, report.ErrFailed)(turn)
 	}
-	if err := plan.prepare(t.Context()); err != nil {
+	if err := plan.prepareRun(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	outcome, _ := plan.deployAll(t.Context(), io.Discard)
+	outcome, _ := plan.runFleet(t.Context(), io.Discard)
 	if got := outcome.Results[0]; got.Kind != WentBack || strings.Contains(got.Saw, errSlow.Error()) {
 		t.Errorf("it ended as %q: %s", got.Kind, got.Saw)
 	}
@@ -159,7 +159,7 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 
 // The work is looked at before a board is.
 func TestUpdateRefusals(t *testing.T) {
-	p := playUpdate(t, 1, nil)
+	p := simulateUpdate(t, 1, nil)
 	p.ask.Update = fleettest.InventoryName
 	if _, err := Run(t.Context(), &strings.Builder{}, images.Options{Dir: p.opt.Dir}, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Run without the bundle = %v", err)
@@ -172,10 +172,10 @@ func TestUpdateRefusals(t *testing.T) {
 
 // A connection that breaks before the update itself begins ends it no more than later.
 func TestUpdateOfBoardThatBlinks(t *testing.T) {
-	p := playUpdate(t, 0, nil, fleettest.Blinks)
+	p := simulateUpdate(t, 0, nil, fleettest.Blinks)
 	outcome, _, err := p.runReal(p.ask)
-	if err != nil || outcome.counts()[Passed] != 2 {
-		t.Errorf("%v, %s; want both updated", err, outcome.counts())
+	if err != nil || outcome.countKinds()[Passed] != 2 {
+		t.Errorf("%v, %s; want both updated", err, outcome.countKinds())
 	}
 	p.wantUpdated(2)
 }

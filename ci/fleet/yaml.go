@@ -25,36 +25,36 @@ func (inv *Inventory) readYAML(data []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
 	if err := decoder.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
-		return inv.at(0, "%s", oneLine(err))
+		return inv.errorAt(0, "%s", oneLine(err))
 	}
 	var second yaml.Node
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return inv.at(second.Line, "a second YAML document; an inventory is one")
+		return inv.errorAt(second.Line, "a second YAML document; an inventory is one")
 	}
 	if len(document.Content) == 0 {
-		return inv.at(0, "no group in it")
+		return inv.errorAt(0, "no group in it")
 	}
 	r := &yamlReader{Inventory: inv}
-	root, err := r.resolve(document.Content[0])
+	root, err := r.resolveAlias(document.Content[0])
 	if err != nil {
 		return err
 	}
 	if root.Kind != yaml.MappingNode {
-		return inv.at(root.Line, "an inventory is a mapping of groups, such as all:")
+		return inv.errorAt(root.Line, "an inventory is a mapping of groups, such as all:")
 	}
-	return r.each(root, "the inventory", func(key, value *yaml.Node) error {
+	return r.eachPair(root, "the inventory", func(key, value *yaml.Node) error {
 		if key.Value == "plugin" && value.Kind == yaml.ScalarNode {
-			return inv.at(key.Line, "the settings of the inventory plugin %s; make a file of what it finds: ansible-inventory -i %s --list --yaml > hosts.yml", oneLine(value.Value), inv.File)
+			return inv.errorAt(key.Line, "the settings of the inventory plugin %s; make a file of what it finds: ansible-inventory -i %s --list --yaml > hosts.yml", oneLine(value.Value), inv.File)
 		}
 		_, err := r.readGroup(key, value)
 		return err
 	})
 }
 
-// resolve follows an alias, and counts.
-func (r *yamlReader) resolve(n *yaml.Node) (*yaml.Node, error) {
+// resolveAlias follows an alias, and counts.
+func (r *yamlReader) resolveAlias(n *yaml.Node) (*yaml.Node, error) {
 	if r.visited++; r.visited > maxNodes {
-		return nil, r.at(n.Line, "aliases make more than %d values of this file", maxNodes)
+		return nil, r.errorAt(n.Line, "aliases make more than %d values of this file", maxNodes)
 	}
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -62,21 +62,21 @@ func (r *yamlReader) resolve(n *yaml.Node) (*yaml.Node, error) {
 	return n, nil
 }
 
-// each calls work for the pairs of a mapping, with those of its merge keys (<<) that
+// eachPair calls work for the pairs of a mapping, with those of its merge keys (<<) that
 // it does not have itself.
-func (r *yamlReader) each(n *yaml.Node, what string, work func(key, value *yaml.Node) error) error {
-	n, err := r.resolve(n)
+func (r *yamlReader) eachPair(n *yaml.Node, what string, work func(key, value *yaml.Node) error) error {
+	n, err := r.resolveAlias(n)
 	if err != nil || isNull(n) {
 		return err
 	}
 	if n.Kind != yaml.MappingNode {
-		return r.at(n.Line, "%s must be a mapping", what)
+		return r.errorAt(n.Line, "%s must be a mapping", what)
 	}
 	if r.depth++; r.depth > 64 {
-		return r.at(n.Line, "%s: nested too deep", what)
+		return r.errorAt(n.Line, "%s: nested too deep", what)
 	}
 	defer func() { r.depth-- }()
-	own, err := r.merged(n, map[string]bool{}, 0)
+	own, err := r.listPairs(n, map[string]bool{}, 0)
 	if err != nil {
 		return err
 	}
@@ -88,27 +88,27 @@ func (r *yamlReader) each(n *yaml.Node, what string, work func(key, value *yaml.
 	return nil
 }
 
-// merged lists keys and values. Of a key that stands twice the last one holds, as
+// listPairs lists keys and values. Of a key that stands twice the last one holds, as
 // with Ansible.
-func (r *yamlReader) merged(n *yaml.Node, seen map[string]bool, depth int) (pairs []*yaml.Node, err error) {
+func (r *yamlReader) listPairs(n *yaml.Node, seen map[string]bool, depth int) (pairs []*yaml.Node, err error) {
 	var merges []*yaml.Node
 	last := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, err := r.resolve(n.Content[i])
+		key, err := r.resolveAlias(n.Content[i])
 		if err != nil {
 			return nil, err
 		}
-		value, err := r.resolve(n.Content[i+1])
+		value, err := r.resolveAlias(n.Content[i+1])
 		if err != nil {
 			return nil, err
 		}
 		switch at, twice := last[key.Value]; {
 		case key.Kind != yaml.ScalarNode:
-			return nil, r.at(key.Line, "a name must be one word")
+			return nil, r.errorAt(key.Line, "a name must be one word")
 		case key.ShortTag() == "!!merge":
 			merges = append(merges, value)
 		case twice:
-			r.warn(key.Line, "%s stands here a second time; the first is ignored, as Ansible does", oneLine(key.Value))
+			r.addWarning(key.Line, "%s stands here a second time; the first is ignored, as Ansible does", oneLine(key.Value))
 			pairs[at], pairs[at+1] = key, value
 		case !seen[key.Value]:
 			last[key.Value] = len(pairs)
@@ -119,7 +119,7 @@ func (r *yamlReader) merged(n *yaml.Node, seen map[string]bool, depth int) (pair
 		seen[name] = true
 	}
 	for _, m := range merges {
-		more, err := r.merge(m, seen, depth+1)
+		more, err := r.readMergeKey(m, seen, depth+1)
 		if err != nil {
 			return nil, err
 		}
@@ -128,21 +128,21 @@ func (r *yamlReader) merged(n *yaml.Node, seen map[string]bool, depth int) (pair
 	return pairs, nil
 }
 
-func (r *yamlReader) merge(n *yaml.Node, seen map[string]bool, depth int) ([]*yaml.Node, error) {
+func (r *yamlReader) readMergeKey(n *yaml.Node, seen map[string]bool, depth int) ([]*yaml.Node, error) {
 	parts := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		parts = n.Content
 	}
 	var pairs []*yaml.Node
 	for _, part := range parts {
-		part, err := r.resolve(part)
+		part, err := r.resolveAlias(part)
 		if err != nil {
 			return nil, err
 		}
 		if part.Kind != yaml.MappingNode || depth > 16 {
-			return nil, r.at(part.Line, "<< takes a mapping, or a list of them, at most 16 deep")
+			return nil, r.errorAt(part.Line, "<< takes a mapping, or a list of them, at most 16 deep")
 		}
-		more, err := r.merged(part, seen, depth)
+		more, err := r.listPairs(part, seen, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -154,26 +154,26 @@ func (r *yamlReader) merge(n *yaml.Node, seen map[string]bool, depth int) ([]*ya
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func (r *yamlReader) readGroup(key, value *yaml.Node) (*group, error) {
-	g, err := r.group(key.Value, key.Line)
+	g, err := r.ensureGroup(key.Value, key.Line)
 	if err != nil {
 		return nil, err
 	}
 	readers := map[string]func(g *group, key, value *yaml.Node) error{"vars": r.readGroupVariable, "children": r.readChild, "hosts": r.readHosts}
-	return g, r.each(value, "group "+g.name, func(key, value *yaml.Node) error {
+	return g, r.eachPair(value, "group "+g.name, func(key, value *yaml.Node) error {
 		read := readers[key.Value]
 		if read == nil {
-			r.warn(key.Line, "%s is ignored, as Ansible does; a group has hosts, children and vars", oneLine(key.Value))
+			r.addWarning(key.Line, "%s is ignored, as Ansible does; a group has hosts, children and vars", oneLine(key.Value))
 			return nil
 		}
 		if value.Kind == yaml.ScalarNode && !isNull(value) && key.Value != "vars" { // Ansible takes one name, too
 			value = &yaml.Node{Kind: yaml.MappingNode, Line: value.Line, Content: []*yaml.Node{value, {Kind: yaml.ScalarNode, Tag: "!!null"}}}
 		}
-		return r.each(value, key.Value+" of "+g.name, func(key, value *yaml.Node) error { return read(g, key, value) })
+		return r.eachPair(value, key.Value+" of "+g.name, func(key, value *yaml.Node) error { return read(g, key, value) })
 	})
 }
 
 func (r *yamlReader) readGroupVariable(g *group, key, value *yaml.Node) error {
-	if matters(key.Value) {
+	if isKnownVariable(key.Value) {
 		g.vars[key.Value] = yamlVariable(key, value)
 	}
 	return nil
@@ -184,17 +184,17 @@ func (r *yamlReader) readChild(g *group, key, value *yaml.Node) error {
 	if err != nil {
 		return err
 	}
-	return r.adopt(g, child, key.Line)
+	return r.addChild(g, child, key.Line)
 }
 
 func (r *yamlReader) readHosts(g *group, key, value *yaml.Node) error {
-	names, port, err := expand(key.Value)
+	names, port, err := expandHosts(key.Value)
 	if err != nil {
-		return r.at(key.Line, "host %w", err)
+		return r.errorAt(key.Line, "host %w", err)
 	}
 	vars := map[string]variable{}
-	err = r.each(value, "host "+key.Value, func(key, value *yaml.Node) error {
-		if matters(key.Value) {
+	err = r.eachPair(value, "host "+key.Value, func(key, value *yaml.Node) error {
+		if isKnownVariable(key.Value) {
 			vars[key.Value] = yamlVariable(key, value)
 		}
 		return nil
@@ -215,7 +215,7 @@ func yamlVariable(key, n *yaml.Node) variable {
 	case isYAML11Bool(n):
 		v.problem = "is true or false to Ansible; put it in quotes"
 	default:
-		v.problem = templated(n.Value)
+		v.problem = templateProblem(n.Value)
 	}
 	return v
 }

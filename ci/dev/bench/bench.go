@@ -90,7 +90,7 @@ func measureInOrder(ctx context.Context, n int, order func() []int, variants []V
 	for round := -1; round < n; round++ {
 		for _, i := range order() {
 			v := variants[i]
-			took, err := once(ctx, v)
+			took, err := measureOnce(ctx, v)
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", v.Name, round+1, err)
 			}
@@ -103,7 +103,7 @@ func measureInOrder(ctx context.Context, n int, order func() []int, variants []V
 	return rows, nil
 }
 
-func once(ctx context.Context, v Variant) (time.Duration, error) {
+func measureOnce(ctx context.Context, v Variant) (time.Duration, error) {
 	if v.Prepare != nil {
 		if err := v.Prepare(ctx); err != nil {
 			return 0, err
@@ -120,40 +120,40 @@ type Ratio struct {
 	Value float64
 }
 
-// Over is how many times longer peer took than ours.
-func Over(name string, peer, ours Row) Ratio {
+// TimeRatio is how many times longer peer took than ours.
+func TimeRatio(name string, peer, ours Row) Ratio {
 	return Ratio{name, float64(peer.Median()) / float64(ours.Median())}
 }
 
-// over names two rows whose ratio is printed.
-type over struct{ name, peer, ours string }
+// ratioPair names two rows whose ratio is printed.
+type ratioPair struct{ name, peer, ours string }
 
-// overs are the ratios of those pairs of which both rows were measured.
-func overs(rows []Row, pairs []over) []Ratio {
+// ratiosOfPairs are the ratios of those pairs of which both rows were measured.
+func ratiosOfPairs(rows []Row, pairs []ratioPair) []Ratio {
 	var all []Ratio
 	for _, p := range pairs {
 		peer := slices.IndexFunc(rows, func(r Row) bool { return r.Name == p.peer })
 		ours := slices.IndexFunc(rows, func(r Row) bool { return r.Name == p.ours })
 		if peer >= 0 && ours >= 0 {
-			all = append(all, Over(p.name, rows[peer], rows[ours]))
+			all = append(all, TimeRatio(p.name, rows[peer], rows[ours]))
 		}
 	}
 	return all
 }
 
-// Print writes the table of the rows and, as its last line, the ratios.
-func Print(w io.Writer, rows []Row, ratios ...Ratio) error {
+// PrintTable writes the table of the rows and, as its last line, the ratios.
+func PrintTable(w io.Writer, rows []Row, ratios ...Ratio) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tpeak MB\tn\t")
 	for _, r := range rows {
 		cpu, peak := "-", "-"
 		if len(r.CPU) > 0 {
-			cpu = ms(median(r.CPU))
+			cpu = formatMS(median(r.CPU))
 		}
 		if r.PeakBytes > 0 {
 			peak = fmt.Sprintf("%.1f", float64(r.PeakBytes)/1e6)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), cpu, peak, len(r.Times))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, formatMS(r.Median()), formatMS(slices.Min(r.Times)), formatMS(slices.Max(r.Times)), cpu, peak, len(r.Times))
 	}
 	if err := tw.Flush(); err != nil || len(ratios) == 0 {
 		return err
@@ -170,7 +170,7 @@ func printRatios(w io.Writer, ratios []Ratio) error {
 	return err
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+func formatMS(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 
 // keepOnFailure calls measure with a new folder in build, which is removed unless
 // measure fails: its error names files there.

@@ -50,11 +50,11 @@ func Build(ctx context.Context, w io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(w, "%d recipes, %d tasks, all done before\n", benchRecipes, 4*benchRecipes)
-		fmt.Fprintf(w, "slipway adds %s to a round, of which the event log %s\n", added(rows[0], rows[1]).Round(time.Millisecond), added(rows[2], rows[1]).Round(time.Millisecond))
+		fmt.Fprintf(w, "slipway adds %s to a round, of which the event log %s\n", addedTime(rows[0], rows[1]).Round(time.Millisecond), addedTime(rows[2], rows[1]).Round(time.Millisecond))
 		outside := 100 * float64(rows[3].Median()) / float64(rows[1].Median())
-		return Print(
+		return PrintTable(
 			w, rows,
-			Over("ours_over_bitbake", rows[0], rows[1]), Over("ours_over_bitbake_with_events", rows[0], rows[2]),
+			TimeRatio("ours_over_bitbake", rows[0], rows[1]), TimeRatio("ours_over_bitbake_with_events", rows[0], rows[2]),
 			Ratio{"outside_of_bitbake_percent", outside},
 		)
 	})
@@ -75,7 +75,7 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 	logged, events := alone, filepath.Join(dir, "events.json")
 	logged.Env = append(slices.Clip(alone.Env), "BBEVENTLOG="+events)
 	outside := Row{Name: "slipway build, outside of bitbake"}
-	build := unread(slipway, tree.Log())
+	build := runCached(slipway, tree.Log())
 	rows, err := Measure(
 		ctx, buildRounds,
 		Variant{"slipway build", nil, func(ctx context.Context) error {
@@ -88,8 +88,8 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 			outside.Times = append(outside.Times, took-rec.Took())
 			return err
 		}},
-		Variant{"bitbake", nil, unread(alone, alone.Log)},
-		Variant{"bitbake with an event log", func(context.Context) error { return os.RemoveAll(events) }, unread(logged, logged.Log)},
+		Variant{"bitbake", nil, runCached(alone, alone.Log)},
+		Variant{"bitbake with an event log", func(context.Context) error { return os.RemoveAll(events) }, runCached(logged, logged.Log)},
 	)
 	if err != nil {
 		return nil, err
@@ -100,9 +100,9 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 
 var readAgain = lazy.Regexp(`cached, [1-9][0-9]* parsed\)`)
 
-// unread runs a command in which bitbake reads no recipe after the first time: where
+// runCached runs a command in which bitbake reads no recipe after the first time: where
 // it does, the runs' environments differ, and the figures say nothing.
-func unread(c run.Command, log string) func(context.Context) error {
+func runCached(c run.Command, log string) func(context.Context) error {
 	first := true
 	return func(ctx context.Context) error {
 		if err := run.Run(ctx, c); err != nil || first {
@@ -117,8 +117,8 @@ func unread(c run.Command, log string) func(context.Context) error {
 	}
 }
 
-// added is what each round of a takes longer than that of b, in the middle.
-func added(a, b Row) time.Duration { return medianAdded(a.Times, b.Times) }
+// addedTime is what each round of a takes longer than that of b, in the middle.
+func addedTime(a, b Row) time.Duration { return medianAdded(a.Times, b.Times) }
 
 func medianAdded(a, b []time.Duration) time.Duration {
 	d := make([]time.Duration, len(a))

@@ -39,7 +39,7 @@ const (
 // packet takes 10 ms each way. The bytes on the wire for a folder of which a few files
 // differ are counted beside rsync's.
 func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
-	o = o.or(deployRounds, deployMiB)
+	o = o.withDefaults(deployRounds, deployMiB)
 	only, err := regexp.Compile(o.Only)
 	if err != nil {
 		return err
@@ -54,13 +54,13 @@ func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	var all []Ratio
 	for _, line := range deployLines {
-		ratios, err := b.measure(ctx, w, line, o.Rounds, only)
+		ratios, err := b.measureLine(ctx, w, line, o.Rounds, only)
 		if err != nil {
 			return fmt.Errorf("%s: %w", line.name, err)
 		}
 		all = append(all, ratios...)
 	}
-	delta, err := b.delta(ctx, w, only)
+	delta, err := b.measureDelta(ctx, w, only)
 	if err != nil {
 		return fmt.Errorf("delta: %w", err)
 	}
@@ -136,7 +136,7 @@ type deployServer struct {
 
 const deployPort = "2222" // in a namespace where nothing else listens
 
-func (b *deployBench) serve(ctx context.Context, line *link) (*deployServer, error) {
+func (b *deployBench) startServer(ctx context.Context, line *link) (*deployServer, error) {
 	keys, err := os.MkdirTemp(b.dir, "server-")
 	if err != nil {
 		return nil, err
@@ -157,12 +157,12 @@ func (b *deployBench) serve(ctx context.Context, line *link) (*deployServer, err
 	if err := os.WriteFile(s.pinned, []byte("["+serverAddress+"]:"+deployPort+" "+key), 0o600); err != nil {
 		return nil, err
 	}
-	return s, line.server.in(func() error { return server.Start(ctx) })
+	return s, line.server.runOnThread(func() error { return server.Start(ctx) })
 }
 
 // runIn runs a program at the client's end of the line.
 func (s *deployServer) runIn(ctx context.Context, c run.Command) error {
-	return s.line.client.in(func() error { return run.Run(ctx, c) })
+	return s.line.client.runOnThread(func() error { return run.Run(ctx, c) })
 }
 
 // deployTool is a program that sends a file.
@@ -172,53 +172,53 @@ type deployTool struct {
 }
 
 var deployTools = []deployTool{
-	{"ours", func(b *deployBench, s *deployServer) run.Command { return b.send(s, "file", b.local, b.remote) }},
+	{"ours", func(b *deployBench, s *deployServer) run.Command { return b.senderCommand(s, "file", b.local, b.remote) }},
 	{"sftp", func(b *deployBench, s *deployServer) run.Command {
 		return run.Command{
-			Argv:  slices.Concat([]string{"sftp", "-q", "-b", "-", "-P", deployPort}, s.options(), []string{serverAddress}),
+			Argv:  slices.Concat([]string{"sftp", "-q", "-b", "-", "-P", deployPort}, s.sshOptions(), []string{serverAddress}),
 			Stdin: strings.NewReader(fmt.Sprintf("put %s %s\n", b.local, b.remote)),
 		}
 	}},
 	{"scp", func(b *deployBench, s *deployServer) run.Command {
-		return run.Command{Argv: slices.Concat([]string{"scp", "-q", "-P", deployPort}, s.options(), []string{b.local, serverAddress + ":" + b.remote})}
+		return run.Command{Argv: slices.Concat([]string{"scp", "-q", "-P", deployPort}, s.sshOptions(), []string{b.local, serverAddress + ":" + b.remote})}
 	}},
 	{"rsync -W", func(b *deployBench, s *deployServer) run.Command {
-		return run.Command{Argv: []string{"rsync", "-W", "-e", s.shell(), b.local, serverAddress + ":" + b.remote}}
+		return run.Command{Argv: []string{"rsync", "-W", "-e", s.sshCommand(), b.local, serverAddress + ":" + b.remote}}
 	}},
 	{"ssh cat", func(b *deployBench, s *deployServer) run.Command {
 		script := `exec ssh "$@" <"$0"`
-		return run.Command{Argv: slices.Concat([]string{"sh", "-c", script, b.local, "-q", "-p", deployPort}, s.options(), []string{serverAddress, "cat >" + b.remote})}
+		return run.Command{Argv: slices.Concat([]string{"sh", "-c", script, b.local, "-q", "-p", deployPort}, s.sshOptions(), []string{serverAddress, "cat >" + b.remote})}
 	}},
 }
 
-func (s *deployServer) options() []string {
+func (s *deployServer) sshOptions() []string {
 	return []string{"-F", "none", "-i", s.identity, "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + s.pinned, "-o", "BatchMode=yes"}
 }
 
-// shell is the program that rsync starts; no path of ours holds a space.
-func (s *deployServer) shell() string {
-	return strings.Join(append([]string{"ssh", "-p", deployPort}, s.options()...), " ")
+// sshCommand is the program that rsync starts; no path of ours holds a space.
+func (s *deployServer) sshCommand() string {
+	return strings.Join(append([]string{"ssh", "-p", deployPort}, s.sshOptions()...), " ")
 }
 
-func (b *deployBench) send(s *deployServer, what, local, remote string) run.Command {
+func (b *deployBench) senderCommand(s *deployServer, what, local, remote string) run.Command {
 	return run.Command{Argv: []string{b.sender, what, s.address, s.pinned, s.identity, local, remote}}
 }
 
 // libraryName is the row of pkg/sftp with its defaults.
 const libraryName = "pkg/sftp, defaults"
 
-func (b *deployBench) measure(ctx context.Context, w io.Writer, kind deployLine, rounds int, only *regexp.Regexp) (_ []Ratio, err error) {
+func (b *deployBench) measureLine(ctx context.Context, w io.Writer, kind deployLine, rounds int, only *regexp.Regexp) (_ []Ratio, err error) {
 	line, err := kind.make(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer line.close()
-	s, err := b.serve(ctx, line)
+	s, err := b.startServer(ctx, line)
 	if err != nil {
 		return nil, err
 	}
 	defer s.server.Stop()
-	variants, sent := b.variants(s, kind, only)
+	variants, sent := b.listVariants(s, kind, only)
 	if len(variants) == 0 {
 		return nil, nil
 	}
@@ -232,11 +232,11 @@ func (b *deployBench) measure(ctx context.Context, w io.Writer, kind deployLine,
 		}
 	}
 	fmt.Fprintf(w, "%s (%s): %d MiB to sshd, files in %s\n", kind.name, kind.about, b.size>>20, filepath.Dir(b.dir))
-	return deployRatios(rows, kind.name), Print(w, rows)
+	return deployRatios(rows, kind.name), PrintTable(w, rows)
 }
 
-// variants are the tools that match, and how many bytes each sends.
-func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Regexp) (variants []Variant, sent map[string]int64) {
+// listVariants are the tools that match, and how many bytes each sends.
+func (b *deployBench) listVariants(s *deployServer, kind deployLine, only *regexp.Regexp) (variants []Variant, sent map[string]int64) {
 	sent = map[string]int64{}
 	add := func(name string, size int64, command func() run.Command) {
 		if !only.MatchString(kind.name + " " + name) {
@@ -250,7 +250,7 @@ func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Re
 				if err := s.runIn(ctx, command()); err != nil {
 					return err
 				}
-				return b.arrived(size)
+				return b.checkArrived(size)
 			},
 		})
 	}
@@ -261,7 +261,7 @@ func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Re
 	if kind.name == "far" {
 		local, size = b.part, min(b.size, partMiB<<20)
 	}
-	add(libraryName, size, func() run.Command { return b.send(s, "library", local, b.remote) })
+	add(libraryName, size, func() run.Command { return b.senderCommand(s, "library", local, b.remote) })
 	return variants, sent
 }
 
@@ -274,8 +274,8 @@ func (b *deployBench) removeFile() error {
 	return err
 }
 
-// arrived says whether a tool did what it said.
-func (b *deployBench) arrived(size int64) error {
+// checkArrived says whether a tool did what it said.
+func (b *deployBench) checkArrived(size int64) error {
 	info, err := os.Stat(b.remote)
 	if err == nil && info.Size() != size {
 		err = fmt.Errorf("%s has %d bytes, not %d", b.remote, info.Size(), size)
@@ -300,10 +300,10 @@ func deployRatios(rows []Row, line string) (ratios []Ratio) {
 	if len(peers) > 0 {
 		best := slices.MinFunc(peers, func(a, b Row) int { return cmp.Compare(a.Median(), b.Median()) })
 		name := map[string]string{"plain": "plain_best_over_ours", "far": "far_best_single_over_ours"}[line]
-		ratios = append(ratios, Over(name, best, ours))
+		ratios = append(ratios, TimeRatio(name, best, ours))
 	}
 	if library, ok := find(libraryName); ok {
-		ratios = append(ratios, Over(line+"_default_over_ours", library, ours))
+		ratios = append(ratios, TimeRatio(line+"_default_over_ours", library, ours))
 	}
 	return ratios
 }

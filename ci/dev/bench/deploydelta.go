@@ -23,8 +23,8 @@ const (
 	deltaFolderSize = 40 // files
 )
 
-// delta counts what a line carries until a folder on the board is as the one here.
-func (b *deployBench) delta(ctx context.Context, w io.Writer, only *regexp.Regexp) (_ []Ratio, err error) {
+// measureDelta counts what a line carries until a folder on the board is as the one here.
+func (b *deployBench) measureDelta(ctx context.Context, w io.Writer, only *regexp.Regexp) (_ []Ratio, err error) {
 	if !only.MatchString("delta") {
 		return nil, nil
 	}
@@ -37,7 +37,7 @@ func (b *deployBench) delta(ctx context.Context, w io.Writer, only *regexp.Regex
 		return nil, err
 	}
 	defer line.close()
-	s, err := b.serve(ctx, line)
+	s, err := b.startServer(ctx, line)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +46,12 @@ func (b *deployBench) delta(ctx context.Context, w io.Writer, only *regexp.Regex
 		name    string
 		command run.Command
 	}{
-		{"ours", b.send(s, "folder", after, there)},
-		{"rsync", run.Command{Argv: []string{"rsync", "-a", "--delete", "-e", s.shell(), after + "/", serverAddress + ":" + there}}},
+		{"ours", b.senderCommand(s, "folder", after, there)},
+		{"rsync", run.Command{Argv: []string{"rsync", "-a", "--delete", "-e", s.sshCommand(), after + "/", serverAddress + ":" + there}}},
 	}
 	sums := map[string]int64{}
 	for _, tool := range tools {
-		if sums[tool.name], err = b.count(ctx, s, before, after, there, tool.command); err != nil {
+		if sums[tool.name], err = b.countBytes(ctx, s, before, after, there, tool.command); err != nil {
 			return nil, fmt.Errorf("%s: %w", tool.name, err)
 		}
 		fmt.Fprintf(w, "delta: %s carried %.2f MiB for %d files of %d that differ\n", tool.name, float64(sums[tool.name])/(1<<20), deltaChanged+2, deltaFiles+2)
@@ -59,8 +59,8 @@ func (b *deployBench) delta(ctx context.Context, w io.Writer, only *regexp.Regex
 	return []Ratio{{"delta_ours_over_rsync", float64(sums["ours"]) / float64(sums["rsync"])}}, nil
 }
 
-// count makes the folder on the board what it was before, and counts what a tool needs.
-func (b *deployBench) count(ctx context.Context, s *deployServer, before, after, there string, c run.Command) (int64, error) {
+// countBytes makes the folder on the board what it was before, and counts what a tool needs.
+func (b *deployBench) countBytes(ctx context.Context, s *deployServer, before, after, there string, c run.Command) (int64, error) {
 	err := os.RemoveAll(there)
 	if err == nil {
 		err = run.Run(ctx, run.Command{Argv: []string{"cp", "-a", before, there}})

@@ -31,24 +31,24 @@ const (
 // they could take. All find the image in the page cache.
 // Where SLIPWAY_BMAPTOOL names a checkout of bmaptool's, that is measured too.
 func Flash(ctx context.Context, w io.Writer, o Options) (err error) {
-	b, err := newFlashBench(ctx, w, o.or(flashRounds, flashMiB))
+	b, err := newFlashBench(ctx, w, o.withDefaults(flashRounds, flashMiB))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	ways, err := b.prepare(ctx, b.flashWays())
+	ways, err := b.prepareInputs(ctx, b.flashCases())
 	if err != nil {
 		return err
 	}
-	rows, err := b.measure(ctx, ways)
+	rows, err := b.measureCases(ctx, ways)
 	if err != nil {
 		return err
 	}
-	return Print(w, rows, append(overs(rows, flashRatios), peak(rows, ways)...)...)
+	return PrintTable(w, rows, append(ratiosOfPairs(rows, flashRatios), peakRatio(rows, ways)...)...)
 }
 
 // flashRatios are a peer's time over ours, by the names of their rows.
-var flashRatios = []over{
+var flashRatios = []ratioPair{
 	{"raw", "bmaptool raw", "ours raw"},
 	{"zst", "bmaptool zst", "ours zst"},
 	{"framed", "bmaptool zst", "ours framed"},
@@ -124,13 +124,13 @@ func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, er
 	return b, nil
 }
 
-// chosen are the ways that were asked for.
-func (b *flashBench) chosen(ways []flashWay) ([]flashWay, error) {
+// selectCases are the ways that were asked for.
+func (b *flashBench) selectCases(ways []flashCase) ([]flashCase, error) {
 	only, err := regexp.Compile(b.options.Only)
 	if err != nil {
 		return nil, fmt.Errorf("-only: %w", err)
 	}
-	found := slices.DeleteFunc(slices.Clone(ways), func(w flashWay) bool { return !only.MatchString(w.name) })
+	found := slices.DeleteFunc(slices.Clone(ways), func(w flashCase) bool { return !only.MatchString(w.name) })
 	if len(found) > 0 {
 		return found, nil
 	}
@@ -141,20 +141,20 @@ func (b *flashBench) chosen(ways []flashWay) ([]flashWay, error) {
 	return nil, fmt.Errorf("-only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
 }
 
-// prepare makes the inputs that the chosen of the ways need, and two devices.
-func (b *flashBench) prepare(ctx context.Context, all []flashWay) ([]flashWay, error) {
-	ways, err := b.chosen(all)
+// prepareInputs makes the inputs that the chosen of the ways need, and two devices.
+func (b *flashBench) prepareInputs(ctx context.Context, all []flashCase) ([]flashCase, error) {
+	ways, err := b.selectCases(all)
 	if err != nil {
 		return nil, err
 	}
 	needed := func(key string) bool {
-		return slices.ContainsFunc(ways, func(w flashWay) bool { return w.form == key })
+		return slices.ContainsFunc(ways, func(w flashCase) bool { return w.form == key })
 	}
 	if b.in, err = makeInputs(ctx, b.dir, int64(b.options.MiB)<<20, needed); err != nil {
 		return nil, err
 	}
 	for i := range 2 {
-		l, err := attach(ctx, filepath.Join(b.dir, fmt.Sprintf("device%d", i)), b.in.sizeBytes)
+		l, err := attachLoop(ctx, filepath.Join(b.dir, fmt.Sprintf("device%d", i)), b.in.sizeBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -180,37 +180,37 @@ func (b *flashBench) close() error {
 
 func (b *flashBench) outFile() string { return filepath.Join(b.dir, "file.img") }
 
-// measure runs the ways in turn, and proves what each did in the round that is not
+// measureCases runs the ways in turn, and proves what each did in the round that is not
 // counted.
-func (b *flashBench) measure(ctx context.Context, ways []flashWay) ([]Row, error) {
+func (b *flashBench) measureCases(ctx context.Context, ways []flashCase) ([]Row, error) {
 	step := progress.Start(ctx, "measure", int64(len(ways)*(b.options.Rounds+1)), progress.Tasks)
 	variants := make([]Variant, len(ways))
 	for i, w := range ways {
-		if err := os.RemoveAll(b.watched(i)); err != nil {
+		if err := os.RemoveAll(b.stopwatchFile(i)); err != nil {
 			return nil, err
 		}
-		to, proved := b.targets(w), w.part
+		to, proved := b.targetPaths(w), w.part
 		variants[i] = Variant{w.name, func(context.Context) error {
 			step.Detail(w.name)
 			return b.prepareDevices(ctx, w)
 		}, func(ctx context.Context) error {
 			defer step.Add(1)
-			if err := b.runVariant(ctx, w, b.watched(i), to); err != nil || proved {
+			if err := b.runVariant(ctx, w, b.stopwatchFile(i), to); err != nil || proved {
 				return err
 			}
 			proved = true
-			return b.proveAll(ctx, w, to)
+			return b.checkImages(ctx, w, to)
 		}}
 	}
 	rows, err := MeasureShuffled(ctx, b.options.Rounds, variants...)
 	step.End("", err)
 	for i := range rows {
-		err = errors.Join(err, b.readPeak(&rows[i], b.watched(i)))
+		err = errors.Join(err, b.readPeak(&rows[i], b.stopwatchFile(i)))
 	}
 	return rows, err
 }
 
-func (b *flashBench) targets(w flashWay) []string {
+func (b *flashBench) targetPaths(w flashCase) []string {
 	if w.devices == 0 {
 		return []string{b.outFile()}
 	}
@@ -222,19 +222,19 @@ func (b *flashBench) targets(w flashWay) []string {
 }
 
 // prepareDevices makes what a way finds: each the same.
-func (b *flashBench) prepareDevices(ctx context.Context, w flashWay) error {
-	err := errors.Join(os.RemoveAll(b.outFile()), b.limit(w, speed{}))
+func (b *flashBench) prepareDevices(ctx context.Context, w flashCase) error {
+	err := errors.Join(os.RemoveAll(b.outFile()), b.limitSpeed(w, speed{}))
 	for _, l := range b.devices[:w.devices] {
-		err = errors.Join(err, l.prepare(b.in.blocks[w.form]))
+		err = errors.Join(err, l.makeUsed(b.in.blocks[w.form]))
 		if w.holds != "" && err == nil {
-			err = l.fill(ctx, b.in.image(w.holds), b.in.blocks[w.holds])
+			err = l.copyImage(ctx, b.in.imagePath(w.holds), b.in.blocks[w.holds])
 		}
 	}
-	return errors.Join(err, recall(b.in.image(w.form)), b.limit(w, card))
+	return errors.Join(err, cacheFile(b.in.imagePath(w.form)), b.limitSpeed(w, card))
 }
 
-// limit sets the speed of the devices, in a bench of slow ones.
-func (b *flashBench) limit(w flashWay, s speed) error {
+// limitSpeed sets the speed of the devices, in a bench of slow ones.
+func (b *flashBench) limitSpeed(w flashCase, s speed) error {
 	var err error
 	for _, l := range b.devices[:w.devices] {
 		if b.slow != nil {
@@ -244,12 +244,12 @@ func (b *flashBench) limit(w flashWay, s speed) error {
 	return err
 }
 
-func (b *flashBench) proveAll(ctx context.Context, w flashWay, paths []string) error {
-	if err := b.limit(w, speed{}); err != nil {
+func (b *flashBench) checkImages(ctx context.Context, w flashCase, paths []string) error {
+	if err := b.limitSpeed(w, speed{}); err != nil {
 		return err
 	}
 	for _, path := range paths {
-		if err := prove(ctx, path, b.in.blocks[w.form]); err != nil {
+		if err := checkImage(ctx, path, b.in.blocks[w.form]); err != nil {
 			return err
 		}
 	}
@@ -257,15 +257,15 @@ func (b *flashBench) proveAll(ctx context.Context, w flashWay, paths []string) e
 }
 
 // runVariant is one flash, under the stopwatch.
-func (b *flashBench) runVariant(ctx context.Context, w flashWay, watched string, to []string) error {
-	image := b.in.image(w.form)
+func (b *flashBench) runVariant(ctx context.Context, w flashCase, watched string, to []string) error {
+	image := b.in.imagePath(w.form)
 	if w.alone != nil {
 		return w.alone(b.devices[0], b.in.blocks[w.form])
 	}
 	if w.pipe {
 		return zstdIntoDD(ctx, image, to[0])
 	}
-	c := run.Command{Dir: b.in.folder(w.form)}
+	c := run.Command{Dir: b.in.formDir(w.form)}
 	if w.argv != nil {
 		c.Argv = w.argv(image, to[0])
 	} else {
@@ -276,8 +276,8 @@ func (b *flashBench) runVariant(ctx context.Context, w flashWay, watched string,
 	return run.Run(ctx, c)
 }
 
-// watched is the stopwatch's file of the way with number i.
-func (b *flashBench) watched(i int) string {
+// stopwatchFile is the stopwatch's file of the way with number i.
+func (b *flashBench) stopwatchFile(i int) string {
 	return filepath.Join(b.dir, "stopwatch-"+strconv.Itoa(i))
 }
 
@@ -302,8 +302,8 @@ func (b *flashBench) readPeak(r *Row, watched string) error {
 	return nil
 }
 
-// peak is the most memory that any of our flashes had.
-func peak(rows []Row, ways []flashWay) []Ratio {
+// peakRatio is the most memory that any of our flashes had.
+func peakRatio(rows []Row, ways []flashCase) []Ratio {
 	var most int64
 	for i, w := range ways {
 		if w.isOurs() {

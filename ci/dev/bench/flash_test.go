@@ -25,7 +25,7 @@ func needLoops(t *testing.T) {
 // is on the device any more, in no cache either.
 func TestSettleMakesAUsedDevice(t *testing.T) {
 	needLoops(t)
-	l, err := attach(t.Context(), filepath.Join(t.TempDir(), "device"), 1<<30)
+	l, err := attachLoop(t.Context(), filepath.Join(t.TempDir(), "device"), 1<<30)
 	if err != nil {
 		t.Skipf("cannot make a loop device (Debian package mount): %v", err)
 	}
@@ -45,13 +45,13 @@ func TestSettleMakesAUsedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	mapped := bmap.Map{ImageSize: 1 << 30, BlockSize: 4096, Ranges: []bmap.Range{{First: 256, Last: 1023}}}
-	if err := l.prepare(mapped); err != nil {
+	if err := l.makeUsed(mapped); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.heldBytes(t); got < 3<<20 || got > 3<<20+1<<16 {
 		t.Errorf("the device's file holds %d bytes after settle; want the 3 MiB that are mapped", got)
 	}
-	for off, want := range map[int64][]byte{0: make([]byte, 1<<20), 1 << 20: used(), 3 << 20: used(), 4 << 20: make([]byte, 1<<20)} {
+	for off, want := range map[int64][]byte{0: make([]byte, 1<<20), 1 << 20: usedData(), 3 << 20: usedData(), 4 << 20: make([]byte, 1<<20)} {
 		if _, err := f.ReadAt(data, off); err != nil || !bytes.Equal(data, want) {
 			t.Errorf("the device has %d, %d... at %d after settle (%v); want %d, %d...", data[0], data[1], off, err, want[0], want[1])
 		}
@@ -74,8 +74,8 @@ func TestProve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := in.image("raw")
-	if err := prove(t.Context(), image, in.blocks["raw"]); err != nil {
+	image := in.imagePath("raw")
+	if err := checkImage(t.Context(), image, in.blocks["raw"]); err != nil {
 		t.Fatalf("prove(the image itself) = %v", err)
 	}
 	f, err := os.OpenFile(image, os.O_WRONLY, 0)
@@ -86,7 +86,7 @@ func TestProve(t *testing.T) {
 	if _, err := f.WriteAt([]byte{0, 0, 0, 0, 0, 0, 0, 0}, off+length-8); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Close(), prove(t.Context(), image, in.blocks["raw"])); err == nil || !strings.Contains(err.Error(), "does not hold the image") {
+	if err := errors.Join(f.Close(), checkImage(t.Context(), image, in.blocks["raw"])); err == nil || !strings.Contains(err.Error(), "does not hold the image") {
 		t.Errorf("prove(a changed image) = %v; want an error", err)
 	}
 }
@@ -103,18 +103,18 @@ func TestInputsAreKept(t *testing.T) {
 	}
 	in := make1()
 	stat := func() (raw, gz os.FileInfo) {
-		raw, err := os.Stat(in.image("raw"))
+		raw, err := os.Stat(in.imagePath("raw"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		gz, err = os.Stat(in.image("gz"))
+		gz, err = os.Stat(in.imagePath("gz"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return raw, gz
 	}
 	raw, gz := stat()
-	if err := os.Truncate(in.image("gz"), 100); err != nil {
+	if err := os.Truncate(in.imagePath("gz"), 100); err != nil {
 		t.Fatal(err)
 	}
 	make1()
@@ -129,7 +129,7 @@ func TestInputsAreKept(t *testing.T) {
 
 func TestOvers(t *testing.T) {
 	rows := []Row{{Name: "ours", Times: seconds(1)}, {Name: "peer", Times: seconds(4)}}
-	got := overs(rows, []over{{"a", "peer", "ours"}, {"b", "absent", "ours"}, {"c", "peer", "absent"}})
+	got := ratiosOfPairs(rows, []ratioPair{{"a", "peer", "ours"}, {"b", "absent", "ours"}, {"c", "peer", "absent"}})
 	if len(got) != 1 || got[0] != (Ratio{"a", 4}) {
 		t.Errorf("overs = %v; want a=4 alone", got)
 	}
@@ -163,7 +163,7 @@ func TestThrottle(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { noError(t, slow.undo()) })
-	l, err := attach(t.Context(), filepath.Join(t.TempDir(), "device"), 64<<20)
+	l, err := attachLoop(t.Context(), filepath.Join(t.TempDir(), "device"), 64<<20)
 	if err != nil {
 		t.Skipf("cannot make a loop device (Debian package mount): %v", err)
 	}
@@ -197,7 +197,7 @@ func TestChanged(t *testing.T) {
 	}
 	var differ, holes int64
 	a, b := make([]byte, 4096), make([]byte, 4096)
-	one, two := openFile(t, in.image("raw")), openFile(t, in.image("changed"))
+	one, two := openFile(t, in.imagePath("raw")), openFile(t, in.imagePath("changed"))
 	for off := int64(0); off < in.sizeBytes; off += 4096 {
 		_, err1 := one.ReadAt(a, off)
 		_, err2 := two.ReadAt(b, off)

@@ -29,9 +29,9 @@ type loop struct {
 	sizeBytes  int64
 }
 
-// attach makes a loop device. Direct I/O to its file keeps this machine's memory from
+// attachLoop makes a loop device. Direct I/O to its file keeps this machine's memory from
 // standing in for a disk.
-func attach(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
+func attachLoop(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
 	l := &loop{file: file, sizeBytes: sizeBytes}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func attach(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(file))
 	}
-	if l.number, err = number(l.path); err != nil {
+	if l.number, err = deviceNumber(l.path); err != nil {
 		return nil, errors.Join(err, l.detach())
 	}
 	return l, nil
@@ -56,10 +56,10 @@ func (l *loop) detach() error {
 	return errors.Join(err, os.Remove(l.file))
 }
 
-// prepare makes the device a used one: other data where the image's will be, nothing
+// makeUsed makes the device a used one: other data where the image's will be, nothing
 // elsewhere, and all of that on the disk. So no variant finds what the one before it
 // wrote, and the file's blocks are allocated, as those of a real device are.
-func (l *loop) prepare(blocks bmap.Map) error {
+func (l *loop) makeUsed(blocks bmap.Map) error {
 	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (l *loop) prepare(blocks bmap.Map) error {
 			return fmt.Errorf("empty %s, whose file's system has to be able to free space: %w", l.path, err)
 		}
 	}
-	if err := use(f, blocks); err != nil {
+	if err := writeUsedData(f, blocks); err != nil {
 		return err
 	}
 	unix.Sync()
@@ -81,21 +81,21 @@ func (l *loop) prepare(blocks bmap.Map) error {
 }
 
 // used is the data of a device that was in use before.
-var used = sync.OnceValue(func() []byte {
+var usedData = sync.OnceValue(func() []byte {
 	p := source.Buffer(1 << 20)
 	_, _ = rand.NewChaCha8([32]byte{'u'}).Read(p) // which never fails
 	return p
 })
 
-// use writes other data to all that is mapped.
-func use(f *os.File, blocks bmap.Map) error {
+// writeUsedData writes other data to all that is mapped.
+func writeUsedData(f *os.File, blocks bmap.Map) error {
 	d, err := write.OpenDisk(f)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	return errors.Join(eachPart(blocks, func(off int64, n int) error {
-		_, err := d.WriteAt(used()[:n], off)
+		_, err := d.WriteAt(usedData()[:n], off)
 		return err
 	}), d.Sync())
 }
@@ -107,27 +107,27 @@ func eachPart(blocks bmap.Map, work func(off int64, n int) error) error {
 	g.SetLimit(2)
 	for _, r := range blocks.Ranges {
 		first, length := blocks.Span(r)
-		for off := first; off < first+length; off += int64(len(used())) {
-			g.Go(func() error { return work(off, int(min(first+length-off, int64(len(used()))))) })
+		for off := first; off < first+length; off += int64(len(usedData())) {
+			g.Go(func() error { return work(off, int(min(first+length-off, int64(len(usedData()))))) })
 		}
 	}
 	return g.Wait()
 }
 
-// alone is what the device takes for the mapped bytes, and for reading them, without an
+// writeAlone is what the device takes for the mapped bytes, and for reading them, without an
 // image: no program is faster that writes all of them.
-func (l *loop) alone(blocks bmap.Map, readBack bool) error {
+func (l *loop) writeAlone(blocks bmap.Map, readBack bool) error {
 	f, err := os.OpenFile(l.path, os.O_RDWR|unix.O_DIRECT, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := use(f, blocks); err != nil || !readBack {
+	if err := writeUsedData(f, blocks); err != nil || !readBack {
 		return err
 	}
 	free := make(chan []byte, 2)
-	free <- source.Buffer(len(used()))
-	free <- source.Buffer(len(used()))
+	free <- source.Buffer(len(usedData()))
+	free <- source.Buffer(len(usedData()))
 	return eachPart(blocks, func(off int64, n int) error {
 		p := <-free
 		defer func() { free <- p }()
@@ -136,8 +136,8 @@ func (l *loop) alone(blocks bmap.Map, readBack bool) error {
 	})
 }
 
-// fill gives the device the content of an image, and lets the cache forget it.
-func (l *loop) fill(ctx context.Context, image string, blocks bmap.Map) error {
+// copyImage gives the device the content of an image, and lets the cache forget it.
+func (l *loop) copyImage(ctx context.Context, image string, blocks bmap.Map) error {
 	from, err := os.Open(image)
 	if err != nil {
 		return err
@@ -157,12 +157,12 @@ func (l *loop) fill(ctx context.Context, image string, blocks bmap.Map) error {
 			return err
 		}
 	}
-	return errors.Join(to.Sync(), forget(to))
+	return errors.Join(to.Sync(), dropCache(to))
 }
 
-// recall has the page cache hold a file, as it does one that was just made or fetched.
+// cacheFile has the page cache hold a file, as it does one that was just made or fetched.
 // On some machines the host takes that memory back within a minute.
-func recall(path string) error {
+func cacheFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -172,12 +172,12 @@ func recall(path string) error {
 	return err
 }
 
-// forget drops what the page cache keeps of a file or device.
-func forget(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }
+// dropCache drops what the page cache keeps of a file or device.
+func dropCache(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }
 
-// prove compares what a program has written with the image's map. A program that is
+// checkImage compares what a program has written with the image's map. A program that is
 // fast because it does not do its work has no place in a table.
-func prove(ctx context.Context, path string, blocks bmap.Map) error {
+func checkImage(ctx context.Context, path string, blocks bmap.Map) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func prove(ctx context.Context, path string, blocks bmap.Map) error {
 			return context.Cause(ctx)
 		})
 	}
-	return errors.Join(g.Wait(), forget(f))
+	return errors.Join(g.Wait(), dropCache(f))
 }
 
 // programs are what the bench runs.

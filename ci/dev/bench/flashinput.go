@@ -34,10 +34,10 @@ type form struct {
 var forms = []form{
 	{key: "raw", file: rawImage, own: true},
 	{key: "zst", file: rawImage + ".zst", pack: byProgram("zstd", "-3", "-T0", "-q")},
-	{key: "framed", file: rawImage + ".zst", pack: framed},
+	{key: "framed", file: rawImage + ".zst", pack: packFramed},
 	{key: "gz", file: rawImage + ".gz", pack: byProgram("gzip")},
 	{key: "xz", file: rawImage + ".xz", pack: byProgram("xz", "-T0")},
-	{key: "changed", file: rawImage, pack: change, own: true},
+	{key: "changed", file: rawImage, pack: changeImage, own: true},
 }
 
 const (
@@ -74,14 +74,14 @@ type inputs struct {
 	blocks    map[string]bmap.Map // of the images, by their forms' keys
 }
 
-func (in inputs) folder(key string) string   { return filepath.Join(in.dir, key) }
-func (in inputs) artifact(key string) string { return filepath.Join(in.folder(key), "build", in.board) }
+func (in inputs) formDir(key string) string   { return filepath.Join(in.dir, key) }
+func (in inputs) artifactDir(key string) string { return filepath.Join(in.formDir(key), "build", in.board) }
 
-func (in inputs) image(key string) string {
+func (in inputs) imagePath(key string) string {
 	i := slices.IndexFunc(forms, func(f form) bool { return f.key == key })
-	return filepath.Join(in.artifact(key), forms[i].file)
+	return filepath.Join(in.artifactDir(key), forms[i].file)
 }
-func (in inputs) blockMap(key string) string { return filepath.Join(in.artifact(key), mapName) }
+func (in inputs) mapPath(key string) string { return filepath.Join(in.artifactDir(key), mapName) }
 
 // makeInputs makes what is not there yet of the forms that are asked for, and the raw
 // image, of which the others are made. Folders get their names when they are whole.
@@ -98,7 +98,7 @@ func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(ke
 		if f.key != "raw" && !wanted(f.key) {
 			continue
 		}
-		if err := in.ensure(ctx, f); err != nil {
+		if err := in.ensureForm(ctx, f); err != nil {
 			return in, fmt.Errorf("make the bench's image, %s: %w", f.key, err)
 		}
 	}
@@ -114,14 +114,14 @@ func cardBoard() (string, error) {
 	return spec.Board, err
 }
 
-func (in inputs) ensure(ctx context.Context, f form) error {
-	if _, err := images.OpenArtifact(in.artifact(f.key)); err != nil {
-		err := progress.Run(ctx, "make the image, "+f.key, func(*progress.Step) (string, error) { return "", in.add(ctx, f) })
+func (in inputs) ensureForm(ctx context.Context, f form) error {
+	if _, err := images.OpenArtifact(in.artifactDir(f.key)); err != nil {
+		err := progress.Run(ctx, "make the image, "+f.key, func(*progress.Step) (string, error) { return "", in.makeForm(ctx, f) })
 		if err != nil {
 			return err
 		}
 	}
-	blocks, err := os.Open(in.blockMap(f.key))
+	blocks, err := os.Open(in.mapPath(f.key))
 	if err != nil {
 		return err
 	}
@@ -130,10 +130,10 @@ func (in inputs) ensure(ctx context.Context, f form) error {
 	return err
 }
 
-func (in inputs) add(ctx context.Context, f form) error {
-	part := in.folder(f.key) + ".part"
+func (in inputs) makeForm(ctx context.Context, f form) error {
+	part := in.formDir(f.key) + ".part"
 	dir := filepath.Join(part, "build", in.board)
-	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(in.folder(f.key)), os.MkdirAll(dir, 0o755)); err != nil {
+	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(in.formDir(f.key)), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
 	file, blocks := filepath.Join(dir, f.file), filepath.Join(dir, mapName)
@@ -141,20 +141,20 @@ func (in inputs) add(ctx context.Context, f form) error {
 	if pack == nil {
 		pack = func(ctx context.Context, _, to string) error { return makeImage(ctx, to, in.sizeBytes) }
 	}
-	if err := pack(ctx, in.image("raw"), file); err != nil {
+	if err := pack(ctx, in.imagePath("raw"), file); err != nil {
 		return err
 	}
-	if err := in.mapOf(ctx, f, file, blocks); err != nil {
+	if err := in.ensureMap(ctx, f, file, blocks); err != nil {
 		return err
 	}
-	if err := in.describe(dir, f.file); err != nil {
+	if err := in.writeArtifact(dir, f.file); err != nil {
 		return err
 	}
-	return os.Rename(part, in.folder(f.key))
+	return os.Rename(part, in.formDir(f.key))
 }
 
-// describe writes the artifact of an image and its map.
-func (in inputs) describe(dir, image string) error {
+// writeArtifact writes the artifact of an image and its map.
+func (in inputs) writeArtifact(dir, image string) error {
 	a := images.Artifact{Board: in.board}
 	for kind, name := range map[string]string{images.DiskImage: image, images.BlockMap: mapName} {
 		f, err := os.Open(filepath.Join(dir, name))
@@ -172,8 +172,8 @@ func (in inputs) describe(dir, image string) error {
 	return a.Save(dir)
 }
 
-// framed is what the command pack makes, which comes with a map.
-func framed(ctx context.Context, image, to string) error {
+// packFramed is what the command pack makes, which comes with a map.
+func packFramed(ctx context.Context, image, to string) error {
 	made, err := source.PackFile(ctx, image, to, packLevel)
 	if err != nil {
 		return err
@@ -181,14 +181,14 @@ func framed(ctx context.Context, image, to string) error {
 	return os.Rename(made.Map, filepath.Join(filepath.Dir(to), mapName))
 }
 
-func (in inputs) mapOf(ctx context.Context, f form, image, to string) error {
+func (in inputs) ensureMap(ctx context.Context, f form, image, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
 	}
 	if f.own {
 		return makeMap(ctx, image, to)
 	}
-	return os.Link(in.blockMap("raw"), to)
+	return os.Link(in.mapPath("raw"), to)
 }
 
 func makeMap(ctx context.Context, image, to string) error {
@@ -243,9 +243,9 @@ func makeImage(ctx context.Context, path string, sizeBytes int64) error {
 	return f.Sync()
 }
 
-// change copies an image and replaces a twentieth of what it holds, in stretches from
+// changeImage copies an image and replaces a twentieth of what it holds, in stretches from
 // 64 KiB to 4 MiB: as an update does that brings some new files.
-func change(ctx context.Context, image, to string) error {
+func changeImage(ctx context.Context, image, to string) error {
 	if err := run.Run(ctx, run.Command{Argv: []string{"cp", "--sparse=always", image, to}}); err != nil {
 		return err
 	}
@@ -338,7 +338,7 @@ func (c *content) fill(p []byte) error {
 		n := min(len(p), 4<<10<<(c.random.Uint64()%5))
 		if c.random.Uint64()%7 < 2 {
 			_, _ = c.random.Read(p[:n]) // which never fails
-		} else if err := c.read(p[:n]); err != nil {
+		} else if err := c.readSystemFiles(p[:n]); err != nil {
 			return err
 		}
 		p = p[n:]
@@ -346,7 +346,7 @@ func (c *content) fill(p []byte) error {
 	return nil
 }
 
-func (c *content) read(p []byte) error {
+func (c *content) readSystemFiles(p []byte) error {
 	for len(p) > 0 {
 		if c.open == nil {
 			f, err := os.Open(c.files[c.next%len(c.files)])

@@ -17,7 +17,7 @@ const (
 // again with the same image, and with one of which a twentieth is other, against what
 // the device allows and beside bmaptool.
 func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
-	b, err := newFlashBench(ctx, w, o.or(slowRounds, slowMiB))
+	b, err := newFlashBench(ctx, w, o.withDefaults(slowRounds, slowMiB))
 	if err != nil {
 		return err
 	}
@@ -25,11 +25,11 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 	if b.slow, err = newThrottle(); err != nil {
 		return err
 	}
-	ways, err := b.prepare(ctx, b.slowWays())
+	ways, err := b.prepareInputs(ctx, b.slowCases())
 	if err != nil {
 		return err
 	}
-	rows, err := b.measure(ctx, ways)
+	rows, err := b.measureCases(ctx, ways)
 	if err != nil {
 		return err
 	}
@@ -37,15 +37,15 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 	limits := []Row{atSpeed("limit of writing", mapped, card.write), atSpeed("limit of reading", mapped, card.read)}
 	fmt.Fprintf(w, "device: %d MB/s written, %d MB/s read; %d MB mapped\n", card.write/1e6, card.read/1e6, mapped/1e6)
 	rows = append(rows, limits...)
-	return Print(w, rows, append(overs(rows, slowRatios), peak(rows, ways)...)...)
+	return PrintTable(w, rows, append(ratiosOfPairs(rows, slowRatios), peakRatio(rows, ways)...)...)
 }
 
 // What the map leaves out is kept as it was in most ways, as bmaptool does. The kernel's
 // limit counts a request to zero by all the bytes that it zeroes, though no byte goes to
 // the device, and a discard by one sector; cards differ in that too.
-func (b *flashBench) slowWays() []flashWay {
+func (b *flashBench) slowCases() []flashCase {
 	keep, blind := []string{"-holes=keep"}, []string{"-holes=keep", "-blind"}
-	return []flashWay{
+	return []flashCase{
 		{name: "ours, first", form: "raw", devices: 1, ours: blind},
 		{name: "ours, first, read back", form: "raw", devices: 1, ours: keep},
 		{name: "ours, first, holes zeroed, read back", form: "raw", devices: 1},
@@ -55,12 +55,12 @@ func (b *flashBench) slowWays() []flashWay {
 		{name: "ours, again, read back", form: "raw", devices: 1, holds: "raw", ours: keep},
 		{name: "ours, 5 % changed", form: "changed", devices: 1, holds: "raw", ours: blind},
 		{name: "ours, 5 % changed, read back", form: "changed", devices: 1, holds: "raw", ours: keep},
-		{name: "bmaptool, first", form: "raw", devices: 1, argv: b.bmaptool},
-		{name: "bmaptool, again", form: "raw", devices: 1, holds: "raw", argv: b.bmaptool},
+		{name: "bmaptool, first", form: "raw", devices: 1, argv: b.bmaptoolCommand},
+		{name: "bmaptool, again", form: "raw", devices: 1, holds: "raw", argv: b.bmaptoolCommand},
 	}
 }
 
-var slowRatios = []over{
+var slowRatios = []ratioPair{
 	{"first_over_limit", "ours, first", "limit of writing"},
 	{"two_over_one", "ours, first, to two", "ours, first"},
 	{"again_over_limit", "ours, again", "limit of reading"},

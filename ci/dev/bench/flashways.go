@@ -11,8 +11,8 @@ import (
 	"slipway/layers/run"
 )
 
-// flashWay is one way to bring one form of the image onto something.
-type flashWay struct {
+// flashCase is one way to bring one form of the image onto something.
+type flashCase struct {
 	name    string
 	form    string
 	devices int                             // how many at once; 0: into a file
@@ -27,46 +27,46 @@ type flashWay struct {
 // blind flashes as the peers do, who read nothing back.
 var blind = []string{"-blind"}
 
-func (w flashWay) isOurs() bool { return w.argv == nil && !w.pipe && !w.part }
+func (w flashCase) isOurs() bool { return w.argv == nil && !w.pipe && !w.part }
 
-// flashWays is all that is measured. New peers are told from Debian's by their names.
-func (b *flashBench) flashWays() []flashWay {
-	var all []flashWay
+// flashCases is all that is measured. New peers are told from Debian's by their names.
+func (b *flashBench) flashCases() []flashCase {
+	var all []flashCase
 	for _, f := range []string{"raw", "zst", "framed", "gz", "xz"} {
-		all = append(all, flashWay{name: "ours " + f, form: f, devices: 1, ours: blind},
-			flashWay{name: "ours " + f + ", read back", form: f, devices: 1})
+		all = append(all, flashCase{name: "ours " + f, form: f, devices: 1, ours: blind},
+			flashCase{name: "ours " + f + ", read back", form: f, devices: 1})
 	}
 	for _, f := range []string{"raw", "zst", "framed", "gz"} {
-		all = append(all, flashWay{name: "ours " + f + " to two", form: f, devices: 2, ours: blind})
+		all = append(all, flashCase{name: "ours " + f + " to two", form: f, devices: 2, ours: blind})
 	}
 	for _, f := range []string{"raw", "zst"} {
-		all = append(all, flashWay{name: "ours " + f + " to a file", form: f, ours: blind},
-			flashWay{name: "bmaptool " + f + " to a file", form: f, argv: b.bmaptool})
+		all = append(all, flashCase{name: "ours " + f + " to a file", form: f, ours: blind},
+			flashCase{name: "bmaptool " + f + " to a file", form: f, argv: b.bmaptoolCommand})
 	}
 	for _, f := range []string{"raw", "zst", "gz", "xz"} {
-		all = append(all, flashWay{name: "bmaptool " + f, form: f, devices: 1, argv: b.bmaptool})
+		all = append(all, flashCase{name: "bmaptool " + f, form: f, devices: 1, argv: b.bmaptoolCommand})
 		if b.newer != "" {
-			all = append(all, flashWay{name: "newer bmaptool " + f, form: f, devices: 1, argv: b.newerBmaptool})
+			all = append(all, flashCase{name: "newer bmaptool " + f, form: f, devices: 1, argv: b.newerBmaptoolCommand})
 		}
 	}
 	return append(all,
-		flashWay{name: "device alone", form: "raw", devices: 1, part: true, alone: func(l *loop, m bmap.Map) error { return l.alone(m, false) }},
-		flashWay{name: "device alone, read back", form: "raw", devices: 1, part: true, alone: func(l *loop, m bmap.Map) error { return l.alone(m, true) }},
-		flashWay{name: "zstd alone", form: "zst", part: true, argv: func(image, _ string) []string { return []string{"zstd", "-tq", image} }},
-		flashWay{name: "dd raw", form: "raw", devices: 1, argv: dd},
-		flashWay{name: "zstd into dd", form: "zst", devices: 1, pipe: true})
+		flashCase{name: "device alone", form: "raw", devices: 1, part: true, alone: func(l *loop, m bmap.Map) error { return l.writeAlone(m, false) }},
+		flashCase{name: "device alone, read back", form: "raw", devices: 1, part: true, alone: func(l *loop, m bmap.Map) error { return l.writeAlone(m, true) }},
+		flashCase{name: "zstd alone", form: "zst", part: true, argv: func(image, _ string) []string { return []string{"zstd", "-tq", image} }},
+		flashCase{name: "dd raw", form: "raw", devices: 1, argv: ddCommand},
+		flashCase{name: "zstd into dd", form: "zst", devices: 1, pipe: true})
 }
 
-func (b *flashBench) bmaptool(image, to string) []string {
-	return []string{"bmaptool", "copy", "--bmap", b.in.blockMap("raw"), image, to}
+func (b *flashBench) bmaptoolCommand(image, to string) []string {
+	return []string{"bmaptool", "copy", "--bmap", b.in.mapPath("raw"), image, to}
 }
 
-// newerBmaptool runs from a checkout, which python3 finds by the environment.
-func (b *flashBench) newerBmaptool(image, to string) []string {
-	return append([]string{"env", "PYTHONPATH=" + filepath.Join(b.newer, "src"), "python3", "-m"}, b.bmaptool(image, to)...)
+// newerBmaptoolCommand runs from a checkout, which python3 finds by the environment.
+func (b *flashBench) newerBmaptoolCommand(image, to string) []string {
+	return append([]string{"env", "PYTHONPATH=" + filepath.Join(b.newer, "src"), "python3", "-m"}, b.bmaptoolCommand(image, to)...)
 }
 
-func dd(image, to string) []string {
+func ddCommand(image, to string) []string {
 	return []string{"dd", "if=" + image, "of=" + to, "bs=4M", "conv=fsync"}
 }
 
@@ -83,15 +83,15 @@ func zstdIntoDD(ctx context.Context, image, to string) error {
 	err = errors.Join(unpack.Start(), write.Start())
 	err = errors.Join(err, w.Close(), r.Close()) // theirs are open
 	if unpack.Process != nil {
-		err = errors.Join(err, named("zstd", unpack.Wait()))
+		err = errors.Join(err, nameError("zstd", unpack.Wait()))
 	}
 	if write.Process != nil {
-		err = errors.Join(err, named("dd", write.Wait()))
+		err = errors.Join(err, nameError("dd", write.Wait()))
 	}
 	return err
 }
 
-func named(program string, err error) error {
+func nameError(program string, err error) error {
 	if err == nil {
 		return nil
 	}

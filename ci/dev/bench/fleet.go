@@ -41,8 +41,8 @@ func Fleet(ctx context.Context, w io.Writer, o Options) error {
 		return errors.New("only -boards is for fleet")
 	}
 	return keepOnFailure(ctx, "bench-fleet-", func(dir string) error {
-		b := &fleetBench{dir: dir, faults: fleettest.Mixed(cmp.Or(o.Boards, fleetBoards))}
-		return b.measure(ctx, w)
+		b := &fleetBench{dir: dir, faults: fleettest.MixedFaults(cmp.Or(o.Boards, fleetBoards))}
+		return b.measureFleet(ctx, w)
 	})
 }
 
@@ -53,11 +53,11 @@ type fleetBench struct {
 	digest string
 }
 
-func (b *fleetBench) measure(ctx context.Context, w io.Writer) error {
+func (b *fleetBench) measureFleet(ctx context.Context, w io.Writer) error {
 	if err := b.makeFile(); err != nil {
 		return err
 	}
-	p, err := b.play(ctx)
+	p, err := b.startBoards(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,17 +74,17 @@ func (b *fleetBench) measure(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	holds, err := p.end()
+	holds, err := p.switchOff()
 	if err != nil {
 		return err
 	}
-	wrong := b.wrong(w, outcome, holds)
-	fmt.Fprintf(w, "%d boards, %d of them failing, %d at a time; %.1f MB and %d checks each\n", len(b.faults), b.failing(), fleetParallel, fleetFileBytes/1e6, fleetChecks)
+	wrong := b.countWrong(w, outcome, holds)
+	fmt.Fprintf(w, "%d boards, %d of them failing, %d at a time; %.1f MB and %d checks each\n", len(b.faults), b.countFailing(), fleetParallel, fleetFileBytes/1e6, fleetChecks)
 	_, err = fmt.Fprintf(w, "seconds=%.1f peak_mb=%.1f before_mb=%.1f wrong=%d\n", took.Seconds(), float64(peak)/1e6, float64(before)/1e6, wrong)
 	return err
 }
 
-func (b *fleetBench) failing() (n int) {
+func (b *fleetBench) countFailing() (n int) {
 	for _, f := range b.faults {
 		if f != fleettest.None {
 			n++
@@ -104,10 +104,10 @@ func (b *fleetBench) makeFile() error {
 // runFleet is what is measured.
 func (b *fleetBench) runFleet(ctx context.Context) (fleet.Outcome, time.Duration, error) {
 	spec := images.Spec{Board: "played", Suites: []string{filepath.Join(b.dir, fleettest.SuiteName)}}
-	ask := fleet.Ask{Inventory: filepath.Join(b.dir, fleettest.InventoryName), File: b.file, To: fleetTo, Parallel: fleetParallel}
+	ask := fleet.Request{Inventory: filepath.Join(b.dir, fleettest.InventoryName), File: b.file, To: fleetTo, Parallel: fleetParallel}
 	step := progress.Start(ctx, "fleet", 0, "")
 	began := time.Now()
-	outcome, err := fleet.Run(progress.With(ctx, progress.New(total{step})), io.Discard, images.Options{Dir: b.dir}, spec, ask)
+	outcome, err := fleet.Run(progress.With(ctx, progress.New(totalProgress{step})), io.Discard, images.Options{Dir: b.dir}, spec, ask)
 	took := time.Since(began)
 	if len(outcome.Results) == len(b.faults) && ctx.Err() == nil { // boards that failed are what is played
 		err = nil
@@ -116,20 +116,20 @@ func (b *fleetBench) runFleet(ctx context.Context) (fleet.Outcome, time.Duration
 	return outcome, took, err
 }
 
-// total passes on how the whole run stands, not how each board does.
-type total struct{ step *progress.Step }
+// totalProgress passes on how the whole run stands, not how each board does.
+type totalProgress struct{ step *progress.Step }
 
-func (t total) Event(e progress.Event) {
+func (t totalProgress) Event(e progress.Event) {
 	if e.Step == "fleet" {
 		t.step.Detail(e.Detail)
 	}
 }
 
-func (total) Close() {}
+func (totalProgress) Close() {}
 
-// wrong counts the boards of which the outcome is not what was played, or that hold
+// countWrong counts the boards of which the outcome is not what was played, or that hold
 // the file where they should not, or do not where they should.
-func (b *fleetBench) wrong(w io.Writer, outcome fleet.Outcome, holds map[string]bool) (n int) {
+func (b *fleetBench) countWrong(w io.Writer, outcome fleet.Outcome, holds map[string]bool) (n int) {
 	for i, fault := range b.faults {
 		name, got := fleettest.BoardName(i), fleet.Result{Kind: "missing"}
 		for _, r := range outcome.Results {
@@ -138,7 +138,7 @@ func (b *fleetBench) wrong(w io.Writer, outcome fleet.Outcome, holds map[string]
 			}
 		}
 		checked := fault != fleettest.None || got.Passed == fleetChecks
-		if string(got.Kind) != fault.Told() || holds[name] != fault.Takes() || !checked {
+		if string(got.Kind) != fault.ExpectedKind() || holds[name] != fault.GetsFile() || !checked {
 			n++
 			fmt.Fprintf(w, "wrong: %s plays %s: %s (%s), %d checks passed, holds the file: %v\n", name, fault, got.Kind, got.Saw, got.Passed, holds[name])
 		}
@@ -146,20 +146,20 @@ func (b *fleetBench) wrong(w io.Writer, outcome fleet.Outcome, holds map[string]
 	return n
 }
 
-// playing is the process that plays the boards.
-type playing struct {
+// boardsProcess is the process that plays the boards.
+type boardsProcess struct {
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	stderr bytes.Buffer
 	wait   func() error
 }
 
-func (b *fleetBench) play(ctx context.Context) (*playing, error) {
+func (b *fleetBench) startBoards(ctx context.Context) (*boardsProcess, error) {
 	program := filepath.Join(b.dir, "boards")
 	if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./ci/dev/bench/boards"}}); err != nil {
 		return nil, err
 	}
-	p := &playing{}
+	p := &boardsProcess{}
 	cmd := run.Prepare(ctx, run.Command{Argv: []string{program, b.dir, strconv.Itoa(len(b.faults)), strconv.Itoa(fleetChecks), fleetTo, b.digest}})
 	cmd.Stderr = &p.stderr
 	stdin, err1 := cmd.StdinPipe()
@@ -178,8 +178,8 @@ func (b *fleetBench) play(ctx context.Context) (*playing, error) {
 	return p, nil
 }
 
-// end switches the boards off, and returns which of them hold the file.
-func (p *playing) end() (map[string]bool, error) {
+// switchOff switches the boards off, and returns which of them hold the file.
+func (p *boardsProcess) switchOff() (map[string]bool, error) {
 	if err := p.stdin.Close(); err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (p *playing) end() (map[string]bool, error) {
 	return holds, err
 }
 
-func (p *playing) stop() {
+func (p *boardsProcess) stop() {
 	p.stdin.Close()
 	_ = p.wait() // what it had to say was read
 }

@@ -33,7 +33,7 @@ func Hook(ctx context.Context, w io.Writer) error {
 	defer os.RemoveAll(b.dir)
 	return tinyboard.In(filepath.Join(b.dir, "memory"), b.ours, hookSize, func(board *tinyboard.Board) error {
 		b.board = board
-		return b.measure(ctx, w)
+		return b.measureMedia(ctx, w)
 	})
 }
 
@@ -72,43 +72,43 @@ func newHookBench(ctx context.Context) (*hookBench, error) {
 	return b, err
 }
 
-func (b *hookBench) measure(ctx context.Context, w io.Writer) error {
-	media, err := b.media(ctx)
+func (b *hookBench) measureMedia(ctx context.Context, w io.Writer) error {
+	media, err := b.openMedia(ctx)
 	if err != nil {
 		return err
 	}
 	defer media.close()
-	ways, err := b.ways(ctx)
+	ways, err := b.listMethods(ctx)
 	if err != nil {
 		return err
 	}
 	var variants []Variant
 	for _, m := range media {
 		for _, way := range ways {
-			if err := b.prove(ctx, m, way); err != nil {
+			if err := b.checkContainer(ctx, m, way); err != nil {
 				return fmt.Errorf("%s, %s: %w", m.name, way.name, err)
 			}
-			variants = append(variants, b.variant(m, way))
+			variants = append(variants, b.newVariant(m, way))
 		}
 	}
 	rows, err := MeasureShuffled(ctx, hookRounds, variants...)
 	if err != nil {
 		return err
 	}
-	hook, err := b.alone(ctx, media[0])
+	hook, err := b.measureAlone(ctx, media[0])
 	if err != nil {
 		return err
 	}
-	figures, err := hook.figures(b.ours)
+	figures, err := hook.listRatios(b.ours)
 	if err != nil {
 		return err
 	}
-	return Print(w, append(rows, hook.row), append(addedByWays(media, ways, rows), figures...)...)
+	return PrintTable(w, append(rows, hook.row), append(addedByMethods(media, ways, rows), figures...)...)
 }
 
-// addedByWays is what each of our ways adds to plain runc, over what the peer and the
+// addedByMethods is what each of our ways adds to plain runc, over what the peer and the
 // floor add: of the time that passes, and of that on processors.
-func addedByWays(media media, ways []way, rows []Row) []Ratio {
+func addedByMethods(media media, ways []hookMethod, rows []Row) []Ratio {
 	var all []Ratio
 	for i, m := range media {
 		of := map[string]Row{}
@@ -118,7 +118,7 @@ func addedByWays(media media, ways []way, rows []Row) []Ratio {
 		over := func(key, other string) {
 			plain, a, b := of["plain"], of[key], of[other]
 			name := "_" + key + "_over_" + other + "_" + m.name
-			wall := float64(added(a, plain)) / float64(added(b, plain))
+			wall := float64(addedTime(a, plain)) / float64(addedTime(b, plain))
 			cpu := float64(medianAdded(a.CPU, plain.CPU)) / float64(medianAdded(b.CPU, plain.CPU))
 			all = append(all, Ratio{"added" + name, wall}, Ratio{"cpu" + name, cpu})
 		}

@@ -20,16 +20,16 @@ type hookProcess struct {
 	peakKiB int64
 }
 
-// alone measures the hook in containers of which it measures nothing else. What the
+// measureAlone measures the hook in containers of which it measures nothing else. What the
 // hook keeps from one call to the next is there already.
-func (b *hookBench) alone(ctx context.Context, m *medium) (hookProcess, error) {
+func (b *hookBench) measureAlone(ctx context.Context, m *medium) (hookProcess, error) {
 	file := filepath.Join(b.board.Dir, "stopwatch")
-	timed := way{name: "slipway-hook alone", runtime: []string{"runc"}, edit: func(c *tinyboard.Container) error {
+	timed := hookMethod{name: "slipway-hook alone", runtime: []string{"runc"}, edit: func(c *tinyboard.Container) error {
 		c.Ask()
 		c.CreateRuntime(b.stopwatch, file, b.ours, "hook")
 		return nil
 	}}
-	lives := b.variant(m, timed)
+	lives := b.newVariant(m, timed)
 	if _, err := Measure(ctx, aloneRounds, lives); err != nil {
 		return hookProcess{}, err
 	}
@@ -51,7 +51,7 @@ func (b *hookBench) alone(ctx context.Context, m *medium) (hookProcess, error) {
 	return p, nil
 }
 
-func (p hookProcess) figures(program string) ([]Ratio, error) {
+func (p hookProcess) listRatios(program string) ([]Ratio, error) {
 	info, err := os.Stat(program)
 	if err != nil {
 		return nil, err

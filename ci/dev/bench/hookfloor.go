@@ -10,8 +10,8 @@ import (
 	"slipway/ci/dev/tinyboard"
 )
 
-// askFloor names the floor as the hook, and writes what it is to do.
-func (b *hookBench) askFloor(c *tinyboard.Container) error {
+// configureFloor names the floor as the hook, and writes what it is to do.
+func (b *hookBench) configureFloor(c *tinyboard.Container) error {
 	plan := filepath.Join(b.board.Dir, "floor.plan")
 	c.CreateRuntime(b.floor, plan)
 	return os.WriteFile(plan, []byte(b.floorPlan()), 0o644)

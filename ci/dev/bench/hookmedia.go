@@ -25,7 +25,7 @@ type media []*medium
 // removed: see onOwnDisk.
 const hookDiskBytes = 2 << 30
 
-func (b *hookBench) media(ctx context.Context) (media, error) {
+func (b *hookBench) openMedia(ctx context.Context) (media, error) {
 	memory, disk := filepath.Join(b.board.Dir, "memory"), filepath.Join(b.board.Dir, "disk")
 	if err := errors.Join(os.Mkdir(memory, 0o755), os.Mkdir(disk, 0o755)); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func (b *hookBench) media(ctx context.Context) (media, error) {
 	return all, nil
 }
 
-// next makes way for another container.
-func (m *medium) next() error {
+// closeLast makes way for another container.
+func (m *medium) closeLast() error {
 	last := m.last
 	if m.last = nil; last == nil {
 		return nil
@@ -57,12 +57,12 @@ func (m *medium) next() error {
 	return last.Close()
 }
 
-func (m *medium) sync() error { return unix.Syncfs(int(m.top.Fd())) }
+func (m *medium) syncDisk() error { return unix.Syncfs(int(m.top.Fd())) }
 
 // close lets go of the disk, so that its file can be removed.
 func (all media) close() {
 	for _, m := range all {
-		_ = m.next()
+		_ = m.closeLast()
 		_ = unix.Unmount(m.top.Name(), unix.MNT_DETACH)
 		_ = m.top.Close()
 	}

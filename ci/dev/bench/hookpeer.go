@@ -31,8 +31,8 @@ func buildPeers(ctx context.Context, dir string) error {
 	})
 }
 
-// askPeer writes the file that NVIDIA's runtime reads, without some of its hooks.
-func (b *hookBench) askPeer(disabled string) func(*tinyboard.Container) error {
+// configurePeer writes the file that NVIDIA's runtime reads, without some of its hooks.
+func (b *hookBench) configurePeer(disabled string) func(*tinyboard.Container) error {
 	config := fmt.Sprintf(`[nvidia-ctk]
 path = %q
 [nvidia-container-runtime-hook]
@@ -52,6 +52,6 @@ nvcdi-disable-hooks = [%s]
 // peerCDI lets NVIDIA's program write a CDI spec of the board.
 func (b *hookBench) peerCDI(ctx context.Context) (func(*tinyboard.Container) error, error) {
 	dir := filepath.Join(b.board.Dir, "cdi.peer")
-	return cdiOf(ctx, dir, filepath.Join(b.peers, "nvidia-ctk"), "cdi", "generate", "--mode=csv",
+	return newCDIEdit(ctx, dir, filepath.Join(b.peers, "nvidia-ctk"), "cdi", "generate", "--mode=csv",
 		"--nvidia-cdi-hook-path="+filepath.Join(b.peers, "nvidia-cdi-hook"), "--output="+filepath.Join(dir, "board.yaml"))
 }

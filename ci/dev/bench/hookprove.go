@@ -14,16 +14,16 @@ import (
 	"slipway/ci/dev/tinyboard"
 )
 
-// prove runs a container once and counts what it has, so that no way is quick because
+// checkContainer runs a container once and counts what it has, so that no way is quick because
 // it does nothing.
-func (b *hookBench) prove(ctx context.Context, m *medium, way way) error {
-	c, err := b.container(m, way, m.image.Proves()...)
+func (b *hookBench) checkContainer(ctx context.Context, m *medium, way hookMethod) error {
+	c, err := b.newContainer(m, way, m.image.Proves()...)
 	if err != nil {
 		return err
 	}
 	var got, want tinyboard.Size
-	err = b.live(ctx, c, way, func(pid string) error {
-		got = b.inside(pid)
+	err = b.runContainer(ctx, c, way, func(pid string) error {
+		got = b.countInside(pid)
 		if b.cache == "" && way.cache {
 			return b.keepCache(pid)
 		}
@@ -32,7 +32,7 @@ func (b *hookBench) prove(ctx context.Context, m *medium, way way) error {
 	if err != nil {
 		return err
 	}
-	if way.given {
+	if way.allFiles {
 		want = hookSize
 	}
 	if got != want {
@@ -62,8 +62,8 @@ func (b *hookBench) keepCache(pid string) error {
 	return os.WriteFile(b.cache, data, 0o644)
 }
 
-// inside counts what the container of the process has of the board.
-func (b *hookBench) inside(pid string) (has tinyboard.Size) {
+// countInside counts what the container of the process has of the board.
+func (b *hookBench) countInside(pid string) (has tinyboard.Size) {
 	root := filepath.Join("/proc", pid, "root")
 	same := func(p string) int {
 		own, err1 := os.Lstat(p)

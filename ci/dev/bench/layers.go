@@ -48,23 +48,23 @@ func Layers(ctx context.Context, w io.Writer) error {
 	b := layersBench{kas: kas}
 	rows, err := onOwnDisk(ctx, func(dir string) ([]Row, error) {
 		b.dir = dir
-		if err := b.prepare(ctx); err != nil {
+		if err := b.prepareServers(ctx); err != nil {
 			return nil, err
 		}
-		return b.measure(ctx)
+		return b.measureCheckouts(ctx)
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%d git repositories with %d files and %d commits each, from git's daemon behind %s in either direction; kas %s\n",
 		benchRepos, filesInRepo, commitsInRepo, linkDelay, kas.Version)
-	return Print(
+	return PrintTable(
 		w, rows,
-		Over("kas_over_ours_cold_20ms", rows[4], rows[0]),
-		Over("kas_shallow_over_ours_cold_20ms", rows[5], rows[0]),
-		Over("kas_over_kas_shallow", rows[4], rows[5]),
-		Over("kas_over_ours_second_board", rows[6], rows[1]),
-		Over("kas_over_ours_warm", rows[7], rows[2]),
+		TimeRatio("kas_over_ours_cold_20ms", rows[4], rows[0]),
+		TimeRatio("kas_shallow_over_ours_cold_20ms", rows[5], rows[0]),
+		TimeRatio("kas_over_kas_shallow", rows[4], rows[5]),
+		TimeRatio("kas_over_ours_second_board", rows[6], rows[1]),
+		TimeRatio("kas_over_ours_warm", rows[7], rows[2]),
 		Ratio{"warm_ms", float64(rows[2].Median().Microseconds()) / 1000},
 	)
 }
@@ -116,7 +116,7 @@ type layersBench struct {
 	file  string
 }
 
-func (b *layersBench) prepare(ctx context.Context) error {
+func (b *layersBench) prepareServers(ctx context.Context) error {
 	var err error
 	if b.self, err = os.Executable(); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (b *layersBench) prepare(ctx context.Context) error {
 	var project strings.Builder
 	project.WriteString("header: {version: 14}\nmachine: qemuarm64\ndistro: poky\nrepos:\n")
 	for i := range benchRepos {
-		commit, err := makeRepo(ctx, b.server(i), i)
+		commit, err := makeRepo(ctx, b.serverDir(i), i)
 		if err != nil {
 			return err
 		}
@@ -142,45 +142,45 @@ func (b *layersBench) prepare(ctx context.Context) error {
 	return os.WriteFile(b.file, []byte(project.String()), 0o644)
 }
 
-func (b *layersBench) server(i int) string {
+func (b *layersBench) serverDir(i int) string {
 	return filepath.Join(b.dir, "servers", fmt.Sprintf("r%d", i))
 }
 
-func (b *layersBench) measure(ctx context.Context) (rows []Row, err error) {
+func (b *layersBench) measureCheckouts(ctx context.Context) (rows []Row, err error) {
 	line, err := newLink(ctx, linkDelay)
 	if err != nil {
 		return nil, err
 	}
 	defer line.close()
-	stop, err := b.serve(ctx, line)
+	stop, err := b.startDaemon(ctx, line)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	ours, build := b.from(line, b.ours), filepath.Join(b.dir, "build")
+	ours, build := b.atClient(line, b.runSlipway), filepath.Join(b.dir, "build")
 	at := func(name string) string { return filepath.Join(b.dir, name) }
 	refs := "KAS_REPO_REF_DIR=" + at("kas-refs")
 	return Measure(
 		ctx, layersRounds,
-		Variant{"slipway, cold", b.fresh(build), ours},
-		Variant{"slipway, second board", b.fresh(filepath.Join(build, b.board)), ours},
+		Variant{"slipway, cold", b.emptyDir(build), ours},
+		Variant{"slipway, second board", b.emptyDir(filepath.Join(build, b.board)), ours},
 		Variant{"slipway, warm", nil, ours},
-		Variant{"kas, only its start", nil, b.from(line, b.with("", "--version"))},
-		Variant{"kas, cold", b.fresh(at("kas")), b.from(line, b.with("kas", "checkout", b.file))},
-		Variant{"kas, cold, depth 1", b.fresh(at("kas-shallow")), b.from(line, b.with("kas-shallow", "checkout", b.file, "KAS_CLONE_DEPTH=1"))},
-		Variant{"kas, second board", b.fresh(at("kas-second")), b.from(line, b.with("kas-second", "checkout", b.file, refs))},
-		Variant{"kas, warm", nil, b.from(line, b.with("kas", "checkout", b.file))},
+		Variant{"kas, only its start", nil, b.atClient(line, b.runKas("", "--version"))},
+		Variant{"kas, cold", b.emptyDir(at("kas")), b.atClient(line, b.runKas("kas", "checkout", b.file))},
+		Variant{"kas, cold, depth 1", b.emptyDir(at("kas-shallow")), b.atClient(line, b.runKas("kas-shallow", "checkout", b.file, "KAS_CLONE_DEPTH=1"))},
+		Variant{"kas, second board", b.emptyDir(at("kas-second")), b.atClient(line, b.runKas("kas-second", "checkout", b.file, refs))},
+		Variant{"kas, warm", nil, b.atClient(line, b.runKas("kas", "checkout", b.file))},
 	)
 }
 
-// from runs work at the client's end of the line.
-func (b *layersBench) from(line *link, work func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error { return line.client.in(func() error { return work(ctx) }) }
+// atClient runs work at the client's end of the line.
+func (b *layersBench) atClient(line *link, work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return line.client.runOnThread(func() error { return work(ctx) }) }
 }
 
-// fresh puts an empty folder in dir's place. What was there is kept until the end,
+// emptyDir puts an empty folder in dir's place. What was there is kept until the end,
 // for onOwnDisk's reason.
-func (b *layersBench) fresh(dir string) func(context.Context) error {
+func (b *layersBench) emptyDir(dir string) func(context.Context) error {
 	return func(context.Context) error {
 		aside, err := os.MkdirTemp(b.dir, "aside-")
 		if err != nil {
@@ -193,12 +193,12 @@ func (b *layersBench) fresh(dir string) func(context.Context) error {
 	}
 }
 
-func (b *layersBench) ours(ctx context.Context) error {
+func (b *layersBench) runSlipway(ctx context.Context) error {
 	return run.Run(ctx, run.Command{Argv: []string{b.self, "layers:checkout", b.board}, Dir: b.dir})
 }
 
-// with runs kas in a folder; words with a = are of its environment.
-func (b *layersBench) with(folder string, words ...string) func(context.Context) error {
+// runKas runs kas in a folder; words with a = are of its environment.
+func (b *layersBench) runKas(folder string, words ...string) func(context.Context) error {
 	var args, env []string
 	for _, word := range words {
 		if strings.Contains(word, "=") {
@@ -218,13 +218,13 @@ func (b *layersBench) with(folder string, words ...string) func(context.Context)
 	}
 }
 
-// serve runs git's daemon at the server's end of the line.
-func (b *layersBench) serve(ctx context.Context, line *link) (stop func(), err error) {
+// startDaemon runs git's daemon at the server's end of the line.
+func (b *layersBench) startDaemon(ctx context.Context, line *link) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	daemon := run.Prepare(ctx, run.Command{Argv: []string{
 		"git", "daemon", "--export-all", "--reuseaddr", "--base-path=" + filepath.Join(b.dir, "servers"), "--listen=" + serverAddress, filepath.Join(b.dir, "servers"),
 	}})
-	if err := line.server.in(daemon.Start); err != nil {
+	if err := line.server.runOnThread(daemon.Start); err != nil {
 		cancel()
 		return nil, err
 	}
@@ -232,14 +232,14 @@ func (b *layersBench) serve(ctx context.Context, line *link) (stop func(), err e
 		cancel()
 		_ = daemon.Wait() // it was told to end
 	}
-	if err := line.client.in(func() error { return answers(ctx, serverAddress+":9418") }); err != nil {
+	if err := line.client.runOnThread(func() error { return waitForDaemon(ctx, serverAddress+":9418") }); err != nil {
 		stop()
 		return nil, err
 	}
 	return stop, nil
 }
 
-func answers(ctx context.Context, address string) error {
+func waitForDaemon(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, daemonGraceSec*time.Second)
 	defer cancel()
 	for {
@@ -286,13 +286,13 @@ func writeHistory(stream *bytes.Buffer, number int) {
 		if commit == 0 {
 			writeFile(w, "oe-init-build-env", "export BUILDDIR=\"$1\"\n", number > 0) // kas wants it in one repository
 			for file := range filesInRepo {
-				writeFile(w, recipeName(file), recipe(number, file, 0), false)
+				writeFile(w, recipeName(file), recipeText(number, file, 0), false)
 			}
 			continue
 		}
 		for i := range filesInCommit {
 			file := (commit*7919 + i*31) % filesInRepo
-			writeFile(w, recipeName(file), recipe(number, file, commit), false)
+			writeFile(w, recipeName(file), recipeText(number, file, commit), false)
 		}
 	}
 }
@@ -305,8 +305,8 @@ func writeFile(w io.Writer, name, content string, not bool) {
 
 func recipeName(file int) string { return fmt.Sprintf("meta/recipes-%d/recipe-%d.bb", file/50, file) }
 
-// recipe is a text of a recipe's length that compresses about as well as one.
-func recipe(number, file, commit int) string {
+// recipeText is a text of a recipe's length that compresses about as well as one.
+func recipeText(number, file, commit int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "SUMMARY = \"recipe %d of repository %d\"\nPR = \"r%d\"\n", file, number, commit)
 	for line := range 25 {

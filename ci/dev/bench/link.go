@@ -46,26 +46,26 @@ func newSlowLink(ctx context.Context, delay time.Duration, mtu int) (*link, erro
 	if err != nil {
 		return nil, err
 	}
-	go l.carry(l.server.tun, l.client.tun, delay, mtu)
-	go l.carry(l.client.tun, l.server.tun, delay, mtu)
+	go l.carryPackets(l.server.tun, l.client.tun, delay, mtu)
+	go l.carryPackets(l.client.tun, l.server.tun, delay, mtu)
 	return l, nil
 }
 
 // newPlainLink makes a line that is as quick as the kernel.
 func newPlainLink(ctx context.Context) (*link, error) {
-	l, err := newEnds(func(n *namespace) error { return n.loopback(ctx) }, func(n *namespace) error { return n.loopback(ctx) })
+	l, err := newEnds(func(n *namespace) error { return n.enableLoopback(ctx) }, func(n *namespace) error { return n.enableLoopback(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	err = l.client.in(func() error {
-		return ip(ctx, "link", "add", "line", "type", "veth", "peer", "name", "line", "netns", strconv.Itoa(l.server.thread))
+	err = l.client.runOnThread(func() error {
+		return runIP(ctx, "link", "add", "line", "type", "veth", "peer", "name", "line", "netns", strconv.Itoa(l.server.thread))
 	})
 	for own, n := range map[string]*namespace{serverAddress: l.server, clientAddress: l.client} {
 		if err == nil {
-			err = n.in(func() error { return ip(ctx, "address", "add", own+"/24", "dev", "line") })
+			err = n.runOnThread(func() error { return runIP(ctx, "address", "add", own+"/24", "dev", "line") })
 		}
 		if err == nil {
-			err = n.in(func() error { return ip(ctx, "link", "set", "line", "up") })
+			err = n.runOnThread(func() error { return runIP(ctx, "link", "set", "line", "up") })
 		}
 	}
 	if err != nil {
@@ -93,8 +93,8 @@ func (l *link) close() {
 	l.client.close()
 }
 
-// carry takes packets from one end to the other until an end is closed.
-func (l *link) carry(from, to *os.File, delay time.Duration, mtu int) {
+// carryPackets takes packets from one end to the other until an end is closed.
+func (l *link) carryPackets(from, to *os.File, delay time.Duration, mtu int) {
 	type packet struct {
 		due  time.Time
 		data *[]byte
@@ -160,14 +160,14 @@ func (n *namespace) close() {
 	}
 }
 
-// in calls work on the namespace's thread.
-func (n *namespace) in(work func() error) error {
+// runOnThread calls work on the namespace's thread.
+func (n *namespace) runOnThread(work func() error) error {
 	result := make(chan error, 1)
 	n.work <- func() { result <- work() }
 	return <-result
 }
 
-func (n *namespace) loopback(ctx context.Context) error { return ip(ctx, "link", "set", "lo", "up") }
+func (n *namespace) enableLoopback(ctx context.Context) error { return runIP(ctx, "link", "set", "lo", "up") }
 
 func (n *namespace) makeTun(ctx context.Context, own, other string, mtu int) error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -189,13 +189,13 @@ func (n *namespace) makeTun(ctx context.Context, own, other string, mtu int) err
 		{"address", "add", own, "peer", other, "dev", "delayed"},
 		{"link", "set", "delayed", "mtu", strconv.Itoa(mtu), "txqueuelen", "10000", "up"},
 	} {
-		if err := ip(ctx, args...); err != nil {
+		if err := runIP(ctx, args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func ip(ctx context.Context, args ...string) error {
+func runIP(ctx context.Context, args ...string) error {
 	return run.Run(ctx, run.Command{Argv: append([]string{"ip"}, args...)})
 }

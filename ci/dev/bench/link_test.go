@@ -46,7 +46,7 @@ func TestPlainLink(t *testing.T) {
 func connectOver(t *testing.T, line *link) (took time.Duration, err error) {
 	t.Helper()
 	var server net.Listener
-	err = line.server.in(func() (err error) {
+	err = line.server.runOnThread(func() (err error) {
 		server, err = net.Listen("tcp", net.JoinHostPort(serverAddress, "0"))
 		return err
 	})
@@ -54,7 +54,7 @@ func connectOver(t *testing.T, line *link) (took time.Duration, err error) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	err = line.client.in(func() error {
+	err = line.client.runOnThread(func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()

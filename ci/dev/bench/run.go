@@ -19,17 +19,17 @@ type Options struct {
 	Boards int    // how many are played
 }
 
-func (o Options) or(rounds, mib int) Options {
+func (o Options) withDefaults(rounds, mib int) Options {
 	return Options{Rounds: cmp.Or(o.Rounds, rounds), Only: o.Only, MiB: cmp.Or(o.MiB, mib)}
 }
 
 var areas = map[string]func(context.Context, io.Writer, Options) error{
-	"build": whole(Build), "hook": whole(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
-	"fleet": Fleet, "layers": whole(Layers), "up": whole(Up), "update": whole(Update),
+	"build": withoutOptions(Build), "hook": withoutOptions(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
+	"fleet": Fleet, "layers": withoutOptions(Layers), "up": withoutOptions(Up), "update": withoutOptions(Update),
 }
 
-// whole is an area that cannot be narrowed.
-func whole(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
+// withoutOptions is an area that cannot be narrowed.
+func withoutOptions(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
 	return func(ctx context.Context, w io.Writer, o Options) error {
 		if o != (Options{}) {
 			return errors.New("-rounds, -only and -mib are for deploy, flash and flashslow, -boards for fleet")

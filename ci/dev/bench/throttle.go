@@ -40,14 +40,14 @@ func newThrottle() (*throttle, error) {
 // kernel's own writing of cached data counts there, and groups below have limits of
 // their own.
 func throttleV1(top string) (*throttle, error) {
-	back, err := enter(top, "blkio")
+	back, err := enterGroup(top, "blkio")
 	if err != nil {
 		return nil, err
 	}
 	set := func(number string, s speed) error {
 		return errors.Join(
-			tell(filepath.Join(top, "blkio.throttle.write_bps_device"), fmt.Sprintf("%s %d", number, s.write)),
-			tell(filepath.Join(top, "blkio.throttle.read_bps_device"), fmt.Sprintf("%s %d", number, s.read)),
+			writeControl(filepath.Join(top, "blkio.throttle.write_bps_device"), fmt.Sprintf("%s %d", number, s.write)),
+			writeControl(filepath.Join(top, "blkio.throttle.read_bps_device"), fmt.Sprintf("%s %d", number, s.read)),
 		)
 	}
 	return &throttle{set, back}, nil
@@ -55,14 +55,14 @@ func throttleV1(top string) (*throttle, error) {
 
 // throttleV2 limits a group of its own: the topmost one of version 2 has no limits.
 func throttleV2(top string) (*throttle, error) {
-	if err := tell(filepath.Join(top, "cgroup.subtree_control"), "+io"); err != nil {
+	if err := writeControl(filepath.Join(top, "cgroup.subtree_control"), "+io"); err != nil {
 		return nil, err
 	}
 	group := filepath.Join(top, fmt.Sprintf("slipway-bench-%d", os.Getpid()))
 	if err := os.Mkdir(group, 0o755); err != nil {
 		return nil, err
 	}
-	back, err := enter(group, "")
+	back, err := enterGroup(group, "")
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(group))
 	}
@@ -71,14 +71,14 @@ func throttleV2(top string) (*throttle, error) {
 		if s == (speed{}) {
 			limits = number + " wbps=max rbps=max"
 		}
-		return tell(filepath.Join(group, "io.max"), limits)
+		return writeControl(filepath.Join(group, "io.max"), limits)
 	}
 	return &throttle{set, func() error { return errors.Join(back(), os.Remove(group)) }}, nil
 }
 
-// enter moves this process into a group of a controller's hierarchy, and returns how
+// enterGroup moves this process into a group of a controller's hierarchy, and returns how
 // it comes back.
-func enter(group, controller string) (back func() error, err error) {
+func enterGroup(group, controller string) (back func() error, err error) {
 	memberships, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
@@ -91,16 +91,16 @@ func enter(group, controller string) (back func() error, err error) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3) // 7:blkio:/user.slice
 		if len(f) == 3 && f[1] == controller {
 			old := filepath.Join(top, f[2], "cgroup.procs")
-			return func() error { return tell(old, "0") }, tell(filepath.Join(group, "cgroup.procs"), "0")
+			return func() error { return writeControl(old, "0") }, writeControl(filepath.Join(group, "cgroup.procs"), "0")
 		}
 	}
 	return nil, fmt.Errorf("/proc/self/cgroup names no group of %s", group)
 }
 
-func tell(file, text string) error { return os.WriteFile(file, []byte(text), 0o644) }
+func writeControl(file, text string) error { return os.WriteFile(file, []byte(text), 0o644) }
 
-// number is a device's, as the controllers want it.
-func number(device string) (string, error) {
+// deviceNumber is a device's, as the controllers want it.
+func deviceNumber(device string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {
 		return "", err

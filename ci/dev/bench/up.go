@@ -49,6 +49,6 @@ func measureUp(ctx context.Context, w io.Writer, spec images.Spec, dir string) e
 		}
 	}
 	seconds := func(name string, r Row) Ratio { return Ratio{name, r.Median().Seconds()} }
-	return Print(w, rows, Over("cold_over_warm", rows[0], rows[1]), seconds("cold_s", rows[0]), seconds("warm_s", rows[1]),
+	return PrintTable(w, rows, TimeRatio("cold_over_warm", rows[0], rows[1]), seconds("cold_s", rows[0]), seconds("warm_s", rows[1]),
 		seconds("ssh_s", rows[2]), seconds("smoke_s", rows[3]))
 }

@@ -39,7 +39,7 @@ func Update(ctx context.Context, w io.Writer) error {
 			return err
 		}
 		b := updateBench{dir: dir, build: images.Options{Dir: filepath.Join(dir, "build"), Cache: cache}}
-		return b.measure(ctx, w, spec)
+		return b.measureUpdate(ctx, w, spec)
 	})
 }
 
@@ -55,22 +55,22 @@ type release struct {
 	bundle string // empty where nobody needs it
 }
 
-func (b updateBench) measure(ctx context.Context, w io.Writer, spec images.Spec) error {
-	after, err := b.pack(ctx, w, spec, 2, true)
+func (b updateBench) measureUpdate(ctx context.Context, w io.Writer, spec images.Spec) error {
+	after, err := b.buildRelease(ctx, w, spec, 2, true)
 	if err != nil {
 		return err
 	}
-	before, err := b.pack(ctx, w, spec, 1, false)
+	before, err := b.buildRelease(ctx, w, spec, 1, false)
 	if err != nil {
 		return err
 	}
-	ours, err := b.update(ctx, w, before, after)
+	ours, err := b.runUpdate(ctx, w, before, after)
 	if err != nil {
 		return err
 	}
 	sums := map[string]int64{"update": ours}
 	for name, options := range map[string][]string{"rsync": nil, "rsync -z": {"-z", "--zc=zstd"}} {
-		if sums[name], err = b.rsync(ctx, before.root, after.root, options); err != nil {
+		if sums[name], err = b.countRsync(ctx, before.root, after.root, options); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -89,31 +89,31 @@ const (
 	releaseNewBytes  = 2 << 20
 )
 
-// with returns the spec with the application's release.
-func (b updateBench) with(ctx context.Context, spec images.Spec, number int) (images.Spec, error) {
+// withRelease returns the spec with the application's release.
+func (b updateBench) withRelease(ctx context.Context, spec images.Spec, number int) (images.Spec, error) {
 	for i := range releaseFiles {
 		seed := byte(i)
 		if number > 1 && i%(releaseFiles/releaseChanged) == 0 {
 			seed += releaseFiles
 		}
-		spec = spec.WithFile(fmt.Sprintf("overlay/opt/app/part-%02d", i), noise(seed, releaseFileBytes))
+		spec = spec.WithFile(fmt.Sprintf("overlay/opt/app/part-%02d", i), randomText(seed, releaseFileBytes))
 	}
 	if number > 1 {
-		spec = spec.WithFile("overlay/opt/app/new", noise(2*releaseFiles, releaseNewBytes))
+		spec = spec.WithFile("overlay/opt/app/new", randomText(2*releaseFiles, releaseNewBytes))
 	}
-	program, err := b.compile(ctx, number)
+	program, err := b.compileProgram(ctx, number)
 	return spec.WithFile("overlay/opt/app/program", program), err
 }
 
-func noise(seed byte, size int) string {
+func randomText(seed byte, size int) string {
 	data := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(data) // which never fails
 	return string(data)
 }
 
-// compile returns a program that was compiled from the same source, but for another
+// compileProgram returns a program that was compiled from the same source, but for another
 // generation of processors: a few instructions differ, and all that is behind them moves.
-func (b updateBench) compile(ctx context.Context, number int) (string, error) {
+func (b updateBench) compileProgram(ctx context.Context, number int) (string, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("program-%d", number))
 	err := run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-trimpath", "-o", name, "./ci/dev/bench/sender"},
@@ -126,9 +126,9 @@ func (b updateBench) compile(ctx context.Context, number int) (string, error) {
 	return string(program), err
 }
 
-// pack builds a release, and keeps what the next build replaces.
-func (b updateBench) pack(ctx context.Context, w io.Writer, spec images.Spec, number int, bundled bool) (r release, err error) {
-	if r.spec, err = b.with(ctx, spec, number); err != nil {
+// buildRelease builds a release, and keeps what the next build replaces.
+func (b updateBench) buildRelease(ctx context.Context, w io.Writer, spec images.Spec, number int, bundled bool) (r release, err error) {
+	if r.spec, err = b.withRelease(ctx, spec, number); err != nil {
 		return r, err
 	}
 	disk, err := ci.Build(ctx, w, r.spec, b.build)
@@ -167,8 +167,8 @@ func cutOut(a images.Artifact, name string) error {
 	return errors.Join(err, out.Close())
 }
 
-// update has a virtual board with the one release install the other.
-func (b updateBench) update(ctx context.Context, w io.Writer, before, after release) (carried int64, err error) {
+// runUpdate has a virtual board with the one release install the other.
+func (b updateBench) runUpdate(ctx context.Context, w io.Writer, before, after release) (carried int64, err error) {
 	if _, err := ci.Up(ctx, before.spec, ci.UpOptions{Build: b.build, Out: io.Discard, Keep: true}); err != nil {
 		return 0, err
 	}
@@ -199,8 +199,8 @@ func (b updateBench) update(ctx context.Context, w io.Writer, before, after rele
 	return line.Carried(), nil
 }
 
-// rsync counts what it takes to make a copy of one file the other.
-func (b updateBench) rsync(ctx context.Context, before, after string, options []string) (_ int64, err error) {
+// countRsync counts what it takes to make a copy of one file the other.
+func (b updateBench) countRsync(ctx context.Context, before, after string, options []string) (_ int64, err error) {
 	there := filepath.Join(b.dir, "there.ext4")
 	if err := run.Run(ctx, run.Command{Argv: []string{"cp", before, there}}); err != nil {
 		return 0, err
@@ -210,12 +210,12 @@ func (b updateBench) rsync(ctx context.Context, before, after string, options []
 		return 0, err
 	}
 	defer line.close()
-	s, err := (&deployBench{dir: b.dir}).serve(ctx, line)
+	s, err := (&deployBench{dir: b.dir}).startServer(ctx, line)
 	if err != nil {
 		return 0, err
 	}
 	defer s.server.Stop()
-	argv := slices.Concat([]string{"rsync", "--no-whole-file", "--ignore-times", "-e", s.shell()}, options, []string{after, serverAddress + ":" + there})
+	argv := slices.Concat([]string{"rsync", "--no-whole-file", "--ignore-times", "-e", s.sshCommand()}, options, []string{after, serverAddress + ":" + there})
 	if err := s.runIn(ctx, run.Command{Argv: argv}); err != nil {
 		return 0, err
 	}

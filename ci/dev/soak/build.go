@@ -29,7 +29,7 @@ func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 		return err
 	}
 	s := soakedBuild{dir: dir, clone: clone}
-	job := Job{Argv: append(slices.Clone(opt.Self), "build", clone.Board), Dir: dir, Env: []string{cache.Environment + "=off"}, Begin: s.begin, State: s.state}
+	job := Job{Argv: append(slices.Clone(opt.Self), "build", clone.Board), Dir: dir, Env: []string{cache.Environment + "=off"}, Begin: s.beginRound, State: s.describeState}
 	return Kill(ctx, w, job, 3, opt)
 }
 
@@ -38,9 +38,9 @@ type soakedBuild struct {
 	clone tinyclone.Clone
 }
 
-// begin takes away all that was built, or all but shared state, or changes a
+// beginRound takes away all that was built, or all but shared state, or changes a
 // recipe.
-func (s soakedBuild) begin(_ context.Context, round int) error {
+func (s soakedBuild) beginRound(_ context.Context, round int) error {
 	recipe := fmt.Sprintf("SUMMARY = \"a, of round %d\"\nCOMPILE = \"echo %[1]d; sleep 0.2\"\n", round/2)
 	if err := os.WriteFile(filepath.Join(s.clone.Layer, "recipes/liba.bb"), []byte(recipe), 0o644); err != nil {
 		return err
@@ -54,9 +54,9 @@ func (s soakedBuild) begin(_ context.Context, round int) error {
 	return nil
 }
 
-// state is the artifact, without the time that it was built, what was recorded of
+// describeState is the artifact, without the time that it was built, what was recorded of
 // the build, and which files are there.
-func (s soakedBuild) state(context.Context, int) (string, error) {
+func (s soakedBuild) describeState(context.Context, int) (string, error) {
 	a, err := images.OpenArtifact(s.clone.Built)
 	if err != nil {
 		return "", err

@@ -42,14 +42,14 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.detach()) }()
+	defer func() { err = errors.Join(err, s.detachDevice()) }()
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
 	for killed, round := 0, 0; killed < opt.Kills; round++ {
-		if err := s.choose(round % len(s.images)); err != nil {
+		if err := s.chooseImage(round % len(s.images)); err != nil {
 			return err
 		}
 		for range min(1+s.random.IntN(3), opt.Kills-killed) {
-			ended, err := s.end(ctx, w)
+			ended, err := s.killOnce(ctx, w)
 			if err != nil {
 				return fmt.Errorf("kill %d: %w", killed+1, err)
 			}
@@ -58,7 +58,7 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 			}
 			killed++
 		}
-		if err := s.finish(ctx); err != nil {
+		if err := s.flashToEnd(ctx); err != nil {
 			return fmt.Errorf("after kill %d: %w", killed, err)
 		}
 	}
@@ -91,12 +91,12 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 	for i := range s.images {
 		s.images[i] = soakedImage(byte(i), s.mib)
 	}
-	if err := s.attach(ctx, filepath.Join(dir, "device")); err != nil {
+	if err := s.attachDevice(ctx, filepath.Join(dir, "device")); err != nil {
 		return nil, err
 	}
 	s.job = Job{Argv: append(opt.Self[:len(opt.Self):len(opt.Self)], "flash", board, s.device, "-yes="+s.device, "-raw"), Dir: dir}
-	if err := s.measure(ctx); err != nil {
-		return nil, errors.Join(err, s.detach())
+	if err := s.measureFlash(ctx); err != nil {
+		return nil, errors.Join(err, s.detachDevice())
 	}
 	return s, nil
 }
@@ -122,7 +122,7 @@ func soakedImage(version byte, mib int) []byte {
 	return p
 }
 
-func (s *soakedFlash) attach(ctx context.Context, file string) error {
+func (s *soakedFlash) attachDevice(ctx context.Context, file string) error {
 	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, s.mib<<20), 0o600); err != nil {
 		return err
 	}
@@ -131,18 +131,18 @@ func (s *soakedFlash) attach(ctx context.Context, file string) error {
 	return err
 }
 
-func (s *soakedFlash) detach() error {
+func (s *soakedFlash) detachDevice() error {
 	return run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", s.device}})
 }
 
-// measure flashes each image once, to learn how long that takes.
-func (s *soakedFlash) measure(ctx context.Context) error {
+// measureFlash flashes each image once, to learn how long that takes.
+func (s *soakedFlash) measureFlash(ctx context.Context) error {
 	for i := range s.images {
-		if err := s.choose(i); err != nil {
+		if err := s.chooseImage(i); err != nil {
 			return err
 		}
 		began := time.Now()
-		if err := s.finish(ctx); err != nil {
+		if err := s.flashToEnd(ctx); err != nil {
 			return err
 		}
 		s.took = time.Since(began)
@@ -150,8 +150,8 @@ func (s *soakedFlash) measure(ctx context.Context) error {
 	return nil
 }
 
-// choose makes an image the artifact's.
-func (s *soakedFlash) choose(i int) error {
+// chooseImage makes an image the artifact's.
+func (s *soakedFlash) chooseImage(i int) error {
 	s.now = s.images[i]
 	path := filepath.Join(s.dir, "disk.img")
 	if err := os.WriteFile(path, s.now, 0o644); err != nil {
@@ -185,8 +185,8 @@ func hexSum(p []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// end starts a flash and ends it at a random moment.
-func (s *soakedFlash) end(ctx context.Context, w io.Writer) (ended bool, err error) {
+// killOnce starts a flash and ends it at a random moment.
+func (s *soakedFlash) killOnce(ctx context.Context, w io.Writer) (ended bool, err error) {
 	before, err := os.ReadFile(s.device)
 	if err != nil {
 		return false, err
@@ -196,7 +196,7 @@ func (s *soakedFlash) end(ctx context.Context, w io.Writer) (ended bool, err err
 		signal = os.Interrupt
 	}
 	began := time.Now()
-	ended, err = s.kill(ctx, after, signal)
+	ended, err = s.runUntilSignal(ctx, after, signal)
 	if err != nil {
 		return false, fmt.Errorf("%v after %s: %w", signal, after, err)
 	}
@@ -211,10 +211,10 @@ func (s *soakedFlash) end(ctx context.Context, w io.Writer) (ended bool, err err
 	return ended, err
 }
 
-// kill runs the flash until the signal; ended is true where it was whole before that.
-func (s *soakedFlash) kill(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
+// runUntilSignal runs the flash until the signal; ended is true where it was whole before that.
+func (s *soakedFlash) runUntilSignal(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	var out strings.Builder
-	cmd := s.job.command(ctx, &out)
+	cmd := s.job.newCommand(ctx, &out)
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
@@ -257,8 +257,8 @@ func (s *soakedFlash) checkDevice(before []byte, ended bool) (string, error) {
 	return "not whole, and without a partition table", nil
 }
 
-// finish flashes to the end.
-func (s *soakedFlash) finish(ctx context.Context) error {
+// flashToEnd flashes to the end.
+func (s *soakedFlash) flashToEnd(ctx context.Context) error {
 	if err := s.job.runCommand(ctx); err != nil {
 		return err
 	}

@@ -46,10 +46,10 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 			return err
 		}
 		s := soakedHook{b, image}
-		if err := s.start(ctx); err != nil { // what the hook keeps is there from now on
+		if err := s.runContainer(ctx); err != nil { // what the hook keeps is there from now on
 			return err
 		}
-		return s.soak(ctx, w, opt.Containers)
+		return s.runPhases(ctx, w, opt.Containers)
 	})
 }
 
@@ -58,8 +58,8 @@ type soakedHook struct {
 	image tinyboard.Image
 }
 
-func (s soakedHook) soak(ctx context.Context, w io.Writer, containers int) error {
-	before, err := s.left()
+func (s soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) error {
+	before, err := s.describeRemains()
 	if err != nil {
 		return err
 	}
@@ -68,11 +68,11 @@ func (s soakedHook) soak(ctx context.Context, w io.Writer, containers int) error
 		name string
 		run  func() error
 	}{
-		{fmt.Sprintf("%d containers, %d at a time", few, together), func() error { return s.many(ctx, few, together) }},
+		{fmt.Sprintf("%d containers, %d at a time", few, together), func() error { return s.startMany(ctx, few, together) }},
 		{"as many while the board's list changes", func() error {
-			return s.whileChanging(ctx, func(ctx context.Context) error { return s.many(ctx, few, together) })
+			return s.whileChanging(ctx, func(ctx context.Context) error { return s.startMany(ctx, few, together) })
 		}},
-		{fmt.Sprintf("%d containers, one after another", containers), func() error { return s.many(ctx, containers, 1) }},
+		{fmt.Sprintf("%d containers, one after another", containers), func() error { return s.startMany(ctx, containers, 1) }},
 	}
 	for _, p := range phases {
 		began := time.Now()
@@ -80,7 +80,7 @@ func (s soakedHook) soak(ctx context.Context, w io.Writer, containers int) error
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		fmt.Fprintf(w, "%s: %.1f s\n", p.name, time.Since(began).Seconds())
-		after, err := s.left()
+		after, err := s.describeRemains()
 		if err == nil && after != before {
 			err = fmt.Errorf("%s left\n%swant\n%s", p.name, after, before)
 		}
@@ -91,8 +91,8 @@ func (s soakedHook) soak(ctx context.Context, w io.Writer, containers int) error
 	return nil
 }
 
-// many starts n containers, some of them at once.
-func (s soakedHook) many(ctx context.Context, n, atOnce int) error {
+// startMany starts n containers, some of them at once.
+func (s soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 	work, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64
 	for range atOnce {
@@ -101,7 +101,7 @@ func (s soakedHook) many(ctx context.Context, n, atOnce int) error {
 				return err
 			}
 			for begun.Add(1) <= int64(n) {
-				if err := s.start(ctx); err != nil {
+				if err := s.runContainer(ctx); err != nil {
 					return err
 				}
 			}
@@ -111,9 +111,9 @@ func (s soakedHook) many(ctx context.Context, n, atOnce int) error {
 	return work.Wait()
 }
 
-// start runs a container whose program fails where the board's files are not there, or
+// runContainer runs a container whose program fails where the board's files are not there, or
 // ld.so does not find them.
-func (s soakedHook) start(ctx context.Context) error {
+func (s soakedHook) runContainer(ctx context.Context) error {
 	library, soname := s.board.Library(0)
 	script := fmt.Sprintf("set -e; grep -q %s %s; : > %s; %s", soname, library, s.board.Device(0), strings.Join(s.image.Proves(), " "))
 	c, err := s.board.NewContainer(s.image, tinyboard.Busybox, "sh", "-c", script)
@@ -138,19 +138,19 @@ func (s soakedHook) whileChanging(ctx context.Context, work func(context.Context
 			return err
 		}
 		for n := 0; changing.Err() == nil; n++ {
-			if err := s.relist(n); err != nil {
+			if err := s.rewriteList(n); err != nil {
 				return err
 			}
 			time.Sleep(listAge)
 		}
-		return s.relist(0)
+		return s.rewriteList(0)
 	})
 	return group.Wait()
 }
 
-// relist writes the list in another order and with a line of its own; in version 0 it
+// rewriteList writes the list in another order and with a line of its own; in version 0 it
 // is as it was.
-func (s soakedHook) relist(version int) error {
+func (s soakedHook) rewriteList(version int) error {
 	text := s.board.List
 	if version > 0 {
 		lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -160,8 +160,8 @@ func (s soakedHook) relist(version int) error {
 	return renameio.WriteFile(tinyboard.Lists, []byte(text), 0o644)
 }
 
-// left is what is there of containers and of the hook, and was there before.
-func (s soakedHook) left() (string, error) {
+// describeRemains is what is there of containers and of the hook, and was there before.
+func (s soakedHook) describeRemains() (string, error) {
 	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return "", err
@@ -178,17 +178,17 @@ func (s soakedHook) left() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	groups, err := s.cgroups()
+	groups, err := s.listCgroups()
 	if err != nil {
 		return "", err
 	}
 	kept, err := filepath.Glob("/run/slipway/*")
 	return fmt.Sprintf("in its namespace the mounts\n%son the host %d mounts\n%d containers of runc's, cgroups %q, programs %q, %d descriptors, kept files %q\n",
-		mounts, strings.Count(string(hosts), s.board.Dir), len(states), groups, s.programs(), len(descriptors), kept), err
+		mounts, strings.Count(string(hosts), s.board.Dir), len(states), groups, s.listPrograms(), len(descriptors), kept), err
 }
 
-// cgroups are those of the board's containers.
-func (s soakedHook) cgroups() (found []string, err error) {
+// listCgroups are those of the board's containers.
+func (s soakedHook) listCgroups() (found []string, err error) {
 	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // others end too
@@ -201,8 +201,8 @@ func (s soakedHook) cgroups() (found []string, err error) {
 	return found, err
 }
 
-// programs are the hook's processes, and those of containers of the board.
-func (s soakedHook) programs() (found []string) {
+// listPrograms are the hook's processes, and those of containers of the board.
+func (s soakedHook) listPrograms() (found []string) {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {
 		exe, _ := os.Readlink(p + "/exe") // most are others', and some end meanwhile

@@ -34,7 +34,7 @@ func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if err := s.makeServers(ctx); err != nil {
 		return err
 	}
-	job := Job{Argv: append(slices.Clone(opt.Self), "layers:checkout", board), Dir: dir, Begin: s.begin, State: s.state}
+	job := Job{Argv: append(slices.Clone(opt.Self), "layers:checkout", board), Dir: dir, Begin: s.beginRound, State: s.describeState}
 	return Kill(ctx, w, job, len(s.commits), opt)
 }
 
@@ -44,20 +44,20 @@ type soakedLayers struct {
 	commits [3][layerRepos]string // of each round; the last one begins in an empty folder
 }
 
-func (s *soakedLayers) server(i int) string {
+func (s *soakedLayers) serverDir(i int) string {
 	return filepath.Join(s.dir, "servers", fmt.Sprintf("r%d", i))
 }
 
 func (s *soakedLayers) makeServers(ctx context.Context) error {
 	for i := range layerRepos {
-		if err := os.MkdirAll(s.server(i), 0o755); err != nil {
+		if err := os.MkdirAll(s.serverDir(i), 0o755); err != nil {
 			return err
 		}
-		if _, err := s.git(ctx, i, "init", "-q", "-b", "main"); err != nil {
+		if _, err := s.runGit(ctx, i, "init", "-q", "-b", "main"); err != nil {
 			return err
 		}
 		for round := range 2 {
-			if err := s.commit(ctx, i, round); err != nil {
+			if err := s.makeCommit(ctx, i, round); err != nil {
 				return err
 			}
 		}
@@ -66,10 +66,10 @@ func (s *soakedLayers) makeServers(ctx context.Context) error {
 	return nil
 }
 
-// commit makes a commit whose every other file differs from the one before, with
+// makeCommit makes a commit whose every other file differs from the one before, with
 // files and folders that come, go and change places.
-func (s *soakedLayers) commit(ctx context.Context, i, round int) error {
-	dir := s.server(i)
+func (s *soakedLayers) makeCommit(ctx context.Context, i, round int) error {
+	dir := s.serverDir(i)
 	for n := range filesInLayer {
 		name := filepath.Join(dir, fmt.Sprintf("recipes-%d", n/20), fmt.Sprintf("recipe-%d.bb", n))
 		if n%7 == 0 {
@@ -88,11 +88,11 @@ func (s *soakedLayers) commit(ctx context.Context, i, round int) error {
 		{"-c", "user.name=soak", "-c", "user.email=soak@localhost", "commit", "-q", "-m", "commit"},
 		{"rm", "-q", "-r", "--cached", "."},
 	} {
-		if _, err := s.git(ctx, i, args...); err != nil {
+		if _, err := s.runGit(ctx, i, args...); err != nil {
 			return err
 		}
 	}
-	id, err := s.git(ctx, i, "rev-parse", "HEAD")
+	id, err := s.runGit(ctx, i, "rev-parse", "HEAD")
 	s.commits[round][i] = strings.TrimSpace(string(id))
 	return errors.Join(err, clearFolders(dir))
 }
@@ -108,12 +108,12 @@ func clearFolders(dir string) error {
 	return err
 }
 
-func (s *soakedLayers) git(ctx context.Context, i int, args ...string) ([]byte, error) {
-	return run.Output(ctx, run.Command{Argv: append([]string{"git"}, args...), Dir: s.server(i)})
+func (s *soakedLayers) runGit(ctx context.Context, i int, args ...string) ([]byte, error) {
+	return run.Output(ctx, run.Command{Argv: append([]string{"git"}, args...), Dir: s.serverDir(i)})
 }
 
-// begin writes the project of a round.
-func (s *soakedLayers) begin(_ context.Context, round int) error {
+// beginRound writes the project of a round.
+func (s *soakedLayers) beginRound(_ context.Context, round int) error {
 	if round == 2 {
 		if err := os.RemoveAll(filepath.Join(s.dir, "build")); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (s *soakedLayers) begin(_ context.Context, round int) error {
 	var b strings.Builder
 	b.WriteString("header: {version: 14}\nmachine: m\nrepos:\n  here: {}\n")
 	for i := range layerRepos {
-		fmt.Fprintf(&b, "  r%d: {url: %q, commit: %s, patches: {fix: {repo: here, path: fix.patch}}}\n", i, s.server(i), s.commits[round][i])
+		fmt.Fprintf(&b, "  r%d: {url: %q, commit: %s, patches: {fix: {repo: here, path: fix.patch}}}\n", i, s.serverDir(i), s.commits[round][i])
 	}
 	if err := os.MkdirAll(filepath.Dir(s.project), 0o755); err != nil {
 		return err
@@ -134,9 +134,9 @@ func (s *soakedLayers) begin(_ context.Context, round int) error {
 	return os.WriteFile(s.project, []byte(b.String()), 0o644)
 }
 
-// state is every checkout's commit and what git thinks of its files, and the
+// describeState is every checkout's commit and what git thinks of its files, and the
 // name and content of every file that is not git's or a log.
-func (s *soakedLayers) state(ctx context.Context, _ int) (string, error) {
+func (s *soakedLayers) describeState(ctx context.Context, _ int) (string, error) {
 	trees, err := filepath.Glob(filepath.Join(s.dir, "build/*/layers/r*"))
 	if err != nil {
 		return "", err

@@ -92,7 +92,7 @@ type verdict struct{ Digest, Caught, Said string }
 // verdictOf returns the verdict that is kept in a file with the same digest, or makes one. It
 // keeps none on a fault that nothing has found, nor of a run that was stopped.
 func verdictOf(ctx context.Context, file, name, digest string, try func() (caught, said string, err error)) (v verdict, kept bool, err error) {
-	if v = verdicts(file)[name]; v.Digest == digest {
+	if v = readVerdicts(file)[name]; v.Digest == digest {
 		return v, true, nil
 	}
 	v.Digest = digest
@@ -102,7 +102,7 @@ func verdictOf(ctx context.Context, file, name, digest string, try func() (caugh
 	if err != nil || v.Caught == "" {
 		return v, false, err
 	}
-	all := verdicts(file) // a run on another rig may have added some
+	all := readVerdicts(file) // a run on another rig may have added some
 	all[name] = v
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err == nil {
@@ -114,8 +114,8 @@ func verdictOf(ctx context.Context, file, name, digest string, try func() (caugh
 	return v, false, err
 }
 
-// verdicts reads what judge has kept.
-func verdicts(file string) map[string]verdict {
+// readVerdicts reads what judge has kept.
+func readVerdicts(file string) map[string]verdict {
 	all := map[string]verdict{}
 	data, err := os.ReadFile(file)
 	if err != nil || json.Unmarshal(data, &all) != nil {
@@ -127,21 +127,21 @@ func verdicts(file string) map[string]verdict {
 // Mutations builds each fault into a rig, and runs the suite that must find it. A fault that
 // nothing finds is an error. One that was found is not tried again until something changes.
 func Mutations(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	all, err := mutations(opt.Only)
+	all, err := readMutations(opt.Only)
 	if err != nil {
 		return err
 	}
 	var survived []string
-	before, benches := 0, map[string]*bench{}
+	before, benches := 0, map[string]*mutationRig{}
 	for _, m := range all {
 		b := benches[m.kind]
 		if b == nil {
-			if b, err = openBench(ctx, w, m.kind); err != nil {
+			if b, err = openMutationRig(ctx, w, m.kind); err != nil {
 				return err
 			}
 			benches[m.kind] = b
 		}
-		v, kept, err := verdictOf(ctx, verdictsFile, m.name, b.digest(m.text), func() (string, string, error) { return b.try(ctx, m) })
+		v, kept, err := verdictOf(ctx, verdictsFile, m.name, b.inputDigest(m.text), func() (string, string, error) { return b.tryMutation(ctx, m) })
 		if err != nil {
 			return fmt.Errorf("mutation %s: %w", m.name, err)
 		}
@@ -160,8 +160,8 @@ func Mutations(ctx context.Context, w io.Writer, dir string, opt Options) error 
 	return nil
 }
 
-// mutations reads the faults whose names match a pattern.
-func mutations(only string) (all []mutation, err error) {
+// readMutations reads the faults whose names match a pattern.
+func readMutations(only string) (all []mutation, err error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return nil, err
@@ -199,36 +199,36 @@ func mutations(only string) (all []mutation, err error) {
 	return all, err
 }
 
-// bench is a rig without a fault, and the workshop of a part of it.
-type bench struct {
+// mutationRig is a rig without a fault, and the workshop of a part of it.
+type mutationRig struct {
 	spec         images.Spec
 	part, script string
 	out          io.Writer
 	layers       []string
-	decides      []byte
+	inputs      []byte
 	workshop     *softrig.Workshop
 }
 
 var rigOptions = images.Options{Dir: "build"}
 
-func openBench(ctx context.Context, w io.Writer, kind string) (*bench, error) {
+func openMutationRig(ctx context.Context, w io.Writer, kind string) (*mutationRig, error) {
 	what := mutated[kind]
 	spec, err := images.Load(what.board)
 	if err != nil {
 		return nil, err
 	}
 	spec.Suites = []string{what.suite}
-	b := &bench{spec: spec, part: what.part, script: what.script, out: w}
+	b := &mutationRig{spec: spec, part: what.part, script: what.script, out: w}
 	if b.layers, err = softrig.Build(ctx, spec, rigOptions); err != nil {
 		return nil, err
 	}
-	b.decides, err = decides(spec, b.layers, b.script)
+	b.inputs, err = verdictInputs(spec, b.layers, b.script)
 	return b, err
 }
 
-// decides is all but the fault that a verdict depends on: the rig, the suite, and the checks'
+// verdictInputs is all but the fault that a verdict depends on: the rig, the suite, and the checks'
 // source.
-func decides(spec images.Spec, layers []string, script string) ([]byte, error) {
+func verdictInputs(spec images.Spec, layers []string, script string) ([]byte, error) {
 	described, err := json.Marshal(spec)
 	all := fmt.Appendf(nil, "%q %q %q", described, layers, script)
 	for _, pattern := range []string{"ci/*.go", "ci/suite/*.go", "ci/suite/match/*.go", "ci/offload/*.go", "ci/reach/*.go", "ci/rig/*.go", "ci/suite/suites/" + spec.Suites[0] + ".yml"} {
@@ -246,18 +246,18 @@ func decides(spec images.Spec, layers []string, script string) ([]byte, error) {
 	return all, err
 }
 
-func (b *bench) digest(change []byte) string {
-	return fmt.Sprintf("%x", sha256.Sum256(slices.Concat(b.decides, change)))
+func (b *mutationRig) inputDigest(change []byte) string {
+	return fmt.Sprintf("%x", sha256.Sum256(slices.Concat(b.inputs, change)))
 }
 
-// prepare proves that the suite passes where there is no fault.
-func (b *bench) prepare(ctx context.Context) error {
+// prepareWorkshop proves that the suite passes where there is no fault.
+func (b *mutationRig) prepareWorkshop(ctx context.Context) error {
 	w, err := softrig.OpenWorkshop(ctx, b.spec, rigOptions, b.layers, b.part)
 	if err != nil {
 		return err
 	}
-	_, _, err = verdictOf(ctx, verdictsFile, b.spec.Suites[0], b.digest(nil), func() (string, string, error) {
-		failed, said, err := b.prove(ctx)
+	_, _, err = verdictOf(ctx, verdictsFile, b.spec.Suites[0], b.inputDigest(nil), func() (string, string, error) {
+		failed, said, err := b.runSuite(ctx)
 		if err != nil || failed != "" {
 			err = errors.Join(fmt.Errorf("%s without a mutation: %s %s", b.spec.Suites[0], failed, said), err)
 		}
@@ -269,10 +269,10 @@ func (b *bench) prepare(ctx context.Context) error {
 	return err
 }
 
-// try says what has found a fault, and what it said.
-func (b *bench) try(ctx context.Context, m mutation) (caught, said string, err error) {
+// tryMutation says what has found a fault, and what it said.
+func (b *mutationRig) tryMutation(ctx context.Context, m mutation) (caught, said string, err error) {
 	if b.workshop == nil {
-		if err := b.prepare(ctx); err != nil {
+		if err := b.prepareWorkshop(ctx); err != nil {
 			return "", "", err
 		}
 	}
@@ -280,7 +280,7 @@ func (b *bench) try(ctx context.Context, m mutation) (caught, said string, err e
 	if m.fails && err != nil {
 		caught, said, err = "the build", err.Error(), nil
 	} else if err == nil {
-		caught, said, err = b.prove(ctx, made)
+		caught, said, err = b.runSuite(ctx, made)
 	}
 	if err != nil {
 		return "", "", err
@@ -291,8 +291,8 @@ func (b *bench) try(ctx context.Context, m mutation) (caught, said string, err e
 	return caught, firstLines(said), nil
 }
 
-// prove runs the suite, and returns the first check that failed and what it saw.
-func (b *bench) prove(ctx context.Context, above ...string) (failed, said string, err error) {
+// runSuite runs the suite, and returns the first check that failed and what it saw.
+func (b *mutationRig) runSuite(ctx context.Context, above ...string) (failed, said string, err error) {
 	r, err := ci.UpRig(ctx, b.spec, ci.RigOptions{Build: rigOptions, Out: b.out, Above: above})
 	for _, s := range r.Suites {
 		if i := slices.IndexFunc(s.Checks, func(c report.CheckResult) bool { return c.Status == report.Failed }); i >= 0 {

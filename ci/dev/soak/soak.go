@@ -93,14 +93,14 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 		}
 		for range min(1+random.IntN(3), opt.Kills-killed) {
 			after := time.Duration(random.Int64N(int64(took[round])))
-			ended, err := j.kill(ctx, after)
+			ended, err := j.runAndKill(ctx, after)
 			if err != nil {
 				return fmt.Errorf("kill %d, after %s: %w", killed+1, after, err)
 			}
 			killed++
 			fmt.Fprintf(w, "kill %d of %d: round %d after %s%s\n", killed, opt.Kills, round, after.Round(time.Millisecond), map[bool]string{true: ", which had ended"}[ended])
 		}
-		if err := j.compare(ctx, round, want[round]); err != nil {
+		if err := j.compareState(ctx, round, want[round]); err != nil {
 			return fmt.Errorf("after kill %d: %w", killed, err)
 		}
 	}
@@ -126,7 +126,7 @@ func (j Job) firstPass(ctx context.Context, rounds int) (states []string, took [
 	return states, took, nil
 }
 
-func (j Job) compare(ctx context.Context, round int, want string) error {
+func (j Job) compareState(ctx context.Context, round int, want string) error {
 	if err := j.runCommand(ctx); err != nil {
 		return fmt.Errorf("run again: %w", err)
 	}
@@ -137,7 +137,7 @@ func (j Job) compare(ctx context.Context, round int, want string) error {
 	return err
 }
 
-func (j Job) command(ctx context.Context, out io.Writer) *exec.Cmd {
+func (j Job) newCommand(ctx context.Context, out io.Writer) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, j.Argv[0], j.Argv[1:]...)
 	cmd.Dir, cmd.Env = j.Dir, append(os.Environ(), j.Env...)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -147,16 +147,16 @@ func (j Job) command(ctx context.Context, out io.Writer) *exec.Cmd {
 
 func (j Job) runCommand(ctx context.Context) error {
 	var out strings.Builder
-	if err := j.command(ctx, &out).Run(); err != nil {
+	if err := j.newCommand(ctx, &out).Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(j.Argv, " "), err, out.String())
 	}
 	return nil
 }
 
-// kill runs the job and ends it with a SIGKILL, its own process alone, as the
+// runAndKill runs the job and ends it with a SIGKILL, its own process alone, as the
 // kernel does where memory runs out. Did it end before?
-func (j Job) kill(ctx context.Context, after time.Duration) (ended bool, err error) {
-	cmd := j.command(ctx, nil)
+func (j Job) runAndKill(ctx context.Context, after time.Duration) (ended bool, err error) {
+	cmd := j.newCommand(ctx, nil)
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}

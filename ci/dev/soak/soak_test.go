@@ -240,17 +240,17 @@ func TestMutationsDigest(t *testing.T) {
 		{"the patch", func() { change = "b" }},
 	} {
 		tt.change()
-		all, err := decides(spec, layers, script)
-		digest := (&bench{decides: all}).digest([]byte(change))
+		all, err := verdictInputs(spec, layers, script)
+		digest := (&mutationRig{inputs: all}).inputDigest([]byte(change))
 		if other, found := seen[digest]; found || err != nil {
 			t.Errorf("%s: the digest is that of %q; %v", tt.name, other, err)
 		}
 		seen[digest] = tt.name
 	}
-	all, err := decides(spec, layers, script)
+	all, err := verdictInputs(spec, layers, script)
 	write("ci/suite/suites/other.yml", "1")
 	write("ci/check_flow_test.go", "1")
-	if again, _ := decides(spec, layers, script); err != nil || !bytes.Equal(again, all) {
+	if again, _ := verdictInputs(spec, layers, script); err != nil || !bytes.Equal(again, all) {
 		t.Errorf("another suite, or a test, changes the digest; %v", err)
 	}
 }

@@ -39,25 +39,25 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.on(ctx); err != nil {
+	if err := s.switchOn(ctx); err != nil {
 		return err
 	}
 	// The suites need the container, which outlives updates.
-	if err := s.command(ctx, io.Discard, "deploy", s.spec.Board, s.spec.Board); err != nil {
+	if err := s.runCommand(ctx, io.Discard, "deploy", s.spec.Board, s.spec.Board); err != nil {
 		return err
 	}
-	if s.runs, err = s.look(ctx); err != nil {
+	if s.runs, err = s.readSystem(ctx); err != nil {
 		return err
 	}
 	for range cmp.Or(opt.Rounds, 1) {
 		for _, c := range updateCases {
-			if err := s.prove(ctx, c); err != nil {
+			if err := s.runCase(ctx, c); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
 	for n := 0; n < opt.Kills; {
-		disturbed, err := s.disturb(ctx, n, opt.Kills)
+		disturbed, err := s.disturbUpdate(ctx, n, opt.Kills)
 		if err != nil {
 			return fmt.Errorf("kill %d: %w", n+1, err)
 		}
@@ -65,7 +65,7 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 			n++
 		}
 	}
-	if err := s.whole(ctx); err != nil {
+	if err := s.checkDisk(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%d updates, %d of them disturbed: %d came to the new system, %d stayed on the old one, 0 faults; of %d update could not say which at first\n",
@@ -97,8 +97,8 @@ var soakedSystems = []struct {
 }{
 	{"one", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "one\n") }},
 	{"two", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "two\n") }},
-	{"kernel", func(s images.Spec) images.Spec { return without(s, "vmlinuz", "boot/vmlinuz-*") }},
-	{"init", func(s images.Spec) images.Spec { return without(s, "usr/lib/systemd/systemd") }},
+	{"kernel", func(s images.Spec) images.Spec { return withoutFiles(s, "vmlinuz", "boot/vmlinuz-*") }},
+	{"init", func(s images.Spec) images.Spec { return withoutFiles(s, "usr/lib/systemd/systemd") }},
 	{"unit", func(s images.Spec) images.Spec {
 		debian := *s.Debian
 		debian.Enable = append(slices.Clone(debian.Enable), "fails.service")
@@ -113,7 +113,7 @@ var soakedSystems = []struct {
 	{"stranger", func(s images.Spec) images.Spec { return s }},
 }
 
-func without(s images.Spec, files ...string) images.Spec {
+func withoutFiles(s images.Spec, files ...string) images.Spec {
 	debian := *s.Debian
 	debian.Remove = append(slices.Clone(debian.Remove), files...)
 	s.Debian = &debian
@@ -154,27 +154,27 @@ func newSoakedUpdate(ctx context.Context, w io.Writer, dir string, opt Options) 
 	if s.relay, err = relay.New(); err != nil {
 		return nil, err
 	}
-	if err := s.prepare(ctx, dir); err != nil {
+	if err := s.prepareBoard(ctx, dir); err != nil {
 		return nil, errors.Join(err, s.relay.Close())
 	}
 	return s, nil
 }
 
-// prepare makes the bundles and the board's disk.
-func (s *soakedUpdate) prepare(ctx context.Context, dir string) error {
+// prepareBoard makes the bundles and the board's disk.
+func (s *soakedUpdate) prepareBoard(ctx context.Context, dir string) error {
 	for _, system := range soakedSystems {
-		if err := s.pack(ctx, dir, system.name, system.change(s.spec)); err != nil {
+		if err := s.packBundle(ctx, dir, system.name, system.change(s.spec)); err != nil {
 			return err
 		}
 	}
-	return s.flash(ctx)
+	return s.flashDisk(ctx)
 }
 
 // firstTook stands for the time that an update takes, until one was measured.
 const firstTook = 3 * time.Minute
 
-// pack builds a system and keeps its bundle.
-func (s *soakedUpdate) pack(ctx context.Context, dir, name string, spec images.Spec) error {
+// packBundle builds a system and keeps its bundle.
+func (s *soakedUpdate) packBundle(ctx context.Context, dir, name string, spec images.Spec) error {
 	opt := s.build
 	if name == "stranger" {
 		opt.Dir = filepath.Join(dir, "elsewhere") // with a key of its own
@@ -193,8 +193,8 @@ func (s *soakedUpdate) pack(ctx context.Context, dir, name string, spec images.S
 	return nil
 }
 
-// flash writes the board's own image to its virtual disk.
-func (s *soakedUpdate) flash(ctx context.Context) error {
+// flashDisk writes the board's own image to its virtual disk.
+func (s *soakedUpdate) flashDisk(ctx context.Context) error {
 	if _, err := ci.Build(ctx, s.w, s.spec, s.build); err != nil {
 		return err
 	}
@@ -202,28 +202,28 @@ func (s *soakedUpdate) flash(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(disk), 0o755); err != nil {
 		return err
 	}
-	return s.command(ctx, io.Discard, "flash", s.spec.Board, disk, "-yes="+disk)
+	return s.runCommand(ctx, io.Discard, "flash", s.spec.Board, disk, "-yes="+disk)
 }
 
-// command runs one of our commands to its end.
-func (s *soakedUpdate) command(ctx context.Context, out io.Writer, args ...string) error {
+// runCommand runs one of our commands to its end.
+func (s *soakedUpdate) runCommand(ctx context.Context, out io.Writer, args ...string) error {
 	j := s.job
 	j.Argv = append(slices.Clone(j.Argv), args...)
-	cmd := j.command(ctx, out)
+	cmd := j.newCommand(ctx, out)
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, tail(said.String()))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, outputEnd(said.String()))
 	}
 	return nil
 }
 
-// tail is the end of what a command said.
-func tail(text string) string { return text[max(0, len(text)-2000):] }
+// outputEnd is the end of what a command said.
+func outputEnd(text string) string { return text[max(0, len(text)-2000):] }
 
-// on switches the board on, waits for a login, and has everybody else reach it through
+// switchOn switches the board on, waits for a login, and has everybody else reach it through
 // the relay.
-func (s *soakedUpdate) on(ctx context.Context) error {
+func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	if err := ci.StartVirtual(ctx, s.w, s.build, s.spec); err != nil {
 		return err
 	}
@@ -257,8 +257,8 @@ func (s *soakedUpdate) close() error {
 	return errors.Join(err, s.relay.Close())
 }
 
-// said is what of update's outcome decides.
-type said struct {
+// updateOutcome is what of update's outcome decides.
+type updateOutcome struct {
 	System    string `json:"system"`
 	Slot      string `json:"slot"`
 	Committed bool   `json:"committed"`
@@ -267,25 +267,25 @@ type said struct {
 	Why       string `json:"why"`
 }
 
-// update runs the command; that it fails is no error here.
-func (s *soakedUpdate) update(ctx context.Context, bundle string) (said, error) {
+// runUpdate runs the command; that it fails is no error here.
+func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (updateOutcome, error) {
 	var out strings.Builder
-	failed := s.command(ctx, &out, "update", s.spec.Board, s.spec.Board, s.bundles[bundle], "-yes", "-json", "-downgrade")
+	failed := s.runCommand(ctx, &out, "update", s.spec.Board, s.spec.Board, s.bundles[bundle], "-yes", "-json", "-downgrade")
 	if ctx.Err() != nil {
-		return said{}, context.Cause(ctx)
+		return updateOutcome{}, context.Cause(ctx)
 	}
 	s.updates++
-	var o said
+	var o updateOutcome
 	if err := json.Unmarshal([]byte(out.String()), &o); err != nil {
 		return o, fmt.Errorf("update printed no outcome: %w; %w", err, failed)
 	}
 	return o, nil
 }
 
-// prove runs one case.
-func (s *soakedUpdate) prove(ctx context.Context, c updateCase) error {
+// runCase runs one case.
+func (s *soakedUpdate) runCase(ctx context.Context, c updateCase) error {
 	began := time.Now()
-	o, err := s.update(ctx, c.bundle)
+	o, err := s.runUpdate(ctx, c.bundle)
 	if err != nil {
 		return err
 	}
@@ -307,20 +307,20 @@ func firstLine(text string) string {
 	return line
 }
 
-// disturb updates to the system that does not run, and cuts the connection or the power
+// disturbUpdate updates to the system that does not run, and cuts the connection or the power
 // on the way. An update that ended before that tells how long one takes.
-func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, err error) {
+func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed bool, err error) {
 	bundle := "one"
 	if s.runs == s.keys["one"] {
 		bundle = "two"
 	}
 	after, power := time.Duration(s.random.Int64N(int64(s.took))), n%3 != 0 // a third of them are cables
-	var o said
+	var o updateOutcome
 	g, grouped := errgroup.WithContext(ctx)
 	ended, began := make(chan struct{}), time.Now()
 	g.Go(func() (err error) {
 		defer close(ended)
-		o, err = s.update(grouped, bundle)
+		o, err = s.runUpdate(grouped, bundle)
 		return err
 	})
 	g.Go(func() error {
@@ -335,7 +335,7 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, 
 			s.relay.Cut()
 			return nil
 		}
-		return errors.Join(s.cutPower(), s.on(grouped))
+		return errors.Join(s.cutPower(), s.switchOn(grouped))
 	})
 	if err := g.Wait(); err != nil {
 		return disturbed, err
@@ -354,8 +354,8 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, 
 
 // checkSystem looks which system runs, and compares it with what update said and with what is
 // in the bundle.
-func (s *soakedUpdate) checkSystem(ctx context.Context, o said, bundle string) (is string, err error) {
-	now, err := s.look(ctx)
+func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, bundle string) (is string, err error) {
+	now, err := s.readSystem(ctx)
 	if err != nil {
 		return "", fmt.Errorf("the board after the update (which said %+v): %w", o, err)
 	}
@@ -377,17 +377,17 @@ func (s *soakedUpdate) checkSystem(ctx context.Context, o said, bundle string) (
 }
 
 // lookScript says which slot runs, of which image, and what its programs are.
-const lookScript = `systemctl is-system-running --wait >/dev/null
+const systemScript = `systemctl is-system-running --wait >/dev/null
 set -e
 rauc status --output-format=json >/dev/null
 tr ' ' '\n' < /proc/cmdline | grep '^rauc.slot='
 cat /etc/slipway/image.json
 find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 
-// look returns the key of the image that runs, having compared its programs with those
+// readSystem returns the key of the image that runs, having compared its programs with those
 // that it had before.
-func (s *soakedUpdate) look(ctx context.Context) (key string, err error) {
-	out, err := s.runScript(ctx, lookScript)
+func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
+	out, err := s.runScript(ctx, systemScript)
 	if err != nil {
 		return "", err
 	}
@@ -404,11 +404,11 @@ func (s *soakedUpdate) look(ctx context.Context) (key string, err error) {
 }
 
 // lookLimit is long, because the board may still be on its way back.
-const lookLimit = 10 * time.Minute
+const systemLimit = 10 * time.Minute
 
 // runScript runs a script on the board as soon as that lets somebody in.
 func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, systemLimit)
 	defer cancel()
 	for {
 		conn, err := reach.Connect(ctx, s.build, s.spec, s.spec.Board)
@@ -428,9 +428,9 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 	}
 }
 
-// whole shuts the board down and has e2fsck judge its file systems: what is mounted at
+// checkDisk shuts the board down and has e2fsck judge its file systems: what is mounted at
 // every boot, and the slot that runs.
-func (s *soakedUpdate) whole(ctx context.Context) error {
+func (s *soakedUpdate) checkDisk(ctx context.Context) error {
 	out, err := s.runScript(ctx, "tr ' ' '\\n' < /proc/cmdline | grep '^root=PARTLABEL='")
 	if err != nil {
 		return err

@@ -27,13 +27,13 @@ type rule struct {
 
 // The rules, the slow ones first: they run side by side.
 var rules = []rule{
-	{"staticcheck", "each finding names its check; \"go tool staticcheck -explain SA4017\" tells more", staticcheck},
-	{"deadcode", "delete what no program reaches, or write the command that needs it", deadcode},
-	{"vet", "each finding says what is wrong", vet},
-	{"tidy", "go tool mage fmt", tidy},
-	{"format", "go tool mage fmt", format},
-	{"licences", "see the top of ci/dev/source/licences.go", licences},
-	{"imports", "move the code to the stage that owns it, or pass it in as a value", imports},
+	{"staticcheck", "each finding names its check; \"go tool staticcheck -explain SA4017\" tells more", runStaticcheck},
+	{"deadcode", "delete what no program reaches, or write the command that needs it", findDeadCode},
+	{"vet", "each finding says what is wrong", runVet},
+	{"tidy", "go tool mage fmt", checkTidy},
+	{"format", "go tool mage fmt", checkFormat},
+	{"licences", "see the top of ci/dev/source/licences.go", checkLicences},
+	{"imports", "move the code to the stage that owns it, or pass it in as a value", checkImports},
 }
 
 // A change of one line can bring a thousand findings; the first ones say enough.
@@ -47,7 +47,7 @@ func Check(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	began := time.Now()
-	broken, err := t.check(ctx, w, rules)
+	broken, err := t.checkRules(ctx, w, rules)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func Format(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.format(ctx)
+	return t.formatFiles(ctx)
 }
 
 // tree is source to look at, and the programs to look with.
@@ -122,14 +122,14 @@ func buildTools(ctx context.Context, root string) (map[string]string, error) {
 	return tools, err
 }
 
-// check returns the names of the rules that do not hold.
-func (t tree) check(ctx context.Context, w io.Writer, rules []rule) ([]string, error) {
+// checkRules returns the names of the rules that do not hold.
+func (t tree) checkRules(ctx context.Context, w io.Writer, rules []rule) ([]string, error) {
 	findings := make([][]string, len(rules))
 	var g errgroup.Group
 	g.SetLimit(max(2, runtime.NumCPU()/2)) // each rule runs programs that use all cores by themselves
 	for i, r := range rules {
 		g.Go(func() error {
-			findings[i] = r.look(ctx, t)
+			findings[i] = r.runRule(ctx, t)
 			return nil
 		})
 	}
@@ -141,14 +141,14 @@ func (t tree) check(ctx context.Context, w io.Writer, rules []rule) ([]string, e
 	for i, r := range rules {
 		if len(findings[i]) > 0 {
 			broken = append(broken, r.name)
-			r.print(w, findings[i])
+			r.printFindings(w, findings[i])
 		}
 	}
 	return broken, nil
 }
 
-// look returns what the rule found. Not to be able to look is a finding too.
-func (r rule) look(ctx context.Context, t tree) []string {
+// runRule returns what the rule found. Not to be able to look is a finding too.
+func (r rule) runRule(ctx context.Context, t tree) []string {
 	step := progress.Start(ctx, r.name, 0, "")
 	found, err := r.find(ctx, t)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r rule) look(ctx context.Context, t tree) []string {
 	return found
 }
 
-func (r rule) print(w io.Writer, found []string) {
+func (r rule) printFindings(w io.Writer, found []string) {
 	fmt.Fprintf(w, "\n%s does not hold:\n", r.name)
 	for _, line := range found[:min(len(found), maxFindings)] {
 		fmt.Fprintf(w, "  %s\n", line)
@@ -180,18 +180,18 @@ func (r rule) print(w io.Writer, found []string) {
 func (t tree) inModules(ctx context.Context, argv ...string) ([]string, error) {
 	var all []string
 	for _, dir := range t.modules {
-		found, err := complaints(ctx, dir, argv...)
+		found, err := runChecker(ctx, dir, argv...)
 		if err != nil {
 			return all, err
 		}
-		all = append(all, t.place(dir, found)...)
+		all = append(all, t.prefixModule(dir, found)...)
 	}
 	return all, nil
 }
 
-// complaints runs a program that exits with 0 when all is well and else says
+// runChecker runs a program that exits with 0 when all is well and else says
 // what is not.
-func complaints(ctx context.Context, dir string, argv ...string) ([]string, error) {
+func runChecker(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	var said []string
 	c := command(dir, argv...)
 	c.Line = func(line string) {
@@ -210,8 +210,8 @@ func complaints(ctx context.Context, dir string, argv ...string) ([]string, erro
 	return nil, err
 }
 
-// listed runs a program that prints a line for each of its findings.
-func listed(ctx context.Context, dir string, argv ...string) ([]string, error) {
+// listFindings runs a program that prints a line for each of its findings.
+func listFindings(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	out, err := run.Output(ctx, command(dir, argv...))
 	text := strings.TrimSpace(string(out))
 	if text == "" {
@@ -220,9 +220,9 @@ func listed(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	return strings.Split(text, "\n"), err
 }
 
-// place puts the folder of a nested module before lines that begin with a path
+// prefixModule puts the folder of a nested module before lines that begin with a path
 // in it.
-func (t tree) place(dir string, lines []string) []string {
+func (t tree) prefixModule(dir string, lines []string) []string {
 	rel, err := filepath.Rel(t.root, dir)
 	if err != nil || rel == "." {
 		return lines

@@ -93,7 +93,7 @@ func TestRulesHold(t *testing.T) {
 	tr := fixture(t, "")
 	before := listFiles(t, tr.root)
 	var said bytes.Buffer
-	broken, err := tr.check(t.Context(), &said, rules)
+	broken, err := tr.checkRules(t.Context(), &said, rules)
 	if err != nil || len(broken) > 0 {
 		t.Errorf("check() = %v, %v; want none\n%s", broken, err, &said)
 	}
@@ -268,7 +268,7 @@ package util
 			t.Parallel()
 			tr := fixture(t, tt.more)
 			i := slices.IndexFunc(rules, func(r rule) bool { return r.name == tt.rule })
-			found := rules[i].look(t.Context(), tr)
+			found := rules[i].runRule(t.Context(), tr)
 			for _, want := range tt.want {
 				if !slices.ContainsFunc(found, func(line string) bool { return strings.Contains(line, want) }) {
 					t.Errorf("%s found %q; want %q", tt.rule, found, want)
@@ -332,17 +332,17 @@ func TestLicenceNotAllowed(t *testing.T) {
 	digest := licenceDigest("you may\nLOOK")
 	licenceTexts[digest] = "MIT AND Look-1.0"
 	defer delete(licenceTexts, digest)
-	if got := judgeLicence(path); !strings.Contains(got, "Look-1.0 is not among the allowed licences") {
+	if got := checkLicence(path); !strings.Contains(got, "Look-1.0 is not among the allowed licences") {
 		t.Errorf("judgeLicence() = %q; want Look-1.0 refused", got)
 	}
 }
 
 func TestFormat(t *testing.T) {
 	tr := fixture(t, "-- images/ugly.go --\npackage images\nvar  X = 1\n-- nested/ugly.go --\npackage main\nvar  X = 1\n")
-	if err := tr.format(t.Context()); err != nil {
+	if err := tr.formatFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := format(t.Context(), tr); err != nil || len(found) > 0 {
+	if found, err := checkFormat(t.Context(), tr); err != nil || len(found) > 0 {
 		t.Errorf("after Format, gofumpt -l finds %q, %v", found, err)
 	}
 	ugly, err := os.ReadFile(filepath.Join(tr.root, "build/checkout/ugly.go"))

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// deadcode finds functions that no program reaches, not counting tests, and
+// findDeadCode finds functions that no program reaches, not counting tests, and
 // packages that no program has in it.
-func deadcode(ctx context.Context, t tree) ([]string, error) {
+func findDeadCode(ctx context.Context, t tree) ([]string, error) {
 	var found []string
 	for _, dir := range t.modules {
 		more, err := t.deadIn(ctx, dir)
-		found = append(found, t.place(dir, more)...)
+		found = append(found, t.prefixModule(dir, more)...)
 		if err != nil {
 			return found, err
 		}
@@ -29,7 +29,7 @@ func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := unused(ctx, dir, packages)
+	found, err := unusedPackages(ctx, dir, packages)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func deadInAll(programs []program) []string {
 	return dead
 }
 
-// unused returns the packages that are in no program. The name of one that only
+// unusedPackages returns the packages that are in no program. The name of one that only
 // tests use, as a suite for implementations, ends in "test".
-func unused(ctx context.Context, dir string, packages []goPackage) ([]string, error) {
+func unusedPackages(ctx context.Context, dir string, packages []goPackage) ([]string, error) {
 	used := map[string]bool{}
 	if mains := programs(packages); len(mains) > 0 {
 		deps, err := goList(ctx, dir, nil, append([]string{"-deps"}, mains...)...)
@@ -119,7 +119,7 @@ func unused(ctx context.Context, dir string, packages []goPackage) ([]string, er
 }
 
 func (t tree) deadInProgram(ctx context.Context, dir string, p goPackage) ([]string, error) {
-	return listed(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter="+modulePattern(p.Module.Path), p.ImportPath)
+	return listFindings(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter="+modulePattern(p.Module.Path), p.ImportPath)
 }
 
 func modulePattern(module string) string { return "^" + regexp.QuoteMeta(module) + "(/|$)" }
@@ -155,7 +155,7 @@ func (t tree) deadInCopy(ctx context.Context, dir, scratch string, p goPackage) 
 		return nil, err
 	}
 	filter := "-filter=^command-line-arguments$|" + modulePattern(p.Module.Path)
-	lines, err := listed(ctx, dir, append([]string{t.tools["deadcode"], "-tags=" + tags, filter}, files...)...)
+	lines, err := listFindings(ctx, dir, append([]string{t.tools["deadcode"], "-tags=" + tags, filter}, files...)...)
 	if err != nil {
 		return nil, err
 	}

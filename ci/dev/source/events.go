@@ -36,7 +36,7 @@ func (r *eventReader) Write(p []byte) (int, error) {
 	n := len(p)
 	for {
 		line, rest, whole := bytes.Cut(p, []byte("\n"))
-		r.keep(line)
+		r.keepPart(line)
 		if !whole {
 			return n, nil
 		}
@@ -45,7 +45,7 @@ func (r *eventReader) Write(p []byte) (int, error) {
 	}
 }
 
-func (r *eventReader) keep(part []byte) {
+func (r *eventReader) keepPart(part []byte) {
 	if free := maxEventBytes - len(r.open); len(part) > free {
 		part, r.cut = part[:free], true
 	}
@@ -86,7 +86,7 @@ func (e *excerpt) Write(p []byte) (int, error) {
 	for _, b := range p {
 		switch {
 		case b == '\n':
-			e.push()
+			e.pushLine()
 		case len(e.open) < maxLineBytes:
 			e.open = append(e.open, b)
 		}
@@ -94,7 +94,7 @@ func (e *excerpt) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (e *excerpt) push() {
+func (e *excerpt) pushLine() {
 	line := string(e.open)
 	e.open = e.open[:0]
 	if len(e.first) < maxFirst {
@@ -110,7 +110,7 @@ func (e *excerpt) push() {
 
 func (e *excerpt) all() []string {
 	if len(e.open) > 0 {
-		e.push()
+		e.pushLine()
 	}
 	if e.dropped == 0 {
 		return slices.Concat(e.first, e.last)

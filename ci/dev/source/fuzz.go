@@ -34,7 +34,7 @@ func Fuzz(ctx context.Context, w io.Writer, perTarget time.Duration) error {
 		return fmt.Errorf("%s: no fuzz target found", root)
 	}
 	for _, t := range targets {
-		line, err := t.fuzz(ctx, perTarget)
+		line, err := t.runTarget(ctx, perTarget)
 		if err != nil {
 			return err
 		}
@@ -72,8 +72,8 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 // fuzzLine is what the fuzzer says of its work now and then.
 var fuzzLine = lazy.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
 
-// fuzz runs one target and returns how far it got.
-func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err error) {
+// runTarget runs one target and returns how far it got.
+func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (said string, err error) {
 	results := newTestResults()
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
 		// Left to itself, the fuzzer may spend its whole time on making one input shorter.
@@ -91,13 +91,13 @@ func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err
 		if err := test.runTests(ctx); err != nil {
 			return "", err
 		}
-		return said, t.crash(results, said)
+		return said, t.crashError(results, said)
 	})
 	return said, err
 }
 
-// crash is the error of a target that failed, or that did not fuzz at all.
-func (t fuzzTarget) crash(results *testResults, said string) error {
+// crashError is the error of a target that failed, or that did not fuzz at all.
+func (t fuzzTarget) crashError(results *testResults, said string) error {
 	if failures := results.failed(); len(failures) > 0 && !outOfTime(failures[0].output.String()) {
 		return fmt.Errorf("%s %s failed; the input is below its testdata/fuzz, commit it with the fix\n  | %s",
 			t.pkg, t.name, strings.ReplaceAll(failures[0].output.String(), "\n", "\n  | "))

@@ -57,14 +57,14 @@ func TestFuzzTargets(t *testing.T) {
 	}
 	var said string
 	for d := 100 * time.Millisecond; d < time.Minute; d *= 4 { // a busy machine takes longer to start the fuzzer
-		if said, err = targets[0].fuzz(t.Context(), d); err == nil {
+		if said, err = targets[0].runTarget(t.Context(), d); err == nil {
 			break
 		}
 	}
 	if err != nil || !strings.Contains(said, " execs") {
 		t.Errorf("fuzz(FuzzSound) = %q, %v; want a count of execs", said, err)
 	}
-	_, err = targets[1].fuzz(t.Context(), 20*time.Second)
+	_, err = targets[1].runTarget(t.Context(), 20*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "testdata/fuzz/FuzzCrash/") {
 		t.Errorf("fuzz(FuzzCrash) = %v; want an error with the file of the input", err)
 	}

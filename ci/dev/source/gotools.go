@@ -15,25 +15,25 @@ import (
 // magefiles without a word.
 const tags = "mage"
 
-func format(ctx context.Context, t tree) ([]string, error) {
-	return listed(ctx, t.root, t.tools["gofumpt"], "-l", ".")
+func checkFormat(ctx context.Context, t tree) ([]string, error) {
+	return listFindings(ctx, t.root, t.tools["gofumpt"], "-l", ".")
 }
 
-func vet(ctx context.Context, t tree) ([]string, error) {
+func runVet(ctx context.Context, t tree) ([]string, error) {
 	return t.inModules(ctx, "go", "vet", "-tags="+tags, "./...")
 }
 
-func staticcheck(ctx context.Context, t tree) ([]string, error) {
+func runStaticcheck(ctx context.Context, t tree) ([]string, error) {
 	return t.inModules(ctx, t.tools["staticcheck"], "-tags="+tags, "./...")
 }
 
-func tidy(ctx context.Context, t tree) ([]string, error) {
+func checkTidy(ctx context.Context, t tree) ([]string, error) {
 	found, err := t.inModules(ctx, "go", "mod", "tidy", "-diff")
 	if err != nil {
 		return found, err
 	}
 	err = t.withToolsModule(func(dir string) error {
-		more, err := complaints(ctx, dir, "go", "mod", "tidy", "-diff")
+		more, err := runChecker(ctx, dir, "go", "mod", "tidy", "-diff")
 		found = append(found, more...)
 		return err
 	})
@@ -72,7 +72,7 @@ func copyFile(from, to string) error {
 	return renameio.WriteFile(to, data, 0o644)
 }
 
-func (t tree) format(ctx context.Context) error {
+func (t tree) formatFiles(ctx context.Context) error {
 	if err := runGo(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
 		return err
 	}

@@ -57,8 +57,8 @@ func stageOf(path, module string) (stage, bool) {
 	return best, best.dir != ""
 }
 
-// imports finds imports, also those of tests, that point up the flow.
-func imports(ctx context.Context, t tree) ([]string, error) {
+// checkImports finds imports, also those of tests, that point up the flow.
+func checkImports(ctx context.Context, t tree) ([]string, error) {
 	packages, err := goList(ctx, t.root, nil, "./...")
 	if err != nil {
 		return nil, err

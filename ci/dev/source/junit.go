@@ -23,20 +23,20 @@ func junitOf(r *testResults) ([]byte, error) {
 		p := cases[0].pkg
 		suite := junit.Suite{Name: p.path, Time: junit.Seconds(p.elapsed.Milliseconds())}
 		for ; len(cases) > 0 && cases[0].pkg == p; cases = cases[1:] {
-			suite.Add(cases[0].junit())
+			suite.Add(cases[0].junitCase())
 		}
 		all.Add(suite)
 	}
 	return all.Encode()
 }
 
-func (c caseResult) junit() junit.Case {
+func (c caseResult) junitCase() junit.Case {
 	one := junit.Case{ClassName: c.pkg.path, Name: cmp.Or(c.name, "(package)"), Time: junit.Seconds(c.elapsed.Milliseconds())}
 	switch c.state {
 	case failed:
 		one.Failure = &junit.Message{Message: "failed", Text: c.output.String()}
 	case skipped:
-		one.Skipped = &junit.Message{Message: c.reason()}
+		one.Skipped = &junit.Message{Message: c.skipReason()}
 	}
 	return one
 }

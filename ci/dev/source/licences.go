@@ -64,8 +64,8 @@ var licenceFile = lazy.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
 // The boards are arm64, the hosts mostly amd64; a file may belong to one only.
 var architectures = []string{"amd64", "arm64"}
 
-// licences finds modules in our programs whose licence is not known or not allowed.
-func licences(ctx context.Context, t tree) ([]string, error) {
+// checkLicences finds modules in our programs whose licence is not known or not allowed.
+func checkLicences(ctx context.Context, t tree) ([]string, error) {
 	found := map[string]bool{}
 	for _, dir := range t.modules {
 		for _, arch := range architectures {
@@ -112,7 +112,7 @@ func licencesOf(p goPackage) []string {
 			if _, other := otherTexts[p.Module.Path+"/"+name]; other {
 				continue
 			}
-			if finding := judgeLicence(filepath.Join(dir, name)); finding != "" {
+			if finding := checkLicence(filepath.Join(dir, name)); finding != "" {
 				found = append(found, p.Module.Path+": "+finding)
 			}
 		}
@@ -136,8 +136,8 @@ func licenceFiles(dir string) ([]string, error) {
 	return names, err
 }
 
-// judgeLicence returns what speaks against the licence in the file at path.
-func judgeLicence(path string) string {
+// checkLicence returns what speaks against the licence in the file at path.
+func checkLicence(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()

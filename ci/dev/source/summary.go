@@ -41,15 +41,15 @@ func printUntested(w io.Writer, r *testResults) {
 
 func printSkips(w io.Writer, r *testResults) {
 	for _, c := range r.in(skipped) {
-		fmt.Fprintf(w, "SKIP  %s %s: %s\n", c.pkg.path, c.name, c.reason())
+		fmt.Fprintf(w, "SKIP  %s %s: %s\n", c.pkg.path, c.name, c.skipReason())
 	}
 }
 
 // logPrefix is the place that t.Log puts before its text.
 var logPrefix = lazy.Regexp(`^\s*[\w.-]+\.go:\d+: `)
 
-// reason is what a skipped test said, in one line.
-func (t *testResult) reason() string {
+// skipReason is what a skipped test said, in one line.
+func (t *testResult) skipReason() string {
 	var words []string
 	for _, line := range t.output.all() {
 		words = append(words, strings.Fields(logPrefix().ReplaceAllString(line, ""))...)
@@ -86,15 +86,15 @@ func printFailures(w io.Writer, r *testResults) {
 		for _, line := range c.output.all() {
 			fmt.Fprintf(w, "  | %s\n", line)
 		}
-		fmt.Fprintf(w, "  again: %s\n", c.again())
+		fmt.Fprintf(w, "  again: %s\n", c.rerunCommand())
 	}
 	if len(failures) > 0 && len(r.stray.all()) > 0 {
 		fmt.Fprintf(w, "Output that belongs to no test:\n  | %s\n", strings.ReplaceAll(r.stray.String(), "\n", "\n  | "))
 	}
 }
 
-// again is the command that runs this one test again, in the same order.
-func (c caseResult) again() string {
+// rerunCommand is the command that runs this one test again, in the same order.
+func (c caseResult) rerunCommand() string {
 	if c.pkg.module == "" {
 		return "go tool mage test"
 	}

@@ -49,10 +49,10 @@ func UnderLoad(ctx context.Context, w io.Writer, rounds int, each time.Duration,
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	return loaded{rounds: rounds, each: cmp.Or(each, math.MaxInt64), wanted: wanted}.underLoad(ctx, w, root)
+	return loadRun{rounds: rounds, each: cmp.Or(each, math.MaxInt64), wanted: wanted}.underLoad(ctx, w, root)
 }
 
-func (l loaded) underLoad(ctx context.Context, w io.Writer, root string) error {
+func (l loadRun) underLoad(ctx context.Context, w io.Writer, root string) error {
 	modules, err := goModules(root)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (l loaded) underLoad(ctx context.Context, w io.Writer, root string) error {
 	err = withTempDir(func(tmp string) error {
 		l.tmp = tmp
 		for _, dir := range modules {
-			if err := l.module(ctx, dir); err != nil {
+			if err := l.runModule(ctx, dir); err != nil {
 				return err
 			}
 		}
@@ -90,8 +90,8 @@ func (l loaded) underLoad(ctx context.Context, w io.Writer, root string) error {
 	return nil
 }
 
-// loaded is one run of UnderLoad.
-type loaded struct {
+// loadRun is one run of UnderLoad.
+type loadRun struct {
 	out, tmp string
 	rounds   int
 	each     time.Duration // what a test may take of a run
@@ -100,7 +100,7 @@ type loaded struct {
 	failed   int
 }
 
-func (l *loaded) module(ctx context.Context, dir string) error {
+func (l *loadRun) runModule(ctx context.Context, dir string) error {
 	packages, err := goList(ctx, dir, nil, "./...")
 	if err != nil {
 		return err
@@ -114,15 +114,15 @@ func (l *loaded) module(ctx context.Context, dir string) error {
 		if len(tests) == 0 {
 			continue
 		}
-		if err := l.tests(ctx, dir, p, tests); err != nil {
+		if err := l.runPackage(ctx, dir, p, tests); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tests runs the tests of one package.
-func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []string) error {
+// runPackage runs the tests of one package.
+func (l *loadRun) runPackage(ctx context.Context, module string, p goPackage, tests []string) error {
 	step := progress.Start(ctx, "soak "+p.ImportPath, int64(len(tests)*l.rounds), progress.Tasks)
 	binary := filepath.Join(l.out, strings.ReplaceAll(p.ImportPath, "/", "."))
 	defer os.Remove(binary)
@@ -138,11 +138,11 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 		}
 		step.Detail(name)
 		var state roundState
-		switch state, err = l.test(ctx, step, binary, p.Dir, name, passed); state {
+		switch state, err = l.runTest(ctx, step, binary, p.Dir, name, passed); state {
 		case skipRound:
 			skipped++
 		case failRound:
-			failures = append(failures, fmt.Sprintf("FAIL  %s %s after %d rounds: see %s", p.ImportPath, name, passed.Rounds[name], l.log(binary, name)))
+			failures = append(failures, fmt.Sprintf("FAIL  %s %s after %d rounds: see %s", p.ImportPath, name, passed.Rounds[name], l.logName(binary, name)))
 		default:
 			if n := passed.Rounds[name]; n < l.rounds {
 				fewer = append(fewer, fmt.Sprintf("      %s %s had time for %d of them", p.ImportPath, name, n))
@@ -162,8 +162,8 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 	return nil
 }
 
-// test runs one test for the rounds that it has not passed yet, or until its time is up.
-func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, name string, passed passedRounds) (roundState, error) {
+// runTest runs one test for the rounds that it has not passed yet, or until its time is up.
+func (l *loadRun) runTest(ctx context.Context, step *progress.Step, binary, dir, name string, passed passedRounds) (roundState, error) {
 	began := time.Now()
 	step.Add(int64(min(passed.Rounds[name], l.rounds)))
 	for atOnce := 1; passed.Rounds[name] < l.rounds; atOnce = min(2*atOnce, roundsAtOnce) {
@@ -171,7 +171,7 @@ func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, nam
 		if state, err := l.runRounds(ctx, binary, dir, name, n); err != nil || state != passRound {
 			return state, err
 		}
-		if err := passed.add(binary, name, n); err != nil {
+		if err := passed.addRounds(binary, name, n); err != nil {
 			return passRound, err
 		}
 		step.Add(int64(n))
@@ -182,7 +182,7 @@ func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, nam
 	return passRound, nil
 }
 
-func (l *loaded) log(binary, test string) string {
+func (l *loadRun) logName(binary, test string) string {
 	return filepath.Join(loadDir, filepath.Base(binary)+"."+test+".log")
 }
 
@@ -195,8 +195,8 @@ const (
 )
 
 // runRounds runs a test n times in one process. The error is for a run that was stopped.
-func (l *loaded) runRounds(ctx context.Context, binary, dir, test string, n int) (roundState, error) {
-	name := filepath.Join(l.out, filepath.Base(l.log(binary, test)))
+func (l *loadRun) runRounds(ctx context.Context, binary, dir, test string, n int) (roundState, error) {
+	name := filepath.Join(l.out, filepath.Base(l.logName(binary, test)))
 	log, err := os.Create(name)
 	if err != nil {
 		return 0, err
@@ -249,7 +249,7 @@ func readPassed(binary string) (p passedRounds, err error) {
 	return p, nil
 }
 
-func (p passedRounds) add(binary, test string, n int) error {
+func (p passedRounds) addRounds(binary, test string, n int) error {
 	p.Rounds[test] += n
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -280,7 +280,7 @@ func timedTests(p goPackage, all []goPackage) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for name, node := range declared(file) {
+		for name, node := range listDeclarations(file) {
 			if strings.HasPrefix(name, "Test") && name != "TestMain" && filepath.Dir(path) == p.Dir {
 				tests = append(tests, name)
 			}
@@ -305,9 +305,9 @@ func timedTests(p goPackage, all []goPackage) ([]string, error) {
 	return slices.DeleteFunc(tests, func(name string) bool { return !timed[name] }), nil
 }
 
-// declared are a file's functions, methods and package variables. Tables of tests are
+// listDeclarations are a file's functions, methods and package variables. Tables of tests are
 // variables too.
-func declared(file *ast.File) iter.Seq2[string, ast.Node] {
+func listDeclarations(file *ast.File) iter.Seq2[string, ast.Node] {
 	return func(yield func(string, ast.Node) bool) {
 		for _, d := range file.Decls {
 			switch d := d.(type) {

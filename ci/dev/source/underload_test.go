@@ -109,7 +109,7 @@ func TestUnderLoad(t *testing.T) {
 		{30, time.Hour, "32 30 30 04 00", `1 skipped, 0 failed\n$`, false},
 	} {
 		var out bytes.Buffer
-		err := loaded{rounds: run.rounds, each: run.each, wanted: regexp.MustCompile("Test")}.underLoad(t.Context(), &out, root)
+		err := loadRun{rounds: run.rounds, each: run.each, wanted: regexp.MustCompile("Test")}.underLoad(t.Context(), &out, root)
 		if (err != nil) != run.failed || !regexp.MustCompile(run.lines).Match(out.Bytes()) {
 			t.Errorf("%d rounds: %v\n%s\nwant %s", run.rounds, err, &out, run.lines)
 		}
@@ -121,7 +121,7 @@ func TestUnderLoad(t *testing.T) {
 			t.Errorf("after %d rounds the log of TestFlaky is %q, %v", run.rounds, log, err)
 		}
 	}
-	if err := (loaded{rounds: 1, each: time.Hour, wanted: regexp.MustCompile("TestPlain")}).underLoad(t.Context(), new(bytes.Buffer), root); err == nil || !strings.Contains(err.Error(), "TestPlain") {
+	if err := (loadRun{rounds: 1, each: time.Hour, wanted: regexp.MustCompile("TestPlain")}).underLoad(t.Context(), new(bytes.Buffer), root); err == nil || !strings.Contains(err.Error(), "TestPlain") {
 		t.Errorf("underLoad of TestPlain = %v; want that it does not wait", err)
 	}
 }

@@ -47,19 +47,19 @@ const (
 var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
 
 // told is what a run over a fleet must say of a board with each fault.
-var told = map[Fault]string{
+var expectedKinds = map[Fault]string{
 	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NewKey: "unknown host key", NoLogin: "login refused",
 	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", Damaged: "digest wrong", Fails: "checks failed",
 }
 
-// Told is how a run must end that meets the fault.
-func (f Fault) Told() string { return told[f] }
+// ExpectedKind is how a run must end that meets the fault.
+func (f Fault) ExpectedKind() string { return expectedKinds[f] }
 
-// Takes says whether a board with this fault gets a file under its name.
-func (f Fault) Takes() bool { return f == None || f == Fails }
+// GetsFile says whether a board with this fault gets a file under its name.
+func (f Fault) GetsFile() bool { return f == None || f == Fails }
 
-// Mixed is n boards of which each twentieth fails, each in another way.
-func Mixed(n int) []Fault {
+// MixedFaults is n boards of which each twentieth fails, each in another way.
+func MixedFaults(n int) []Fault {
 	all := make([]Fault, n)
 	for i := range all {
 		all[i] = None
@@ -124,12 +124,12 @@ func Start(ctx context.Context, dir string, faults []Fault, checks int, limits L
 	var err error
 	identity := filepath.Join(dir, "id")
 	if f.login, err = sshd.WriteKey(identity); err == nil {
-		err = f.start(ctx, faults)
+		err = f.startBoards(ctx, faults)
 	}
 	if err == nil {
 		err = errors.Join(
-			os.WriteFile(f.Inventory, []byte(f.inventory(identity, limits)), 0o600),
-			os.WriteFile(f.Suite, []byte(suite(checks)), 0o600))
+			os.WriteFile(f.Inventory, []byte(f.inventoryYAML(identity, limits)), 0o600),
+			os.WriteFile(f.Suite, []byte(suiteYAML(checks)), 0o600))
 	}
 	if err != nil {
 		f.Stop()
@@ -138,7 +138,7 @@ func Start(ctx context.Context, dir string, faults []Fault, checks int, limits L
 	return f, nil
 }
 
-func (f *Fleet) start(ctx context.Context, faults []Fault) error {
+func (f *Fleet) startBoards(ctx context.Context, faults []Fault) error {
 	for i, fault := range faults {
 		b := &Board{Name: BoardName(i), Fault: fault, ctx: ctx, Slowed: make(chan struct{}), system: firstSystem(i)}
 		b.disk = newDisk(b)
@@ -188,7 +188,7 @@ func (f *Fleet) listenFor(b *Board, i int) error {
 			if err != nil {
 				return
 			}
-			f.all.Go(func() { b.serve(conn, f.login) })
+			f.all.Go(func() { b.serveConn(conn, f.login) })
 		}
 	})
 	return nil
@@ -201,13 +201,13 @@ func (f *Fleet) Stop() {
 		l.Close()
 	}
 	for _, b := range f.Boards {
-		b.off()
+		b.closeConns()
 	}
 	f.all.Wait()
 }
 
-// inventory is the fleet as Ansible's YAML.
-func (f *Fleet) inventory(identity string, limits Limits) string {
+// inventoryYAML is the fleet as Ansible's YAML.
+func (f *Fleet) inventoryYAML(identity string, limits Limits) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "all:\n  vars:\n    ansible_user: root\n    ansible_ssh_private_key_file: %s\n  hosts:\n", identity)
 	for _, board := range f.Boards {
@@ -223,8 +223,8 @@ func (f *Fleet) inventory(identity string, limits Limits) string {
 	return b.String()
 }
 
-// suite asks for facts that every board has as files.
-func suite(checks int) string {
+// suiteYAML asks for facts that every board has as files.
+func suiteYAML(checks int) string {
 	var b strings.Builder
 	b.WriteString("command:\n")
 	for i := range checks {
@@ -236,20 +236,20 @@ func suite(checks int) string {
 func factFile(i int) string { return fmt.Sprintf("/etc/slipway/fact-%02d", i) }
 func fact(i int) string     { return fmt.Sprintf("fact %02d holds", i) }
 
-// Holds says which of the boards have a file, whole and under its name, with this
+// BoardsWithFile says which of the boards have a file, whole and under its name, with this
 // digest.
-func (f *Fleet) Holds(name, digest string) map[string]bool {
+func (f *Fleet) BoardsWithFile(name, digest string) map[string]bool {
 	holds := map[string]bool{}
 	for _, b := range f.Boards {
-		if file := b.disk.find(name); file != nil && file.sum() == digest {
+		if file := b.disk.findFile(name); file != nil && file.sha256Hex() == digest {
 			holds[b.Name] = true
 		}
 	}
 	return holds
 }
 
-// Took is how often each board was given a file under its name.
-func (f *Fleet) Took(name string) map[string]int {
+// CountFiles is how often each board was given a file under its name.
+func (f *Fleet) CountFiles(name string) map[string]int {
 	took := map[string]int{}
 	for _, b := range f.Boards {
 		b.disk.mu.Lock()

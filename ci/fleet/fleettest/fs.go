@@ -41,11 +41,11 @@ func newDisk(b *Board) *disk {
 	return &disk{board: b, files: map[string]*file{}, named: map[string]int{}, dirs: map[string]bool{"/": true, "/root": true, "/tmp": true, "/data": true}}
 }
 
-func (d *disk) handlers() sftp.Handlers {
+func (d *disk) sftpHandlers() sftp.Handlers {
 	return sftp.Handlers{FileGet: d, FilePut: d, FileCmd: d, FileList: d}
 }
 
-func (d *disk) find(name string) *file {
+func (d *disk) findFile(name string) *file {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.files[name]
@@ -53,7 +53,7 @@ func (d *disk) find(name string) *file {
 
 // Fileread gives back what has not got its final name.
 func (d *disk) Fileread(r *sftp.Request) (io.ReaderAt, error) {
-	f := d.find(r.Filepath)
+	f := d.findFile(r.Filepath)
 	if f == nil {
 		return nil, os.ErrNotExist
 	}
@@ -86,7 +86,7 @@ func (d *disk) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 
 // WriteAt is where most faults of boards show.
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
-	if err := f.disk.board.writes(len(p)); err != nil {
+	if err := f.disk.board.beforeWrite(len(p)); err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
@@ -108,8 +108,8 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 
 const maxFileBytes = 1 << 30
 
-// sum is the digest of what was written.
-func (f *file) sum() string {
+// sha256Hex is the digest of what was written.
+func (f *file) sha256Hex() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.digest == "" {
@@ -123,7 +123,7 @@ func (f *file) sum() string {
 func (d *disk) Filecmd(r *sftp.Request) error {
 	switch r.Method {
 	case "Rename":
-		return d.rename(r.Filepath, r.Target, false)
+		return d.renameFile(r.Filepath, r.Target, false)
 	case "Mkdir":
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -133,7 +133,7 @@ func (d *disk) Filecmd(r *sftp.Request) error {
 		defer d.mu.Unlock()
 		delete(d.files, r.Filepath)
 	case "Setstat":
-		f := d.find(r.Filepath)
+		f := d.findFile(r.Filepath)
 		if f == nil {
 			return os.ErrNotExist
 		}
@@ -149,9 +149,9 @@ func (d *disk) Filecmd(r *sftp.Request) error {
 }
 
 // PosixRename replaces a file that has the name.
-func (d *disk) PosixRename(r *sftp.Request) error { return d.rename(r.Filepath, r.Target, true) }
+func (d *disk) PosixRename(r *sftp.Request) error { return d.renameFile(r.Filepath, r.Target, true) }
 
-func (d *disk) rename(from, to string, replace bool) error {
+func (d *disk) renameFile(from, to string, replace bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := d.files[from]
@@ -161,7 +161,7 @@ func (d *disk) rename(from, to string, replace bool) error {
 	case d.files[to] != nil && !replace:
 		return os.ErrExist
 	}
-	f.sum()
+	f.sha256Hex()
 	f.mu.Lock()
 	f.data = nil
 	f.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// serve is one connection to a board.
-func (b *Board) serve(conn net.Conn, login ssh.PublicKey) {
+// serveConn is one connection to a board.
+func (b *Board) serveConn(conn net.Conn, login ssh.PublicKey) {
 	defer conn.Close()
-	b.keep(conn)
+	b.trackConn(conn)
 	switch b.Fault {
 	case Hangs:
 		<-b.ctx.Done()
@@ -26,7 +26,7 @@ func (b *Board) serve(conn net.Conn, login ssh.PublicKey) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nServer: lab\r\n\r\n")
 		return
 	}
-	c, channels, requests, err := ssh.NewServerConn(conn, b.config(login))
+	c, channels, requests, err := ssh.NewServerConn(conn, b.sshConfig(login))
 	if err != nil {
 		return // the other side has an error, too
 	}
@@ -41,11 +41,11 @@ func (b *Board) serve(conn net.Conn, login ssh.PublicKey) {
 		if err != nil {
 			return
 		}
-		go b.session(session, requests)
+		go b.serveSession(session, requests)
 	}
 }
 
-func (b *Board) config(login ssh.PublicKey) *ssh.ServerConfig {
+func (b *Board) sshConfig(login ssh.PublicKey) *ssh.ServerConfig {
 	c := &ssh.ServerConfig{
 		ServerVersion: "SSH-2.0-played",
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
@@ -59,7 +59,7 @@ func (b *Board) config(login ssh.PublicKey) *ssh.ServerConfig {
 	return c
 }
 
-func (b *Board) keep(conn net.Conn) {
+func (b *Board) trackConn(conn net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns = append(b.conns, conn)
@@ -68,8 +68,8 @@ func (b *Board) keep(conn net.Conn) {
 	}
 }
 
-// off cuts all connections.
-func (b *Board) off() {
+// closeConns cuts all connections.
+func (b *Board) closeConns() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.conns {
@@ -84,15 +84,15 @@ const (
 	slowWrite  = 2 * time.Second // of 32 KiB
 )
 
-// writes is called before bytes are written.
-func (b *Board) writes(n int) error {
+// beforeWrite is called before bytes are written.
+func (b *Board) beforeWrite(n int) error {
 	b.mu.Lock()
 	b.written += n
 	written := b.written
 	b.mu.Unlock()
 	switch {
 	case b.Fault == Dies && written > diesAfter:
-		b.off()
+		b.closeConns()
 		return io.ErrClosedPipe
 	case b.Fault == Slow && written > slowsAfter:
 		b.once.Do(func() { close(b.Slowed) })
@@ -104,8 +104,8 @@ func (b *Board) writes(n int) error {
 	return nil
 }
 
-// session serves what one channel asks for first.
-func (b *Board) session(s ssh.Channel, requests <-chan *ssh.Request) {
+// serveSession serves what one channel asks for first.
+func (b *Board) serveSession(s ssh.Channel, requests <-chan *ssh.Request) {
 	defer s.Close()
 	for r := range requests {
 		var ask struct{ Text string }
@@ -116,34 +116,34 @@ func (b *Board) session(s ssh.Channel, requests <-chan *ssh.Request) {
 		_ = r.Reply(true, nil)
 		go ssh.DiscardRequests(requests)
 		if r.Type == "exec" {
-			b.exec(s, ask.Text)
+			b.runCommand(s, ask.Text)
 			return
 		}
-		server := sftp.NewRequestServer(s, b.disk.handlers())
+		server := sftp.NewRequestServer(s, b.disk.sftpHandlers())
 		_ = server.Serve() // it ends with its channel
 		return
 	}
 }
 
-// exec answers a command as its program would.
-func (b *Board) exec(s ssh.Channel, command string) {
+// runCommand answers a command as its program would.
+func (b *Board) runCommand(s ssh.Channel, command string) {
 	if b.Fault == Noisy {
 		_, _ = io.WriteString(s, "Welcome to the board\x1b]0;owned\a\n"+strings.Repeat("\x00\xff garbage", 4000))
 	}
-	mark, argv := parse(command)
+	mark, argv := parseCommand(command)
 	if mark != "" {
 		fmt.Fprintf(s.Stderr(), "%s4711\n", mark)
 	}
-	if b.blinks(strings.Join(argv, " ")) {
-		b.off()
+	if b.losesConnection(strings.Join(argv, " ")) {
+		b.closeConns()
 		return
 	}
-	out, status := b.answer(argv)
+	out, status := b.answerCommand(argv)
 	_, _ = io.WriteString(s, out)
 	_, _ = s.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
 }
 
-func (b *Board) blinks(line string) bool {
+func (b *Board) losesConnection(line string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.Fault != Blinks || b.blinked || !strings.Contains(line, "product_serial") {
@@ -153,8 +153,8 @@ func (b *Board) blinks(line string) bool {
 	return true
 }
 
-// parse takes target's commands apart: echo 'MARK'$$ >&2; exec 'word' 'word'.
-func parse(command string) (mark string, argv []string) {
+// parseCommand takes target's commands apart: echo 'MARK'$$ >&2; exec 'word' 'word'.
+func parseCommand(command string) (mark string, argv []string) {
 	if head, rest, ok := strings.Cut(command, "'$$ >&2; exec "); ok {
 		mark, command = strings.TrimPrefix(head, "echo '"), rest
 	}
@@ -186,16 +186,16 @@ func parse(command string) (mark string, argv []string) {
 	return mark, argv
 }
 
-// answer is what a program prints, and its status. What is not known is not there.
-func (b *Board) answer(argv []string) (out string, status int) {
+// answerCommand is what a program prints, and its status. What is not known is not there.
+func (b *Board) answerCommand(argv []string) (out string, status int) {
 	line := strings.Join(argv, " ")
 	switch {
 	case line == "true":
 		return "", 0
 	case strings.Contains(line, "sha256sum") && len(argv) > 4: // sh -c SCRIPT sh FILE
 		name := argv[4]
-		if f := b.disk.find(name); f != nil {
-			return f.sum() + " *" + name + "\n", 0
+		if f := b.disk.findFile(name); f != nil {
+			return f.sha256Hex() + " *" + name + "\n", 0
 		}
 		return "", 1
 	case strings.Contains(line, "product_serial") && strings.HasPrefix(line, "sh -c"):
@@ -209,5 +209,5 @@ func (b *Board) answer(argv []string) (out string, status int) {
 		}
 		return fact(n) + "\n", 0
 	}
-	return b.updated(argv, line)
+	return b.answerUpdate(argv, line)
 }

@@ -41,8 +41,8 @@ func (b *Board) Updated() Updated {
 
 const installTakes = 100 * time.Millisecond
 
-// updated is what programs print that an update asks for. What is not known is not there.
-func (b *Board) updated(argv []string, line string) (out string, status int) {
+// answerUpdate is what programs print that an update asks for. What is not known is not there.
+func (b *Board) answerUpdate(argv []string, line string) (out string, status int) {
 	switch {
 	case line == "id -u":
 		return "0\n", 0
@@ -56,7 +56,7 @@ func (b *Board) updated(argv []string, line string) (out string, status int) {
 		return "device_type=played\n", 0
 	case slices.Equal(argv[:min(2, len(argv))], []string{"mender-update", "install"}):
 		time.Sleep(installTakes)
-		return b.install(argv[2])
+		return b.installArtifact(argv[2])
 	case slices.Equal(argv[:min(2, len(argv))], []string{"rm", "-f"}):
 		return "", 0
 	}
@@ -75,7 +75,7 @@ func (b *Board) updated(argv []string, line string) (out string, status int) {
 		return fmt.Sprintf("%08x-0000-0000-0000-%012x\n", s.number, s.boots), 0
 	case "reboot":
 		s.reboot()
-		go b.off()
+		go b.closeConns()
 		return "", 0
 	}
 	return "", 127
@@ -88,12 +88,12 @@ func (s *system) reboot() {
 	}
 }
 
-func (b *Board) install(file string) (string, int) {
-	f := b.disk.find(file)
+func (b *Board) installArtifact(file string) (string, int) {
+	f := b.disk.findFile(file)
 	if f == nil {
 		return "", 1
 	}
-	digest := f.sum()
+	digest := f.sha256Hex()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.system

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	if err := serve(os.Args[1:]); err != nil {
+	if err := serveBoards(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "boards:", err)
 		os.Exit(1)
 	}
@@ -24,7 +24,7 @@ func main() {
 // The limits of boards that nothing else ends.
 var limits = fleettest.Limits{Hangs: 10 * time.Second, Slow: 20 * time.Second}
 
-func serve(args []string) error {
+func serveBoards(args []string) error {
 	if len(args) != 5 {
 		return fmt.Errorf("want a folder, the numbers of boards and checks, a file's path on the boards and its digest, not %q", args)
 	}
@@ -36,7 +36,7 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	f, err := fleettest.Start(context.Background(), args[0], fleettest.Mixed(boards), checks, limits)
+	f, err := fleettest.Start(context.Background(), args[0], fleettest.MixedFaults(boards), checks, limits)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func serve(args []string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	took := f.Took(args[3])
-	for name := range f.Holds(args[3], args[4]) {
+	took := f.CountFiles(args[3])
+	for name := range f.BoardsWithFile(args[3], args[4]) {
 		if took[name] == 1 {
 			fmt.Println(name)
 		}

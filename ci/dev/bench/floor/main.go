@@ -21,13 +21,13 @@ import (
 
 func main() {
 	runtime.LockOSThread()
-	if err := mount(os.Args[1]); err != nil {
+	if err := mountPlan(os.Args[1]); err != nil {
 		os.Stderr.WriteString("floor: " + err.Error() + "\n")
 		os.Exit(1)
 	}
 }
 
-func mount(plan string) error {
+func mountPlan(plan string) error {
 	lines, err := os.ReadFile(plan)
 	if err != nil {
 		return err
@@ -36,14 +36,14 @@ func mount(plan string) error {
 	if err != nil {
 		return err
 	}
-	pid := field(string(state), `"pid":`)
-	bundle := strings.Trim(field(string(state), `"bundle":`), `"`)
+	pid := stateField(string(state), `"pid":`)
+	bundle := strings.Trim(stateField(string(state), `"bundle":`), `"`)
 	what, rest, _ := strings.Cut(string(lines), "\n")
 	cache, err := os.ReadFile(strings.TrimPrefix(what, "cache\t"))
 	if err != nil {
 		return err
 	}
-	root, err := enter(pid, bundle+"/rootfs")
+	root, err := enterContainer(pid, bundle+"/rootfs")
 	if err != nil {
 		return err
 	}
@@ -58,11 +58,11 @@ func mount(plan string) error {
 			return err
 		}
 	}
-	return put(root, cache)
+	return replaceCache(root, cache)
 }
 
-// field is what stands behind the name in the state.
-func field(state, name string) string {
+// stateField is what stands behind the name in the state.
+func stateField(state, name string) string {
 	_, after, _ := strings.Cut(state, name)
 	if end := strings.IndexAny(after, ",}"); end >= 0 {
 		after = after[:end]
@@ -70,7 +70,7 @@ func field(state, name string) string {
 	return strings.TrimSpace(after)
 }
 
-func enter(pid, rootfs string) (int, error) {
+func enterContainer(pid, rootfs string) (int, error) {
 	ns, err := unix.Open("/proc/"+pid+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -97,7 +97,7 @@ func (f *floor) mountLine(line []string) error {
 	case "make":
 		return unix.Mkdirat(f.root, name[1:], 0o755)
 	case "in":
-		return f.in(name)
+		return f.openFolder(name)
 	case "link":
 		return unix.Symlinkat(line[2], f.at, name)
 	case "null":
@@ -107,14 +107,14 @@ func (f *floor) mountLine(line []string) error {
 			return err
 		}
 	case "file":
-		if err := f.point(name); err != nil {
+		if err := f.makeMountPoint(name); err != nil {
 			return err
 		}
 	}
-	return f.mount(name)
+	return f.mountFile(name)
 }
 
-func (f *floor) in(dir string) (err error) {
+func (f *floor) openFolder(dir string) (err error) {
 	if f.at != 0 {
 		unix.Close(f.at)
 		unix.Close(f.from)
@@ -126,8 +126,8 @@ func (f *floor) in(dir string) (err error) {
 	return err
 }
 
-// point makes a mount point.
-func (f *floor) point(name string) error {
+// makeMountPoint makes a mount point.
+func (f *floor) makeMountPoint(name string) error {
 	if f.empty == "" {
 		f.empty = "floor.empty"
 		fd, err := unix.Openat(f.root, f.empty, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
@@ -139,7 +139,7 @@ func (f *floor) point(name string) error {
 	return unix.Linkat(f.root, f.empty, f.at, name, 0)
 }
 
-func (f *floor) mount(name string) error {
+func (f *floor) mountFile(name string) error {
 	fd, err := unix.OpenTree(f.from, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return err
@@ -152,8 +152,8 @@ func (f *floor) mount(name string) error {
 	return unix.MoveMount(fd, "", f.at, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// put puts the cache in place of the image's.
-func put(root int, cache []byte) error {
+// replaceCache puts the cache in place of the image's.
+func replaceCache(root int, cache []byte) error {
 	name := "etc/ld.so.cache." + strconv.Itoa(os.Getpid())
 	fd, err := unix.Openat(root, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
 	if err != nil {

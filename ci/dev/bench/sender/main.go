@@ -25,21 +25,21 @@ import (
 )
 
 func main() {
-	if err := send(os.Args[1:]); err != nil {
+	if err := sendPath(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sender:", err)
 		os.Exit(1)
 	}
 }
 
-func send(args []string) error {
+func sendPath(args []string) error {
 	if len(args) != 6 {
 		return errors.New("six arguments are needed")
 	}
 	what, server, pinned, key, local, remote := args[0], args[1], args[2], args[3], args[4], args[5]
 	if what == "library" {
-		return library(server, pinned, key, local, remote)
+		return sendByLibrary(server, pinned, key, local, remote)
 	}
-	c, err := dial(server, pinned, key)
+	c, err := dialTarget(server, pinned, key)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func send(args []string) error {
 	return errors.Join(err, c.Close())
 }
 
-func dial(server, pinned, key string) (*target.Conn, error) {
+func dialTarget(server, pinned, key string) (*target.Conn, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
 		return nil, err
@@ -63,8 +63,8 @@ func dial(server, pinned, key string) (*target.Conn, error) {
 	return target.Dial(context.Background(), target.Address{Host: host, Port: number, KnownHosts: []string{pinned}, Identities: []string{key}})
 }
 
-// library is what a first program with pkg/sftp looks like.
-func library(server, pinned, key, local, remote string) error {
+// sendByLibrary is what a first program with pkg/sftp looks like.
+func sendByLibrary(server, pinned, key, local, remote string) error {
 	link, err := dialPlain(server, pinned, key)
 	if err != nil {
 		return err

@@ -13,13 +13,13 @@ import (
 )
 
 func main() {
-	if err := measure(os.Args[1], os.Args[2:]); err != nil {
+	if err := measureProgram(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "stopwatch:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(file string, argv []string) error {
+func measureProgram(file string, argv []string) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	began := time.Now()
