@@ -62,12 +62,12 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	json *bool, // print the outcome as JSON
 	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	ask := fleetRequest(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
-	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
+	request := fleetRequest(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
+	request.File, request.To, request.Unproved, request.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
 	bits, bad := parseMode(given(mode, "0644"))
-	ask.Rights = files.Rights{Mode: bits, Owner: given(owner, "")}
+	request.Rights = files.Rights{Mode: bits, Owner: given(owner, "")}
 	return firstError(bad, func() error {
-		return withRate(asRoot(ctx, become), rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
+		return withRate(asRoot(ctx, become), rate, func(ctx context.Context) error { return runFleet(ctx, board, request, given(json, false)) })
 	})
 }
 
@@ -107,12 +107,12 @@ func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
 				return errors.New("the bundle's name is empty; name the file to install")
 			}
 			first := given(canary, 1)
-			ask := fleetRequest(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
-			ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
+			request := fleetRequest(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
+			request.Update, request.Downgrade, request.Now = bundle, given(downgrade, false), now
 			if !given(yes, false) {
-				ask.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+				request.Confirm = ci.AskYes(os.Stdin, os.Stderr)
 			}
-			return runFleetOn(ctx, spec, ask, given(json, false))
+			return runFleetOn(ctx, spec, request, given(json, false))
 		})
 	})
 }
@@ -154,9 +154,9 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 	json *bool, // print the keys as JSON
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		ask := fleet.Request{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
+		request := fleet.Request{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
 		confirm := ci.AskYesOr(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
-		met, err := fleet.Pin(ctx, os.Stderr, options, spec, ask, confirm)
+		met, err := fleet.Pin(ctx, os.Stderr, options, spec, request, confirm)
 		if given(json, false) && len(met) > 0 {
 			err = errors.Join(err, printJSON(met))
 		}
@@ -173,16 +173,16 @@ func fleetRequest(inventory string, limit *string, failed *bool, parallel, canar
 	}
 }
 
-func runFleet(ctx context.Context, board string, ask fleet.Request, asJSON bool) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, ask, asJSON) })
+func runFleet(ctx context.Context, board string, request fleet.Request, asJSON bool) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
 }
 
-func runFleetOn(ctx context.Context, spec images.Spec, ask fleet.Request, asJSON bool) error {
+func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {
 	said := os.Stdout
 	if asJSON {
 		said = os.Stderr
 	}
-	outcome, err := fleet.Run(ctx, said, options, spec, ask)
+	outcome, err := fleet.Run(ctx, said, options, spec, request)
 	if asJSON && len(outcome.Results) > 0 {
 		err = errors.Join(err, printJSON(outcome))
 	}

@@ -16,23 +16,23 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Access is how the inventory says that a host is reached. What it leaves open is
-// for ~/.ssh/config to say.
+// Access is how the inventory says that a host is reached. ~/.ssh/config decides about what
+// it leaves out.
 type Access struct {
 	Host     string
 	Port     int
 	User     string
 	Identity string   // file of a private key
-	Jump     []string // hosts on the way, the nearest first
-	Become   string   // who programs there run as, by sudo
+	Jump     []string // jump hosts, the nearest first
+	Become   string   // user who runs the programs there, by sudo
 
 	HostKey string        // as a line of known_hosts has it: kind and base64
-	Serial  string        // what the board must say of itself
+	Serial  string        // that the board must report
 	Board   string        // which of Slipway's boards it is
-	Limit   time.Duration // of its turn; 0: that of all
+	Limit   time.Duration // for the work on it; 0: the limit of all boards
 }
 
-// The variables that Slipway reads, each with older names of the same thing.
+// The variables that Slipway reads, each with its older names.
 var (
 	hostVariables     = []string{"ansible_host", "ansible_ssh_host"}
 	portVariables     = []string{"ansible_port", "ansible_ssh_port"}
@@ -54,7 +54,8 @@ const (
 	becomeUserVariable   = "ansible_become_user"
 )
 
-// unused are variables that say how to log in, but that Slipway does not follow.
+// ignoredVariables say how to log in, but Slipway does not follow them. The values are
+// the warnings.
 var ignoredVariables = map[string]string{
 	"ansible_password":        "passwords are not used; log in with a key",
 	"ansible_ssh_pass":        "passwords are not used; log in with a key",
@@ -81,9 +82,12 @@ func listKnownVariables() map[string]bool {
 	return all
 }
 
-// isKnownVariable says whether a variable is one that Slipway reads.
+// isKnownVariable reports whether Slipway reads a variable, or warns that it does not
+// follow it.
 func isKnownVariable(name string) bool { return knownVariables[name] }
 
+// templateProblem says why a value with a template cannot be used. It returns "" for other
+// values.
 func templateProblem(value string) string {
 	if strings.Contains(value, "{{") || strings.Contains(value, "{%") {
 		return "a template, which Slipway does not fill in; write the value itself"
@@ -93,8 +97,7 @@ func templateProblem(value string) string {
 
 func oneLine(v any) string { return plaintext.OneLine(fmt.Sprint(v)) }
 
-// addHosts puts hosts that one line names into a group, each with the line's
-// variables.
+// addHosts adds the hosts that one line names to a group, each with the line's variables.
 func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[string]variable, line int) error {
 	for _, name := range names {
 		h, err := inv.addHost(g, name, line)
@@ -109,8 +112,8 @@ func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[s
 	return nil
 }
 
-// ResolveAccess works out how a host is reached. Only what a host needs is judged: a
-// template or a secret elsewhere in the file is no matter.
+// ResolveAccess returns how a host is reached. It checks only the variables that the host
+// needs, so a template or a secret elsewhere in the file does no harm.
 func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	a.Host, err = inv.lookUpVariable(h, hostVariables)
 	a.Host = cmp.Or(a.Host, h.Name)
@@ -139,8 +142,8 @@ func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	return a, err
 }
 
-// lookUpVariable is the value of a variable that has several names. Two names with two
-// values are refused, because which of them holds depends on Ansible's version.
+// lookUpVariable returns the value of a variable that has several names. It refuses two
+// names with different values, because Ansible's version decides which one applies.
 func (inv *Inventory) lookUpVariable(h *Host, names []string) (string, error) {
 	text := ""
 	for _, name := range names {
@@ -186,7 +189,8 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 
 var userPattern = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
-// readBecome takes Ansible's words for yes and no.
+// readBecome reads the variables for sudo. It accepts all of Ansible's words for yes and
+// no.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
 	for name := range words {
@@ -249,19 +253,19 @@ func (inv *Inventory) checkHostKey(h *Host, a *Access) error {
 	return nil
 }
 
-// quiet are options of ssh that change nothing of where a connection goes, and
-// what follows them.
+// harmlessOptions are options of ssh that change neither where a connection goes nor how
+// the board proves its identity.
 var harmlessOptions = map[string]bool{
 	"connecttimeout": true, "connectionattempts": true, "serveraliveinterval": true, "serveralivecountmax": true, "tcpkeepalive": true,
 	"controlmaster": true, "controlpersist": true, "controlpath": true, "loglevel": true, "batchmode": true, "compression": true,
 	"passwordauthentication": true, "kbdinteractiveauthentication": true, "preferredauthentications": true, "pubkeyauthentication": true,
 }
 
-// unchecked are options that turn the proof of the board off.
+// hostKeyOptions are options of ssh that turn the check of the host key off.
 var hostKeyOptions = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
 
-// readArgs takes jump hosts from the arguments that Ansible gives to ssh. What would
-// lead elsewhere is refused.
+// readArgs reads jump hosts from the arguments that Ansible passes to ssh. It refuses
+// options that would connect to another machine.
 func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	for _, name := range argsVariables {
 		text, err := inv.lookUpVariable(h, []string{name})
@@ -337,7 +341,7 @@ func (inv *Inventory) warnOnce(line int, format string, args ...any) {
 	}
 }
 
-// WarningsFor are the warnings that concern the hosts that are to be worked on.
+// WarningsFor returns the warnings about the inventory and about these of its hosts.
 func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	for _, h := range hosts {
 		for _, name := range slices.Sorted(maps.Keys(ignoredVariables)) {
@@ -349,8 +353,8 @@ func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	return inv.Warnings
 }
 
-// expandHome is the place of a key. As with Ansible, ~ is this user's folder, and a
-// relative path begins where the command is called.
+// expandHome expands ~ in the path of a key. As with Ansible, ~ is this user's home, and a
+// relative path starts in the current folder.
 func expandHome(name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, "~")
 	if !ok {

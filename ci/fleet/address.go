@@ -17,10 +17,10 @@ import (
 
 const knownHostsName = "known_hosts"
 
-// resolveAddress is where the inventory and ~/.ssh/config together say that a board is, and
-// what proves it. A key in the inventory is the only one that counts; otherwise those
-// count that count for one board, and what a flash recorded under the serial that the
-// inventory has.
+// resolveAddress returns the address of a board, by the inventory and ~/.ssh/config, with
+// what proves its identity. A host key in the inventory is the only one that is accepted.
+// Without one, the host keys that ci/reach accepts for a single board are, and the key that
+// a flash recorded under the serial of the inventory.
 func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, error) {
 	a, err := j.resolveHost(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, erro
 	return a, err
 }
 
-// resolveHost asks ssh, once, unless that failed.
+// resolveHost runs ssh to resolve the host. It does so once, unless that fails.
 func (j *job) resolveHost(ctx context.Context) (a target.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil
@@ -75,15 +75,15 @@ func (j *job) resolveHost(ctx context.Context) (a target.Address, err error) {
 	return a, nil
 }
 
-// unlockKeys asks for passphrases before the boards begin. A key that the inventory names
-// is meant to be used, whatever others there are.
+// unlockKeys asks the user for passphrases before the work begins. Where the inventory
+// names a key, it unlocks only that one.
 func (p *plan) unlockKeys(ctx context.Context) error {
 	if !target.Attended() {
 		return nil
 	}
 	step := progress.Start(ctx, "keys", int64(len(p.jobs)), progress.Tasks)
 	forEachJob(ctx, p.request.Parallel, p.jobs, func(j *job) {
-		_, _ = j.resolveHost(ctx) // its turn tells
+		_, _ = j.resolveHost(ctx) // the attempt reports the error
 		step.Add(1)
 	})
 	step.End(fmt.Sprintf("%d boards looked up", len(p.jobs)), nil)

@@ -17,7 +17,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// attempt is what is done with one board.
+// attempt is one try to do the work on one board.
 type attempt struct {
 	*fleetRun
 	job  *job
@@ -27,11 +27,12 @@ type attempt struct {
 	at      phase
 	report  report.Report
 	updated ci.Outcome
+	// already means that the board had it before.
 	already bool // the board had it before
 }
 
-// runBoard gives a board its turn and returns what came of it, and for the next update what
-// is known of its system.
+// runBoard makes one attempt on a board. It returns the result, and for the next update the
+// note about the board's system.
 func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	t := &attempt{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
 	t.report = report.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
@@ -61,8 +62,8 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	return result, t.noteAfter()
 }
 
-// closeConnection ends the connection, and says whether it had ended by itself. What fails
-// then can be told before the connection knows of its end, so that is asked first.
+// closeConnection closes the connection and returns whether it was already lost. A command
+// can fail before the connection notices its end, so connectionBroken checks that first.
 func (t *attempt) closeConnection(ctx context.Context, err error) bool {
 	if t.conn == nil {
 		return false
@@ -71,6 +72,7 @@ func (t *attempt) closeConnection(ctx context.Context, err error) bool {
 	return t.connectionBroken(ctx, err)
 }
 
+// connectionBroken reports whether a failed command failed because the connection ended.
 func (t *attempt) connectionBroken(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || t.conn.Lost() {
 		return t.conn.Lost()
@@ -78,12 +80,12 @@ func (t *attempt) connectionBroken(ctx context.Context, err error) bool {
 	return !suite.IsAlive(ctx, t.conn, 0)
 }
 
-// withBoardLimit is a board's time, from its connection to its last check.
+// withBoardLimit limits the time of an attempt, from its connection to its last check.
 func withBoardLimit(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("%w (%s)", errSlow, j.limit))
 }
 
-// runStages is the turn, in order.
+// runStages runs the stages of an attempt in order.
 func (t *attempt) runStages(ctx context.Context) error {
 	unlock, err := t.lockHost()
 	if err != nil {
@@ -106,8 +108,8 @@ func (t *attempt) runStages(ctx context.Context) error {
 	return nil
 }
 
-// recordStage adds a stage to the report. The suites tell of smoke themselves, where they ran,
-// and an update of its own stages.
+// recordStage adds a stage to the report. The suites report smoke themselves, where they
+// ran. An update reports its own stages.
 func (t *attempt) recordStage(name string, began time.Time, err error) {
 	if name == "update" || name == "smoke" && len(t.report.Suites) > 0 {
 		return
@@ -132,8 +134,8 @@ func (t *attempt) connect(ctx context.Context) error {
 	return firstContact(err)
 }
 
-// firstContact makes one line of the advice that a single board's error has. What to do
-// about many is told once, with the kind.
+// firstContact shortens the error about an unknown host key to one line. The summary prints
+// the advice once for all boards of this kind.
 func firstContact(err error) error {
 	var unknown *target.UnknownKey
 	if !errors.As(err, &unknown) {
@@ -142,22 +144,22 @@ func firstContact(err error) error {
 	return kindError{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
 }
 
-// serialScript is fixed text. It prints nothing of its own on a board that has no
-// serial; what comes before the mark is the work of login scripts.
+// serialScript is fixed text. It prints only the mark on a board that has no serial. Login
+// scripts print what comes before the mark.
 const serialScript = `echo "$1"; for f in /sys/class/dmi/id/product_serial /proc/device-tree/serial-number; do
 test -r "$f" && tr -d '\000' <"$f" && exit; done; exit 0`
 
 const serialMark = "slipway-serial"
 
-// How often an update asks a board who it is whose connection breaks, and how long that
-// may take to be there again.
+// How often an update checks the identity of a board whose connection breaks, and how long
+// the board may take to answer again.
 const (
 	proveTries  = 5
 	proveRedial = 5 * time.Minute
 )
 
-// checkIdentity finds out, before anything is written, whether this is the board that the
-// inventory means. An update connects again where that breaks, as it does later.
+// checkIdentity checks, before anything is written, that this is the board that the
+// inventory means. An update connects again if the connection breaks.
 func (t *attempt) checkIdentity(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := t.checkSerial(ctx)
@@ -170,7 +172,8 @@ func (t *attempt) checkIdentity(ctx context.Context) error {
 	}
 }
 
-// checkSerial also finds out whether the board's answers are what was asked for.
+// checkSerial compares the board's serial with the inventory. It also checks that the
+// board's shell prints nothing of its own.
 func (t *attempt) checkSerial(ctx context.Context) error {
 	r, err := t.conn.Run(ctx, "sh", "-c", serialScript, "sh", serialMark)
 	if err != nil {
@@ -186,7 +189,7 @@ func (t *attempt) checkSerial(ctx context.Context) error {
 	return nil
 }
 
-// shortenOutput is the beginning of what a board said, for a person.
+// shortenOutput returns the beginning of a board's output in one printable line.
 func shortenOutput(text string) string {
 	text = oneLine(strings.ToValidUTF8(text[:min(len(text), 200)], ""))
 	return strings.TrimSpace(text[:min(len(text), 120)])
@@ -222,19 +225,19 @@ func (t *attempt) runSuites(ctx context.Context) error {
 	return err
 }
 
-// mergeReport takes over a report, behind the stages that were before it.
+// mergeReport replaces the report by r, with the earlier stages before those of r.
 func (t *attempt) mergeReport(r report.Report) {
 	r.Target, r.Stages, r.Started = t.job.host.Name, append(t.report.Stages, r.Stages...), t.report.Started
 	t.report = r
 }
 
-// withBoardProgress is a context in which what is done shows on the board's own line.
+// withBoardProgress returns a context in which progress shows on the board's own line.
 func (t *attempt) withBoardProgress(ctx context.Context, doing string) context.Context {
 	t.step.Detail(doing)
 	return progress.With(ctx, progress.New(&boardProgress{t.step, doing}))
 }
 
-// boardProgress puts the steps of one board's work on the board's line.
+// boardProgress shows the steps of one board's work on the board's line.
 type boardProgress struct {
 	step  *progress.Step
 	doing string
@@ -286,7 +289,7 @@ func countChecks(r report.Report) (passed, all int) {
 	return passed, all
 }
 
-// summaryLine are a result in one line.
+// summaryLine describes a result in one line.
 func (r Result) summaryLine() string {
 	text := string(r.Kind)
 	if r.Checks > 0 {

@@ -10,13 +10,14 @@ import (
 
 var sectionPattern = lazy.Regexp(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
 
-// iniReader reads an inventory of sections: [group], [group:vars], [group:children].
+// iniReader reads an INI inventory, with sections [group], [group:vars] and
+// [group:children].
 type iniReader struct {
 	*Inventory
 	group   *group
 	kind    string         // of the section: hosts, vars or children
-	defined map[string]int // groups that have a section of their own, or are children
-	named   map[string]int // groups that others name, and where
+	defined map[string]int // groups with a section [group] or [group:children]
+	named   map[string]int // groups that other sections name, with the line
 }
 
 func (inv *Inventory) readINI(data []byte) error {
@@ -122,8 +123,8 @@ func (r *iniReader) readChild(text string, line int) error {
 	return r.addChild(r.group, child, line)
 }
 
-// iniVariable reads a value as Ansible does, for which it is Python's where it can
-// be: quotes are no part of it.
+// iniVariable reads a value as Ansible does: as a Python literal where it is one. Quotes
+// are not part of it.
 func iniVariable(value string, line int) variable {
 	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {
@@ -144,8 +145,8 @@ func iniVariable(value string, line int) variable {
 	return v
 }
 
-// shellWords splits a line as a shell would: quotes, backslashes, and a comment at
-// the end. Nothing is expanded.
+// shellWords splits a line as a shell would, with quotes, backslashes and a comment at the
+// end. It expands nothing.
 func shellWords(line string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune

@@ -1,6 +1,6 @@
-// Package fleet works on many boards at once: it reads an inventory of Ansible's,
-// in YAML or as INI, and deploys to its hosts and proves them, several at a time.
-// What is done on one board is target's and ci's.
+// Package fleet runs one command on many boards at once. It reads an Ansible inventory, in
+// YAML or as INI, then deploys to its hosts and proves them, several at a time. Packages
+// target and ci do the work on one board.
 package fleet
 
 import (
@@ -23,35 +23,35 @@ const (
 	maxEdges          = 200_000 // hosts in groups, and groups in groups
 )
 
-// Inventory is the hosts of one file, and the groups that they are in.
+// Inventory is the hosts of one inventory file with their groups.
 type Inventory struct {
 	File     string
 	Hosts    []*Host  // in the order of the file
-	Warnings []string // of what is in the file and is not kept to
+	Warnings []string // about settings of the file that Slipway does not follow
 
 	hosts  map[string]*Host
 	groups map[string]*group
 	order  []string // of groups, as the file names them
 	links  map[link]bool
-	become string // who programs on hosts run as that say nothing of it; "": who logs in
+	become string // user who runs the programs on hosts that name none; "": the user who logs in
 }
 
-// link is a host or a group in a group.
+// link is the membership of a host or a group in a group.
 type link struct {
 	group, member string
 	isGroup       bool
 }
 
-// Host is one board as the inventory has it.
+// Host is one board of the inventory.
 type Host struct {
 	Name   string
-	Groups []string // all that it is in, also through other groups, without "all"
+	Groups []string // including those that it is in through other groups, without "all"
 
 	own  map[string]variable
 	vars map[string]variable // its own, over those of its groups
 }
 
-// variable is one that Slipway reads; all others are left where they are.
+// variable is the value of a variable that Slipway reads. It ignores all others.
 type variable struct {
 	value   string
 	null    bool
@@ -66,10 +66,10 @@ type group struct {
 	hosts    []string
 	children []string
 	parents  []string
-	depth    int // of the longest way from "all"
+	depth    int // length of the longest path from "all"
 }
 
-// The groups that are always there.
+// The groups that every inventory has.
 const (
 	allGroup  = "all"
 	ungrouped = "ungrouped"
@@ -128,8 +128,8 @@ func parseInventory(file string, data []byte) (*Inventory, error) {
 	return inv, inv.resolveGroups()
 }
 
-// isYAML goes by the name, as Ansible does, and where that says nothing by the
-// first line that is no comment.
+// isYAML decides by the name, as Ansible does. Where the name does not tell, it decides by
+// the first line that is not a comment.
 func isYAML(file string, data []byte) bool {
 	switch filepath.Ext(file) {
 	case ".yml", ".yaml", ".json":
@@ -147,7 +147,7 @@ func isYAML(file string, data []byte) bool {
 	return true
 }
 
-// warnOfVariableFolders warns of what Ansible would read besides the file.
+// warnOfVariableFolders warns of the folders beside the file that Ansible would read too.
 func (inv *Inventory) warnOfVariableFolders() {
 	for _, name := range []string{"group_vars", "host_vars"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(inv.File), name)); err == nil {
@@ -160,7 +160,7 @@ func (inv *Inventory) addWarning(line int, format string, args ...any) {
 	inv.Warnings = append(inv.Warnings, inv.errorAt(line, format, args...).Error())
 }
 
-// errorAt is an error of a line of the file, or of the whole file.
+// errorAt returns an error about a line of the file, or about the whole file for line 0.
 func (inv *Inventory) errorAt(line int, format string, args ...any) error {
 	where := inv.File
 	if line > 0 {
@@ -169,7 +169,7 @@ func (inv *Inventory) errorAt(line int, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
 }
 
-// ensureGroup returns a group, which is made where it is new.
+// ensureGroup returns the group with this name. It creates a new one.
 func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	if g := inv.groups[name]; g != nil {
 		return g, nil
@@ -186,7 +186,7 @@ func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	return g, nil
 }
 
-// addHost puts a host into a group, and makes it where it is new.
+// addHost adds a host to a group. It creates a new one.
 func (inv *Inventory) addHost(g *group, name string, line int) (*Host, error) {
 	h := inv.hosts[name]
 	if h == nil {
@@ -223,7 +223,7 @@ func (inv *Inventory) addChild(parent, child *group, line int) error {
 	return err
 }
 
-// addLink notes a membership, and says whether it is new.
+// addLink records a membership and returns whether it is new.
 func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	if inv.links[l] {
 		return false, nil
@@ -235,8 +235,8 @@ func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	return true, nil
 }
 
-// validName refuses what would be no name for a folder of reports, or be read as
-// a pattern.
+// validName refuses names that cannot name a folder of reports, and those that would be
+// read as a pattern.
 func validName(name string) error {
 	odd := func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune(`/\*?!&,;'"`, r)

@@ -357,7 +357,7 @@ func TestSelect(t *testing.T) {
 // What is listed is how each host is reached, or why not.
 func TestList(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts.ini")
-	text := "[a]\nh1 ansible_host=192.0.2.1 ansible_user=root ansible_port=2222 ansible_ssh_common_args='-J gate'\nh2 ansible_host={{ip}}\nh3 ansible_ssh_pass=secret\n"
+	text := "[a]\nh1 ansible_host=192.0.2.1 ansible_user=root ansible_port=2222 ansible_ssh_common_args='-J jump'\nh2 ansible_host={{ip}}\nh3 ansible_ssh_pass=secret\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestList(t *testing.T) {
 	if err := List(&out, &notes, file, "a", false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"h1    192.0.2.1", "2222  root  gate", "h2    not reachable this way: " + file + ":3: h2: ansible_host: a template"} {
+	for _, want := range []string{"h1    192.0.2.1", "2222  root  jump", "h2    not reachable this way: " + file + ":3: h2: ansible_host: a template"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("list:\n%s\nwant %q in it", out.String(), want)
 		}
@@ -378,7 +378,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	var listed []map[string]any
-	if err := json.Unmarshal([]byte(out.String()), &listed); err != nil || len(listed) != 1 || listed[0]["port"] != 2222.0 || !cmp.Equal(listed[0]["jump"], []any{"gate"}) {
+	if err := json.Unmarshal([]byte(out.String()), &listed); err != nil || len(listed) != 1 || listed[0]["port"] != 2222.0 || !cmp.Equal(listed[0]["jump"], []any{"jump"}) {
 		t.Errorf("JSON %s: %v", out.String(), err)
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"slipway/layers/localfile"
 )
 
-// The journal of a run is lines of JSON. It gets its name with all boards in it, before
-// one is asked; then it only grows, by a line before a board's turn, one before a slot
-// of it is written, and one after its turn. Each lies on the disk before the run goes
-// on. All else that a run leaves is made from it.
+// The journal of a run has one JSON value per line. newJournal writes it with all boards,
+// before the first one is reached. After that it only grows: by one line before an attempt,
+// one before the attempt writes a slot, and one after the attempt. Each line is on the disk
+// before the run continues. All other files of a run are made from the journal.
 const journalName = "journal.jsonl"
 
 const (
@@ -36,10 +36,10 @@ type entry struct {
 	Version int       `json:"journal,omitempty"` // with Run, in the first line
 	Run     *Outcome  `json:"run,omitempty"`     // without results
 	Host    string    `json:"host,omitempty"`
-	Begun   int       `json:"begun,omitempty"` // its turn begins, which is this try
+	Begun   int       `json:"begun,omitempty"` // number of the attempt that begins
 	Note    *Note     `json:"note,omitempty"`
 	Result  *Result   `json:"result,omitempty"`
-	End     *runEnd    `json:"end,omitempty"` // the last line
+	End     *runEnd   `json:"end,omitempty"` // the last line
 }
 
 // runEnd is how a run ended that was not killed.
@@ -48,28 +48,28 @@ type runEnd struct {
 	Stopped   string `json:"stopped,omitempty"`
 }
 
-// Note is an update of a board that was begun, until the old system runs again.
+// Note is an update of a board that began. It is kept until the old system runs again.
 type Note struct {
-	Bundle     string `json:"bundle"` // its digest
+	Bundle     string `json:"bundle"` // digest
 	Address    string `json:"address"`
 	Port       int    `json:"port,omitempty"`
 	ci.Earlier        // what the engine said
 }
 
-// journal is one that is written. Its methods may be called from any goroutine.
+// journal is a journal that is being written. Its methods may be called from any goroutine.
 type journal struct {
 	sync func() error
 
 	mu      sync.Mutex
 	file    io.WriteCloser
 	written int64
-	err     error // the first; nothing is added after it
+	err     error // the first error; no line is written after it
 
-	flush  sync.Mutex // of who syncs, for all that was written before
+	flush  sync.Mutex // held while syncing all that was written before
 	synced int64
 }
 
-// newJournal puts a journal in the place of the one before.
+// newJournal replaces the journal of the folder's last run.
 func newJournal(dir string, entries []entry) (*journal, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -107,7 +107,7 @@ func writeFile(dir, name string, data []byte) error {
 	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
-// appendEntry returns when the line is on the disk. Those who add at once share one sync.
+// appendEntry returns when the line is on the disk. Concurrent calls share one sync.
 func (j *journal) appendEntry(e entry) error {
 	e.At = time.Now().UTC()
 	text, err := json.Marshal(e)
@@ -126,7 +126,7 @@ func (j *journal) appendEntry(e entry) error {
 	j.mu.Lock()
 	upTo, err = j.written, j.err
 	j.mu.Unlock()
-	if err != nil { // a sync that failed says nothing of what it did
+	if err != nil { // after a failed sync nobody knows what is on the disk
 		return err
 	}
 	if err := j.sync(); err != nil {
@@ -157,7 +157,7 @@ func (j *journal) setError(err error) error {
 	return err
 }
 
-// hasFailed says that the journal lacks what was to be added last.
+// hasFailed reports whether the last entries could not be written.
 func (j *journal) hasFailed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -166,14 +166,15 @@ func (j *journal) hasFailed() bool {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// history is what a journal tells.
+// history is the content of a journal.
 type history struct {
 	outcome Outcome
 	at      map[string]int // of each host, in outcome.Results
 	notes   map[string]Note
 }
 
-// killedWords are of boards whose turn did not end, and of their run.
+// killedWords is the result of a board whose attempt did not end, because the run was
+// killed.
 const killedWords = "the run ended before this board's turn did"
 
 // readHistory reads the journal of a folder.
@@ -190,8 +191,8 @@ func readHistory(dir string) (*history, error) {
 	return h, nil
 }
 
-// parseJournal leaves a last line out that has no end: the run was killed while it wrote
-// that, and did not go on.
+// parseJournal ignores a last line without an end: the run was killed while it wrote that
+// line.
 func parseJournal(text []byte) (*history, error) {
 	h := &history{at: map[string]int{}, notes: map[string]Note{}}
 	number := 0
@@ -225,7 +226,7 @@ func parseEntry(line []byte) (e entry, err error) {
 	return e, nil
 }
 
-// applyEntry takes an entry in.
+// applyEntry adds an entry to the history.
 func (h *history) applyEntry(e entry, first bool) error {
 	i, known := h.at[e.Host]
 	switch {
@@ -274,7 +275,7 @@ func (h *history) applyResult(e entry, i int, known bool) error {
 	return nil
 }
 
-// journalEntries are a journal that tells the same.
+// journalEntries returns the entries of a journal with the same content.
 func (h *history) journalEntries() []entry {
 	head := h.outcome
 	head.Results = nil

@@ -12,10 +12,10 @@ import (
 	"slipway/flash/target/files"
 )
 
-// Kind is how a board's turn ended.
+// Kind is how the work on a board ended.
 type Kind string
 
-// The ways to end, in the order in which a person wants to know of them.
+// The kinds, the most urgent first.
 const (
 	HostKey    Kind = "host key" // another key than the pinned one
 	NewKey     Kind = "unknown host key"
@@ -38,7 +38,7 @@ const (
 	Silent     Kind = "no answer"
 	Wrong      Kind = "suite wrong"
 	Other      Kind = "other"
-	Changed    Kind = "file changed" // that the board was to get
+	Changed    Kind = "file changed" // one of those that the boards get
 	Busy       Kind = "in use"       // by another run on this machine
 	Stopped    Kind = "stopped"
 	NotBegun   Kind = "not begun"
@@ -46,12 +46,12 @@ const (
 	Passed     Kind = "passed"
 )
 
-// kinds are all of them, with what they mean to a script (see ci.ExitStatus), whether
-// a second try can help, and what a person does next.
+// kinds lists all kinds, each with its meaning to a script (see ci.ExitStatus), whether
+// a retry can help, and what a person does next.
 var kinds = []struct {
 	kind  Kind
 	err   error
-	again bool
+	retry bool
 	next  string
 }{
 	{HostKey, report.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
@@ -94,15 +94,15 @@ func (k Kind) rank() int {
 
 func (k Kind) isKnown() bool { return kinds[k.rank()].kind == k }
 
-// isDone says that a board has what the run gives.
+// isDone reports whether a board has what the run deploys.
 func (k Kind) isDone() bool { return k == Passed || k == Already }
 
 func (k Kind) hasFailed() bool { return !k.isDone() && k != NotBegun }
 
-// errSlow is why a board's turn ends when its time is up.
+// errSlow means that the time limit of a board is over.
 var errSlow = errors.New("its time is up")
 
-// phase is how far a board's turn went; the same silence means different things.
+// phase is how far an attempt has come. The same silence has another cause in each phase.
 type phase int
 
 const (
@@ -111,7 +111,7 @@ const (
 	working
 )
 
-// kindOf tells what an error of a board was. lost says that the connection ended.
+// kindOf returns the kind of an error of a board. lost means that the connection ended.
 func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 	var kind kindError
 	var timeout net.Error
@@ -168,7 +168,7 @@ func networkKind(err error) Kind {
 	return Other
 }
 
-// kindError is an error that says of which kind it is.
+// kindError is an error with its kind.
 type kindError struct {
 	kind Kind
 	error

@@ -13,11 +13,12 @@ import (
 	"slipway/layers/lock"
 )
 
-// errHeld says that another process has a lock, and which.
+// errHeld means that another process holds a lock. The error that wraps it names the
+// process.
 var errHeld = errors.New("in use")
 
-// lockFile takes the lock of a file, which the kernel gives back when this process ends.
-// The file says who has it.
+// lockFile takes the lock of a file. The kernel releases it when this process ends. The
+// file names the process that holds it.
 func lockFile(name string) (unlock func(), err error) {
 	if err := localfile.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func writeHolder(f *os.File) error {
 	return err
 }
 
-// readHolder reads what writeHolder wrote, which may be under way.
+// readHolder reads what writeHolder wrote. Another process may be writing it now.
 func readHolder(f *os.File) string {
 	text, _ := io.ReadAll(io.LimitReader(f, 200))
 	if said := strings.TrimSpace(string(text)); said != "" {
@@ -57,7 +58,7 @@ func readHolder(f *os.File) string {
 	return "another process"
 }
 
-// lockRun keeps a second run from the record of the first.
+// lockRun keeps a second run from writing to the record of the first.
 func (p *plan) lockRun() (unlock func(), err error) {
 	unlock, err = lockFile(p.outputDir() + ".lock")
 	if errors.Is(err, errHeld) {
@@ -66,7 +67,7 @@ func (p *plan) lockRun() (unlock func(), err error) {
 	return unlock, err
 }
 
-// lockHost keeps two runs on this machine from one host.
+// lockHost keeps two runs on this machine from working on one host.
 func (t *attempt) lockHost() (unlock func(), err error) {
 	unlock, err = lockFile(t.opt.HostLockPath(t.job.host.Name))
 	if errors.Is(err, errHeld) {

@@ -18,10 +18,10 @@ import (
 	"slipway/ci/report"
 )
 
-// Outcome is what came of a run over many boards.
+// Outcome is the result of a run over many boards.
 type Outcome struct {
 	Board     string    `json:"board"`
-	Work      string    `json:"work"` // what was done with each board, in words
+	Work      string    `json:"work"` // describes the work on each board
 	Did       Work      `json:"did"`
 	Inventory string    `json:"inventory"`
 	Started   time.Time `json:"started"`
@@ -30,11 +30,11 @@ type Outcome struct {
 	Results   []Result  `json:"results"`
 }
 
-// Result is what came of one board.
+// Result is the result of one board.
 type Result struct {
 	Host      string `json:"host"`
 	Address   string `json:"address"`
-	Port      int    `json:"port,omitempty"` // where the inventory names one
+	Port      int    `json:"port,omitempty"` // 0 where the inventory names none
 	Kind      Kind   `json:"kind"`
 	Saw       string `json:"saw,omitempty"`
 	ElapsedMS int64  `json:"elapsedMs"`
@@ -48,7 +48,7 @@ type Result struct {
 	Version   string    `json:"version,omitempty"`
 	SentBytes int64     `json:"sentBytes,omitempty"`
 
-	Report string `json:"report,omitempty"` // beside the outcome
+	Report string `json:"report,omitempty"` // relative to the outcome
 }
 
 // The files of an outcome.
@@ -66,7 +66,7 @@ func (o Outcome) write(dir string) error {
 	return writeFile(dir, outcomeName, append(data, '\n'))
 }
 
-// kindCounts are how many boards ended in which way.
+// kindCounts are the numbers of boards by kind.
 type kindCounts map[Kind]int
 
 func (o Outcome) countKinds() kindCounts {
@@ -77,10 +77,10 @@ func (o Outcome) countKinds() kindCounts {
 	return n
 }
 
-// doneCount is how many boards have what the run gives.
+// doneCount is the number of boards that have what the run deploys.
 func (n kindCounts) doneCount() int { return n[Passed] + n[Already] }
 
-// String is "475 passed, 3 disk full, ...".
+// String returns "475 passed, 3 disk full, ...".
 func (n kindCounts) String() string {
 	var words []string
 	for _, k := range slices.Backward(kinds) {
@@ -91,7 +91,7 @@ func (n kindCounts) String() string {
 	return strings.Join(words, ", ")
 }
 
-// worstKind is the kind of the results that a person wants to know of first.
+// worstKind returns the most urgent kind of the results.
 func (o Outcome) worstKind() Kind {
 	n := o.countKinds()
 	for _, k := range kinds {
@@ -102,8 +102,8 @@ func (o Outcome) worstKind() Kind {
 	return Passed
 }
 
-// asError says how many boards did not pass. Its kind is that of a board that failed
-// its checks, if there is one: such a board may be worse off than before.
+// asError returns an error that says how many boards did not pass. A board that failed its
+// checks decides the exit status if there is one, as it may be worse off than before.
 func (o Outcome) asError(ctx context.Context) error {
 	n := o.countKinds()
 	if n.doneCount() == len(o.Results) {
@@ -120,7 +120,7 @@ func (o Outcome) asError(ctx context.Context) error {
 	return err
 }
 
-// WriteSummary tells a person which boards did not pass, the kinds together.
+// WriteSummary lists the boards that did not pass, by kind.
 func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	n := o.countKinds()
 	for _, k := range kinds {
@@ -143,7 +143,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	return err
 }
 
-const shownHosts = 10 // of one kind; the page has all of them
+const shownHosts = 10 // of one kind; the HTML page has all of them
 
 func (o Outcome) writeHosts(w io.Writer, kind Kind) {
 	shown := 0
@@ -166,7 +166,7 @@ var page = template.Must(template.New("fleet").Funcs(template.FuncMap{
 	"seconds": func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) },
 }).Parse(pageText))
 
-// writePages writes the outcome for people and for CI systems.
+// writePages writes the HTML page for people and the JUnit file for CI systems.
 func (o Outcome) writePages(dir string) error {
 	var html bytes.Buffer
 	if err := page.Execute(&html, map[string]any{"Outcome": o, "Counts": o.countKinds().String()}); err != nil {
@@ -176,7 +176,8 @@ func (o Outcome) writePages(dir string) error {
 	return errors.Join(err, writeFile(dir, pageName, html.Bytes()), writeFile(dir, junitName, junit))
 }
 
-// renderJUnit is a case for each board; their own reports have one for each check.
+// renderJUnit writes a case for each board. The boards' own reports have one for each
+// check.
 func (o Outcome) renderJUnit() ([]byte, error) {
 	var all []report.CheckResult
 	for _, r := range o.Results {

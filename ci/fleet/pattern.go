@@ -10,10 +10,11 @@ import (
 	"slipway/layers/lazy"
 )
 
-// Select returns the hosts that a pattern of Ansible's means, in the order of the
-// file: names of groups and hosts with wildcards, ~regular expressions and [1:3]
-// of a group, with commas or colons between. After ! a part takes hosts away, after
-// & only its hosts stay. A part that means nothing is an error: it is misspelt.
+// Select returns the hosts that match an Ansible pattern, in the order of the file. A
+// pattern has names of groups and hosts with wildcards, ~regular expressions and subscripts
+// of a group such as [1:3], separated by commas or colons. A part after ! removes hosts. A
+// part after & keeps only its hosts. A part that matches nothing is an error, as it is
+// misspelt.
 func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	if strings.TrimSpace(pattern) == "" {
 		pattern = allGroup
@@ -77,8 +78,8 @@ func subtract(chosen, found map[string]bool) {
 	}
 }
 
-// splitPattern parts at commas, or where there are none at colons that are not in
-// [] and not part of an IPv6 address.
+// splitPattern splits at commas. In a pattern without commas it splits at colons, except
+// those in [].
 func splitPattern(pattern string) []string {
 	separator := ','
 	if !strings.Contains(pattern, ",") {
@@ -103,7 +104,7 @@ func splitPattern(pattern string) []string {
 	return all
 }
 
-// matchHosts is the hosts that one part of a pattern means.
+// matchHosts returns the hosts that match one part of a pattern.
 func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	name, pick := cutSubscript(part)
 	matches, err := matcherOf(name)
@@ -135,7 +136,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	return inv.pickHosts(named, pick)
 }
 
-// collectHosts collects the hosts of a group and of those in it.
+// collectHosts adds the hosts of a group and of the groups in it.
 func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 	if seen[g.name] {
 		return
@@ -151,7 +152,7 @@ func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 
 var subscriptPattern = lazy.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
 
-// cutSubscript takes [0], [-1] or [1:3] off a name; [abc] is a wildcard.
+// cutSubscript cuts [0], [-1] or [1:3] off a name. It leaves [abc], which is a wildcard.
 func cutSubscript(part string) (name, pick string) {
 	m := subscriptPattern().FindStringSubmatch(part)
 	if m == nil || part[0] == '~' {
@@ -160,8 +161,7 @@ func cutSubscript(part string) (name, pick string) {
 	return m[1], m[2]
 }
 
-// pickHosts takes one or several of the hosts by their place. As with Ansible, the last
-// one of a slice is in it.
+// pickHosts selects hosts by their index. As with Ansible, a slice includes its last one.
 func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bool, error) {
 	var all []string
 	for _, h := range inv.Hosts {
@@ -194,7 +194,7 @@ func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bo
 	return chosen, nil
 }
 
-// matcherOf reads a name, a wildcard or a ~regular expression.
+// matcherOf compiles a name, a wildcard or a ~regular expression.
 func matcherOf(name string) (func(string) bool, error) {
 	switch {
 	case name == "":

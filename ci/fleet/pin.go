@@ -15,11 +15,11 @@ import (
 	"slipway/layers/progress"
 )
 
-// Contact is a board that was asked for its host key.
+// Contact is the result of reading one board's host key.
 type Contact struct {
 	Host        string `json:"host"`
 	State       State  `json:"state"`
-	Machine     string `json:"machine,omitempty"` // who showed the key: the board, or a jump host
+	Machine     string `json:"machine,omitempty"` // that showed the key: the board, or a jump host
 	Fingerprint string `json:"fingerprint,omitempty"`
 	Key         string `json:"key,omitempty"` // as slipway_host_key has it
 	Saw         string `json:"saw,omitempty"`
@@ -27,7 +27,7 @@ type Contact struct {
 	unknown *target.UnknownKey
 }
 
-// State is what is known of a board's host key.
+// State says whether a board's host key is known.
 type State string
 
 // The states.
@@ -38,11 +38,11 @@ const (
 	Unmet  State = "not met"
 )
 
-// Pin asks all boards for their host keys, shows those of which nothing is known as one
-// list, and pins them in the user's own known_hosts if the one question is confirmed.
-// Boards behind a jump host that is new itself come in a second list, after it.
-func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Request, confirm func(question string) error) ([]Contact, error) {
-	p, notes, err := newPlan(ctx, opt, spec, ask)
+// Pin connects to all boards to read their host keys and lists the unknown ones. If the
+// user confirms the one question, it adds them to the user's own known_hosts. Boards behind
+// an unknown jump host follow in a second list.
+func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request, confirm func(question string) error) ([]Contact, error) {
+	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return met, errors.Join(err, writeContacts(ctx, w, met))
 }
 
-// initialContacts are the contacts before the first board is asked.
+// initialContacts returns the contacts before any board is reached.
 func (p *plan) initialContacts() []Contact {
 	met := make([]Contact, len(p.jobs))
 	for i, j := range p.jobs {
@@ -70,7 +70,8 @@ func (p *plan) initialContacts() []Contact {
 	return met
 }
 
-// fetchHostKeys asks boards for their keys. What came of it is in met, at each one's place.
+// fetchHostKeys reads the host keys of boards. It writes each result to the board's index
+// in met.
 func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 	step := progress.Start(ctx, "host keys", int64(len(jobs)), progress.Tasks)
 	forEachJob(ctx, p.request.Parallel, jobs, func(j *job) {
@@ -80,8 +81,8 @@ func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 	step.End(fmt.Sprintf("%d boards asked", len(jobs)), context.Cause(ctx))
 }
 
-// fetchHostKey connects to a board as a run would. A login that is refused comes after a
-// proof of the board.
+// fetchHostKey connects to a board as a run would. A refused login is no failure here, as
+// the board has proved its identity before it.
 func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	c := Contact{Host: j.host.Name, State: Known}
 	limited, cancel := p.limit(ctx, j)
@@ -102,7 +103,8 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	return c
 }
 
-// pinNew returns the boards that can be asked now that their jump hosts are known.
+// pinNew pins the unknown keys. It returns the boards that can be reached now that their
+// jump hosts are known.
 func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(string) error) (behind []*job, err error) {
 	fresh := distinctKeys(met)
 	if len(fresh) == 0 {
@@ -136,8 +138,9 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	return behind, failed
 }
 
-// distinctKeys has one of several boards that met the same jump host. Of two keys for one
-// name neither is pinned: nobody here can say which is right.
+// distinctKeys returns one contact for each unknown key, as several boards can have one
+// jump host. It returns none for a name with two keys, as nobody here can say which is
+// right.
 func distinctKeys(met []Contact) (fresh []Contact) {
 	keys := map[string][]string{} // by name
 	for _, c := range met {
@@ -183,7 +186,7 @@ func writeNewKeys(w io.Writer, fresh []Contact) error {
 	return err
 }
 
-// writeContacts tells of boards that showed no key, and how many there were of each kind.
+// writeContacts lists the boards that showed no key, and counts the boards by state.
 func writeContacts(ctx context.Context, w io.Writer, met []Contact) error {
 	n := map[State]int{}
 	for _, c := range met {

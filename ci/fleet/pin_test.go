@@ -41,7 +41,7 @@ func TestPin(t *testing.T) {
 		asked = append(asked, question)
 		return no
 	}
-	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
+	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.request, confirm)
 	if _, none := os.Stat(knownHosts); !errors.Is(err, no) || none == nil || len(asked) != 1 || countStates(met)[New] != 2 {
 		t.Fatalf("%v, asked %q, %v\n%s\nwant one question, and nothing pinned", err, asked, met, out.String())
 	}
@@ -51,7 +51,7 @@ func TestPin(t *testing.T) {
 		}
 		return nil
 	}
-	met, err = Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
+	met, err = Pin(t.Context(), &out, p.opt, p.spec, p.request, confirm)
 	if n := countStates(met); !errors.Is(err, report.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
 		t.Errorf("%v, %v; want 2 pinned, and the two that showed another key or none named", err, n)
 	}
@@ -78,8 +78,8 @@ func TestPinWithoutAKeyToLogIn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(p.Inventory), "id"), []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.ask.DryRun = true
-	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
+	p.request.DryRun = true
+	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request, nil)
 	if n := countStates(met); err != nil || n[New] != 1 || n[Known] != 1 {
 		t.Errorf("%v, %v; want one new board, and the one that the inventory has a key of", met, err)
 	}
@@ -90,7 +90,7 @@ func TestPinWithoutAKeyToLogIn(t *testing.T) {
 func TestPinRefusesPatterns(t *testing.T) {
 	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
 	knownHosts := withoutSSH(t)
-	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestPinRefusesPatterns(t *testing.T) {
 func TestPinStopped(t *testing.T) {
 	p := simulate(t, 2)
 	withoutSSH(t)
-	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,21 +134,21 @@ func TestPinStopped(t *testing.T) {
 func TestPinDryRun(t *testing.T) {
 	p := simulate(t, 0, fleettest.NewKey)
 	knownHosts := withoutSSH(t)
-	p.ask.DryRun = true
+	p.request.DryRun = true
 	var out strings.Builder
-	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.ask, func(string) error { return errors.New("asked") })
+	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.request, func(string) error { return errors.New("asked") })
 	if _, none := os.Stat(knownHosts); err != nil || none == nil || countStates(met)[New] != 1 || !strings.Contains(out.String(), met[0].Fingerprint) {
 		t.Errorf("%v, %v\n%s\nwant the key shown, and nothing else", err, met, out.String())
 	}
 }
 
-// simulateNewKeys plays boards that nobody knows, and looks at their keys.
+// simulateNewKeys simulates boards that nobody knows, and looks at their keys.
 func simulateNewKeys(t *testing.T) (*simulation, []Contact) {
 	t.Helper()
 	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
 	withoutSSH(t)
-	p.ask.DryRun = true
-	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
+	p.request.DryRun = true
+	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,19 +175,19 @@ func TestPinTellsCopiesFromClashes(t *testing.T) {
 // the serial that the inventory has.
 func TestFlashedKeysCount(t *testing.T) {
 	p, met := simulateNewKeys(t)
-	text, err := os.ReadFile(p.ask.Inventory)
+	text, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	with := strings.Replace(string(text), "board-000:\n", "board-000:\n      slipway_serial: SN-board-000\n", 1)
 	flashed := "SN-board-000 " + met[0].Key + "\n" + met[2].unknown.Name() + " " + met[2].Key + "\n"
-	for file, text := range map[string]string{p.ask.Inventory: with, images.KnownHostsPath(p.opt.BoardDir(p.spec)): flashed} {
+	for file, text := range map[string]string{p.request.Inventory: with, images.KnownHostsPath(p.opt.BoardDir(p.spec)): flashed} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.ask.DryRun, p.spec.SSH.HostCA = false, met[0].Key
-	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	p.request.DryRun, p.spec.SSH.HostCA = false, met[0].Key
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// expandHosts makes the hosts of one that is written with ranges: node[01:40:2],
-// rack[a:d]-[1:4]. A port may follow.
+// expandHosts expands a name with ranges, such as node[01:40:2] or rack[a:d]-[1:4], to the
+// names of its hosts. A port may follow.
 func expandHosts(pattern string) (hosts []string, port string, err error) {
 	name, port := splitPort(pattern)
 	hosts, err = expandRanges(name, maxHosts)
 	return hosts, port, err
 }
 
-// splitPort takes the port off host:22, or off [IPv6]:22. The colons of ranges,
-// and those of a bare IPv6 address, are not meant.
+// splitPort splits the port off host:22, or off [IPv6]:22. It leaves the colons of ranges,
+// and those of an IPv6 address without brackets.
 func splitPort(s string) (name, port string) {
 	i := strings.LastIndexByte(s, ':')
 	if i <= 0 || strings.LastIndexByte(s, ']') > i {
@@ -35,7 +35,7 @@ func splitPort(s string) (name, port string) {
 	return name, port
 }
 
-// outsideBrackets is text without what stands in [].
+// outsideBrackets returns the text without the parts in [].
 func outsideBrackets(s string) string {
 	var b strings.Builder
 	depth := 0
@@ -81,7 +81,7 @@ func expandRanges(name string, limit int) ([]string, error) {
 	return all, nil
 }
 
-// rangeMembers lists a range: 1:9, 01:40:2, a:f.
+// rangeMembers lists the members of a range: 1:9, 01:40:2, a:f.
 func rangeMembers(bounds string) ([]string, error) {
 	part := strings.Split(bounds, ":")
 	if len(part) < 2 || len(part) > 3 {
@@ -106,7 +106,7 @@ func rangeMembers(bounds string) ([]string, error) {
 
 func isLetter(s string) bool { return len(s) == 1 && letterRank(s[0]) >= 0 }
 
-// alphabet is in Python's order, which Ansible takes: small letters before capitals.
+// alphabet is in Python's order, as in Ansible: small letters before capitals.
 const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func letterRank(c byte) int { return strings.IndexByte(alphabet, c) }

@@ -27,20 +27,20 @@ import (
 )
 
 // runReal is Run in this process.
-func (p *simulation) runReal(ask Request) (Outcome, string, error) {
+func (p *simulation) runReal(request Request) (Outcome, string, error) {
 	var out strings.Builder
-	outcome, err := Run(p.t.Context(), &out, p.opt, p.spec, ask)
+	outcome, err := Run(p.t.Context(), &out, p.opt, p.spec, request)
 	return outcome, out.String(), err
 }
 
 // -failed goes on with the same content, whatever its name, and with no other.
 func TestFailedWantsTheSameContent(t *testing.T) {
 	p := simulate(t, 1, fleettest.Fails)
-	if outcome, _, err := p.runReal(p.ask); err == nil || outcome.countKinds().doneCount() != 2 {
+	if outcome, _, err := p.runReal(p.request); err == nil || outcome.countKinds().doneCount() != 2 {
 		t.Fatalf("%v, %s; want one board that fails", err, outcome.countKinds())
 	}
-	p.ask.Failed = true
-	data, err := os.ReadFile(p.ask.File)
+	p.request.Failed = true
+	data, err := os.ReadFile(p.request.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 		want   string
 	}{
 		{"the same content under another name", func(a *Request) { a.File = copied }, ""},
-		{"another file under the same name", func(*Request) { write(p.ask.File, append(bytes.Clone(data[1:]), 'x')) }, "the file "},
+		{"another file under the same name", func(*Request) { write(p.request.File, append(bytes.Clone(data[1:]), 'x')) }, "the file "},
 		{"another place", func(a *Request) { a.To = "/data/else" }, "-to is"},
 		{"another mode", func(a *Request) { a.Rights.Mode = 0o755 }, "-mode is"},
 		{"another owner", func(a *Request) { a.Rights.Owner = "app" }, "-owner is"},
@@ -70,16 +70,16 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 		{"another suite under the same name", func(*Request) { write(p.Suite, append(bytes.Clone(suite), "  'true': {}\n"...)) }, "the suites "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ask := p.ask
-			tt.change(&ask)
-			outcome, _, err := p.runReal(ask)
+			request := p.request
+			tt.change(&request)
+			outcome, _, err := p.runReal(request)
 			if tt.want != "" && (err == nil || len(outcome.Results) > 0 || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("Run = %v; want it refused with %q", err, tt.want)
 			}
 			if tt.want == "" && len(outcome.Results) != len(p.Boards) {
 				t.Errorf("Run = %v; want that it goes on", err)
 			}
-			write(p.ask.File, data)
+			write(p.request.File, data)
 			write(p.Suite, suite)
 		})
 	}
@@ -88,7 +88,7 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 // A run that has ended holds none of its files open.
 func TestRecordIsClosed(t *testing.T) {
 	p := simulate(t, 1)
-	if _, _, err := p.runReal(p.ask); err != nil {
+	if _, _, err := p.runReal(p.request); err != nil {
 		t.Fatal(err)
 	}
 	open, err := filepath.Glob("/proc/self/fd/*")
@@ -105,24 +105,24 @@ func TestRecordIsClosed(t *testing.T) {
 // A host that the inventory has somewhere else now is another board.
 func TestFailedOfAnotherAddress(t *testing.T) {
 	p := simulate(t, 3)
-	p.ask.Limit = "all:!board-002"
-	if _, _, err := p.runReal(p.ask); err != nil {
+	p.request.Limit = "all:!board-002"
+	if _, _, err := p.runReal(p.request); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(p.ask.Inventory)
+	text, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	swapped := strings.NewReplacer("board-001:", "board-002:", "board-002:", "board-001:").Replace(string(text))
-	if err := os.WriteFile(p.ask.Inventory, []byte(swapped), 0o600); err != nil {
+	if err := os.WriteFile(p.request.Inventory, []byte(swapped), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.ask.Failed, p.ask.Limit = true, ""
-	outcome, _, err := p.runReal(p.ask)
-	if err != nil || outcome.countKinds().doneCount() != 2 || !p.BoardsWithFile(p.ask.To, p.sum)["board-002"] {
+	p.request.Failed, p.request.Limit = true, ""
+	outcome, _, err := p.runReal(p.request)
+	if err != nil || outcome.countKinds().doneCount() != 2 || !p.BoardsWithFile(p.request.To, p.sum)["board-002"] {
 		t.Errorf("%v, %s; want the board that has the name board-001 now done too", err, outcome.countKinds())
 	}
-	if took := p.CountFiles(p.ask.To); took["board-000"] != 1 {
+	if took := p.CountFiles(p.request.To); took["board-000"] != 1 {
 		t.Errorf("files that came: %v; want one at board-000", took)
 	}
 }
@@ -144,15 +144,15 @@ func TestFileChangesMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := simulate(t, 3)
-			p.ask.Parallel = 1
-			plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+			p.request.Parallel = 1
+			plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer plan.close()
 			plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 				if j.host.Name == "board-001" { // it was begun
-					if err := tt.change(p.ask.File, p.Suite); err != nil {
+					if err := tt.change(p.request.File, p.Suite); err != nil {
 						t.Error(err)
 					}
 				}
@@ -173,20 +173,20 @@ func TestFileChangesMeanwhile(t *testing.T) {
 // is whole.
 func TestTwoRuns(t *testing.T) {
 	p := simulate(t, 1, fleettest.Slow)
-	p.ask.Parallel = 1
+	p.request.Parallel = 1
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Run(ctx, io.Discard, p.opt, p.spec, p.ask)
+		_, err := Run(ctx, io.Discard, p.opt, p.spec, p.request)
 		ended <- err
 	}()
 	<-p.Boards[1].Slowed
-	_, _, err := p.runReal(p.ask)
+	_, _, err := p.runReal(p.request)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d, since 20", os.Getpid())) || !strings.Contains(err.Error(), "next: wait") {
 		t.Errorf("a second run: %v; want it refused, with who is at work", err)
 	}
-	other := p.ask
+	other := p.request
 	other.File, other.To, other.Limit = "", "", "board-000"
 	if _, _, err := p.runReal(other); err != nil {
 		t.Errorf("fleet:smoke beside it: %v", err)
@@ -208,7 +208,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("no tmpfs can be mounted: %v", err)
 	}
 	t.Cleanup(func() { unix.Unmount(p.opt.Dir, unix.MNT_DETACH) })
-	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,11 +230,11 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	p.ask.Failed = true
-	if outcome, _, err = p.runReal(p.ask); err != nil || outcome.countKinds().doneCount() != 40 {
+	p.request.Failed = true
+	if outcome, _, err = p.runReal(p.request); err != nil || outcome.countKinds().doneCount() != 40 {
 		t.Errorf("-failed: %v, %s; want all done", err, outcome.countKinds())
 	}
-	for name, n := range p.CountFiles(p.ask.To) {
+	for name, n := range p.CountFiles(p.request.To) {
 		if n != 1 {
 			t.Errorf("%s was given the file %d times", name, n)
 		}
@@ -379,9 +379,9 @@ func runChild(asked string) int {
 }
 
 // runProcess runs in a process of its own, which is killed after a time.
-func (p *simulation) runProcess(ask Request, after time.Duration) (out string, killed bool) {
+func (p *simulation) runProcess(request Request, after time.Duration) (out string, killed bool) {
 	p.t.Helper()
-	work, err := json.Marshal(childWork{p.opt.Dir, p.spec, ask.Inventory, ask.File, ask.To, ask.Update, ask.Parallel, ask.Failed})
+	work, err := json.Marshal(childWork{p.opt.Dir, p.spec, request.Inventory, request.File, request.To, request.Update, request.Parallel, request.Failed})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -403,12 +403,12 @@ func (p *simulation) runProcess(ask Request, after time.Duration) (out string, k
 func (p *simulation) untilEnd(random *rand.Rand, most time.Duration, begin, goOn Request) (string, int) {
 	p.t.Helper()
 	for n := 0; ; n++ {
-		ask := begin
+		request := begin
 		if _, err := os.Stat(filepath.Join(p.outputDir(), journalName)); err == nil {
-			ask = goOn
+			request = goOn
 		}
 		after := time.Duration(random.Int64N(int64(most))) + 1
-		out, killed := p.runProcess(ask, after)
+		out, killed := p.runProcess(request, after)
 		if !killed {
 			return out, n
 		}
@@ -437,11 +437,11 @@ func runRounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed
 func TestKilledDeploy(t *testing.T) {
 	runRounds(t, func(t *testing.T, random *rand.Rand) int {
 		p := simulate(t, 24, fleettest.Fails, fleettest.NoLogin)
-		again := p.ask
+		again := p.request
 		again.Failed = true
-		out, killed := p.untilEnd(random, 700*time.Millisecond, p.ask, again)
+		out, killed := p.untilEnd(random, 700*time.Millisecond, p.request, again)
 		t.Logf("%d kills, then\n%s", killed, out)
-		for name, n := range p.CountFiles(p.ask.To) {
+		for name, n := range p.CountFiles(p.request.To) {
 			want := 1
 			if name == p.Boards[26].Name {
 				want = 0
@@ -466,10 +466,10 @@ func TestKilledUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runRounds(t, func(t *testing.T, random *rand.Rand) int {
 				p := simulateUpdate(t, 12, nil)
-				p.ask.Parallel = 3
-				again := p.ask
+				p.request.Parallel = 3
+				again := p.request
 				again.Failed = failed
-				out, killed := p.untilEnd(random, 1200*time.Millisecond, p.ask, again)
+				out, killed := p.untilEnd(random, 1200*time.Millisecond, p.request, again)
 				t.Logf("%d kills, then\n%s", killed, out)
 				p.wantUpdated(12)
 				if last, err := p.readOutcome(); err != nil || last.countKinds().doneCount() != 12 {
@@ -486,9 +486,9 @@ func TestKilledUpdate(t *testing.T) {
 func (p *simulation) wantAlready(n int) {
 	p.t.Helper()
 	for _, dryRun := range []bool{false, true} {
-		ask := p.ask
-		ask.DryRun = dryRun
-		if outcome, _, err := p.runReal(ask); err != nil || outcome.countKinds()[Already] != n {
+		request := p.request
+		request.DryRun = dryRun
+		if outcome, _, err := p.runReal(request); err != nil || outcome.countKinds()[Already] != n {
 			p.t.Errorf("-dryrun=%v: %v, %s; want that all of them have it", dryRun, err, outcome.countKinds())
 		}
 	}
@@ -499,7 +499,7 @@ func (p *simulation) wantAlready(n int) {
 // it ran that.
 func (p *simulation) wantUpdated(n int) {
 	p.t.Helper()
-	digest, err := digestOf(p.t.Context(), p.ask.Update)
+	digest, err := digestOf(p.t.Context(), p.request.Update)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -514,7 +514,7 @@ func (p *simulation) wantUpdated(n int) {
 // are not what the build said.
 func TestFailedOfAnotherArtifact(t *testing.T) {
 	p := simulate(t, 0, fleettest.NoLogin)
-	p.ask.File, p.ask.To, p.ask.Deploy, p.ask.Limit = "", "", true, "board-000"
+	p.request.File, p.request.To, p.request.Deploy, p.request.Limit = "", "", true, "board-000"
 	p.spec.Deploy.Dir = "/data/deployed"
 	dir := filepath.Join(p.opt.Dir, p.spec.Board)
 	build := func(container, said string) {
@@ -526,16 +526,16 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 		}
 	}
 	build("one", "one")
-	if outcome, _, err := p.runReal(p.ask); outcome.countKinds()[Login] != 1 {
+	if outcome, _, err := p.runReal(p.request); outcome.countKinds()[Login] != 1 {
 		t.Fatalf("%v, %s; want a board that lets nobody in", err, outcome.countKinds())
 	}
-	p.ask.Failed = true
-	if outcome, _, err := p.runReal(p.ask); outcome.countKinds()[Login] != 1 {
+	p.request.Failed = true
+	if outcome, _, err := p.runReal(p.request); outcome.countKinds()[Login] != 1 {
 		t.Errorf("-failed: %v, %s; want that it goes on", err, outcome.countKinds())
 	}
 	for want, said := range map[string]string{"the artifact ": "two", "build again": "one"} {
 		build("two", said)
-		if outcome, _, err := p.runReal(p.ask); err == nil || !strings.Contains(err.Error(), want) || len(outcome.Results) > 0 {
+		if outcome, _, err := p.runReal(p.request); err == nil || !strings.Contains(err.Error(), want) || len(outcome.Results) > 0 {
 			t.Errorf("-failed = %v; want it refused with %q", err, want)
 		}
 	}
@@ -544,7 +544,7 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 // A board that has two names is not given two turns at once. Suites may run twice.
 func TestTwoNamesOfOneBoard(t *testing.T) {
 	p := simulate(t, 2)
-	text, err := os.ReadFile(p.ask.Inventory)
+	text, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -563,17 +563,17 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 		"one jump host": {"a ansible_host=h ansible_ssh_common_args='-J one'\nb ansible_host=h ansible_ssh_common_args='-J one'\n", "port 22 through one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ask := p.ask
-			ask.Inventory = filepath.Join(t.TempDir(), "hosts")
-			if err := os.WriteFile(ask.Inventory, []byte(tt.hosts), 0o600); err != nil {
+			request := p.request
+			request.Inventory = filepath.Join(t.TempDir(), "hosts")
+			if err := os.WriteFile(request.Inventory, []byte(tt.hosts), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, _, err := newPlan(t.Context(), p.opt, p.spec, ask)
+			_, _, err := newPlan(t.Context(), p.opt, p.spec, request)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("deploy: %v; want it refused with %q", err, tt.want)
 			}
-			ask.File, ask.To = "", ""
-			if _, _, err := newPlan(t.Context(), p.opt, p.spec, ask); err != nil {
+			request.File, request.To = "", ""
+			if _, _, err := newPlan(t.Context(), p.opt, p.spec, request); err != nil {
 				t.Errorf("smoke: %v", err)
 			}
 		})
@@ -584,24 +584,24 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 // which hosts it leaves out.
 func TestRenamedBoards(t *testing.T) {
 	p := simulateUpdate(t, 3, nil)
-	if outcome, _, err := p.runReal(p.ask); err != nil || outcome.countKinds()[Passed] != 3 {
+	if outcome, _, err := p.runReal(p.request); err != nil || outcome.countKinds()[Passed] != 3 {
 		t.Fatalf("%v, %s", err, outcome.countKinds())
 	}
-	text, err := os.ReadFile(p.ask.Inventory)
+	text, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	swapped := strings.NewReplacer("board-000:", "board-001:", "board-001:", "board-000:", "board-002:", "new:").Replace(string(text))
-	if err := os.WriteFile(p.ask.Inventory, []byte(swapped), 0o600); err != nil {
+	if err := os.WriteFile(p.request.Inventory, []byte(swapped), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.wantAlready(3)
-	p.ask.Limit = "board-000"
-	if _, _, err := p.runReal(p.ask); err != nil {
+	p.request.Limit = "board-000"
+	if _, _, err := p.runReal(p.request); err != nil {
 		t.Fatal(err)
 	}
-	p.ask.Limit, p.ask.Failed = "", true
-	if _, out, err := p.runReal(p.ask); err != nil || !strings.Contains(out, "leaves out 2 hosts that the last run did not have: board-001, new") {
+	p.request.Limit, p.request.Failed = "", true
+	if _, out, err := p.runReal(p.request); err != nil || !strings.Contains(out, "leaves out 2 hosts that the last run did not have: board-001, new") {
 		t.Errorf("-failed: %v in\n%s", err, out)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Request is what is to be done, and with which boards.
+// Request is the work to do, and the boards to do it on.
 type Request struct {
 	Inventory string
 	Limit     string // a pattern of Ansible's; "" for all hosts
@@ -40,36 +40,36 @@ type Request struct {
 	Canary     int           // so many pass before the others begin; 0: none
 	StopAfter  int           // failures, after which no board is begun; 0: never
 	Retries    int           // of boards that another try can help
-	BoardLimit time.Duration // of one board's turn
+	BoardLimit time.Duration // time limit of one attempt
 	DryRun     bool
 
-	Confirm func(question string) error // before an update; nil: nobody is asked
-	Now     <-chan struct{}             // closed when even boards that restart are left as they are
+	Confirm func(question string) error // asks the user before an update; nil: no question
+	Now     <-chan struct{}             // closed when the run must not even wait for boards that restart
 }
 
-// The defaults of Ask.
+// The defaults and limits of Request.
 const (
 	defaultParallel   = 16
 	defaultBoardLimit = 30 * time.Minute
 	maxParallel       = 512
 )
 
-// plan is a run that was found possible.
+// plan is a run whose inventory and inputs have been checked.
 type plan struct {
-	request      Request
+	request  Request
 	opt      images.Options
 	spec     images.Spec
 	artifact images.Artifact
 	source   *files.Source
 	bundle   *boardupdate.Bundle
 	jobs     []*job
-	before   []Result        // of the run that this one goes on with
-	noted    map[string]Note // of updates that were begun before, by host
+	before   []Result        // of the run that this one continues
+	noted    map[string]Note // of earlier updates, by host
 	leftOut  []string        // hosts that -failed leaves out, as the last run did not have them
 
-	work     Work
-	files    []*sentFile
-	suites   string // their digest
+	work    Work
+	files   []*sentFile
+	suites  string // digest of the suites
 	filesMu sync.Mutex
 
 	limit  func(context.Context, *job) (context.Context, context.CancelFunc)
@@ -78,21 +78,21 @@ type plan struct {
 
 // job is one board of a plan.
 type job struct {
-	host   *Host
-	access Access
-	limit  time.Duration
-	canary bool
-	tries  int
-	begunBefore  bool // an earlier run began its turn, with the same work
+	host        *Host
+	access      Access
+	limit       time.Duration
+	canary      bool
+	tries       int
+	begunBefore bool // an earlier run with the same work made an attempt
 
-	resolved target.Address // what ssh said of it
+	resolved target.Address // the address that ssh reports
 }
 
-// Run works on the boards of an inventory, and writes what came of it to w and into
-// build/<board>/fleet. The error says how many boards did not pass, and of which
-// kind the worst one is.
-func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Request) (Outcome, error) {
-	p, notes, err := newPlan(ctx, opt, spec, ask)
+// Run does the work of a request on the boards of an inventory. It writes the results to w
+// and into build/<board>/fleet. The error says how many boards did not pass, and has the
+// kind of the worst one.
+func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request) (Outcome, error) {
+	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -123,10 +123,11 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return p.runFleet(ctx, w)
 }
 
-// isPreview says that no board is asked, and nothing written.
+// isPreview reports whether the run only prints its plan: it reaches no board and writes no
+// file.
 func (p *plan) isPreview() bool { return p.request.DryRun && p.request.Update == "" }
 
-// prepareRun finds what is sent, and with which boards the run goes on.
+// prepareRun opens the inputs and selects the boards.
 func (p *plan) prepareRun(ctx context.Context) error {
 	if err := p.openInputs(ctx); err != nil {
 		return err
@@ -137,7 +138,7 @@ func (p *plan) prepareRun(ctx context.Context) error {
 	return p.skipPassed()
 }
 
-// runFleet gives the boards their turns.
+// runFleet does the work on all boards, then writes the record and the summary.
 func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	r, err := newRun(p)
 	if err != nil {
@@ -152,7 +153,7 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), r.outcome.asError(ctx))
 }
 
-// commandName is whose outcome it is.
+// commandName returns the name of the command that the outcome belongs to.
 func (a Request) commandName() string {
 	switch {
 	case a.Update != "" && a.DryRun:
@@ -165,7 +166,7 @@ func (a Request) commandName() string {
 	return "smoke"
 }
 
-// describeWork is what is done with each board, as far as a board that passed has it.
+// describeWork returns the work as text, as the outcome stores it.
 func (a Request) describeWork() string {
 	if a.File != "" {
 		return fmt.Sprintf("deploy %s to %s", a.File, a.To)
@@ -200,20 +201,20 @@ func (a Request) withDefaults() (Request, error) {
 	return a, a.Rights.Check()
 }
 
-// newPlan finds out, before any board is asked, which boards it is about.
-func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Request) (_ *plan, notes []string, err error) {
-	if ask, err = ask.withDefaults(); err != nil {
+// newPlan reads the inventory and selects the boards before it reaches any of them.
+func newPlan(ctx context.Context, opt images.Options, spec images.Spec, request Request) (_ *plan, notes []string, err error) {
+	if request, err = request.withDefaults(); err != nil {
 		return nil, nil, err
 	}
-	p := &plan{request: ask, opt: opt, spec: spec, limit: withBoardLimit, update: updateBoard, noted: map[string]Note{}}
-	inv, err := Load(ask.Inventory)
+	p := &plan{request: request, opt: opt, spec: spec, limit: withBoardLimit, update: updateBoard, noted: map[string]Note{}}
+	inv, err := Load(request.Inventory)
 	if err != nil {
 		return nil, nil, err
 	}
 	if inv.become, err = target.BecomeUser(ctx); err != nil {
 		return nil, nil, err
 	}
-	hosts, err := inv.Select(ask.Limit)
+	hosts, err := inv.Select(request.Limit)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -223,7 +224,8 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Requ
 	return p, inv.WarningsFor(hosts), context.Cause(ctx)
 }
 
-// readLastNotes learns from the last update's journal which boards may run the bundle already.
+// readLastNotes reads from the last update's journal which boards may run the bundle
+// already.
 func (p *plan) readLastNotes() error {
 	if p.request.Update == "" {
 		return nil
@@ -240,8 +242,8 @@ func (p *plan) readLastNotes() error {
 	return nil
 }
 
-// renameNotes gives each note the name that its board has in the inventory now. Behind jump
-// hosts several boards may have one address.
+// renameNotes stores each note under the name that its board has in the inventory now. It
+// skips boards behind jump hosts, as several of those may have one address.
 func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	now := maps.Clone(notes)
 	for _, j := range jobs {
@@ -257,7 +259,7 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	return now
 }
 
-// skipPassed leaves those that passed last time out, where that is asked for.
+// skipPassed removes the boards that passed the last run, if the request asks for that.
 func (p *plan) skipPassed() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
@@ -281,7 +283,7 @@ func (p *plan) skipPassed() error {
 			return true
 		}
 		r := last.outcome.Results[i]
-		same := r.Address == j.access.Host && r.Port == j.access.Port // another board may have the name now
+		same := r.Address == j.access.Host && r.Port == j.access.Port // if not, another board has the name now
 		j.begunBefore = same && r.Tries > 0
 		return same && r.Kind.isDone()
 	})
@@ -295,12 +297,12 @@ func (p *plan) chooseCanaries() {
 	}
 }
 
-// addJobs refuses all of a run where one host of it cannot be reached as the
-// inventory says. Hosts of other boards are left out.
+// addJobs refuses the whole run if the inventory does not say how one of its hosts is
+// reached. It leaves out hosts of other boards.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
-	boards := map[string]string{} // names, by what tells boards apart
+	boards := map[string]string{} // host names, by address and by serial
 	for _, h := range hosts {
 		a, err := inv.ResolveAccess(h)
 		if err != nil {
@@ -332,8 +334,8 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// onlyName refuses a second name of a board that something is sent to: two turns at once
-// would write to it, and the second one's update replaces the only old system.
+// onlyName refuses a second name of a board that something is sent to: two attempts at once
+// would write to it, and the update of the second one would replace the only old system.
 func (p *plan) onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	if p.request.commandName() == "smoke" {
 		return nil
@@ -361,15 +363,15 @@ func (p *plan) close() {
 	}
 }
 
-// outputDir is where the outcome and the boards' reports lie. Each command has one of its
-// own: what passed a smoke has not got a deploy.
+// outputDir returns the folder of the outcome and of the boards' reports. Each command has
+// one of its own: a board that passed smoke has not got a deploy.
 func (p *plan) outputDir() string {
 	return p.opt.FleetDir(p.spec, p.request.commandName())
 }
 
 func (p *plan) hostDir(j *job) string { return filepath.Join(p.outputDir(), j.host.Name) }
 
-// writePreview says what would be done.
+// writePreview prints what the run would do.
 func (p *plan) writePreview(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
@@ -391,7 +393,7 @@ func (p *plan) writePreview(w io.Writer) error {
 	return nil
 }
 
-// confirmUpdate asks, before an update, whether these are the boards that are meant.
+// confirmUpdate asks the user, before an update, whether these are the right boards.
 func (p *plan) confirmUpdate(w io.Writer) error {
 	if p.bundle == nil || p.request.DryRun || p.request.Confirm == nil {
 		return nil
@@ -402,21 +404,21 @@ func (p *plan) confirmUpdate(w io.Writer) error {
 	return p.request.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
 }
 
-// fleetRun is a plan at work.
+// fleetRun is a plan that is running.
 type fleetRun struct {
 	*plan
 	history
 	total   *progress.Step
 	journal *journal
 
-	mu       sync.Mutex // of the history too
+	mu       sync.Mutex // protects the history too
 	failing  int
-	stop     string // why no board is begun any more
+	stop     string // why no further attempt begins
 	atWork   int
-	finished int // and not tried again
+	finished int // jobs that are not tried again
 }
 
-// newRun begins the record of a run, in the place of the one before.
+// newRun starts the record of a run. It replaces that of the last run.
 func newRun(p *plan) (*fleetRun, error) {
 	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}
@@ -427,7 +429,7 @@ func newRun(p *plan) (*fleetRun, error) {
 	for _, j := range p.jobs {
 		fresh := Result{Host: j.host.Name, Address: j.access.Host, Port: j.access.Port, Kind: NotBegun, Canary: j.canary}
 		if i, ok := r.at[j.host.Name]; ok {
-			fresh.Tries = min(r.outcome.Results[i].Tries, 1) // it may have something of this work
+			fresh.Tries = min(r.outcome.Results[i].Tries, 1) // the board may have part of this work
 			r.outcome.Results[i] = fresh
 			continue
 		}
@@ -441,7 +443,8 @@ func newRun(p *plan) (*fleetRun, error) {
 	return r, err
 }
 
-// removeOld removes what was made from the journal of another run, before that goes.
+// removeOld removes the files that were made from the last run's journal, before the
+// journal itself is replaced.
 func removeOld(dir string) error {
 	for _, name := range []string{outcomeName, junitName, pageName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -451,12 +454,12 @@ func removeOld(dir string) error {
 	return nil
 }
 
-// finishRecord writes the record's end, and what is made from it.
+// finishRecord writes the end of the record and the files that are made from it.
 func (r *fleetRun) finishRecord() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.journal.appendEntry(entry{End: &runEnd{r.outcome.ElapsedMS, r.outcome.Stopped}})
-	if r.journal.hasFailed() { // there may be room again
+	if r.journal.hasFailed() { // the disk may have free space again
 		var fresh *journal
 		if fresh, err = newJournal(r.outputDir(), r.journalEntries()); err == nil {
 			r.journal.close()
@@ -470,7 +473,7 @@ func (r *fleetRun) finishRecord() error {
 	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
 }
 
-// runAll gives the canaries their turn, and if they pass, the others.
+// runAll does the work on the canaries, and on the other boards if those pass.
 func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.request.Canary, len(r.jobs))
@@ -500,8 +503,8 @@ func (r *fleetRun) countFailing() int {
 	return r.failing
 }
 
-// runBatch gives every board its turn, and then those another, after all others, that
-// it may help: a board that hangs costs its own place, and nobody waits for it.
+// runBatch does the work on every board. After all of them it tries again those that a
+// retry can help, so a board that hangs does not delay the others.
 func (r *fleetRun) runBatch(ctx context.Context, jobs []*job) {
 	for range 1 + r.request.Retries {
 		forEachJob(ctx, r.request.Parallel, jobs, func(j *job) { r.runJob(ctx, j) })
@@ -513,16 +516,17 @@ func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool {
-		return !kinds[r.outcome.Results[r.at[j.host.Name]].Kind.rank()].again
+		return !kinds[r.outcome.Results[r.at[j.host.Name]].Kind.rank()].retry
 	})
 }
 
-// willRetry says that a board gets another turn, unless the run is stopped before.
+// willRetry reports whether there is another attempt on a board, unless the run stops
+// before.
 func (p *plan) willRetry(j *job, kind Kind) bool {
-	return kinds[kind.rank()].again && j.tries <= p.request.Retries
+	return kinds[kind.rank()].retry && j.tries <= p.request.Retries
 }
 
-// forEachJob does something with boards, so many at a time, until ctx ends.
+// forEachJob calls do for each job, so many at a time, until ctx ends.
 func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	queue := make(chan *job)
 	var all sync.WaitGroup
@@ -543,7 +547,7 @@ func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	all.Wait()
 }
 
-// runJob gives a board its turn, unless the run was stopped before.
+// runJob makes one attempt on a board, unless the run was stopped before.
 func (r *fleetRun) runJob(ctx context.Context, j *job) {
 	if !r.beginAttempt(ctx, j) {
 		return
@@ -552,7 +556,7 @@ func (r *fleetRun) runJob(ctx context.Context, j *job) {
 	r.endAttempt(j, result, note)
 }
 
-// beginAttempt notes that a board's turn begins, before the board is asked anything.
+// beginAttempt records that an attempt begins, before it reaches the board.
 func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 	if !r.mayBeginAttempt(ctx) {
 		return false
@@ -568,7 +572,7 @@ func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if j.tries > 0 {
-		r.failing-- // it counts as failing again if it does
+		r.failing-- // endAttempt counts it again if it fails again
 	}
 	j.tries++
 	r.atWork++
@@ -585,7 +589,7 @@ func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	return r.stop == "" && ctx.Err() == nil
 }
 
-// stopRun has no board begin any more.
+// stopRun lets no further attempt begin.
 func (r *fleetRun) stopRun(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

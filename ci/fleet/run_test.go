@@ -41,16 +41,16 @@ func TestMain(m *testing.M) {
 // simulation is a fleet that is on, and what a run over it needs.
 type simulation struct {
 	*fleettest.Fleet
-	t    *testing.T
-	opt  images.Options
-	spec images.Spec
-	ask  Request
-	sum  string // of the file to send
+	t       *testing.T
+	opt     images.Options
+	spec    images.Spec
+	request Request
+	sum     string // of the file to send
 
 	update func(context.Context, *attempt, ci.UpdateOptions) (ci.Outcome, error) // nil: the real one
 }
 
-const playedChecks = 8
+const simulatedChecks = 8
 
 // simulate switches boards on: one for each fault, and ok good ones after each.
 func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
@@ -64,7 +64,7 @@ func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 		all = append(all, fault, fleettest.None)
 	}
 	dir := t.TempDir()
-	f, err := fleettest.Start(t.Context(), dir, all, playedChecks, fleettest.Limits{Hangs: time.Second})
+	f, err := fleettest.Start(t.Context(), dir, all, simulatedChecks, fleettest.Limits{Hangs: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +78,8 @@ func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 	sum := sha256.Sum256(data)
 	return &simulation{
 		Fleet: f, t: t, opt: images.Options{Dir: filepath.Join(dir, "build")}, sum: hex.EncodeToString(sum[:]),
-		spec: images.Spec{Board: "played", Suites: []string{f.Suite}},
-		ask:  Request{Inventory: f.Inventory, File: file, To: "/data/new/file", Parallel: 6},
+		spec:    images.Spec{Board: "simulated", Suites: []string{f.Suite}},
+		request: Request{Inventory: f.Inventory, File: file, To: "/data/new/file", Parallel: 6},
 	}
 }
 
@@ -87,7 +87,7 @@ func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 func (p *simulation) runPlan(ctx context.Context) (Outcome, error) {
 	p.t.Helper()
 	var out strings.Builder
-	plan, _, err := newPlan(ctx, p.opt, p.spec, p.ask)
+	plan, _, err := newPlan(ctx, p.opt, p.spec, p.request)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -126,10 +126,10 @@ func (p *simulation) runPlan(ctx context.Context) (Outcome, error) {
 
 func (p *simulation) outputDir() string {
 	command := "deploy"
-	if p.ask.Update != "" {
+	if p.request.Update != "" {
 		command = "update"
 	}
-	return filepath.Join(p.opt.Dir, "played", "fleet", command)
+	return filepath.Join(p.opt.Dir, "simulated", "fleet", command)
 }
 
 // readOutcome is the outcome as fleet.json has it, which must be what the journal tells.
@@ -156,13 +156,13 @@ func TestEachFailure(t *testing.T) {
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
 		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
 	}
-	holds := p.BoardsWithFile(p.ask.To, p.sum)
+	holds := p.BoardsWithFile(p.request.To, p.sum)
 	for i, b := range p.Boards {
 		r := outcome.Results[i]
 		if r.Host != b.Name || r.Kind != Kind(b.Fault.ExpectedKind()) {
 			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, b.Fault.ExpectedKind())
 		}
-		if ok := b.Fault == fleettest.None; ok != (r.Passed == playedChecks) {
+		if ok := b.Fault == fleettest.None; ok != (r.Passed == simulatedChecks) {
 			t.Errorf("%s (%s): %d checks passed", b.Name, b.Fault, r.Passed)
 		}
 		if want := b.Fault.GetsFile(); holds[b.Name] != want {
@@ -226,17 +226,17 @@ func (p *simulation) checkFiles(want Outcome) {
 // what passed stays passed.
 func TestCanaryThenFailed(t *testing.T) {
 	p := simulate(t, 4, fleettest.Fails)
-	p.ask.Canary, p.ask.Limit = 2, "board-004,board-000,board-001,board-005"
-	inventory, err := os.ReadFile(p.ask.Inventory)
+	p.request.Canary, p.request.Limit = 2, "board-004,board-000,board-001,board-005"
+	inventory, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.ask.Canary = 3 // 000, 001 and 004, which fails
+	p.request.Canary = 3 // 000, 001 and 004, which fails
 	outcome, err := p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[Passed] != 2 || n[Checks] != 1 || n[NotBegun] != 1 || !strings.Contains(outcome.Stopped, "1 of 3 canaries failed") {
 		t.Fatalf("%v, %s, stopped %q; want one canary that failed, and one board not begun", err, n, outcome.Stopped)
 	}
-	p.ask.Failed, p.ask.Canary, p.ask.Limit = true, 0, ""
+	p.request.Failed, p.request.Canary, p.request.Limit = true, 0, ""
 	outcome, err = p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
 		t.Errorf("-failed: %v, %s; want the fourth board done", err, n)
@@ -245,10 +245,10 @@ func TestCanaryThenFailed(t *testing.T) {
 		t.Errorf("board-000 was tried again: %+v", outcome.Results[0])
 	}
 	// The file was put right meanwhile; the bad board is left out.
-	if err := os.WriteFile(p.ask.Inventory, inventory, 0o600); err != nil {
+	if err := os.WriteFile(p.request.Inventory, inventory, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.ask.Limit = "all:!board-004"
+	p.request.Limit = "all:!board-004"
 	outcome, err = p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
 		t.Errorf("-failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
@@ -260,22 +260,22 @@ func TestCanaryThenFailed(t *testing.T) {
 func TestFailedOfOtherWork(t *testing.T) {
 	p := simulate(t, 1, fleettest.Fails)
 	deployed, _ := p.runPlan(t.Context())
-	p.ask.File, p.ask.To = "", ""
+	p.request.File, p.request.To = "", ""
 	if n := deployed.countKinds(); n[Checks] != 1 {
 		t.Fatalf("%s; want one board that fails", n)
 	}
-	p.ask.Failed = true
-	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.ask); err == nil || !strings.HasSuffix(err.Error(), "\n  next: run it without -failed, for all boards") || strings.Contains(err.Error(), "stat ") {
+	p.request.Failed = true
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.HasSuffix(err.Error(), "\n  next: run it without -failed, for all boards") || strings.Contains(err.Error(), "stat ") {
 		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before, and what to run", err)
 	}
-	p.ask.Failed = false
+	p.request.Failed = false
 	smoked, _ := p.runPlan(t.Context())
 	last, err := p.readOutcome()
 	if err != nil || !last.Started.Equal(deployed.Started) || smoked.Work != "smoke" || !strings.HasPrefix(last.Work, "deploy ") {
 		t.Errorf("%v: the deploy's outcome is of %v, %q; want it left as it was", err, last.Started, last.Work)
 	}
-	p.ask.Failed, p.ask.File, p.ask.To = true, p.ask.Inventory, "/data/other"
-	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "the same work") {
+	p.request.Failed, p.request.File, p.request.To = true, p.request.Inventory, "/data/other"
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "the same work") {
 		t.Errorf("-failed with another file = %v; want it refused", err)
 	}
 }
@@ -283,7 +283,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 // After K failures no board is begun, and those at work are finished.
 func TestStopAfter(t *testing.T) {
 	p := simulate(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
-	p.ask.Parallel, p.ask.StopAfter = 1, 2
+	p.request.Parallel, p.request.StopAfter = 1, 2
 	outcome, err := p.runPlan(t.Context())
 	n := outcome.countKinds()
 	if !errors.Is(err, report.ErrUnreachable) || n[Refused] != 1 || n[Passed] != 1 || n[Login] != 1 || n[NotBegun] != 3 {
@@ -294,7 +294,7 @@ func TestStopAfter(t *testing.T) {
 // What can be cured by another try is tried again after all others; what cannot is not.
 func TestRetries(t *testing.T) {
 	p := simulate(t, 1, fleettest.Refused, fleettest.NoLogin)
-	p.ask.Parallel, p.ask.Retries = 1, 2
+	p.request.Parallel, p.request.Retries = 1, 2
 	sink := &events{}
 	outcome, _ := p.runPlan(progress.With(t.Context(), progress.New(sink)))
 	sink.wantOpen(t, "board-001", 2)
@@ -332,7 +332,7 @@ func TestBusy(t *testing.T) {
 // they were not begun.
 func TestBrokenOff(t *testing.T) {
 	p := simulate(t, 0, fleettest.Slow)
-	p.ask.Parallel = 1
+	p.request.Parallel = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	slow := p.Boards[0].Slowed
 	go func() {
@@ -348,17 +348,17 @@ func TestBrokenOff(t *testing.T) {
 // The serial of the inventory is asked for before anything is written.
 func TestOtherBoard(t *testing.T) {
 	p := simulate(t, 2)
-	text, err := os.ReadFile(p.ask.Inventory)
+	text, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	with := strings.Replace(string(text), "board-000:\n", "board-000:\n      slipway_serial: SN-board-000\n", 1)
 	with = strings.Replace(with, "board-001:\n", "board-001:\n      slipway_serial: SN-else\n", 1)
-	if err := os.WriteFile(p.ask.Inventory, []byte(with), 0o600); err != nil {
+	if err := os.WriteFile(p.request.Inventory, []byte(with), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	outcome, _ := p.runPlan(t.Context())
-	if n := outcome.countKinds(); n[Passed] != 1 || n[OtherBoard] != 1 || p.BoardsWithFile(p.ask.To, p.sum)["board-001"] {
+	if n := outcome.countKinds(); n[Passed] != 1 || n[OtherBoard] != 1 || p.BoardsWithFile(p.request.To, p.sum)["board-001"] {
 		t.Errorf("%s; want the second board refused and left alone", n)
 	}
 }
@@ -422,12 +422,12 @@ func TestLines(t *testing.T) {
 
 func TestDryRunAndRefusals(t *testing.T) {
 	p := simulate(t, 2)
-	p.ask.DryRun, p.ask.Canary = true, 1
+	p.request.DryRun, p.request.Canary = true, 1
 	var out strings.Builder
-	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); err != nil {
+	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.request); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"would send " + p.ask.File, "(4.0 MiB) to /data/new/file on 2 boards", "board-000  127.77.0.1  canary"} {
+	for _, want := range []string{"would send " + p.request.File, "(4.0 MiB) to /data/new/file on 2 boards", "board-000  127.77.0.1  canary"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("dry run:\n%s\nwant %q", out.String(), want)
 		}
@@ -444,9 +444,9 @@ func TestDryRunAndRefusals(t *testing.T) {
 		"no such file":          func(a *Request) { a.File += "x" },
 		"no host and no group":  func(a *Request) { a.Limit = "nobody" },
 	} {
-		ask := p.ask
-		change(&ask)
-		if _, err := Run(t.Context(), &out, p.opt, p.spec, ask); err == nil || !strings.Contains(err.Error(), want) {
+		request := p.request
+		change(&request)
+		if _, err := Run(t.Context(), &out, p.opt, p.spec, request); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Run = %v; want %q", err, want)
 		}
 	}
@@ -456,15 +456,15 @@ func TestDryRunAndRefusals(t *testing.T) {
 func TestProblemsEndARunBeforeItBegins(t *testing.T) {
 	p := simulate(t, 1)
 	text := "all:\n  hosts:\n    ok: {slipway_board: another}\n    bad: {ansible_host: '{{ x }}'}\n    worse: {ansible_connection: local}\n"
-	if err := os.WriteFile(p.ask.Inventory, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(p.request.Inventory, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask)
+	_, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request)
 	if err == nil || !strings.Contains(err.Error(), "because of 2 hosts") || !strings.Contains(err.Error(), "hosts.yml:4: bad: ansible_host: a template") {
 		t.Errorf("Run = %v; want both hosts with their lines", err)
 	}
-	p.ask.Limit = "ok"
-	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "slipway_board is another than played") {
+	p.request.Limit = "ok"
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "slipway_board is another than simulated") {
 		t.Errorf("Run = %v; want a word about the other board", err)
 	}
 }

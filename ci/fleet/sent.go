@@ -23,8 +23,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Work is what is done with each board: what decides whether a board that passed once
-// has what this run gives.
+// Work describes the work on each board. It decides whether a board that passed once
+// already has what this run deploys.
 type Work struct {
 	Command  string `json:"command"`
 	To       string `json:"to,omitempty"`    // of a file, or of an artifact's files
@@ -34,14 +34,15 @@ type Work struct {
 	Sent     []Sent `json:"sent"`
 }
 
-// Sent is one thing that boards get, or are held to.
+// Sent is one input of the work: a file that boards get, or suites that they must pass.
 type Sent struct {
 	What   string `json:"what"`
 	Name   string `json:"name"` // the same content under another name is the same
 	SHA256 string `json:"sha256"`
 }
 
-// differenceFrom says in what two works differ, "" where they do not.
+// differenceFrom describes the first difference between two works. It returns "" if they
+// are equal.
 func (w Work) differenceFrom(last Work) string {
 	for _, option := range []struct{ name, is, was string }{
 		{"the command", w.Command, last.Command},
@@ -69,7 +70,7 @@ func (w Work) differenceFrom(last Work) string {
 	return ""
 }
 
-// sha256Of is the digest of one thing that is sent.
+// sha256Of returns the digest of one input.
 func (w Work) sha256Of(what string) string {
 	for _, s := range w.Sent {
 		if s.What == what {
@@ -79,8 +80,8 @@ func (w Work) sha256Of(what string) string {
 	return ""
 }
 
-// fileStamp changes with a file's content. The kernel sets the time of the last change,
-// which no program can set back.
+// fileStamp changes when a file's content changes: the kernel sets the time of the last
+// change, and no program can set it back.
 type fileStamp struct {
 	dev, ino       uint64
 	size           int64
@@ -95,7 +96,7 @@ func stampOf(file string) (fileStamp, error) {
 	return fileStamp{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}, nil
 }
 
-// sentFile is a file that boards get, and that nobody may change meanwhile.
+// sentFile is a file that boards get, and that must not change during a run.
 type sentFile struct {
 	Sent
 	was fileStamp
@@ -103,7 +104,7 @@ type sentFile struct {
 
 var errChanged = errors.New("it changed during the run")
 
-// recordDigest notes the digest of what boards get, after use opened it.
+// recordDigest records the digest of an input after use opened it.
 func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
@@ -154,7 +155,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// openInputs finds what boards get, and its digests.
+// openInputs opens what boards get and computes its digests.
 func (p *plan) openInputs(ctx context.Context) error {
 	p.work = Work{Command: p.request.commandName(), Unproved: p.request.Unproved}
 	steps := []func(context.Context) error{p.openArtifact, p.openFile, p.openBundle, p.openSuites}
@@ -166,8 +167,8 @@ func (p *plan) openInputs(ctx context.Context) error {
 	return nil
 }
 
-// openArtifact opens what a build left. Where a file or a bundle is sent, the artifact
-// is not, and may be built anew meanwhile.
+// openArtifact opens the artifact of a build. A run that sends a file or a bundle does not
+// send the artifact, so a build may replace it meanwhile.
 func (p *plan) openArtifact(ctx context.Context) error {
 	dir := p.opt.BoardDir(p.spec)
 	p.artifact = images.NoArtifact(p.spec, dir)
@@ -227,8 +228,8 @@ func (p *plan) openBundle(ctx context.Context) error {
 	})
 }
 
-// openSuites takes the suites' digest. A board.yml without suites is judged by who runs
-// them.
+// openSuites computes the digest of the suites. suite.Run decides about a board.yml without
+// suites.
 func (p *plan) openSuites(ctx context.Context) (err error) {
 	if !p.request.Unproved {
 		if p.suites, err = suite.Digest(p.spec); err != nil {
@@ -239,7 +240,7 @@ func (p *plan) openSuites(ctx context.Context) (err error) {
 	return err
 }
 
-// checkUnchanged is nil while everything is as it was when its digest was taken.
+// checkUnchanged returns an error if an input changed since its digest was computed.
 func (p *plan) checkUnchanged(ctx context.Context) error {
 	if err := p.checkFilesUnchanged(ctx); err != nil || p.request.Unproved {
 		return err
@@ -265,7 +266,7 @@ func (p *plan) checkFilesUnchanged(ctx context.Context) error {
 	return nil
 }
 
-// checkUnchanged reads a file again that was touched.
+// checkUnchanged computes the digest again if the file's stamp changed.
 func (f *sentFile) checkUnchanged(ctx context.Context) error {
 	is, err := stampOf(f.Name)
 	if err != nil || is == f.was {

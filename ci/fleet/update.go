@@ -10,8 +10,8 @@ import (
 	boardupdate "slipway/flash/target/update"
 )
 
-// installBundle has the board's engine install the bundle. The board's time ends with the
-// restart: from there on it is found out what runs, as long as that takes.
+// installBundle has the board's engine install the bundle. The board's time limit ends with
+// the restart. From then on the update checks which system runs, however long that takes.
 func (t *attempt) installBundle(ctx context.Context) (err error) {
 	if t.bundle == nil {
 		return nil
@@ -31,8 +31,8 @@ func updateBoard(ctx context.Context, t *attempt, how ci.UpdateOptions) (ci.Outc
 	return ci.UpdateOn(ctx, t.conn, t.spec, t.artifact, t.bundle, how)
 }
 
-// updateKind tells by what runs on the board how its update ended. Before the restart
-// that is the old system, and the error tells.
+// updateKind sets the kind of an update's error by the system that runs. Before the restart
+// that is the old system, and the error decides.
 func (t *attempt) updateKind(err error) error {
 	o := t.updated
 	switch {
@@ -54,7 +54,7 @@ func (t *attempt) updateKind(err error) error {
 	return err
 }
 
-// noteBefore is what is known of the board's system.
+// noteBefore returns the note of the last update of the board.
 func (t *attempt) noteBefore() (Note, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,11 +62,11 @@ func (t *attempt) noteBefore() (Note, bool) {
 	return note, ok
 }
 
-// isFor says whether a note is of the machine that the inventory means now.
+// isFor reports whether a note is about the machine that the inventory means now.
 func (n Note) isFor(j *job) bool { return n.Address == j.access.Host && n.Port == j.access.Port }
 
-// recordNote notes which system runs, before a slot is written. From then on the board
-// counts as one that may have the bundle, until it is known what runs.
+// recordNote records which system runs, before a slot is written. From then on the board
+// counts as one that may have the bundle, until Slipway knows which system runs.
 func (t *attempt) recordNote(before ci.SystemID) error {
 	note := Note{t.work.sha256Of("bundle"), t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
 	if err := t.journal.appendEntry(entry{Host: t.job.host.Name, Note: &note}); err != nil {
@@ -80,7 +80,7 @@ func (t *attempt) recordNote(before ci.SystemID) error {
 	return nil
 }
 
-// noteAfter is what is known after the update.
+// noteAfter returns the note after the update, or nil where none is needed.
 func (t *attempt) noteAfter() *Note {
 	note, ok := t.noteBefore()
 	o := t.updated

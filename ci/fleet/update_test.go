@@ -19,7 +19,7 @@ import (
 )
 
 // simulateUpdate is a fleet that is to be updated. What each board's update comes to is
-// played; ci's tests have it from a real engine.
+// simulated; ci's tests have it from a real engine.
 func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci.Outcome, error), faults ...fleettest.Fault) *simulation {
 	t.Helper()
 	p := simulate(t, boards, faults...)
@@ -37,15 +37,15 @@ func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci
 	if err := os.WriteFile(file, artifact.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.ask.File, p.ask.To, p.ask.Update = "", "", file
-	p.update = func(_ context.Context, turn *attempt, how ci.UpdateOptions) (ci.Outcome, error) {
-		if how.DryRun != p.ask.DryRun || turn.bundle.Kind != boardupdate.Mender {
-			t.Errorf("%s: asked for %+v with a bundle of %s", turn.job.host.Name, how, turn.bundle.Kind)
+	p.request.File, p.request.To, p.request.Update = "", "", file
+	p.update = func(_ context.Context, a *attempt, how ci.UpdateOptions) (ci.Outcome, error) {
+		if how.DryRun != p.request.DryRun || a.bundle.Kind != boardupdate.Mender {
+			t.Errorf("%s: asked for %+v with a bundle of %s", a.job.host.Name, how, a.bundle.Kind)
 		}
-		if play := come[turn.job.host.Name]; play != nil {
-			return play(turn)
+		if end := come[a.job.host.Name]; end != nil {
+			return end(a)
 		}
-		return comesTo(ci.NewSystem, true, nil)(turn)
+		return comesTo(ci.NewSystem, true, nil)(a)
 	}
 	return p
 }
@@ -71,9 +71,9 @@ func TestUpdateKinds(t *testing.T) {
 		"board-005": comesTo(ci.UnknownSystem, false, boardupdate.ErrNoEngine),
 		"board-006": comesTo(ci.OldSystem, false, failed),
 		"board-007": comesTo(ci.OldSystem, false, boardupdate.ErrLost),
-		"board-008": func(turn *attempt) (ci.Outcome, error) { // nothing but the board's silence tells this
-			turn.conn.Close()
-			return comesTo(ci.OldSystem, false, failed)(turn)
+		"board-008": func(a *attempt) (ci.Outcome, error) { // nothing but the board's silence tells this
+			a.conn.Close()
+			return comesTo(ci.OldSystem, false, failed)(a)
 		},
 	})
 	outcome, err := p.runPlan(t.Context())
@@ -94,17 +94,17 @@ func TestUpdateKinds(t *testing.T) {
 // The canary's end decides over the others; -failed goes on with those, and asks first.
 func TestUpdateCanary(t *testing.T) {
 	p := simulateUpdate(t, 3, map[string]func(*attempt) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, report.ErrFailed)})
-	p.ask.Canary = 1
+	p.request.Canary = 1
 	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.countKinds(); n[WentBack] != 1 || n[NotBegun] != 2 {
 		t.Fatalf("%s; want that only the canary was begun", n)
 	}
-	p.ask.Failed, p.ask.Limit = true, "all:!board-000"
+	p.request.Failed, p.request.Limit = true, "all:!board-000"
 	outcome, err := p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[WentBack] != 1 || n[Passed] != 2 {
 		t.Errorf("-failed: %v, %s; want the two others updated", err, n)
 	}
-	p.ask.Failed, p.ask.DryRun = false, true
+	p.request.Failed, p.request.DryRun = false, true
 	if outcome, err = p.runPlan(t.Context()); err != nil || outcome.countKinds()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
 		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.countKinds())
 	}
@@ -118,12 +118,12 @@ func TestUpdateNotConfirmed(t *testing.T) {
 	p := simulateUpdate(t, 2, nil)
 	no := errors.New("no")
 	var asked string
-	p.ask.Confirm = func(question string) error {
+	p.request.Confirm = func(question string) error {
 		asked = question
 		return no
 	}
 	var out strings.Builder
-	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); !errors.Is(err, no) || !strings.Contains(asked, "these 2 boards") || !strings.Contains(out.String(), "board-001") {
+	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.request); !errors.Is(err, no) || !strings.Contains(asked, "these 2 boards") || !strings.Contains(out.String(), "board-001") {
 		t.Errorf("Run = %v, asked %q of\n%s", err, asked, out.String())
 	}
 	if _, err := os.Stat(p.outputDir()); !errors.Is(err, os.ErrNotExist) {
@@ -134,7 +134,7 @@ func TestUpdateNotConfirmed(t *testing.T) {
 // A board whose time ends while it restarts has what came of it, and not that it was slow.
 func TestUpdateOutlivesItsTime(t *testing.T) {
 	p := simulateUpdate(t, 1, nil)
-	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +144,9 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 		ctx, end = context.WithCancel(ctx)
 		return ctx, end
 	}
-	plan.update = func(_ context.Context, turn *attempt, _ ci.UpdateOptions) (ci.Outcome, error) {
+	plan.update = func(_ context.Context, a *attempt, _ ci.UpdateOptions) (ci.Outcome, error) {
 		end()
-		return comesTo(ci.OldSystem, true, report.ErrFailed)(turn)
+		return comesTo(ci.OldSystem, true, report.ErrFailed)(a)
 	}
 	if err := plan.prepareRun(t.Context()); err != nil {
 		t.Fatal(err)
@@ -160,12 +160,12 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 // The work is looked at before a board is.
 func TestUpdateRefusals(t *testing.T) {
 	p := simulateUpdate(t, 1, nil)
-	p.ask.Update = fleettest.InventoryName
-	if _, err := Run(t.Context(), &strings.Builder{}, images.Options{Dir: p.opt.Dir}, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
+	p.request.Update = fleettest.InventoryName
+	if _, err := Run(t.Context(), &strings.Builder{}, images.Options{Dir: p.opt.Dir}, p.spec, p.request); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Run without the bundle = %v", err)
 	}
-	p.ask.Update = p.ask.Inventory
-	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "not a bundle") {
+	p.request.Update = p.request.Inventory
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "not a bundle") {
 		t.Errorf("Run with another file = %v", err)
 	}
 }
@@ -173,7 +173,7 @@ func TestUpdateRefusals(t *testing.T) {
 // A connection that breaks before the update itself begins ends it no more than later.
 func TestUpdateOfBoardThatBlinks(t *testing.T) {
 	p := simulateUpdate(t, 0, nil, fleettest.Blinks)
-	outcome, _, err := p.runReal(p.ask)
+	outcome, _, err := p.runReal(p.request)
 	if err != nil || outcome.countKinds()[Passed] != 2 {
 		t.Errorf("%v, %s; want both updated", err, outcome.countKinds())
 	}

@@ -10,11 +10,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxNodes bounds what is visited of a YAML file: aliases can make few lines many.
+// maxNodes limits the visited nodes of a YAML file, as aliases can turn few lines into many
+// nodes.
 const maxNodes = 2_000_000
 
-// yamlReader reads one inventory, in the order of the file: a host that stands
-// twice keeps what is said last.
+// yamlReader reads a YAML inventory in the order of the file. If a host occurs twice, its
+// last values apply.
 type yamlReader struct {
 	*Inventory
 	visited int
@@ -51,7 +52,7 @@ func (inv *Inventory) readYAML(data []byte) error {
 	})
 }
 
-// resolveAlias follows an alias, and counts.
+// resolveAlias follows an alias. It counts the visited nodes.
 func (r *yamlReader) resolveAlias(n *yaml.Node) (*yaml.Node, error) {
 	if r.visited++; r.visited > maxNodes {
 		return nil, r.errorAt(n.Line, "aliases make more than %d values of this file", maxNodes)
@@ -62,8 +63,8 @@ func (r *yamlReader) resolveAlias(n *yaml.Node) (*yaml.Node, error) {
 	return n, nil
 }
 
-// eachPair calls work for the pairs of a mapping, with those of its merge keys (<<) that
-// it does not have itself.
+// eachPair calls work for each pair of a mapping, and for the pairs that its merge keys
+// (<<) add.
 func (r *yamlReader) eachPair(n *yaml.Node, what string, work func(key, value *yaml.Node) error) error {
 	n, err := r.resolveAlias(n)
 	if err != nil || isNull(n) {
@@ -88,8 +89,8 @@ func (r *yamlReader) eachPair(n *yaml.Node, what string, work func(key, value *y
 	return nil
 }
 
-// listPairs lists keys and values. Of a key that stands twice the last one holds, as
-// with Ansible.
+// listPairs returns the keys and values of a mapping, alternating. If a key occurs twice,
+// the last one applies, as with Ansible.
 func (r *yamlReader) listPairs(n *yaml.Node, seen map[string]bool, depth int) (pairs []*yaml.Node, err error) {
 	var merges []*yaml.Node
 	last := map[string]int{}
@@ -128,6 +129,7 @@ func (r *yamlReader) listPairs(n *yaml.Node, seen map[string]bool, depth int) (p
 	return pairs, nil
 }
 
+// readMergeKey returns the keys and values of the mappings that a merge key (<<) names.
 func (r *yamlReader) readMergeKey(n *yaml.Node, seen map[string]bool, depth int) ([]*yaml.Node, error) {
 	parts := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -220,7 +222,7 @@ func yamlVariable(key, n *yaml.Node) variable {
 	return v
 }
 
-// isYAML11Bool says whether a plain word is no text in YAML 1.1, which Ansible reads.
+// isYAML11Bool reports whether a plain word is a boolean in YAML 1.1, which Ansible reads.
 func isYAML11Bool(n *yaml.Node) bool {
 	plain := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	return plain && slices.Contains([]string{"yes", "no", "on", "off", "true", "false"}, strings.ToLower(n.Value))

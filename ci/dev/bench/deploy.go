@@ -84,7 +84,7 @@ type deployBench struct {
 	local, remote string
 	part          string // the beginning of it, for what is slow
 	size          int64
-	sender        string // the program that plays ours
+	sender        string // the program that simulates ours
 }
 
 // memory is a folder in which no disk is measured.
@@ -172,7 +172,9 @@ type deployTool struct {
 }
 
 var deployTools = []deployTool{
-	{"ours", func(b *deployBench, s *deployServer) run.Command { return b.senderCommand(s, "file", b.local, b.remote) }},
+	{"ours", func(b *deployBench, s *deployServer) run.Command {
+		return b.senderCommand(s, "file", b.local, b.remote)
+	}},
 	{"sftp", func(b *deployBench, s *deployServer) run.Command {
 		return run.Command{
 			Argv:  slices.Concat([]string{"sftp", "-q", "-b", "-", "-P", deployPort}, s.sshOptions(), []string{serverAddress}),

@@ -74,8 +74,10 @@ type inputs struct {
 	blocks    map[string]bmap.Map // of the images, by their forms' keys
 }
 
-func (in inputs) formDir(key string) string   { return filepath.Join(in.dir, key) }
-func (in inputs) artifactDir(key string) string { return filepath.Join(in.formDir(key), "build", in.board) }
+func (in inputs) formDir(key string) string { return filepath.Join(in.dir, key) }
+func (in inputs) artifactDir(key string) string {
+	return filepath.Join(in.formDir(key), "build", in.board)
+}
 
 func (in inputs) imagePath(key string) string {
 	i := slices.IndexFunc(forms, func(f form) bool { return f.key == key })

@@ -33,7 +33,7 @@ const (
 	fleetTo        = "/data/deployed/file"
 )
 
-// Fleet sends a file to 500 played boards, 5 % of which fail in different ways, and
+// Fleet sends a file to 500 simulated boards, 5 % of which fail in different ways, and
 // runs a suite on all. It has no peer. What is measured is this process: its time, and
 // its peak of memory from before the run on; the boards are another one.
 func Fleet(ctx context.Context, w io.Writer, o Options) error {
@@ -103,13 +103,13 @@ func (b *fleetBench) makeFile() error {
 
 // runFleet is what is measured.
 func (b *fleetBench) runFleet(ctx context.Context) (fleet.Outcome, time.Duration, error) {
-	spec := images.Spec{Board: "played", Suites: []string{filepath.Join(b.dir, fleettest.SuiteName)}}
-	ask := fleet.Request{Inventory: filepath.Join(b.dir, fleettest.InventoryName), File: b.file, To: fleetTo, Parallel: fleetParallel}
+	spec := images.Spec{Board: "simulated", Suites: []string{filepath.Join(b.dir, fleettest.SuiteName)}}
+	request := fleet.Request{Inventory: filepath.Join(b.dir, fleettest.InventoryName), File: b.file, To: fleetTo, Parallel: fleetParallel}
 	step := progress.Start(ctx, "fleet", 0, "")
 	began := time.Now()
-	outcome, err := fleet.Run(progress.With(ctx, progress.New(totalProgress{step})), io.Discard, images.Options{Dir: b.dir}, spec, ask)
+	outcome, err := fleet.Run(progress.With(ctx, progress.New(totalProgress{step})), io.Discard, images.Options{Dir: b.dir}, spec, request)
 	took := time.Since(began)
-	if len(outcome.Results) == len(b.faults) && ctx.Err() == nil { // boards that failed are what is played
+	if len(outcome.Results) == len(b.faults) && ctx.Err() == nil { // boards that failed are what is simulated
 		err = nil
 	}
 	step.End("", err)
@@ -127,7 +127,7 @@ func (t totalProgress) Event(e progress.Event) {
 
 func (totalProgress) Close() {}
 
-// countWrong counts the boards of which the outcome is not what was played, or that hold
+// countWrong counts the boards of which the outcome is not what was simulated, or that hold
 // the file where they should not, or do not where they should.
 func (b *fleetBench) countWrong(w io.Writer, outcome fleet.Outcome, holds map[string]bool) (n int) {
 	for i, fault := range b.faults {
@@ -146,7 +146,7 @@ func (b *fleetBench) countWrong(w io.Writer, outcome fleet.Outcome, holds map[st
 	return n
 }
 
-// boardsProcess is the process that plays the boards.
+// boardsProcess is the process that simulates the boards.
 type boardsProcess struct {
 	stdin  io.WriteCloser
 	stdout *bufio.Reader

@@ -167,7 +167,9 @@ func (n *namespace) runOnThread(work func() error) error {
 	return <-result
 }
 
-func (n *namespace) enableLoopback(ctx context.Context) error { return runIP(ctx, "link", "set", "lo", "up") }
+func (n *namespace) enableLoopback(ctx context.Context) error {
+	return runIP(ctx, "link", "set", "lo", "up")
+}
 
 func (n *namespace) makeTun(ctx context.Context, own, other string, mtu int) error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

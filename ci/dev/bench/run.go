@@ -16,7 +16,7 @@ type Options struct {
 	Rounds int    // how often each is measured
 	Only   string // only what matches this pattern
 	MiB    int    // the image's size
-	Boards int    // how many are played
+	Boards int    // how many are simulated
 }
 
 func (o Options) withDefaults(rounds, mib int) Options {

@@ -205,7 +205,7 @@ type mutationRig struct {
 	part, script string
 	out          io.Writer
 	layers       []string
-	inputs      []byte
+	inputs       []byte
 	workshop     *softrig.Workshop
 }
 

@@ -1,7 +1,7 @@
-// Package fleettest plays boards by the hundred, in one process: each is an SSH server
-// on an address of its own, with a real SFTP server behind it and canned answers to
-// what is asked of it. Some of them fail, each in its own way. What a real sshd
-// does is for flash/target/sshd to show.
+// Package fleettest simulates hundreds of boards in one process. Each is an SSH server on
+// an address of its own, with a real SFTP server and fixed answers to the commands that
+// Slipway runs. Some of them fail, each in another manner. Package flash/target/sshd tests
+// with a real sshd instead.
 package fleettest
 
 import (
@@ -22,43 +22,44 @@ import (
 	"slipway/flash/target/sshd"
 )
 
-// Fault is what is wrong with a board.
+// Fault is a defect of a board.
 type Fault string
 
-// The faults that are played.
+// The faults.
 const (
 	None     Fault = "none"
 	Refused  Fault = "refused"  // nothing listens
-	Hangs    Fault = "hangs"    // takes the connection and says nothing
-	Slow     Fault = "slow"     // an upload takes for ever
+	Hangs    Fault = "hangs"    // accepts the connection and sends nothing
+	Slow     Fault = "slow"     // an upload never ends
 	OtherKey Fault = "otherkey" // shows another host key than the pinned one
-	NewKey   Fault = "newkey"   // the inventory has no key of it
-	NoLogin  Fault = "nologin"  // lets nobody in
-	Full     Fault = "full"     // has no room
-	Dies     Fault = "dies"     // is gone in the middle of an upload
+	NewKey   Fault = "newkey"   // the inventory has no host key for it
+	NoLogin  Fault = "nologin"  // refuses every login
+	Full     Fault = "full"     // its disk is full
+	Dies     Fault = "dies"     // closes all connections during an upload
 	NotSSH   Fault = "notssh"   // a web server answers
-	Noisy    Fault = "noisy"    // its shell prints without being asked
+	Noisy    Fault = "noisy"    // its shell prints at every login
 	Damaged  Fault = "damaged"  // one byte of what it stores is wrong
-	Fails    Fault = "fails"    // one of its checks
-	Blinks   Fault = "blinks"   // loses its connection once, as it is asked for its serial
+	Fails    Fault = "fails"    // fails one of its checks
+	Blinks   Fault = "blinks"   // loses its connection once, when Slipway reads its serial
 )
 
-// Faults are all ways to fail.
+// Faults are all faults of MixedFaults.
 var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
 
-// told is what a run over a fleet must say of a board with each fault.
+// expectedKinds are the results that a run over a fleet must report, by fault.
 var expectedKinds = map[Fault]string{
 	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NewKey: "unknown host key", NoLogin: "login refused",
 	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", Damaged: "digest wrong", Fails: "checks failed",
 }
 
-// ExpectedKind is how a run must end that meets the fault.
+// ExpectedKind is the result that a run must report for a board with this fault.
 func (f Fault) ExpectedKind() string { return expectedKinds[f] }
 
-// GetsFile says whether a board with this fault gets a file under its name.
+// GetsFile reports whether a board with this fault gets a file under its final name.
 func (f Fault) GetsFile() bool { return f == None || f == Fails }
 
-// MixedFaults is n boards of which each twentieth fails, each in another way.
+// MixedFaults returns the faults of n boards. Every twentieth fails, each in another
+// manner.
 func MixedFaults(n int) []Fault {
 	all := make([]Fault, n)
 	for i := range all {
@@ -70,10 +71,10 @@ func MixedFaults(n int) []Fault {
 	return all
 }
 
-// BoardName is what the inventory calls board number i.
+// BoardName is the name of board number i in the inventory.
 func BoardName(i int) string { return fmt.Sprintf("board-%03d", i) }
 
-// Board is one played board.
+// Board is one simulated board.
 type Board struct {
 	Name  string
 	Fault Fault
@@ -85,7 +86,7 @@ type Board struct {
 	disk    *disk
 	ctx     context.Context
 
-	Slowed chan struct{} // closed when a slow one gets slow
+	Slowed chan struct{} // closed when a slow board becomes slow
 
 	once    sync.Once
 	mu      sync.Mutex
@@ -95,11 +96,11 @@ type Board struct {
 	system  system
 }
 
-// Fleet is boards that are on.
+// Fleet is a set of boards that are switched on.
 type Fleet struct {
 	Boards    []*Board
-	Inventory string // file; names every board, its key and its limit
-	Suite     string // file; checks that all of them pass but those that fail one
+	Inventory string // file with every board, its key and its limit
+	Suite     string // file with checks, which all boards pass except those that fail one
 
 	login  ssh.PublicKey
 	cancel context.CancelFunc
@@ -113,11 +114,11 @@ const (
 	SuiteName     = "facts.yml"
 )
 
-// Limits are how long the inventory gives the boards that only a limit ends.
+// Limits are the time limits in the inventory, for boards that only a limit ends.
 type Limits struct{ Hangs, Slow time.Duration }
 
-// Start switches boards on, one for each of the faults, on loopback. Their files go
-// into dir. The suite has so many checks.
+// Start switches on one board for each of the faults, on loopback. It writes their files
+// into dir. The suite has the given number of checks.
 func Start(ctx context.Context, dir string, faults []Fault, checks int, limits Limits) (*Fleet, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Fleet{cancel: cancel, Inventory: filepath.Join(dir, InventoryName), Suite: filepath.Join(dir, SuiteName)}
@@ -170,7 +171,7 @@ func newKey() (ssh.Signer, error) {
 	return ssh.NewSignerFromKey(key)
 }
 
-// listenFor gives a board an address of its own. One that refuses lets go of it.
+// listenFor opens an address for a board. A board that refuses connections closes it again.
 func (f *Fleet) listenFor(b *Board, i int) error {
 	b.address = fmt.Sprintf("127.77.%d.%d", i/250, i%250+1)
 	l, err := net.Listen("tcp", b.address+":0")
@@ -206,7 +207,7 @@ func (f *Fleet) Stop() {
 	f.all.Wait()
 }
 
-// inventoryYAML is the fleet as Ansible's YAML.
+// inventoryYAML returns the fleet as an Ansible inventory.
 func (f *Fleet) inventoryYAML(identity string, limits Limits) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "all:\n  vars:\n    ansible_user: root\n    ansible_ssh_private_key_file: %s\n  hosts:\n", identity)
@@ -223,7 +224,7 @@ func (f *Fleet) inventoryYAML(identity string, limits Limits) string {
 	return b.String()
 }
 
-// suiteYAML asks for facts that every board has as files.
+// suiteYAML returns a suite that checks files which every board has.
 func suiteYAML(checks int) string {
 	var b strings.Builder
 	b.WriteString("command:\n")
@@ -236,8 +237,7 @@ func suiteYAML(checks int) string {
 func factFile(i int) string { return fmt.Sprintf("/etc/slipway/fact-%02d", i) }
 func fact(i int) string     { return fmt.Sprintf("fact %02d holds", i) }
 
-// BoardsWithFile says which of the boards have a file, whole and under its name, with this
-// digest.
+// BoardsWithFile returns the boards that have a complete file with this name and digest.
 func (f *Fleet) BoardsWithFile(name, digest string) map[string]bool {
 	holds := map[string]bool{}
 	for _, b := range f.Boards {
@@ -248,7 +248,7 @@ func (f *Fleet) BoardsWithFile(name, digest string) map[string]bool {
 	return holds
 }
 
-// CountFiles is how often each board was given a file under its name.
+// CountFiles returns how often each board got a file under its final name.
 func (f *Fleet) CountFiles(name string) map[string]int {
 	took := map[string]int{}
 	for _, b := range f.Boards {

@@ -16,8 +16,8 @@ import (
 	"github.com/pkg/sftp"
 )
 
-// disk is a board's file system. It keeps what is being written, and of a file that
-// got its final name the digest alone: 500 boards would not fit otherwise.
+// disk is a board's file system. It keeps the content of a file only until that gets its
+// final name, then only the digest: 500 boards would not fit into memory otherwise.
 type disk struct {
 	board *Board
 
@@ -51,7 +51,7 @@ func (d *disk) findFile(name string) *file {
 	return d.files[name]
 }
 
-// Fileread gives back what has not got its final name.
+// Fileread returns the content of a file that has not got its final name yet.
 func (d *disk) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 	f := d.findFile(r.Filepath)
 	if f == nil {
@@ -65,7 +65,7 @@ func (d *disk) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 	return bytes.NewReader(f.data), nil
 }
 
-// Filewrite opens a file, or makes one.
+// Filewrite opens a file or creates one.
 func (d *disk) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,7 +84,7 @@ func (d *disk) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	return f, nil
 }
 
-// WriteAt is where most faults of boards show.
+// WriteAt simulates most of the faults.
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	if err := f.disk.board.beforeWrite(len(p)); err != nil {
 		return 0, err
@@ -93,7 +93,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	defer f.mu.Unlock()
 	end := at + int64(len(p))
 	if end > maxFileBytes {
-		return 0, errors.New("file too large for a played board")
+		return 0, errors.New("file too large for a simulated board")
 	}
 	if grow := end - int64(len(f.data)); grow > 0 {
 		f.data = slices.Grow(f.data, int(grow))[:end]
@@ -108,7 +108,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 
 const maxFileBytes = 1 << 30
 
-// sha256Hex is the digest of what was written.
+// sha256Hex returns the digest of the written content.
 func (f *file) sha256Hex() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +119,7 @@ func (f *file) sha256Hex() string {
 	return f.digest
 }
 
-// Filecmd does what makes, renames and removes files.
+// Filecmd creates, renames and removes files.
 func (d *disk) Filecmd(r *sftp.Request) error {
 	switch r.Method {
 	case "Rename":
@@ -148,7 +148,7 @@ func (d *disk) Filecmd(r *sftp.Request) error {
 	return nil
 }
 
-// PosixRename replaces a file that has the name.
+// PosixRename replaces a file that already has the name.
 func (d *disk) PosixRename(r *sftp.Request) error { return d.renameFile(r.Filepath, r.Target, true) }
 
 func (d *disk) renameFile(from, to string, replace bool) error {
@@ -171,7 +171,7 @@ func (d *disk) renameFile(from, to string, replace bool) error {
 	return nil
 }
 
-// StatVFS tells of the room that there is.
+// StatVFS reports the free space.
 func (d *disk) StatVFS(*sftp.Request) (*sftp.StatVFS, error) {
 	free := uint64(1 << 40)
 	if d.board.Fault == Full {
@@ -180,7 +180,7 @@ func (d *disk) StatVFS(*sftp.Request) (*sftp.StatVFS, error) {
 	return &sftp.StatVFS{Bsize: 4096, Frsize: 4096, Blocks: 1 << 30, Bfree: free / 4096, Bavail: free / 4096, Files: 1 << 20, Ffree: 1 << 20, Favail: 1 << 20, Namemax: 255}, nil
 }
 
-// Filelist knows single files and folders.
+// Filelist returns the information about a single file or folder.
 func (d *disk) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

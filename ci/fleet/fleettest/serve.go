@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// serveConn is one connection to a board.
+// serveConn serves one connection to a board.
 func (b *Board) serveConn(conn net.Conn, login ssh.PublicKey) {
 	defer conn.Close()
 	b.trackConn(conn)
@@ -28,13 +28,13 @@ func (b *Board) serveConn(conn net.Conn, login ssh.PublicKey) {
 	}
 	c, channels, requests, err := ssh.NewServerConn(conn, b.sshConfig(login))
 	if err != nil {
-		return // the other side has an error, too
+		return // the client gets an error, too
 	}
 	defer c.Close()
 	go ssh.DiscardRequests(requests)
 	for channel := range channels {
 		if channel.ChannelType() != "session" {
-			_ = channel.Reject(ssh.UnknownChannelType, "only sessions are played")
+			_ = channel.Reject(ssh.UnknownChannelType, "only sessions are simulated")
 			continue
 		}
 		session, requests, err := channel.Accept()
@@ -47,7 +47,7 @@ func (b *Board) serveConn(conn net.Conn, login ssh.PublicKey) {
 
 func (b *Board) sshConfig(login ssh.PublicKey) *ssh.ServerConfig {
 	c := &ssh.ServerConfig{
-		ServerVersion: "SSH-2.0-played",
+		ServerVersion: "SSH-2.0-simulated",
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 			if b.Fault == NoLogin || !bytes.Equal(key.Marshal(), login.Marshal()) {
 				return nil, errors.New("not this one")
@@ -68,7 +68,7 @@ func (b *Board) trackConn(conn net.Conn) {
 	}
 }
 
-// closeConns cuts all connections.
+// closeConns closes all connections.
 func (b *Board) closeConns() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +84,7 @@ const (
 	slowWrite  = 2 * time.Second // of 32 KiB
 )
 
-// beforeWrite is called before bytes are written.
+// beforeWrite simulates the faults that appear before n bytes are written.
 func (b *Board) beforeWrite(n int) error {
 	b.mu.Lock()
 	b.written += n
@@ -104,19 +104,19 @@ func (b *Board) beforeWrite(n int) error {
 	return nil
 }
 
-// serveSession serves what one channel asks for first.
+// serveSession serves the first request of a channel.
 func (b *Board) serveSession(s ssh.Channel, requests <-chan *ssh.Request) {
 	defer s.Close()
 	for r := range requests {
-		var ask struct{ Text string }
-		if ssh.Unmarshal(r.Payload, &ask) != nil || r.Type != "exec" && (r.Type != "subsystem" || ask.Text != "sftp") {
+		var payload struct{ Text string }
+		if ssh.Unmarshal(r.Payload, &payload) != nil || r.Type != "exec" && (r.Type != "subsystem" || payload.Text != "sftp") {
 			_ = r.Reply(false, nil)
 			continue
 		}
 		_ = r.Reply(true, nil)
 		go ssh.DiscardRequests(requests)
 		if r.Type == "exec" {
-			b.runCommand(s, ask.Text)
+			b.runCommand(s, payload.Text)
 			return
 		}
 		server := sftp.NewRequestServer(s, b.disk.sftpHandlers())
@@ -153,7 +153,8 @@ func (b *Board) losesConnection(line string) bool {
 	return true
 }
 
-// parseCommand takes target's commands apart: echo 'MARK'$$ >&2; exec 'word' 'word'.
+// parseCommand parses the commands of package target: echo 'MARK'$$ >&2; exec 'word'
+// 'word'.
 func parseCommand(command string) (mark string, argv []string) {
 	if head, rest, ok := strings.Cut(command, "'$$ >&2; exec "); ok {
 		mark, command = strings.TrimPrefix(head, "echo '"), rest
@@ -186,7 +187,8 @@ func parseCommand(command string) (mark string, argv []string) {
 	return mark, argv
 }
 
-// answerCommand is what a program prints, and its status. What is not known is not there.
+// answerCommand returns a program's output and exit status. An unknown program is not
+// installed.
 func (b *Board) answerCommand(argv []string) (out string, status int) {
 	line := strings.Join(argv, " ")
 	switch {
@@ -201,7 +203,7 @@ func (b *Board) answerCommand(argv []string) (out string, status int) {
 	case strings.Contains(line, "product_serial") && strings.HasPrefix(line, "sh -c"):
 		return argv[len(argv)-1] + "\nSN-" + b.Name + "\n", 0
 	case strings.HasPrefix(line, "grep "):
-		return "/proc/sys/kernel/hostname:" + b.Name + "\n/proc/sys/kernel/osrelease:6.1.0-played\n", 0
+		return "/proc/sys/kernel/hostname:" + b.Name + "\n/proc/sys/kernel/osrelease:6.1.0-simulated\n", 0
 	case strings.HasPrefix(line, "sh -c cat /etc/slipway/fact-"):
 		n, err := strconv.Atoi(line[len(line)-2:])
 		if err != nil || b.Fault == Fails && n == 3 {

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// system is what a board runs: one of two root file systems, to the other of which
-// Mender's client installs. Its answers are those of Mender's documentation.
+// system is the software of a board, with two root file systems. Mender's client installs
+// to the one that does not run. The answers are those of Mender's documentation.
 type system struct {
 	boots   int
 	number  int       // of the board
-	root    int       // that runs
-	holds   [2]string // the artifact in each, as its digest
-	waits   bool      // the other one is started next
-	good    bool      // the one that runs was committed
-	entered []string  // artifacts that were installed, one after another
-	again   int       // of these, artifacts that ran already
+	root    int       // index of the one that runs
+	holds   [2]string // digest of the artifact in each
+	waits   bool      // the next boot starts the other one
+	good    bool      // the running one was committed
+	entered []string  // installed artifacts, in order
+	again   int       // how many of these ran already
 }
 
 func firstSystem(number int) system {
 	return system{number: number, holds: [2]string{"first", "none"}, good: true}
 }
 
-// Updated is what updates did to one board.
+// Updated is the result of the updates of one board.
 type Updated struct {
 	Runs      string // the digest of the artifact that runs
-	Good      bool   // it was committed
+	Good      bool   // the artifact was committed
 	Installed int
 	Again     int // installations of an artifact that ran already
 }
 
-// Updated is what updates did to the board.
+// Updated returns the result of the updates of the board.
 func (b *Board) Updated() Updated {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,7 +41,8 @@ func (b *Board) Updated() Updated {
 
 const installTakes = 100 * time.Millisecond
 
-// answerUpdate is what programs print that an update asks for. What is not known is not there.
+// answerUpdate returns the output and exit status of the programs that an update runs. An
+// unknown program is not installed.
 func (b *Board) answerUpdate(argv []string, line string) (out string, status int) {
 	switch {
 	case line == "id -u":
@@ -53,7 +54,7 @@ func (b *Board) answerUpdate(argv []string, line string) (out string, status int
 	case strings.Contains(line, "df -Pk"):
 		return "/data /dev/mmcblk0p4 8000000 1 7999999 1% /data\n", 0
 	case line == "cat /var/lib/mender/device_type":
-		return "device_type=played\n", 0
+		return "device_type=simulated\n", 0
 	case slices.Equal(argv[:min(2, len(argv))], []string{"mender-update", "install"}):
 		time.Sleep(installTakes)
 		return b.installArtifact(argv[2])

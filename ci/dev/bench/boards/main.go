@@ -1,4 +1,4 @@
-// Boards plays the boards of bench fleet, in a process of its own, so that its memory
+// Boards simulates the boards of bench fleet, in a process of its own, so that its memory
 // is not counted as Slipway's. It says when they are on, and after the end of its
 // standard input which of them hold a file, and were given it once.
 package main

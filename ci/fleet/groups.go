@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// resolveGroups works out what the file only says piece by piece: who is in which group,
-// and which of several values of a variable holds.
+// resolveGroups finds the groups of each host and the value of each of its variables. The
+// file only says them piece by piece.
 func (inv *Inventory) resolveGroups() error {
 	for _, name := range inv.order {
 		if g := inv.groups[name]; name != allGroup && len(g.parents) == 0 {
@@ -27,8 +27,8 @@ func (inv *Inventory) resolveGroups() error {
 	return nil
 }
 
-// measureDepth goes from all to its children, a group after all its parents. What
-// is never reached is in a loop.
+// measureDepth sets the depth of each group. It walks from all to its children and visits a
+// group after all its parents. A group that it never reaches is in a loop.
 func (inv *Inventory) measureDepth() error {
 	waits := map[string]int{}
 	for name, g := range inv.groups {
@@ -54,7 +54,8 @@ func (inv *Inventory) measureDepth() error {
 	return inv.errorAt(inv.groups[loop[0]].line, "groups contain each other in a loop; it is among %s", strings.Join(loop[:min(len(loop), 8)], ", "))
 }
 
-// groupsByHost lists the groups of each host, also through other groups.
+// groupsByHost returns the groups of each host, including those that it is in through other
+// groups.
 func (inv *Inventory) groupsByHost() map[string][]*group {
 	direct := map[string][]*group{}
 	for _, name := range inv.order {
@@ -81,8 +82,8 @@ func (inv *Inventory) groupsByHost() map[string][]*group {
 	return all
 }
 
-// resolveVariables gives a host its variables: those of all first, then group by group
-// from the outermost in, and its own last.
+// resolveVariables sets the variables of a host. Its groups' variables apply from the
+// outermost group inwards, then its own.
 func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	named := slices.ContainsFunc(groups, func(g *group) bool { return g.name != allGroup })
 	if !named {
@@ -106,7 +107,7 @@ func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	slices.Sort(h.Groups)
 }
 
-// priority settles which of two groups of the same depth is stronger.
+// priority decides which of two groups of the same depth overrides the other.
 func (g *group) priority() int {
 	n, err := strconv.Atoi(g.vars[priorityVariable].value)
 	if err != nil {

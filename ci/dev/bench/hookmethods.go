@@ -19,7 +19,7 @@ type hookMethod struct {
 	runtime   []string                         // runc, or what stands for it
 	edit      func(*tinyboard.Container) error // what whoever writes the spec does; nil for nothing
 	timed     bool                             // the edit is an engine's work for each container
-	allFiles     bool                             // all of the board's files
+	allFiles  bool                             // all of the board's files
 	cache     bool                             // ld.so finds the libraries by their names
 }
 
