@@ -20,7 +20,7 @@ import (
 // ansibleList is what "ansible-inventory --list" prints of one file.
 type ansibleList struct {
 	hosts  map[string]map[string]any
-	groups map[string][]string // each with the hosts that are in it in any way
+	groups map[string][]string // with all their hosts
 }
 
 func queryAnsible(t *testing.T, file string) ansibleList {
@@ -42,7 +42,7 @@ func queryAnsible(t *testing.T, file string) ansibleList {
 	return ansibleList{meta.HostVars, membersOf(t, list)}
 }
 
-// membersOf follows the groups in groups.
+// membersOf returns the hosts of each group, including those of the groups in it.
 func membersOf(t *testing.T, list map[string]json.RawMessage) map[string][]string {
 	t.Helper()
 	type entry struct{ Hosts, Children []string }
@@ -72,8 +72,8 @@ func membersOf(t *testing.T, list map[string]json.RawMessage) map[string][]strin
 	return all
 }
 
-// What the real one makes of each file of the corpus, Slipway makes of it too: the
-// hosts, their groups, and every variable that Slipway reads.
+// For each file of the corpus, Slipway and ansible-inventory find the same hosts, groups
+// and values of the variables that Slipway reads.
 func TestLikeAnsible(t *testing.T) {
 	if _, err := exec.LookPath("ansible-inventory"); err != nil {
 		t.Skip("ansible-inventory is not installed: apt-get install ansible-core")
@@ -195,7 +195,7 @@ func loadText(t *testing.T, name, text string) (*Inventory, error) {
 	return Load(file)
 }
 
-// What cannot be read is refused with the line, and what to do.
+// An error names the line and what to do.
 func TestRefusedInventories(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
 		"vault":          {"h.yml", "$ANSIBLE_VAULT;1.1;AES256\n3132\n", "h.yml:1: encrypted by ansible-vault"},
@@ -281,7 +281,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// What is not kept to is said, once for each line.
+// Each setting that Slipway does not follow gets one warning per line.
 func TestWarnings(t *testing.T) {
 	inv, err := loadText(t, "h.yml", `all:
   vars:
@@ -354,7 +354,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// What is listed is how each host is reached, or why not.
+// The list shows how each host is reached, or why it cannot be.
 func TestList(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts.ini")
 	text := "[a]\nh1 ansible_host=192.0.2.1 ansible_user=root ansible_port=2222 ansible_ssh_common_args='-J jump'\nh2 ansible_host={{ip}}\nh3 ansible_ssh_pass=secret\n"
@@ -432,7 +432,7 @@ func FuzzSelect(f *testing.F) {
 	})
 }
 
-// A line that begins with -become is read as a run with that flag does.
+// become of the inventory has the same effect as the flag -become.
 func TestAccessBecome(t *testing.T) {
 	for text, want := range map[string]string{
 		"-become":                                       "root",

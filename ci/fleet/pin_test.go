@@ -13,8 +13,8 @@ import (
 	"slipway/images"
 )
 
-// withoutSSH has the user's known_hosts in a home of the test's: the real ssh, which is
-// asked where it is, does not go by HOME.
+// withoutSSH hides ssh, so that the user's known_hosts is the one below HOME: the real ssh
+// ignores HOME.
 func withoutSSH(t *testing.T) (knownHosts string) {
 	t.Helper()
 	t.Setenv("PATH", t.TempDir())
@@ -29,8 +29,8 @@ func countStates(met []Contact) map[State]int {
 	return n
 }
 
-// The new keys are shown as one list, asked about once, and pinned; then the boards
-// are reached.
+// The new keys are listed, confirmed by one question, and pinned. Then the boards can be
+// reached.
 func TestPin(t *testing.T) {
 	p := simulate(t, 1, fleettest.NewKey, fleettest.NewKey, fleettest.OtherKey, fleettest.Refused)
 	knownHosts := withoutSSH(t)
@@ -71,7 +71,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// A board is no known one because there is no key to log in with: it was not met.
+// A board counts as not met if there is no key to log in with.
 func TestPinWithoutAKeyToLogIn(t *testing.T) {
 	p := simulate(t, 0, fleettest.NewKey)
 	withoutSSH(t)
@@ -85,8 +85,8 @@ func TestPinWithoutAKeyToLogIn(t *testing.T) {
 	}
 }
 
-// What was pinned is told as pinned where a later key cannot be: a name that is a pattern
-// would be trusted for other machines.
+// Keys that were pinned are reported as pinned even if a later one cannot be. A name that
+// is a pattern cannot be pinned, as it would be trusted for other machines.
 func TestPinRefusesPatterns(t *testing.T) {
 	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
 	knownHosts := withoutSSH(t)
@@ -112,7 +112,7 @@ func TestPinRefusesPatterns(t *testing.T) {
 	}
 }
 
-// Boards that were not asked before a Ctrl-C have a name all the same.
+// Boards that were not reached before a Ctrl-C are listed with their names.
 func TestPinStopped(t *testing.T) {
 	p := simulate(t, 2)
 	withoutSSH(t)
@@ -142,7 +142,7 @@ func TestPinDryRun(t *testing.T) {
 	}
 }
 
-// simulateNewKeys simulates boards that nobody knows, and looks at their keys.
+// simulateNewKeys simulates boards with unknown keys and returns their contacts.
 func simulateNewKeys(t *testing.T) (*simulation, []Contact) {
 	t.Helper()
 	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
@@ -155,7 +155,7 @@ func simulateNewKeys(t *testing.T) (*simulation, []Contact) {
 	return p, met
 }
 
-// One key of several machines is a warning; two keys of one name are none.
+// One key of several machines causes a warning. Two keys of one name are not pinned.
 func TestPinTellsCopiesFromClashes(t *testing.T) {
 	_, met := simulateNewKeys(t)
 	copied := []Contact{met[0], met[2]}
@@ -171,8 +171,8 @@ func TestPinTellsCopiesFromClashes(t *testing.T) {
 	}
 }
 
-// What counts for one board counts in a fleet: keys that a flash recorded, also under
-// the serial that the inventory has.
+// A fleet accepts the host keys that a single board accepts: those that a flash recorded,
+// also under the serial of the inventory.
 func TestFlashedKeysCount(t *testing.T) {
 	p, met := simulateNewKeys(t)
 	text, err := os.ReadFile(p.request.Inventory)

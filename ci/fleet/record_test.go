@@ -26,14 +26,14 @@ import (
 	"slipway/images"
 )
 
-// runReal is Run in this process.
+// runReal calls Run in this process.
 func (p *simulation) runReal(request Request) (Outcome, string, error) {
 	var out strings.Builder
 	outcome, err := Run(p.t.Context(), &out, p.opt, p.spec, request)
 	return outcome, out.String(), err
 }
 
-// -failed goes on with the same content, whatever its name, and with no other.
+// -failed continues with the same content under any name, and refuses other content.
 func TestFailedWantsTheSameContent(t *testing.T) {
 	p := simulate(t, 1, fleettest.Fails)
 	if outcome, _, err := p.runReal(p.request); err == nil || outcome.countKinds().doneCount() != 2 {
@@ -85,7 +85,7 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 	}
 }
 
-// A run that has ended holds none of its files open.
+// A run closes its files when it ends.
 func TestRecordIsClosed(t *testing.T) {
 	p := simulate(t, 1)
 	if _, _, err := p.runReal(p.request); err != nil {
@@ -102,7 +102,7 @@ func TestRecordIsClosed(t *testing.T) {
 	}
 }
 
-// A host that the inventory has somewhere else now is another board.
+// A host with another address in the inventory is another board.
 func TestFailedOfAnotherAddress(t *testing.T) {
 	p := simulate(t, 3)
 	p.request.Limit = "all:!board-002"
@@ -127,8 +127,8 @@ func TestFailedOfAnotherAddress(t *testing.T) {
 	}
 }
 
-// A file that changes while boards get it ends the run: what those have is not known by
-// its digest.
+// A file that changes while boards get it ends the run, as its digest does not describe
+// what those boards have.
 func TestFileChangesMeanwhile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(file, suite string) error
@@ -169,8 +169,8 @@ func TestFileChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// A second run is refused while one is at work, and says who is; the first one's record
-// is whole.
+// A second run is refused while one is running, and says which. The record of the first one
+// is complete.
 func TestTwoRuns(t *testing.T) {
 	p := simulate(t, 1, fleettest.Slow)
 	p.request.Parallel = 1
@@ -198,7 +198,7 @@ func TestTwoRuns(t *testing.T) {
 	}
 }
 
-// A journal that cannot be written ends the run, and what was recorded stays true.
+// A run ends when its journal cannot be written. What was recorded stays valid.
 func TestFullDisk(t *testing.T) {
 	p := simulate(t, 40)
 	if err := os.MkdirAll(p.opt.Dir, 0o755); err != nil {
@@ -216,7 +216,7 @@ func TestFullDisk(t *testing.T) {
 	ballast := filepath.Join(p.opt.Dir, "ballast")
 	plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 		if j.host.Name == "board-012" {
-			_ = os.WriteFile(ballast, make([]byte, 4<<20), 0o600) // as much as there is room for
+			_ = os.WriteFile(ballast, make([]byte, 4<<20), 0o600) // as much as fits
 		}
 		return withBoardLimit(ctx, j)
 	}
@@ -241,7 +241,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Those who add at once share a sync.
+// Concurrent calls of appendEntry share a sync.
 func TestJournalSyncsTogether(t *testing.T) {
 	dir := t.TempDir()
 	j, err := newJournal(dir, []entry{{Version: journalVersion, Run: &Outcome{Started: time.Now().UTC()}}})
@@ -327,7 +327,7 @@ func TestParseJournal(t *testing.T) {
 	}
 }
 
-// A journal that is read can be written, and then says the same.
+// A parsed journal can be written, and then has the same content.
 func FuzzParseJournal(f *testing.F) {
 	f.Add([]byte(goodJournal))
 	f.Add([]byte(goodJournal + `{"at":"2026-11-23T10:00:02Z","host":"two","note":{"bundle":"b","address":"a","from":{"slot":"A"},"to":{"slot":"B","installed":"x"}}}` + "\n"))
@@ -355,7 +355,7 @@ func FuzzParseJournal(f *testing.F) {
 
 const childVariable = "SLIPWAY_FLEET_CHILD"
 
-// childWork is what a process of its own does, so that it can be killed.
+// childWork is the work of a child process, which the tests kill.
 type childWork struct {
 	Dir                         string
 	Spec                        images.Spec
@@ -378,7 +378,7 @@ func runChild(asked string) int {
 	return report.ExitStatus(err)
 }
 
-// runProcess runs in a process of its own, which is killed after a time.
+// runProcess does the work in a child process and kills it after a time.
 func (p *simulation) runProcess(request Request, after time.Duration) (out string, killed bool) {
 	p.t.Helper()
 	work, err := json.Marshal(childWork{p.opt.Dir, p.spec, request.Inventory, request.File, request.To, request.Update, request.Parallel, request.Failed})
@@ -398,8 +398,8 @@ func (p *simulation) runProcess(request Request, after time.Duration) (out strin
 	return said.String(), errors.As(err, &exit) && exit.ExitCode() < 0
 }
 
-// untilEnd runs again and again, and kills each process at a random moment, until one
-// comes to its end. It returns what that said, and how many were killed.
+// untilEnd starts child processes and kills each at a random moment, until one ends by
+// itself. It returns the output of that one and the number of killed ones.
 func (p *simulation) untilEnd(random *rand.Rand, most time.Duration, begin, goOn Request) (string, int) {
 	p.t.Helper()
 	for n := 0; ; n++ {
@@ -416,8 +416,8 @@ func (p *simulation) untilEnd(random *rand.Rand, most time.Duration, begin, goOn
 	}
 }
 
-// runRounds gives each round boards of its own, until so many processes were killed: a few, or
-// many in the long form.
+// runRounds starts each round with new boards, until a number of processes were killed: a
+// few, or many in the long form.
 func runRounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed int)) {
 	t.Helper()
 	wanted := 4
@@ -432,8 +432,8 @@ func runRounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed
 	}
 }
 
-// A deploy that is killed at any moment, and gone on with, sends each board one file, and
-// keeps what it found.
+// A deploy that is killed at any moment and continued sends each board one file and keeps
+// its results.
 func TestKilledDeploy(t *testing.T) {
 	runRounds(t, func(t *testing.T, random *rand.Rand) int {
 		p := simulate(t, 24, fleettest.Fails, fleettest.NoLogin)
@@ -459,8 +459,8 @@ func TestKilledDeploy(t *testing.T) {
 	})
 }
 
-// An update that is killed at any moment, and begun again or gone on with, updates no
-// board that runs the new system.
+// An update that is killed at any moment, and started anew or continued, updates no board
+// that runs the new system.
 func TestKilledUpdate(t *testing.T) {
 	for name, failed := range map[string]bool{"begun again": false, "gone on with": true} {
 		t.Run(name, func(t *testing.T) {
@@ -482,7 +482,7 @@ func TestKilledUpdate(t *testing.T) {
 	}
 }
 
-// wantAlready wants that another run finds the bundle on all boards, and writes nothing.
+// wantAlready checks that another run finds the bundle on all boards and writes nothing.
 func (p *simulation) wantAlready(n int) {
 	p.t.Helper()
 	for _, dryRun := range []bool{false, true} {
@@ -495,8 +495,8 @@ func (p *simulation) wantAlready(n int) {
 	p.wantUpdated(n)
 }
 
-// wantUpdated wants boards that run the bundle, committed, of which none was updated while
-// it ran that.
+// wantUpdated checks that boards run the bundle, committed, and that none was updated while
+// it ran the bundle.
 func (p *simulation) wantUpdated(n int) {
 	p.t.Helper()
 	digest, err := digestOf(p.t.Context(), p.request.Update)
@@ -510,8 +510,8 @@ func (p *simulation) wantUpdated(n int) {
 	}
 }
 
-// An artifact is compared by its own digest and its container's, and not sent when these
-// are not what the build said.
+// An artifact is compared by its own digest and that of its container. It is not sent if
+// these differ from what the build recorded.
 func TestFailedOfAnotherArtifact(t *testing.T) {
 	p := simulate(t, 0, fleettest.NoLogin)
 	p.request.File, p.request.To, p.request.Deploy, p.request.Limit = "", "", true, "board-000"
@@ -541,7 +541,7 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 	}
 }
 
-// A board that has two names is not given two turns at once. Suites may run twice.
+// There are never two attempts at once on a board that has two names. Suites may run twice.
 func TestTwoNamesOfOneBoard(t *testing.T) {
 	p := simulate(t, 2)
 	text, err := os.ReadFile(p.request.Inventory)
@@ -580,8 +580,8 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 	}
 }
 
-// A board that has another name since its update is not updated again, and -failed says
-// which hosts it leaves out.
+// A board that got another name since its update is not updated again. -failed reports the
+// hosts that it leaves out.
 func TestRenamedBoards(t *testing.T) {
 	p := simulateUpdate(t, 3, nil)
 	if outcome, _, err := p.runReal(p.request); err != nil || outcome.countKinds()[Passed] != 3 {

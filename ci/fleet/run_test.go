@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// simulation is a fleet that is on, and what a run over it needs.
+// simulation is a fleet of simulated boards with the request of a run over it.
 type simulation struct {
 	*fleettest.Fleet
 	t       *testing.T
@@ -52,7 +52,7 @@ type simulation struct {
 
 const simulatedChecks = 8
 
-// simulate switches boards on: one for each fault, and ok good ones after each.
+// simulate switches on ok good boards, then for each fault a board with it and a good one.
 func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
@@ -83,7 +83,8 @@ func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 	}
 }
 
-// runPlan is Run, but for a slow board's limit, which ends when it got slow.
+// runPlan does what Run does, but ends the time of a slow board as soon as that becomes
+// slow.
 func (p *simulation) runPlan(ctx context.Context) (Outcome, error) {
 	p.t.Helper()
 	var out strings.Builder
@@ -132,7 +133,7 @@ func (p *simulation) outputDir() string {
 	return filepath.Join(p.opt.Dir, "simulated", "fleet", command)
 }
 
-// readOutcome is the outcome as fleet.json has it, which must be what the journal tells.
+// readOutcome reads the outcome from fleet.json, and checks that the journal has the same.
 func (p *simulation) readOutcome() (o Outcome, err error) {
 	data, err := os.ReadFile(filepath.Join(p.outputDir(), outcomeName))
 	if err == nil {
@@ -148,8 +149,7 @@ func (p *simulation) readOutcome() (o Outcome, err error) {
 	return o, err
 }
 
-// Each failure is told as what it was, and the other boards have all that they
-// should.
+// Each failure is reported by its kind, and the other boards get all files.
 func TestEachFailure(t *testing.T) {
 	p := simulate(t, 1, fleettest.Faults...)
 	outcome, err := p.runPlan(t.Context())
@@ -178,7 +178,7 @@ func TestEachFailure(t *testing.T) {
 	p.checkFiles(outcome)
 }
 
-// checkFiles holds what was written against the outcome.
+// checkFiles compares the written files with the outcome.
 func (p *simulation) checkFiles(want Outcome) {
 	p.t.Helper()
 	got, err := p.readOutcome()
@@ -222,8 +222,8 @@ func (p *simulation) checkFiles(want Outcome) {
 	}
 }
 
-// A canary that fails keeps all others from being begun; -failed takes those, and
-// what passed stays passed.
+// If a canary fails, no other board begins. -failed continues with those, and keeps the
+// boards that passed.
 func TestCanaryThenFailed(t *testing.T) {
 	p := simulate(t, 4, fleettest.Fails)
 	p.request.Canary, p.request.Limit = 2, "board-004,board-000,board-001,board-005"
@@ -244,7 +244,7 @@ func TestCanaryThenFailed(t *testing.T) {
 	if tries := outcome.Results[0].Tries; outcome.Results[0].Host != "board-000" || tries != 1 {
 		t.Errorf("board-000 was tried again: %+v", outcome.Results[0])
 	}
-	// The file was put right meanwhile; the bad board is left out.
+	// The file was fixed meanwhile, and the bad board is left out.
 	if err := os.WriteFile(p.request.Inventory, inventory, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestCanaryThenFailed(t *testing.T) {
 	p.checkFiles(outcome)
 }
 
-// Commands over a fleet do not go on with each other's work, nor with another file's.
+// A command does not continue the work of another command, nor that with another file.
 func TestFailedOfOtherWork(t *testing.T) {
 	p := simulate(t, 1, fleettest.Fails)
 	deployed, _ := p.runPlan(t.Context())
@@ -280,7 +280,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 	}
 }
 
-// After K failures no board is begun, and those at work are finished.
+// After K failures no board begins. Those that already began are finished.
 func TestStopAfter(t *testing.T) {
 	p := simulate(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
 	p.request.Parallel, p.request.StopAfter = 1, 2
@@ -291,7 +291,7 @@ func TestStopAfter(t *testing.T) {
 	}
 }
 
-// What can be cured by another try is tried again after all others; what cannot is not.
+// Boards that a retry can help are tried again after all others.
 func TestRetries(t *testing.T) {
 	p := simulate(t, 1, fleettest.Refused, fleettest.NoLogin)
 	p.request.Parallel, p.request.Retries = 1, 2
@@ -307,7 +307,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Two runs on one machine do not work on one board.
+// Two runs on one machine do not work on one board at the same time.
 func TestBusy(t *testing.T) {
 	p := simulate(t, 2)
 	dir := filepath.Join(p.opt.Dir, "fleet.locks")
@@ -328,8 +328,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A run that is broken off says so of the boards at work, and of the others that
-// they were not begun.
+// A run that is stopped reports the boards that it was working on as stopped, and the
+// others as not begun.
 func TestBrokenOff(t *testing.T) {
 	p := simulate(t, 0, fleettest.Slow)
 	p.request.Parallel = 1
@@ -345,7 +345,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// The serial of the inventory is asked for before anything is written.
+// The serial of the inventory is checked before anything is written.
 func TestOtherBoard(t *testing.T) {
 	p := simulate(t, 2)
 	text, err := os.ReadFile(p.request.Inventory)
@@ -363,7 +363,7 @@ func TestOtherBoard(t *testing.T) {
 	}
 }
 
-// events collects what is reported.
+// events collects progress events.
 type events struct {
 	mu  sync.Mutex
 	all []progress.Event
@@ -377,8 +377,7 @@ func (e *events) Event(one progress.Event) {
 
 func (*events) Close() {}
 
-// wantOpen wants a board that was tried so often before its last time: as long as it is to
-// be tried again, it does not count as done.
+// wantOpen checks that a board does not count as done while a retry is left.
 func (e *events) wantOpen(t *testing.T, board string, tries int) {
 	t.Helper()
 	announced, complete := 0, false
@@ -397,7 +396,8 @@ func (e *events) wantOpen(t *testing.T, board string, tries int) {
 	}
 }
 
-// Each board has a line of its own, which says how it ended; and there is one for all.
+// Each board has a progress line that says how it ended. There is one line for the whole
+// run.
 func TestLines(t *testing.T) {
 	p := simulate(t, 2, fleettest.Fails)
 	sink := &events{}
@@ -452,7 +452,7 @@ func TestDryRunAndRefusals(t *testing.T) {
 	}
 }
 
-// Hosts that the inventory cannot lead to end a run before a board is asked.
+// Hosts that cannot be reached by the inventory end a run before any board is reached.
 func TestProblemsEndARunBeforeItBegins(t *testing.T) {
 	p := simulate(t, 1)
 	text := "all:\n  hosts:\n    ok: {slipway_board: another}\n    bad: {ansible_host: '{{ x }}'}\n    worse: {ansible_connection: local}\n"
@@ -469,12 +469,12 @@ func TestProblemsEndARunBeforeItBegins(t *testing.T) {
 	}
 }
 
-// Every kind has a word for what to do next, but those that are done.
+// Every kind says what to do next, except those of boards that are done.
 func TestKinds(t *testing.T) {
 	if !slices.IsSortedFunc(kinds, func(a, b struct {
 		kind  Kind
 		err   error
-		again bool
+		retry bool
 		next  string
 	},
 	) int {
@@ -489,7 +489,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// realFleet is servers of OpenSSH, each with keys of its own, as an inventory.
+// realFleet starts OpenSSH servers, each with keys of its own, and writes their inventory.
 func realFleet(t *testing.T, n int) (inventory string, servers []*sshd.Server) {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
@@ -525,8 +525,8 @@ func realFleet(t *testing.T, n int) (inventory string, servers []*sshd.Server) {
 	return inventory, servers
 }
 
-// With a real sshd: one board has the file and passes, one shows another key than the
-// inventory pins, one is off.
+// With a real sshd, one board gets the file and passes, one shows another key than the
+// pinned one, and one is off.
 func TestRealServers(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	inventory, servers := realFleet(t, 3)

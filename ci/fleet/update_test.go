@@ -18,8 +18,8 @@ import (
 	"slipway/images"
 )
 
-// simulateUpdate is a fleet that is to be updated. What each board's update comes to is
-// simulated; ci's tests have it from a real engine.
+// simulateUpdate simulates a fleet that is to be updated, and the result of each board's
+// update. The tests of ci run a real engine.
 func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci.Outcome, error), faults ...fleettest.Fault) *simulation {
 	t.Helper()
 	p := simulate(t, boards, faults...)
@@ -50,7 +50,7 @@ func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci
 	return p
 }
 
-// comesTo is an update after which a system runs.
+// comesTo returns an update after which a system runs.
 func comesTo(system ci.System, restarted bool, err error) func(*attempt) (ci.Outcome, error) {
 	return func(*attempt) (ci.Outcome, error) {
 		o := ci.Outcome{System: system, Restarted: restarted, Committed: err == nil && system == ci.NewSystem, Version: "2", SentBytes: 5}
@@ -59,7 +59,7 @@ func comesTo(system ci.System, restarted bool, err error) func(*attempt) (ci.Out
 	}
 }
 
-// How a board's update ended is told by what runs there.
+// The kind of an update's result is that of the system that runs.
 func TestUpdateKinds(t *testing.T) {
 	failed := errors.New("it failed")
 	want := []Kind{Passed, WentBack, OnTrial, Unsure, NotTaken, NotTaken, Other, Lost, Lost}
@@ -71,7 +71,7 @@ func TestUpdateKinds(t *testing.T) {
 		"board-005": comesTo(ci.UnknownSystem, false, boardupdate.ErrNoEngine),
 		"board-006": comesTo(ci.OldSystem, false, failed),
 		"board-007": comesTo(ci.OldSystem, false, boardupdate.ErrLost),
-		"board-008": func(a *attempt) (ci.Outcome, error) { // nothing but the board's silence tells this
+		"board-008": func(a *attempt) (ci.Outcome, error) { // only the board's silence shows this
 			a.conn.Close()
 			return comesTo(ci.OldSystem, false, failed)(a)
 		},
@@ -91,7 +91,8 @@ func TestUpdateKinds(t *testing.T) {
 	p.checkFiles(outcome)
 }
 
-// The canary's end decides over the others; -failed goes on with those, and asks first.
+// The result of the canary decides about the others. -failed continues with those, and asks
+// the user first.
 func TestUpdateCanary(t *testing.T) {
 	p := simulateUpdate(t, 3, map[string]func(*attempt) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, report.ErrFailed)})
 	p.request.Canary = 1
@@ -113,7 +114,7 @@ func TestUpdateCanary(t *testing.T) {
 	}
 }
 
-// Nothing is begun that was not confirmed.
+// No board begins without a confirmation.
 func TestUpdateNotConfirmed(t *testing.T) {
 	p := simulateUpdate(t, 2, nil)
 	no := errors.New("no")
@@ -131,7 +132,8 @@ func TestUpdateNotConfirmed(t *testing.T) {
 	}
 }
 
-// A board whose time ends while it restarts has what came of it, and not that it was slow.
+// A board whose time limit ends while it restarts gets the result of its update, and is not
+// reported as too slow.
 func TestUpdateOutlivesItsTime(t *testing.T) {
 	p := simulateUpdate(t, 1, nil)
 	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
@@ -157,7 +159,7 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 	}
 }
 
-// The work is looked at before a board is.
+// The bundle is checked before any board is reached.
 func TestUpdateRefusals(t *testing.T) {
 	p := simulateUpdate(t, 1, nil)
 	p.request.Update = fleettest.InventoryName
@@ -170,7 +172,7 @@ func TestUpdateRefusals(t *testing.T) {
 	}
 }
 
-// A connection that breaks before the update itself begins ends it no more than later.
+// A broken connection does not end an update, even if it breaks before the update begins.
 func TestUpdateOfBoardThatBlinks(t *testing.T) {
 	p := simulateUpdate(t, 0, nil, fleettest.Blinks)
 	outcome, _, err := p.runReal(p.request)

@@ -1,6 +1,6 @@
-// Package bench measures Slipway beside the tools that people use today, in one
-// run, and prints a table and the ratios. Each area is one file; an area that
-// could not measure returns an error, never a partial table.
+// Package bench measures Slipway beside the tools that people use today, in one run, and
+// prints a table and the ratios. Each area is one file. An area that could not measure
+// returns an error, never a partial table.
 package bench
 
 import (
@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variant is one way to do a job.
+// Variant is one method to do a job.
 type Variant struct {
 	Name    string
 	Prepare func(context.Context) error // not timed; nil for nothing
 	Run     func(context.Context) error
 }
 
-// Row is what one variant took.
+// Row holds the measured times of one variant.
 type Row struct {
 	Name  string
 	Times []time.Duration
@@ -34,7 +34,7 @@ type Row struct {
 	PeakBytes int64 // of resident memory, where that was measured
 }
 
-// Median is the middle of the row's times.
+// Median returns the median of the row's times.
 func (r Row) Median() time.Duration { return median(r.Times) }
 
 func median(times []time.Duration) time.Duration {
@@ -42,20 +42,20 @@ func median(times []time.Duration) time.Duration {
 	return t[len(t)/2]
 }
 
-// Measure runs the variants in turn, n rounds after one that is not counted, so
-// that a drift of the machine's speed meets them all alike.
+// Measure runs the variants one after another, n rounds after one that is not counted. So a
+// drift of the machine's speed affects all of them alike.
 func Measure(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
-	turn := make([]int, len(variants))
-	for i := range turn {
-		turn[i] = i
+	order := make([]int, len(variants))
+	for i := range order {
+		order[i] = i
 	}
-	return measureInOrder(ctx, n, func() []int { return turn }, variants)
+	return measureInOrder(ctx, n, func() []int { return order }, variants)
 }
 
-// MeasureShuffled is Measure with another order in each round, for variants that leave
-// the kernel something to clean up: that is not always the same one's burden. It also
-// measures how long this process and the programs that it waited for are on processors:
-// that varies less where others use the machine.
+// MeasureShuffled is Measure with another order in each round, for variants that leave the
+// kernel something to clean up: the cost of that does not always hit the same one. It also
+// measures the processor time of this process and of the programs that it waited for, which
+// varies less where others use the machine.
 func MeasureShuffled(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
 	random := rand.New(rand.NewPCG(1, 1)) // the same orders in each run
 	used := make([][]time.Duration, len(variants))
@@ -120,7 +120,7 @@ type Ratio struct {
 	Value float64
 }
 
-// TimeRatio is how many times longer peer took than ours.
+// TimeRatio returns how many times longer peer took than ours.
 func TimeRatio(name string, peer, ours Row) Ratio {
 	return Ratio{name, float64(peer.Median()) / float64(ours.Median())}
 }
@@ -128,7 +128,7 @@ func TimeRatio(name string, peer, ours Row) Ratio {
 // ratioPair names two rows whose ratio is printed.
 type ratioPair struct{ name, peer, ours string }
 
-// ratiosOfPairs are the ratios of those pairs of which both rows were measured.
+// ratiosOfPairs returns the ratios of those pairs of which both rows were measured.
 func ratiosOfPairs(rows []Row, pairs []ratioPair) []Ratio {
 	var all []Ratio
 	for _, p := range pairs {
@@ -141,7 +141,7 @@ func ratiosOfPairs(rows []Row, pairs []ratioPair) []Ratio {
 	return all
 }
 
-// PrintTable writes the table of the rows and, as its last line, the ratios.
+// PrintTable writes the table of the rows, with the ratios as its last line.
 func PrintTable(w io.Writer, rows []Row, ratios ...Ratio) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tpeak MB\tn\t")
@@ -172,8 +172,8 @@ func printRatios(w io.Writer, ratios []Ratio) error {
 
 func formatMS(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 
-// keepOnFailure calls measure with a new folder in build, which is removed unless
-// measure fails: its error names files there.
+// keepOnFailure calls measure with a new folder in build. It removes the folder unless
+// measure fails, as the error names files there.
 func keepOnFailure(ctx context.Context, name string, measure func(dir string) error) error {
 	if err := os.MkdirAll("build", 0o755); err != nil {
 		return err

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// What an error names must be there when somebody reads it; a fresh clone has no
-// build folder.
+// The folder that an error names must still exist. A fresh clone has no build folder.
 func TestKeepOnFailure(t *testing.T) {
 	failed := errors.New("failed")
 	for _, tt := range []struct {

@@ -17,8 +17,7 @@ import (
 	"slipway/layers/run"
 )
 
-// How much there is for bitbake to find done: about as many tasks as a small image
-// has.
+// The recipes whose tasks bitbake finds done: about as many tasks as a small image has.
 const (
 	benchRecipes  = 800
 	benchImage    = "bench-image"
@@ -26,8 +25,8 @@ const (
 	recipeOfBench = "SUMMARY = \"recipe %d\"\ndo_fetch[noexec] = \"1\"\ndo_compile[noexec] = \"1\"\ndo_share[noexec] = \"1\"\ndo_deploy[noexec] = \"1\"\n"
 )
 
-// Build measures a build that finds all done beside the same call of bitbake
-// alone, over a layer of many small recipes. SLIPWAY_BITBAKE names bitbake's clone.
+// Build measures a build that finds all tasks done beside the same call of bitbake alone,
+// over a layer of many small recipes. SLIPWAY_BITBAKE names bitbake's clone.
 func Build(ctx context.Context, w io.Writer) error {
 	source, err := tinyclone.Source()
 	if err != nil {
@@ -60,10 +59,11 @@ func Build(ctx context.Context, w io.Writer) error {
 	})
 }
 
-// measureBuild runs bitbake as slipway does, so that its cache of recipes serves all.
-// Every run starts a server of its own, which ends with it. The event log is written
-// by bitbake: what that costs is told apart. bitbake's own times differ by more than
-// slipway adds, so the last row is what of slipway's was outside of bitbake's.
+// measureBuild runs bitbake with the environment that slipway uses, so that its cache of
+// recipes serves all variants. Every run starts a server of its own, which ends with it.
+// bitbake writes the event log, so the cost of that is measured separately. bitbake's own
+// times differ by more than slipway adds, so the last row is the time that slipway spends
+// outside bitbake.
 func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Row, error) {
 	dir, at := clone.Dir, clone.Built
 	tree := bitbake.Tree{
@@ -100,8 +100,8 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 
 var readAgain = lazy.Regexp(`cached, [1-9][0-9]* parsed\)`)
 
-// runCached runs a command in which bitbake reads no recipe after the first time: where
-// it does, the runs' environments differ, and the figures say nothing.
+// runCached returns a command in which bitbake parses no recipe after the first run. If it
+// does, the runs' environments differ, and the figures are worthless.
 func runCached(c run.Command, log string) func(context.Context) error {
 	first := true
 	return func(ctx context.Context) error {
@@ -117,7 +117,7 @@ func runCached(c run.Command, log string) func(context.Context) error {
 	}
 }
 
-// addedTime is what each round of a takes longer than that of b, in the middle.
+// addedTime returns the median of how much longer each round of a took than that of b.
 func addedTime(a, b Row) time.Duration { return medianAdded(a.Times, b.Times) }
 
 func medianAdded(a, b []time.Duration) time.Duration {
@@ -128,7 +128,7 @@ func medianAdded(a, b []time.Duration) time.Duration {
 	return median(d)
 }
 
-// addRecipes adds many recipes to a layer, and an image that wants all of them.
+// addRecipes adds many recipes to a layer, and an image that depends on all of them.
 func addRecipes(layer string) error {
 	var all strings.Builder
 	for i := range benchRecipes {

@@ -23,21 +23,21 @@ const (
 	deployMiB    = 1024
 	deployRounds = 5
 
-	// One way, so a round trip is twice that; and the packets of a line whose ends agree
-	// on large ones, since this process carries each.
+	// farDelay is for one direction, so a round trip takes twice that. The packets are
+	// large, since this process carries each.
 	farDelay = 10 * time.Millisecond
 	farMTU   = 60000
 
-	// At a round trip of 20 ms a client that waits for each answer sends about 1.4 MiB/s:
-	// what it takes for the whole file is reckoned from a part of it.
+	// At a round trip of 20 ms a client that waits for each answer sends about 1.4 MiB/s.
+	// Its time for the whole file is computed from that for a part.
 	partMiB = 8
 )
 
-// Deploy measures how long a file takes to an OpenSSH server at the other end of a line,
-// from starting the program to its end: ours with fsync and the digest checked on the
-// other side, the others without. One line is as quick as the kernel, on the other a
-// packet takes 10 ms each way. The bytes on the wire for a folder of which a few files
-// differ are counted beside rsync's.
+// Deploy measures how long a program takes to send a file to an OpenSSH server at the other
+// end of a link, from its start to its end. Slipway's time includes fsync and the check of
+// the digest on the server, the times of the others do not. One link is as fast as the
+// kernel, the other delays packets by 10 ms in each direction. Deploy also counts the bytes
+// on the wire for a folder of which a few files differ, beside rsync's.
 func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
 	o = o.withDefaults(deployRounds, deployMiB)
 	only, err := regexp.Compile(o.Only)
@@ -67,7 +67,7 @@ func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
 	return printRatios(w, append(all, delta...))
 }
 
-// deployLine is a line that is measured.
+// deployLine is a link to measure on.
 type deployLine struct {
 	name, about string
 	make        func(context.Context) (*link, error)
@@ -82,12 +82,12 @@ var deployLines = []deployLine{
 type deployBench struct {
 	dir           string
 	local, remote string
-	part          string // the beginning of it, for what is slow
+	part          string // the beginning of the file, for slow programs
 	size          int64
-	sender        string // the program that simulates ours
+	sender        string // the program that sends as Slipway does
 }
 
-// memory is a folder in which no disk is measured.
+// memory is a folder in RAM, so that no disk is measured.
 const memory = "/dev/shm"
 
 func newDeployBench(ctx context.Context, size int64) (_ *deployBench, err error) {
@@ -111,8 +111,8 @@ func newDeployBench(ctx context.Context, size int64) (_ *deployBench, err error)
 	return b, nil
 }
 
-// makeFile fills a file with what does not compress: nothing on the way does, but a
-// file of zeros is no file of a board.
+// makeFile fills a file with data that does not compress. No tool here compresses, but a
+// file of zeros would not be realistic.
 func makeFile(name string, seed byte, size int64) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -125,7 +125,7 @@ func makeFile(name string, seed byte, size int64) error {
 	return f.Close()
 }
 
-// deployServer is an SSH server at one end of a line, and what its clients need.
+// deployServer is an SSH server at one end of a link, with what its clients need.
 type deployServer struct {
 	line     *link
 	server   *sshd.Server
@@ -143,7 +143,7 @@ func (b *deployBench) startServer(ctx context.Context, line *link) (*deployServe
 	}
 	server, err := sshd.New(keys,
 		"Subsystem sftp /usr/lib/openssh/sftp-server", // as Debian's own configuration has it
-		"ClientAliveInterval 5",                       // what a killed bench leaves ends by itself: its line goes without a farewell
+		"ClientAliveInterval 5",                       // connections of a killed bench end by themselves
 		"ListenAddress "+serverAddress+":"+deployPort)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (b *deployBench) startServer(ctx context.Context, line *link) (*deployServe
 	return s, line.server.runOnThread(func() error { return server.Start(ctx) })
 }
 
-// runIn runs a program at the client's end of the line.
+// runIn runs a program at the client's end of the link.
 func (s *deployServer) runIn(ctx context.Context, c run.Command) error {
 	return s.line.client.runOnThread(func() error { return run.Run(ctx, c) })
 }
@@ -197,7 +197,7 @@ func (s *deployServer) sshOptions() []string {
 	return []string{"-F", "none", "-i", s.identity, "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + s.pinned, "-o", "BatchMode=yes"}
 }
 
-// sshCommand is the program that rsync starts; no path of ours holds a space.
+// sshCommand returns the command that rsync starts. None of our paths has a space.
 func (s *deployServer) sshCommand() string {
 	return strings.Join(append([]string{"ssh", "-p", deployPort}, s.sshOptions()...), " ")
 }
@@ -237,7 +237,7 @@ func (b *deployBench) measureLine(ctx context.Context, w io.Writer, kind deployL
 	return deployRatios(rows, kind.name), PrintTable(w, rows)
 }
 
-// listVariants are the tools that match, and how many bytes each sends.
+// listVariants returns the matching tools, and how many bytes each sends.
 func (b *deployBench) listVariants(s *deployServer, kind deployLine, only *regexp.Regexp) (variants []Variant, sent map[string]int64) {
 	sent = map[string]int64{}
 	add := func(name string, size int64, command func() run.Command) {
@@ -276,7 +276,7 @@ func (b *deployBench) removeFile() error {
 	return err
 }
 
-// checkArrived says whether a tool did what it said.
+// checkArrived checks the size of the file that arrived.
 func (b *deployBench) checkArrived(size int64) error {
 	info, err := os.Stat(b.remote)
 	if err == nil && info.Size() != size {
@@ -285,7 +285,7 @@ func (b *deployBench) checkArrived(size int64) error {
 	return err
 }
 
-// deployRatios are of the rows that were measured.
+// deployRatios returns the ratios of the measured rows.
 func deployRatios(rows []Row, line string) (ratios []Ratio) {
 	find := func(name string) (Row, bool) {
 		i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })

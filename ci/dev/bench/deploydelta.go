@@ -13,8 +13,8 @@ import (
 	"slipway/layers/run"
 )
 
-// A folder as an application's on a board, of which a release changed a few files: most
-// are small, one is a program that was built again, and one is new.
+// A folder like that of an application on a board, of which a release changed a few
+// files: most are small, one is a program that was built again, and one is new.
 const (
 	deltaFiles      = 1000
 	deltaFileBytes  = 48 << 10
@@ -23,7 +23,8 @@ const (
 	deltaFolderSize = 40 // files
 )
 
-// measureDelta counts what a line carries until a folder on the board is as the one here.
+// measureDelta counts the bytes that a link carries until a folder on the board equals the
+// local one.
 func (b *deployBench) measureDelta(ctx context.Context, w io.Writer, only *regexp.Regexp) (_ []Ratio, err error) {
 	if !only.MatchString("delta") {
 		return nil, nil
@@ -59,7 +60,7 @@ func (b *deployBench) measureDelta(ctx context.Context, w io.Writer, only *regex
 	return []Ratio{{"delta_ours_over_rsync", float64(sums["ours"]) / float64(sums["rsync"])}}, nil
 }
 
-// countBytes makes the folder on the board what it was before, and counts what a tool needs.
+// countBytes restores the folder on the board, then counts the bytes that a tool sends.
 func (b *deployBench) countBytes(ctx context.Context, s *deployServer, before, after, there string, c run.Command) (int64, error) {
 	err := os.RemoveAll(there)
 	if err == nil {
@@ -106,8 +107,8 @@ func makeRelease(ctx context.Context, before, after string) error {
 	return errors.Join(makeAgain(filepath.Join(after, "program"), 2, deltaProgram), makeAgain(filepath.Join(after, "new"), 3, deltaFileBytes))
 }
 
-// makeAgain makes a file that is an hour younger: rsync takes one of the same second
-// and size for the same.
+// makeAgain makes a file that is an hour younger, as rsync assumes that files with the same
+// second and size are equal.
 func makeAgain(name string, seed byte, size int64) error {
 	if err := makeFile(name, seed, size); err != nil {
 		return err

@@ -24,30 +24,30 @@ const (
 	flashRounds = 5
 )
 
-// Flash measures how long a 4 GiB image, a third of it mapped, takes in each form to a
-// loop device, on which is something else, and to a file: ours as a process of its own,
-// with everything read back and without, beside bmaptool, dd, and zstd piped into dd,
-// which read nothing back; and the device alone, and zstd alone, which is the least that
-// they could take. All find the image in the page cache.
-// Where SLIPWAY_BMAPTOOL names a checkout of bmaptool's, that is measured too.
+// Flash measures how long it takes to write a 4 GiB image, a third of it mapped, in each
+// form to a used loop device and to a file. Slipway is measured as a process of its own,
+// with and without reading everything back. It is compared with bmaptool, dd, and zstd
+// piped into dd, which read nothing back, and with the device alone and zstd alone, which
+// are the lower limits. All find the image in the page cache. If SLIPWAY_BMAPTOOL names a
+// checkout of bmaptool's, that is measured too.
 func Flash(ctx context.Context, w io.Writer, o Options) (err error) {
 	b, err := newFlashBench(ctx, w, o.withDefaults(flashRounds, flashMiB))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	ways, err := b.prepareInputs(ctx, b.flashCases())
+	cases, err := b.prepareInputs(ctx, b.flashCases())
 	if err != nil {
 		return err
 	}
-	rows, err := b.measureCases(ctx, ways)
+	rows, err := b.measureCases(ctx, cases)
 	if err != nil {
 		return err
 	}
-	return PrintTable(w, rows, append(ratiosOfPairs(rows, flashRatios), peakRatio(rows, ways)...)...)
+	return PrintTable(w, rows, append(ratiosOfPairs(rows, flashRatios), peakRatio(rows, cases)...)...)
 }
 
-// flashRatios are a peer's time over ours, by the names of their rows.
+// flashRatios are ratios of a peer's time to Slipway's, by the names of their rows.
 var flashRatios = []ratioPair{
 	{"raw", "bmaptool raw", "ours raw"},
 	{"zst", "bmaptool zst", "ours zst"},
@@ -76,17 +76,17 @@ var flashRatios = []ratioPair{
 	{"two_over_one_gz", "ours gz to two", "ours gz"},
 }
 
-// flashBench is the image in its forms, the devices that it is written to, and the
+// flashBench holds the image in its forms, the devices that it is written to, and the
 // programs that write it.
 type flashBench struct {
-	dir      string // of what is kept from run to run
+	dir      string // with the files that are kept from run to run
 	programs programs
 	newer    string // a checkout of bmaptool's, or ""
 	options  Options
 	in       inputs
 	devices  []*loop
-	lock     *os.File  // two benches at once measure nothing
-	slow     *throttle // nil: the devices are as fast as they can be
+	lock     *os.File  // held, as two benches at once would disturb each other
+	slow     *throttle // nil: the devices are not slowed down
 }
 
 func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, error) {
@@ -124,31 +124,31 @@ func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, er
 	return b, nil
 }
 
-// selectCases are the ways that were asked for.
-func (b *flashBench) selectCases(ways []flashCase) ([]flashCase, error) {
+// selectCases returns the cases that the user selects.
+func (b *flashBench) selectCases(cases []flashCase) ([]flashCase, error) {
 	only, err := regexp.Compile(b.options.Only)
 	if err != nil {
 		return nil, fmt.Errorf("-only: %w", err)
 	}
-	found := slices.DeleteFunc(slices.Clone(ways), func(w flashCase) bool { return !only.MatchString(w.name) })
+	found := slices.DeleteFunc(slices.Clone(cases), func(w flashCase) bool { return !only.MatchString(w.name) })
 	if len(found) > 0 {
 		return found, nil
 	}
-	names := make([]string, len(ways))
-	for i, w := range ways {
+	names := make([]string, len(cases))
+	for i, w := range cases {
 		names[i] = w.name
 	}
 	return nil, fmt.Errorf("-only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
 }
 
-// prepareInputs makes the inputs that the chosen of the ways need, and two devices.
+// prepareInputs makes two devices, and the inputs of the selected cases.
 func (b *flashBench) prepareInputs(ctx context.Context, all []flashCase) ([]flashCase, error) {
-	ways, err := b.selectCases(all)
+	cases, err := b.selectCases(all)
 	if err != nil {
 		return nil, err
 	}
 	needed := func(key string) bool {
-		return slices.ContainsFunc(ways, func(w flashCase) bool { return w.form == key })
+		return slices.ContainsFunc(cases, func(w flashCase) bool { return w.form == key })
 	}
 	if b.in, err = makeInputs(ctx, b.dir, int64(b.options.MiB)<<20, needed); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (b *flashBench) prepareInputs(ctx context.Context, all []flashCase) ([]flas
 		}
 		b.devices = append(b.devices, l)
 	}
-	return ways, nil
+	return cases, nil
 }
 
 func (b *flashBench) close() error {
@@ -180,12 +180,12 @@ func (b *flashBench) close() error {
 
 func (b *flashBench) outFile() string { return filepath.Join(b.dir, "file.img") }
 
-// measureCases runs the ways in turn, and proves what each did in the round that is not
-// counted.
-func (b *flashBench) measureCases(ctx context.Context, ways []flashCase) ([]Row, error) {
-	step := progress.Start(ctx, "measure", int64(len(ways)*(b.options.Rounds+1)), progress.Tasks)
-	variants := make([]Variant, len(ways))
-	for i, w := range ways {
+// measureCases measures the cases. In the round that is not counted it checks what each one
+// wrote.
+func (b *flashBench) measureCases(ctx context.Context, cases []flashCase) ([]Row, error) {
+	step := progress.Start(ctx, "measure", int64(len(cases)*(b.options.Rounds+1)), progress.Tasks)
+	variants := make([]Variant, len(cases))
+	for i, w := range cases {
 		if err := os.RemoveAll(b.stopwatchFile(i)); err != nil {
 			return nil, err
 		}
@@ -221,7 +221,7 @@ func (b *flashBench) targetPaths(w flashCase) []string {
 	return paths
 }
 
-// prepareDevices makes what a way finds: each the same.
+// prepareDevices brings the devices into the same state before each run of a case.
 func (b *flashBench) prepareDevices(ctx context.Context, w flashCase) error {
 	err := errors.Join(os.RemoveAll(b.outFile()), b.limitSpeed(w, speed{}))
 	for _, l := range b.devices[:w.devices] {
@@ -256,7 +256,7 @@ func (b *flashBench) checkImages(ctx context.Context, w flashCase, paths []strin
 	return nil
 }
 
-// runVariant is one flash, under the stopwatch.
+// runVariant runs one flash, under the stopwatch.
 func (b *flashBench) runVariant(ctx context.Context, w flashCase, watched string, to []string) error {
 	image := b.in.imagePath(w.form)
 	if w.alone != nil {
@@ -276,13 +276,13 @@ func (b *flashBench) runVariant(ctx context.Context, w flashCase, watched string
 	return run.Run(ctx, c)
 }
 
-// stopwatchFile is the stopwatch's file of the way with number i.
+// stopwatchFile returns the stopwatch's file of case number i.
 func (b *flashBench) stopwatchFile(i int) string {
 	return filepath.Join(b.dir, "stopwatch-"+strconv.Itoa(i))
 }
 
-// readPeak takes over the most memory that the program or its children had; those of
-// the peers unpack for them.
+// readPeak reads the peak memory of the program or its children. The peers unpack in child
+// processes.
 func (b *flashBench) readPeak(r *Row, watched string) error {
 	text, err := os.ReadFile(watched)
 	if errors.Is(err, os.ErrNotExist) {
@@ -302,10 +302,10 @@ func (b *flashBench) readPeak(r *Row, watched string) error {
 	return nil
 }
 
-// peakRatio is the most memory that any of our flashes had.
-func peakRatio(rows []Row, ways []flashCase) []Ratio {
+// peakRatio returns the peak memory of all of Slipway's flashes.
+func peakRatio(rows []Row, cases []flashCase) []Ratio {
 	var most int64
-	for i, w := range ways {
+	for i, w := range cases {
 		if w.isOurs() {
 			most = max(most, rows[i].PeakBytes)
 		}

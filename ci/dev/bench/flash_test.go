@@ -21,9 +21,9 @@ func needLoops(t *testing.T) {
 	}
 }
 
-// What a variant has written must not make the next one faster, nor slower: none of it
-// is on the device any more, in no cache either.
-func TestSettleMakesAUsedDevice(t *testing.T) {
+// The data of a variant must make the next one neither faster nor slower: makeUsed leaves
+// none of it on the device, nor in a cache.
+func TestMakeUsed(t *testing.T) {
 	needLoops(t)
 	l, err := attachLoop(t.Context(), filepath.Join(t.TempDir(), "device"), 1<<30)
 	if err != nil {
@@ -49,11 +49,11 @@ func TestSettleMakesAUsedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := l.heldBytes(t); got < 3<<20 || got > 3<<20+1<<16 {
-		t.Errorf("the device's file holds %d bytes after settle; want the 3 MiB that are mapped", got)
+		t.Errorf("the device's file holds %d bytes after makeUsed; want the 3 MiB that are mapped", got)
 	}
 	for off, want := range map[int64][]byte{0: make([]byte, 1<<20), 1 << 20: usedData(), 3 << 20: usedData(), 4 << 20: make([]byte, 1<<20)} {
 		if _, err := f.ReadAt(data, off); err != nil || !bytes.Equal(data, want) {
-			t.Errorf("the device has %d, %d... at %d after settle (%v); want %d, %d...", data[0], data[1], off, err, want[0], want[1])
+			t.Errorf("the device has %d, %d... at %d after makeUsed (%v); want %d, %d...", data[0], data[1], off, err, want[0], want[1])
 		}
 	}
 }
@@ -67,16 +67,15 @@ func (l *loop) heldBytes(t *testing.T) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// The figures are only worth something if the bench would notice a program that does
-// not write what it should.
-func TestProve(t *testing.T) {
+// The bench notices a program that does not write the whole image.
+func TestCheckImage(t *testing.T) {
 	in, err := makeInputs(t.Context(), t.TempDir(), 8<<20, func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	image := in.imagePath("raw")
 	if err := checkImage(t.Context(), image, in.blocks["raw"]); err != nil {
-		t.Fatalf("prove(the image itself) = %v", err)
+		t.Fatalf("checkImage(the image itself) = %v", err)
 	}
 	f, err := os.OpenFile(image, os.O_WRONLY, 0)
 	if err != nil {
@@ -87,11 +86,11 @@ func TestProve(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(f.Close(), checkImage(t.Context(), image, in.blocks["raw"])); err == nil || !strings.Contains(err.Error(), "does not hold the image") {
-		t.Errorf("prove(a changed image) = %v; want an error", err)
+		t.Errorf("checkImage(a changed image) = %v; want an error", err)
 	}
 }
 
-// What a run made serves the next; what was cut off does not.
+// The inputs of one run serve the next, except incomplete ones.
 func TestInputsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	make1 := func() inputs {
@@ -127,17 +126,17 @@ func TestInputsAreKept(t *testing.T) {
 	}
 }
 
-func TestOvers(t *testing.T) {
+func TestRatiosOfPairs(t *testing.T) {
 	rows := []Row{{Name: "ours", Times: seconds(1)}, {Name: "peer", Times: seconds(4)}}
 	got := ratiosOfPairs(rows, []ratioPair{{"a", "peer", "ours"}, {"b", "absent", "ours"}, {"c", "peer", "absent"}})
 	if len(got) != 1 || got[0] != (Ratio{"a", 4}) {
-		t.Errorf("overs = %v; want a=4 alone", got)
+		t.Errorf("ratiosOfPairs = %v; want a=4 alone", got)
 	}
 }
 
 func seconds(n time.Duration) []time.Duration { return []time.Duration{n * time.Second} }
 
-// The whole way of a measurement, on an image that takes no time.
+// The whole measurement, on a small image.
 func TestFlash(t *testing.T) {
 	needLoops(t)
 	t.Setenv("SLIPWAY_BMAPTOOL", "")
@@ -154,8 +153,8 @@ func TestFlash(t *testing.T) {
 	}
 }
 
-// A limit that lets everything through would make each flash as fast as the device
-// allows. Other programs can only make this one slower.
+// Without a working limit each flash would be as fast as the device. Other programs can
+// only make this one slower.
 func TestThrottle(t *testing.T) {
 	needLoops(t)
 	slow, err := newThrottle()
@@ -189,7 +188,7 @@ func noError(t *testing.T, err error) {
 	}
 }
 
-// The changed image has a twentieth of other bytes, where the first has data.
+// The changed image differs in a twentieth of the bytes, only where the first one has data.
 func TestChanged(t *testing.T) {
 	in, err := makeInputs(t.Context(), t.TempDir(), 384<<20, func(key string) bool { return key == "changed" })
 	if err != nil {

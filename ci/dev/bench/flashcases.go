@@ -11,25 +11,26 @@ import (
 	"slipway/layers/run"
 )
 
-// flashCase is one way to bring one form of the image onto something.
+// flashCase is one method to write one form of the image to something.
 type flashCase struct {
 	name    string
 	form    string
 	devices int                             // how many at once; 0: into a file
-	holds   string                          // the form of what is on the devices before; "": nothing
+	holds   string                          // the form that is on the devices before; "": none
 	argv    func(image, to string) []string // of a program under the stopwatch
 	ours    []string                        // flags of ours, where argv is nil
 	pipe    bool                            // zstd piped into dd, where both are nil
 	alone   func(*loop, bmap.Map) error     // the device without an image, where argv is nil
-	part    bool                            // of the work only: there is no image to prove
+	part    bool                            // only a part of the work, so there is no image to check
 }
 
-// blind flashes as the peers do, who read nothing back.
+// blind flashes as the peers do, which read nothing back.
 var blind = []string{"-blind"}
 
+// isOurs reports whether Slipway flashes the image.
 func (w flashCase) isOurs() bool { return w.argv == nil && !w.pipe && !w.part }
 
-// flashCases is all that is measured. New peers are told from Debian's by their names.
+// flashCases returns all cases. The names of new versions differ from those of Debian's.
 func (b *flashBench) flashCases() []flashCase {
 	var all []flashCase
 	for _, f := range []string{"raw", "zst", "framed", "gz", "xz"} {
@@ -70,7 +71,8 @@ func ddCommand(image, to string) []string {
 	return []string{"dd", "if=" + image, "of=" + to, "bs=4M", "conv=fsync"}
 }
 
-// zstdIntoDD is what people type: zstd -dc IMAGE | dd of=DEVICE bs=4M conv=fsync.
+// zstdIntoDD runs the pipe that people type: zstd -dc IMAGE | dd of=DEVICE bs=4M
+// conv=fsync.
 func zstdIntoDD(ctx context.Context, image, to string) error {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"slipway/layers/run"
 )
 
-// loop is a loop device and the file that it keeps its content in.
+// loop is a loop device with its backing file.
 type loop struct {
 	path, file string
 	number     string // the kernel's, major:minor
@@ -30,7 +30,7 @@ type loop struct {
 }
 
 // attachLoop makes a loop device. Direct I/O to its file keeps this machine's memory from
-// standing in for a disk.
+// serving as the disk.
 func attachLoop(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
 	l := &loop{file: file, sizeBytes: sizeBytes}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -50,15 +50,15 @@ func attachLoop(ctx context.Context, file string, sizeBytes int64) (*loop, error
 	return l, nil
 }
 
-// detach works also when the context has ended: nothing is left behind.
+// detach also works after the context has ended, so that nothing is left behind.
 func (l *loop) detach() error {
 	err := run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", l.path}})
 	return errors.Join(err, os.Remove(l.file))
 }
 
-// makeUsed makes the device a used one: other data where the image's will be, nothing
-// elsewhere, and all of that on the disk. So no variant finds what the one before it
-// wrote, and the file's blocks are allocated, as those of a real device are.
+// makeUsed makes the device look used: other data where the image's will be, nothing
+// elsewhere, and all of that on the disk. So no variant finds the data of the one before
+// it, and the file's blocks are allocated, as those of a real device are.
 func (l *loop) makeUsed(blocks bmap.Map) error {
 	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
@@ -80,14 +80,14 @@ func (l *loop) makeUsed(blocks bmap.Map) error {
 	return nil
 }
 
-// used is the data of a device that was in use before.
+// usedData is the data of a device that was in use before.
 var usedData = sync.OnceValue(func() []byte {
 	p := source.Buffer(1 << 20)
 	_, _ = rand.NewChaCha8([32]byte{'u'}).Read(p) // which never fails
 	return p
 })
 
-// writeUsedData writes other data to all that is mapped.
+// writeUsedData writes usedData to all mapped blocks.
 func writeUsedData(f *os.File, blocks bmap.Map) error {
 	d, err := write.OpenDisk(f)
 	if err != nil {
@@ -100,7 +100,7 @@ func writeUsedData(f *os.File, blocks bmap.Map) error {
 	}), d.Sync())
 }
 
-// eachPart calls work for each part of what is mapped that is read or written at once,
+// eachPart calls work for each part of the mapped blocks that is read or written at once,
 // two at a time.
 func eachPart(blocks bmap.Map, work func(off int64, n int) error) error {
 	var g errgroup.Group
@@ -114,8 +114,8 @@ func eachPart(blocks bmap.Map, work func(off int64, n int) error) error {
 	return g.Wait()
 }
 
-// writeAlone is what the device takes for the mapped bytes, and for reading them, without an
-// image: no program is faster that writes all of them.
+// writeAlone writes the mapped bytes, and reads them back, without an image. No program
+// that writes all of them can be faster.
 func (l *loop) writeAlone(blocks bmap.Map, readBack bool) error {
 	f, err := os.OpenFile(l.path, os.O_RDWR|unix.O_DIRECT, 0)
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *loop) writeAlone(blocks bmap.Map, readBack bool) error {
 	})
 }
 
-// copyImage gives the device the content of an image, and lets the cache forget it.
+// copyImage writes an image to the device and drops it from the page cache.
 func (l *loop) copyImage(ctx context.Context, image string, blocks bmap.Map) error {
 	from, err := os.Open(image)
 	if err != nil {
@@ -160,8 +160,8 @@ func (l *loop) copyImage(ctx context.Context, image string, blocks bmap.Map) err
 	return errors.Join(to.Sync(), dropCache(to))
 }
 
-// cacheFile has the page cache hold a file, as it does one that was just made or fetched.
-// On some machines the host takes that memory back within a minute.
+// cacheFile loads a file into the page cache, where it would be if it had just been made or
+// fetched. On some machines the host takes that memory back within a minute.
 func cacheFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -172,11 +172,11 @@ func cacheFile(path string) error {
 	return err
 }
 
-// dropCache drops what the page cache keeps of a file or device.
+// dropCache drops the cached pages of a file or device.
 func dropCache(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }
 
-// checkImage compares what a program has written with the image's map. A program that is
-// fast because it does not do its work has no place in a table.
+// checkImage compares a program's result with the image's map, so that no program is fast
+// because it does not do its work.
 func checkImage(ctx context.Context, path string, blocks bmap.Map) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -203,7 +203,7 @@ func checkImage(ctx context.Context, path string, blocks bmap.Map) error {
 	return errors.Join(g.Wait(), dropCache(f))
 }
 
-// programs are what the bench runs.
+// programs are the programs that the bench runs.
 type programs struct{ stopwatch, slipway string }
 
 func buildPrograms(ctx context.Context, dir string) (programs, error) {

@@ -22,15 +22,15 @@ import (
 	"slipway/layers/run"
 )
 
-// A form is how the bench's image lies in a file.
+// form is a file format of the bench's image.
 type form struct {
 	key  string
 	file string
 	pack func(ctx context.Context, image, to string) error // nil: the raw image itself
-	own  bool                                              // another image, with a map of its own
+	own  bool                                              // has a map of its own
 }
 
-// The compressors have the settings that Yocto calls them with.
+// The compressors have Yocto's settings.
 var forms = []form{
 	{key: "raw", file: rawImage, own: true},
 	{key: "zst", file: rawImage + ".zst", pack: byProgram("zstd", "-3", "-T0", "-q")},
@@ -43,13 +43,13 @@ var forms = []form{
 const (
 	rawImage = "disk.img"
 	mapName  = "disk.bmap"
-	// contentVersion is part of the folder's name: images of older versions of this
-	// file are not taken.
+	// contentVersion is part of the folder's name, so that images of older versions of
+	// this file are not used.
 	contentVersion = 2
 	packLevel      = 7 // the command's own
 )
 
-// byProgram compresses by a program that writes to its standard output.
+// byProgram compresses with a program that writes to its standard output.
 func byProgram(argv ...string) func(ctx context.Context, image, to string) error {
 	return func(ctx context.Context, image, to string) error {
 		out, err := os.Create(to)
@@ -65,10 +65,10 @@ func byProgram(argv ...string) func(ctx context.Context, image, to string) error
 	}
 }
 
-// inputs is one image in all its forms. Each lies in a folder that the command flash can
-// be run in, with an artifact in build/<board>, beside which it leaves its receipt.
+// inputs is one image in all its forms. Each lies in a folder in which the command flash
+// can be run, with an artifact in build/<board>, where flash leaves its receipt.
 type inputs struct {
-	board     string // whose build the image passes for
+	board     string // the board that the artifact names
 	dir       string
 	sizeBytes int64
 	blocks    map[string]bmap.Map // of the images, by their forms' keys
@@ -85,8 +85,8 @@ func (in inputs) imagePath(key string) string {
 }
 func (in inputs) mapPath(key string) string { return filepath.Join(in.artifactDir(key), mapName) }
 
-// makeInputs makes what is not there yet of the forms that are asked for, and the raw
-// image, of which the others are made. Folders get their names when they are whole.
+// makeInputs makes the missing ones of the wanted forms, and the raw image that the others
+// are made from. A folder gets its name when it is complete.
 func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(key string) bool) (inputs, error) {
 	board, err := cardBoard()
 	if err != nil {
@@ -107,7 +107,7 @@ func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(ke
 	return in, nil
 }
 
-// cardBoard is a board whose image is written to cards and files as it is.
+// cardBoard returns a board whose image is written to cards and files unchanged.
 func cardBoard() (string, error) {
 	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds
@@ -174,7 +174,7 @@ func (in inputs) writeArtifact(dir, image string) error {
 	return a.Save(dir)
 }
 
-// packFramed is what the command pack makes, which comes with a map.
+// packFramed packs the image as the command pack does, with a map.
 func packFramed(ctx context.Context, image, to string) error {
 	made, err := source.PackFile(ctx, image, to, packLevel)
 	if err != nil {
@@ -211,8 +211,8 @@ func makeMap(ctx context.Context, image, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// makeImage makes runs of data from 64 KiB to 16 MiB with holes of about twice their
-// length between them, as file systems in an image lie: 4 GiB hold 1.34 GB.
+// makeImage makes runs of data from 64 KiB to 16 MiB with holes of about twice their length
+// between them, like file systems in an image: 4 GiB hold 1.34 GB.
 func makeImage(ctx context.Context, path string, sizeBytes int64) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -245,8 +245,8 @@ func makeImage(ctx context.Context, path string, sizeBytes int64) error {
 	return f.Sync()
 }
 
-// changeImage copies an image and replaces a twentieth of what it holds, in stretches from
-// 64 KiB to 4 MiB: as an update does that brings some new files.
+// changeImage copies an image and replaces a twentieth of its data, in runs from 64 KiB to
+// 4 MiB, like an update that brings some new files.
 func changeImage(ctx context.Context, image, to string) error {
 	if err := run.Run(ctx, run.Command{Argv: []string{"cp", "--sparse=always", image, to}}); err != nil {
 		return err
@@ -291,20 +291,20 @@ func changeImage(ctx context.Context, image, to string) error {
 
 func holeAfter(run int64) int64 { return (run * 11 / 5) &^ 4095 }
 
-// content is what fills files: two sevenths random, as what is packed already, the rest
-// of this machine's programs and libraries, one after the other, as an image has them.
-// zstd -3 makes half of it.
+// content is the data of the files: two sevenths random, like packed files, the rest from
+// this machine's programs and libraries, one after the other, as an image has them. zstd -3
+// halves it.
 type content struct {
 	random *rand.ChaCha8
 	files  []string
 	next   int
-	open   io.ReadCloser // nil: the next is to be opened
+	open   io.ReadCloser // nil: the next one must be opened
 }
 
-// systemFolders are those of every Debian machine that have most of its programs.
+// systemFolders hold most programs of every Debian machine.
 var systemFolders = []string{"/usr/bin", "/usr/lib"}
 
-// newContent is other content for each seed.
+// newContent returns other content for each seed.
 func newContent(seed byte) (*content, error) {
 	c := &content{random: rand.NewChaCha8([32]byte{seed})}
 	for _, dir := range systemFolders {

@@ -13,9 +13,9 @@ const (
 	slowRounds = 5
 )
 
-// FlashSlow measures the same on devices that are as slow as a card: the first flash,
-// again with the same image, and with one of which a twentieth is other, against what
-// the device allows and beside bmaptool.
+// FlashSlow measures flashes to devices that are as slow as a card: the first flash, again
+// with the same image, and with an image of which a twentieth differs. It compares them
+// with the limits of the device and with bmaptool.
 func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 	b, err := newFlashBench(ctx, w, o.withDefaults(slowRounds, slowMiB))
 	if err != nil {
@@ -25,11 +25,11 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 	if b.slow, err = newThrottle(); err != nil {
 		return err
 	}
-	ways, err := b.prepareInputs(ctx, b.slowCases())
+	cases, err := b.prepareInputs(ctx, b.slowCases())
 	if err != nil {
 		return err
 	}
-	rows, err := b.measureCases(ctx, ways)
+	rows, err := b.measureCases(ctx, cases)
 	if err != nil {
 		return err
 	}
@@ -37,12 +37,13 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 	limits := []Row{atSpeed("limit of writing", mapped, card.write), atSpeed("limit of reading", mapped, card.read)}
 	fmt.Fprintf(w, "device: %d MB/s written, %d MB/s read; %d MB mapped\n", card.write/1e6, card.read/1e6, mapped/1e6)
 	rows = append(rows, limits...)
-	return PrintTable(w, rows, append(ratiosOfPairs(rows, slowRatios), peakRatio(rows, ways)...)...)
+	return PrintTable(w, rows, append(ratiosOfPairs(rows, slowRatios), peakRatio(rows, cases)...)...)
 }
 
-// What the map leaves out is kept as it was in most ways, as bmaptool does. The kernel's
-// limit counts a request to zero by all the bytes that it zeroes, though no byte goes to
-// the device, and a discard by one sector; cards differ in that too.
+// slowCases returns the cases on slow devices. Most leave unmapped blocks unchanged, as
+// bmaptool does. The kernel's limit counts a request to zero by all the bytes that it
+// zeroes, though no byte goes to the device. It counts a discard by one sector. Cards
+// differ in that too.
 func (b *flashBench) slowCases() []flashCase {
 	keep, blind := []string{"-holes=keep"}, []string{"-holes=keep", "-blind"}
 	return []flashCase{

@@ -33,9 +33,9 @@ const (
 	fleetTo        = "/data/deployed/file"
 )
 
-// Fleet sends a file to 500 simulated boards, 5 % of which fail in different ways, and
-// runs a suite on all. It has no peer. What is measured is this process: its time, and
-// its peak of memory from before the run on; the boards are another one.
+// Fleet sends a file to 500 simulated boards, 5 % of which fail in different manners, and
+// runs a suite on all. It has no peer. It measures the time of this process, and its peak
+// memory since the run began. The boards run in another process.
 func Fleet(ctx context.Context, w io.Writer, o Options) error {
 	if o.Rounds != 0 || o.Only != "" || o.MiB != 0 {
 		return errors.New("only -boards is for fleet")
@@ -101,7 +101,7 @@ func (b *fleetBench) makeFile() error {
 	return os.WriteFile(b.file, data, 0o644)
 }
 
-// runFleet is what is measured.
+// runFleet does the measured work.
 func (b *fleetBench) runFleet(ctx context.Context) (fleet.Outcome, time.Duration, error) {
 	spec := images.Spec{Board: "simulated", Suites: []string{filepath.Join(b.dir, fleettest.SuiteName)}}
 	request := fleet.Request{Inventory: filepath.Join(b.dir, fleettest.InventoryName), File: b.file, To: fleetTo, Parallel: fleetParallel}
@@ -109,14 +109,14 @@ func (b *fleetBench) runFleet(ctx context.Context) (fleet.Outcome, time.Duration
 	began := time.Now()
 	outcome, err := fleet.Run(progress.With(ctx, progress.New(totalProgress{step})), io.Discard, images.Options{Dir: b.dir}, spec, request)
 	took := time.Since(began)
-	if len(outcome.Results) == len(b.faults) && ctx.Err() == nil { // boards that failed are what is simulated
+	if len(outcome.Results) == len(b.faults) && ctx.Err() == nil { // the simulated boards fail on purpose
 		err = nil
 	}
 	step.End("", err)
 	return outcome, took, err
 }
 
-// totalProgress passes on how the whole run stands, not how each board does.
+// totalProgress reports the progress of the whole run, not that of each board.
 type totalProgress struct{ step *progress.Step }
 
 func (t totalProgress) Event(e progress.Event) {
@@ -127,8 +127,8 @@ func (t totalProgress) Event(e progress.Event) {
 
 func (totalProgress) Close() {}
 
-// countWrong counts the boards of which the outcome is not what was simulated, or that hold
-// the file where they should not, or do not where they should.
+// countWrong counts the boards with another result than the simulated one, and those that
+// hold the file though they should not, or do not though they should.
 func (b *fleetBench) countWrong(w io.Writer, outcome fleet.Outcome, holds map[string]bool) (n int) {
 	for i, fault := range b.faults {
 		name, got := fleettest.BoardName(i), fleet.Result{Kind: "missing"}
@@ -178,7 +178,7 @@ func (b *fleetBench) startBoards(ctx context.Context) (*boardsProcess, error) {
 	return p, nil
 }
 
-// switchOff switches the boards off, and returns which of them hold the file.
+// switchOff switches the boards off and returns which of them hold the file.
 func (p *boardsProcess) switchOff() (map[string]bool, error) {
 	if err := p.stdin.Close(); err != nil {
 		return nil, err
@@ -193,10 +193,10 @@ func (p *boardsProcess) switchOff() (map[string]bool, error) {
 
 func (p *boardsProcess) stop() {
 	p.stdin.Close()
-	_ = p.wait() // what it had to say was read
+	_ = p.wait() // its output was read
 }
 
-// resetPeak sets the peak of this process's memory to what it has now.
+// resetPeak sets the peak of this process's memory to the current value.
 func resetPeak() (now int64, err error) {
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		return 0, fmt.Errorf("reset the peak of memory: %w", err)

@@ -12,16 +12,16 @@ import (
 	"slipway/layers/run"
 )
 
-// hookSize is what the board of the hook's bench gives: about as much as an R35 board.
+// hookSize is the number of files of the bench's board: about as many as an R35 board has.
 var hookSize = tinyboard.Size{Libraries: 200, Links: 60, Devices: 20, Folders: 5}
 
 const hookRounds = 30
 
-// Hook measures what it costs to give a container its board's files: the life of a
-// runc container (create, start, exit, delete) on a fresh overlay, in memory and on a
-// disk, without them, and with them by each of our ways and of NVIDIA's, and by a hook
-// that does only what no hook can do without. Then it measures our hook's process
-// alone. It needs root, runc, and once the network, for NVIDIA's programs.
+// Hook measures the cost of adding the board's files to a container: the life of a runc
+// container (create, start, exit, delete) on a fresh overlay, in memory and on a disk. It
+// compares a container without the files, each method of Slipway's and NVIDIA's, and a hook
+// that does only what every hook must do. Then it measures our hook's process alone. It
+// needs root, runc, and once the network, for NVIDIA's programs.
 func Hook(ctx context.Context, w io.Writer) error {
 	if err := tinyboard.Needs(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func Hook(ctx context.Context, w io.Writer) error {
 	})
 }
 
-// hookBench is a board, and the programs that bring its files into containers.
+// hookBench is a board, with the programs that add its files to containers.
 type hookBench struct {
 	dir   string
 	board *tinyboard.Board
@@ -78,17 +78,17 @@ func (b *hookBench) measureMedia(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	defer media.close()
-	ways, err := b.listMethods(ctx)
+	methods, err := b.listMethods(ctx)
 	if err != nil {
 		return err
 	}
 	var variants []Variant
 	for _, m := range media {
-		for _, way := range ways {
-			if err := b.checkContainer(ctx, m, way); err != nil {
-				return fmt.Errorf("%s, %s: %w", m.name, way.name, err)
+		for _, method := range methods {
+			if err := b.checkContainer(ctx, m, method); err != nil {
+				return fmt.Errorf("%s, %s: %w", m.name, method.name, err)
 			}
-			variants = append(variants, b.newVariant(m, way))
+			variants = append(variants, b.newVariant(m, method))
 		}
 	}
 	rows, err := MeasureShuffled(ctx, hookRounds, variants...)
@@ -103,17 +103,17 @@ func (b *hookBench) measureMedia(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return PrintTable(w, append(rows, hook.row), append(addedByMethods(media, ways, rows), figures...)...)
+	return PrintTable(w, append(rows, hook.row), append(addedByMethods(media, methods, rows), figures...)...)
 }
 
-// addedByMethods is what each of our ways adds to plain runc, over what the peer and the
-// floor add: of the time that passes, and of that on processors.
-func addedByMethods(media media, ways []hookMethod, rows []Row) []Ratio {
+// addedByMethods returns what each of our methods adds to plain runc, relative to what the
+// peer and the floor add, in elapsed time and in processor time.
+func addedByMethods(media media, methods []hookMethod, rows []Row) []Ratio {
 	var all []Ratio
 	for i, m := range media {
 		of := map[string]Row{}
-		for j, way := range ways {
-			of[way.key] = rows[i*len(ways)+j]
+		for j, method := range methods {
+			of[method.key] = rows[i*len(methods)+j]
 		}
 		over := func(key, other string) {
 			plain, a, b := of["plain"], of[key], of[other]
@@ -122,10 +122,10 @@ func addedByMethods(media media, ways []hookMethod, rows []Row) []Ratio {
 			cpu := float64(medianAdded(a.CPU, plain.CPU)) / float64(medianAdded(b.CPU, plain.CPU))
 			all = append(all, Ratio{"added" + name, wall}, Ratio{"cpu" + name, cpu})
 		}
-		for _, way := range ways {
-			if way.ours {
-				over(way.key, "peer")
-				over(way.key, "floor")
+		for _, method := range methods {
+			if method.ours {
+				over(method.key, "peer")
+				over(method.key, "floor")
 			}
 		}
 		over("peer_cdi", "peer")

@@ -13,15 +13,15 @@ import (
 
 const aloneRounds = 100
 
-// hookProcess is our hook's process, as runc starts it: its times from exec to exit and
-// on a processor, and the most memory that it had.
+// hookProcess holds the figures of our hook's process, as runc starts it: its times from
+// exec to exit and on a processor, and its peak memory.
 type hookProcess struct {
 	row     Row
 	peakKiB int64
 }
 
-// measureAlone measures the hook in containers of which it measures nothing else. What the
-// hook keeps from one call to the next is there already.
+// measureAlone measures the hook's process in containers that are not measured themselves.
+// The files that the hook keeps between calls exist already.
 func (b *hookBench) measureAlone(ctx context.Context, m *medium) (hookProcess, error) {
 	file := filepath.Join(b.board.Dir, "stopwatch")
 	timed := hookMethod{name: "slipway-hook alone", runtime: []string{"runc"}, edit: func(c *tinyboard.Container) error {

@@ -14,17 +14,17 @@ import (
 	"slipway/ci/dev/tinyboard"
 )
 
-// checkContainer runs a container once and counts what it has, so that no way is quick because
-// it does nothing.
-func (b *hookBench) checkContainer(ctx context.Context, m *medium, way hookMethod) error {
-	c, err := b.newContainer(m, way, m.image.Proves()...)
+// checkContainer runs a container once and counts the board's files in it, so that no
+// method is fast because it does nothing.
+func (b *hookBench) checkContainer(ctx context.Context, m *medium, method hookMethod) error {
+	c, err := b.newContainer(m, method, m.image.Proves()...)
 	if err != nil {
 		return err
 	}
 	var got, want tinyboard.Size
-	err = b.runContainer(ctx, c, way, func(pid string) error {
+	err = b.runContainer(ctx, c, method, func(pid string) error {
 		got = b.countInside(pid)
-		if b.cache == "" && way.cache {
+		if b.cache == "" && method.cache {
 			return b.keepCache(pid)
 		}
 		return nil
@@ -32,7 +32,7 @@ func (b *hookBench) checkContainer(ctx context.Context, m *medium, way hookMetho
 	if err != nil {
 		return err
 	}
-	if way.allFiles {
+	if method.allFiles {
 		want = hookSize
 	}
 	if got != want {
@@ -43,7 +43,7 @@ func (b *hookBench) checkContainer(ctx context.Context, m *medium, way hookMetho
 		return err
 	}
 	found, all := strings.Count(text, "=> "+filepath.Join(b.board.Dir, "board/lib")), 0
-	if way.cache {
+	if method.cache {
 		all = hookSize.Libraries
 	}
 	if found != all {
@@ -62,7 +62,7 @@ func (b *hookBench) keepCache(pid string) error {
 	return os.WriteFile(b.cache, data, 0o644)
 }
 
-// countInside counts what the container of the process has of the board.
+// countInside counts the board's files in the container of the process.
 func (b *hookBench) countInside(pid string) (has tinyboard.Size) {
 	root := filepath.Join("/proc", pid, "root")
 	same := func(p string) int {

@@ -10,15 +10,15 @@ import (
 	"slipway/ci/dev/tinyboard"
 )
 
-// configureFloor names the floor as the hook, and writes what it is to do.
+// configureFloor sets the floor as the hook, and writes its plan.
 func (b *hookBench) configureFloor(c *tinyboard.Container) error {
 	plan := filepath.Join(b.board.Dir, "floor.plan")
 	c.CreateRuntime(b.floor, plan)
 	return os.WriteFile(plan, []byte(b.floorPlan()), 0o644)
 }
 
-// floorPlan is the list for the floor: the folders that the image lacks, the outer ones
-// first, and what is in each.
+// floorPlan returns the plan for the floor: the folders that the image lacks, the outer
+// ones first, and the files of each.
 func (b *hookBench) floorPlan() string {
 	lines := []string{"cache\t" + b.cache}
 	there := map[string]bool{"/": true, "/dev": true}

@@ -11,18 +11,18 @@ import (
 	"slipway/ci/dev/tinyboard"
 )
 
-// medium is where an image and what its containers change lie.
+// medium is the storage of an image and of the changes of its containers.
 type medium struct {
 	name  string
 	image tinyboard.Image
-	last  *tinyboard.Container // which is still mounted
+	last  *tinyboard.Container // still mounted
 	top   *os.File
 }
 
 type media []*medium
 
-// hookDiskBytes hold the changes of all containers of a bench, none of which is
-// removed: see onOwnDisk.
+// hookDiskBytes is enough for the changes of all containers of a bench. None is removed:
+// see onOwnDisk.
 const hookDiskBytes = 2 << 30
 
 func (b *hookBench) openMedia(ctx context.Context) (media, error) {
@@ -48,7 +48,7 @@ func (b *hookBench) openMedia(ctx context.Context) (media, error) {
 	return all, nil
 }
 
-// closeLast makes way for another container.
+// closeLast closes the last container, before the next one is made.
 func (m *medium) closeLast() error {
 	last := m.last
 	if m.last = nil; last == nil {
@@ -59,7 +59,7 @@ func (m *medium) closeLast() error {
 
 func (m *medium) syncDisk() error { return unix.Syncfs(int(m.top.Fd())) }
 
-// close lets go of the disk, so that its file can be removed.
+// close unmounts the disk, so that its file can be removed.
 func (all media) close() {
 	for _, m := range all {
 		_ = m.closeLast()

@@ -12,14 +12,14 @@ import (
 	"slipway/layers/run"
 )
 
-// hookMethod is one way to give a container the board's files.
+// hookMethod is one method to add the board's files to a container.
 type hookMethod struct {
 	key, name string
 	ours      bool
-	runtime   []string                         // runc, or what stands for it
-	edit      func(*tinyboard.Container) error // what whoever writes the spec does; nil for nothing
-	timed     bool                             // the edit is an engine's work for each container
-	allFiles  bool                             // all of the board's files
+	runtime   []string                         // runc, or a wrapper of it
+	edit      func(*tinyboard.Container) error // edits the spec; nil for none
+	timed     bool                             // the edit is measured, as an engine does it for each container
+	allFiles  bool                             // the container has all of the board's files
 	cache     bool                             // ld.so finds the libraries by their names
 }
 
@@ -48,8 +48,8 @@ func (b *hookBench) listMethods(ctx context.Context) ([]hookMethod, error) {
 	}, nil
 }
 
-// newCDIEdit calls a program that writes a CDI spec into dir, and edits containers by that
-// as containerd 2 does, for which the specs are read already.
+// newCDIEdit runs a program that writes a CDI spec into dir. The returned edit applies that
+// spec as containerd 2 does, which has parsed the specs already.
 func newCDIEdit(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Container) error, error) {
 	if err := run.Run(ctx, run.Command{Argv: argv}); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (b *hookBench) requestDevices(c *tinyboard.Container) error {
 	return nil
 }
 
-// settings are our hook's, which each container has its own of.
+// settings is the configuration file of our hook. Each container writes its own.
 const settings = "/etc/slipway/hook.toml"
 
 func (b *hookBench) configureWholeFolders(c *tinyboard.Container) error {
@@ -83,27 +83,27 @@ func (b *hookBench) configureHook(c *tinyboard.Container) error {
 	return nil
 }
 
-// rest is for what the kernel does after a container has ended: it takes down a
-// namespace's mounts when nobody waits for it.
+// rest is the time for the kernel to remove the mounts of a container that has ended, which
+// it does in the background.
 const rest = 20 * time.Millisecond
 
-// newVariant is the life of a container on a medium that gets the files in a way.
-func (b *hookBench) newVariant(m *medium, way hookMethod) Variant {
+// newVariant measures the life of a container on a medium that gets the files by a method.
+func (b *hookBench) newVariant(m *medium, method hookMethod) Variant {
 	var c *tinyboard.Container
 	return Variant{
-		Name: m.name + ": " + way.name,
+		Name: m.name + ": " + method.name,
 		Prepare: func(context.Context) (err error) {
-			c, err = b.newContainer(m, way, tinyboard.Program)
+			c, err = b.newContainer(m, method, tinyboard.Program)
 			time.Sleep(rest)
 			return err
 		},
-		Run: func(ctx context.Context) error { return b.runContainer(ctx, c, way, nil) },
+		Run: func(ctx context.Context) error { return b.runContainer(ctx, c, method, nil) },
 	}
 }
 
-// newContainer makes a container of its own for each life: NVIDIA's runtime writes into
-// config.json. What was written before reaches the disk now, not while it is measured.
-func (b *hookBench) newContainer(m *medium, way hookMethod, argv ...string) (*tinyboard.Container, error) {
+// newContainer makes a new container for each life, as NVIDIA's runtime writes into
+// config.json. It syncs earlier writes to the disk, so that they are not measured.
+func (b *hookBench) newContainer(m *medium, method hookMethod, argv ...string) (*tinyboard.Container, error) {
 	if err := m.closeLast(); err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (b *hookBench) newContainer(m *medium, way hookMethod, argv ...string) (*ti
 	if err := os.RemoveAll(settings); err != nil {
 		return nil, err
 	}
-	if way.edit != nil && !way.timed {
-		if err := way.edit(c); err != nil {
+	if method.edit != nil && !method.timed {
+		if err := method.edit(c); err != nil {
 			return nil, err
 		}
 	}
@@ -126,14 +126,14 @@ func (b *hookBench) newContainer(m *medium, way hookMethod, argv ...string) (*ti
 	return c, m.syncDisk()
 }
 
-func (b *hookBench) runContainer(ctx context.Context, c *tinyboard.Container, way hookMethod, inside func(pid string) error) error {
-	if way.timed {
-		if err := way.edit(c); err != nil {
+func (b *hookBench) runContainer(ctx context.Context, c *tinyboard.Container, method hookMethod, inside func(pid string) error) error {
+	if method.timed {
+		if err := method.edit(c); err != nil {
 			return err
 		}
 		if err := c.Configure(); err != nil {
 			return err
 		}
 	}
-	return c.Live(ctx, way.runtime, inside)
+	return c.Live(ctx, method.runtime, inside)
 }

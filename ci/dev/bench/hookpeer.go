@@ -31,7 +31,8 @@ func buildPeers(ctx context.Context, dir string) error {
 	})
 }
 
-// configurePeer writes the file that NVIDIA's runtime reads, without some of its hooks.
+// configurePeer writes the configuration of NVIDIA's runtime, with some of its hooks
+// disabled.
 func (b *hookBench) configurePeer(disabled string) func(*tinyboard.Container) error {
 	config := fmt.Sprintf(`[nvidia-ctk]
 path = %q
@@ -49,7 +50,7 @@ nvcdi-disable-hooks = [%s]
 	}
 }
 
-// peerCDI lets NVIDIA's program write a CDI spec of the board.
+// peerCDI has NVIDIA's program write a CDI spec of the board.
 func (b *hookBench) peerCDI(ctx context.Context) (func(*tinyboard.Container) error, error) {
 	dir := filepath.Join(b.board.Dir, "cdi.peer")
 	return newCDIEdit(ctx, dir, filepath.Join(b.peers, "nvidia-ctk"), "cdi", "generate", "--mode=csv",

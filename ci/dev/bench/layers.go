@@ -21,22 +21,22 @@ import (
 	"slipway/layers/run"
 )
 
-// What is checked out: as many repositories as a Jetson's image has. The real ones
-// have 15,000 commits and 1,700 files on average.
+// The project has as many repositories as a Jetson's image. The real ones have 15,000
+// commits and 1,700 files on average.
 const (
 	benchRepos     = 8
 	filesInRepo    = 2000
 	commitsInRepo  = 2000
 	filesInCommit  = 10
-	commitsBehind  = 20 // of the locked commit; nobody's lock is at a branch's tip for long
+	commitsBehind  = 20 // the locked commit is so far behind the branch, as locks usually are
 	linkDelay      = 20 * time.Millisecond
 	layersRounds   = 3
 	diskSize       = 8 << 30 // sparse, of which 2 GiB are used
 	daemonGraceSec = 10
 )
 
-// Layers measures the checkout and configuration of a project beside kas: both
-// as a person starts them, from a git server behind a slow line.
+// Layers measures the checkout and configuration of a project beside kas. Both run as a
+// person starts them, from a git server behind a slow link.
 func Layers(ctx context.Context, w io.Writer) error {
 	if err := host.Ensure(ctx, w, "build/bench/apt.log", "git", "iproute2", "e2fsprogs", "mount"); err != nil {
 		return err
@@ -69,9 +69,9 @@ func Layers(ctx context.Context, w io.Writer) error {
 	)
 }
 
-// onOwnDisk works on a new file system. For minutes ext4 gives no inode to a new file
-// that it has just freed, and looks past each of them for every file: on the
-// machine's own, the time would be that of whatever was removed there before.
+// onOwnDisk calls work with a new file system. ext4 does not reuse the inode of a removed
+// file for minutes, and skips all of them for each new file. On the machine's own file
+// system, earlier removals would change the times.
 func onOwnDisk(ctx context.Context, work func(dir string) ([]Row, error)) (rows []Row, err error) {
 	dir, err := os.MkdirTemp("", "slipway-bench-layers-")
 	if err != nil {
@@ -91,8 +91,8 @@ func onOwnDisk(ctx context.Context, work func(dir string) ([]Row, error)) (rows 
 	return work(top)
 }
 
-// mountNewDisk makes a file of sizeBytes an ext4 and mounts it at top. Its tables are
-// written now: the kernel would do so while others measure.
+// mountNewDisk makes an ext4 in a file and mounts it at top. It initialises the tables at
+// once, as the kernel would otherwise do so during the measurement.
 func mountNewDisk(ctx context.Context, file string, sizeBytes int64, top string) error {
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, sizeBytes)); err != nil {
 		return err
@@ -111,7 +111,7 @@ func mountNewDisk(ctx context.Context, file string, sizeBytes int64, top string)
 type layersBench struct {
 	dir   string
 	kas   kastest.Kas
-	self  string // the program that knows our commands
+	self  string // the program with our commands
 	board string
 	file  string
 }
@@ -173,13 +173,13 @@ func (b *layersBench) measureCheckouts(ctx context.Context) (rows []Row, err err
 	)
 }
 
-// atClient runs work at the client's end of the line.
+// atClient runs work at the client's end of the link.
 func (b *layersBench) atClient(line *link, work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return line.client.runOnThread(func() error { return work(ctx) }) }
 }
 
-// emptyDir puts an empty folder in dir's place. What was there is kept until the end,
-// for onOwnDisk's reason.
+// emptyDir replaces dir by an empty folder. It keeps the old one until the end, for
+// onOwnDisk's reason.
 func (b *layersBench) emptyDir(dir string) func(context.Context) error {
 	return func(context.Context) error {
 		aside, err := os.MkdirTemp(b.dir, "aside-")
@@ -197,7 +197,7 @@ func (b *layersBench) runSlipway(ctx context.Context) error {
 	return run.Run(ctx, run.Command{Argv: []string{b.self, "layers:checkout", b.board}, Dir: b.dir})
 }
 
-// runKas runs kas in a folder; words with a = are of its environment.
+// runKas runs kas in a folder. Words with a = are variables of its environment.
 func (b *layersBench) runKas(folder string, words ...string) func(context.Context) error {
 	var args, env []string
 	for _, word := range words {
@@ -209,7 +209,7 @@ func (b *layersBench) runKas(folder string, words ...string) func(context.Contex
 	}
 	return func(ctx context.Context) error {
 		c := b.kas.Command(filepath.Join(b.dir, folder), args...)
-		at := 1 // behind "env" and what that unsets
+		at := 1 // after "env" and its -u options
 		for at < len(c.Argv) && c.Argv[at] == "-u" {
 			at += 2
 		}
@@ -218,7 +218,7 @@ func (b *layersBench) runKas(folder string, words ...string) func(context.Contex
 	}
 }
 
-// startDaemon runs git's daemon at the server's end of the line.
+// startDaemon runs git's daemon at the server's end of the link.
 func (b *layersBench) startDaemon(ctx context.Context, line *link) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	daemon := run.Prepare(ctx, run.Command{Argv: []string{
@@ -254,9 +254,9 @@ func waitForDaemon(ctx context.Context, address string) error {
 	}
 }
 
-// makeRepo makes a repository as git's fast-import reads it, and returns the
-// commit that projects lock. Its pack is made anew, as fast-import's manual asks: with
-// fast-import's own deltas, git's daemon takes two thirds of this machine to send one commit.
+// makeRepo makes a repository by git's fast-import and returns the commit that projects
+// lock. It packs the repository again, as fast-import's manual advises: with fast-import's
+// own deltas, git's daemon uses two thirds of this machine to send one commit.
 func makeRepo(ctx context.Context, dir string, number int) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -305,7 +305,7 @@ func writeFile(w io.Writer, name, content string, not bool) {
 
 func recipeName(file int) string { return fmt.Sprintf("meta/recipes-%d/recipe-%d.bb", file/50, file) }
 
-// recipeText is a text of a recipe's length that compresses about as well as one.
+// recipeText returns text that has a recipe's length and compresses about as well as one.
 func recipeText(number, file, commit int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "SUMMARY = \"recipe %d of repository %d\"\nPR = \"r%d\"\n", file, number, commit)

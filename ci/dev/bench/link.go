@@ -15,29 +15,28 @@ import (
 	"slipway/layers/run"
 )
 
-// link is a line between two network namespaces. Where it is slow, each packet takes
-// a while: not every kernel has netem; a tun device at each end and this process
-// between them do the same.
+// link is a connection between two network namespaces. A slow one delays each packet. Not
+// every kernel has netem, so a tun device at each end and this process between them do the
+// same.
 type link struct {
 	server, client *namespace
 
-	carried atomic.Int64 // bytes of packets, both ways, where this process carries them
+	carried atomic.Int64 // bytes of packets in both directions, where this process carries them
 }
 
-// The addresses of the ends, which are in use nowhere else: the namespaces have no
-// other line.
+// The addresses of the ends. The namespaces have no other connection, so nothing else
+// uses them.
 const (
 	serverAddress = "192.0.2.1"
 	clientAddress = "192.0.2.2"
 )
 
-// newLink makes a line on which a packet takes delay, in either direction.
+// newLink makes a link that delays packets in either direction.
 func newLink(ctx context.Context, delay time.Duration) (*link, error) {
 	return newSlowLink(ctx, delay, 1500)
 }
 
-// newSlowLink is newLink with packets of another size: of large ones, this process
-// needs less of the machine.
+// newSlowLink is newLink with packets of another size. Large ones cost this process less.
 func newSlowLink(ctx context.Context, delay time.Duration, mtu int) (*link, error) {
 	l, err := newEnds(
 		func(n *namespace) error { return n.makeTun(ctx, serverAddress, clientAddress, mtu) },
@@ -51,7 +50,7 @@ func newSlowLink(ctx context.Context, delay time.Duration, mtu int) (*link, erro
 	return l, nil
 }
 
-// newPlainLink makes a line that is as quick as the kernel.
+// newPlainLink makes a link that is as fast as the kernel.
 func newPlainLink(ctx context.Context) (*link, error) {
 	l, err := newEnds(func(n *namespace) error { return n.enableLoopback(ctx) }, func(n *namespace) error { return n.enableLoopback(ctx) })
 	if err != nil {
@@ -93,7 +92,7 @@ func (l *link) close() {
 	l.client.close()
 }
 
-// carryPackets takes packets from one end to the other until an end is closed.
+// carryPackets copies packets from one end to the other until an end is closed.
 func (l *link) carryPackets(from, to *os.File, delay time.Duration, mtu int) {
 	type packet struct {
 		due  time.Time
@@ -115,7 +114,7 @@ func (l *link) carryPackets(from, to *os.File, delay time.Duration, mtu int) {
 	}()
 	for p := range underway {
 		time.Sleep(time.Until(p.due))
-		l.carried.Add(int64(p.n)) // before whoever gets it can ask for the sum
+		l.carried.Add(int64(p.n)) // before its reader can load the sum
 		if _, err := to.Write((*p.data)[:p.n]); err != nil {
 			return
 		}
@@ -123,8 +122,8 @@ func (l *link) carryPackets(from, to *os.File, delay time.Duration, mtu int) {
 	}
 }
 
-// namespace is a thread in a network namespace of its own: programs that are
-// started in it are there too.
+// namespace is a thread in a network namespace of its own. Programs that it starts run
+// there too.
 type namespace struct {
 	thread int
 	tun    *os.File
@@ -135,7 +134,7 @@ func newNamespace(connect func(*namespace) error) (*namespace, error) {
 	n := &namespace{work: make(chan func())}
 	ready := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with its namespace
+		runtime.LockOSThread() // without an unlock: the thread ends with its namespace
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			ready <- fmt.Errorf("a network namespace needs root: %w", err)
 			return

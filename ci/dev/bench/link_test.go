@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A line that does not delay would make every figure behind it wrong.
+// Without the delay of the link every figure would be wrong.
 func TestLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a network namespace needs root; run the tests as root")
@@ -42,7 +42,7 @@ func TestPlainLink(t *testing.T) {
 	}
 }
 
-// connectOver is how long a connection from the client to the server takes.
+// connectOver measures how long a connection from the client to the server takes.
 func connectOver(t *testing.T, line *link) (took time.Duration, err error) {
 	t.Helper()
 	var server net.Listener

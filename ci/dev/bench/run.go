@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// Options narrows a bench to what takes minutes. Its zero is all of it.
+// Options limits a bench to what takes minutes. Its zero value measures all of it.
 type Options struct {
+	// Rounds is how often each variant is measured.
 	Rounds int    // how often each is measured
 	Only   string // only what matches this pattern
 	MiB    int    // the image's size
@@ -28,7 +29,7 @@ var areas = map[string]func(context.Context, io.Writer, Options) error{
 	"fleet": Fleet, "layers": withoutOptions(Layers), "up": withoutOptions(Up), "update": withoutOptions(Update),
 }
 
-// withoutOptions is an area that cannot be narrowed.
+// withoutOptions refuses options for an area that has none.
 func withoutOptions(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
 	return func(ctx context.Context, w io.Writer, o Options) error {
 		if o != (Options{}) {
@@ -38,7 +39,7 @@ func withoutOptions(measure func(context.Context, io.Writer) error) func(context
 	}
 }
 
-// Areas are the names that Run takes.
+// Areas lists the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
 // Run measures one area.

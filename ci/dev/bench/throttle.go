@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// speed is how fast a device may be, in bytes a second. A card that people buy writes
-// 40 MB/s and reads 90.
+// speed is the speed limit of a device, in bytes a second.
 type speed struct{ write, read int64 }
 
+// card is the speed of a common card: it writes 40 MB/s and reads 90.
 var card = speed{40e6, 90e6}
 
-// throttle slows devices down for this process and its children, by the kernel's
-// controller of block I/O.
+// throttle slows devices down for this process and its children, by the kernel's controller
+// of block I/O.
 type throttle struct {
 	set  func(number string, s speed) error // the zero speed lifts the limit
 	undo func() error
@@ -36,9 +36,9 @@ func newThrottle() (*throttle, error) {
 	return nil, fmt.Errorf("this machine cannot slow a device down: neither %[1]s/blkio (cgroup v1) nor the io controller in %[1]s/cgroup.controllers (v2)", cgroups)
 }
 
-// throttleV1 limits the topmost group, to which this process moves: in version 1 the
-// kernel's own writing of cached data counts there, and groups below have limits of
-// their own.
+// throttleV1 limits the topmost group and moves this process there. In version 1 the
+// kernel's own writes of cached data count there, and groups below have limits of their
+// own.
 func throttleV1(top string) (*throttle, error) {
 	back, err := enterGroup(top, "blkio")
 	if err != nil {
@@ -53,7 +53,7 @@ func throttleV1(top string) (*throttle, error) {
 	return &throttle{set, back}, nil
 }
 
-// throttleV2 limits a group of its own: the topmost one of version 2 has no limits.
+// throttleV2 limits a group of its own, as the topmost one of version 2 has no limits.
 func throttleV2(top string) (*throttle, error) {
 	if err := writeControl(filepath.Join(top, "cgroup.subtree_control"), "+io"); err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func throttleV2(top string) (*throttle, error) {
 	return &throttle{set, func() error { return errors.Join(back(), os.Remove(group)) }}, nil
 }
 
-// enterGroup moves this process into a group of a controller's hierarchy, and returns how
-// it comes back.
+// enterGroup moves this process into a group of a controller's hierarchy. back moves it to
+// its old group.
 func enterGroup(group, controller string) (back func() error, err error) {
 	memberships, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -99,7 +99,7 @@ func enterGroup(group, controller string) (back func() error, err error) {
 
 func writeControl(file, text string) error { return os.WriteFile(file, []byte(text), 0o644) }
 
-// deviceNumber is a device's, as the controllers want it.
+// deviceNumber returns a device's number in the controllers' format.
 func deviceNumber(device string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {

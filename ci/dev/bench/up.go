@@ -13,9 +13,9 @@ import (
 
 const upRuns = 3
 
-// Up measures the whole flow on the virtual board: cold once (no userland, no
-// image; host packages and Slipway itself are there already), then warm. It has
-// no peer; the ratios are against itself, the seconds are the claim.
+// Up measures the whole flow on the virtual board: once cold, without userland and image
+// but with host packages and Slipway itself, then warm. It has no peer, so the ratio is
+// that of cold to warm.
 func Up(ctx context.Context, w io.Writer) error {
 	spec, err := images.Default()
 	if err != nil {

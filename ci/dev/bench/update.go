@@ -18,10 +18,10 @@ import (
 	"slipway/layers/run"
 )
 
-// Update counts the bytes of an update on the wire, on the virtual board: a release in
-// which a few files differ, a program was compiled again and one file is new. Ours is all
-// that update says and hears, its checks too, until the new system is there to stay. Beside
-// it, rsync makes one image of the root file system the other, as a file.
+// Update counts the bytes of an update on the wire, on the virtual board. In the new
+// release a few files differ, a program was compiled again and one file is new. Slipway's
+// bytes are all of its traffic, including its checks, until the new system is committed.
+// Beside it, rsync turns one image of the root file system into the other, as a file.
 func Update(ctx context.Context, w io.Writer) error {
 	spec, err := images.Default()
 	if err != nil {
@@ -48,11 +48,11 @@ type updateBench struct {
 	build images.Options
 }
 
-// release is what a build made.
+// release is the result of a build.
 type release struct {
 	spec   images.Spec
 	root   string // its root file system, as on the disk
-	bundle string // empty where nobody needs it
+	bundle string // empty where none is needed
 }
 
 func (b updateBench) measureUpdate(ctx context.Context, w io.Writer, spec images.Spec) error {
@@ -81,7 +81,7 @@ func (b updateBench) measureUpdate(ctx context.Context, w io.Writer, spec images
 	return printRatios(w, []Ratio{{"update_over_rsync", over("rsync")}, {"update_over_rsync_z", over("rsync -z")}})
 }
 
-// What is of no board: an application whose release changes a few of its files.
+// An application that no board has. Its release changes a few of its files.
 const (
 	releaseFiles     = 40
 	releaseFileBytes = 48 << 10
@@ -89,7 +89,7 @@ const (
 	releaseNewBytes  = 2 << 20
 )
 
-// withRelease returns the spec with the application's release.
+// withRelease returns the spec with a release of the application.
 func (b updateBench) withRelease(ctx context.Context, spec images.Spec, number int) (images.Spec, error) {
 	for i := range releaseFiles {
 		seed := byte(i)
@@ -111,8 +111,8 @@ func randomText(seed byte, size int) string {
 	return string(data)
 }
 
-// compileProgram returns a program that was compiled from the same source, but for another
-// generation of processors: a few instructions differ, and all that is behind them moves.
+// compileProgram compiles the same source for another generation of processors: a few
+// instructions differ, and all code after them moves.
 func (b updateBench) compileProgram(ctx context.Context, number int) (string, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("program-%d", number))
 	err := run.Run(ctx, run.Command{
@@ -126,7 +126,7 @@ func (b updateBench) compileProgram(ctx context.Context, number int) (string, er
 	return string(program), err
 }
 
-// buildRelease builds a release, and keeps what the next build replaces.
+// buildRelease builds a release and keeps the files that the next build replaces.
 func (b updateBench) buildRelease(ctx context.Context, w io.Writer, spec images.Spec, number int, bundled bool) (r release, err error) {
 	if r.spec, err = b.withRelease(ctx, spec, number); err != nil {
 		return r, err
@@ -167,7 +167,8 @@ func cutOut(a images.Artifact, name string) error {
 	return errors.Join(err, out.Close())
 }
 
-// runUpdate has a virtual board with the one release install the other.
+// runUpdate updates a virtual board from one release to the other. It returns the bytes on
+// the wire.
 func (b updateBench) runUpdate(ctx context.Context, w io.Writer, before, after release) (carried int64, err error) {
 	if _, err := ci.Up(ctx, before.spec, ci.UpOptions{Build: b.build, Out: io.Discard, Keep: true}); err != nil {
 		return 0, err
@@ -199,7 +200,7 @@ func (b updateBench) runUpdate(ctx context.Context, w io.Writer, before, after r
 	return line.Carried(), nil
 }
 
-// countRsync counts what it takes to make a copy of one file the other.
+// countRsync counts the bytes that rsync sends to turn a copy of one file into the other.
 func (b updateBench) countRsync(ctx context.Context, before, after string, options []string) (_ int64, err error) {
 	there := filepath.Join(b.dir, "there.ext4")
 	if err := run.Run(ctx, run.Command{Argv: []string{"cp", before, there}}); err != nil {

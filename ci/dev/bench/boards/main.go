@@ -1,6 +1,6 @@
-// Boards simulates the boards of bench fleet, in a process of its own, so that its memory
-// is not counted as Slipway's. It says when they are on, and after the end of its
-// standard input which of them hold a file, and were given it once.
+// Boards simulates the boards of bench fleet in a process of its own, so that their memory
+// is not counted as Slipway's. It prints when they are on. After the end of its standard
+// input it prints which of them hold a file that they got exactly once.
 package main
 
 import (

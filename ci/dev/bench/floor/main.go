@@ -1,12 +1,11 @@
-// Floor is what a hook cannot do without, and no more: it enters the container, makes
-// mount points, links and devices, mounts, and puts an ld cache in place. It checks
-// nothing and trusts everybody, and serves only the bench, which measures it. The mount
-// points are names of one empty file: that is cheaper than many files, above all on a
-// disk. Each file has a mount of its own.
+// Floor does what every hook must do, and no more: it enters the container, makes mount
+// points, links and devices, mounts, and replaces the ld cache. It checks nothing, and
+// serves only the bench. The mount points are hard links to one empty file, which is
+// cheaper than many files, above all on a disk. Each file has a mount of its own.
 //
-// Its argument is a file with a line for each thing, of fields with tabs between:
-// "cache FROM" is the first. "make PATH" makes a folder, and "in PATH" is the one that
-// the lines after it are in: "file NAME", "folder NAME", "link NAME TARGET", "null NAME".
+// Its argument is a file with one command per line, with fields separated by tabs. "cache
+// FROM" is the first. "make PATH" makes a folder. "in PATH" selects the folder for the
+// lines after it: "file NAME", "folder NAME", "link NAME TARGET", "null NAME".
 package main
 
 import (
@@ -61,7 +60,7 @@ func mountPlan(plan string) error {
 	return replaceCache(root, cache)
 }
 
-// stateField is what stands behind the name in the state.
+// stateField returns the value after a name in the state.
 func stateField(state, name string) string {
 	_, after, _ := strings.Cut(state, name)
 	if end := strings.IndexAny(after, ",}"); end >= 0 {
@@ -84,11 +83,11 @@ func enterContainer(pid, rootfs string) (int, error) {
 	return unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// floor is where it is: the container's root, and the same folder on the board and in
-// the container.
+// floor holds the container's root, and the current folder on the board and in the
+// container.
 type floor struct {
 	root, from, at int
-	empty          string // the file whose names the mount points are
+	empty          string // the file that the mount points are hard links to
 }
 
 func (f *floor) mountLine(line []string) error {
@@ -126,7 +125,6 @@ func (f *floor) openFolder(dir string) (err error) {
 	return err
 }
 
-// makeMountPoint makes a mount point.
 func (f *floor) makeMountPoint(name string) error {
 	if f.empty == "" {
 		f.empty = "floor.empty"
@@ -152,7 +150,7 @@ func (f *floor) mountFile(name string) error {
 	return unix.MoveMount(fd, "", f.at, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// replaceCache puts the cache in place of the image's.
+// replaceCache replaces the image's cache.
 func replaceCache(root int, cache []byte) error {
 	name := "etc/ld.so.cache." + strconv.Itoa(os.Getpid())
 	fd, err := unix.Openat(root, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)

@@ -1,9 +1,9 @@
-// Sender sends one file or folder to a server, as ours or as a first program with
-// pkg/sftp would. It serves only the bench, which starts it at one end of a line, as it
-// starts the other tools.
+// Sender sends one file or folder to a server, as Slipway does or as a simple program with
+// pkg/sftp would. It serves only the bench, which starts it at one end of a link, like the
+// other tools.
 //
-// Its arguments are what to do (file, folder or library), the server's address, the
-// files with its key and with ours, and the paths here and there.
+// Its arguments are the mode (file, folder or library), the server's address, the files
+// with the server's key and with the client's, and the local and the remote path.
 package main
 
 import (
@@ -63,7 +63,7 @@ func dialTarget(server, pinned, key string) (*target.Conn, error) {
 	return target.Dial(context.Background(), target.Address{Host: host, Port: number, KnownHosts: []string{pinned}, Identities: []string{key}})
 }
 
-// sendByLibrary is what a first program with pkg/sftp looks like.
+// sendByLibrary does what a simple program with pkg/sftp does.
 func sendByLibrary(server, pinned, key, local, remote string) error {
 	link, err := dialPlain(server, pinned, key)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Stopwatch runs a program and appends to a file how long that took, from before the
-// exec to after the exit, how long it was on a processor, both in nanoseconds, and its
-// peak of resident memory in KiB. What the kernel says of a program's memory counts that
-// of the process which started it, until the exec: so this one is small.
+// Stopwatch runs a program and appends its figures to a file: the time from before the exec
+// to after the exit and the processor time, both in nanoseconds, and the peak of resident
+// memory in KiB. The kernel counts the memory of the process that starts the program until
+// the exec, so this program is small.
 package main
 
 import (
