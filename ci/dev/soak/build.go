@@ -16,9 +16,8 @@ import (
 	"slipway/images/cache"
 )
 
-// Build kills build, of a small layer under a board's name, while it builds from
-// nothing, from shared state, and what changed. SLIPWAY_BITBAKE names bitbake's
-// clone.
+// Build kills the build of a small layer under a board's name: from scratch, from shared
+// state, and after a change. SLIPWAY_BITBAKE names bitbake's clone.
 func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	source, err := tinyclone.Source()
 	if err != nil {
@@ -38,8 +37,7 @@ type soakedBuild struct {
 	clone tinyclone.Clone
 }
 
-// beginRound takes away all that was built, or all but shared state, or changes a
-// recipe.
+// beginRound removes all build results, or all except shared state, or changes a recipe.
 func (s soakedBuild) beginRound(_ context.Context, round int) error {
 	recipe := fmt.Sprintf("SUMMARY = \"a, of round %d\"\nCOMPILE = \"echo %[1]d; sleep 0.2\"\n", round/2)
 	if err := os.WriteFile(filepath.Join(s.clone.Layer, "recipes/liba.bb"), []byte(recipe), 0o644); err != nil {
@@ -54,8 +52,8 @@ func (s soakedBuild) beginRound(_ context.Context, round int) error {
 	return nil
 }
 
-// describeState is the artifact, without the time that it was built, what was recorded of
-// the build, and which files are there.
+// describeState describes the artifact without its build time, the record of the build, and
+// the files.
 func (s soakedBuild) describeState(context.Context, int) (string, error) {
 	a, err := images.OpenArtifact(s.clone.Built)
 	if err != nil {
@@ -72,7 +70,7 @@ func (s soakedBuild) describeState(context.Context, int) (string, error) {
 	fmt.Fprintf(&b, "%s, exit status %d, %d tasks, %d failures\n", rec.State, rec.Exit, rec.Counts.Total, len(rec.Failures))
 	entries, err := os.ReadDir(s.clone.Built)
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") { // halves that the next build replaces
+		if !strings.HasPrefix(e.Name(), ".") { // incomplete files that the next build replaces
 			fmt.Fprintln(&b, e.Name())
 		}
 	}

@@ -29,14 +29,13 @@ const (
 	soakedDataMiB  = 5  // of each soakedEveryMiB
 	soakedEveryMiB = 8
 	sectorBytes    = 512
-	endBytes       = 1 << 20 // is written first and last at either end of a device
+	endBytes       = 1 << 20 // at either end of a device; flash writes it first and last
 )
 
-// Flash flashes two images to a loop device in turns, and ends each flash up to three
-// times, by a SIGKILL or a Ctrl-C. Before a flash has ended well, the device is as it
-// was, or has nothing that could be taken for a partition table (a copy at its end for
-// the moment in which its beginning alone is zero); afterwards it is the image, byte
-// for byte.
+// Flash flashes two images to a loop device alternately, and ends each flash up to three
+// times, by a SIGKILL or a Ctrl-C. Before a flash succeeds, the device is as it was, or has
+// no valid partition table (except the copy at its end, for the moment in which only its
+// beginning is zero). Afterwards it equals the image.
 func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	s, err := newSoakedFlash(ctx, dir, opt)
 	if err != nil {
@@ -54,7 +53,7 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 				return fmt.Errorf("kill %d: %w", killed+1, err)
 			}
 			if ended {
-				break // nothing was killed, and nothing is left to do
+				break // the flash ended before the signal
 			}
 			killed++
 		}
@@ -69,10 +68,10 @@ type soakedFlash struct {
 	random *rand.Rand
 	job    Job
 	mib    int
-	dir    string // of the artifact
-	device string // ours, or ""
+	dir    string // folder of the artifact
+	device string // our loop device, or ""
 	images [2][]byte
-	now    []byte // that is being flashed
+	now    []byte // the image that is being flashed
 	took   time.Duration
 }
 
@@ -101,7 +100,7 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 	return s, nil
 }
 
-// cardBoard is a board that is flashed by a card, whoever signed the image.
+// cardBoard returns a board that is flashed by a card and accepts unsigned images.
 func cardBoard() (string, error) {
 	spec, err := images.First("is flashed by a card", func(spec images.Spec) bool {
 		return spec.Machine == nil && spec.Flash.Signers == "" && slices.Contains(spec.Flash.Kinds, device.Block)
@@ -109,7 +108,7 @@ func cardBoard() (string, error) {
 	return spec.Board, err
 }
 
-// soakedImage begins and ends as a disk with a partition table does.
+// soakedImage returns an image that begins and ends like a disk with a partition table.
 func soakedImage(version byte, mib int) []byte {
 	p := make([]byte, mib<<20)
 	random := rand.NewChaCha8([32]byte{version})
@@ -135,7 +134,7 @@ func (s *soakedFlash) detachDevice() error {
 	return run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", s.device}})
 }
 
-// measureFlash flashes each image once, to learn how long that takes.
+// measureFlash flashes each image once, to measure how long that takes.
 func (s *soakedFlash) measureFlash(ctx context.Context) error {
 	for i := range s.images {
 		if err := s.chooseImage(i); err != nil {
@@ -150,7 +149,7 @@ func (s *soakedFlash) measureFlash(ctx context.Context) error {
 	return nil
 }
 
-// chooseImage makes an image the artifact's.
+// chooseImage writes the artifact of an image.
 func (s *soakedFlash) chooseImage(i int) error {
 	s.now = s.images[i]
 	path := filepath.Join(s.dir, "disk.img")
@@ -185,7 +184,8 @@ func hexSum(p []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// killOnce starts a flash and ends it at a random moment.
+// killOnce starts a flash and ends it at a random moment. ended means that the flash
+// succeeded before.
 func (s *soakedFlash) killOnce(ctx context.Context, w io.Writer) (ended bool, err error) {
 	before, err := os.ReadFile(s.device)
 	if err != nil {
@@ -211,7 +211,8 @@ func (s *soakedFlash) killOnce(ctx context.Context, w io.Writer) (ended bool, er
 	return ended, err
 }
 
-// runUntilSignal runs the flash until the signal; ended is true where it was whole before that.
+// runUntilSignal runs the flash and sends it a signal. ended means that the flash succeeded
+// before.
 func (s *soakedFlash) runUntilSignal(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	var out strings.Builder
 	cmd := s.job.newCommand(ctx, &out)
@@ -231,7 +232,7 @@ func (s *soakedFlash) runUntilSignal(ctx context.Context, after time.Duration, s
 	return true, err
 }
 
-// checkDevice says what the device is, and fails where it is something that it must not be.
+// checkDevice describes the content of the device. It fails if the content is not allowed.
 func (s *soakedFlash) checkDevice(before []byte, ended bool) (string, error) {
 	now, err := os.ReadFile(s.device)
 	if err != nil {
@@ -246,8 +247,8 @@ func (s *soakedFlash) checkDevice(before []byte, ended bool) (string, error) {
 	case bytes.Equal(now, before):
 		return "as it was", nil
 	case bytes.Equal(now[:endBytes], make([]byte, endBytes)) && bytes.Equal(now[endBytes:], before[endBytes:]):
-		// The first write of all was its last. A copy of the table at the end, which only
-		// repair programs look at, shows data that is as it was.
+		// Only the first write happened. The copy of the table at the end, which only
+		// repair programs read, refers to unchanged data.
 		return "as it was but for its beginning, which is zero", nil
 	case bytes.Equal(now[:endBytes], make([]byte, endBytes)) && bytes.Equal(now[endBytes:], s.now[endBytes:]):
 		return "whole but for its beginning, which is zero", nil
@@ -257,7 +258,7 @@ func (s *soakedFlash) checkDevice(before []byte, ended bool) (string, error) {
 	return "not whole, and without a partition table", nil
 }
 
-// flashToEnd flashes to the end.
+// flashToEnd flashes without a signal.
 func (s *soakedFlash) flashToEnd(ctx context.Context) error {
 	if err := s.job.runCommand(ctx); err != nil {
 		return err

@@ -19,15 +19,15 @@ import (
 	"slipway/ci/dev/tinyboard"
 )
 
-// together is how many containers are started at a time, of a twentieth of all.
+// together is how many containers run at a time, in the phases with a twentieth of all.
 const together = 8
 
-// listAge is how long the board's list stays as it is.
+// listAge is the time between two changes of the board's list.
 const listAge = 50 * time.Millisecond
 
-// Hook starts containers that get a board's files from our hook, some of them 8 at a
-// time and then one after another, while the board's list changes. None may fail, and
-// nothing may be left of them. It needs root and runc.
+// Hook starts containers that get a board's files from our hook. A part of them run 8 at a
+// time, also while the board's list changes, then the rest one after another. None may
+// fail, and nothing may be left of them. It needs root and runc.
 func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if err := tinyboard.Needs(); err != nil {
 		return err
@@ -46,7 +46,7 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 			return err
 		}
 		s := soakedHook{b, image}
-		if err := s.runContainer(ctx); err != nil { // what the hook keeps is there from now on
+		if err := s.runContainer(ctx); err != nil { // creates the files that the hook keeps
 			return err
 		}
 		return s.runPhases(ctx, w, opt.Containers)
@@ -91,7 +91,7 @@ func (s soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) 
 	return nil
 }
 
-// startMany starts n containers, some of them at once.
+// startMany runs n containers, atOnce of them at a time.
 func (s soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 	work, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64
@@ -111,7 +111,7 @@ func (s soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 	return work.Wait()
 }
 
-// runContainer runs a container whose program fails where the board's files are not there, or
+// runContainer runs a container whose program fails if the board's files are missing, or
 // ld.so does not find them.
 func (s soakedHook) runContainer(ctx context.Context) error {
 	library, soname := s.board.Library(0)
@@ -125,7 +125,7 @@ func (s soakedHook) runContainer(ctx context.Context) error {
 	return errors.Join(c.Configure(), c.Run(ctx), c.Close())
 }
 
-// whileChanging changes the board's list, by rename, as long as work goes on.
+// whileChanging keeps changing the board's list, by rename, until work ends.
 func (s soakedHook) whileChanging(ctx context.Context, work func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	changing, stop := context.WithCancel(ctx)
@@ -148,19 +148,20 @@ func (s soakedHook) whileChanging(ctx context.Context, work func(context.Context
 	return group.Wait()
 }
 
-// rewriteList writes the list in another order and with a line of its own; in version 0 it
-// is as it was.
+// rewriteList writes the list in another order and with a comment of its own. Version 0 is
+// the original list.
 func (s soakedHook) rewriteList(version int) error {
 	text := s.board.List
 	if version > 0 {
 		lines := strings.Split(strings.TrimSpace(text), "\n")
-		turn := version % len(lines)
-		text = fmt.Sprintf("# version %d\n%s\n", version, strings.Join(slices.Concat(lines[turn:], lines[:turn]), "\n"))
+		first := version % len(lines)
+		text = fmt.Sprintf("# version %d\n%s\n", version, strings.Join(slices.Concat(lines[first:], lines[:first]), "\n"))
 	}
 	return renameio.WriteFile(tinyboard.Lists, []byte(text), 0o644)
 }
 
-// describeRemains is what is there of containers and of the hook, and was there before.
+// describeRemains lists what containers and the hook can leave behind. The result must be
+// the same before and after.
 func (s soakedHook) describeRemains() (string, error) {
 	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -187,11 +188,11 @@ func (s soakedHook) describeRemains() (string, error) {
 		mounts, strings.Count(string(hosts), s.board.Dir), len(states), groups, s.listPrograms(), len(descriptors), kept), err
 }
 
-// listCgroups are those of the board's containers.
+// listCgroups returns the cgroups of the board's containers.
 func (s soakedHook) listCgroups() (found []string, err error) {
 	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // others end too
+			return nil // other cgroups can end meanwhile
 		}
 		if err == nil && strings.HasPrefix(d.Name(), s.board.Prefix()) {
 			found = append(found, path)
@@ -201,11 +202,11 @@ func (s soakedHook) listCgroups() (found []string, err error) {
 	return found, err
 }
 
-// listPrograms are the hook's processes, and those of containers of the board.
+// listPrograms returns the programs of the hook's processes and of the board's containers.
 func (s soakedHook) listPrograms() (found []string) {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {
-		exe, _ := os.Readlink(p + "/exe") // most are others', and some end meanwhile
+		exe, _ := os.Readlink(p + "/exe") // fails for processes that end meanwhile
 		groups, _ := os.ReadFile(p + "/cgroup")
 		if exe == s.board.Hook || strings.Contains(string(groups), s.board.Prefix()) {
 			found = append(found, exe)

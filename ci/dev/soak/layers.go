@@ -16,14 +16,14 @@ import (
 	"slipway/layers/run"
 )
 
-// What the soaked checkout is of: enough files that a kill falls between them.
+// The size of the checkout: enough files that a kill falls between them.
 const (
 	layerRepos   = 2
 	filesInLayer = 100
 )
 
-// Layers kills layers:checkout, of a project of ours under a board's name, while
-// it begins anew, moves forward and moves back, with patches.
+// Layers kills layers:checkout of a small project under a board's name, while it starts
+// anew, moves forward and moves back, with patches.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
 	if err != nil {
@@ -41,7 +41,7 @@ func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 type soakedLayers struct {
 	dir     string
 	project string
-	commits [3][layerRepos]string // of each round; the last one begins in an empty folder
+	commits [3][layerRepos]string // of each round; the last one starts in an empty folder
 }
 
 func (s *soakedLayers) serverDir(i int) string {
@@ -66,7 +66,7 @@ func (s *soakedLayers) makeServers(ctx context.Context) error {
 	return nil
 }
 
-// makeCommit makes a commit whose every other file differs from the one before, with
+// makeCommit makes a commit in which every other file differs from the last commit, with
 // files and folders that come, go and change places.
 func (s *soakedLayers) makeCommit(ctx context.Context, i, round int) error {
 	dir := s.serverDir(i)
@@ -134,8 +134,8 @@ func (s *soakedLayers) beginRound(_ context.Context, round int) error {
 	return os.WriteFile(s.project, []byte(b.String()), 0o644)
 }
 
-// describeState is every checkout's commit and what git thinks of its files, and the
-// name and content of every file that is not git's or a log.
+// describeState returns every checkout's commit and git's status of its files, and a digest
+// of every file except git's and logs.
 func (s *soakedLayers) describeState(ctx context.Context, _ int) (string, error) {
 	trees, err := filepath.Glob(filepath.Join(s.dir, "build/*/layers/r*"))
 	if err != nil {
@@ -156,8 +156,8 @@ func (s *soakedLayers) describeState(ctx context.Context, _ int) (string, error)
 	return b.String(), err
 }
 
-// sumOf is one digest of all files below dir. Git's folders differ in times and
-// packs, and the cache in what was fetched when.
+// sumOf returns one digest of all files below dir. It skips git's folders, as times and
+// packs differ, and the cache, as its content depends on when it was fetched.
 func sumOf(dir string) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

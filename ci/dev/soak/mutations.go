@@ -22,21 +22,21 @@ import (
 	"slipway/images"
 )
 
-// mutationFiles are the faults, a patch each.
+// mutationFiles is the folder of the faults, with a patch for each.
 const mutationFiles = "ci/rig/testdata/mutations"
 
-// mutated is what can be changed, by the folder of its patches: the part of a rig, the script
-// that builds it again, and the suite that must find the fault.
+// mutated describes what can be changed, by the folder of its patches: the part of a rig,
+// the script that builds it again, and the suite that must find the fault.
 var mutated = map[string]struct{ board, part, script, suite string }{
 	"swflow": {"bluefield-rig", "drivers", "recipe=dpdk-swflow" + driverScript, "dpu-flow"},
 	"frr":    {"bluefield-rig", "frr", frrScript, "dpu-pbr"},
-	// What FRR 8.4.4 does not show, as its pbrd refuses the rule.
+	// Faults that FRR 8.4.4 does not show, as its pbrd refuses the rule.
 	"frr-10.3": {"bluefield-rig-trixie", "frr", frrScript, "dpu-pbr"},
 	"ml_sw":    {"bluefield-rig-trixie", "drivers", "recipe=dpdk-ml-sw" + driverScript, "dpu-mldev"},
 }
 
-// driverScript builds the driver of a recipe with the change, in a copy of what was built
-// without it: little is then built again, and a run may be stopped at any time.
+// driverScript builds the driver of a recipe with the change, in a copy of the build
+// without it. That builds few files again, and a run may be stopped at any time.
 const driverScript = `
 if [ ! -e "base-$recipe" ]; then
 	rm -rf mutant made part
@@ -55,7 +55,8 @@ mkdir -p /made/usr/lib/slipway
 cp made/librte_*.so /made/usr/lib/slipway/
 `
 
-// frrScript builds what a change of FRR's touches, in a copy: a run may be stopped at any time.
+// frrScript builds the files of FRR that a change affects, in a copy, so that a run may be
+// stopped at any time.
 const frrScript = `
 rm -rf copy
 cp -a frr copy
@@ -80,17 +81,17 @@ type mutation struct {
 	name, kind string
 	text       []byte
 	fails      bool           // the build must find it
-	says       *regexp.Regexp // what must be said of it
+	says       *regexp.Regexp // pattern of the message about it
 }
 
-// verdictsFile has the faults that were caught.
+// verdictsFile records the faults that were found.
 const verdictsFile = "build/soak/mutations.json"
 
-// verdict is what has found a fault. Digest is of all that decides that.
+// verdict names the check that found a fault. Digest covers all inputs of the verdict.
 type verdict struct{ Digest, Caught, Said string }
 
-// verdictOf returns the verdict that is kept in a file with the same digest, or makes one. It
-// keeps none on a fault that nothing has found, nor of a run that was stopped.
+// verdictOf returns the recorded verdict with the same digest, or calls try for a new one.
+// It does not record a verdict that no check found the fault, nor one of a stopped run.
 func verdictOf(ctx context.Context, file, name, digest string, try func() (caught, said string, err error)) (v verdict, kept bool, err error) {
 	if v = readVerdicts(file)[name]; v.Digest == digest {
 		return v, true, nil
@@ -114,7 +115,7 @@ func verdictOf(ctx context.Context, file, name, digest string, try func() (caugh
 	return v, false, err
 }
 
-// readVerdicts reads what judge has kept.
+// readVerdicts reads the recorded verdicts.
 func readVerdicts(file string) map[string]verdict {
 	all := map[string]verdict{}
 	data, err := os.ReadFile(file)
@@ -124,8 +125,9 @@ func readVerdicts(file string) map[string]verdict {
 	return all
 }
 
-// Mutations builds each fault into a rig, and runs the suite that must find it. A fault that
-// nothing finds is an error. One that was found is not tried again until something changes.
+// Mutations builds each fault into a rig and runs the suite that must find it. A fault that
+// nothing finds is an error. A fault that was found is not tried again until one of its
+// inputs changes.
 func Mutations(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	all, err := readMutations(opt.Only)
 	if err != nil {
@@ -199,7 +201,7 @@ func readMutations(only string) (all []mutation, err error) {
 	return all, err
 }
 
-// mutationRig is a rig without a fault, and the workshop of a part of it.
+// mutationRig is a rig without a fault, with the workshop of one of its parts.
 type mutationRig struct {
 	spec         images.Spec
 	part, script string
@@ -226,8 +228,8 @@ func openMutationRig(ctx context.Context, w io.Writer, kind string) (*mutationRi
 	return b, err
 }
 
-// verdictInputs is all but the fault that a verdict depends on: the rig, the suite, and the checks'
-// source.
+// verdictInputs returns all inputs of a verdict except the fault: the rig, the suite, and
+// the source of the checks.
 func verdictInputs(spec images.Spec, layers []string, script string) ([]byte, error) {
 	described, err := json.Marshal(spec)
 	all := fmt.Appendf(nil, "%q %q %q", described, layers, script)
@@ -250,7 +252,7 @@ func (b *mutationRig) inputDigest(change []byte) string {
 	return fmt.Sprintf("%x", sha256.Sum256(slices.Concat(b.inputs, change)))
 }
 
-// prepareWorkshop proves that the suite passes where there is no fault.
+// prepareWorkshop opens the workshop and checks that the suite passes without a fault.
 func (b *mutationRig) prepareWorkshop(ctx context.Context) error {
 	w, err := softrig.OpenWorkshop(ctx, b.spec, rigOptions, b.layers, b.part)
 	if err != nil {
@@ -269,7 +271,7 @@ func (b *mutationRig) prepareWorkshop(ctx context.Context) error {
 	return err
 }
 
-// tryMutation says what has found a fault, and what it said.
+// tryMutation returns the check that found a fault, and its message.
 func (b *mutationRig) tryMutation(ctx context.Context, m mutation) (caught, said string, err error) {
 	if b.workshop == nil {
 		if err := b.prepareWorkshop(ctx); err != nil {
@@ -291,7 +293,7 @@ func (b *mutationRig) tryMutation(ctx context.Context, m mutation) (caught, said
 	return caught, firstLines(said), nil
 }
 
-// runSuite runs the suite, and returns the first check that failed and what it saw.
+// runSuite runs the suite and returns the first failed check, with its message.
 func (b *mutationRig) runSuite(ctx context.Context, above ...string) (failed, said string, err error) {
 	r, err := ci.UpRig(ctx, b.spec, ci.RigOptions{Build: rigOptions, Out: b.out, Above: above})
 	for _, s := range r.Suites {

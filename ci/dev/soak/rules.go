@@ -13,8 +13,8 @@ import (
 	"slipway/images"
 )
 
-// rulesSuite is the check of the suite dpu-pbr, with more rules at a time than anybody
-// waits for in a suite.
+// rulesSuite is the check of the suite dpu-pbr, with more rules at a time than is practical
+// in a suite.
 const rulesSuite = `pbr:
   a thousand rules come and go:
     rules: 1000
@@ -23,8 +23,8 @@ const rulesSuite = `pbr:
     timeout: 3600000
 `
 
-// Rules has FRR add and remove rules on each rig, which is built where rig:up builds it, and
-// reports there.
+// Rules has FRR add and remove rules on each rig. It builds and reports in the folders of
+// rig:up.
 func Rules(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	suite := filepath.Join(dir, "soak-rules.yml")
 	if err := os.WriteFile(suite, fmt.Appendf(nil, rulesSuite, max(cmp.Or(opt.Rounds, 5), 2)), 0o644); err != nil {

@@ -1,8 +1,8 @@
-// Package soak kills commands at random moments and runs them again: whatever
-// the moment was, what they leave in the end must be the same. An area is one
-// command; each is one file. The area hook starts containers instead, many and many
-// at a time, and fails if they leave something; rules does so with rules of
-// FRR's. The area tests repeats our own tests.
+// Package soak kills commands at random moments and runs them again: the result must always
+// be the same. An area is one command, and each is one file. The area hook starts many
+// containers instead, and rules adds and removes rules of FRR. Both fail if something is
+// left. The area mutations checks that the suites find faults. The area tests repeats our
+// own tests.
 package soak
 
 import (
@@ -20,16 +20,16 @@ import (
 	"time"
 )
 
-// Options says how long to go on and where the moments come from.
+// Options limits the work of an area and sets the random moments.
 type Options struct {
 	Kills      int
 	Seed       uint64
 	Containers int           // one after another
-	MiB        int           // of an image that is flashed; 0: as many as the area thinks right
-	Rounds     int           // of what is not killed; 0: as many as the area thinks right
-	Each       time.Duration // what a test may take; 0: as long as its rounds need
-	Only       string        // the mutations, or tests, whose names match this pattern
-	Self       []string      // the program that knows our commands
+	MiB        int           // size of the flashed image; 0: the area's default
+	Rounds     int           // in areas that kill nothing; 0: the area's default
+	Each       time.Duration // time limit of a test; 0: none
+	Only       string        // pattern that selects mutations or tests by name
+	Self       []string      // the program with our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
@@ -43,11 +43,11 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"update":    Update,
 }
 
-// Areas are the names that Run takes.
+// Areas lists the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
-// Run soaks one area with the program that this process is, in a folder of its
-// own, which stays for a look where the area failed.
+// Run soaks one area with this process's program, in a folder of its own. If the area
+// fails, the folder stays for inspection.
 func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	work, ok := areas[area]
 	if !ok {
@@ -73,13 +73,13 @@ type Job struct {
 	Argv  []string
 	Dir   string
 	Env   []string
-	Begin func(ctx context.Context, round int) error           // makes something to do; not killed
-	State func(ctx context.Context, round int) (string, error) // what it left
+	Begin func(ctx context.Context, round int) error           // prepares work for the command; not killed
+	State func(ctx context.Context, round int) (string, error) // describes the result
 }
 
-// Kill runs every round of the job to its end, which shows how long it takes and
-// what it leaves. Then it goes through the rounds again and again, kills each up
-// to three times before it may end, and each has to leave the same.
+// Kill first runs every round of the job to its end, to measure its time and its result.
+// Then it repeats the rounds. It kills each up to three times before it may end, and the
+// result has to be the same.
 func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) error {
 	random := rand.New(rand.NewPCG(opt.Seed, 0))
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
@@ -141,7 +141,7 @@ func (j Job) newCommand(ctx context.Context, out io.Writer) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, j.Argv[0], j.Argv[1:]...)
 	cmd.Dir, cmd.Env = j.Dir, append(os.Environ(), j.Env...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = 10 * time.Second // its children may hold its output
+	cmd.WaitDelay = 10 * time.Second // its children may keep its output open
 	return cmd
 }
 
@@ -153,8 +153,8 @@ func (j Job) runCommand(ctx context.Context) error {
 	return nil
 }
 
-// runAndKill runs the job and ends it with a SIGKILL, its own process alone, as the
-// kernel does where memory runs out. Did it end before?
+// runAndKill runs the job and ends it with a SIGKILL. It kills only the job's own process,
+// as the kernel does when memory runs out. ended means that the job ended before.
 func (j Job) runAndKill(ctx context.Context, after time.Duration) (ended bool, err error) {
 	cmd := j.newCommand(ctx, nil)
 	if err := cmd.Start(); err != nil {

@@ -67,7 +67,7 @@ func options(t *testing.T) Options {
 	return Options{Kills: 10, Seed: rand.Uint64(), Self: []string{self}}
 }
 
-// lines writes what a soak says into a test's log.
+// lines writes a soak's output to a test's log.
 type lines struct{ t *testing.T }
 
 func (l lines) Write(p []byte) (int, error) {
@@ -111,8 +111,9 @@ func TestFlash(t *testing.T) {
 	}
 }
 
-// A device that is neither whole nor what it was must not have a partition table.
-func TestFlashJudges(t *testing.T) {
+// A device that neither equals the image nor its old content must not have a partition
+// table.
+func TestCheckDevice(t *testing.T) {
 	image, old := soakedImage(1, soakedEveryMiB), soakedImage(0, soakedEveryMiB)
 	marked := bytes.Clone(image)
 	clear(marked[:1<<20])
@@ -148,13 +149,13 @@ func TestFlashJudges(t *testing.T) {
 			}
 			s := soakedFlash{device: device, now: image}
 			if state, err := s.checkDevice(old, tt.ended); (err == nil) != tt.ok {
-				t.Errorf("judge = %q, %v; want success: %v", state, err, tt.ok)
+				t.Errorf("checkDevice = %q, %v; want success: %v", state, err, tt.ok)
 			}
 		})
 	}
 }
 
-// A job that leaves what it should not, after a kill alone, must be noticed.
+// Kill reports a job that leaves a wrong result only after a kill.
 func TestKillNoticesADifference(t *testing.T) {
 	dir := t.TempDir()
 	script := `[ -e begun ] && echo broken > result; echo x > begun; sleep 0.2; [ -e result ] || echo whole > result; rm begun`
@@ -172,8 +173,8 @@ func TestKillNoticesADifference(t *testing.T) {
 	}
 }
 
-// A stopped run goes on where it was: what was caught is not tried again, until something
-// changes that decides it. What nothing catches is tried each time.
+// A stopped run continues where it was: a fault that was found is not tried again until an
+// input of its verdict changes. A fault that nothing found is tried each time.
 func TestMutationsAreKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "soak", "verdicts.json")
 	for _, tt := range []struct{ name, digest, caught, want string }{

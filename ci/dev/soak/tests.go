@@ -8,7 +8,7 @@ import (
 	"slipway/ci/dev/source"
 )
 
-// Tests runs the tests that depend on a machine's load, on a loaded one.
+// Tests repeats the tests that depend on a machine's load, under load.
 func Tests(ctx context.Context, w io.Writer, _ string, opt Options) error {
 	return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 200), opt.Each, opt.Only)
 }

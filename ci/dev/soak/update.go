@@ -26,12 +26,11 @@ import (
 	"slipway/layers/run"
 )
 
-// Update updates the virtual board again and again. In each round there is one update
-// of each kind that must come to a known end: good ones, ones that do not boot, fail
-// their suites, are signed by somebody else or are for another board. Then come updates
-// whose connection is cut, or whose board loses its power, at a random moment. After
-// each the board must run the old or the new system, whole, and update must have said
-// which.
+// Update updates the virtual board again and again. Each round has one update of each kind
+// with a known result: good ones, and ones that do not boot, fail their suites, are signed
+// by an unknown key or are for another board. Then the connection or the power is cut
+// during updates, at a random moment. After each update the board must run the complete old
+// or new system, and update must have reported which.
 func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
 	s, err := newSoakedUpdate(ctx, w, dir, opt)
@@ -73,11 +72,11 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 	return nil
 }
 
-// updateCase is an update that nobody disturbs.
+// updateCase is an update that is not disturbed.
 type updateCase struct {
 	name, bundle string
-	system       string // what must run afterwards: old or new
-	why          string // a part of what update says then
+	system       string // that must run afterwards: old or new
+	why          string // part of the message that update must print
 }
 
 var updateCases = []updateCase{
@@ -90,7 +89,7 @@ var updateCases = []updateCase{
 	{"back to the first slot", "two", "new", ""},
 }
 
-// soakedSystems are what the bundles hold, each as a change of the board.
+// soakedSystems are the systems in the bundles, each as a change of the board.
 var soakedSystems = []struct {
 	name   string
 	change func(images.Spec) images.Spec
@@ -170,7 +169,7 @@ func (s *soakedUpdate) prepareBoard(ctx context.Context, dir string) error {
 	return s.flashDisk(ctx)
 }
 
-// firstTook stands for the time that an update takes, until one was measured.
+// firstTook is the assumed time of an update, until one was measured.
 const firstTook = 3 * time.Minute
 
 // packBundle builds a system and keeps its bundle.
@@ -218,11 +217,11 @@ func (s *soakedUpdate) runCommand(ctx context.Context, out io.Writer, args ...st
 	return nil
 }
 
-// outputEnd is the end of what a command said.
+// outputEnd returns the end of a command's output.
 func outputEnd(text string) string { return text[max(0, len(text)-2000):] }
 
-// switchOn switches the board on, waits for a login, and has everybody else reach it through
-// the relay.
+// switchOn switches the board on, waits for a login, and has other commands reach it
+// through the relay.
 func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	if err := ci.StartVirtual(ctx, s.w, s.build, s.spec); err != nil {
 		return err
@@ -235,7 +234,7 @@ func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	return vm.Through(s.relay.Port())
 }
 
-// cutPower ends the machine as a power cut does.
+// cutPower kills the machine, like a power cut.
 func (s *soakedUpdate) cutPower() error {
 	vm, err := qemu.Find(s.build.MachineDir(s.spec))
 	if err != nil {
@@ -257,7 +256,7 @@ func (s *soakedUpdate) close() error {
 	return errors.Join(err, s.relay.Close())
 }
 
-// updateOutcome is what of update's outcome decides.
+// updateOutcome holds the fields of update's outcome that are checked.
 type updateOutcome struct {
 	System    string `json:"system"`
 	Slot      string `json:"slot"`
@@ -267,7 +266,7 @@ type updateOutcome struct {
 	Why       string `json:"why"`
 }
 
-// runUpdate runs the command; that it fails is no error here.
+// runUpdate runs the command update. A failed update is no error here.
 func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (updateOutcome, error) {
 	var out strings.Builder
 	failed := s.runCommand(ctx, &out, "update", s.spec.Board, s.spec.Board, s.bundles[bundle], "-yes", "-json", "-downgrade")
@@ -307,14 +306,14 @@ func firstLine(text string) string {
 	return line
 }
 
-// disturbUpdate updates to the system that does not run, and cuts the connection or the power
-// on the way. An update that ended before that tells how long one takes.
+// disturbUpdate updates to the system that does not run, and cuts the connection or the
+// power meanwhile. An update that ends before the cut sets the expected time.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed bool, err error) {
 	bundle := "one"
 	if s.runs == s.keys["one"] {
 		bundle = "two"
 	}
-	after, power := time.Duration(s.random.Int64N(int64(s.took))), n%3 != 0 // a third of them are cables
+	after, power := time.Duration(s.random.Int64N(int64(s.took))), n%3 != 0 // a third are cut connections
 	var o updateOutcome
 	g, grouped := errgroup.WithContext(ctx)
 	ended, began := make(chan struct{}), time.Now()
@@ -341,7 +340,7 @@ func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed 
 		return disturbed, err
 	}
 	is, err := s.checkSystem(ctx, o, bundle)
-	if err == nil && !(is == "new" && o.Committed) { // it may be on trial, or wait for a restart
+	if err == nil && !(is == "new" && o.Committed) { // the new system may be on trial, or wait for a restart
 		_, err = s.runScript(ctx, "rauc status mark-active booted && rauc status mark-good booted")
 	}
 	what := fmt.Sprintf("kill %d of %d: the %s was cut after %s", n+1, of, map[bool]string{true: "power", false: "connection"}[power], after.Round(time.Second))
@@ -352,8 +351,7 @@ func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed 
 	return disturbed, err
 }
 
-// checkSystem looks which system runs, and compares it with what update said and with what is
-// in the bundle.
+// checkSystem compares the running system with update's report and with the bundle.
 func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, bundle string) (is string, err error) {
 	now, err := s.readSystem(ctx)
 	if err != nil {
@@ -364,7 +362,7 @@ func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, bundle 
 		return "", fmt.Errorf("the board runs image %s, which is neither the old one (%s) nor the new one (%s)", now, s.runs, s.keys[bundle])
 	}
 	if o.System == "unknown" && !o.Restarted {
-		o.System = "old" // it was never reached, so nothing was begun
+		o.System = "old" // update never reached the board, so it changed nothing
 	}
 	if o.System == "unknown" {
 		s.came["unknown"]++
@@ -376,7 +374,7 @@ func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, bundle 
 	return is, nil
 }
 
-// lookScript says which slot runs, of which image, and what its programs are.
+// systemScript prints the running slot, the key of its image, and a digest of its programs.
 const systemScript = `systemctl is-system-running --wait >/dev/null
 set -e
 rauc status --output-format=json >/dev/null
@@ -384,8 +382,8 @@ tr ' ' '\n' < /proc/cmdline | grep '^rauc.slot='
 cat /etc/slipway/image.json
 find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 
-// readSystem returns the key of the image that runs, having compared its programs with those
-// that it had before.
+// readSystem returns the key of the running image. It checks that the image's programs have
+// not changed.
 func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	out, err := s.runScript(ctx, systemScript)
 	if err != nil {
@@ -403,10 +401,10 @@ func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	return image.Key, nil
 }
 
-// lookLimit is long, because the board may still be on its way back.
+// systemLimit is long, as the board may still be starting.
 const systemLimit = 10 * time.Minute
 
-// runScript runs a script on the board as soon as that lets somebody in.
+// runScript runs a script on the board as soon as a login succeeds.
 func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, systemLimit)
 	defer cancel()
@@ -428,8 +426,8 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 	}
 }
 
-// checkDisk shuts the board down and has e2fsck judge its file systems: what is mounted at
-// every boot, and the slot that runs.
+// checkDisk shuts the board down and runs e2fsck on its file systems: those that are
+// mounted at every boot, and the slot that runs.
 func (s *soakedUpdate) checkDisk(ctx context.Context) error {
 	out, err := s.runScript(ctx, "tr ' ' '\\n' < /proc/cmdline | grep '^root=PARTLABEL='")
 	if err != nil {

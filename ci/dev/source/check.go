@@ -18,11 +18,11 @@ import (
 	"slipway/layers/run"
 )
 
-// rule is one thing that holds for the whole source.
+// rule is one rule for the whole source.
 type rule struct {
 	name string
-	fix  string                                        // what to do about a finding
-	find func(context.Context, tree) ([]string, error) // findings; the error is for a rule that could not look
+	fix  string                                        // how to fix a finding
+	find func(context.Context, tree) ([]string, error) // an error means that the rule could not be checked
 }
 
 // The rules, the slow ones first: they run side by side.
@@ -39,8 +39,8 @@ var rules = []rule{
 // A change of one line can bring a thousand findings; the first ones say enough.
 const maxFindings = 40
 
-// Check looks for what must not be in the source and prints all of it on w, with
-// what fixes it. It changes no file.
+// Check checks all rules and prints the findings on w, with how to fix them. It changes no
+// file.
 func Check(ctx context.Context, w io.Writer) error {
 	t, err := openTree(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func Format(ctx context.Context) error {
 	return t.formatFiles(ctx)
 }
 
-// tree is source to look at, and the programs to look with.
+// tree is source to check, with the programs that check it.
 type tree struct {
 	root    string
 	module  string            // path of the root's module
@@ -75,7 +75,7 @@ type tree struct {
 	tools   map[string]string // name -> executable
 }
 
-// toolsMod lists the tools that are too heavy for everybody's go.mod.
+// toolsMod lists the tools that are too large for go.mod.
 const toolsMod = "ci/tools.mod"
 
 func openTree(ctx context.Context) (tree, error) {
@@ -101,8 +101,8 @@ func newTree(ctx context.Context, root string, tools map[string]string) (tree, e
 	return t, err
 }
 
-// buildTools builds the tools of the clone at root, where the build cache lacks
-// them, and returns where they are. They can then look at any source.
+// buildTools builds the tools of the clone at root where the build cache lacks them, and
+// returns their paths. They can then check any source.
 func buildTools(ctx context.Context, root string) (map[string]string, error) {
 	tools := map[string]string{}
 	err := progress.Run(ctx, "tools", func(s *progress.Step) (string, error) {
@@ -122,18 +122,18 @@ func buildTools(ctx context.Context, root string) (map[string]string, error) {
 	return tools, err
 }
 
-// checkRules returns the names of the rules that do not hold.
+// checkRules returns the names of the broken rules.
 func (t tree) checkRules(ctx context.Context, w io.Writer, rules []rule) ([]string, error) {
 	findings := make([][]string, len(rules))
 	var g errgroup.Group
-	g.SetLimit(max(2, runtime.NumCPU()/2)) // each rule runs programs that use all cores by themselves
+	g.SetLimit(max(2, runtime.NumCPU()/2)) // the programs of each rule use all cores
 	for i, r := range rules {
 		g.Go(func() error {
 			findings[i] = r.runRule(ctx, t)
 			return nil
 		})
 	}
-	_ = g.Wait() // no rule's failure stops another
+	_ = g.Wait() // a failed rule does not stop the others
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("stopped: %w", context.Cause(ctx))
 	}
@@ -147,7 +147,8 @@ func (t tree) checkRules(ctx context.Context, w io.Writer, rules []rule) ([]stri
 	return broken, nil
 }
 
-// runRule returns what the rule found. Not to be able to look is a finding too.
+// runRule returns the findings of the rule. If the rule cannot be checked, that is a
+// finding too.
 func (r rule) runRule(ctx context.Context, t tree) []string {
 	step := progress.Start(ctx, r.name, 0, "")
 	found, err := r.find(ctx, t)
@@ -176,7 +177,7 @@ func (r rule) printFindings(w io.Writer, found []string) {
 	fmt.Fprintf(w, "  fix: %s\n", r.fix)
 }
 
-// inModules gathers what argv complains of in each of the modules.
+// inModules runs argv in each module and collects its findings.
 func (t tree) inModules(ctx context.Context, argv ...string) ([]string, error) {
 	var all []string
 	for _, dir := range t.modules {
@@ -189,8 +190,7 @@ func (t tree) inModules(ctx context.Context, argv ...string) ([]string, error) {
 	return all, nil
 }
 
-// runChecker runs a program that exits with 0 when all is well and else says
-// what is not.
+// runChecker runs a program that exits with 0 if it has no findings, and else prints them.
 func runChecker(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	var said []string
 	c := command(dir, argv...)
@@ -210,7 +210,7 @@ func runChecker(ctx context.Context, dir string, argv ...string) ([]string, erro
 	return nil, err
 }
 
-// listFindings runs a program that prints a line for each of its findings.
+// listFindings runs a program that prints one finding per line.
 func listFindings(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	out, err := run.Output(ctx, command(dir, argv...))
 	text := strings.TrimSpace(string(out))
@@ -220,8 +220,7 @@ func listFindings(ctx context.Context, dir string, argv ...string) ([]string, er
 	return strings.Split(text, "\n"), err
 }
 
-// prefixModule puts the folder of a nested module before lines that begin with a path
-// in it.
+// prefixModule adds the folder of a nested module to lines that begin with a path in it.
 func (t tree) prefixModule(dir string, lines []string) []string {
 	rel, err := filepath.Rel(t.root, dir)
 	if err != nil || rel == "." {

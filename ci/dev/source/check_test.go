@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// clean is source in which every rule holds, in the form that ours has: magefiles
-// and stages in one module, a second module beside it.
+// clean is source that follows every rule, with the structure of ours: magefiles and stages
+// in one module, and a second module.
 const clean = `
 -- go.mod --
 module fixture
@@ -66,7 +66,7 @@ package main
 func main() {}
 `
 
-// The tools are those of this clone; they are built once for all tests.
+// The tools of this clone are built once for all tests.
 var ourTools = sync.OnceValues(func() (map[string]string, error) {
 	root, err := cloneRoot()
 	if err != nil {
@@ -75,7 +75,7 @@ var ourTools = sync.OnceValues(func() (map[string]string, error) {
 	return buildTools(context.Background(), root)
 })
 
-// fixture unpacks the clean source with more files laid over it.
+// fixture unpacks the clean source and adds or replaces files.
 func fixture(t *testing.T, more string) tree {
 	t.Helper()
 	tools, err := ourTools()
@@ -117,8 +117,8 @@ func listFiles(t *testing.T, root string) []string {
 	return names
 }
 
-// Each rule finds what breaks it, also where only some of the tools look: behind
-// the tag of magefiles, in the nested module, in tests.
+// Each rule finds its violations everywhere: behind the tag of magefiles, in the nested
+// module, in tests.
 func TestRulesBreak(t *testing.T) {
 	for _, tt := range []struct {
 		rule, name, more string
@@ -278,7 +278,7 @@ package util
 	}
 }
 
-// A function is dead where no program reaches it, not where one of them does not.
+// A function is dead if no program reaches it.
 func TestDeadInAll(t *testing.T) {
 	commands := program{
 		folders: map[string]bool{"magefiles": true, "ci": true, "images": true},
@@ -333,7 +333,7 @@ func TestLicenceNotAllowed(t *testing.T) {
 	licenceTexts[digest] = "MIT AND Look-1.0"
 	defer delete(licenceTexts, digest)
 	if got := checkLicence(path); !strings.Contains(got, "Look-1.0 is not among the allowed licences") {
-		t.Errorf("judgeLicence() = %q; want Look-1.0 refused", got)
+		t.Errorf("checkLicence() = %q; want Look-1.0 refused", got)
 	}
 }
 

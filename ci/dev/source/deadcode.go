@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// findDeadCode finds functions that no program reaches, not counting tests, and
-// packages that no program has in it.
+// findDeadCode finds functions that no program reaches, without those of tests, and
+// packages that no program imports.
 func findDeadCode(ctx context.Context, t tree) ([]string, error) {
 	var found []string
 	for _, dir := range t.modules {
@@ -47,7 +47,7 @@ func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
 	return append(found, deadInAll(programs)...), nil
 }
 
-// program is a main package, with what of its packages it does not reach.
+// program is a main package, with the functions of its packages that it does not reach.
 type program struct {
 	folders map[string]bool // of its packages
 	lines   []string        // in order, one for each function
@@ -77,7 +77,7 @@ func (t tree) deadCodeOf(ctx context.Context, dir string, p goPackage) (program,
 	return one, err
 }
 
-// deadInAll are the functions that none of the programs reaches.
+// deadInAll returns the functions that none of the programs reaches.
 func deadInAll(programs []program) []string {
 	var dead []string
 	said := map[string]bool{}
@@ -96,8 +96,8 @@ func deadInAll(programs []program) []string {
 	return dead
 }
 
-// unusedPackages returns the packages that are in no program. The name of one that only
-// tests use, as a suite for implementations, ends in "test".
+// unusedPackages returns the packages that no program imports. A package that only tests
+// use, such as a conformance suite, has a name that ends in "test".
 func unusedPackages(ctx context.Context, dir string, packages []goPackage) ([]string, error) {
 	used := map[string]bool{}
 	if mains := programs(packages); len(mains) > 0 {
@@ -124,10 +124,9 @@ func (t tree) deadInProgram(ctx context.Context, dir string, p goPackage) ([]str
 
 func modulePattern(module string) string { return "^" + regexp.QuoteMeta(module) + "(/|$)" }
 
-// deadInMagefiles looks at the program that Mage makes of magefiles. Its main
-// function exists only while Mage compiles; Mage can be told to keep it, but
-// would leave it among the magefiles. So Mage gets a copy of them, below build,
-// which go and git both ignore.
+// deadInMagefiles checks the program that Mage makes of magefiles. Its main function exists
+// only while Mage compiles. Mage can keep it, but among the magefiles. So Mage gets a copy
+// of them, below build, which go and git both ignore.
 func (t tree) deadInMagefiles(ctx context.Context, dir string, p goPackage) ([]string, error) {
 	parent := filepath.Join(dir, "build")
 	if err := os.MkdirAll(parent, 0o755); err != nil {

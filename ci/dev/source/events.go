@@ -19,11 +19,11 @@ type testEvent struct {
 	FailedBuild string
 }
 
-// A test may print anything, also without ever ending a line.
+// A test may print anything, even an endless line.
 const maxEventBytes = 1 << 20
 
-// eventReader takes what go test -json prints, in pieces of any size, and calls
-// each with every event and noise with every line that is none.
+// eventReader reads the output of go test -json, in pieces of any size. It calls each with
+// every event, and noise with every other line.
 type eventReader struct {
 	each   func(testEvent)
 	noise  func(line string)
@@ -74,8 +74,8 @@ const (
 	maxLineBytes = 2048
 )
 
-// excerpt keeps the beginning and the end of what is written to it: a race and a
-// panic are explained by their first lines, most else by the last ones.
+// excerpt keeps the beginning and the end of what is written to it: the first lines explain
+// a race or a panic, the last ones most other failures.
 type excerpt struct {
 	first, last []string
 	open        []byte

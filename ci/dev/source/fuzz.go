@@ -18,9 +18,9 @@ type fuzzTarget struct {
 	name   string
 }
 
-// Fuzz runs every fuzz target of the clone for perTarget and writes a line about
-// each on w. It stops at the first crash; the input is then in the package's
-// testdata/fuzz, where go test runs it from now on.
+// Fuzz runs every fuzz target of the clone for perTarget and writes a line about each on w.
+// It stops at the first crash. The input is then in the package's testdata/fuzz, and go
+// test runs it from now on.
 func Fuzz(ctx context.Context, w io.Writer, perTarget time.Duration) error {
 	root, err := cloneRoot()
 	if err != nil {
@@ -69,14 +69,14 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 	return targets, nil
 }
 
-// fuzzLine is what the fuzzer says of its work now and then.
+// fuzzLine matches the progress lines of the fuzzer.
 var fuzzLine = lazy.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
 
-// runTarget runs one target and returns how far it got.
+// runTarget runs one target and returns its last progress.
 func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (said string, err error) {
 	results := newTestResults()
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
-		// Left to itself, the fuzzer may spend its whole time on making one input shorter.
+		// Without a limit, the fuzzer may spend all its time on making one input shorter.
 		args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + d.String(), "-fuzzminimizetime=100x", t.pkg}
 		test := goTest{dir: t.module, args: args, raw: io.Discard, noise: results.noise}
 		test.each = func(e testEvent) error {
@@ -96,7 +96,7 @@ func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (said string
 	return said, err
 }
 
-// crashError is the error of a target that failed, or that did not fuzz at all.
+// crashError returns the error of a target that failed, or that did not start to fuzz.
 func (t fuzzTarget) crashError(results *testResults, said string) error {
 	if failures := results.failed(); len(failures) > 0 && !outOfTime(failures[0].output.String()) {
 		return fmt.Errorf("%s %s failed; the input is below its testdata/fuzz, commit it with the fix\n  | %s",
@@ -108,9 +108,9 @@ func (t fuzzTarget) crashError(results *testResults, said string) error {
 	return nil
 }
 
-// outOfTime tells the end of the time given from a failure. The fuzzer confuses
-// the two when an input is at work as the time ends; a real failure names the
-// file in which it keeps the input, or the seed that failed.
+// outOfTime distinguishes the end of the fuzz time from a failure. The fuzzer confuses the
+// two if an input is running at the end. A real failure names the file of the input, or the
+// seed that failed.
 func outOfTime(output string) bool {
 	return strings.HasSuffix(strings.TrimSpace(output), "context deadline exceeded") &&
 		!strings.Contains(output, "Failing input") && !strings.Contains(output, "failure while testing seed")

@@ -11,8 +11,7 @@ import (
 	"slipway/layers/run"
 )
 
-// All rules set the tag that magefiles carry: without it, the tools pass over
-// magefiles without a word.
+// All rules set the tag of magefiles: without it, the tools silently skip magefiles.
 const tags = "mage"
 
 func checkFormat(ctx context.Context, t tree) ([]string, error) {
@@ -40,9 +39,9 @@ func checkTidy(ctx context.Context, t tree) ([]string, error) {
 	return found, err
 }
 
-// withToolsModule calls do with a copy of ci/tools.mod under the name and in the
-// loneliness that go mod tidy needs: beside our packages it would take in their
-// imports. Source without one is left alone.
+// withToolsModule calls do with a folder that has a copy of ci/tools.mod as go.mod. go mod
+// tidy needs that, as beside our packages it would add their imports. Source without
+// ci/tools.mod is skipped.
 func (t tree) withToolsModule(do func(dir string) error) error {
 	mod := filepath.Join(t.root, toolsMod)
 	if _, err := os.Stat(mod); os.IsNotExist(err) {

@@ -11,10 +11,10 @@ import (
 type stage struct {
 	dir   string // below the module's root
 	level int
-	why   string // it knows nothing of the levels above
+	why   string // why it must not import from levels above
 }
 
-// The stages of the flow. Where two fit, the longer one holds.
+// The stages of the flow. If two match a path, the longer one applies.
 var stages = []stage{
 	{"layers/progress", 0, "every stage reports through it"},
 	{"layers/run", 0, "every stage runs its programs through it"},
@@ -57,7 +57,7 @@ func stageOf(path, module string) (stage, bool) {
 	return best, best.dir != ""
 }
 
-// checkImports finds imports, also those of tests, that point up the flow.
+// checkImports finds imports, also those of tests, from a higher level of the flow.
 func checkImports(ctx context.Context, t tree) ([]string, error) {
 	packages, err := goList(ctx, t.root, nil, "./...")
 	if err != nil {

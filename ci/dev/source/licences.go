@@ -15,10 +15,9 @@ import (
 	"slipway/layers/lazy"
 )
 
-// What is linked into our programs is handed on under its own licence, so each
-// licence must be one that lets us. A text is known by the digest of its words,
-// without those of the copyright lines: whoever adds a dependency with a text
-// that is not here reads it and adds a line.
+// Our programs are distributed with the modules that they link, so the licence of each must
+// allow that. A text is identified by the digest of its words, without copyright lines.
+// Whoever adds a dependency with a new text reads the text and adds its digest.
 var licenceTexts = map[string]string{
 	"95f35d79ea3bab75": "Apache-2.0",
 	"e87dea5078ce2faa": "Apache-2.0", // its appendix filled in
@@ -43,7 +42,7 @@ var licenceTexts = map[string]string{
 	"538ecc70c08e4b1a": "BSD-3-Clause AND MPL-2.0",            // filepath-securejoin, by file
 }
 
-// The licences that let us link and hand on, and on what terms.
+// The licences that allow us to link and distribute, with their terms.
 var allowedLicences = map[string]string{
 	"Apache-2.0":   "ours",
 	"MIT":          "keep the notice",
@@ -54,17 +53,17 @@ var allowedLicences = map[string]string{
 	"Unlicense":    "public domain",
 }
 
-// Files that look like licences and do not cover what we link.
+// Files that look like licences but do not cover code that we link.
 var otherTexts = map[string]string{
 	"github.com/opencontainers/go-digest/LICENSE.docs": "covers its documentation only",
 }
 
 var licenceFile = lazy.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
 
-// The boards are arm64, the hosts mostly amd64; a file may belong to one only.
+// The boards are arm64, the hosts mostly amd64. A file may be built for one only.
 var architectures = []string{"amd64", "arm64"}
 
-// checkLicences finds modules in our programs whose licence is not known or not allowed.
+// checkLicences finds modules in our programs whose licence is unknown or not allowed.
 func checkLicences(ctx context.Context, t tree) ([]string, error) {
 	found := map[string]bool{}
 	for _, dir := range t.modules {
@@ -99,8 +98,8 @@ func linkedPackages(ctx context.Context, dir, arch string) ([]goPackage, error) 
 	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
 }
 
-// licencesOf looks from the package's folder up to its module's: code taken over
-// from elsewhere may lie in between, with a licence of its own.
+// licencesOf checks the licences from the package's folder up to its module's. Code that
+// was copied from elsewhere may have a licence of its own in between.
 func licencesOf(p goPackage) []string {
 	var found []string
 	for dir := p.Dir; ; dir = filepath.Dir(dir) {
@@ -136,7 +135,7 @@ func licenceFiles(dir string) ([]string, error) {
 	return names, err
 }
 
-// checkLicence returns what speaks against the licence in the file at path.
+// checkLicence returns the finding about the licence in the file at path, or "".
 func checkLicence(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -157,8 +156,8 @@ func checkLicence(path string) string {
 
 var holderLine = lazy.Regexp(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
 
-// licenceDigest is a digest of a licence's words, whoever holds the copyright and
-// however the lines are broken.
+// licenceDigest returns a digest of a licence's words, independent of the copyright holder
+// and of line breaks.
 func licenceDigest(text string) string {
 	var words []string
 	for line := range strings.Lines(strings.ToLower(text)) {

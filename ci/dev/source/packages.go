@@ -8,7 +8,7 @@ import (
 	"slipway/layers/run"
 )
 
-// goPackage is what go list says of one package.
+// goPackage is the output of go list for one package.
 type goPackage struct {
 	Dir          string
 	ImportPath   string

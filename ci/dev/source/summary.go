@@ -15,8 +15,8 @@ import (
 
 const slowest = 5
 
-// printSummary writes what a person wants to know after a run, the failures
-// last but for the totals, where a terminal still shows them.
+// printSummary writes the summary of a run. The failures come last, before the totals,
+// where a terminal still shows them.
 func printSummary(w io.Writer, r *testResults) {
 	fmt.Fprintln(w)
 	printUntested(w, r)
@@ -45,10 +45,10 @@ func printSkips(w io.Writer, r *testResults) {
 	}
 }
 
-// logPrefix is the place that t.Log puts before its text.
+// logPrefix matches the position that t.Log prints before its text.
 var logPrefix = lazy.Regexp(`^\s*[\w.-]+\.go:\d+: `)
 
-// skipReason is what a skipped test said, in one line.
+// skipReason returns the message of a skipped test in one line.
 func (t *testResult) skipReason() string {
 	var words []string
 	for _, line := range t.output.all() {
@@ -93,7 +93,7 @@ func printFailures(w io.Writer, r *testResults) {
 	}
 }
 
-// rerunCommand is the command that runs this one test again, in the same order.
+// rerunCommand returns the command that runs only this test again, in the same order.
 func (c caseResult) rerunCommand() string {
 	if c.pkg.module == "" {
 		return "go tool mage test"

@@ -28,18 +28,17 @@ import (
 	"slipway/layers/run"
 )
 
-// loadDir has what UnderLoad keeps, below the clone: the rounds that passed, and what
-// failing tests said.
+// loadDir is the folder, below the clone, of the files that UnderLoad keeps: the passed
+// rounds, and the output of failed tests.
 const loadDir = "build/soak/tests"
 
-// roundsAtOnce is how often a process runs its test at most. A stopped run loses no more
-// than that.
+// roundsAtOnce limits the rounds of one process. A stopped run loses no more than these.
 const roundsAtOnce = 20
 
 // UnderLoad runs each test that writes a program or waits for a time, beside one busy loop
-// per processor, until it passed so many rounds, or until it had its time, each. No time is
-// as much as it needs. only selects the tests whose "package name" matches. A run that was
-// stopped goes on where it was, while the compiled tests are the same.
+// per processor. Each runs until it has passed the given rounds, or until the time limit
+// each, where 0 is none. only selects tests by a pattern for "package name". A stopped run
+// continues where it was, unless the compiled tests change.
 func UnderLoad(ctx context.Context, w io.Writer, rounds int, each time.Duration, only string) error {
 	root, err := cloneRoot()
 	if err != nil {
@@ -94,7 +93,7 @@ func (l loadRun) underLoad(ctx context.Context, w io.Writer, root string) error 
 type loadRun struct {
 	out, tmp string
 	rounds   int
-	each     time.Duration // what a test may take of a run
+	each     time.Duration // time limit of a test
 	wanted   *regexp.Regexp
 	summary  []string
 	failed   int
@@ -162,7 +161,7 @@ func (l *loadRun) runPackage(ctx context.Context, module string, p goPackage, te
 	return nil
 }
 
-// runTest runs one test for the rounds that it has not passed yet, or until its time is up.
+// runTest runs one test for the rounds that it has not passed yet, or until its time limit.
 func (l *loadRun) runTest(ctx context.Context, step *progress.Step, binary, dir, name string, passed passedRounds) (roundState, error) {
 	began := time.Now()
 	step.Add(int64(min(passed.Rounds[name], l.rounds)))
@@ -194,7 +193,7 @@ const (
 	failRound
 )
 
-// runRounds runs a test n times in one process. The error is for a run that was stopped.
+// runRounds runs a test n times in one process. An error means that the run was stopped.
 func (l *loadRun) runRounds(ctx context.Context, binary, dir, test string, n int) (roundState, error) {
 	name := filepath.Join(l.out, filepath.Base(l.logName(binary, test)))
 	log, err := os.Create(name)
@@ -223,14 +222,14 @@ func (l *loadRun) runRounds(ctx context.Context, binary, dir, test string, n int
 	return passRound, os.Remove(name)
 }
 
-// countRounds reads what a test binary said of each round.
+// countRounds counts the rounds in the output of a test binary.
 func countRounds(name, test string) (passes, skips int, err error) {
 	text, err := os.ReadFile(name)
 	count := func(verdict string) int { return strings.Count("\n"+string(text), "\n--- "+verdict+": "+test+" (") }
 	return count("PASS"), count("SKIP"), err
 }
 
-// passedRounds are the rounds that the tests of one compiled binary passed.
+// passedRounds are the passed rounds of the tests of one compiled binary.
 type passedRounds struct {
 	Binary string // its digest
 	Rounds map[string]int
@@ -258,9 +257,9 @@ func (p passedRounds) addRounds(binary, test string, n int) error {
 	return renameio.WriteFile(binary+".json", data, 0o644)
 }
 
-// timedTests names the tests of a package that write a program or wait for a time: in
-// their own code, or in functions that they name, of the package's tests or of a package
-// that imports testing.
+// timedTests returns the tests of a package that write a program or wait for a time. It
+// searches their own code, and functions that they call in the package's tests or in a
+// package that imports testing.
 func timedTests(p goPackage, all []goPackage) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
 	if err != nil || len(files) == 0 {
@@ -305,8 +304,8 @@ func timedTests(p goPackage, all []goPackage) ([]string, error) {
 	return slices.DeleteFunc(tests, func(name string) bool { return !timed[name] }), nil
 }
 
-// listDeclarations are a file's functions, methods and package variables. Tables of tests are
-// variables too.
+// listDeclarations returns a file's functions, methods and package variables. Variables
+// include tables of tests.
 func listDeclarations(file *ast.File) iter.Seq2[string, ast.Node] {
 	return func(yield func(string, ast.Node) bool) {
 		for _, d := range file.Decls {
@@ -326,8 +325,8 @@ func listDeclarations(file *ast.File) iter.Seq2[string, ast.Node] {
 	}
 }
 
-// waitsItself says whether a declaration uses package time or a context's limit, or gives a
-// file that is no folder a mode of a program.
+// waitsItself reports whether a declaration uses package time or a context's time limit, or
+// creates a file with the mode of a program.
 func waitsItself(node ast.Node) (found bool) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -354,7 +353,7 @@ func isProgramMode(arg ast.Expr) bool {
 	return ok && lit.Kind == token.INT && slices.Contains([]string{"0o755", "0o775", "0o777", "0o700", "0o711", "0o555", "0o500"}, lit.Value)
 }
 
-// waits are what a test names of package time if it waits.
+// waits are the names of package time that a waiting test uses.
 var waits = []string{
 	"Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Since", "Until",
 	"Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour",
