@@ -144,7 +144,7 @@ func valuesOf(h *Host) map[string]string {
 	return all
 }
 
-func TestExpand(t *testing.T) {
+func TestExpandHosts(t *testing.T) {
 	for _, c := range []struct {
 		pattern string
 		want    string // names with blanks between, and the port
@@ -179,9 +179,9 @@ func TestExpand(t *testing.T) {
 			if err == nil && c.wantErr == "99999999" { // no port, so part of a name, as with Ansible
 				continue
 			}
-			t.Errorf("expand(%q) = %q, %v; want error with %q", c.pattern, got, err, c.wantErr)
+			t.Errorf("expandHosts(%q) = %q, %v; want error with %q", c.pattern, got, err, c.wantErr)
 		case c.wantErr == "" && (err != nil || got != c.want):
-			t.Errorf("expand(%q) = %q, %v; want %q", c.pattern, got, err, c.want)
+			t.Errorf("expandHosts(%q) = %q, %v; want %q", c.pattern, got, err, c.want)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestRefusedInventories(t *testing.T) {
 	}
 }
 
-func TestAccess(t *testing.T) {
+func TestResolveAccess(t *testing.T) {
 	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl5"
 	for name, c := range map[string]struct {
 		vars    string // of host h, each in a line
@@ -270,7 +270,7 @@ func TestAccess(t *testing.T) {
 			got, err := inv.ResolveAccess(inv.Hosts[0])
 			if c.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
-					t.Errorf("Access = %v; want %q", err, c.wantErr)
+					t.Errorf("ResolveAccess = %v; want %q", err, c.wantErr)
 				}
 				return
 			}

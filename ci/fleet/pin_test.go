@@ -192,7 +192,7 @@ func TestFlashedKeysCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, err := plan.resolveAddress(t.Context(), plan.jobs[0]); err != nil || a.HostCA != met[0].Key || a.HostKeyAlias != "SN-board-000" {
-		t.Errorf("address = %+v, %v; want who signs keys, and the serial", a, err)
+		t.Errorf("resolveAddress = %+v, %v; want who signs keys, and the serial", a, err)
 	}
 	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.countKinds(); n[Passed] != 4 {

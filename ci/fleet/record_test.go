@@ -278,7 +278,7 @@ func TestJournalSyncsTogether(t *testing.T) {
 	j.sync = func() error { return failed }
 	for range 2 {
 		if err := j.appendEntry(entry{Host: "board", Note: &Note{}}); !errors.Is(err, failed) {
-			t.Errorf("add = %v; want %v, and nothing after it", err, failed)
+			t.Errorf("appendEntry = %v; want %v, and nothing after it", err, failed)
 		}
 		j.sync = func() error { return nil }
 	}

@@ -95,7 +95,7 @@ func TestRulesHold(t *testing.T) {
 	var said bytes.Buffer
 	broken, err := tr.checkRules(t.Context(), &said, rules)
 	if err != nil || len(broken) > 0 {
-		t.Errorf("check() = %v, %v; want none\n%s", broken, err, &said)
+		t.Errorf("checkRules() = %v, %v; want none\n%s", broken, err, &said)
 	}
 	if d := cmp.Diff(before, listFiles(t, tr.root)); d != "" {
 		t.Errorf("check left files behind:\n%s", d)

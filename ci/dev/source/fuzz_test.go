@@ -62,11 +62,11 @@ func TestFuzzTargets(t *testing.T) {
 		}
 	}
 	if err != nil || !strings.Contains(said, " execs") {
-		t.Errorf("fuzz(FuzzSound) = %q, %v; want a count of execs", said, err)
+		t.Errorf("runTarget(FuzzSound) = %q, %v; want a count of execs", said, err)
 	}
 	_, err = targets[1].runTarget(t.Context(), 20*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "testdata/fuzz/FuzzCrash/") {
-		t.Errorf("fuzz(FuzzCrash) = %v; want an error with the file of the input", err)
+		t.Errorf("runTarget(FuzzCrash) = %v; want an error with the file of the input", err)
 	}
 }
 
