@@ -71,7 +71,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 // BuildBundle builds a board's bundle and moves it to a file of its own, because the next
 // build replaces the files beside the artifact.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
-	opt.Ask.Targets = []string{images.Bundle}
+	opt.Request.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)
 	if err != nil {
 		return a, err

@@ -326,7 +326,7 @@ func TestRefusedBeforePackages(t *testing.T) {
 	for want, spec := range map[string]images.Spec{"no task, parse or dry run": debian, "is in none": {Board: "b"}, "has no image": {Board: "b", Rig: &images.Rig{}}} {
 		t.Chdir(t.TempDir())
 		t.Setenv("PATH", t.TempDir()) // without dpkg-query, a look at packages fails
-		_, err := Build(t.Context(), io.Discard, spec, images.Options{Dir: t.TempDir(), Ask: images.Ask{DryRun: true}})
+		_, err := Build(t.Context(), io.Discard, spec, images.Options{Dir: t.TempDir(), Request: images.BuildRequest{DryRun: true}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Build = %v; want %q in it", err, want)
 		}

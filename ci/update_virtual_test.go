@@ -30,7 +30,7 @@ func TestUpdateOfVirtualBoard(t *testing.T) {
 		}
 	}()
 	build := r.opt.Build
-	build.Ask.Targets = []string{images.Bundle}
+	build.Request.Targets = []string{images.Bundle}
 	a, err := images.Build(t.Context(), r.spec, build)
 	if err != nil {
 		t.Fatal(err)

@@ -114,8 +114,8 @@ func (w *deviceWriter) startProgress(ctx context.Context, o write.Options) {
 func (w *deviceWriter) countBytes(n int64)     { w.step.Add(n) }
 func (w *deviceWriter) showDetail(what string) { w.step.Detail(what) }
 
-// giveUp ends one device of a flash that goes on with the others.
-func (w *deviceWriter) giveUp(began time.Time, err error) {
+// endFailed ends one device of a flash that goes on with the others.
+func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()
 	w.disk, w.claimed, w.readOnly, w.pending, w.copy = nil, nil, nil, nil, nil

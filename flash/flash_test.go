@@ -304,7 +304,7 @@ func proveIdentity(t *testing.T, data string, id Identity) {
 }
 
 // The files of a user who is not root must end up as root's all the same.
-func TestGiveToRoot(t *testing.T) {
+func TestChownToRoot(t *testing.T) {
 	needMke2fs(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make files of another user")
@@ -323,7 +323,7 @@ func TestGiveToRoot(t *testing.T) {
 	if err := makeFileSystem(t.Context(), data, content, images.Partition{Name: "data", SizeBytes: 8 * mib}); err != nil {
 		t.Fatal(err)
 	}
-	if err := giveToRoot(t.Context(), data, content); err != nil {
+	if err := chownToRoot(t.Context(), data, content); err != nil {
 		t.Fatal(err)
 	}
 	proveIdentity(t, data, id)

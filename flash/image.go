@@ -264,8 +264,8 @@ func (j *imageJob) sameDigest(got string) error {
 // judgedBytes is how much of a packed image is looked at: more than lies before the
 // first partition. Where the header of a GPT puts its entries further back, it is more.
 const (
-	judgedBytes     = 4 << 20
-	mostJudgedBytes = 256 << 20
+	checkedBytes     = 4 << 20
+	maxCheckedBytes = 256 << 20
 )
 
 // checkImage refuses what is no image of a whole disk, such as an error page of a server, a
@@ -276,9 +276,9 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 	}
 	var image io.ReaderAt = j.file
 	if j.source.Form() != "raw" {
-		head, err := j.source.Head(ctx, judgedBytes)
+		head, err := j.source.Head(ctx, checkedBytes)
 		offset, length, _ := probe.FindGPTEntries(bytes.NewReader(head))
-		if end := offset + length; err == nil && end > judgedBytes && end <= mostJudgedBytes {
+		if end := offset + length; err == nil && end > checkedBytes && end <= maxCheckedBytes {
 			head, err = j.source.Head(ctx, end)
 		}
 		if err != nil {
@@ -463,7 +463,7 @@ func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*devi
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			w.giveUp(began, withKind(ctx, ErrDevice, err))
+			w.endFailed(began, withKind(ctx, ErrDevice, err))
 		}
 	}
 	if len(j.remainingWriters()) == 0 {

@@ -134,7 +134,7 @@ func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	if err := j.pkg.Check(); err != nil {
 		return err
 	}
-	if err := j.pkg.Takes(j.keys); err != nil {
+	if err := j.pkg.CheckKeys(j.keys); err != nil {
 		return err
 	}
 	if err := j.checkDistinct(); err != nil {
@@ -210,7 +210,7 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	var all sync.WaitGroup
 	for i, d := range j.devices {
 		all.Go(func() { receipts[i], errs[i] = j.flashBoard(ctx, d) })
-		if j.pkg.TakesAny() {
+		if j.pkg.AcceptsAnyBoard() {
 			all.Wait()
 		}
 	}

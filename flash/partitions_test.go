@@ -72,7 +72,7 @@ func mappedBy(t *testing.T, device string) {
 	}
 }
 
-var partitionWays = []wrongWay{
+var partitionCases = []wrongCase{
 	{"a partition written by another program", "p1: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) {
 		devicetest.Hold(t, devicetest.Partition(t, device), os.O_WRONLY)
 	})},

@@ -348,7 +348,7 @@ func (c counting) Write(p []byte) (int, error) {
 // could leave out any: where somebody vouches for the image, somebody has to for it.
 func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	if p.options.BlockMap != "" {
-		return p.readGivenMap(ctx)
+		return p.readNamedMap(ctx)
 	}
 	for _, name := range fetch.MapNames(o.Name()) {
 		file, err := o.Beside(ctx, name)
@@ -371,7 +371,7 @@ func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	return nil
 }
 
-func (p *imageResolver) readGivenMap(ctx context.Context) error {
+func (p *imageResolver) readNamedMap(ctx context.Context) error {
 	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {
 		return err
@@ -480,7 +480,7 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 		p.findIgnored(ctx, artifactFolder(p.artifact.Dir()), f.Name)
 	}
 	if p.options.BlockMap != "" {
-		return p.readGivenMap(ctx)
+		return p.readNamedMap(ctx)
 	}
 	return nil
 }

@@ -105,12 +105,12 @@ func makeFileSystem(ctx context.Context, image, content string, part images.Part
 	if err != nil || os.Geteuid() == 0 {
 		return err
 	}
-	return giveToRoot(ctx, image, content)
+	return chownToRoot(ctx, image, content)
 }
 
-// giveToRoot makes root the owner of the files, which mke2fs copied with that of
+// chownToRoot makes root the owner of the files, which mke2fs copied with that of
 // the user who flashes; sshd refuses keys of somebody else.
-func giveToRoot(ctx context.Context, image, content string) error {
+func chownToRoot(ctx context.Context, image, content string) error {
 	var b strings.Builder
 	err := filepath.WalkDir(content, func(path string, _ os.DirEntry, err error) error {
 		inside := strings.TrimPrefix(path, content)

@@ -21,9 +21,9 @@ import (
 	"slipway/images"
 )
 
-// wrongWay points a flash at what must not be written, as really as this machine can
+// wrongCase points a flash at what must not be written, as really as this machine can
 // do it, and returns what the flash said.
-type wrongWay struct {
+type wrongCase struct {
 	name, want string
 	point      func(t *testing.T, a images.Artifact) error
 }
@@ -32,7 +32,7 @@ type wrongWay struct {
 // to our mind. Each is refused, with its own reason.
 func TestWrongDisk(t *testing.T) {
 	a := little(t)
-	for _, way := range slices.Concat(mountedWays, partitionWays, usedWays, memberWays, nameWays, swappedWays, fileWays, kernelWays, confirmWays) {
+	for _, way := range slices.Concat(mountedCases, partitionCases, usedCases, memberCases, nameCases, swappedCases, fileCases, kernelCases, confirmCases) {
 		t.Run(way.name, func(t *testing.T) {
 			err := way.point(t, a)
 			if err == nil || !strings.Contains(err.Error(), way.want) {
@@ -117,7 +117,7 @@ func linkTo(t *testing.T, target string) string {
 	return path
 }
 
-var mountedWays = []wrongWay{
+var mountedCases = []wrongCase{
 	{"mounted", "refused: in use: mounted on ", itself(mountedExt4)},
 	{"mounted, through a link", "refused: in use: mounted on ", onLoop(func(t *testing.T, device, file string) (string, Options) {
 		mountedExt4(t, device, file)
@@ -191,7 +191,7 @@ func dryRun(t *testing.T, a images.Artifact, rename func(device string) string) 
 	return err
 }
 
-var usedWays = []wrongWay{
+var usedCases = []wrongCase{
 	{"swap", "refused: in use: swap", func(t *testing.T, a images.Artifact) error {
 		device, file := devicetest.Loop(t, littleDevice)
 		return swappedTo(t, a, device, file)
@@ -239,7 +239,7 @@ func holding(off int64, p []byte) func(*testing.T, images.Artifact) error {
 	})
 }
 
-var memberWays = []wrongWay{
+var memberCases = []wrongCase{
 	{"in an LVM that is off", "is a part of an LVM volume group, so it is written only when confirmed by its path", holding(512, devicetest.LvmLabel())},
 	{"in a RAID that is off", "is a part of a RAID array (nas:0), so it is written only", holding(4096, devicetest.MdSuperblock())},
 	{"in a ZFS pool that is exported", "is a part of a ZFS pool (tank), so it is written only", holding(16<<10, devicetest.ZfsProperties())},
@@ -254,7 +254,7 @@ var memberWays = []wrongWay{
 	}},
 }
 
-var nameWays = []wrongWay{
+var nameCases = []wrongCase{
 	{"a partition", "a partition; name the whole disk, /dev/loop", onLoop(func(t *testing.T, device, _ string) (string, Options) {
 		node := devicetest.Partition(t, device)
 		return node, Options{Yes: []string{node}}
@@ -312,7 +312,7 @@ func afterwards(do func(t *testing.T, device, file string)) func(*testing.T, ima
 	}
 }
 
-var swappedWays = []wrongWay{
+var swappedCases = []wrongCase{
 	{"swapped after it was confirmed", "not the device any more", afterwards(func(t *testing.T, device, file string) {
 		devicetest.Detach(t, device)
 		devicetest.Reattach(t, device, file)
@@ -350,7 +350,7 @@ func thesis(t *testing.T, size int64) string {
 	return path
 }
 
-var fileWays = []wrongWay{
+var fileCases = []wrongCase{
 	{"the artifact's own image", "refused: it belongs to the artifact", onFile(func(t *testing.T, a images.Artifact) string { return filepath.Join(a.Dir(), "disk.img") })},
 	{"the artifact's own block map", "refused: it belongs to the artifact", onFile(func(t *testing.T, a images.Artifact) string { return filepath.Join(a.Dir(), "disk.bmap") })},
 	{"another board's virtual disk", "refused: it lies with the artifact of board other", onFile(func(t *testing.T, _ images.Artifact) string {
@@ -396,7 +396,7 @@ func unharmed(path string) error {
 }
 
 // What only the kernel could lay out; here as its files would say it.
-var kernelWays = []wrongWay{
+var kernelCases = []wrongCase{
 	{"read-only", "refused: read-only; look for a write-protect switch", func(t *testing.T, a images.Artifact) error {
 		device, _ := devicetest.Loop(t, littleDevice, "--read-only")
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
@@ -434,7 +434,7 @@ func typing(line string) Options {
 	return Options{Confirm: func(devices []device.Device) error { return device.Ask(strings.NewReader(line), io.Discard)(devices) }}
 }
 
-var confirmWays = []wrongWay{
+var confirmCases = []wrongCase{
 	{"one of two names typed", "was typed, not loop", func(t *testing.T, a images.Artifact) error {
 		first, _ := devicetest.Loop(t, littleDevice)
 		second, _ := devicetest.Loop(t, littleDevice)

@@ -24,7 +24,7 @@ func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, er
 }
 
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
-	b, err := newProjectBuild(opt.Ask.applyTo(project), spec, opt)
+	b, err := newProjectBuild(opt.Request.applyTo(project), spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -36,10 +36,10 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	}
 	b.warnOfFindings(ctx)
 	record, err := b.runBitbake(ctx, spec, opt)
-	if err != nil || !opt.Ask.makesImages() {
+	if err != nil || !opt.Request.makesImages() {
 		return Artifact{}, err
 	}
-	return b.collectArtifact(ctx, spec, record, len(opt.Ask.Targets) > 0)
+	return b.collectArtifact(ctx, spec, record, len(opt.Request.Targets) > 0)
 }
 
 // projectBuild is a project on its way from checkouts to an artifact.
@@ -79,7 +79,7 @@ func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (
 	}
 	return tree.Run(ctx, bitbake.Job{
 		Board: spec.Board, Machine: b.project.Machine, Commits: commits, Targets: b.project.Targets, Task: b.project.Task,
-		Continue: opt.Ask.Continue, DryRun: opt.Ask.DryRun, Parse: opt.Ask.Parse, Now: opt.Now,
+		Continue: opt.Request.Continue, DryRun: opt.Request.DryRun, Parse: opt.Request.Parse, Now: opt.Now,
 	})
 }
 
@@ -93,7 +93,7 @@ func commitOf(s layers.State) bitbake.Commit {
 }
 
 // applyTo returns the project with the targets and the task that are asked for.
-func (a Ask) applyTo(p layers.Project) layers.Project {
+func (a BuildRequest) applyTo(p layers.Project) layers.Project {
 	if len(a.Targets) > 0 {
 		p.Targets = a.Targets
 	}
@@ -105,7 +105,7 @@ func (a Ask) applyTo(p layers.Project) layers.Project {
 
 // makesImages says whether what bitbake deployed is now made of what was asked for: a
 // task such as fetch leaves the images of an earlier build.
-func (a Ask) makesImages() bool {
+func (a BuildRequest) makesImages() bool {
 	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
 }
 

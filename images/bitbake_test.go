@@ -330,8 +330,8 @@ func TestBuildOfOtherTargetsKeepsTheArtifact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ask := range []Ask{{DryRun: true}, {Targets: []string{"liba"}}, {Task: "fetch"}} {
-		opt.Ask = ask
+	for _, ask := range []BuildRequest{{DryRun: true}, {Targets: []string{"liba"}}, {Task: "fetch"}} {
+		opt.Request = ask
 		if a, err := buildProject(t.Context(), tiny, p, opt); err != nil || a.Board != "" {
 			t.Errorf("build with %+v = %+v, %v; want no artifact", ask, a, err)
 		}
@@ -341,12 +341,12 @@ func TestBuildOfOtherTargetsKeepsTheArtifact(t *testing.T) {
 	}
 }
 
-func TestBuildDebianIsNotAskedOfBitbake(t *testing.T) {
+func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
 	spec, err := Load("virt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Build(t.Context(), spec, Options{Dir: t.TempDir(), Ask: Ask{Parse: true}})
+	_, err = Build(t.Context(), spec, Options{Dir: t.TempDir(), Request: BuildRequest{Parse: true}})
 	if err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
 		t.Errorf("Build = %v; want it refused", err)
 	}

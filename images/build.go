@@ -24,7 +24,7 @@ type Options struct {
 	Dir   string // build folder; every board has a folder of its own in it
 	Cache string // keeps what several boards or builds share; "" is cache/ in Dir
 	Fresh bool   // fetch packages anew even where an earlier build has them
-	Ask   Ask    // only for boards that bitbake builds
+	Request   BuildRequest    // only for boards that bitbake builds
 	// Offline is for Project: files of repositories that are not checked out are then
 	// layers.ErrNotHere.
 	Offline bool
@@ -33,8 +33,8 @@ type Options struct {
 	Now <-chan struct{}
 }
 
-// Ask is what a build asks of bitbake other than the board's project file does.
-type Ask struct {
+// BuildRequest is what a build asks of bitbake other than the board's project file does.
+type BuildRequest struct {
 	Targets  []string // instead of the file's
 	Task     string   // instead of the file's
 	Continue bool     // after a failed task, as far as the others do not need it
@@ -43,21 +43,21 @@ type Ask struct {
 }
 
 // isAny says whether anything is asked for.
-func (a Ask) isAny() bool {
+func (a BuildRequest) isAny() bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none
 	}
-	return !reflect.DeepEqual(a, Ask{})
+	return !reflect.DeepEqual(a, BuildRequest{})
 }
 
 // ofDebian refuses what boards cannot do that bitbake does not build.
-func (a Ask) ofDebian(spec Spec) error {
+func (a BuildRequest) ofDebian(spec Spec) error {
 	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
 	case !a.isAny():
 		return nil
 	case isBundle && spec.Debian.Keyring == "":
 		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", boardFile(spec.Board))
-	case isBundle && !(Ask{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
+	case isBundle && !(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
 		return nil
 	}
 	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run", spec.Board, Bundle)
@@ -91,7 +91,7 @@ func Refused(spec Spec, opt Options) error {
 	case spec.Rig != nil:
 		return fmt.Errorf("board %s has no image: it is made of namespaces; rig:build makes its userland, rig:up all of it", spec.Board)
 	case spec.Debian != nil:
-		return opt.Ask.ofDebian(spec)
+		return opt.Request.ofDebian(spec)
 	}
 	_, err := projectFile(spec)
 	return errors.Join(checkUser(spec.Board, os.Geteuid()), err)

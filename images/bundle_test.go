@@ -149,19 +149,19 @@ func TestBundleContent(t *testing.T) {
 }
 
 // What a board of Debian packages cannot do is refused before anything is built.
-func TestAskOfDebian(t *testing.T) {
+func TestRequestOfDebian(t *testing.T) {
 	for _, tt := range []struct {
 		name, keyring string
-		ask           Ask
+		ask           BuildRequest
 		want          string
 	}{
-		{"nothing", "", Ask{}, ""},
-		{"a bundle", "/k", Ask{Targets: []string{Bundle}}, ""},
-		{"a bundle of a board without a keyring", "", Ask{Targets: []string{Bundle}}, "debian.keyring is not set"},
-		{"another target", "/k", Ask{Targets: []string{"image"}}, "no target but bundle"},
-		{"a bundle, and more", "/k", Ask{Targets: []string{Bundle, "image"}}, "no target but bundle"},
-		{"a dry run of a bundle", "/k", Ask{Targets: []string{Bundle}, DryRun: true}, "dry run"},
-		{"a task", "/k", Ask{Task: "fetch"}, "no target but bundle, and no task"},
+		{"nothing", "", BuildRequest{}, ""},
+		{"a bundle", "/k", BuildRequest{Targets: []string{Bundle}}, ""},
+		{"a bundle of a board without a keyring", "", BuildRequest{Targets: []string{Bundle}}, "debian.keyring is not set"},
+		{"another target", "/k", BuildRequest{Targets: []string{"image"}}, "no target but bundle"},
+		{"a bundle, and more", "/k", BuildRequest{Targets: []string{Bundle, "image"}}, "no target but bundle"},
+		{"a dry run of a bundle", "/k", BuildRequest{Targets: []string{Bundle}, DryRun: true}, "dry run"},
+		{"a task", "/k", BuildRequest{Task: "fetch"}, "no target but bundle, and no task"},
 	} {
 		err := tt.ask.ofDebian(Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

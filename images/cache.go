@@ -18,18 +18,18 @@ import (
 
 // cacheFor finds out what bitbake is to know of the cache that holds for a board.
 // programs is bitbake's bin folder, dir the board's folder, and build its TOPDIR.
-func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, dir, build string) (cache.Given, error) {
+func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, dir, build string) (cache.BitbakeOptions, error) {
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
-		return cache.Given{}, err
+		return cache.BitbakeOptions{}, err
 	}
 	return cache.Prepare(ctx, cache.Request{
-		Setting: setting, Bitbake: filepath.Dir(programs), Build: build, File: filepath.Join(dir, "cache.conf"), Env: takenByBitbake(project),
+		Setting: setting, Bitbake: filepath.Dir(programs), Build: build, File: filepath.Join(dir, "cache.conf"), Env: bitbakeEnvironment(project),
 	})
 }
 
-// takenByBitbake is what a person or the project set in the environment.
-func takenByBitbake(project layers.Project) map[string]string {
+// bitbakeEnvironment is what a person or the project set in the environment.
+func bitbakeEnvironment(project layers.Project) map[string]string {
 	taken := map[string]string{}
 	for name, value := range project.Env {
 		if value != nil {

@@ -30,12 +30,12 @@ func fakeCheckout(t *testing.T, dir, version string) {
 
 // A cache that does not answer stops a build before bitbake begins; "off" builds
 // without it.
-func TestBuildAsksItsCache(t *testing.T) {
+func TestBuildChecksItsCache(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	dir := t.TempDir()
 	fakeCheckout(t, dir, "2.8.1")
 	spec := Spec{Board: "b", Cache: cache.Setting{Server: "http://127.0.0.1:1", From: "board.yml:4:8"}}
-	ask := func() (cache.Given, error) {
+	ask := func() (cache.BitbakeOptions, error) {
 		return cacheFor(t.Context(), spec, layers.Project{}, filepath.Join(dir, "bin"), dir, dir)
 	}
 	t.Setenv(cache.Environment, "")
@@ -43,7 +43,7 @@ func TestBuildAsksItsCache(t *testing.T) {
 		t.Errorf("with a cache that is gone: %v", err)
 	}
 	t.Setenv(cache.Environment, "off")
-	if given, err := ask(); err != nil || !cmp.Equal(given, cache.Given{}) {
+	if given, err := ask(); err != nil || !cmp.Equal(given, cache.BitbakeOptions{}) {
 		t.Errorf("switched off: %+v, %v; want nothing", given, err)
 	}
 	t.Setenv(cache.Environment, "half")
@@ -114,7 +114,7 @@ func TestCheckedOutBitbake(t *testing.T) {
 }
 
 // What a person sets in the environment is theirs; what Slipway sets is not.
-func TestTakenByBitbake(t *testing.T) {
+func TestBitbakeEnvironment(t *testing.T) {
 	t.Setenv("DL_DIR", "/mine")
 	for _, name := range []string{"SSTATE_DIR", "BB_NO_NETWORK"} {
 		t.Setenv(name, "") // so that it comes back
@@ -122,7 +122,7 @@ func TestTakenByBitbake(t *testing.T) {
 	}
 	t.Setenv("PRSERV_HOST", "p:1")
 	value := "project's"
-	got := takenByBitbake(layers.Project{Env: map[string]*string{"EDITION": &value, "PRSERV_HOST": nil}})
+	got := bitbakeEnvironment(layers.Project{Env: map[string]*string{"EDITION": &value, "PRSERV_HOST": nil}})
 	if diff := cmp.Diff(map[string]string{"DL_DIR": "/mine", "EDITION": value, "PRSERV_HOST": "p:1"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -21,7 +21,7 @@ const assembly = 6
 // buildDebian makes a board's image and, where that is asked for, the update bundle of it.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	a, err := buildImage(ctx, spec, opt)
-	if err != nil || len(opt.Ask.Targets) == 0 {
+	if err != nil || len(opt.Request.Targets) == 0 {
 		return a, err
 	}
 	return withBundle(ctx, spec, opt, a)

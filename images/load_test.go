@@ -209,11 +209,11 @@ func TestMeant(t *testing.T) {
 }
 
 // What a command line leaves out is not asked for.
-func TestAskIsAny(t *testing.T) {
-	if (Ask{Targets: []string{}}).isAny() {
+func TestRequestIsAny(t *testing.T) {
+	if (BuildRequest{Targets: []string{}}).isAny() {
 		t.Error("an empty list of targets asks for something")
 	}
-	if !(Ask{Targets: []string{"a"}}).isAny() || !(Ask{Parse: true}).isAny() {
+	if !(BuildRequest{Targets: []string{"a"}}).isAny() || !(BuildRequest{Parse: true}).isAny() {
 		t.Error("a target, or to parse, asks for nothing")
 	}
 }

@@ -28,7 +28,7 @@ func TestBuildSetupBoard(t *testing.T) {
 	}
 	t.Chdir(clone)
 	spec := Spec{Board: "b", Arch: "arm64", lineage: []string{"b"}}
-	opt := Options{Dir: filepath.Join(clone, "build"), Ask: Ask{Targets: []string{"tiny-image"}}}
+	opt := Options{Dir: filepath.Join(clone, "build"), Request: BuildRequest{Targets: []string{"tiny-image"}}}
 	if err := LockLayers(t.Context(), spec, opt, nil); err != nil {
 		t.Fatal(err)
 	}

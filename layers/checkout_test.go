@@ -257,7 +257,7 @@ func TestCheckoutFromAnOldServer(t *testing.T) {
 }
 
 // Each time that a server is asked which does not answer may take minutes.
-func TestCheckoutAsksABrokenServerOnce(t *testing.T) {
+func TestCheckoutTriesABrokenServerOnce(t *testing.T) {
 	broken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

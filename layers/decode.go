@@ -222,7 +222,7 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 	if err := r.validate(); err != nil {
 		return Repo{}, err
 	}
-	err = p.takeLocal(&r)
+	err = p.useLocal(&r)
 	return r, err
 }
 

@@ -35,9 +35,9 @@ func ParseLocal(text string) (map[string]string, error) {
 	return folders, nil
 }
 
-// takeLocal sets the user's folder for a repository, if there is one. status still
+// useLocal sets the user's folder for a repository, if there is one. status still
 // needs what the project pins.
-func (p *Project) takeLocal(r *Repo) error {
+func (p *Project) useLocal(r *Repo) error {
 	dir, ok := p.local[r.ID]
 	if !ok {
 		return nil

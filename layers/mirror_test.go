@@ -161,7 +161,7 @@ func TestTreeAfterAKilledFetch(t *testing.T) {
 
 // A mirror that a full disk or a loss of power damaged must not be in the way of
 // what it holds or of what it lacks.
-func TestMirrorIsMended(t *testing.T) {
+func TestMirrorIsRepaired(t *testing.T) {
 	cut := func(t *testing.T, path string) {
 		if err := errors.Join(os.Chmod(path, 0o644), os.Truncate(path, 100)); err != nil {
 			t.Fatal(err)

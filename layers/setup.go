@@ -141,7 +141,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 		return Project{}, err
 	}
 	for i := range p.Repos {
-		if err := p.takeLocal(&p.Repos[i]); err != nil {
+		if err := p.useLocal(&p.Repos[i]); err != nil {
 			return Project{}, err
 		}
 		if r := p.Repos[i]; r.Local {

@@ -157,7 +157,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 		g.Go(func() error {
 			r := all[i].Repo
 			all[i].Here = hasLocally(ctx, p, ws, r)
-			all[i].Err = askServer(ctx, r, each)
+			all[i].Err = queryServer(ctx, r, each)
 			return nil
 		})
 	}
@@ -165,7 +165,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 	return all, nil
 }
 
-func askServer(ctx context.Context, r Repo, each time.Duration) error {
+func queryServer(ctx context.Context, r Repo, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
 	_, err := run.Output(ctx, gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.URL, "HEAD"}))

@@ -129,7 +129,7 @@ func Build(ctx context.Context, board string,
 	return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		build := options
 		build.Fresh, build.Now = given(fresh, false), now
-		build.Ask = images.Ask{
+		build.Request = images.BuildRequest{
 			Targets: splitWords(given(target, "")), Task: given(task, ""),
 			Continue: given(Continue, false), DryRun: given(dryRun, false), Parse: given(parse, false),
 		}

@@ -15,16 +15,16 @@ import (
 	"slipway/flash/device/devicetest"
 )
 
-// wrongWay points a flash at what must not be written, on a machine that is laid out as
+// wrongCase points a flash at what must not be written, on a machine that is laid out as
 // its kernel would, and returns what is said of it. What a real kernel can be brought to
 // do is in wrong_test.go of package flash.
-type wrongWay struct {
+type wrongCase struct {
 	name, want string
 	point      func(t *testing.T) error
 }
 
 func TestWrongDisk(t *testing.T) {
-	for _, way := range slices.Concat(mountedWays, usedWays, memberWays, nameWays, swappedWays, kernelWays, confirmWays) {
+	for _, way := range slices.Concat(mountedCases, usedCases, memberCases, nameCases, swappedCases, kernelCases, confirmCases) {
 		t.Run(way.name, func(t *testing.T) {
 			err := way.point(t)
 			if err == nil || !strings.Contains(err.Error(), way.want) {
@@ -143,7 +143,7 @@ func typing(line string) confirmation {
 	return confirmation{ask: func(devices []Device) error { return Ask(strings.NewReader(line), io.Discard)(devices) }}
 }
 
-var mountedWays = []wrongWay{
+var mountedCases = []wrongCase{
 	{"the system's disk", "refused: holds the running system: /", inLaptop("", "nvme0n1", byAnswer)},
 	{"the system's disk by its serial", "refused: holds the running system: /", inLaptop("", "nvme0n1", confirmation{yes: []string{"S4EWNX0N"}})},
 	{"the disk with the EFI system partition", "holds the running system: /boot/efi", inLaptop(`proc/self/mountinfo = 3 1 8:1 / /boot/efi rw - vfat /dev/sda1 rw`, "sda", byAnswer)},
@@ -169,7 +169,7 @@ var mountedWays = []wrongWay{
 	)},
 }
 
-var usedWays = []wrongWay{
+var usedCases = []wrongCase{
 	{"swap on a partition", "in use: sda1: swap", inLaptop(`proc/swaps = Filename Type Size\n/dev/sda1 partition 512`, "sda", byAnswer)},
 	{"in a RAID", "in use: sda1: part of md0", inLaptop(stick+"/sda1/holders/md0/dev = 9:0", "sda", byAnswer)},
 	{"in an LVM", "in use: part of dm-0 (vg0-home)", inLaptop(
@@ -188,7 +188,7 @@ var usedWays = []wrongWay{
 	}},
 }
 
-var memberWays = []wrongWay{
+var memberCases = []wrongCase{
 	{"a partition in a RAID that is off", "sda1 is a part of a RAID array (nas:0), so it is written only when confirmed by its serial", func(t *testing.T) error {
 		m := fake(t, laptop+stick+"/sda1/start = 2048")
 		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 446, []byte("\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00"))
@@ -198,7 +198,7 @@ var memberWays = []wrongWay{
 	}},
 }
 
-var nameWays = []wrongWay{
+var nameCases = []wrongCase{
 	{"an NVMe controller", "the controller of /dev/nvme1n1; name that", func(t *testing.T) error {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root, to make a device's node")
@@ -221,7 +221,7 @@ var nameWays = []wrongWay{
 	}},
 }
 
-var swappedWays = []wrongWay{
+var swappedCases = []wrongCase{
 	{"another card of the same model", `its serial was "4C530001", and is "4C539999"`, becomes(stickPort + "/serial = 4C539999")},
 	{"another card with the same serial", `its place in the kernel's count of disks was "7", and is "8"`, becomes(stick + "/diskseq = 8")},
 	{"a larger card with the same serial", `its size was "1.0 GiB (1073741824 bytes)", and is "2.0 GiB (2147483648 bytes)"`, becomes(stick + "/size = 4194304")},
@@ -232,7 +232,7 @@ var swappedWays = []wrongWay{
 	{"its medium taken out", "refused: no medium", becomes(stick + "/size = 0")},
 }
 
-var kernelWays = []wrongWay{
+var kernelCases = []wrongCase{
 	{"a slot without a card", "refused: no medium in it", inLaptop(stick+"/size = 0", "sda", byAnswer)},
 	{"a loop device over the system's disk", "a loop device over /dev/nvme0n1; name that itself", inLaptop(loopOver("/dev/nvme0n1"), "loop3", byAnswer)},
 	{"a loop device over the system's partition", "a loop device over /dev/nvme0n1p2; name that itself", inLaptop(loopOver("/dev/nvme0n1p2"), "loop3", byAnswer)},
@@ -263,7 +263,7 @@ var kernelWays = []wrongWay{
 	}},
 }
 
-var confirmWays = []wrongWay{
+var confirmCases = []wrongCase{
 	{"a disk that is not removable, by an answer", "not removable, so it is written only when confirmed by its serial", inLaptop("", "nvme1n1", byAnswer)},
 	{"a disk that is not removable, by its path", `but its serial of /dev/nvme1n1 is "S5SPARE"`, inLaptop("", "nvme1n1", confirmation{yes: []string{"/dev/nvme1n1"}})},
 	{"an eMMC, by an answer", "not removable", inLaptop("sys/devices/pci0/mmc_host/mmc0/mmc0:0001/type = MMC", "mmcblk0", byAnswer)},

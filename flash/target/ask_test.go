@@ -99,8 +99,8 @@ func nobody(t *testing.T) {
 	atTerminal = func() *terminal { return nil }
 }
 
-// stranger is the address of a server of which nothing is known.
-func stranger(t *testing.T, s *sshd.Server) (a Address, print string) {
+// unknownServer is the address of a server of which nothing is known.
+func unknownServer(t *testing.T, s *sshd.Server) (a Address, print string) {
 	t.Helper()
 	a = addressOf(s)
 	a.KnownHosts, a.PinFile = nil, filepath.Join(t.TempDir(), ".ssh", "known_hosts")
@@ -110,7 +110,7 @@ func stranger(t *testing.T, s *sshd.Server) (a Address, print string) {
 func TestFirstContact(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	const question = "fingerprint that it shows: "
-	_, fp := stranger(t, s)
+	_, fp := unknownServer(t, s)
 	other := "SHA256:" + strings.Repeat("A", 43)
 	tests := []struct {
 		name    string
@@ -132,7 +132,7 @@ func TestFirstContact(t *testing.T) {
 				answers = append(answers, answer{question, a})
 			}
 			p := sitDown(t, answers...)
-			a, _ := stranger(t, s)
+			a, _ := unknownServer(t, s)
 			a.HashNames = hashed
 			c, err := WaitDial(t.Context(), a, targettest.LongEnough)
 			p.satisfied()
@@ -181,7 +181,7 @@ func sshFinds(t *testing.T, a Address, hashed bool) {
 func TestFirstContactWithNobodyThere(t *testing.T) {
 	nobody(t)
 	s := targettest.StartSSHD(t)
-	a, fp := stranger(t, s)
+	a, fp := unknownServer(t, s)
 	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fp) {
 		t.Errorf("Dial = %v; want %v with the fingerprint", err, ErrHostKey)
 	}
@@ -203,7 +203,7 @@ func TestFirstContactWithNobodyThere(t *testing.T) {
 func TestChangedKeyIsNotAskedAbout(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	p := sitDown(t)
-	a, fp := stranger(t, s)
+	a, fp := unknownServer(t, s)
 	_, _, other := targettest.NewKey(t)
 	a.KnownHosts = []string{filepath.Join(t.TempDir(), "known_hosts")}
 	name, _ := a.hostNames()

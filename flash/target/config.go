@@ -48,7 +48,7 @@ type route struct {
 // reached through those before it, and the first one may have one of its own: jumps
 // stands for what the machine's own configuration says.
 func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {
-	c, err := askSSH(ctx, given, jumps)
+	c, err := querySSH(ctx, given, jumps)
 	if err != nil {
 		return Address{}, err
 	}
@@ -86,7 +86,7 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
-func askSSH(ctx context.Context, given Address, jumps string) (config, error) {
+func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {
 		argv = append(argv, "-l", given.User)

@@ -147,7 +147,7 @@ Host long
 	}
 }
 
-func TestResolveAsksSSH(t *testing.T) {
+func TestResolveQueriesSSH(t *testing.T) {
 	if _, err := exec.LookPath("ssh"); err != nil {
 		t.Skip("ssh is missing: install the Debian package openssh-client")
 	}

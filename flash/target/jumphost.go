@@ -18,7 +18,7 @@ import (
 // one connection to it, which stays when the board restarts.
 type jumpHost struct {
 	login *login
-	turn  chan struct{} // held by whoever connects
+	dialing  chan struct{} // held by whoever connects
 
 	mu     sync.Mutex
 	link   *link
@@ -31,7 +31,7 @@ func newJumpHost(a Address) (*jumpHost, error) {
 		return nil, fmt.Errorf("jump host %s: %w", a.Host, err)
 	}
 	l.isHop = true
-	return &jumpHost{login: l, turn: make(chan struct{}, 1)}, nil
+	return &jumpHost{login: l, dialing: make(chan struct{}, 1)}, nil
 }
 
 // dialThrough opens a connection from the jump host to an address that it can reach.
@@ -58,11 +58,11 @@ func (g *jumpHost) explainRefusal(err error) error {
 
 func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
 	select {
-	case g.turn <- struct{}{}:
+	case g.dialing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-g.turn }()
+	defer func() { <-g.dialing }()
 	if l := g.liveLink(); l != nil {
 		return l, nil
 	}

@@ -112,9 +112,9 @@ func (a Address) agentSocket() string {
 	return a.Agent
 }
 
-// askAgent connects to the user's agent and lists its keys. The connection is nil
+// connectAgent connects to the user's agent and lists its keys. The connection is nil
 // where there is no agent that answers.
-func (l *login) askAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
+func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	socket := l.addr.agentSocket()
@@ -145,7 +145,7 @@ func (l *login) askAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 // handshake turns a greeted wire into a login. It owns w. Both the board and the
 // agent may keep it waiting; ctx ends either.
 func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
-	agentConn, inAgent := l.askAgent(ctx)
+	agentConn, inAgent := l.connectAgent(ctx)
 	if agentConn != nil {
 		defer agentConn.Close()
 	}

@@ -37,12 +37,12 @@ func FuzzParseRate(f *testing.F) {
 	})
 }
 
-// playedClock is a time that passes only where somebody sleeps.
-type playedClock struct{ at time.Time }
+// simulatedClock is a time that passes only where somebody sleeps.
+type simulatedClock struct{ at time.Time }
 
-func (c *playedClock) now() time.Time { return c.at }
+func (c *simulatedClock) now() time.Time { return c.at }
 
-func (c *playedClock) sleep(d time.Duration, _ <-chan struct{}) bool {
+func (c *simulatedClock) sleep(d time.Duration, _ <-chan struct{}) bool {
 	c.at = c.at.Add(d)
 	return true
 }
@@ -50,7 +50,7 @@ func (c *playedClock) sleep(d time.Duration, _ <-chan struct{}) bool {
 // kept is a connection that remembers what was written, and when.
 type kept struct {
 	net.Conn
-	clock *playedClock
+	clock *simulatedClock
 	bytes bytes.Buffer
 	times []time.Time
 }
@@ -63,7 +63,7 @@ func (k *kept) Write(p []byte) (int, error) {
 // Two connections of one board send together what the rate allows, at each moment.
 func TestPace(t *testing.T) {
 	for _, rate := range []Rate{leastRate, 1 << 20, 100 << 20} {
-		clock := &playedClock{at: time.Unix(1_000_000, 0)}
+		clock := &simulatedClock{at: time.Unix(1_000_000, 0)}
 		began := clock.at
 		p := &pace{rate: rate, now: clock.now}
 		out := [2]*kept{{clock: clock}, {clock: clock}}
@@ -90,7 +90,7 @@ func TestPace(t *testing.T) {
 
 // What was not sent in a quiet time is not sent later on top of the rate.
 func TestPaceSavesNothing(t *testing.T) {
-	clock := &playedClock{at: time.Unix(1_000_000, 0)}
+	clock := &simulatedClock{at: time.Unix(1_000_000, 0)}
 	p := &pace{rate: 1 << 20, now: clock.now}
 	for _, step := range []struct {
 		pass time.Duration

@@ -28,7 +28,7 @@ func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 		return fmt.Errorf("RevokedHostKeys: %w", err)
 	}
 	if bytes.HasPrefix(data, []byte(listMagic)) {
-		return askList(ctx, file, key)
+		return checkRevocationList(ctx, file, key)
 	}
 	return searchKeys(file, data, key)
 }
@@ -58,8 +58,8 @@ func searchKeys(file string, data []byte, key ssh.PublicKey) error {
 	return nil
 }
 
-// askList lets ssh-keygen read a list, whose form is its own.
-func askList(ctx context.Context, list string, key ssh.PublicKey) error {
+// checkRevocationList lets ssh-keygen read a list, whose form is its own.
+func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) error {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		return fmt.Errorf("RevokedHostKeys %s is a key revocation list, and ssh-keygen, which reads it, is missing: install openssh-client", list)
 	}

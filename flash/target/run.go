@@ -70,7 +70,7 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	moves := &activity{last: time.Now()}
 	session.Stdout, session.Stderr = watchedWriter{stdout, moves}, watchedWriter{pid, moves}
 	ended := make(chan struct{})
-	go link.askWhetherRunning(moves, pid, ended)
+	go link.checkProgramRuns(moves, pid, ended)
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load}, func() error {
 		return program.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))

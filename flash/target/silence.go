@@ -245,8 +245,8 @@ func (r watchedReader) Read(b []byte) (int, error) {
 	return r.from.Read(b)
 }
 
-// askWhetherRunning asks the board whether a silent program still runs, until ended.
-func (l *link) askWhetherRunning(p *activity, pid *pidLine, ended <-chan struct{}) {
+// checkProgramRuns asks the board whether a silent program still runs, until ended.
+func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}) {
 	tick := time.NewTicker(l.limit / 8)
 	defer tick.Stop()
 	for {

@@ -106,7 +106,7 @@ func UnlockKeys(ctx context.Context, boards []Address) error {
 func unlockFor(ctx context.Context, a Address) error {
 	l := &login{addr: a}
 	l.readKeys()
-	agentConn, inAgent := l.askAgent(ctx)
+	agentConn, inAgent := l.connectAgent(ctx)
 	if agentConn != nil {
 		agentConn.Close()
 	}

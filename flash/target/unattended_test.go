@@ -17,7 +17,7 @@ import (
 func TestUnaskedFirstContact(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	p := sitDown(t)
-	a, fp := stranger(t, s)
+	a, fp := unknownServer(t, s)
 	_, err := DialUnattended(t.Context(), a)
 	var unknown *UnknownKey
 	if !errors.Is(err, ErrHostKey) || !errors.As(err, &unknown) {
@@ -51,10 +51,10 @@ func TestUnaskedFirstContact(t *testing.T) {
 	}
 }
 
-func TestUnaskedFirstContactOnTheWay(t *testing.T) {
+func TestUnaskedFirstContactOfJumpHost(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	sitDown(t)
-	hop, _ := stranger(t, s)
+	hop, _ := unknownServer(t, s)
 	hop.PinFile = ""
 	board := addressOf(s)
 	board.Via = &hop
@@ -93,7 +93,7 @@ func TestProved(t *testing.T) {
 			t.Errorf("%s: %v, Proved = %v; want %v", tt.name, err, HostProved(err), tt.want)
 		}
 	}
-	a, _ := stranger(t, s)
+	a, _ := unknownServer(t, s)
 	var unknown *UnknownKey
 	if _, err := DialUnattended(t.Context(), with(a)); !errors.As(err, &unknown) {
 		t.Errorf("a first contact without a key to log in with: %v; want an UnknownKey", err)

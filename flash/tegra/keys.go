@@ -114,9 +114,9 @@ func (k Keys) flags() (args []string) {
 	return args
 }
 
-// Takes refuses keys for a package that was signed at build time, whose scripts would
+// CheckKeys refuses keys for a package that was signed at build time, whose scripts would
 // ignore them.
-func (p *Package) Takes(k Keys) error {
+func (p *Package) CheckKeys(k Keys) error {
 	if k != (Keys{}) && p.isPresigned() {
 		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave -pkc and -sbk out, or build it unsigned")
 	}

@@ -68,18 +68,18 @@ func TestOpenKeys(t *testing.T) {
 }
 
 // A package that is signed already would be flashed without the keys, unnoticed.
-func TestSignedPackageTakesNoKeys(t *testing.T) {
+func TestSignedPackageAcceptsNoKeys(t *testing.T) {
 	p := open(t, orin())
-	if err := p.Takes(Keys{PKC: "/keys/pkc.pem"}); err != nil {
+	if err := p.CheckKeys(Keys{PKC: "/keys/pkc.pem"}); err != nil {
 		t.Errorf("a package that is not signed: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(p.Dir, ".presigning-vars"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Takes(Keys{PKC: "/keys/pkc.pem"}); err == nil || !strings.Contains(err.Error(), "take no other keys") {
+	if err := p.CheckKeys(Keys{PKC: "/keys/pkc.pem"}); err == nil || !strings.Contains(err.Error(), "take no other keys") {
 		t.Errorf("a signed package: %v", err)
 	}
-	if err := p.Takes(Keys{}); err != nil {
+	if err := p.CheckKeys(Keys{}); err != nil {
 		t.Errorf("a signed package without keys: %v", err)
 	}
 }

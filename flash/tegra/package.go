@@ -26,7 +26,7 @@ type Package struct {
 	vars     map[string]string // .env.initrd-flash
 	layouts  []layout
 	helper   string // the helper script that the others source
-	takesAny bool   // see TakesAny
+	acceptsAnyBoard bool   // see TakesAny
 }
 
 // The flows.
@@ -153,22 +153,22 @@ func (p *Package) checkAim() error {
 	if err != nil {
 		return err
 	}
-	p.takesAny = p.Chip == "t210" || slices.ContainsFunc(callsRCM().FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
-	if p.takesAny || p.Flow != Direct {
+	p.acceptsAnyBoard = p.Chip == "t210" || slices.ContainsFunc(callsRCM().FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
+	if p.acceptsAnyBoard || p.Flow != Direct {
 		return nil
 	}
 	script, err := localfile.Read(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
-	p.takesAny = !bytes.Contains(script, []byte("$@"))
+	p.acceptsAnyBoard = !bytes.Contains(script, []byte("$@"))
 	return err
 }
 
-// TakesAny reports whether the scripts may talk to any board in recovery mode. Such
+// AcceptsAnyBoard reports whether the scripts may talk to any board in recovery mode. Such
 // boards are flashed one after another.
-func (p *Package) TakesAny() bool { return p.takesAny }
+func (p *Package) AcceptsAnyBoard() bool { return p.acceptsAnyBoard }
 
 // Aims refuses a second board in recovery mode where the scripts may take that one.
 func (p *Package) Aims(h Host, port string) error {
-	if !p.takesAny {
+	if !p.acceptsAnyBoard {
 		return nil
 	}
 	there, err := List(h.Sys)

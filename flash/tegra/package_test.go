@@ -327,7 +327,7 @@ func FuzzLayout(f *testing.F) {
 	})
 }
 
-func TestHelpersThatTakeAnyBoard(t *testing.T) {
+func TestHelpersThatAcceptAnyBoard(t *testing.T) {
 	tests := []struct {
 		helper string
 		want   bool
@@ -342,7 +342,7 @@ func TestHelpersThatTakeAnyBoard(t *testing.T) {
 		{"\"$here/tegrarcm_v2\" ${chipidargs} --uid", true},
 	}
 	for _, tt := range tests {
-		if got := open(t, with(orin(), "tegra-flash-helper.sh", tt.helper)).TakesAny(); got != tt.want {
+		if got := open(t, with(orin(), "tegra-flash-helper.sh", tt.helper)).AcceptsAnyBoard(); got != tt.want {
 			t.Errorf("TakesAny with %q = %v; want %v", tt.helper, got, tt.want)
 		}
 	}

@@ -88,7 +88,7 @@ echo "helper: $*"
 
 // The board and udisks: what the board shows itself as is in a file. As the script
 // releases the command disk, the board does what stands on it.
-var played = map[string]string{
+var simulatedPrograms = map[string]string{
 	"udevadm": `#!/bin/bash
 [ "${!#}" = "$BOARD_DISK" ] && [ -e "$BOARD/shows" ] || exit 1
 echo "ID_MODEL=$(cat "$BOARD/model")"
@@ -160,7 +160,7 @@ func realPackage(t *testing.T, branch, chip, serial string) *Package {
 func around(t *testing.T, word, model string) string {
 	t.Helper()
 	board, bin := t.TempDir(), t.TempDir()
-	for name, text := range played {
+	for name, text := range simulatedPrograms {
 		write(t, filepath.Join(bin, name), text)
 	}
 	write(t, filepath.Join(board, "word"), word+"\n")
@@ -328,8 +328,8 @@ func TestRealAim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.TakesAny() != tt.want {
-			t.Errorf("TakesAny of %s's %s = %v; want %v", tt.branch, tt.helper, p.TakesAny(), tt.want)
+		if p.AcceptsAnyBoard() != tt.want {
+			t.Errorf("TakesAny of %s's %s = %v; want %v", tt.branch, tt.helper, p.AcceptsAnyBoard(), tt.want)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err := r.pkg.Suits(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
-	if r.pkg.takesAny {
+	if r.pkg.acceptsAnyBoard {
 		alone, err := r.host.lockAny()
 		if err != nil {
 			return Result{}, err

@@ -23,13 +23,13 @@ import (
 //	@exit N
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "stand-in" {
-		play(os.Args[2], os.Args[3:])
+		runTranscript(os.Args[2], os.Args[3:])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-func play(transcript string, args []string) {
+func runTranscript(transcript string, args []string) {
 	data, err := os.ReadFile(transcript)
 	if err != nil {
 		fmt.Println("stand-in:", err)

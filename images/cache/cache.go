@@ -39,8 +39,8 @@ type Request struct {
 	Env     map[string]string // what bitbake takes from its environment
 }
 
-// Given is what to run bitbake with. It is empty without a cache.
-type Given struct {
+// BitbakeOptions is what to run bitbake with. It is empty without a cache.
+type BitbakeOptions struct {
 	Post []string // files for bitbake -R
 	Set  []string // NAME=value, for its environment
 }
@@ -48,11 +48,11 @@ type Given struct {
 // Prepare checks that the cache answers. It checks that the cache is of this bitbake's
 // kind, then writes the configuration for bitbake. Without a cache it returns an empty
 // Given.
-func Prepare(ctx context.Context, r Request) (Given, error) {
+func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	if r.Setting.isNone() {
-		return Given{}, nil
+		return BitbakeOptions{}, nil
 	}
-	var given Given
+	var given BitbakeOptions
 	err := progress.Run(ctx, "cache", func(s *progress.Step) (string, error) {
 		plan, err := r.makePlan(ctx, s)
 		if ctx.Err() != nil { // nothing is wrong with the cache then

@@ -176,18 +176,18 @@ func (p plan) confText() []byte {
 
 // writeConf writes the file only if its text changes: bitbake parses everything again
 // if one of its files is newer than before.
-func (p plan) writeConf(path string) (Given, error) {
+func (p plan) writeConf(path string) (BitbakeOptions, error) {
 	if len(p.Assign) == 0 {
-		return Given{Set: p.Env}, nil
+		return BitbakeOptions{Set: p.Env}, nil
 	}
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Given{}, err
+		return BitbakeOptions{}, err
 	}
 	if content := p.confText(); !bytes.Equal(old, content) {
 		if err := renameio.WriteFile(path, content, 0o644); err != nil {
-			return Given{}, err
+			return BitbakeOptions{}, err
 		}
 	}
-	return Given{Post: []string{path}, Set: p.Env}, nil
+	return BitbakeOptions{Post: []string{path}, Set: p.Env}, nil
 }

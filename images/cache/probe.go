@@ -32,7 +32,7 @@ func checkHashserv(ctx context.Context, address string, v Version) error {
 			return err
 		}
 	}
-	heard, err := askInTurn(ctx, address, greetHashserv, ping, `{"exists-stream": null}`)
+	heard, err := queryInOrder(ctx, address, greetHashserv, ping, `{"exists-stream": null}`)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -104,7 +104,7 @@ func checkPRServ(ctx context.Context, address string, v Version) error {
 // has, which stores nothing.
 func probePRServ(ctx context.Context, address string) (prKind, error) {
 	const asked = `"version": "0", "pkgarch": "slipway-probe", "checksum": "0"`
-	heard, err := askInTurn(ctx, address, greetPRServ, ping, `{"test-pr": {`+asked+`}}`)
+	heard, err := queryInOrder(ctx, address, greetPRServ, ping, `{"test-pr": {`+asked+`}}`)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func probePRServ(ctx context.Context, address string) (prKind, error) {
 	} else if !a.Alive {
 		return 0, errors.New("does not say that it is alive: it is no PR server")
 	}
-	heard, err = askInTurn(ctx, address, greetPRServ, `{"test-pr": {`+asked+`, "history": false}}`)
+	heard, err = queryInOrder(ctx, address, greetPRServ, `{"test-pr": {`+asked+`, "history": false}}`)
 	switch {
 	case errors.Is(err, io.EOF): // it knows no test-pr at all
 		return linePR, nil

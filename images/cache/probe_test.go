@@ -171,7 +171,7 @@ func TestProbeOfEndlessHeaders(t *testing.T) {
 		sent <- total
 	}))
 	defer web.Close()
-	_, err := askInTurn(t.Context(), strings.Replace(web.URL, "http", "ws", 1), greetHashserv, ping)
+	_, err := queryInOrder(t.Context(), strings.Replace(web.URL, "http", "ws", 1), greetHashserv, ping)
 	if err == nil || !strings.Contains(err.Error(), "answers more than") {
 		t.Errorf("converse = %v; want it to stop reading", err)
 	}

@@ -137,7 +137,7 @@ func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]boo
 		for _, hash := range chunk {
 			asked = append(asked, `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "`+hash+`", "all": false}}`)
 		}
-		heard, err := askAtOnce(ctx, c.Hashserv, greetHashserv, asked)
+		heard, err := queryAtOnce(ctx, c.Hashserv, greetHashserv, asked)
 		if err != nil {
 			return nil, err
 		}

@@ -155,9 +155,9 @@ func TestHashesAreReadOnlyForClients(t *testing.T) {
 	hash := strings.Repeat("ab", 32)
 	report := fmt.Sprintf(`{"report": {"method": "m", "outhash": "%s", "taskhash": "%s", "unihash": "%s"}}`, hash, hash, hash)
 	get := fmt.Sprintf(`{"get": {"method": "m", "taskhash": "%s", "all": false}}`, hash)
-	heard, err := askInTurn(t.Context(), status.Hashserv, greetHashserv, report)
+	heard, err := queryInOrder(t.Context(), status.Hashserv, greetHashserv, report)
 	t.Logf("report is answered with %q, %v", heard, err)
-	heard, err = askInTurn(t.Context(), status.Hashserv, greetHashserv, get)
+	heard, err = queryInOrder(t.Context(), status.Hashserv, greetHashserv, get)
 	if err != nil || len(heard) != 1 || heard[0] != "null" {
 		t.Errorf("a client's hash is known afterwards: %q, %v; want null", heard, err)
 	}

@@ -64,7 +64,7 @@ func newMachine(t *testing.T, pair [2]string, enter []string) machine {
 func (m machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 // prepare is Prepare on that machine.
-func (m machine) prepare(setting Setting) Given {
+func (m machine) prepare(setting Setting) BitbakeOptions {
 	m.t.Helper()
 	r := Request{Setting: setting, Bitbake: m.bitbake, Build: m.path("build"), File: m.path("build/cache.conf")}
 	text, err := json.Marshal(r)
@@ -83,7 +83,7 @@ func (m machine) prepare(setting Setting) Given {
 	if err != nil {
 		m.t.Fatalf("prepare: %v", err)
 	}
-	var given Given
+	var given BitbakeOptions
 	if err := json.Unmarshal(out, &given); err != nil {
 		m.t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func (m machine) prepare(setting Setting) Given {
 }
 
 // build runs bitbake and returns what it says.
-func (m machine) build(given Given) string {
+func (m machine) build(given BitbakeOptions) string {
 	m.t.Helper()
 	argv := append(m.enter[:len(m.enter):len(m.enter)], filepath.Join(m.bitbake, "bin/bitbake"))
 	for _, file := range given.Post {

@@ -32,9 +32,9 @@ type lineConn interface {
 	Close() error
 }
 
-// askInTurn sends each line after the answer to the one before. bitbake's servers close
+// queryInOrder sends each line after the answer to the one before. bitbake's servers close
 // the connection, which is io.EOF, if they do not understand a line.
-func askInTurn(ctx context.Context, address, greeting string, say ...string) (heard []string, err error) {
+func queryInOrder(ctx context.Context, address, greeting string, say ...string) (heard []string, err error) {
 	err = withConn(ctx, address, greeting, func(c lineConn) error {
 		for _, line := range say {
 			if err := c.send(line); err != nil {
@@ -51,9 +51,9 @@ func askInTurn(ctx context.Context, address, greeting string, say ...string) (he
 	return heard, err
 }
 
-// askAtOnce sends all lines, then reads the answers, so that a distant server costs one
+// queryAtOnce sends all lines, then reads the answers, so that a distant server costs one
 // round trip. The lines must fit into the buffers of the connection.
-func askAtOnce(ctx context.Context, address, greeting string, say []string) (heard []string, err error) {
+func queryAtOnce(ctx context.Context, address, greeting string, say []string) (heard []string, err error) {
 	err = withConn(ctx, address, greeting, func(c lineConn) error {
 		for _, line := range say {
 			if err := c.send(line); err != nil {

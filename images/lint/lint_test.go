@@ -209,7 +209,7 @@ local_conf_header:
 	put(t, filepath.Join(dir, "meta-ours/conf/distro/include/ours.inc"), "DISTRO_FEATURES = \"virtualization\"\n")
 	put(t, filepath.Join(dir, "meta-ours/recipes/a/libnvvpi3_1.bb"), "")
 	put(t, filepath.Join(dir, "build/conf/auto.conf"), "IMAGE_INSTALL_append = \" vim\"\n")
-	all := judgeProject(t, dir)
+	all := lintProject(t, dir)
 	var got []string
 	for _, f := range all {
 		rel, _ := filepath.Rel(dir, f.Where)
@@ -247,15 +247,15 @@ func TestProjectOfOlderNames(t *testing.T) {
 			put(t, filepath.Join(dir, "meta-ours/classes-recipe/ours.bbclass"), "oe_mk() {\n    true\n}\nIMAGE_CMD:tegraflash = \"oe_mk\"\n")
 			put(t, filepath.Join(dir, "meta-ours/conf/machine/jetson-tx2.conf"), "")
 			put(t, filepath.Join(dir, "meta-ours/recipes/gcc/gcc_arm-9.2.bb"), "")
-			if all := judgeProject(t, dir); len(all) != tt.want {
+			if all := lintProject(t, dir); len(all) != tt.want {
 				t.Errorf("Project: %d findings\n%s; want %d", len(all), write(all), tt.want)
 			}
 		})
 	}
 }
 
-// judgeProject judges the kas.yml of a folder.
-func judgeProject(t *testing.T, dir string) []Finding {
+// lintProject judges the kas.yml of a folder.
+func lintProject(t *testing.T, dir string) []Finding {
 	t.Helper()
 	ws := layers.Workspace{Dir: filepath.Join(dir, "layers")}
 	p, err := layers.Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)

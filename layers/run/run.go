@@ -146,7 +146,7 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 		cmd.ExtraFiles = []*os.File{c.Hold}
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	cmd.Cancel = func() error { return askGroup(cmd.Process.Pid) }
+	cmd.Cancel = func() error { return terminateGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = grace
 	if c.Gentle {
 		cmd.SysProcAttr.Pdeathsig = 0
@@ -169,7 +169,7 @@ func (c Command) unset(variable string) bool {
 	return slices.Contains(c.Unset, name)
 }
 
-func askGroup(leader int) error {
+func terminateGroup(leader int) error {
 	err := syscall.Kill(-leader, syscall.SIGTERM)
 	if errors.Is(err, syscall.ESRCH) {
 		return os.ErrProcessDone

@@ -76,7 +76,7 @@ func (t *Containerd) cdiEdits(ctx context.Context, devices []string) (func(*spec
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, whatIsThere(cache, from))
 	}
-	if err := t.askNodes(ctx, nodes); err != nil {
+	if err := t.resolveNodes(ctx, nodes); err != nil {
 		return nil, err
 	}
 	return func(spec *specs.Spec) error {
@@ -165,8 +165,8 @@ func whatIsThere(cache *cdi.Cache, from map[string]string) string {
 	return text
 }
 
-// askNodes fills in what the specs leave to the machine that the nodes are on.
-func (t *Containerd) askNodes(ctx context.Context, nodes []*cdispecs.DeviceNode) error {
+// resolveNodes fills in what the specs leave to the machine that the nodes are on.
+func (t *Containerd) resolveNodes(ctx context.Context, nodes []*cdispecs.DeviceNode) error {
 	var names strings.Builder
 	for _, n := range nodes {
 		if n.HostPath = cmp.Or(n.HostPath, n.Path); !path.IsAbs(n.HostPath) || strings.ContainsAny(n.HostPath, "\n\x00") {

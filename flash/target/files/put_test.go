@@ -54,8 +54,8 @@ func testPut(t *testing.T, s *sshd.Server) {
 	}
 }
 
-// asked puts a file on a board, and returns the kinds of requests that its sftp-server got.
-func asked(t *testing.T, local, remote string, mode fs.FileMode) string {
+// requestsOf puts a file on a board, and returns the kinds of requests that its sftp-server got.
+func requestsOf(t *testing.T, local, remote string, mode fs.FileMode) string {
 	t.Helper()
 	s, dir := eachStart(t, `*sftp-server) tee asked | /usr/lib/openssh/sftp-server; exit ;;`)
 	if _, err := Put(t.Context(), dialtest.Dial(t, dialtest.AddressOf(s)), local, remote, mode); err != nil {
@@ -81,8 +81,8 @@ func asked(t *testing.T, local, remote string, mode fs.FileMode) string {
 }
 
 // Each request is a round trip.
-func TestPutAsksNothingTwice(t *testing.T) {
-	got := asked(t, targettest.WriteFile(t, targettest.RandomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o640)
+func TestPutRequestsNothingTwice(t *testing.T) {
+	got := requestsOf(t, targettest.WriteFile(t, targettest.RandomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o640)
 	if want := "init stat statvfs open fsetstat write fsync fsetstat close posix-rename"; got != want {
 		t.Errorf("asked for %q; want %q", got, want)
 	}
@@ -95,7 +95,7 @@ func TestRenewedProgramIsSynced(t *testing.T) {
 	if err := os.WriteFile(partOf(t, local, remote), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := asked(t, local, remote, 0o755)
+	got := requestsOf(t, local, remote, 0o755)
 	if want := "close open fsync fsetstat close posix-rename"; !strings.HasSuffix(got, want) {
 		t.Errorf("asked for %q; want %q at the end", got, want)
 	}

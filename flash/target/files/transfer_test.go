@@ -67,17 +67,17 @@ func (o carriage) carry(t *testing.T, first target.Address, data []byte) (string
 	k := &transfer{conn: c, early: early, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(wholeFile(int64(len(data))), count)}
 	k.queue.patience = o.patience
 	t.Cleanup(k.close)
-	w, err := k.sendAll(t.Context(), gated{b, gate}, o.several)
+	w, err := k.sendAll(t.Context(), blockedWriter{b, gate}, o.several)
 	return o.name, w, err
 }
 
-// gated writes nothing before its gate opens.
-type gated struct {
+// blockedWriter writes nothing before its gate opens.
+type blockedWriter struct {
 	boardFiles
 	gate chan struct{}
 }
 
-func (g gated) openFile(name string) (pieceWriter, error) {
+func (g blockedWriter) openFile(name string) (pieceWriter, error) {
 	<-g.gate
 	return g.boardFiles.openFile(name)
 }
@@ -117,7 +117,7 @@ func TestSeveralStreams(t *testing.T) {
 }
 
 // The first stream is held up until the second one has brought something, and then cut.
-func TestTheFirstWayBreaksOff(t *testing.T) {
+func TestFirstStreamBreaks(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
 	held, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 100_000, true)
@@ -126,7 +126,7 @@ func TestTheFirstWayBreaksOff(t *testing.T) {
 	checkCarried(t, name, data, w, err)
 }
 
-func TestAWayThatStalls(t *testing.T) {
+func TestStalledStream(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
 	stalled, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<20, true)
@@ -135,7 +135,7 @@ func TestAWayThatStalls(t *testing.T) {
 	checkCarried(t, name, data, w, err)
 }
 
-func TestNoWayIsLeft(t *testing.T) {
+func TestAllStreamsBreak(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	cut, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 3<<20, false)
 	o := carriage{more: cut, several: 2, patience: time.Hour}

@@ -8,8 +8,8 @@ import (
 // opcodes maps each opcode to its function. The names are those of Python's
 // pickletools.
 var opcodes = map[byte]func(*machine) error{
-	0x80: func(m *machine) error { _, err := m.takeBytes(1); return err }, // PROTO
-	0x95: func(m *machine) error { _, err := m.takeBytes(8); return err }, // FRAME
+	0x80: func(m *machine) error { _, err := m.cutBytes(1); return err }, // PROTO
+	0x95: func(m *machine) error { _, err := m.cutBytes(8); return err }, // FRAME
 
 	'N':  func(m *machine) error { m.push(nil); return nil },
 	0x88: func(m *machine) error { m.push(true); return nil },
@@ -27,7 +27,7 @@ var opcodes = map[byte]func(*machine) error{
 		return err
 	},
 	'G': func(m *machine) error { // BINFLOAT, the only one that is big-endian
-		raw, err := m.takeBytes(8)
+		raw, err := m.cutBytes(8)
 		if err == nil {
 			m.push(math.Float64frombits(binary.BigEndian.Uint64(raw)))
 		}
@@ -208,11 +208,11 @@ func pushGlobal(m *machine) error {
 		for n < uint64(len(m.rest)) && m.rest[n] != '\n' {
 			n++
 		}
-		raw, err := m.takeBytes(n)
+		raw, err := m.cutBytes(n)
 		if err != nil {
 			return err
 		}
-		if _, err := m.takeBytes(1); err != nil {
+		if _, err := m.cutBytes(1); err != nil {
 			return err
 		}
 		names[i] = string(raw)

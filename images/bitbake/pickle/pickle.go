@@ -80,8 +80,8 @@ type machine struct {
 	allowed func(Class) bool
 }
 
-// takeBytes takes the next n bytes.
-func (m *machine) takeBytes(n uint64) ([]byte, error) {
+// cutBytes takes the next n bytes.
+func (m *machine) cutBytes(n uint64) ([]byte, error) {
 	if n > uint64(len(m.rest)) {
 		return nil, errShort
 	}
@@ -92,7 +92,7 @@ func (m *machine) takeBytes(n uint64) ([]byte, error) {
 
 // readUint reads a little-endian number of that many bytes.
 func (m *machine) readUint(bytes uint64) (uint64, error) {
-	raw, err := m.takeBytes(bytes)
+	raw, err := m.cutBytes(bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -107,7 +107,7 @@ func (m *machine) readCounted(bytes uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.takeBytes(n)
+	return m.cutBytes(n)
 }
 
 func (m *machine) push(v any) { m.stack = append(m.stack, v) }
