@@ -264,7 +264,7 @@ func (j *imageJob) sameDigest(got string) error {
 // judgedBytes is how much of a packed image is looked at: more than lies before the
 // first partition. Where the header of a GPT puts its entries further back, it is more.
 const (
-	checkedBytes     = 4 << 20
+	checkedBytes    = 4 << 20
 	maxCheckedBytes = 256 << 20
 )
 

@@ -21,10 +21,10 @@ import (
 
 // Options says where and how to build.
 type Options struct {
-	Dir   string // build folder; every board has a folder of its own in it
-	Cache string // keeps what several boards or builds share; "" is cache/ in Dir
-	Fresh bool   // fetch packages anew even where an earlier build has them
-	Request   BuildRequest    // only for boards that bitbake builds
+	Dir     string       // build folder; every board has a folder of its own in it
+	Cache   string       // keeps what several boards or builds share; "" is cache/ in Dir
+	Fresh   bool         // fetch packages anew even where an earlier build has them
+	Request BuildRequest // only for boards that bitbake builds
 	// Offline is for Project: files of repositories that are not checked out are then
 	// layers.ErrNotHere.
 	Offline bool

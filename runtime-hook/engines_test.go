@@ -126,9 +126,9 @@ func (e *engine) serve(argv, ask []string) {
 	}
 }
 
-// gives fails unless the container of args gets the board's file and its devices,
+// wantFiles fails unless the container of args gets the board's file and its devices,
 // with nothing to be warned of.
-func (e *engine) gives(by string, args ...string) {
+func (e *engine) wantFiles(by string, args ...string) {
 	e.t.Helper()
 	os.Remove("/run/slipway/hook.log")
 	out, err := e.do(nil, append(args, "/bin/sh", "-c", opensAll)...)
@@ -172,8 +172,8 @@ func TestDocker(t *testing.T) {
 	}, []string{"version"})
 	_, err := e.do(e.pack(), "import", "-", "image")
 	must(t, err)
-	e.gives("--gpus", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--gpus=all", "image")
-	e.gives("--runtime", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=all", "image")
+	e.wantFiles("--gpus", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--gpus=all", "image")
+	e.wantFiles("--runtime", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=all", "image")
 	_, err = e.do(nil, "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls")
 	if err == nil || !strings.Contains(err.Error(), `failed: slipway-runtime: NVIDIA_VISIBLE_DEVICES names "nonsense", which is no name of a GPU`) {
 		t.Errorf("docker run with nonsense: %v; want the reason in what docker prints", err)
@@ -211,7 +211,7 @@ func TestPodman(t *testing.T) {
 	}
 	// A subtest would run outside of the lab.
 	for _, tt := range tests {
-		e.gives(tt.name, slices.Concat(tt.global, create, tt.options, []string{"image"})...)
+		e.wantFiles(tt.name, slices.Concat(tt.global, create, tt.options, []string{"image"})...)
 	}
 	e.forGroup()
 	write(t, "/etc/slipway/hook.toml", "[cdi]\nversion = '0.5.0'\n")
@@ -264,5 +264,5 @@ func TestContainerd(t *testing.T) {
 		filepath.Join(e.dir, "root"), filepath.Join(e.dir, "run"), socket))
 	e.program = []string{"ctr", "--address", socket}
 	e.serve([]string{"containerd", "--config", config}, []string{"version"})
-	e.gives("BinaryName", "run", "--rm", "--cgroup", "/"+e.group, "--runc-binary", e.wrapper(), "--env", "NVIDIA_VISIBLE_DEVICES=all", "--rootfs", e.rootfs("/"), "slipway-test")
+	e.wantFiles("BinaryName", "run", "--rm", "--cgroup", "/"+e.group, "--runc-binary", e.wrapper(), "--env", "NVIDIA_VISIBLE_DEVICES=all", "--rootfs", e.rootfs("/"), "slipway-test")
 }

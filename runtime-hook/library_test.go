@@ -166,7 +166,7 @@ func TestLibraryUserNamespace(t *testing.T) {
 		must(t, os.RemoveAll(l.rootfs("/bin")))
 		l.needsLibrary()
 		l.cache()
-		l.giveImage(hostRoot)
+		l.chownImage(hostRoot)
 		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ + "; stat -c ' %u:%g %a' /etc/ld.so.cache", spec: userNamespace(hostRoot)})
 		if err != nil || out != "found 0:0 644\n" {
 			log, _ := os.ReadFile("/run/slipway/hook.log")

@@ -116,7 +116,7 @@ func TestOldKernel(t *testing.T) {
 			t.Run("user namespace", func(t *testing.T) {
 				somewhere(t, namespacedLab, func(t *testing.T, l *lab, stage string) {
 					l.onOldKernel(kernel)
-					userNamespaceGets(t, l, container{stage: stage, env: all, spec: userNamespace(hostRoot)}, func(l *lab) { l.giveImage(hostRoot) })
+					userNamespaceGets(t, l, container{stage: stage, env: all, spec: userNamespace(hostRoot)}, func(l *lab) { l.chownImage(hostRoot) })
 				})
 			})
 		})

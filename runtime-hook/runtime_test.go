@@ -161,7 +161,7 @@ func TestWrapperUserNamespace(t *testing.T) {
 			must(t, unix.Mknod(other, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
 			must(t, os.Chmod(other, 0o666))
 			l.lists("lib, /opt/board/a.so", "dev, /dev/full", "dev, /dev/other")
-			l.giveImage(hostRoot)
+			l.chownImage(hostRoot)
 			out, err := l.runContainer(container{env: all, script: strings.ReplaceAll(opensAll, "loop-control", "other"), spec: func(s *specs.Spec) {
 				denied(s)
 				userNamespace(hostRoot)(s)
@@ -282,7 +282,7 @@ func TestPrecreate(t *testing.T) {
 func TestCrunNamesNoBundle(t *testing.T) {
 	l := namespacedLab(t, "crun")
 	l.lists("dev, /dev/full")
-	l.giveImage(hostRoot)
+	l.chownImage(hostRoot)
 	out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "echo started", spec: func(s *specs.Spec) {
 		userNamespace(hostRoot)(s)
 		s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/kmsg", Type: "c", Major: 1, Minor: 11}}

@@ -58,8 +58,8 @@ func passable(t *testing.T, dir string) {
 	}
 }
 
-// giveImage makes root the owner of the image's files.
-func (l *lab) giveImage(root int) {
+// chownImage makes root the owner of the image's files.
+func (l *lab) chownImage(root int) {
 	l.t.Helper()
 	must(l.t, filepath.WalkDir(l.rootfs("/"), func(p string, _ os.DirEntry, err error) error {
 		if err != nil {
@@ -100,7 +100,7 @@ func TestUserNamespace(t *testing.T) {
 		root uint32
 		give func(*lab)
 	}{
-		"image of the container's root": {hostRoot, func(l *lab) { l.giveImage(hostRoot) }},
+		"image of the container's root": {hostRoot, func(l *lab) { l.chownImage(hostRoot) }},
 		"idmapped image":                {hostRoot, (*lab).mapImage},
 		"the root is also the board's":  {0, func(*lab) {}},
 	}
@@ -144,7 +144,7 @@ func TestUserNamespaceForeignFolder(t *testing.T) {
 		write(t, "/opt/board/lib/a.so", "board a")
 		l.lists("lib, /opt/board/lib/a.so")
 		must(t, os.MkdirAll(l.rootfs("/opt/board/lib"), 0o755))
-		l.giveImage(hostRoot)
+		l.chownImage(hostRoot)
 		before := look(t)
 		out, err := l.runContainer(container{stage: stage, env: all, script: "echo started", spec: func(s *specs.Spec) {
 			userNamespace(hostRoot)(s)
@@ -167,7 +167,7 @@ func TestUserNamespaceFolderWithMount(t *testing.T) {
 		must(t, os.MkdirAll("/opt/board/x/sub", 0o755))
 		must(t, unix.Mount("tmpfs", "/opt/board/x/sub", "tmpfs", 0, ""))
 		l.lists("dir, /opt/board/x")
-		l.giveImage(hostRoot)
+		l.chownImage(hostRoot)
 		out, err := l.runContainer(container{stage: stage, env: all, script: "echo started", spec: userNamespace(hostRoot)})
 		log, _ := os.ReadFile("/run/slipway/hook.log")
 		if err == nil || !strings.Contains(string(log), "test.csv:1: /opt/board/x: ") || !strings.Contains(string(log), "list what is wanted of it") {

@@ -22,7 +22,7 @@ func privileged(s *specs.Spec) {
 
 // Who may ask for devices, and how, is the board's choice: by the environment, by
 // mounts, or by both.
-func TestWaysToAsk(t *testing.T) {
+func TestWhoMayRequestDevices(t *testing.T) {
 	const (
 		mounts     = "accept-nvidia-visible-devices-as-volume-mounts = true\n"
 		noVariable = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"

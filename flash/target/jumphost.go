@@ -17,8 +17,8 @@ import (
 // jumpHost is a machine that a board is reached through. All connections of one login share
 // one connection to it, which stays when the board restarts.
 type jumpHost struct {
-	login *login
-	dialing  chan struct{} // held by whoever connects
+	login   *login
+	dialing chan struct{} // held by whoever connects
 
 	mu     sync.Mutex
 	link   *link

@@ -23,9 +23,9 @@ type Package struct {
 	Machine string
 	Flow    string // one of the flows
 
-	vars     map[string]string // .env.initrd-flash
-	layouts  []layout
-	helper   string // the helper script that the others source
+	vars            map[string]string // .env.initrd-flash
+	layouts         []layout
+	helper          string // the helper script that the others source
 	acceptsAnyBoard bool   // see TakesAny
 }
 

@@ -389,7 +389,7 @@ func newQueue(todo []piece, count func(int64)) *pieceQueue {
 // or ctx ends.
 func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piece, bool) {
 	for {
-		p, ok, changed := q.nextPiece(w, most)
+		p, ok, changed := q.popPiece(w, most)
 		if ok {
 			return p, true
 		}
@@ -404,7 +404,7 @@ func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piec
 	}
 }
 
-func (q *pieceQueue) nextPiece(w *stream, most int64) (piece, bool, chan struct{}) {
+func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, ok := q.cutPiece(most)

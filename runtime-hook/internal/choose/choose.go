@@ -145,7 +145,7 @@ func (f *filter) filterPlan(p plan.Plan) plan.Plan {
 			out.Devices = append(out.Devices, d)
 		}
 	}
-	out.Libraries = out.Given(p.Libraries)
+	out.Libraries = out.ProvidedLibraries(p.Libraries)
 	return out
 }
 

@@ -84,13 +84,13 @@ func mounts(t *testing.T, rootfs string) []string {
 	return out
 }
 
-func eachWay(t *testing.T, test func(t *testing.T, old bool)) {
+func eachMountAPI(t *testing.T, test func(t *testing.T, old bool)) {
 	t.Run("new mount calls", func(t *testing.T) { test(t, false) })
 	t.Run("mount(2)", func(t *testing.T) { test(t, true) })
 }
 
 func TestApply(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		res := apply(t, rootfs, old, samplePlan(board))
 		if want := (Result{Files: 1, Folders: 1, Links: 1, Devices: 1}); !reflect.DeepEqual(res, want) {
@@ -116,7 +116,7 @@ func TestApply(t *testing.T) {
 
 // A second hook on the same container finds all of it there.
 func TestApplyTwice(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		apply(t, rootfs, old, samplePlan(board))
 		res := apply(t, rootfs, old, samplePlan(board))
@@ -128,7 +128,7 @@ func TestApplyTwice(t *testing.T) {
 
 // Where device nodes would not open, the board's own is mounted, and opens.
 func TestDeviceOnNodev(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		must(t, os.Mkdir(rootfs+"/dev", 0o755))
 		must(t, unix.Mount("tmpfs", rootfs+"/dev", "tmpfs", unix.MS_NODEV, ""))
@@ -143,7 +143,7 @@ func TestDeviceOnNodev(t *testing.T) {
 
 // A file of the image where a device goes is covered by the device.
 func TestDeviceOverFile(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		must(t, os.Mkdir(rootfs+"/dev", 0o755))
 		must(t, os.WriteFile(rootfs+"/dev/full", nil, 0o644))
@@ -156,7 +156,7 @@ func TestDeviceOverFile(t *testing.T) {
 
 // A node where a device goes is covered by the device, and by nothing else.
 func TestOverNode(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		for _, at := range []string{"/dev/full", "/opt/lib/a.so"} {
 			must(t, os.MkdirAll(filepath.Dir(rootfs+at), 0o755))
@@ -178,7 +178,7 @@ func TestOverNode(t *testing.T) {
 
 // No descriptor stays open, however often an entry fails.
 func TestDescriptors(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		must(t, os.MkdirAll(rootfs+"/opt/lib/a.so", 0o755))
 		must(t, os.WriteFile(rootfs+"/opt/share", nil, 0o644))
@@ -252,7 +252,7 @@ func TestEnterRefusesHost(t *testing.T) {
 // One empty file stands at all mount points of a file system, and each file
 // system has its own.
 func TestMountPoints(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		must(t, os.Mkdir(rootfs+"/volume", 0o755))
 		must(t, unix.Mount("tmpfs", rootfs+"/volume", "tmpfs", 0, ""))

@@ -45,7 +45,7 @@ func (o *owner) runIn(dir *os.File, make func() error) error {
 	if o == nil {
 		return make()
 	}
-	back, err := o.takeRights(dir)
+	back, err := o.assumeRights(dir)
 	if err != nil {
 		return err
 	}
@@ -69,9 +69,9 @@ func (o *owner) dropGroups() error {
 const fsCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER |
 	1<<unix.CAP_FSETID | 1<<unix.CAP_LINUX_IMMUTABLE | 1<<unix.CAP_MKNOD
 
-// takeRights gives this thread the owner's rights over dir: a root's if dir belongs to
+// assumeRights gives this thread the owner's rights over dir: a root's if dir belongs to
 // the namespace, otherwise those of any other user.
-func (o *owner) takeRights(dir *os.File) (back func() error, err error) {
+func (o *owner) assumeRights(dir *os.File) (back func() error, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
 		return nil, err

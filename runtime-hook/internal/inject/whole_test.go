@@ -62,7 +62,7 @@ func TestWhole(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			eachWay(t, func(t *testing.T, old bool) {
+			eachMountAPI(t, func(t *testing.T, old bool) {
 				board, rootfs := stage(t)
 				p := wholePlan(t, board)
 				tt.image(t, board, rootfs, &p)
@@ -99,7 +99,7 @@ func follow(rootfs string) string {
 
 // What an image puts in the folder's way is told of each file, as ever.
 func TestWholeInTheWay(t *testing.T) {
-	eachWay(t, func(t *testing.T, old bool) {
+	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)
 		p := wholePlan(t, board)
 		must(t, os.Mkdir(rootfs+"/opt", 0o755))
@@ -115,7 +115,7 @@ func TestWholeInTheWay(t *testing.T) {
 // and nothing is given twice where it has not.
 func TestWholeInWhole(t *testing.T) {
 	for own, want := range map[string]int{"": 2, "/opt/lib/own": 5} {
-		eachWay(t, func(t *testing.T, old bool) {
+		eachMountAPI(t, func(t *testing.T, old bool) {
 			board, rootfs := stage(t)
 			p := wholePlan(t, board)
 			must(t, os.Mkdir(board+"/lib/sub", 0o755))

@@ -35,8 +35,8 @@ func compareNames(a, b string, signed bool) int {
 			return compareChars(x, y, signed)
 		}
 		var m, n int32
-		m, a = takeNumber(a)
-		n, b = takeNumber(b)
+		m, a = cutNumber(a)
+		n, b = cutNumber(b)
 		if m != n {
 			return cmp.Compare(m-n, 0)
 		}
@@ -60,8 +60,8 @@ func compareChars(a, b byte, signed bool) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// takeNumber takes the digits off the front of s.
-func takeNumber(s string) (n int32, rest string) {
+// cutNumber takes the digits off the front of s.
+func cutNumber(s string) (n int32, rest string) {
 	for s != "" && isDigit(s[0]) {
 		n, s = n*10+int32(s[0]-'0'), s[1:]
 	}

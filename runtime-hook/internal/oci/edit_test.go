@@ -83,10 +83,10 @@ func FuzzEdit(f *testing.F) {
 		if err := decode(got, &after); err != nil {
 			t.Fatalf("made %q of %q: %v", got, data, err)
 		}
-		takeLast(t, after, "hooks", "createRuntime")
-		takeLast(t, after, "linux", "devices")
-		takeLast(t, after, "linux", "resources", "devices")
-		takeLast(t, after, "process", "user", "additionalGids")
+		removeLast(t, after, "hooks", "createRuntime")
+		removeLast(t, after, "linux", "devices")
+		removeLast(t, after, "linux", "resources", "devices")
+		removeLast(t, after, "process", "user", "additionalGids")
 		if !reflect.DeepEqual(plain(before), plain(after)) {
 			t.Errorf("made %q of %q", got, data)
 		}
@@ -100,8 +100,8 @@ func decode(data []byte, to any) error {
 	return d.Decode(to)
 }
 
-// takeLast takes what the edit added to the list at path.
-func takeLast(t *testing.T, in map[string]any, path ...string) {
+// removeLast takes what the edit added to the list at path.
+func removeLast(t *testing.T, in map[string]any, path ...string) {
 	t.Helper()
 	for _, key := range path[:len(path)-1] {
 		in, _ = in[key].(map[string]any)

@@ -44,8 +44,8 @@ func (c *compiler) findLibraries(p Plan) (out []Library) {
 	return out
 }
 
-// Given returns those of libs that p's files, links and folders bring.
-func (p Plan) Given(libs []Library) (out []Library) {
+// ProvidedLibraries returns those of libs that p's files, links and folders bring.
+func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	paths := map[string]bool{}
 	for _, m := range p.Mounts {
 		paths[m.Path] = true

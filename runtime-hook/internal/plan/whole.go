@@ -28,7 +28,7 @@ const maxWholes = 32
 // those in it: if the image has files in the outer one, the inner ones still can be
 // mounted.
 func (c *compiler) findWholes(p Plan) (out []Whole) {
-	given := givenPaths{}
+	given := planPaths{}
 	dirs := map[string]string{} // in the container: on the board
 	for _, m := range p.Mounts {
 		if !m.Folder {
@@ -73,15 +73,15 @@ func (p Plan) overlapsFolder(dir string) bool {
 	return slices.ContainsFunc(p.Devices, func(d Device) bool { return within(d.Path, dir) })
 }
 
-// givenPaths holds what a plan gives, by path in the container: a file's source, or a
+// planPaths holds what a plan gives, by path in the container: a file's source, or a
 // link's text.
-type givenPaths map[string]string
+type planPaths map[string]string
 
 // linkMark begins a link's text; no source begins so.
 const linkMark = "-> "
 
 // countBelow counts the entries below each folder.
-func (g givenPaths) countBelow() map[string]int {
+func (g planPaths) countBelow() map[string]int {
 	n := map[string]int{}
 	for p := range g {
 		for p != "/" {
@@ -94,12 +94,12 @@ func (g givenPaths) countBelow() map[string]int {
 
 // coversFolder reports whether all files in the folder on the board are given, under
 // the same names, readable by everybody and writable by root alone.
-func (g givenPaths) coversFolder(w Whole) bool {
+func (g planPaths) coversFolder(w Whole) bool {
 	n, ok := g.countOwned(w.Source, w.Path)
 	return ok && n == w.Entries
 }
 
-func (g givenPaths) countOwned(source, dir string) (n int, ok bool) {
+func (g planPaths) countOwned(source, dir string) (n int, ok bool) {
 	info, err := os.Lstat(source)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0o055 {
 		return 0, false
