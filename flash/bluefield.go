@@ -161,7 +161,7 @@ func (j *bluefieldJob) checkTrailingData(path string) error {
 	return nil
 }
 
-// openPorts asks each DPU's driver what it is, and refuses those that take nothing now.
+// openPorts reads from each DPU's driver what it is, and refuses those that accept nothing now.
 func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	for i := range j.devices {
 		if err := j.openPort(ctx, &j.devices[i]); err != nil {
@@ -255,7 +255,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
 }
 
-// dryRun says what would be pushed. All that can be asked without a reset was asked.
+// dryRun says what would be pushed. All that can be read without a reset was read.
 func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.dpus {

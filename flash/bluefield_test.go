@@ -22,7 +22,7 @@ import (
 
 var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block, device.RShim}, DPU: "BlueField-2"}}
 
-// dpus plays DPUs as this machine's /dev/rshim0, /dev/rshim1, ...
+// dpus simulates DPUs as this machine's /dev/rshim0, /dev/rshim1, ...
 func dpus(t *testing.T, all ...*rshimtest.DPU) []string {
 	t.Helper()
 	dirs := rshimtest.Mount(t, all...)

@@ -114,7 +114,7 @@ func (w *deviceWriter) startProgress(ctx context.Context, o write.Options) {
 func (w *deviceWriter) countBytes(n int64)     { w.step.Add(n) }
 func (w *deviceWriter) showDetail(what string) { w.step.Detail(what) }
 
-// endFailed ends one device of a flash that goes on with the others.
+// endFailed ends the flash of one device that failed. The flash continues with the others.
 func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()

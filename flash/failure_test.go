@@ -35,7 +35,7 @@ func badCard(t *testing.T, size int64) string {
 	return devicetest.Attach(t, file)
 }
 
-// fullFolder is a file in a file system with too little room for an image.
+// fullFolder is a file in a file system with too little space for an image.
 func fullFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -106,7 +106,7 @@ func (r Receipt) String() string {
 	return b.String()
 }
 
-// request is what a flasher is asked for: one artifact, on devices of its kind.
+// request is the work of a flasher: one artifact, on devices of its kind.
 type request struct {
 	spec     images.Spec
 	artifact images.Artifact

@@ -353,7 +353,7 @@ func TestWriteFileFails(t *testing.T) {
 // unsampled lies in a range that is not proved before the first write.
 const unsampled = dataStart + mib + 1
 
-// failures are ways in which a flash goes wrong, most of them after it has begun.
+// failures are the failures of a flash, most of them after it has begun.
 var failures = []struct {
 	name    string
 	prepare func(*testing.T, images.Artifact) context.Context

@@ -261,7 +261,7 @@ func (j *imageJob) sameDigest(got string) error {
 	return nil
 }
 
-// judgedBytes is how much of a packed image is looked at: more than lies before the
+// checkedBytes is how much of a packed image is read for the check: more than lies before the
 // first partition. Where the header of a GPT puts its entries further back, it is more.
 const (
 	checkedBytes    = 4 << 20

@@ -28,8 +28,8 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 		board   string
 		wantErr string
 	}{
-		{name: "a card with too little room", size: littleImage - 512, wantErr: "has 2.0 MiB (2096640 bytes), the image needs 2.0 MiB (2097152 bytes)"},
-		{name: "a card with too little room for what is packed", size: littleImage - 512, prepare: func(t *testing.T, s *shelf, o *Options) {
+		{name: "a card with too little space", size: littleImage - 512, wantErr: "has 2.0 MiB (2096640 bytes), the image needs 2.0 MiB (2097152 bytes)"},
+		{name: "a card with too little space for the unpacked image", size: littleImage - 512, prepare: func(t *testing.T, s *shelf, o *Options) {
 			s.put(t, "disk.img.gz", packed)
 			o.Image, o.BlockMap = s.path("disk.img.gz"), s.path("disk.bmap")
 		}, wantErr: "has 2.0 MiB (2096640 bytes), the image needs 2.0 MiB (2097152 bytes)"},

@@ -28,15 +28,14 @@ type wrongCase struct {
 	point      func(t *testing.T, a images.Artifact) error
 }
 
-// TestWrongDisk is one list of all ways to destroy a disk by a flash that have come
-// to our mind. Each is refused, with its own reason.
+// TestWrongDisk is one list of all known mistakes that destroy a disk by a flash. Each is refused, with its own reason.
 func TestWrongDisk(t *testing.T) {
 	a := little(t)
-	for _, way := range slices.Concat(mountedCases, partitionCases, usedCases, memberCases, nameCases, swappedCases, fileCases, kernelCases, confirmCases) {
-		t.Run(way.name, func(t *testing.T) {
-			err := way.point(t, a)
-			if err == nil || !strings.Contains(err.Error(), way.want) {
-				t.Errorf("refused with %v; want %q", err, way.want)
+	for _, tt := range slices.Concat(mountedCases, partitionCases, usedCases, memberCases, nameCases, swappedCases, fileCases, kernelCases, confirmCases) {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.point(t, a)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("refused with %v; want %q", err, tt.want)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	return b.collectArtifact(ctx, spec, record, len(opt.Request.Targets) > 0)
 }
 
-// projectBuild is a project on its way from checkouts to an artifact.
+// projectBuild is the build of a project, from checkouts to an artifact.
 type projectBuild struct {
 	project   layers.Project
 	workspace layers.Workspace
@@ -92,7 +92,7 @@ func commitOf(s layers.State) bitbake.Commit {
 	return c
 }
 
-// applyTo returns the project with the targets and the task that are asked for.
+// applyTo returns the project with the targets and the task of the request.
 func (a BuildRequest) applyTo(p layers.Project) layers.Project {
 	if len(a.Targets) > 0 {
 		p.Targets = a.Targets
@@ -103,7 +103,7 @@ func (a BuildRequest) applyTo(p layers.Project) layers.Project {
 	return p
 }
 
-// makesImages says whether what bitbake deployed is now made of what was asked for: a
+// makesImages says whether what bitbake deployed is now made of what was requested: a
 // task such as fetch leaves the images of an earlier build.
 func (a BuildRequest) makesImages() bool {
 	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")

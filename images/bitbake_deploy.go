@@ -39,7 +39,7 @@ var endings = []struct{ kind, ending string }{
 }
 
 // collectArtifact makes an artifact of what bitbake deployed. Where other targets were
-// asked for, there may be no image among them: then the earlier artifact stays.
+// requested, there may be no image among them: then the earlier artifact stays.
 func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, record bitbake.Record, others bool) (Artifact, error) {
 	deploy, err := b.deployFolder(ctx, record)
 	if err != nil {
@@ -70,8 +70,8 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, record bi
 	return a, a.Save(b.dir)
 }
 
-// deployFolder is where bitbake puts images. Its event log says so; to ask it
-// again takes seconds.
+// deployFolder is where bitbake puts images. The event log has it. To ask
+// bitbake takes seconds.
 func (b *projectBuild) deployFolder(ctx context.Context, record bitbake.Record) (string, error) {
 	if dir := record.Variables["DEPLOY_DIR_IMAGE"]; dir != "" {
 		return dir, nil

@@ -27,7 +27,7 @@ import (
 
 // The test binary is also the bitbake of the checkouts that tests make: a replay
 // of what the real one (2.8.1) wrote about the layer in testdata/bitbake. Builds in
-// tests ask no cache, whatever the developer's own builds do.
+// tests use no cache, whatever the developer's own builds do.
 func TestMain(m *testing.M) {
 	must(os.Setenv(cache.Environment, "off"))
 	testscript.Main(m, map[string]func(){"bitbake": replay, "bitbake-getvar": replayVariable})
@@ -289,7 +289,7 @@ func TestBuildWithBitbakeStopped(t *testing.T) {
 	}
 }
 
-// The whole way with the real bitbake: checkout, configuration, build, artifact.
+// The whole build with the real bitbake: checkout, configuration, build, artifact.
 func TestRealBitbake(t *testing.T) {
 	for _, source := range bitbaketest.ForUser(t, "testdata") {
 		if _, err := os.Stat(filepath.Join(source, ".git")); err != nil {

@@ -33,7 +33,7 @@ type Options struct {
 	Now <-chan struct{}
 }
 
-// BuildRequest is what a build asks of bitbake other than the board's project file does.
+// BuildRequest changes what bitbake builds from what the board's project file says.
 type BuildRequest struct {
 	Targets  []string // instead of the file's
 	Task     string   // instead of the file's
@@ -42,7 +42,7 @@ type BuildRequest struct {
 	Parse    bool     // read all recipes, no more
 }
 
-// isAny says whether anything is asked for.
+// isAny reports whether the request changes anything.
 func (a BuildRequest) isAny() bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none

@@ -28,7 +28,7 @@ func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, 
 	})
 }
 
-// bitbakeEnvironment is what a person or the project set in the environment.
+// bitbakeEnvironment returns the variables that the user or the project set.
 func bitbakeEnvironment(project layers.Project) map[string]string {
 	taken := map[string]string{}
 	for name, value := range project.Env {

@@ -19,8 +19,8 @@ var seriesBranches = map[string]string{"kirkstone": "2.0", "scarthgap": "2.8", "
 
 // A machine with the tune of a BlueField and little else of it. What both build must be
 // the same, or a distribution cannot have both. openembedded-core itself builds
-// matchbox-panel-2 in another way for acpi. With linux-dummy it packages each recipe that
-// recommends kernel modules in another way.
+// matchbox-panel-2 differently for acpi. With linux-dummy it packages each recipe that
+// recommends kernel modules differently.
 const plainMachine = `require conf/machine/include/arm/%s.inc
 PREFERRED_PROVIDER_virtual/kernel = "linux-yocto"
 COMPATIBLE_MACHINE:pn-linux-yocto = ".*"

@@ -18,7 +18,7 @@ import (
 // userland and spec.
 const assembly = 6
 
-// buildDebian makes a board's image and, where that is asked for, the update bundle of it.
+// buildDebian makes a board's image and, where that is requested, the update bundle of it.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	a, err := buildImage(ctx, spec, opt)
 	if err != nil || len(opt.Request.Targets) == 0 {

@@ -45,7 +45,7 @@ func testDiskOf(t *testing.T, spec Spec) disk {
 	return d
 }
 
-// The disk is judged by other programs than those that made it.
+// The disk is checked by other programs than those that made it.
 func TestDisk(t *testing.T) {
 	d := testDisk(t)
 	if err := d.makeParts(t.Context()); err != nil {

@@ -27,7 +27,7 @@ var loaders = map[string]map[string]struct {
 	},
 }
 
-// maxTries is how often a slot is tried before the other one's turn comes, if
+// maxTries is how often a slot is tried before the other one is tried, if
 // nobody marks it good meanwhile. It is RAUC's protocol with GRUB.
 const maxTries = 3
 
@@ -35,7 +35,7 @@ const maxTries = 3
 // counts the try before it does. Where none has tries left it boots the first good
 // one, a proved one if there is: the other may be half written. Where none is good it
 // boots the first slot all the same: a board that may work is better than one that does
-// not try. Whatever fails on the way reboots, and the next try counts.
+// not try. Whatever fails meanwhile reboots, and the next try counts.
 func (d disk) grubConfig() string {
 	slots := d.rootSlots()
 	var b strings.Builder

@@ -208,7 +208,7 @@ func TestMeant(t *testing.T) {
 	}
 }
 
-// What a command line leaves out is not asked for.
+// What a command line leaves out is not requested.
 func TestRequestIsAny(t *testing.T) {
 	if (BuildRequest{Targets: []string{}}).isAny() {
 		t.Error("an empty list of targets asks for something")

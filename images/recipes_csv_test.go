@@ -46,7 +46,7 @@ func TestRecipesLibrariesBecomeCSVLines(t *testing.T) {
 			want:  []string{"lib, /usr/lib/liba.so.1.2", "sym, /usr/lib/liba.so.1"},
 		},
 		{
-			name:  "a link by way of a link, and by a whole path",
+			name:  "a link through a link, and by a whole path",
 			tree:  map[string]string{"/usr/lib/x/liba.so.1.2": "", "/usr/lib/liba.so.1": "->/usr/lib/x/liba.so.1.2", "/usr/lib/liba.so": "->liba.so.1"},
 			paths: []string{"/usr/lib/liba.so.1", "/usr/lib/liba.so"},
 			want:  []string{"sym, /usr/lib/liba.so", "sym, /usr/lib/liba.so.1"},
@@ -71,7 +71,7 @@ func TestRecipesLibrariesBecomeCSVLines(t *testing.T) {
 		},
 		{name: "an unknown kind", extra: "bin, /usr/bin/x", wantErr: "none of dev, dir, lib, sym"},
 		{name: "the whole board", extra: "dir, /", wantErr: "must be absolute"},
-		{name: "a way out", extra: "dir, /etc/../root", wantErr: "must be absolute"},
+		{name: "a path outside", extra: "dir, /etc/../root", wantErr: "must be absolute"},
 		{name: "no path", extra: "dev", wantErr: "must be absolute"},
 	}
 	var asked []any

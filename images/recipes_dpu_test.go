@@ -36,7 +36,7 @@ func text(t *testing.T, path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// devlink plays iproute2's: a device's mode is in a file, and each call is noted.
+// devlink simulates iproute2's: a device's mode is in a file, and each call is noted.
 const devlink = `#!/bin/sh
 echo "$@" >> "$PLAYED/calls"
 case $3 in

@@ -58,7 +58,7 @@ const maxRigParts = 64 // of each kind
 
 var givenName = lazy.Regexp(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
 
-// maxPortName leaves room for wire- before it: the kernel takes 15 bytes.
+// maxPortName leaves space for wire- before it: the kernel takes 15 bytes.
 const maxPortName = 10
 
 func (s Spec) validateRig() error {

@@ -13,7 +13,7 @@ import (
 
 const slotFiles = "../recipes/dynamic-layers/rauc/slipway-slots/files/"
 
-// A real grub-editenv reads the block that a board mends, and the one that it leaves
+// A real grub-editenv reads the block that a board repairs, and the one that it leaves
 // for GRUB to fall back on.
 func TestGrubenvOfRecipes(t *testing.T) {
 	if _, err := exec.LookPath("grub-editenv"); err != nil {

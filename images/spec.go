@@ -121,7 +121,7 @@ type Machine struct {
 	CPUs    int    `yaml:"cpus" json:"cpus"`
 	RAMMiB  int    `yaml:"ramMiB" json:"ramMiB"`
 	Package string `yaml:"package" json:"package"`       // Debian package that holds Program
-	Ready   string `yaml:"ready" json:"ready,omitempty"` // what the serial line says once SSH can be asked for
+	Ready   string `yaml:"ready" json:"ready,omitempty"` // what the serial line says once SSH can be tried
 	// Firmware is what the machine starts with where that is not QEMU's own.
 	Firmware struct {
 		Path    string `yaml:"path" json:"path,omitempty"`

@@ -18,7 +18,7 @@ const (
 )
 
 // A jetson is a folder in which the scripts of an update find what they look for on a
-// board. nvbootctrl, the firmware's variables and the partitions are played; mounts are
+// board. nvbootctrl, the firmware's variables and the partitions are simulated; mounts are
 // real, in a namespace of their own.
 type jetson struct {
 	t         *testing.T
@@ -120,7 +120,7 @@ func (j jetson) runScript(script string, env ...string) (string, bool) {
 
 func variable(value string) string { return "\a\x00\x00\x00" + value }
 
-// Before an update writes, what an earlier one asked of the firmware is taken back; and
+// Before an update writes, what an earlier one requested from the firmware is taken back; and
 // what would make it fail half-way, or write elsewhere, stops it.
 func TestBeforeUpdate(t *testing.T) {
 	const script = "slipway-swupdate/files/before-update"
@@ -138,11 +138,11 @@ func TestBeforeUpdate(t *testing.T) {
 		{name: "by a switch", prepare: func(j jetson) {
 			j.write(j.variables+"BootChainFwNext"+publicVariables, variable("\x01\x00\x00\x00"))
 		}},
-		{name: "the old capsule's room counts", prepare: func(j jetson) {
+		{name: "the old capsule's space counts", prepare: func(j jetson) {
 			j.write("sw-description", "\tcapsule-bytes = \"102403\";\n")
 			j.write(capsule, "old")
 		}},
-		{name: "no room", want: "has 102401 bytes, and", prepare: func(j jetson) {
+		{name: "no space", want: "has 102401 bytes, and", prepare: func(j jetson) {
 			j.write("sw-description", "\tcapsule-bytes = \"102401\";\n")
 			j.write(j.variables+indications, variable("\x04\x00\x00\x00\x00\x00\x00\x00"))
 		}},

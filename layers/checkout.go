@@ -330,7 +330,7 @@ func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, e
 
 // fetchCommit fetches r's commit, from the mirror if the tree may be shallow. If the
 // mirror is read-only, what it lacks comes from the server. A complete clone of a user
-// asks the server itself, so that it stays complete.
+// fetches from the server itself, so that it stays complete.
 func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
 	if ws.Mirrors != "" && shallow {
 		m := ws.mirrorFor(r)

@@ -235,8 +235,8 @@ func TestCheckoutShowsNoPassword(t *testing.T) {
 	}
 }
 
-// A server of git's older protocol may give the ends of branches only, and says so in
-// two ways.
+// A server of git's older protocol may give the ends of branches only. It says so
+// in one of two messages.
 func TestCheckoutFromAnOldServer(t *testing.T) {
 	for _, tips := range []string{"false", "true"} {
 		url, _, second := server(t)
@@ -256,7 +256,7 @@ func TestCheckoutFromAnOldServer(t *testing.T) {
 	}
 }
 
-// Each time that a server is asked which does not answer may take minutes.
+// Each request to a server that does not answer may take minutes.
 func TestCheckoutTriesABrokenServerOnce(t *testing.T) {
 	broken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -404,8 +404,8 @@ func TestCheckoutStopped(t *testing.T) {
 	}
 }
 
-// Wherever a disk is full, nothing half-written takes more of it, and once there is
-// room the next run ends well.
+// Wherever a disk is full, nothing half-written takes more of it, and once there
+// is space, the next run succeeds.
 func TestCheckoutOnAFullDisk(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	if _, err := rand.NewChaCha8([32]byte{}).Read(noise); err != nil {
@@ -441,7 +441,7 @@ func TestCheckoutOnAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := Checkout(t.Context(), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != headOf(t, url) {
-				t.Errorf("Checkout with room = %v; want HEAD as the server's", err)
+				t.Errorf("Checkout with free space = %v; want HEAD as the server's", err)
 			}
 		})
 	}

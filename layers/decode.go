@@ -346,7 +346,7 @@ func (r Repo) validate() error {
 	return nil
 }
 
-// Besides "disabled", which kas's own documentation asks for, these leave a layer out.
+// Besides "disabled", which kas's own documentation recommends, these leave a layer out.
 var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
 // readLayers reads r's layers. If r has no url, they may be beside its folder, in the

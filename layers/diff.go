@@ -37,7 +37,7 @@ type Change struct {
 
 // Diff says which repositories are at another commit in a project than in an
 // older state of it, and what the commits between are: most names of each. It
-// asks servers for the names alone, without files, and keeps them with the
+// requests only the names from servers, without files, and keeps them with the
 // mirrors; a server that has no answer leaves a move without names.
 func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]Move, error) {
 	ws, err := ws.absolutePaths()

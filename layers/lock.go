@@ -267,7 +267,7 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 // object if it has one.
 type tip struct{ ref, commit, object string }
 
-// lookUp asks r's server. If a name is both a tag and a branch, the tag wins, unless
+// lookUp queries r's server. If a name is both a tag and a branch, the tag wins, unless
 // the branch is the server's default. git does the same in kas's clones.
 func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	refs := []string{remoteRef(r)}

@@ -52,7 +52,7 @@ func TestLockSetsEveryEntry(t *testing.T) {
 	}
 }
 
-// What was built is what is pinned, and a pin moves only when that is asked for.
+// What was built is what is pinned, and a pin moves only when that is requested.
 func TestLockKeepsPins(t *testing.T) {
 	url, first, second := server(t)
 	dir := t.TempDir()

@@ -57,7 +57,7 @@ func TestCheckoutOutlivesItsMirror(t *testing.T) {
 	}
 }
 
-// Every fetch costs a server's time: a second board asks only for what is new.
+// Every fetch costs a server's time: a second board requests only what is new.
 func TestMirrorServesWithoutItsServer(t *testing.T) {
 	url, first, _ := server(t)
 	ws := mirrored(t)

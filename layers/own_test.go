@@ -16,7 +16,7 @@ func commitMine(t *testing.T, r, subject string) {
 	mustRun(t, r, "git", "commit", "-q", "--allow-empty", "-m", subject)
 }
 
-// Whatever way a user's commits got to HEAD, the next checkout stops there, says
+// However a user's commits got to HEAD, the next checkout stops there, says
 // which they are, and changes nothing. What it says to type is then enough.
 func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 	tests := []struct {

@@ -14,7 +14,7 @@ import (
 // files, a checkout that is up to date needs no run of git.
 type record struct {
 	URL     string `json:"url"`
-	Ref     string `json:"ref"`           // the branch or tag that was asked for
+	Ref     string `json:"ref"`           // the branch or tag that was requested
 	Commit  string `json:"commit"`        // as the server has it
 	Pin     string `json:"pin,omitempty"` // the tag by whose id the project pins the commit
 	Patches string `json:"patches"`       // a digest of those applied; "" for none

@@ -21,7 +21,7 @@ type jsonReader struct {
 	file     string
 	data     []byte
 	lines    []int     // where each line begins in data
-	last     bytePlace // that was asked for: a file may be one long line
+	last     bytePlace // that was requested: a file may be one long line
 	tokens   *json.Decoder
 	values   int
 	warnings []string

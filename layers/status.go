@@ -26,7 +26,7 @@ type State struct {
 	Behind  int  // commits of Wanted that HEAD lacks
 }
 
-// Status compares the checkouts in a workspace with the project, without asking any
+// Status compares the checkouts in a workspace with the project, without querying any
 // server.
 func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	ws, err := ws.absolutePaths()
@@ -138,7 +138,7 @@ type Reached struct {
 
 const maxServers = 8 // servers at a time
 
-// Reach asks the servers of a project's repositories for an answer, with the user's own
+// Reach requests an answer from the servers of a project's repositories, with the user's own
 // insteadOf and proxies. Each server has that much time. It changes nothing.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
 	ws, err := ws.absolutePaths()

@@ -8,8 +8,8 @@ import (
 )
 
 // The boards are arm64. qemu-user runs the hook that they get, called by this
-// machine's runtimes. It knows neither open_tree nor openat2, so the hook goes the
-// old way there.
+// machine's runtimes. It knows neither open_tree nor openat2, so the hook uses
+// mount(2) there.
 func TestARM64Hook(t *testing.T) {
 	qemu, err := exec.LookPath("qemu-aarch64-static")
 	if err != nil {

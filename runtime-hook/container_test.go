@@ -415,7 +415,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// A folder that is given whole is no way out, either.
+// A folder that is mounted whole does not lead outside, either.
 func TestEscapeWhole(t *testing.T) {
 	for i, name := range names(escapes) {
 		if os.Getenv("SLIPWAY_LONG") == "" && !strings.Contains(name, "folder") {

@@ -99,7 +99,7 @@ func (e *engine) pack() *bytes.Buffer {
 	return bytes.NewBuffer(out)
 }
 
-// serve starts the engine's daemon and waits until it answers to ask.
+// serve starts the engine's daemon and waits until it answers ask.
 func (e *engine) serve(argv, ask []string) {
 	e.t.Helper()
 	log, err := os.Create(filepath.Join(e.dir, "log"))

@@ -144,7 +144,7 @@ func TestHostileConfig(t *testing.T) {
 	}
 }
 
-// sparse writes text and then bytes that take no room on the disk.
+// sparse writes text and then bytes that take no space on the disk.
 func sparse(p, text string, size int64) error {
 	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
 		return err

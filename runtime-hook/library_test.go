@@ -15,7 +15,7 @@ import (
 const useXZ = `printf 'found' | /usr/bin/xz -c | /usr/bin/xz -dc`
 
 // needsLibrary puts xz into the image and its library onto the board alone, in a
-// folder where no dynamic linker looks, under a name that no program asks for.
+// folder where no dynamic linker looks, under a name that no program requests.
 func (l *lab) needsLibrary() {
 	l.t.Helper()
 	l.shell()

@@ -123,7 +123,7 @@ func TestOldKernel(t *testing.T) {
 	}
 }
 
-// The slower way is just as safe.
+// The slower method is just as safe.
 func TestOldKernelEscape(t *testing.T) {
 	for i, name := range names(escapes) {
 		// Half of them on each in the short form, as each container costs a tenth of a second.

@@ -33,7 +33,7 @@ func precreateCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	return err
 }
 
-// filterSpec adds to a container's spec what it asks for. If that is not possible, it
+// filterSpec adds to a container's spec what it requests. If that is not possible, it
 // adds the hook, which will say why: podman does not show a filter's messages.
 func filterSpec(data []byte) ([]byte, error) {
 	config, err := oci.ParseConfig(data, "/")

@@ -16,14 +16,14 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// request is what a container asks for, with the board's settings.
+// request is what a container requests, with the board's settings.
 type request struct {
 	choose.Selection
 	config.Config
 	looked bool // slipway-runtime looked at the board for this container
 }
 
-// readRequest reads the request of a container. A container that asks for nothing does
+// readRequest reads the request of a container. A container that requests nothing does
 // not depend on the board's settings. Any other does not start while those are wrong.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.From(c.Env)

@@ -232,7 +232,7 @@ func TestWrapperKeepsFile(t *testing.T) {
 	}
 }
 
-// A config.json that is a link gives way to a file, and what it leads to stays. In a
+// A config.json that is a link is replaced by a file, and what it leads to stays. In a
 // bundle on a read-only medium it cannot, which is said.
 func TestWrapperBundle(t *testing.T) {
 	l := wrappedLab(t, "runc")

@@ -17,8 +17,8 @@ import (
 // runtime knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
-// editSpec adds what the container asks for to data, the config.json of bundle. A spec
-// that asks for nothing stays as it is. Errors name the config.json if it is at fault.
+// editSpec adds what the container requests to data, the config.json of bundle. A spec
+// that requests nothing stays as it is. Errors name the config.json if it is at fault.
 func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {

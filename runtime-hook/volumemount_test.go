@@ -20,7 +20,7 @@ func privileged(s *specs.Spec) {
 	s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 }
 
-// Who may ask for devices, and how, is the board's choice: by the environment, by
+// Who may request devices, and how, is the board's choice: by the environment, by
 // mounts, or by both.
 func TestWhoMayRequestDevices(t *testing.T) {
 	const (

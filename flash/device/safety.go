@@ -11,7 +11,7 @@ import (
 	"slipway/layers/lazy"
 )
 
-// findClaims lists the uses of a device or a partition, also those by way of LVM,
+// findClaims lists the uses of a device or a partition, also those through LVM,
 // encryption, RAID, multipath and bcache.
 func (m machine) findClaims(dir string, u uses) []string {
 	found := slices.Clone(u[readAttribute(dir, "dev")])

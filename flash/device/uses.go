@@ -300,7 +300,7 @@ func (m machine) isLosetupProbe(process, number string) bool {
 }
 
 // blockNumber is the number of the block device that an open file is; "" where it is
-// none. Nothing is asked of the server of a file system: some program has a file open of
+// none. Nothing is requested from the server of a file system: some program has a file open of
 // one that does not answer any more, and this would wait for it.
 func blockNumber(path string) string {
 	var st unix.Statx_t

@@ -30,8 +30,8 @@ const (
 )
 
 // Watch tells each of the devices and of the files that are there, and then what
-// changes, until ctx ends. Where the kernel does not say what happens, Watch asks each
-// second; why is told by the error that refused is called with.
+// changes, until ctx ends. Where the kernel does not report changes, Watch polls once a
+// second and calls refused with the reason.
 func Watch(ctx context.Context, files []string, refused func(error), each func(Change) error) error {
 	m := here
 	m.cache = &contentCache{}
@@ -156,7 +156,7 @@ func (d Device) jsonText() string {
 	return string(data)
 }
 
-// Print writes a change as a line for people, in the way of diff.
+// Print writes a change as a line for people, in the format of diff.
 func (c Change) Print(w io.Writer) error {
 	mark := map[string]string{"present": " ", "added": "+", "removed": "-", "changed": "~"}[c.Action]
 	d := c.Device

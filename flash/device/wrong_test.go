@@ -24,11 +24,11 @@ type wrongCase struct {
 }
 
 func TestWrongDisk(t *testing.T) {
-	for _, way := range slices.Concat(mountedCases, usedCases, memberCases, nameCases, swappedCases, kernelCases, confirmCases) {
-		t.Run(way.name, func(t *testing.T) {
-			err := way.point(t)
-			if err == nil || !strings.Contains(err.Error(), way.want) {
-				t.Errorf("refused with %v; want %q", err, way.want)
+	for _, tt := range slices.Concat(mountedCases, usedCases, memberCases, nameCases, swappedCases, kernelCases, confirmCases) {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.point(t)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("refused with %v; want %q", err, tt.want)
 			}
 		})
 	}

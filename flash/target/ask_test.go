@@ -99,7 +99,7 @@ func nobody(t *testing.T) {
 	atTerminal = func() *terminal { return nil }
 }
 
-// unknownServer is the address of a server of which nothing is known.
+// unknownServer returns the address of a server with an unknown host key, and its fingerprint.
 func unknownServer(t *testing.T, s *sshd.Server) (a Address, print string) {
 	t.Helper()
 	a = addressOf(s)

@@ -38,13 +38,13 @@ func Resolve(ctx context.Context, host string) (Address, error) {
 	return route{home: home, names: []string{host}}.resolveHost(ctx, given, "")
 }
 
-// route is the way to a board as far as it is known.
+// route is the path to a board as far as it is resolved.
 type route struct {
 	home  string
 	names []string // the board's, that of its jump host, that of the jump host's, as they are written
 }
 
-// resolveHost asks ssh about a machine. As with ssh, the last of several jump hosts is
+// resolveHost queries ssh about a machine. As with ssh, the last of several jump hosts is
 // reached through those before it, and the first one may have one of its own: jumps
 // stands for what the machine's own configuration says.
 func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {

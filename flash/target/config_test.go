@@ -102,7 +102,7 @@ Host board
 Host rack
 	HostName 192.0.2.1
 	User gatekeeper
-	ProxyJump door
+	ProxyJump edge
 Host dpu
 	ProxyJump never-asked
 `)
@@ -110,17 +110,17 @@ Host dpu
 	if err != nil {
 		t.Fatal(err)
 	}
-	var way []string
+	var route []string
 	for a := &got; a != nil; a = a.Via {
-		way = append(way, a.String())
+		route = append(route, a.String())
 	}
-	door, err := Address{Host: "door"}.fillDefaults()
+	edge, err := Address{Host: "edge"}.fillDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"root@10.0.0.7:22", "me@dpu:2222", "gatekeeper@192.0.2.1:22", door.String()}
-	if diff := cmp.Diff(want, way); diff != "" {
-		t.Errorf("the way to the board, backwards (-want +got):\n%s", diff)
+	want := []string{"root@10.0.0.7:22", "me@dpu:2222", "gatekeeper@192.0.2.1:22", edge.String()}
+	if diff := cmp.Diff(want, route); diff != "" {
+		t.Errorf("the route to the board, backwards (-want +got):\n%s", diff)
 	}
 }
 

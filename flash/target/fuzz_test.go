@@ -26,7 +26,7 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-// The shell is the judge: what it makes of the command must be the arguments.
+// The shell decides: it must split the command into the arguments.
 func FuzzCommand(f *testing.F) {
 	for _, s := range []string{"", "'", `\'`, "$(id)", "a\nb", "-n", "\xff", "~", "!!"} {
 		f.Add(s, "x")

@@ -206,14 +206,14 @@ func TestChannelThatIsRefused(t *testing.T) {
 	targettest.CheckHarmless(t, err, "run true on")
 	_, err = c.DialContext(t.Context(), "tcp", "127.0.0.1:1")
 	targettest.CheckHarmless(t, err, "open tcp")
-	gate := hostileBoard(t, targettest.Conversation{Channels: refuse}.Serve)
+	jump := hostileBoard(t, targettest.Conversation{Channels: refuse}.Serve)
 	board := hostileBoard(t, targettest.Conversation{}.Serve)
-	board.Via = &gate
+	board.Via = &jump
 	_, err = Dial(t.Context(), board)
 	targettest.CheckHarmless(t, err, "AllowTcpForwarding")
 }
 
-// Requests and channels that nobody asked for.
+// Requests and channels that nobody requested.
 func TestFlood(t *testing.T) {
 	const each = 4_000
 	done := make(chan struct{})

@@ -48,18 +48,18 @@ func carried(s *sshd.Server) string { return fmt.Sprintf("target 127.0.0.1 port 
 // Each of the servers takes one key alone and has a host key of its own, which is
 // known by its own file.
 func TestConfiguredJumpHosts(t *testing.T) {
-	board, rack, door := targettest.StartSSHD(t), startJumpHost(t), startJumpHost(t)
+	board, rack, edge := targettest.StartSSHD(t), startJumpHost(t), startJumpHost(t)
 	config := ""
-	for name, s := range map[string]*sshd.Server{"board": board, "rack": rack, "door": door} {
+	for name, s := range map[string]*sshd.Server{"board": board, "rack": rack, "edge": edge} {
 		config += fmt.Sprintf("Host %s\n\tHostName 127.0.0.1\n\tPort %d\n\tIdentityFile %s\n\tUserKnownHostsFile %s\n",
 			name, s.Port, s.Identity, s.KnownHosts)
 	}
 	for _, jumps := range []string{
-		"Host board\n\tProxyJump door,rack\n",
-		"Host board\n\tProxyJump rack\nHost rack\n\tProxyJump door\n",
+		"Host board\n\tProxyJump edge,rack\n",
+		"Host board\n\tProxyJump rack\nHost rack\n\tProxyJump edge\n",
 	} {
 		sshConfig(t, config+jumps)
-		doors, racks := count(t, door, carried(rack)), count(t, rack, carried(board))
+		edges, racks := count(t, edge, carried(rack)), count(t, rack, carried(board))
 		c, err := Reach(t.Context(), "board")
 		if err != nil {
 			t.Fatal(err)
@@ -70,20 +70,20 @@ func TestConfiguredJumpHosts(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Errorf("Close = %v", err)
 		}
-		if doors, racks := count(t, door, carried(rack))-doors, count(t, rack, carried(board))-racks; doors != 1 || racks != 1 {
-			t.Errorf("%q: %d connections from the door to the rack, %d from there to the board; want 1 and 1", jumps, doors, racks)
+		if edges, racks := count(t, edge, carried(rack))-edges, count(t, rack, carried(board))-racks; edges != 1 || racks != 1 {
+			t.Errorf("%q: %d connections from the edge to the rack, %d from there to the board; want 1 and 1", jumps, edges, racks)
 		}
 	}
 }
 
 func TestJumpHostThatFails(t *testing.T) {
-	board, gate := targettest.StartSSHD(t), targettest.StartSSHD(t)
+	board, jump := targettest.StartSSHD(t), targettest.StartSSHD(t)
 	strict := targettest.StartSSHD(t, "AllowTcpForwarding no")
-	other := addressOf(gate)
+	other := addressOf(jump)
 	other.KnownHosts = addressOf(board).KnownHosts
-	locked := addressOf(gate)
+	locked := addressOf(jump)
 	locked.Identities = []string{board.Identity}
-	forbids, down, open := addressOf(strict), addressOf(targettest.NewSSHD(t)), addressOf(gate)
+	forbids, down, open := addressOf(strict), addressOf(targettest.NewSSHD(t)), addressOf(jump)
 	empty := targettest.NewSSHD(t)
 	tests := []struct {
 		name  string
@@ -126,16 +126,16 @@ func TestJumpHostThatFails(t *testing.T) {
 // The board comes and goes; the connection to the jump host is made once, also where
 // several connections are wanted at the same time.
 func TestJumpHostIsEnteredOnce(t *testing.T) {
-	board, gate := targettest.NewSSHD(t), startJumpHost(t)
+	board, jump := targettest.NewSSHD(t), startJumpHost(t)
 	const entered = "Accepted publickey"
 	waited := make(chan error, 1)
 	var c *Conn
 	go func() {
 		var err error
-		c, err = WaitDial(t.Context(), behind(board, gate), 5*time.Minute)
+		c, err = WaitDial(t.Context(), behind(board, jump), 5*time.Minute)
 		waited <- err
 	}()
-	for count(t, gate, carried(board)) < 3 { // it was asked for while it was off
+	for count(t, jump, carried(board)) < 3 { // the jump host tried it while it was off
 		time.Sleep(20 * time.Millisecond)
 	}
 	if err := board.Start(context.Background()); err != nil {
@@ -158,7 +158,7 @@ func TestJumpHostIsEnteredOnce(t *testing.T) {
 		})
 	}
 	more.Wait()
-	if n := count(t, gate, entered); n != 1 {
+	if n := count(t, jump, entered); n != 1 {
 		t.Errorf("the jump host was entered %d times; want once", n)
 	}
 	c.Close()
@@ -169,7 +169,7 @@ func TestJumpHostIsEnteredOnce(t *testing.T) {
 }
 
 // The board restarts, the jump host does not. That a restart changes the boot id is
-// played by what the server runs in place of every command.
+// simulated by what the server runs in place of every command.
 func TestRebootBehindAJumpHost(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "board")
@@ -186,23 +186,23 @@ esac
 			t.Fatal(err)
 		}
 	}
-	board, gate := targettest.StartSSHD(t, "ForceCommand "+script), startJumpHost(t)
-	c := dialBoard(t, behind(board, gate))
+	board, jump := targettest.StartSSHD(t, "ForceCommand "+script), startJumpHost(t)
+	c := dialBoard(t, behind(board, jump))
 	if err := c.Reboot(t.Context(), 5*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := c.bootID(t.Context()); err != nil || !strings.HasPrefix(id, "2222") {
 		t.Errorf("boot id %q, %v; want the second", id, err)
 	}
-	if n := count(t, gate, "Accepted publickey"); n != 1 {
+	if n := count(t, jump, "Accepted publickey"); n != 1 {
 		t.Errorf("the jump host was entered %d times; want once", n)
 	}
 }
 
 // A jump host whose connection was lost is entered again.
 func TestJumpHostThatWasLost(t *testing.T) {
-	board, gate := targettest.StartSSHD(t), startJumpHost(t)
-	c := dialBoard(t, behind(board, gate))
+	board, jump := targettest.StartSSHD(t), startJumpHost(t)
+	c := dialBoard(t, behind(board, jump))
 	c.login.via.link.Close()
 	<-c.login.via.link.gone
 	if _, err := c.Run(t.Context(), "true"); err == nil {
@@ -217,8 +217,8 @@ func TestJumpHostThatWasLost(t *testing.T) {
 
 // A further connection, as large files get them, leaves the jump host to the first one.
 func TestJumpHostOutlivesAConnection(t *testing.T) {
-	board, gate := targettest.StartSSHD(t), targettest.StartSSHD(t)
-	c := dialBoard(t, behind(board, gate))
+	board, jump := targettest.StartSSHD(t), targettest.StartSSHD(t)
+	c := dialBoard(t, behind(board, jump))
 	more, err := c.DialAgain(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -237,8 +237,8 @@ func TestJumpHostOutlivesAConnection(t *testing.T) {
 // What a jump host does not answer must not hold up whoever gives up.
 func TestJumpHostThatFallsSilent(t *testing.T) {
 	t.Parallel()
-	board, gate := targettest.StartSSHD(t), targettest.StartSSHD(t)
-	via, relay := startRelay(t, addressOf(gate), 1<<40, true)
+	board, jump := targettest.StartSSHD(t), targettest.StartSSHD(t)
+	via, relay := startRelay(t, addressOf(jump), 1<<40, true)
 	a := addressOf(board)
 	a.Via = &via
 	c := dialBoard(t, a)
@@ -258,7 +258,7 @@ func TestProxyCommand(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "ran")
 	sshConfig(t, fmt.Sprintf(`
-Host gate
+Host jump
 	HostName 127.0.0.1
 	Port %d
 	IdentityFile %[2]s
@@ -268,7 +268,7 @@ Host board
 	Port %[1]d
 	IdentityFile %[2]s
 	UserKnownHostsFile %[3]s
-	ProxyCommand sh -c 'echo "$0 $1" > %[4]s; exec ssh -W "$0:$1" gate' %%h %%p
+	ProxyCommand sh -c 'echo "$0 $1" > %[4]s; exec ssh -W "$0:$1" jump' %%h %%p
 `, s.Port, s.Identity, s.KnownHosts, mark))
 	c, err := Reach(t.Context(), "board")
 	if err != nil {

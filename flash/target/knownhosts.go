@@ -305,7 +305,7 @@ var (
 	errChanged = errors.New("another key is pinned")
 )
 
-// checkKey judges the key that a machine shows. With errChanged it returns the lines that
+// checkKey checks the key that a machine shows. With errChanged it returns the lines that
 // contradict the key.
 func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	if cert, ok := key.(*ssh.Certificate); ok {

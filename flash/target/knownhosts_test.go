@@ -76,7 +76,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// ssh-keygen is the judge of which lines are about a host.
+// ssh-keygen decides which lines are about a host.
 func TestTrustFindsWhatSSHFinds(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		t.Skip("ssh-keygen is missing: install the Debian package openssh-client")

@@ -14,9 +14,9 @@ import (
 var ErrForwarding = errors.New("the board's SSH server forwards no ports")
 
 // Listen opens a port on the board's loopback address, whose connections arrive
-// here: a program on the board can then ask this machine for something, whatever
-// lies between the two. Any program on the board can; what is served must be proof
-// against that. The listener ends with the connection, or with its Close.
+// here: a program on the board can then send requests to this machine, whatever
+// lies between the two. Any program on the board can, so the service here must expect
+// hostile requests. The listener ends with the connection, or with its Close.
 func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 	link, err := c.currentLink()
 	if err != nil {

@@ -39,7 +39,7 @@ var errBanners = errors.New("the server greets without end")
 type login struct {
 	addr         Address
 	via          *jumpHost // nil: it is reached directly
-	isHop        bool      // what it enters is on the way to a board
+	isHop        bool      // the login is at a jump host of a board
 	patience     time.Duration
 	silence      time.Duration // as SilenceVariable says
 	sudo         *sudo         // nil: none
@@ -52,7 +52,7 @@ type login struct {
 	skipped []string        // what could not be used to log in, and why
 	left    []string        // the same, of the last try alone
 	barred  map[string]bool // keys that did not sign
-	noAgent bool            // it does not list its keys and is not asked again
+	noAgent bool            // it does not list its keys and is not queried again
 }
 
 func newLogin(a Address) (*login, error) {

@@ -80,7 +80,7 @@ func (a Address) newDialer() (d net.Dialer, err error) {
 	return d, nil
 }
 
-// lookUpHost asks getent, which follows nsswitch.conf with all of its modules, mDNS among
+// lookUpHost runs getent, which follows nsswitch.conf with all of its modules, mDNS among
 // them. Go's own resolver knows files and DNS alone; it serves where there is no getent.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {

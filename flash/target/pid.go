@@ -33,7 +33,7 @@ func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; ex
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {
-		p.mu.Unlock() // who asks for the number does not wait for a slow reader
+		p.mu.Unlock() // a goroutine that needs the number does not wait for a slow reader
 		return p.out.Write(b)
 	}
 	defer p.mu.Unlock()

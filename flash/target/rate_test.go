@@ -80,7 +80,7 @@ func TestPace(t *testing.T) {
 		}
 		want := float64(len(data)-p.sliceBytes()) / float64(rate)
 		if took := clock.at.Sub(began).Seconds(); math.Abs(took-want) > 0.05+want/1000 {
-			t.Errorf("rate %d: %d bytes took %.3f s of the played time, want %.3f", rate, len(data), took, want)
+			t.Errorf("rate %d: %d bytes took %.3f s of the simulated time, want %.3f", rate, len(data), took, want)
 		}
 		if most := float64(rate)/25 + 1<<11; p.sliceBytes() > 1<<10 && float64(p.sliceBytes()) > most {
 			t.Errorf("rate %d: %d bytes go out at once, want at most %.0f", rate, p.sliceBytes(), most)
@@ -104,7 +104,7 @@ func TestPaceSavesNothing(t *testing.T) {
 	}
 }
 
-// A connection that is closed wakes who waits for its turn.
+// A connection that is closed wakes the writer that waits for it.
 func TestPacedCloses(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

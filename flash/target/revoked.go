@@ -58,7 +58,7 @@ func searchKeys(file string, data []byte, key ssh.PublicKey) error {
 	return nil
 }
 
-// checkRevocationList lets ssh-keygen read a list, whose form is its own.
+// checkRevocationList has ssh-keygen read a list, which is in ssh-keygen's own format.
 func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) error {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		return fmt.Errorf("RevokedHostKeys %s is a key revocation list, and ssh-keygen, which reads it, is missing: install openssh-client", list)

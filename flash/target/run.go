@@ -109,7 +109,7 @@ func (c *Conn) openProgram(ctx context.Context, argv []string) (*link, *ssh.Sess
 }
 
 // openSession does not wait for NewSession itself: that waits for ever where the
-// connection ends just as it asks.
+// connection ends at the same time.
 func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	type opening struct {
 		session *ssh.Session
@@ -226,7 +226,7 @@ func (c *LimitedBuffer) Truncated() bool {
 }
 
 // ReadFrom takes the place of io.Copy, whose buffer of 32 KiB each program would get
-// twice: most print a line, and many boards may be asked at once.
+// twice: most print a line, and programs may run on many boards at once.
 func (c *LimitedBuffer) ReadFrom(r io.Reader) (int64, error) { return copyByHand(c, r) }
 
 func copyByHand(to io.Writer, r io.Reader) (int64, error) {

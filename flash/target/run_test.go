@@ -228,7 +228,7 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 	in, end := io.Pipe()
 	defer end.Close()
 	go func() {
-		end.Write([]byte("the program runs once this is taken")) // the pipe has no room of its own
+		end.Write([]byte("the program runs once this is taken")) // the pipe has no buffer
 		cancel(stop)
 	}()
 	if _, err := c.Feed(ctx, in, "cat"); !errors.Is(err, stop) {

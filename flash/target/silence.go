@@ -19,7 +19,7 @@ import (
 
 // SilenceVariable names how long a board may keep us waiting with nothing that moves:
 // no answer, no output, no byte of a file. A program there may be silent for as long as it
-// runs; the board is asked whether it does.
+// runs; Slipway checks on the board whether it does.
 const SilenceVariable = "SLIPWAY_SILENCE"
 
 const (
@@ -62,8 +62,8 @@ func withHurry(ctx context.Context) context.Context { return context.WithValue(c
 // watch is how one wait for the board ends.
 type watch struct {
 	quiet   func() time.Duration // how long nothing has moved
-	stop    func()               // asks for the end; it may block
-	reacted func() bool          // the board does what stop asked for; nil: it answers or not
+	stop    func()               // requests the end; it may block
+	reacted func() bool          // the board does what stop requested; nil: it answers or not
 }
 
 // doWithin does work that waits for the board and has no context. When ctx ends, or the board
@@ -177,7 +177,7 @@ func (p *activity) countOwnWork(n int) {
 }
 
 // countOutput is beginOwnWork for n bytes of output. A few bytes alone are no sign of life: a
-// program that prints little is asked for like one that prints nothing.
+// program that prints little is checked like one that prints nothing.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,7 +245,7 @@ func (r watchedReader) Read(b []byte) (int, error) {
 	return r.from.Read(b)
 }
 
-// checkProgramRuns asks the board whether a silent program still runs, until ended.
+// checkProgramRuns checks on the board whether a silent program still runs, until ended.
 func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}) {
 	tick := time.NewTicker(l.limit / 8)
 	defer tick.Stop()
@@ -289,8 +289,8 @@ type shellEcho struct {
 func (s *shellEcho) echoCommand() string { return "echo '" + s.word[:10] + "''" + s.word[10:] + "'" }
 
 func (s *shellEcho) Write(b []byte) (int, error) {
-	if room := maxHeldBytes - len(s.seen); room > 0 {
-		s.seen = append(s.seen, b[:min(room, len(b))]...)
+	if free := maxHeldBytes - len(s.seen); free > 0 {
+		s.seen = append(s.seen, b[:min(free, len(b))]...)
 	}
 	if strings.Contains(string(s.seen), s.word) {
 		s.heard.Store(true)

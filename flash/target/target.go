@@ -20,7 +20,7 @@ import (
 const (
 	dialLimit  = 20 * time.Second // one connection, from the first packet to the login
 	slowest    = 20 * time.Second // for a board that reacts to "stop this", but is slow
-	probeAfter = 10 * time.Second // silence after which the board is asked for a sign of life
+	probeAfter = 10 * time.Second // silence after which Slipway requests a sign of life
 	goneAfter  = 35 * time.Second // silence after which the connection counts as lost
 )
 
@@ -36,7 +36,7 @@ type Conn struct {
 	// NoSFTP says that no sftp-server answers on the board, so files go through its shell.
 	NoSFTP atomic.Bool
 
-	guest bool // its login, and the way to the board, are another Conn's
+	guest bool // its login and its jump hosts belong to another Conn
 }
 
 // Reach connects to the machine that a person names, as Resolve takes it.

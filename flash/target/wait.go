@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// How WaitDial asks. A port forwarder swallows what is sent to a board that is
+// How WaitDial tries to connect. A port forwarder swallows what is sent to a board that is
 // still starting, so a try that hangs must not hold up the next. But each costs
 // the board a process, and a board that is up and slow must not be kept from
 // answering by ever more questions: the next one beside a try that hangs waits
@@ -90,7 +90,7 @@ func (l *login) tryHandshake(ctx context.Context, w *wire) (*link, error) {
 	return l.handshake(ctx, w)
 }
 
-// firstGreeting keeps asking until a server greets us, a jump host cannot be entered,
+// firstGreeting keeps connecting until a server greets us, a jump host cannot be entered,
 // or ctx ends. What went wrong most recently is left in last.
 func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	ctx, cancel := context.WithCancel(ctx)

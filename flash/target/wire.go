@@ -59,11 +59,11 @@ func (b kindError) Unwrap() []error { return []error{b.kind, b.error} }
 // link is an SSH connection and the wire below it.
 type link struct {
 	*ssh.Client
-	wire  *wire
-	gone  chan struct{} // closed when the connection has ended
-	asked atomic.Bool   // for a sign of life that has not come yet
-	dumb  atomic.Bool   // it was ended because nothing came any more
-	limit time.Duration // of silence
+	wire   *wire
+	gone   chan struct{} // closed when the connection has ended
+	probed atomic.Bool   // a probe has not been answered yet
+	dumb   atomic.Bool   // it was ended because nothing came any more
+	limit  time.Duration // of silence
 }
 
 func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
@@ -143,10 +143,10 @@ func (l *link) watchSilence() {
 	}
 }
 
-// sendProbe asks for a sign of life, unless one is awaited.
+// sendProbe requests a sign of life, unless one is awaited.
 func (l *link) sendProbe() {
-	if l.asked.CompareAndSwap(false, true) {
+	if l.probed.CompareAndSwap(false, true) {
 		l.SendRequest("keepalive@openssh.com", true, nil)
-		l.asked.Store(false)
+		l.probed.Store(false)
 	}
 }

@@ -135,8 +135,8 @@ func TestCopyEndsWithTheContext(t *testing.T) {
 
 // The doflash.sh of a package signed at build time may flash any board.
 func TestSignedPackageBesideAnotherBoard(t *testing.T) {
-	play := strings.Replace(script(t, transcriptFile(t, "nano-r32.txt")), ` "$@"`, "", 1)
-	files := without(with(nano(), "doflash.sh", play), "tegra210-flash-helper.sh")
+	transcript := strings.Replace(script(t, transcriptFile(t, "nano-r32.txt")), ` "$@"`, "", 1)
+	files := without(with(nano(), "doflash.sh", transcript), "tegra210-flash-helper.sh")
 	p := open(t, with(files, "tegra186-flash-helper.sh", ""))
 	h, b := host(t, "1-2.3", "7c18")
 	flash := func() error {

@@ -26,7 +26,7 @@ type Package struct {
 	vars            map[string]string // .env.initrd-flash
 	layouts         []layout
 	helper          string // the helper script that the others source
-	acceptsAnyBoard bool   // see TakesAny
+	acceptsAnyBoard bool   // see AcceptsAnyBoard
 }
 
 // The flows.
@@ -119,7 +119,7 @@ func (p *Package) findChip() error {
 			p.Chip = chips[string(bytes.Trim(id, `"'`))]
 		}
 	}
-	return nil // some packages do not say; At asks the board
+	return nil // some packages do not say; At reads it from the board
 }
 
 // findFlow prefers the initrd flow, which reports its result and needs no sparse
@@ -144,7 +144,7 @@ func (p *Package) findFlow() error {
 // callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
 var callsRCM = lazy.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
-// checkAim sets takesAny where the scripts do not name the board to NVIDIA's programs.
+// checkAim sets acceptsAnyBoard where the scripts do not name the board to NVIDIA's programs.
 // The helper of tegra210 does not name one when it reads the chip, nor does that of R39
 // when it reads the module's data. The doflash.sh of a package signed at build time
 // ignores its arguments.

@@ -343,7 +343,7 @@ func TestHelpersThatAcceptAnyBoard(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := open(t, with(orin(), "tegra-flash-helper.sh", tt.helper)).AcceptsAnyBoard(); got != tt.want {
-			t.Errorf("TakesAny with %q = %v; want %v", tt.helper, got, tt.want)
+			t.Errorf("AcceptsAnyBoard with %q = %v; want %v", tt.helper, got, tt.want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // These run meta-tegra's own scripts as they are on its branches; NVIDIA's programs,
-// udisks and the board are played by scripts beside them. SLIPWAY_LAYER_CLONES is
+// udisks and the board are simulated by scripts beside them. SLIPWAY_LAYER_CLONES is
 // NAME=FOLDER,... with git clones:
 //
 //	SLIPWAY_LAYER_CLONES=meta-tegra=/src/meta-tegra go test ./flash/tegra -run Real -v
@@ -184,7 +184,7 @@ func limitsOf(f flow) map[string]time.Duration {
 func TestRealInitrdFlash(t *testing.T) {
 	tests := []struct {
 		name, branch, word string
-		sdcard             string // plays make-sdcard, which would look for the disk in sysfs
+		sdcard             string // simulates make-sdcard, which would look for the disk in sysfs
 		serial             string
 		want               string
 	}{
@@ -329,7 +329,7 @@ func TestRealAim(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.AcceptsAnyBoard() != tt.want {
-			t.Errorf("TakesAny of %s's %s = %v; want %v", tt.branch, tt.helper, p.AcceptsAnyBoard(), tt.want)
+			t.Errorf("AcceptsAnyBoard of %s's %s = %v; want %v", tt.branch, tt.helper, p.AcceptsAnyBoard(), tt.want)
 		}
 	}
 }

@@ -133,8 +133,8 @@ func TestFlashHasItsOwnEnvironment(t *testing.T) {
 		t.Setenv(name, "of another board")
 	}
 	p := open(t, orin())
-	play := "@echo-args\n" + transcriptFile(t, "orin-r36.txt")
-	if err := run.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
+	transcript := "@echo-args\n" + transcriptFile(t, "orin-r36.txt")
+	if err := run.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, transcript)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h, _ := host(t, "1-2.3", "7523")
@@ -210,8 +210,8 @@ func upTo(t *testing.T, f flow, i int, text string) string {
 
 func TestCtrlCEndsAllThatRuns(t *testing.T) {
 	p := open(t, orin())
-	play := upTo(t, flows[Initrd], 4, transcriptFile(t, "orin-r36.txt")) + "@child\n@hang\n"
-	if err := run.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
+	transcript := upTo(t, flows[Initrd], 4, transcriptFile(t, "orin-r36.txt")) + "@child\n@hang\n"
+	if err := run.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, transcript)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h, _ := host(t, "1-2.3", "7523")
@@ -325,16 +325,16 @@ func TestTwoBoardsAtOnce(t *testing.T) {
 	p := open(t, orin())
 	h, b := host(t, "1-2.3", "7523")
 	b.plug("1-4", nvidiaVendor, "7523", "9")
-	plays := map[string]string{"1-2.3": transcriptFile(t, "orin-r36.txt"), "1-4": transcriptFile(t, "orin-r36-failed.txt")}
+	transcripts := map[string]string{"1-2.3": transcriptFile(t, "orin-r36.txt"), "1-4": transcriptFile(t, "orin-r36-failed.txt")}
 	errs := map[string]error{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for port, play := range plays {
+	for port, transcript := range transcripts {
 		dir := filepath.Join(t.TempDir(), "board")
 		if err := p.CopyTo(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := run.WriteProgram(filepath.Join(dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, "initrd-flash"), []byte(script(t, transcript)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		logs := t.TempDir()

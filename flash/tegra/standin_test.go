@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The package's scripts, and NVIDIA's programs behind them, are played by this test
+// The package's scripts, and NVIDIA's programs behind them, are simulated by this test
 // binary: it repeats transcripts in the form of what people's flashes printed. Lines
 // that begin with @ are what the script does:
 //

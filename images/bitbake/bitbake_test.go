@@ -327,8 +327,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A recipe is built for two configurations at a time; the queue and the tasks name
-// those in different ways.
+// A recipe is built for two configurations at a time. The queue and the
+// tasks name those differently.
 func TestMulticonfig(t *testing.T) {
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})

@@ -177,7 +177,7 @@ func (t Tree) Command(program string, args ...string) run.Command {
 	return run.Command{Argv: append([]string{t.programPath(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
 }
 
-// Variable asks bitbake for the value of one of its variables. bitbake parses the
+// Variable returns the value of one of bitbake's variables. bitbake parses the
 // configuration for it: a Record has the variables that Slipway itself needs.
 func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	if !pathExists(t.programPath("bitbake-getvar")) { // before 1.52

@@ -53,7 +53,7 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	return m, nil
 }
 
-// dataSegments asks the file system where the file's data is. A file system that cannot
+// dataSegments reads from the file system where the file's data is. A file system that cannot
 // tell reports all of it as data.
 func dataSegments(f *os.File, size int64) ([]segment, error) {
 	var found []segment

@@ -39,7 +39,7 @@ type Request struct {
 	Env     map[string]string // what bitbake takes from its environment
 }
 
-// BitbakeOptions is what to run bitbake with. It is empty without a cache.
+// BitbakeOptions are the options of bitbake for a cache. They are empty without a cache.
 type BitbakeOptions struct {
 	Post []string // files for bitbake -R
 	Set  []string // NAME=value, for its environment
@@ -47,7 +47,7 @@ type BitbakeOptions struct {
 
 // Prepare checks that the cache answers. It checks that the cache is of this bitbake's
 // kind, then writes the configuration for bitbake. Without a cache it returns an empty
-// Given.
+// value.
 func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	if r.Setting.isNone() {
 		return BitbakeOptions{}, nil
@@ -95,7 +95,7 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	return p, nil
 }
 
-// resolveCache asks a server for its parts; other settings name them.
+// resolveCache requests the parts of a server. Other settings name them.
 func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	if s.Server == "" {
 		c := Cache{From: s.From, Sstate: s.Sstate, Hashserv: s.Hashserv, PRServ: s.PRServ, Downloads: s.Downloads}
@@ -150,7 +150,7 @@ func (d descriptor) writableFolder() string {
 	return d.Folder
 }
 
-// checkParts asks every part at the same time. It returns the first error.
+// checkParts checks every part at the same time. It returns the first error.
 func (c Cache) checkParts(ctx context.Context, v Version) error {
 	if c.Hashserv == "" && v.atLeast(upstreamHashes) {
 		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, upstreamHashes)
@@ -182,10 +182,10 @@ type Version [2]int
 
 // What a bitbake can do, by the first version that can.
 var (
-	upstreamHashes = Version{1, 50} // its hash equivalence server asks another one
+	upstreamHashes = Version{1, 50} // its hash equivalence server queries another one
 	lineProtocolPR = Version{1, 52} // its PR server speaks JSON lines; XML-RPC before
 	colonOverrides = Version{1, 52}
-	existsStream   = Version{2, 7} // asks hash equivalence servers which hashes they know, and speaks websockets
+	existsStream   = Version{2, 7} // queries hash equivalence servers for known hashes, and speaks websockets
 	historyPR      = Version{2, 9} // every question to a PR server says whether values may go back
 )
 

@@ -103,7 +103,7 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	if r.Method == http.MethodGet { // bitbake asks whether it is there before
+	if r.Method == http.MethodGet { // bitbake checks before whether it is there
 		s.hits.Add(1)
 	}
 	// A slow client is served, as long as it reads at minBytesPerSec.

@@ -107,7 +107,7 @@ func TestFiles(t *testing.T) {
 		{"GET /sstate/" + object + ".siginfo", 200, "{}"},
 		{"GET /sstate/in.tar.zst", 200, "0123456789"},
 		{"GET /downloads/source-1.0.tar.gz", 200, "source"},
-		{"HEAD /sstate/", 200, ""}, // how the other side asks whether a mirror is there
+		{"HEAD /sstate/", 200, ""}, // how the other side checks whether a mirror is there
 		{"HEAD /downloads/", 200, ""},
 		{"GET /sstate/" + object + ".k3jH2s1A", 404, ""}, // being written
 		{"GET /downloads/half-1.0.tar.gz", 404, ""},      // being fetched
@@ -163,7 +163,7 @@ func TestFilesInParts(t *testing.T) {
 	if status, _, _ := raw(t, web, "GET /sstate/none.tgz"); status != http.StatusNotFound {
 		t.Errorf("a file that is not there = %d", status)
 	}
-	// bitbake asks whether a file is there before it fetches it.
+	// bitbake checks whether a file is there before it fetches it.
 	for range 3 {
 		if status, _, _ := raw(t, web, "HEAD /sstate/"+object); status != http.StatusOK {
 			t.Errorf("HEAD = %d", status)

@@ -24,7 +24,7 @@ const (
 )
 
 // checkHashserv checks that a hash equivalence server understands what this bitbake
-// will ask. The protocol has had one version number since 1.46, so only a question
+// will send. The protocol has had one version number since 1.46, so only a question
 // shows what a server knows.
 func checkHashserv(ctx context.Context, address string, v Version) error {
 	if strings.Contains(address, "://") {
@@ -100,7 +100,7 @@ func checkPRServ(ctx context.Context, address string, v Version) error {
 	return nil
 }
 
-// probePRServ finds out the protocol of a PR server. It asks for a package that nobody
+// probePRServ finds out the protocol of a PR server. It queries a package that nobody
 // has, which stores nothing.
 func probePRServ(ctx context.Context, address string) (prKind, error) {
 	const asked = `"version": "0", "pkgarch": "slipway-probe", "checksum": "0"`

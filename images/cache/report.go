@@ -44,7 +44,7 @@ const (
 	whyAlone   = "not there; the cache does not answer why"
 )
 
-// ReportOf reads a board's last build. It asks the cache about the missed tasks.
+// ReportOf reads a board's last build. It queries the cache about the missed tasks.
 func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, error) {
 	r, err := bitbake.Open(dir)
 	switch {
@@ -94,7 +94,7 @@ func (r *Report) explainMisses(ctx context.Context, setting Setting) {
 	if !setting.isNone() {
 		reason = func(string) string { return whyAlone }
 		c, err := resolveCache(ctx, setting)
-		if known, errAsk := c.knownHashes(ctx, r.missedHashes()); err == nil && errAsk == nil {
+		if known, errQuery := c.knownHashes(ctx, r.missedHashes()); err == nil && errQuery == nil {
 			reason = func(hash string) string {
 				if known[hash] {
 					return whyGone
@@ -126,7 +126,7 @@ func isHash(text string) bool {
 
 const hashesAtOnce = 256
 
-// knownHashes asks the hash equivalence server which tasks' hashes it has seen.
+// knownHashes returns the hashes that the hash equivalence server has seen.
 func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]bool, error) {
 	if c.Hashserv == "" {
 		return nil, errors.New("the cache has no hash equivalence server")

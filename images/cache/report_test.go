@@ -134,7 +134,7 @@ func TestReportOfManyMisses(t *testing.T) {
 	}
 }
 
-// A server far away is not asked one hash after the other.
+// A server far away is not queried one hash after the other.
 func TestKnownHashesQueriesAtOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // machine is a folder with a build of its own, in a network of its own, which has its
-// own checkouts: it shares nothing with others but what it asks a cache for.
+// own checkouts: it shares nothing with others but what it fetches from a cache.
 type machine struct {
 	t       *testing.T
 	dir     string
@@ -230,7 +230,7 @@ func shareBetween(t *testing.T, pair [2]string) {
 	edit(t, third.path("meta-shared/recipes/tool-native.bb"), "do_compile() {\n", "do_compile() {\n    : another way\n")
 	said = third.build(third.prepare(setting))
 	if !strings.Contains(said, "tool-native-1.0-r0: task do_compile: Started") || strings.Contains(said, "library-native-1.0-r0: task do_compile: Started") {
-		t.Errorf("the third machine should compile the tool, which it makes another way, and find the library by its equivalent hash:\n%s", said)
+		t.Errorf("the third machine should compile the tool, which it makes differently, and find the library by its equivalent hash:\n%s", said)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -14,7 +14,7 @@ import (
 	"slipway/layers/lazy"
 )
 
-// Settings that no table can judge: they name files, recipes, versions and features of
+// Settings that no table can check: they name files, recipes, versions and features of
 // any layer. They are looked at where all layers of the project are checked out.
 
 // checkout is the layers of a project that are all checked out.
@@ -208,7 +208,7 @@ func shortList(names []string) string {
 func numbered(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
 // checkRecipeVersion checks a recipe's version against the names of its files. A recipe
-// may set its version in another way: it gets no finding.
+// may set its version by other means. It gets no finding.
 func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) {
 	files := c.layers.Checkout.recipes()[recipe]
 	if len(s.Words) != 1 || isComputed(s.Words[0]) || strings.Contains(recipe, "$") {

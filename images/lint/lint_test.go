@@ -254,7 +254,7 @@ func TestProjectOfOlderNames(t *testing.T) {
 	}
 }
 
-// lintProject judges the kas.yml of a folder.
+// lintProject checks the kas.yml of a folder.
 func lintProject(t *testing.T, dir string) []Finding {
 	t.Helper()
 	ws := layers.Workspace{Dir: filepath.Join(dir, "layers")}

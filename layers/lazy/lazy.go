@@ -1,4 +1,4 @@
-// Package lazy compiles a regular expression when it is first asked for: all of them
+// Package lazy compiles a regular expression when it is first used: all of them
 // together cost more than the rest of a program's start.
 package lazy
 

@@ -41,7 +41,7 @@ type Command struct {
 	// Apart is for programs in a pid namespace that ends with this process anyway, and in
 	// which they cannot see it: Go would take it for dead, and end them.
 	Apart bool
-	// Stop asks a program to end that needs another way than a SIGTERM to it and its
+	// Stop asks a program to end that needs another method than a SIGTERM to it and its
 	// children, and decides how long it may take; children that outlive it are then
 	// left alone.
 	Stop func(*os.Process) error

@@ -23,7 +23,7 @@ import (
 
 // With containerd it is the client that gives a container the devices of CDI specs. The
 // specs are the board's here, and so are the device nodes that they name, of which the
-// library would ask this machine.
+// library would use those of this machine.
 
 // Limits on a board's CDI specs: one for all of a Jetson's files has some hundred KiB.
 const (
@@ -96,18 +96,18 @@ func (t *Containerd) fetchCDI(ctx context.Context, dir string) (map[string]strin
 	if err != nil {
 		return nil, err
 	}
-	from, room := map[string]string{}, maxCDIBytes
+	from, left := map[string]string{}, maxCDIBytes
 	for i, name := range names {
-		r, err := t.conn.FeedUpTo(ctx, nil, room, "cat", "--", name)
+		r, err := t.conn.FeedUpTo(ctx, nil, left, "cat", "--", name)
 		switch {
 		case err != nil:
 			return nil, err
 		case r.Status != 0:
 			return nil, target.BoardError("read "+name, errors.New(string(r.Stderr)))
-		case r.Truncated || len(r.Stdout) >= room:
+		case r.Truncated || len(r.Stdout) >= left:
 			return nil, fmt.Errorf("the CDI specs in %s have more than %d MiB", strings.Join(t.cdi, ", "), maxCDIBytes>>20)
 		}
-		room -= len(r.Stdout)
+		left -= len(r.Stdout)
 		local := filepath.Join(dir, strconv.Itoa(slices.Index(t.cdi, path.Dir(name))), fmt.Sprintf("%03d%s", i, path.Ext(name)))
 		from[local] = name
 		if err := errors.Join(os.MkdirAll(filepath.Dir(local), 0o700), os.WriteFile(local, r.Stdout, 0o600)); err != nil {
@@ -221,8 +221,8 @@ func parseNode(line string) (*cdispecs.DeviceNode, error) {
 // nodeTypes are those of devices, by the mode that stat tells.
 var nodeTypes = map[uint64]string{0o020000: "c", 0o060000: "b", 0o010000: "p"}
 
-// fillNode fills in what is missing, all of it, so that the library finds nothing left
-// to ask of this machine. A spec may describe a node that is not there yet.
+// fillNode fills in what is missing, all of it, so that the library reads
+// nothing from this machine. A spec may describe a node that is not there yet.
 func fillNode(n, there *cdispecs.DeviceNode) error {
 	if n.Type != "" && (n.Major != 0 || n.Type == "p") {
 		usual := fs.FileMode(0o666)

@@ -134,7 +134,7 @@ func TestCDIFiles(t *testing.T) {
 		{"none", "", ""},
 		{"some", "/etc/cdi/a.json\n/run/cdi/b.yaml\n", ""},
 		{"another folder", "/etc/shadow.json\n", "no CDI spec"},
-		{"a way out", "/etc/cdi/../x.json\n", "no CDI spec"},
+		{"a path outside", "/etc/cdi/../x.json\n", "no CDI spec"},
 		{"another form", "/etc/cdi/a.txt\n", "no CDI spec"},
 		{"too many", strings.Repeat("/etc/cdi/a.json\n", maxCDIFiles+1), "more than"},
 	} {

@@ -67,8 +67,8 @@ func deployContainer(ctx context.Context, c *target.Conn, archive string) (image
 const startLimit = 2 * time.Minute
 
 // waitUntilStarted waits until the board's init system has started what it starts: sshd is
-// up before containerd. What became of that, and whether there is a systemd to
-// ask, is not judged here.
+// up before containerd. It ignores whether
+// that succeeded, and whether the board has systemd.
 func waitUntilStarted(ctx context.Context, c *target.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

@@ -32,7 +32,7 @@ type docker struct {
 	replaced string // the image that lost its name to the last one pushed
 }
 
-// versionForms ask for the version and the platform of what runs the containers.
+// versionForms print the version and the platform of what runs the containers.
 var versionForms = map[string]string{
 	"docker": "{{.Server.Version}} {{.Server.Os}}/{{.Server.Arch}}",
 	"podman": "{{.Client.Version}} {{.Client.OsArch}}",

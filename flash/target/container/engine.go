@@ -40,7 +40,7 @@ type Leftover struct {
 	Started time.Time `json:"started"`
 }
 
-// Engines are those that OpenEngine knows, in the order in which it asks for them.
+// Engines are those that OpenEngine knows, in the order in which it tries them.
 var Engines = []string{"containerd", "docker", "podman"}
 
 // OpenEngine connects to a board's engine: to that of the name, or, where there is

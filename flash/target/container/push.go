@@ -95,7 +95,7 @@ type missingBlob struct {
 	have  int64
 }
 
-// findMissing asks for each blob, and protects those that are there from garbage collection.
+// findMissing looks up each blob, and protects those that are there from garbage collection.
 func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlob, error) {
 	store := p.t.client.ContentStore()
 	var missing []missingBlob

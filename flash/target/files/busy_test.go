@@ -58,7 +58,7 @@ func TestSentFilesAreClosed(t *testing.T) {
 	}
 }
 
-// Also where a connection broke off or stalled on the way, and its process lives on.
+// Also where a connection broke off or stalled during the transfer, and its process continues.
 func TestFilesOfBrokenStreamsAreClosed(t *testing.T) {
 	s := targettest.StartSSHD(t, externalSFTP)
 	for name, stall := range map[string]bool{"stalls": true, "breaks off": false} {

@@ -10,7 +10,7 @@ import (
 )
 
 // A board takes a second and more for the digest of a GiB. It is computed while the rest
-// is on its way, of as much as lies there from the beginning without a gap.
+// is being sent, of as much as lies there from the beginning without a gap.
 const (
 	digestingBlock  = 64 << 10                  // what dd reads at once; a large buffer costs it page faults and the cache
 	digestingAtOnce = 16 << 20 / digestingBlock // each time a program is started

@@ -9,7 +9,7 @@ import (
 	"slipway/flash/target/targettest"
 )
 
-// The digest that is computed on the way is that of the whole file, by GNU's programs,
+// The digest that is computed during the transfer is that of the whole file, by GNU's programs,
 // by busybox's, and where none is at hand the file is proved in another stream.
 func TestDigestAlong(t *testing.T) {
 	data := targettest.RandomBytes(24<<20 + 77)

@@ -136,7 +136,7 @@ func listedEntry(m []string) entry {
 	return e
 }
 
-// digester asks the board for the digests of names in a folder.
+// digester reads the digests of names in a folder from the board.
 type digester func(ctx context.Context, c *target.Conn, remote string, names []string) ([]string, error)
 
 // markSame marks the names whose digests are the same on both sides.

@@ -68,7 +68,7 @@ func (r *Reading) StartAt(from int64) {
 	r.once.Do(func() { go r.copyFile(from) })
 }
 
-// copyFile asks for many pieces at once: one after another, each would wait for the round
+// copyFile requests many pieces at once: one after another, each would wait for the round
 // trip.
 func (r *Reading) copyFile(from int64) {
 	defer close(r.ended)

@@ -145,7 +145,7 @@ const idDigits = 20
 // not appear in what it prints before all else was read.
 const lookScript = `cd "$1" && id -u && ls -ldn . && { [ -e "$2" ] || [ -L "$2" ] || exit 0; } && ls -ldn "$2"`
 
-// inspectPart asks who could have written under this name.
+// inspectPart checks who could have written under this name.
 func inspectPart(ctx context.Context, c *target.Conn, name string) (folderListing, error) {
 	r, err := c.Run(ctx, "sh", "-c", lookScript, "sh", pathArgument(path.Dir(name)), "./"+path.Base(name))
 	if err != nil {

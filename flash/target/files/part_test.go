@@ -47,7 +47,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 	for _, tt := range []struct{ size, cut int64 }{
 		{12<<20 + 1, 4 << 20},
 		{12<<20 - 1, 9 << 20},
-		{severalBytes + 1, 7 << 20}, // over two ways, or four where the machine is slow
+		{severalBytes + 1, 7 << 20}, // over two streams, or four where the machine is slow
 	} {
 		t.Run(fmt.Sprintf("%d of %d", tt.cut, tt.size), func(t *testing.T) {
 			data := targettest.RandomBytes(int(tt.size))
@@ -63,8 +63,8 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			}
 			// Of another version, and of another file.
 			other := hiddenName(remote, strings.Repeat("0", idDigits))
-			stranger := hiddenName(remote+".x", strings.Repeat("0", idDigits))
-			for _, name := range []string{other, stranger} {
+			foreign := hiddenName(remote+".x", strings.Repeat("0", idDigits))
+			for _, name := range []string{other, foreign} {
 				if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +79,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			if sent := r.Sent.Load(); sent > missing+missing/25+1<<17 {
 				t.Errorf("%d bytes were sent for %d that were missing", sent, missing)
 			}
-			if err := os.Remove(stranger); err != nil {
+			if err := os.Remove(foreign); err != nil {
 				t.Errorf("the part of another file: %v", err)
 			}
 			targettest.CheckFile(t, remote, data, 0o640)

@@ -86,7 +86,7 @@ func stateOf(e entry) State {
 	return State{Kind: cmp.Or(kinds[e.kind], "other"), Mode: fmt.Sprintf("%04o", uint32(e.mode)), Owner: e.owner[0] + ":" + e.owner[1]}
 }
 
-// AddDigests asks the board for the digests of the files and links that are in Before.
+// AddDigests reads from the board the digests of the files and links that are in Before.
 func AddDigests(ctx context.Context, c *target.Conn, root string, all []Transition) error {
 	for kind, ask := range map[string]digester{File: fileDigests, Link: linkDigests} {
 		var names []string

@@ -213,7 +213,7 @@ func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p
 	}
 	a := f.waitForDigest(ctx)
 	got, others, err := a.digest, a.others, error(nil)
-	if got != want.hex { // it was not computed on the way, or says that something is wrong
+	if got != want.hex { // it was not computed during the transfer, or says that something is wrong
 		got, others, err = w.proveDigest(ctx, p.name, remote, src.size)
 	}
 	if err != nil {

@@ -54,7 +54,7 @@ func testPut(t *testing.T, s *sshd.Server) {
 	}
 }
 
-// requestsOf puts a file on a board, and returns the kinds of requests that its sftp-server got.
+// requestsOf sends a file to a board, and returns the kinds of requests that its sftp-server got.
 func requestsOf(t *testing.T, local, remote string, mode fs.FileMode) string {
 	t.Helper()
 	s, dir := eachStart(t, `*sftp-server) tee asked | /usr/lib/openssh/sftp-server; exit ;;`)

@@ -44,7 +44,7 @@ type boardFiles interface {
 	do(ctx context.Context, work func() error) error
 	// makeDir makes a folder and those above it, where they are missing.
 	makeDir(ctx context.Context, dir string) error
-	// free is how much room there is, where the board tells.
+	// free is the free space, where the board reports it.
 	freeBytes(ctx context.Context, dir string) (bytes uint64, known bool)
 	// create makes an empty file that is ours alone, and opens it; one that is there is an error.
 	createFile(ctx context.Context, name string) (pieceWriter, error)
@@ -117,7 +117,7 @@ func recoverFault(work func() error) (err error) {
 	return work()
 }
 
-// describePanic is the error of a server that answers "done" where it was asked for a file's
+// describePanic is the error of a server that answers "done" to a request for a file's
 // size: the SFTP library does not expect that.
 func describePanic(panicked any) error {
 	if panicked == nil {

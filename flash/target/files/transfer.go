@@ -123,7 +123,7 @@ func measureRoundTrip(ctx context.Context, c *target.Conn, size int64) func() ti
 	return rtt
 }
 
-// openersAtOnce is how many logins are under way: each waits for a dozen answers. sshd
+// openersAtOnce is how many logins run at once: each waits for a dozen answers. sshd
 // refuses some where ten wait, and dropbear those of one address where five do.
 const openersAtOnce = 3
 
@@ -163,8 +163,8 @@ type earlyStreams struct {
 	ended  atomic.Bool
 }
 
-// openEarlyStreams begins to open all streams but the first, while the board is asked what it
-// has of the file. If two are sure, the second one does not wait for several.
+// openEarlyStreams begins to open all streams but the first, while the first one finds out
+// what the board has of the file. If two are certain, the second one does not wait for several.
 func openEarlyStreams(ctx context.Context, c *target.Conn, two bool, several func() int) *earlyStreams {
 	e := &earlyStreams{opened: make(chan *stream)}
 	go func() {
@@ -349,7 +349,7 @@ type pieceWriter interface {
 }
 
 // pieceQueue holds the pieces of a file that have no answer yet. A stream takes the next piece
-// when it has room, so a slow stream takes few. Pieces of a stream that failed go to another
+// when it has space for it, so a slow stream takes few. Pieces of a stream that failed go to another
 // one.
 type pieceQueue struct {
 	count func(int64) // bytes that arrived

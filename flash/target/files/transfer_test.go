@@ -25,12 +25,12 @@ import (
 	"slipway/layers/run"
 )
 
-// carriage is data on its way to a file, over several streams. All but the first go to
+// carriage is a transfer of data to a file, over several streams. All but the first go to
 // the address more.
 type carriage struct {
 	more     target.Address
 	several  int
-	second   bool // the first way waits until another one has brought something
+	second   bool // the first stream waits until another one has brought something
 	patience time.Duration
 	brought  func() // is called when something arrived
 	name     string // a new file where that is ""
@@ -51,8 +51,8 @@ func (o carriage) carry(t *testing.T, first target.Address, data []byte) (string
 		}
 	}
 	lead(o.more.Port)
-	gate := make(chan struct{})
-	open := sync.OnceFunc(func() { close(gate) })
+	start := make(chan struct{})
+	open := sync.OnceFunc(func() { close(start) })
 	if !o.second {
 		open()
 	}
@@ -67,18 +67,18 @@ func (o carriage) carry(t *testing.T, first target.Address, data []byte) (string
 	k := &transfer{conn: c, early: early, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(wholeFile(int64(len(data))), count)}
 	k.queue.patience = o.patience
 	t.Cleanup(k.close)
-	w, err := k.sendAll(t.Context(), blockedWriter{b, gate}, o.several)
+	w, err := k.sendAll(t.Context(), blockedWriter{b, start}, o.several)
 	return o.name, w, err
 }
 
-// blockedWriter writes nothing before its gate opens.
+// blockedWriter writes nothing before start is closed.
 type blockedWriter struct {
 	boardFiles
-	gate chan struct{}
+	start chan struct{}
 }
 
 func (g blockedWriter) openFile(name string) (pieceWriter, error) {
-	<-g.gate
+	<-g.start
 	return g.boardFiles.openFile(name)
 }
 
@@ -91,7 +91,7 @@ func checkCarried(t *testing.T, name string, data []byte, w *stream, err error) 
 		t.Errorf("%d bytes arrived, %v; want %d as sent", len(got), err, len(data))
 	}
 	if sum, err := Digest(t.Context(), w.conn, name); err != nil || sum == "" {
-		t.Errorf("the way that is left gives %q, %v; want a digest", sum, err)
+		t.Errorf("the stream that is left gives %q, %v; want a digest", sum, err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestAllStreamsBreak(t *testing.T) {
 	cut, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 3<<20, false)
 	o := carriage{more: cut, several: 2, patience: time.Hour}
 	if _, _, err := o.carry(t, cut, targettest.RandomBytes(8<<20)); err == nil {
-		t.Error("each way broke off, and there is no error")
+		t.Error("each stream broke off, and there is no error")
 	}
 }
 
@@ -231,7 +231,7 @@ exec sh -c "$SSH_ORIGINAL_COMMAND"
 	return targettest.StartSSHD(t, externalSFTP, "ForceCommand "+name), dir
 }
 
-// Over a long line all streams are opened while the board is asked what it has of the file: here
+// Over a long line all streams are opened while the first one finds out what the board has of the file: here
 // it does not answer that before. It is asked while the sftp-server starts.
 func TestStreamsAreOpenedEarly(t *testing.T) {
 	s, dir := eachStart(t, `
@@ -275,7 +275,7 @@ func waitFor(t *testing.T, n int64, came *atomic.Int64) {
 	}
 }
 
-// As many logins are under way as a dropbear with tight limits takes.
+// As many logins run at once as a dropbear with tight limits accepts.
 func TestLoginsAtOnce(t *testing.T) {
 	c, came, held, _ := heldBoard(t)
 	defer close(held)
@@ -283,7 +283,7 @@ func TestLoginsAtOnce(t *testing.T) {
 	waitFor(t, 1+3, came)
 	time.Sleep(50 * time.Millisecond) // one more would come in this time
 	if n := came.Load() - 1; n != 3 {
-		t.Errorf("%d logins were under way at once; want 3", n)
+		t.Errorf("%d logins ran at once; want 3", n)
 	}
 }
 

@@ -80,7 +80,7 @@ type machine struct {
 	allowed func(Class) bool
 }
 
-// cutBytes takes the next n bytes.
+// cutBytes returns the next n bytes and advances.
 func (m *machine) cutBytes(n uint64) ([]byte, error) {
 	if n > uint64(len(m.rest)) {
 		return nil, errShort

@@ -112,7 +112,7 @@ for p in range(2, min(5, pickle.HIGHEST_PROTOCOL) + 1):
 		if err != nil || !is {
 			t.Fatalf("protocol %d: %T, %v", i+2, got, err)
 		}
-		for _, k := range []string{"s", "f", "b"} { // each protocol has another way for these
+		for _, k := range []string{"s", "f", "b"} { // each protocol has other opcodes for these
 			if d[k] == nil {
 				t.Errorf("protocol %d lost %s", i+2, k)
 			}

@@ -52,7 +52,7 @@ type edits struct {
 	GIDs   []uint32 `json:"additionalGids,omitempty"` // since Groups
 }
 
-// node has no number: the engine asks the board for it at the container's start. It has
+// node has no number: the engine reads it from the board at the container's start. It has
 // no owner: engines set the container's user.
 type node struct {
 	Path     string `json:"path"`

@@ -137,7 +137,7 @@ var nvmlPaths = []string{
 }
 
 // WithoutLists reports whether the board whose file tree is root has a GPU that needs
-// no lists: its driver has NVML, and NVIDIA's toolkit asks that. Jetsons up to Orin
+// no lists: its driver has NVML, and NVIDIA's toolkit queries that. Jetsons up to Orin
 // have the driver too, but need lists.
 func WithoutLists(root string) bool {
 	soc := parseSoC(readStart(filepath.Join(root, compatible)))
@@ -206,7 +206,7 @@ func (b Board) propertyValue(property string) string {
 	return map[string]string{"arch": b.Arch, "cuda": b.CUDA, "driver": b.Driver, "jetpack": b.JetPack}[property]
 }
 
-// describeFor returns the board's values of the properties that r asks for.
+// describeFor returns the board's values of the properties that r requests.
 func (b Board) describeFor(r requirement) string {
 	var out []string
 	seen := map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Selection is what one container asks for.
+// Selection is what one container requests.
 type Selection struct {
 	wants        bool
 	allLists     bool
@@ -33,7 +33,7 @@ const (
 	requirePrefix      = "NVIDIA_REQUIRE_"
 )
 
-// From reads the environment of a container's first process. It fails if that asks for
+// From reads the environment of a container's first process. It fails if that requests
 // something impossible: an unknown capability, or a part of a GPU.
 func From(env []string) (Selection, error) {
 	vars := boardVariables(env)
@@ -91,7 +91,7 @@ func checkLength(name, value string) error {
 // Wants reports whether the container gets anything of the board at all.
 func (s Selection) Wants() bool { return s.wants }
 
-// AllLists reports whether the image asks for all lists of the board, on a board that
+// AllLists reports whether the image requests all lists of the board, on a board that
 // otherwise uses NVIDIA's own lists only.
 func (s Selection) AllLists() bool { return s.allLists }
 

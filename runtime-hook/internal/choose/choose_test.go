@@ -53,7 +53,7 @@ func TestFromManyVariables(t *testing.T) {
 	}
 }
 
-// A container that asks for nothing starts, whatever else its image sets.
+// A container that requests nothing starts, whatever else its image sets.
 func TestFromNothingAsked(t *testing.T) {
 	many := []string{"NVIDIA_DRIVER_CAPABILITIES=" + strings.Repeat("x", 1<<17)}
 	for i := 0; i < 100; i++ {

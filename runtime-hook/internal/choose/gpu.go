@@ -36,7 +36,7 @@ type gpuName struct {
 	uuid  string
 }
 
-// maxNames is more than any board has, and bounds what an image may ask.
+// maxNames is more than any board has, and bounds what an image may request.
 const maxNames = 256
 
 // NotListed returns the error that no list names the GPU's node.
@@ -246,7 +246,7 @@ func readPCI(root string) []GPU {
 	for _, f := range found[:min(len(found), maxGPUs)] {
 		about := readPairs(filepath.Join(dir, f.Name(), "information"))
 		g := GPU{UUID: about["GPU UUID"], Address: f.Name()}
-		// The driver has not asked a GPU that sleeps, and shows question marks.
+		// The driver has not queried a GPU that sleeps, and shows question marks.
 		if strings.Contains(g.UUID, "?") {
 			g.UUID = ""
 		}

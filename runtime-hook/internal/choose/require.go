@@ -11,9 +11,9 @@ import (
 
 const (
 	requireJetPack = "NVIDIA_REQUIRE_JETPACK"
-	// allLists asks for files rather than for a board.
+	// allLists requests files rather than a board.
 	allLists = "csv-mounts=all"
-	// requireMounts is of old L4T images, and asks for files too.
+	// requireMounts is of old L4T images, and requests files too.
 	requireMounts = "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"
 )
 
@@ -205,7 +205,7 @@ func (c condition) holdsFor(b Board) truth {
 }
 
 // holdsBrand compares brands. They are those of graphics cards (brand=tesla): images
-// ask for them beside CUDA's version, with the older drivers that still work. No SoC
+// request them beside CUDA's version, with the older drivers that still work. No SoC
 // has one.
 func (c condition) holdsBrand() truth {
 	if c.operator == "!=" && c.text != "" {

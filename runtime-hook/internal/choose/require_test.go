@@ -123,7 +123,7 @@ func TestReleasesAreVersions(t *testing.T) {
 	}
 }
 
-// Whatever an image has in its environment: what it does not ask for it does not get,
+// Whatever an image has in its environment: what it does not request it does not get,
 // and it is never told more than fits on a line or two.
 func FuzzFrom(f *testing.F) {
 	f.Add("all", "compute,utility", "cuda>=12.6 brand=tesla,driver>=470", "0")

@@ -25,7 +25,7 @@ const maxBytes = 64 << 10
 type Config struct {
 	CSVDir        string
 	Ignore        []string // patterns of what the lists name and containers do not get
-	BaseFilesOnly bool     // NVIDIA's rule: its own lists only, unless the image asks for all
+	BaseFilesOnly bool     // NVIDIA's rule: its own lists only, unless the image requests all
 	Devices       bool     // give device nodes
 	VolumeMounts  bool     // containers may name devices by mounts
 	Variable      bool     // containers that are not privileged may name devices in their environment

@@ -27,7 +27,7 @@ const (
 	maxPathBytes = 4095 // PATH_MAX without its NUL
 )
 
-// Kind is what an entry asks for, as the file spells it.
+// Kind is what an entry requests, as the file spells it.
 type Kind string
 
 // The kinds of entries.

@@ -57,7 +57,7 @@ func samplePlan(board string) plan.Plan {
 	}
 }
 
-// apply runs p on rootfs, by descriptors of mounts or the old way.
+// apply runs p on rootfs, by descriptors of mounts or by mount(2).
 func apply(t *testing.T, rootfs string, old bool, p plan.Plan) Result {
 	t.Helper()
 	r, err := Process{}.Open(rootfs)

@@ -19,7 +19,7 @@ func must(t testing.TB, err error) {
 }
 
 // search is how ld.so looks for name in a cache, step by step, on a processor that
-// has all that hwcap asks for: by halving, then over the neighbours of that name.
+// has all that hwcap requests: by halving, then over the neighbours of that name.
 func search(entries []entry, name string, flags uint32, signed bool) string {
 	left, right := 0, len(entries)-1
 	for left <= right {
@@ -290,7 +290,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Names of a hostile cache that all are parts of one do not grow on the way out.
+// Names of a hostile cache that all are parts of one do not grow when they are written.
 func TestParseOverlap(t *testing.T) {
 	c := &cache{entries: make([]entry, 5000)}
 	b := c.encode()

@@ -100,7 +100,7 @@ func decode(data []byte, to any) error {
 	return d.Decode(to)
 }
 
-// removeLast takes what the edit added to the list at path.
+// removeLast removes what the edit added to the list at path.
 func removeLast(t *testing.T, in map[string]any, path ...string) {
 	t.Helper()
 	for _, key := range path[:len(path)-1] {

@@ -32,7 +32,7 @@ func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
 	return "", false
 }
 
-// skipIgnored reports whether p, which e asks for, is left out. It adds a note.
+// skipIgnored reports whether p, which e requests, is left out. It adds a note.
 func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
 	pattern, ok := c.ignoredBy(p)
 	if ok {

@@ -13,7 +13,7 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// Library is a name that programs ask the dynamic linker for, with the file of the
+// Library is a name that programs request from the dynamic linker, with the file of the
 // container that they should get.
 type Library struct {
 	Name    string      `json:"name"`
@@ -44,7 +44,7 @@ func (c *compiler) findLibraries(p Plan) (out []Library) {
 	return out
 }
 
-// ProvidedLibraries returns those of libs that p's files, links and folders bring.
+// ProvidedLibraries returns those of libs that p's files, links and folders contain.
 func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	paths := map[string]bool{}
 	for _, m := range p.Mounts {
@@ -72,7 +72,7 @@ func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	return lib, lib != elf.Library{}
 }
 
-// addSonameLink adds a link by the soname of the file end of t, if no entry asks for
+// addSonameLink adds a link by the soname of the file end of t, if no entry requests
 // one: musl finds a library by a file's name alone, and so does an ldconfig that
 // somebody runs in the container later. It never hides another library of that name on
 // the board.

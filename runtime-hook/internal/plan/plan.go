@@ -44,7 +44,7 @@ type Link struct {
 	Target string `json:"target"`
 	File   string `json:"file,omitempty"` // the file at its end on the board; "" for a folder
 	From   string `json:"from"`
-	Soname bool   `json:"-"` // no list asks for it
+	Soname bool   `json:"-"` // no list requests it
 
 	source string // the link itself, on the board
 }
@@ -124,7 +124,7 @@ type compiler struct {
 	seen     map[string]csv.Entry   // by path as listed
 	made     map[string]csv.Entry   // by path in the container
 	libs     map[string]elf.Library // by path on the board
-	sonames  []Link                 // that no entry asks for
+	sonames  []Link                 // that no entry requests
 }
 
 func (c *compiler) addProblem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {

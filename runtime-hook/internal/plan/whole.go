@@ -73,7 +73,7 @@ func (p Plan) overlapsFolder(dir string) bool {
 	return slices.ContainsFunc(p.Devices, func(d Device) bool { return within(d.Path, dir) })
 }
 
-// planPaths holds what a plan gives, by path in the container: a file's source, or a
+// planPaths holds what a plan adds, by path in the container: a file's source, or a
 // link's text.
 type planPaths map[string]string
 

@@ -86,7 +86,7 @@ func TestNoDiskImage(t *testing.T) {
 	}
 }
 
-// TestForeignFiles are packed in ways that nobody unpacks here, or disks of virtual
+// TestForeignFiles are packed in formats that nobody unpacks here, or disks of virtual
 // machines: they are refused also with Raw.
 func TestForeignFiles(t *testing.T) {
 	a := little(t)
@@ -253,7 +253,7 @@ func TestEmptyImage(t *testing.T) {
 	}
 }
 
-// The boot files of boards are never judged as disks.
+// The boot files of boards are never checked as disks.
 func TestRawIsForDisks(t *testing.T) {
 	_, err := Write(t.Context(), spec, little(t), "/dev/rshim0", Options{Raw: true, Out: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "leave -raw out") {
