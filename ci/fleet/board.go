@@ -27,7 +27,6 @@ type attempt struct {
 	at      phase
 	report  report.Report
 	updated ci.Outcome
-	// already means that the board had it before.
 	already bool // the board had it before
 }
 

@@ -13,11 +13,10 @@ import (
 
 // Options limits a bench to what takes minutes. Its zero value measures all of it.
 type Options struct {
-	// Rounds is how often each variant is measured.
-	Rounds int    // how often each is measured
+	Rounds int    // how often each variant is measured
 	Only   string // only what matches this pattern
 	MiB    int    // the image's size
-	Boards int    // how many are simulated
+	Boards int    // how many boards are simulated
 }
 
 func (o Options) withDefaults(rounds, mib int) Options {
