@@ -25,7 +25,7 @@ type hookProcess struct {
 func (b *hookBench) measureAlone(ctx context.Context, m *medium) (hookProcess, error) {
 	file := filepath.Join(b.board.Dir, "stopwatch")
 	timed := hookMethod{name: "slipway-hook alone", runtime: []string{"runc"}, edit: func(c *tinyboard.Container) error {
-		c.Ask()
+		c.RequestDevices()
 		c.CreateRuntime(b.stopwatch, file, b.ours, "hook")
 		return nil
 	}}

@@ -65,7 +65,7 @@ func newCDIEdit(ctx context.Context, dir string, argv ...string) (func(*tinyboar
 }
 
 func (b *hookBench) requestDevices(c *tinyboard.Container) error {
-	c.Ask()
+	c.RequestDevices()
 	return nil
 }
 
@@ -73,12 +73,12 @@ func (b *hookBench) requestDevices(c *tinyboard.Container) error {
 const settings = "/etc/slipway/hook.toml"
 
 func (b *hookBench) configureWholeFolders(c *tinyboard.Container) error {
-	c.Ask()
+	c.RequestDevices()
 	return tinyboard.Write(settings, []byte("whole-folders = true\n"), 0o644)
 }
 
 func (b *hookBench) configureHook(c *tinyboard.Container) error {
-	c.Ask()
+	c.RequestDevices()
 	c.CreateRuntime(b.ours, "hook")
 	return nil
 }

@@ -45,7 +45,7 @@ runtimes = ["runc"]
 nvcdi-disable-hooks = [%s]
 `, filepath.Join(b.peers, "nvidia-ctk"), filepath.Join(b.peers, "nvidia-container-runtime-hook"), disabled)
 	return func(c *tinyboard.Container) error {
-		c.Ask()
+		c.RequestDevices()
 		return tinyboard.Write("/etc/nvidia-container-runtime/config.toml", []byte(config), 0o644)
 	}
 }

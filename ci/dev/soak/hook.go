@@ -120,7 +120,7 @@ func (s soakedHook) runContainer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Ask()
+	c.RequestDevices()
 	c.CreateRuntime(s.board.Hook, "hook")
 	return errors.Join(c.Configure(), c.Run(ctx), c.Close())
 }

@@ -69,8 +69,8 @@ func spec(argv []string) *specs.Spec {
 	}
 }
 
-// Ask lets the container ask for the board's files.
-func (c *Container) Ask() {
+// RequestDevices has the container request the board's files.
+func (c *Container) RequestDevices() {
 	c.Spec.Process.Env = append(c.Spec.Process.Env, "NVIDIA_VISIBLE_DEVICES=all")
 }
 
