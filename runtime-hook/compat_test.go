@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asks opens libcuda as programs do, and says whose it is.
-const asks = `
+// cudaLoader opens libcuda as programs do, and prints whose it is.
+const cudaLoader = `
 #include <dlfcn.h>
 #include <stdio.h>
 int main(int n, char **names) {
@@ -78,7 +78,7 @@ func TestForwardCompatibility(t *testing.T) {
 	l := newLab(t, "runc")
 	l.shell()
 	program := filepath.Join(l.dir, "asks")
-	l.compile(asks, "-o", program)
+	l.compile(cudaLoader, "-o", program)
 	l.program(program, "nothing")
 	l.libcuda("/opt/board/libcuda.so.1.1", "board", "")
 	must(t, os.Symlink("libcuda.so.1.1", "/opt/board/libcuda.so"))
