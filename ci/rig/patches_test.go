@@ -14,13 +14,23 @@ import (
 
 const frr = "../../recipes/dynamic-layers/networking-layer/frr/files"
 
-// frrPatches are the folders of patches of each version, in their order: Debian's
-// two and Yocto's two. DOCA's plugin is for newer ones than Debian 12's.
+// frrPatches are the folders of patches of each version: Debian's two and Yocto's two.
 var frrPatches = map[string][]string{
-	"8.4.4":  {"8.4"},
-	"9.1.3":  {"9.1", "doca"},
-	"10.3":   {"10", "10.3", "doca"},
-	"10.6.1": {"10", "doca"},
+	"8.4.4":  {"all", "8.4", "8.4-9.1"},
+	"9.1.3":  {"all", "8.4-9.1", "9.1-10.3", "9.1-10.6"},
+	"10.3":   {"all", "9.1-10.3", "9.1-10.6"},
+	"10.6.1": {"all", "9.1-10.6"},
+}
+
+// seriesOf returns the patches of a version in their order. DOCA's plugin comes last, and is
+// for newer ones than Debian 12's.
+func seriesOf(t *testing.T, version string) []string {
+	t.Helper()
+	series := patchesOf(t, frrPatches[version])
+	if version != "8.4.4" {
+		series = append(series, patchesOf(t, []string{"doca"})...)
+	}
+	return series
 }
 
 var patched = lazy.Regexp(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)
@@ -29,12 +39,14 @@ var patched = lazy.Regexp(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)
 // zebra, the line of pbrd that zebra refuses, and the option that builds them.
 func TestPatchesOfFRR(t *testing.T) {
 	allowed := regexp.MustCompile(`^(zebra/.*|pbrd/pbr_zebra\.c|configure\.ac|doc/.*)$`)
-	for version, folders := range frrPatches {
-		patches := patchesOf(t, folders)
+	used := map[string]bool{}
+	for version := range frrPatches {
+		patches := seriesOf(t, version)
 		if len(patches) < 8 {
 			t.Errorf("FRR %s has %d patches; want 8 at least", version, len(patches))
 		}
 		for _, name := range patches {
+			used[name] = true
 			head, diff, found := strings.Cut(read(t, name), "\n---\n")
 			if !found {
 				t.Errorf("%s: no line --- between its message and its changes", name)
@@ -55,6 +67,11 @@ func TestPatchesOfFRR(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range patchesOf(t, []string{"*"}) {
+		if !used[name] {
+			t.Errorf("no version has %s", name)
+		}
+	}
 }
 
 // Patches that upstream has name its commits, which are all that is known to be there. The
@@ -62,37 +79,67 @@ func TestPatchesOfFRR(t *testing.T) {
 func TestPatchesNameUpstreamsCommits(t *testing.T) {
 	const commit = "https://github.com/FRRouting/frr/commit/"
 	backports := map[string]string{
-		"8.4/0000-build-with-dpdk-22.11.patch": commit + "6cd594ecfd39660a9df80a5a88d64e887dc0734d " + commit + "0e040960d76f4098ca829910c3a0c51a5cd9476c",
-		"9.1/0000-build-with-dpdk-22.11.patch": commit + "0e040960d76f4098ca829910c3a0c51a5cd9476c",
-		"9.1/0009-rule-family.patch":           commit + "9a6167852434a79cf60fb487d0aecf3c1218fecb",
-		"10.3/0009-rule-family.patch":          commit + "9a6167852434a79cf60fb487d0aecf3c1218fecb",
+		"8.4/0000a-as-in-9.1.patch":                 commit + "6cd594ecfd39660a9df80a5a88d64e887dc0734d " + commit + "c323b930eaeb779a973e95b1202223164a5e2b02",
+		"8.4-9.1/0000b-as-in-10.patch":              commit + "46a8c4e9be3502a309474adfce61df1f4eff6fd7 " + commit + "eced678d34344070684f3e95925dfaff65597487",
+		"8.4-9.1/0000c-build-with-dpdk-22.11.patch": commit + "0e040960d76f4098ca829910c3a0c51a5cd9476c",
+		"9.1-10.3/0009-rule-family.patch":           commit + "9a6167852434a79cf60fb487d0aecf3c1218fecb",
 	}
 	status := regexp.MustCompile(`(?m)^Upstream-Status: (?:Pending|Inappropriate \[[^]]+\]|Backport \[([^]]+)\])$`)
-	for _, folder := range []string{"8.4", "9.1", "10", "10.3", "doca"} {
-		for _, name := range patchesOf(t, []string{folder}) {
-			all := status.FindAllStringSubmatch(read(t, name), -1)
-			if len(all) != 1 {
-				t.Errorf("%s has %d lines Upstream-Status that Yocto takes; want 1", name, len(all))
-				continue
-			}
-			if got, want := all[0][1], backports[folder+"/"+filepath.Base(name)]; got != want {
-				t.Errorf("%s is a backport of %q; want %q", name, got, want)
-			}
+	for _, name := range patchesOf(t, []string{"*"}) {
+		all := status.FindAllStringSubmatch(read(t, name), -1)
+		if len(all) != 1 {
+			t.Errorf("%s has %d lines Upstream-Status that Yocto takes; want 1", name, len(all))
+			continue
+		}
+		folder, file := filepath.Split(name)
+		if got, want := all[0][1], backports[filepath.Base(folder)+"/"+file]; got != want {
+			t.Errorf("%s is a backport of %q; want %q", name, got, want)
 		}
 	}
 }
 
-// What Yocto's recipe names is there, and what is there has a name in it.
+// Yocto's recipe names the patches of its two versions, and no others.
 func TestRecipeOfFRRNamesItsPatches(t *testing.T) {
 	recipe := read(t, filepath.Join(frr, "..", "frr_%.bbappend"))
-	for _, name := range patchesOf(t, []string{"9.1", "10"}) {
-		if !strings.Contains(recipe, filepath.Base(name)) {
-			t.Errorf("frr_%%.bbappend does not name %s", name)
+	for version, variable := range map[string]string{"9.1.3": "SLIPWAY_FRR_PATCHES_9", "10.6.1": "SLIPWAY_FRR_PATCHES_10"} {
+		got := append(namedBy(t, recipe, "SLIPWAY_FRR_PATCHES"), namedBy(t, recipe, variable)...)
+		slices.SortFunc(got, byName)
+		if want := patchesOf(t, frrPatches[version]); !slices.Equal(got, want) {
+			t.Errorf("frr_%%.bbappend names for %s %q; want %q", version, got, want)
 		}
 	}
-	for _, name := range regexp.MustCompile(`\d{4}-\S+\.patch`).FindAllString(recipe, -1) {
-		if _, err := os.Stat(filepath.Join(frr, "9.1", name)); err != nil {
-			t.Error(err)
+}
+
+func namedBy(t *testing.T, recipe, variable string) []string {
+	t.Helper()
+	value := regexp.MustCompile(`(?m)^` + variable + ` = "([^"]*)"`).FindStringSubmatch(recipe)
+	if value == nil {
+		t.Fatalf("frr_%%.bbappend sets no %s", variable)
+	}
+	var names []string
+	for _, name := range strings.Fields(strings.ReplaceAll(value[1], `\`, " ")) {
+		names = append(names, filepath.Join(frr, name))
+	}
+	return names
+}
+
+// Debian's two have the folders in debian.txt that their patches are in, and a rig has them all.
+func TestDebianNamesItsPatches(t *testing.T) {
+	releases := regexp.MustCompile(`(?m)^release \S+ (\S+) \S+ (.+)$`).FindAllStringSubmatch(read(t, filepath.Join(frr, "debian.txt")), -1)
+	boards := map[string]string{"8.4.4": "bluefield-rig", "10.3": "bluefield-rig-trixie"}
+	if len(releases) != len(boards) {
+		t.Errorf("debian.txt has %d releases; want %d", len(releases), len(boards))
+	}
+	for _, release := range releases {
+		folders := strings.Fields(release[2])
+		if want := frrPatches[release[1]]; !slices.Equal(folders, want) {
+			t.Errorf("debian.txt names for %s %q; want %q", release[1], folders, want)
+		}
+		board := read(t, filepath.Join("../../images/boards", boards[release[1]], "board.yml"))
+		for _, folder := range folders {
+			if !strings.Contains(board, strings.TrimPrefix(filepath.Join(frr, folder), "../../")+"\n") {
+				t.Errorf("%s: no folder %s", boards[release[1]], folder)
+			}
 		}
 	}
 }
@@ -111,12 +158,11 @@ func TestPatchesApplyToFRR(t *testing.T) {
 	for _, configure := range configures {
 		version := versionOf(t, configure)
 		t.Run(version, func(t *testing.T) {
-			folders, known := frrPatches[version]
-			if !known {
+			if _, known := frrPatches[version]; !known {
 				t.Fatalf("%s is of FRR %s, for which there are no patches", configure, version)
 			}
 			dir := t.TempDir()
-			for _, name := range patchesOf(t, folders) {
+			for _, name := range seriesOf(t, version) {
 				apply(t, filepath.Dir(configure), dir, name)
 			}
 		})
@@ -155,6 +201,7 @@ func apply(t *testing.T, source, dir, name string) {
 	}
 }
 
+// patchesOf returns the patches of folders in the order of their names, which differ.
 func patchesOf(t *testing.T, folders []string) []string {
 	t.Helper()
 	var patches []string
@@ -163,11 +210,18 @@ func patchesOf(t *testing.T, folders []string) []string {
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no patches in %s: %v", filepath.Join(frr, folder), err)
 		}
-		slices.Sort(names)
 		patches = append(patches, names...)
+	}
+	slices.SortFunc(patches, byName)
+	for i, name := range patches[1:] {
+		if byName(patches[i], name) == 0 {
+			t.Errorf("%s and %s have one name, so they have no order", patches[i], name)
+		}
 	}
 	return patches
 }
+
+func byName(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) }
 
 func read(t *testing.T, name string) string {
 	t.Helper()

@@ -21,11 +21,13 @@ sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/sour
 apt-get update
 apt-get source -o APT::Sandbox::User=root --download-only frr
 dpkg-source --no-check -x frr_*.dsc frr
-cd frr
+mkdir patches
 for folder in $folders; do
-	for patch in /source/"$folder"/*.patch; do
-		patch -p1 -F0 < "$patch"
-	done
+	cp /source/"$folder"/*.patch patches
+done
+cd frr
+for patch in ../patches/*.patch; do
+	patch -p1 -F0 < "$patch"
 done
 say run | while read -r line; do
 	case $line in

@@ -14,44 +14,45 @@ PACKAGECONFIG:append:bluefield = " dpdk"
 # Other machines of the same processor have an FRR without them.
 PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
 
+# Each folder of patches is named after the versions that need it.
 SLIPWAY_FRR_PATCHES = " \
-    0001-configure-option.patch \
-    0002-incoming-ifindex.patch \
-    0003-resolve-again.patch \
-    0004-eal-arguments.patch \
-    0005-start-ports.patch \
-    0006-match-the-rule.patch \
-    0007-keep-flows.patch \
-    0008-port-json.patch \
-    0010-kernel-ports.patch \
-    0011-rules-on-their-way.patch \
-    0012-take-back.patch \
-    0013-rule-priority.patch \
+    all/0001-configure-option.patch \
+    all/0002-incoming-ifindex.patch \
+    all/0003-resolve-again.patch \
+    all/0004-eal-arguments.patch \
+    all/0005-start-ports.patch \
+    all/0006-match-the-rule.patch \
+    all/0007-keep-flows.patch \
+    all/0008-port-json.patch \
+    all/0010-kernel-ports.patch \
+    all/0011-rules-on-their-way.patch \
+    all/0012-take-back.patch \
+    all/0013-rule-priority.patch \
 "
-# What 9.1 needs besides: it does not compile with a DPDK of today, and its pbrd sends
-# rules without addresses that zebra refuses.
-SLIPWAY_FRR_PATCHES_FIRST = "0000-build-with-dpdk-22.11.patch"
-SLIPWAY_FRR_PATCHES_LAST = "0009-rule-family.patch"
+# 9.1 does not compile with a DPDK of today, and its pbrd sends rules without addresses that
+# zebra refuses.
+SLIPWAY_FRR_PATCHES_9 = " \
+    8.4-9.1/0000b-as-in-10.patch \
+    8.4-9.1/0000c-build-with-dpdk-22.11.patch \
+    9.1-10.3/0009-rule-family.patch \
+    9.1-10.6/0015-rules-not-sent.patch \
+"
+SLIPWAY_FRR_PATCHES_10 = "9.1-10.6/0015-rules-not-sent.patch"
 
-# The folder of this version's patches, or nothing. Debian has 8.4 and 10.3, for which
-# files/ has patches too; see debian.txt there.
-def slipway_frr_folder(d):
-    folders = {'9.1': '9.1', '10.6': '10'}
-    return folders.get('.'.join(d.getVar('PV').split('.')[:2]), '')
+# This version's patches in the order of their names, or nothing. Debian has 8.4 and 10.3, for
+# which files/ has patches too; see debian.txt there.
+def slipway_frr_patches(d):
+    own = {'9.1': d.getVar('SLIPWAY_FRR_PATCHES_9'), '10.6': d.getVar('SLIPWAY_FRR_PATCHES_10')}
+    version = '.'.join(d.getVar('PV').split('.')[:2])
+    if version not in own:
+        return []
+    return sorted((d.getVar('SLIPWAY_FRR_PATCHES') + ' ' + own[version]).split(), key=os.path.basename)
 
-def slipway_frr_uris(d):
-    folder = slipway_frr_folder(d)
-    names = d.getVar('SLIPWAY_FRR_PATCHES').split() if folder else []
-    if folder == '9.1':
-        names.insert(0, d.getVar('SLIPWAY_FRR_PATCHES_FIRST'))
-        names.append(d.getVar('SLIPWAY_FRR_PATCHES_LAST'))
-    return ' '.join('file://%s/%s' % (folder, name) for name in names)
-
-SRC_URI:append:bluefield = " ${@slipway_frr_uris(d)}"
+SRC_URI:append:bluefield = " ${@' '.join('file://' + patch for patch in slipway_frr_patches(d))}"
 
 python () {
     plugins = {'dpdk', 'doca'} & set(d.getVar('PACKAGECONFIG').split())
-    if plugins and not slipway_frr_folder(d):
+    if plugins and not slipway_frr_patches(d):
         raise bb.parse.SkipRecipe('FRR %s: its plugins for offload do not work, and there are patches for 9.1 and 10.6 only: use the frr of scarthgap or of wrynose, or take %s out of its PACKAGECONFIG' % (d.getVar('PV'), ' and '.join(sorted(plugins))))
 }
 
