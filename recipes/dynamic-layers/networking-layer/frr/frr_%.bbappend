@@ -1,7 +1,7 @@
 # FRR for BlueFields: zebra's dataplane plugin for DPDK, which hands PBR rules to the
 # switch of the DPU as flows, in a package of its own. Other machines' FRR stays as it is.
-# Upstream's plugin starts no port and counts and removes no flow; the patches in files/
-# say what each mends, and how it was seen.
+# Upstream's plugin starts no port and counts and removes no flow. The text of each patch in
+# files/ says what it fixes, and how that was seen.
 #
 # Tried: the patches apply to what both recipes (9.1.3, 10.6.1) make of the source, and the
 # files of zebra that they change compile. The plugin was built and run from Debian's 8.4.4
