@@ -151,7 +151,7 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 	results := newTestResults()
 	err = withTempDir(func(tmp string) error {
 		for _, dir := range modules {
-			test := goTest{dir: dir, args: testArgs(opts), env: []string{"TMPDIR=" + tmp}, raw: events}
+			test := goTest{dir: dir, args: testArgs(opts), env: []string{"TMPDIR=" + tmp, raceOptions()}, raw: events}
 			if err := runModule(ctx, root, test, narrow, results); err != nil {
 				return err
 			}
@@ -259,6 +259,12 @@ func moduleLabel(rel string) string {
 		return "slipway"
 	}
 	return filepath.ToSlash(rel)
+}
+
+// raceOptions sets what a program under the race detector waits before it exits: a second,
+// by default. Many tests start such programs by the hundred. What GORACE says already counts.
+func raceOptions() string {
+	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
 
 // All packages run under the race detector: nearly all have goroutines, and the
