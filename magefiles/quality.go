@@ -16,13 +16,14 @@ import (
 // Test installs what the tests lack and runs all of them, with one summary at the end.
 //
 // Examples: "test"; "test -only=TestSmoke"; "test -changed=main"; "test -short" without
-// the virtual board.
+// the virtual board; "test -race".
 func Test(ctx context.Context,
 	only *string, // only tests whose name matches this pattern
 	short *bool, // leave out what takes minutes
 	changed *string, // only packages that a change since this commit can reach, such as main
+	race *bool, // all of them under the race detector; otherwise those that it does not slow down much
 ) error {
-	options := source.TestOptions{Run: given(only, ""), Short: given(short, false), Changed: given(changed, "")}
+	options := source.TestOptions{Run: given(only, ""), Short: given(short, false), Changed: given(changed, ""), Race: given(race, false)}
 	return withSignals(ctx, func(ctx context.Context) error { return source.Tests(ctx, os.Stdout, options) })
 }
 

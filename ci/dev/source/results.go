@@ -30,6 +30,7 @@ type testResult struct {
 type packageResult struct {
 	module string // its folder below the clone
 	path   string
+	race   bool // tested under the race detector
 	testResult
 	tests   map[string]*testResult
 	parents map[string]bool // names of tests with subtests, which are counted in their place
@@ -69,12 +70,8 @@ func (r *testResults) limit() error {
 
 func (r *testResults) noise(line string) { fmt.Fprintln(&r.stray, line) }
 
-// expect notes the packages that must have a result in the end.
-func (r *testResults) expect(module string, packages []goPackage) {
-	for _, p := range packages {
-		r.pkg(module, p.ImportPath)
-	}
-}
+// expect notes a package that must have a result in the end.
+func (r *testResults) expect(module, path string, race bool) { r.pkg(module, path).race = race }
 
 func (r *testResults) pkg(module, path string) *packageResult {
 	p := r.packages[path]

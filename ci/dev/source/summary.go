@@ -102,7 +102,7 @@ func (c caseResult) rerunCommand() string {
 	if c.pkg.module != "." {
 		argv = append(argv, "-C", c.pkg.module)
 	}
-	argv = append(argv, "test", "-tags="+tags, "-race")
+	argv = append(append(argv, "test"), buildArgs(c.pkg.race)...)
 	if c.pkg.shuffle != "" {
 		argv = append(argv, "-shuffle="+c.pkg.shuffle)
 	}

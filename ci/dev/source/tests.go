@@ -33,6 +33,16 @@ type TestOptions struct {
 	Run     string // only tests that match, as in go test -run
 	Short   bool   // skip what takes minutes
 	Changed string // only packages that a change since this commit can reach; "" is all
+	Race    bool   // all packages under the race detector, also those of unraced
+}
+
+// unraced lists the packages that are tested without the race detector unless TestOptions
+// says otherwise. Their tests compile, unpack, or start programs by the hundred, which takes
+// two to ten times as long under it.
+var unraced = []string{"slipway/ci/dev/", "slipway/flash/probe/", "slipway/flash/source/", "slipway/magefiles/", "slipway/runtime-hook/"}
+
+func isRaced(importPath string, opts TestOptions) bool {
+	return opts.Race || !slices.ContainsFunc(unraced, func(prefix string) bool { return strings.HasPrefix(importPath+"/", prefix) })
 }
 
 // Tests runs every test of the clone, in all of its modules, and prints one
@@ -151,8 +161,8 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 	results := newTestResults()
 	err = withTempDir(func(tmp string) error {
 		for _, dir := range modules {
-			test := goTest{dir: dir, args: testArgs(opts), env: []string{"TMPDIR=" + tmp, raceOptions()}, raw: events}
-			if err := runModule(ctx, root, test, narrow, results); err != nil {
+			test := goTest{dir: dir, env: []string{"TMPDIR=" + tmp, raceOptions()}, raw: events}
+			if err := runModule(ctx, root, test, narrow, results, opts); err != nil {
 				return err
 			}
 		}
@@ -202,9 +212,9 @@ func detachLoops(dir string) (err error) {
 	return err
 }
 
-// runModule tests the packages of one module that narrow leaves. Failing tests are results; the error is for what
-// kept the tests from running at all.
-func runModule(ctx context.Context, root string, test goTest, narrow func([]goPackage) []goPackage, results *testResults) error {
+// runModule tests the packages of one module that narrow leaves. Failing tests are results;
+// the error is for what kept the tests from running at all.
+func runModule(ctx context.Context, root string, test goTest, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) error {
 	// -e: a package that does not compile is still one that must have a result.
 	packages, err := goList(ctx, test.dir, nil, "-e", "./...")
 	if err != nil {
@@ -217,12 +227,12 @@ func runModule(ctx context.Context, root string, test goTest, narrow func([]goPa
 	if packages = narrow(packages); len(packages) == 0 {
 		return nil // the change does not reach this module
 	}
-	var paths []string
+	raced := map[bool][]string{}
 	for _, p := range packages {
-		paths = append(paths, p.ImportPath)
+		race := isRaced(p.ImportPath, opts)
+		results.expect(rel, p.ImportPath, race)
+		raced[race] = append(raced[race], p.ImportPath)
 	}
-	test.args = append(test.args, paths...)
-	results.expect(rel, packages)
 	step := progress.Start(ctx, "test "+moduleLabel(rel), int64(len(packages)), progress.Tasks)
 	failedBefore := results.failures()
 	test.noise = results.noise
@@ -235,12 +245,14 @@ func runModule(ctx context.Context, root string, test goTest, narrow func([]goPa
 		}
 		return results.limit()
 	}
-	step.Detail("compiling on all processors")
-	// What does not compile is told by the run itself. This links nothing: what is linked
-	// is not kept.
-	compile := []string{"go", "list", "-tags=" + tags, "-race", "-e", "-test", "-export"}
-	_, _ = run.Output(ctx, command(test.dir, append(compile, paths...)...))
-	err = test.runTests(ctx)
+	for _, race := range []bool{true, false} {
+		if len(raced[race]) > 0 && err == nil {
+			step.Detail("compiling on all processors")
+			compileTests(ctx, test.dir, race, raced[race])
+			test.args = append(testArgs(opts, race), raced[race]...)
+			err = test.runTests(ctx)
+		}
+	}
 	if err == nil {
 		results.missing(rel)
 	}
@@ -252,6 +264,21 @@ func runModule(ctx context.Context, root string, test goTest, narrow func([]goPa
 		step.End(fmt.Sprintf("%d packages", len(packages)), err)
 	}
 	return err
+}
+
+// compileTests compiles the packages and their tests, on all processors. It links nothing:
+// what is linked is not kept. The run itself reports what does not compile.
+func compileTests(ctx context.Context, dir string, race bool, paths []string) {
+	args := append(buildArgs(race), "-e", "-test", "-export")
+	_, _ = run.Output(ctx, command(dir, append(append([]string{"go", "list"}, args...), paths...)...))
+}
+
+// buildArgs returns the flags that decide how a package is compiled.
+func buildArgs(race bool) []string {
+	if race {
+		return []string{"-tags=" + tags, "-race"}
+	}
+	return []string{"-tags=" + tags}
 }
 
 func moduleLabel(rel string) string {
@@ -267,11 +294,10 @@ func raceOptions() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
 
-// All packages run under the race detector: nearly all have goroutines, and the
-// tests wait for programs and boards far longer than for it. Two packages are tested at a
-// time: while one waits, the other one works. Vet is a rule of check's.
-func testArgs(opts TestOptions) []string {
-	args := []string{"-tags=" + tags, "-race", "-shuffle=on", "-p=2", "-vet=off", "-timeout=" + testTimeout}
+// testArgs returns the flags of go test. Three packages are tested at a time: while two
+// wait, the third one works. Vet is a rule of check's.
+func testArgs(opts TestOptions, race bool) []string {
+	args := append(buildArgs(race), "-shuffle=on", "-p=3", "-vet=off", "-timeout="+testTimeout)
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}

@@ -314,9 +314,30 @@ func readJUnit(t *testing.T, path string) junit.Suites {
 	return got
 }
 
+// The race detector is for all packages but those that it slows down most, and for a run
+// that wants it for all.
+func TestRacedPackages(t *testing.T) {
+	for path, want := range map[string]bool{
+		"slipway/ci": true, "slipway/ci/device": true, "slipway/flash/sources": true, "slipway/layers": true,
+		"slipway/ci/dev/bench": false, "slipway/flash/source": false, "slipway/flash/source/lzma2": false, "slipway/runtime-hook": false,
+	} {
+		if got := isRaced(path, TestOptions{}); got != want {
+			t.Errorf("isRaced(%s) = %v; want %v", path, got, want)
+		}
+		if !isRaced(path, TestOptions{Race: true}) {
+			t.Errorf("isRaced(%s) with -race = false", path)
+		}
+		again := caseResult{pkg: &packageResult{module: ".", path: path, race: want}, testResult: &testResult{}}.rerunCommand()
+		if strings.Contains(again, " -race ") != want {
+			t.Errorf("%s runs again by %q", path, again)
+		}
+	}
+}
+
 func TestMissingResults(t *testing.T) {
 	r := newTestResults()
-	r.expect(".", []goPackage{{ImportPath: "a"}, {ImportPath: "b"}})
+	r.expect(".", "a", false)
+	r.expect(".", "b", false)
 	r.add(".", testEvent{Action: "run", Package: "a", Test: "TestHangs"})
 	r.add(".", testEvent{Action: "fail", Package: "a"})
 	r.missing(".")

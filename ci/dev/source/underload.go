@@ -202,7 +202,7 @@ func (l *loadRun) runRounds(ctx context.Context, binary, dir, test string, n int
 	}
 	defer log.Close()
 	c := command(dir, binary, "-test.run=^"+test+"$", "-test.count="+strconv.Itoa(n), "-test.failfast", "-test.v", "-test.timeout="+testTimeout)
-	c.Env = []string{"TMPDIR=" + l.tmp}
+	c.Env = []string{"TMPDIR=" + l.tmp, raceOptions()}
 	cmd := run.Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = log, log
 	err = cmd.Run()
