@@ -185,12 +185,27 @@ func testUpWhole(t *testing.T) {
 	wantCheck(t, r.wantSmokeFails(t), "CSV", "libnothere.so.1")
 	r.runOnBoard(t, "rm", "/usr/bin/slipway-hook")
 	wantCheck(t, r.wantSmokeFails(t), "hook", "slipway-hook")
+	r.stopSmoke(t)
 }
+
+// stopSmoke ends a smoke run by Ctrl-C. up's own stages end alike; see testUpStops.
+func (r rig) stopSmoke(t *testing.T) {
+	t.Helper()
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	pressed := errors.New("interrupt")
+	ctx = progress.With(ctx, progress.New(stopAt{"smoke " + brokenSuite, func() { interrupt(pressed) }}))
+	if _, err := SmokeOn(ctx, io.Discard, r.opt.Build, r.spec, r.spec.Board, brokenSuite); !errors.Is(err, pressed) {
+		t.Errorf("SmokeOn stopped in %s: %v; want %v", brokenSuite, err, pressed)
+	}
+}
+
+// brokenSuite is the suite of the virtual board that finds what testUpWhole breaks.
+const brokenSuite = "containers"
 
 // wantSmokeFails returns the report of a smoke run that must fail.
 func (r rig) wantSmokeFails(t *testing.T) report.Report {
 	t.Helper()
-	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
+	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, brokenSuite)
 	if !errors.Is(err, report.ErrFailed) {
 		t.Errorf("SmokeOn = %v; want %v", err, report.ErrFailed)
 	}
@@ -256,7 +271,7 @@ func testUpStops(t *testing.T) {
 	if _, err := images.Build(t.Context(), whole.spec, whole.opt.Build); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []string{"build", "flash", "boot", "smoke base"} {
+	for _, at := range []string{"build", "flash", "boot"} {
 		t.Run(at, func(t *testing.T) {
 			r := whole
 			if at == "build" { // remove the image, so that the stage builds one
@@ -269,9 +284,8 @@ func testUpStops(t *testing.T) {
 			if !errors.Is(err, pressed) {
 				t.Errorf("Up stopped in %s: %v; want %v", at, err, pressed)
 			}
-			stage, _, _ := strings.Cut(at, " ")
-			if got := findStage(result, stage); got.Status != report.Failed {
-				t.Errorf("stage %s is %+v; want it failed", stage, got)
+			if got := findStage(result, at); got.Status != report.Failed {
+				t.Errorf("stage %s is %+v; want it failed", at, got)
 			}
 			if build := findStage(result, "build"); at != "build" && build.Status != report.Cached {
 				t.Errorf("build is %s (%s); want it cached", build.Status, build.Saw)
