@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // testEvent is one line of go test -json.
@@ -66,6 +68,44 @@ func (r *eventReader) flush() {
 	}
 	r.events++
 	r.each(e)
+}
+
+// sharedFile is written by several lineWriters.
+type sharedFile struct {
+	*os.File
+	mu sync.Mutex
+}
+
+// lineWriter writes whole lines to a file, so that those of others stand between them and
+// not within. A line without an end is written in pieces.
+type lineWriter struct {
+	file *sharedFile // nil: nothing is written
+	open []byte
+}
+
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.open = append(l.open, p...)
+	whole := bytes.LastIndexByte(l.open, '\n') + 1
+	if whole == 0 && len(l.open) > maxEventBytes {
+		whole = len(l.open)
+	}
+	if err := l.write(l.open[:whole]); err != nil {
+		return 0, err
+	}
+	l.open = append(l.open[:0], l.open[whole:]...)
+	return len(p), nil
+}
+
+func (l *lineWriter) flush() error { return l.write(l.open) }
+
+func (l *lineWriter) write(p []byte) error {
+	if l.file == nil || len(p) == 0 {
+		return nil
+	}
+	l.file.mu.Lock()
+	defer l.file.mu.Unlock()
+	_, err := l.file.Write(p)
+	return err
 }
 
 const (

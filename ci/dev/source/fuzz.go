@@ -51,7 +51,7 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 	var targets []fuzzTarget
 	for _, dir := range modules {
 		results := newTestResults()
-		list := goTest{dir: dir, args: []string{"-list=^Fuzz", "./..."}, raw: io.Discard, noise: results.noise}
+		list := goTest{dir: dir, args: []string{"-list=^Fuzz", "./..."}, noise: results.noise}
 		list.each = func(e testEvent) error {
 			if name := strings.TrimSpace(e.Output); strings.HasPrefix(name, "Fuzz") {
 				targets = append(targets, fuzzTarget{dir, e.Package, name})
@@ -78,7 +78,7 @@ func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (said string
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
 		// Without a limit, the fuzzer may spend all its time on making one input shorter.
 		args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + d.String(), "-fuzzminimizetime=100x", t.pkg}
-		test := goTest{dir: t.module, args: args, raw: io.Discard, noise: results.noise}
+		test := goTest{dir: t.module, args: args, noise: results.noise}
 		test.each = func(e testEvent) error {
 			if m := fuzzLine().FindStringSubmatch(e.Output); m != nil {
 				said = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])

@@ -16,7 +16,7 @@ type goTest struct {
 	dir   string // of the module
 	args  []string
 	env   []string
-	raw   io.Writer             // gets the events as they are
+	raw   *sharedFile           // gets the events as they are; nil is nobody
 	each  func(testEvent) error // gets each event; an error ends the run
 	noise func(line string)     // gets what is no event
 }
@@ -35,9 +35,10 @@ func (t goTest) runTests(ctx context.Context) error {
 	c := command(t.dir, append([]string{"go", "test", "-json"}, t.args...)...)
 	c.Env = t.env
 	cmd := run.Prepare(ctx, c)
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(t.raw, reader), said
+	raw := &lineWriter{file: t.raw}
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(raw, reader), said
 	began := time.Now()
-	err := cmd.Run()
+	err := errors.Join(cmd.Run(), raw.flush())
 	reader.flush()
 	return t.verdict(ctx, err, reader.events, said, time.Since(began))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"slipway/layers/lazy"
@@ -38,14 +39,15 @@ type packageResult struct {
 	shuffle string
 }
 
-// testResults gathers the events of all modules.
+// testResults gathers the events of all modules. Parts of a run that go on side by side may
+// call add, limit, noise and failuresOf. The rest is for before and after them.
 type testResults struct {
+	mu       sync.Mutex
 	packages map[string]*packageResult
 	order    []*packageResult
 	builds   map[string]*excerpt // what the compiler said, by import path
 	stray    excerpt             // output that belongs to no test
 	whole    *packageResult      // stands for a run that was broken off
-	running  running
 	began    time.Time
 	count    int
 }
@@ -62,13 +64,19 @@ func newTestResults() *testResults {
 }
 
 func (r *testResults) limit() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.count > maxTests {
 		return fmt.Errorf("more than %d tests and subtests", maxTests)
 	}
 	return nil
 }
 
-func (r *testResults) noise(line string) { fmt.Fprintln(&r.stray, line) }
+func (r *testResults) noise(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintln(&r.stray, line)
+}
 
 // expect notes a package that must have a result in the end.
 func (r *testResults) expect(module, path string, race bool) { r.pkg(module, path).race = race }
@@ -86,6 +94,8 @@ func (r *testResults) pkg(module, path string) *packageResult {
 
 // add takes in one event and says whether it ended a package.
 func (r *testResults) add(module string, e testEvent) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case e.Action == "build-output":
 		r.built(e)
@@ -93,7 +103,6 @@ func (r *testResults) add(module string, e testEvent) bool {
 	case e.Package == "" || len(e.Test) > maxNameBytes:
 		return false
 	}
-	r.running.note(e)
 	p := r.pkg(module, e.Package)
 	t := &p.testResult
 	if e.Test != "" {
@@ -165,11 +174,8 @@ func (t *testResult) end(e testEvent) {
 
 // missing turns what has no result into failures: a package that go test passed
 // over, a test that was still running when its package failed.
-func (r *testResults) missing(module string) {
+func (r *testResults) missing() {
 	for _, p := range r.order {
-		if p.module != module {
-			continue
-		}
 		if p.state == "" {
 			p.state = failed
 			fmt.Fprintln(p.output, "go test gave no result for this package")
@@ -207,6 +213,13 @@ func (r *testResults) broken(why error) {
 
 // failures returns how many tests, and packages by themselves, failed.
 func (r *testResults) failures() int { return len(r.failed()) }
+
+// failuresOf returns the failures of one part of a run, while others may go on.
+func (r *testResults) failuresOf(module string, race bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(slices.DeleteFunc(r.failed(), func(c caseResult) bool { return c.pkg.module != module || c.pkg.race != race }))
+}
 
 // caseResult is one line of the summary: a test without subtests, or a package
 // that failed although none of its tests did.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"slipway/layers/host"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -159,14 +161,12 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 		narrow = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
 	}
 	results := newTestResults()
+	parts, err := splitTests(ctx, root, modules, narrow, results, opts)
+	if err != nil {
+		return nil, err
+	}
 	err = withTempDir(func(tmp string) error {
-		for _, dir := range modules {
-			test := goTest{dir: dir, env: []string{"TMPDIR=" + tmp, raceOptions()}, raw: events}
-			if err := runModule(ctx, root, test, narrow, results, opts); err != nil {
-				return err
-			}
-		}
-		return nil
+		return runParts(ctx, parts, goTest{env: []string{"TMPDIR=" + tmp, raceOptions()}, raw: &sharedFile{File: events}}, opts, results)
 	})
 	if err = errors.Join(err, events.Close()); err != nil {
 		results.broken(err)
@@ -212,58 +212,98 @@ func detachLoops(dir string) (err error) {
 	return err
 }
 
-// runModule tests the packages of one module that narrow leaves. Failing tests are results;
-// the error is for what kept the tests from running at all.
-func runModule(ctx context.Context, root string, test goTest, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) error {
-	// -e: a package that does not compile is still one that must have a result.
-	packages, err := goList(ctx, test.dir, nil, "-e", "./...")
-	if err != nil {
-		return err
+// testPart is what one go test runs: the packages of a module that are tested with the
+// race detector, or those that are tested without.
+type testPart struct {
+	dir, module string // absolute, and below the clone
+	race        bool
+	paths       []string // of the packages
+}
+
+// splitTests returns the packages that narrow leaves of all modules. A package that does
+// not compile is still one that must have a result.
+func splitTests(ctx context.Context, root string, modules []string, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) ([]*testPart, error) {
+	var parts []*testPart
+	for _, dir := range modules {
+		packages, err := goList(ctx, dir, nil, "-e", "./...")
+		if err != nil {
+			return nil, err
+		}
+		module, err := filepath.Rel(root, dir)
+		if err != nil {
+			return nil, err
+		}
+		raced, plain := &testPart{dir: dir, module: module, race: true}, &testPart{dir: dir, module: module}
+		for _, p := range narrow(packages) {
+			part := plain
+			if isRaced(p.ImportPath, opts) {
+				part = raced
+			}
+			part.paths = append(part.paths, p.ImportPath)
+			results.expect(module, p.ImportPath, part.race)
+		}
+		parts = append(parts, raced, plain)
 	}
-	rel, err := filepath.Rel(root, test.dir)
-	if err != nil {
-		return err
+	return slices.DeleteFunc(parts, func(p *testPart) bool { return len(p.paths) == 0 }), nil
+}
+
+// runParts runs the tests under the race detector and those without side by side: while
+// packages with boards wait, the others work.
+func runParts(ctx context.Context, parts []*testPart, test goTest, opts TestOptions, results *testResults) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, race := range []bool{true, false} {
+		group.Go(func() error {
+			for _, part := range parts {
+				if part.race != race {
+					continue
+				}
+				if err := part.runTests(ctx, test, opts, results); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	if packages = narrow(packages); len(packages) == 0 {
-		return nil // the change does not reach this module
+	err := group.Wait()
+	if err == nil {
+		results.missing()
 	}
-	raced := map[bool][]string{}
-	for _, p := range packages {
-		race := isRaced(p.ImportPath, opts)
-		results.expect(rel, p.ImportPath, race)
-		raced[race] = append(raced[race], p.ImportPath)
-	}
-	step := progress.Start(ctx, "test "+moduleLabel(rel), int64(len(packages)), progress.Tasks)
-	failedBefore := results.failures()
+	return err
+}
+
+// runTests runs the tests of one part. Failing tests are results; the error is for what
+// kept the tests from running at all.
+func (p *testPart) runTests(ctx context.Context, test goTest, opts TestOptions, results *testResults) error {
+	step := progress.Start(ctx, p.label(), int64(len(p.paths)), progress.Tasks)
+	test.dir, test.args = p.dir, append(testArgs(opts, p.race), p.paths...)
 	test.noise = results.noise
+	var running running
 	test.each = func(e testEvent) error {
-		if results.add(rel, e) {
+		if results.add(p.module, e) {
 			step.Add(1)
 		}
-		if e.Action != "output" {
-			results.running.show(step)
+		if running.note(e); e.Action != "output" {
+			running.show(step)
 		}
 		return results.limit()
 	}
-	for _, race := range []bool{true, false} {
-		if len(raced[race]) > 0 && err == nil {
-			step.Detail("compiling on all processors")
-			compileTests(ctx, test.dir, race, raced[race])
-			test.args = append(testArgs(opts, race), raced[race]...)
-			err = test.runTests(ctx)
-		}
-	}
-	if err == nil {
-		results.missing(rel)
-	}
-	failed := results.failures() - failedBefore
-	switch {
-	case err == nil && failed > 0:
+	step.Detail("compiling on all processors")
+	compileTests(ctx, p.dir, p.race, p.paths)
+	err := test.runTests(ctx)
+	if failed := results.failuresOf(p.module, p.race); err == nil && failed > 0 {
 		step.End("", fmt.Errorf("%d failed", failed))
-	default:
-		step.End(fmt.Sprintf("%d packages", len(packages)), err)
+		return nil
 	}
+	step.End(fmt.Sprintf("%d packages", len(p.paths)), err)
 	return err
+}
+
+func (p *testPart) label() string {
+	label := "test " + moduleLabel(p.module)
+	if p.race {
+		label += " (race detector)"
+	}
+	return label
 }
 
 // compileTests compiles the packages and their tests, on all processors. It links nothing:
@@ -294,10 +334,15 @@ func raceOptions() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
 
-// testArgs returns the flags of go test. Three packages are tested at a time: while two
-// wait, the third one works. Vet is a rule of check's.
+// testArgs returns the flags of go test. Of the packages under the race detector two are
+// tested at a time, of the others one: while one waits, another one works. Vet is a rule
+// of check's.
 func testArgs(opts TestOptions, race bool) []string {
-	args := append(buildArgs(race), "-shuffle=on", "-p=3", "-vet=off", "-timeout="+testTimeout)
+	atOnce := "-p=1"
+	if race {
+		atOnce = "-p=2"
+	}
+	args := append(buildArgs(race), "-shuffle=on", atOnce, "-vet=off", "-timeout="+testTimeout)
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}

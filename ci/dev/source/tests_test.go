@@ -340,7 +340,7 @@ func TestMissingResults(t *testing.T) {
 	r.expect(".", "b", false)
 	r.add(".", testEvent{Action: "run", Package: "a", Test: "TestHangs"})
 	r.add(".", testEvent{Action: "fail", Package: "a"})
-	r.missing(".")
+	r.missing()
 	var got []string
 	for _, c := range r.failed() {
 		got = append(got, c.pkg.path+" "+c.name+": "+c.output.String())
@@ -379,7 +379,7 @@ func FuzzEvents(f *testing.F) {
 		if piece%2 == 0 {
 			r.broken(context.Canceled)
 		}
-		r.missing(".")
+		r.missing()
 		var text bytes.Buffer
 		printSummary(&text, r)
 		if _, err := junitOf(r); err != nil {
