@@ -194,9 +194,16 @@ func (r rig) stopSmoke(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	pressed := errors.New("interrupt")
 	ctx = progress.With(ctx, progress.New(stopAt{"smoke " + brokenSuite, func() { interrupt(pressed) }}))
-	if _, err := SmokeOn(ctx, io.Discard, r.opt.Build, r.spec, r.spec.Board, brokenSuite); !errors.Is(err, pressed) {
+	if _, err := r.smoke(ctx); !errors.Is(err, pressed) {
 		t.Errorf("SmokeOn stopped in %s: %v; want %v", brokenSuite, err, pressed)
 	}
+}
+
+// smoke runs the one suite that finds what testUpWhole breaks.
+func (r rig) smoke(ctx context.Context) (report.Report, error) {
+	spec := r.spec
+	spec.Suites = []string{brokenSuite}
+	return SmokeOn(ctx, io.Discard, r.opt.Build, spec, spec.Board, "")
 }
 
 // brokenSuite is the suite of the virtual board that finds what testUpWhole breaks.
@@ -205,7 +212,7 @@ const brokenSuite = "containers"
 // wantSmokeFails returns the report of a smoke run that must fail.
 func (r rig) wantSmokeFails(t *testing.T) report.Report {
 	t.Helper()
-	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, brokenSuite)
+	result, err := r.smoke(t.Context())
 	if !errors.Is(err, report.ErrFailed) {
 		t.Errorf("SmokeOn = %v; want %v", err, report.ErrFailed)
 	}
