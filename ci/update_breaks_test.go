@@ -53,7 +53,7 @@ type cutEngine struct {
 }
 
 func (e *cutEngine) Status(ctx context.Context) (s boardupdate.Status, err error) {
-	err = e.cutAt(ctx, map[bool]string{true: "settled", false: "status"}[e.resuming], func() error {
+	err = e.cutAt(ctx, map[bool]string{true: "idle status", false: "status"}[e.resuming], func() error {
 		s, err = e.Engine.Status(ctx)
 		return err
 	})
@@ -74,7 +74,7 @@ func (e *cutEngine) Install(ctx context.Context, from *boardupdate.Source, tell 
 
 func (e *cutEngine) WaitUntilIdle(ctx context.Context) error {
 	e.resuming = true
-	return e.cutAt(ctx, "settle", func() error { return e.Engine.WaitUntilIdle(ctx) })
+	return e.cutAt(ctx, "wait idle", func() error { return e.Engine.WaitUntilIdle(ctx) })
 }
 
 func (e *cutEngine) MarkGood(ctx context.Context) error {
@@ -132,7 +132,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 		counts = map[string][]int{"before": {1, 2, 3, 4, breakTries}, "after": {1, 2, 3, 4, breakTries}}
 	}
 	for _, place := range []string{
-		"find", "status", "inspect", "install", "settle", "settled", "restart", "smoke", "commit", "roll back",
+		"find", "status", "inspect", "install", "wait idle", "idle status", "restart", "smoke", "commit", "roll back",
 	} {
 		for _, when := range []string{"before", "after"} {
 			for _, times := range counts[when] {
@@ -148,7 +148,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 					was := r.Booted()
 					u, c := cutUpdate(t, board, r, r.Make(board, updatetest.Bundle{Name: fmt.Sprint("v", version), Version: fmt.Sprint(version), Content: content}))
 					map[string]map[string]int{"before": c.before, "after": c.after}[when][place] = times
-					if strings.HasPrefix(place, "settle") { // runs only after the connection broke once
+					if place == "wait idle" || place == "idle status" { // runs only after the connection broke once
 						c.before["install"] = 1
 					}
 					err := u.runAllStages(t.Context(), connectedAlready)

@@ -38,10 +38,10 @@ func text(t *testing.T, path string) string {
 
 // devlink simulates iproute2's: a device's mode is in a file, and each call is noted.
 const devlink = `#!/bin/sh
-echo "$@" >> "$PLAYED/calls"
+echo "$@" >> "$SIMULATED/calls"
 case $3 in
-show) echo "pci/0000:03:00.0: mode $(cat "$PLAYED/mode") inline-mode none encap-mode basic" ;;
-set) echo "$6" > "$PLAYED/mode" ;;
+show) echo "pci/0000:03:00.0: mode $(cat "$SIMULATED/mode") inline-mode none encap-mode basic" ;;
+set) echo "$6" > "$SIMULATED/mode" ;;
 esac
 `
 
@@ -71,7 +71,7 @@ func (s sriov) runService(config string, args ...string) (string, error) {
 	}
 	cmd := exec.CommandContext(s.Context(), "sh", append([]string{"../recipes/dpu-sriov/files/dpu-sriov"}, args...)...)
 	cmd.Env = []string{
-		"PATH=" + filepath.Join(s.dir, "bin") + ":" + os.Getenv("PATH"), "PLAYED=" + s.dir,
+		"PATH=" + filepath.Join(s.dir, "bin") + ":" + os.Getenv("PATH"), "SIMULATED=" + s.dir,
 		"DPU_SRIOV_SYS=" + filepath.Join(s.dir, "sys"), "DPU_SRIOV_RUN=" + filepath.Join(s.dir, "run"), "DPU_SRIOV_WAIT_SEC=0",
 	}
 	out, err := cmd.CombinedOutput()

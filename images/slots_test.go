@@ -22,13 +22,13 @@ func TestGrubenvOfRecipes(t *testing.T) {
 	valid := grubBlock("ORDER=B A\nB_OK=1\nB_TRY=0\nA_OK=1\nA_TRY=2\n")
 	onlyB := "ORDER=B A\nB_OK=1\nB_TRY=0\nA_OK=0\nA_TRY=0\n"
 	for _, tt := range []struct{ name, do, block, env, good string }{
-		{"whole", "mend", valid, "same", "none"},
-		{"empty", "mend", "", onlyB, "none"},
-		{"half", "mend", valid[:512], onlyB, "none"},
-		{"zeros", "mend", strings.Repeat("\x00", 1024), onlyB, "none"},
-		{"without what it is for", "mend", grubBlock("A=B\n"), onlyB, "none"},
-		{"too long", "mend", valid + "#", onlyB, "none"},
-		{"missing", "mend", "none", onlyB, "none"},
+		{"whole", "repair", valid, "same", "none"},
+		{"empty", "repair", "", onlyB, "none"},
+		{"half", "repair", valid[:512], onlyB, "none"},
+		{"zeros", "repair", strings.Repeat("\x00", 1024), onlyB, "none"},
+		{"without what it is for", "repair", grubBlock("A=B\n"), onlyB, "none"},
+		{"too long", "repair", valid + "#", onlyB, "none"},
+		{"missing", "repair", "none", onlyB, "none"},
 		{"kept", "keep", valid, "same", onlyB},
 		{"on trial", "keep", grubBlock("ORDER=B A\nB_OK=1\nB_TRY=1\n"), "same", "none"},
 		{"no slot", "fail", valid, "same", "none"},

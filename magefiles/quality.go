@@ -52,7 +52,7 @@ func Fuzz(ctx context.Context,
 // names a git clone of bitbake. flash takes half an hour and an idle machine; -rounds,
 // -only and -mib make a part of it, of flashslow or of deploy, to try.
 //
-// fleet has no peer: it sends 10 MB to 500 played boards, of which 5 % fail, and runs 20
+// fleet has no peer: it sends 10 MB to 500 simulated boards, of which 5 % fail, and runs 20
 // checks on each. update, which needs root, counts bytes on the wire while a virtual board
 // is updated, beside rsync's; it takes ten minutes.
 //
@@ -62,7 +62,7 @@ func Bench(ctx context.Context,
 	rounds *int, // how often each is measured; 5 if not given
 	only *string, // only what matches this pattern
 	mib *int, // the size of the image
-	boards *int, // how many fleet plays; 500 if not given
+	boards *int, // how many fleet simulates; 500 if not given
 ) error {
 	options := bench.Options{Rounds: given(rounds, 0), Only: given(only, ""), MiB: given(mib, 0), Boards: given(boards, 0)}
 	return withSignals(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, ""), options) })

@@ -101,7 +101,7 @@ func TestVerifySSHKeygen(t *testing.T) {
 	kinds := map[string][]string{
 		"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa", "-b", "384"}, "rsa": {"-t", "rsa", "-b", "2048"},
 	}
-	_, stranger := keygen(t, "-t", "ed25519")
+	_, otherSigner := keygen(t, "-t", "ed25519")
 	for name, args := range kinds {
 		t.Run(name, func(t *testing.T) {
 			key, public := keygen(t, args...)
@@ -112,7 +112,7 @@ func TestVerifySSHKeygen(t *testing.T) {
 				if err != nil || !strings.HasPrefix(who, "ann@example.com,*@example.org (") {
 					t.Errorf("Verify = %q, %v", who, err)
 				}
-				for text, change := range map[string]string{"the signature is not of this file": allowed, "whom allowed_signers does not name": "bob " + stranger} {
+				for text, change := range map[string]string{"the signature is not of this file": allowed, "whom allowed_signers does not name": "bob " + otherSigner} {
 					other := message
 					if change == allowed {
 						other += "x"

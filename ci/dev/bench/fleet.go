@@ -140,7 +140,7 @@ func (b *fleetBench) countWrong(w io.Writer, outcome fleet.Outcome, holds map[st
 		checked := fault != fleettest.None || got.Passed == fleetChecks
 		if string(got.Kind) != fault.ExpectedKind() || holds[name] != fault.GetsFile() || !checked {
 			n++
-			fmt.Fprintf(w, "wrong: %s plays %s: %s (%s), %d checks passed, holds the file: %v\n", name, fault, got.Kind, got.Saw, got.Passed, holds[name])
+			fmt.Fprintf(w, "wrong: %s simulates %s: %s (%s), %d checks passed, holds the file: %v\n", name, fault, got.Kind, got.Saw, got.Passed, holds[name])
 		}
 	}
 	return n
@@ -173,7 +173,7 @@ func (b *fleetBench) startBoards(ctx context.Context) (*boardsProcess, error) {
 	}
 	if line, err := p.stdout.ReadString('\n'); err != nil || line != "on\n" {
 		p.stop()
-		return nil, fmt.Errorf("the played boards did not start: %q: %w: %s", line, err, p.stderr.String())
+		return nil, fmt.Errorf("the simulated boards did not start: %q: %w: %s", line, err, p.stderr.String())
 	}
 	return p, nil
 }

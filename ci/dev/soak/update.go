@@ -84,7 +84,7 @@ var updateCases = []updateCase{
 	{"whose kernel is not there", "kernel", "old", "the boot loader went back to the old one"},
 	{"whose init is not there", "init", "old", "the boot loader went back to the old one"},
 	{"whose suites fail", "unit", "old", "failed"},
-	{"signed by somebody else", "stranger", "old", "signature"},
+	{"signed by somebody else", "other-signer", "old", "signature"},
 	{"for another board", "other", "old", "compatible"},
 	{"back to the first slot", "two", "new", ""},
 }
@@ -109,7 +109,7 @@ var soakedSystems = []struct {
 		text, _ := s.File(manifest) // a board with a keyring has one
 		return s.WithFile(manifest, strings.Replace(string(text), "compatible=", "compatible=not-", 1))
 	}},
-	{"stranger", func(s images.Spec) images.Spec { return s }},
+	{"other-signer", func(s images.Spec) images.Spec { return s }},
 }
 
 func withoutFiles(s images.Spec, files ...string) images.Spec {
@@ -175,7 +175,7 @@ const firstTook = 3 * time.Minute
 // packBundle builds a system and keeps its bundle.
 func (s *soakedUpdate) packBundle(ctx context.Context, dir, name string, spec images.Spec) error {
 	opt := s.build
-	if name == "stranger" {
+	if name == "other-signer" {
 		opt.Dir = filepath.Join(dir, "elsewhere") // with a key of its own
 	}
 	file := filepath.Join(dir, name+".raucb")

@@ -109,7 +109,7 @@ func (b *Board) begin() error {
 	if err := overlay("/etc", "/etc", filepath.Join(b.Dir, "etc")); err != nil {
 		return err
 	}
-	if err := b.furnish(); err != nil {
+	if err := b.makeFiles(); err != nil {
 		return err
 	}
 	return Write(Lists, []byte(b.List), 0o644)
@@ -165,8 +165,8 @@ func (b *Board) Link(i int) string {
 	return strings.TrimSuffix(path, ".0")
 }
 
-// furnish makes the board's files and the list of them.
-func (b *Board) furnish() error {
+// makeFiles makes the board's files and the list of them.
+func (b *Board) makeFiles() error {
 	var list strings.Builder
 	var errs []error
 	each := func(n int, kind string, path func(i int) string, make func(p string, i int) error) {

@@ -13,13 +13,13 @@ import (
 
 func TestRAUC(t *testing.T) {
 	r := updatetest.StartRAUC(t)
-	r.Key(t, "stranger")
+	r.Key(t, "other-signer")
 	good := r.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"})
 	updatetest.Run(t, updatetest.Board{
 		Conn: updatetest.Connect(t), Bus: r.Bus, Name: "RAUC", Good: good, New: "system 2",
 		Refused: map[string]string{
 			"another board's":       r.Make(t, updatetest.Bundle{Name: "other", Compatible: "toaster", Version: "2", Content: "crumbs"}),
-			"a stranger's":          r.Make(t, updatetest.Bundle{Name: "stranger", Version: "2", Content: "system 3", Key: "stranger"}),
+			"another signer's":      r.Make(t, updatetest.Bundle{Name: "other-signer", Version: "2", Content: "system 3", Key: "other-signer"}),
 			"damaged in the middle": damageFile(t, good),
 		},
 		Running: func() string { return r.Slot(r.Booted()) },

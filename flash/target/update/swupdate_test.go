@@ -13,7 +13,7 @@ func TestSWUpdate(t *testing.T) {
 		Conn: s.Conn, Name: "SWUpdate", Good: good, New: "system 2",
 		Refused: map[string]string{
 			"another board's":       s.Make(t, updatetest.Bundle{Name: "other", Format: "9.9", Version: "2", Content: "crumbs"}),
-			"a stranger's":          s.Make(t, updatetest.Bundle{Name: "stranger", Version: "2", Content: "system 3", Key: "stranger"}),
+			"another signer's":      s.Make(t, updatetest.Bundle{Name: "other-signer", Version: "2", Content: "system 3", Key: "other-signer"}),
 			"damaged in the middle": damageFile(t, good),
 		},
 		Running: func() string { return s.Slot(s.Booted()) },

@@ -42,7 +42,7 @@ python do_compile() {
         files = json.loads(oe.packagedata.read_subpkgdata_dict(package, d).get("FILES_INFO", "{}"))
         found = csv.of_files(d.getVar("RECIPE_SYSROOT"), files)
         if not found:
-            bb.fatal("package %s has no shared library in the sysroot; mend SLIPWAY_CSV in %s" % (package, d.getVar("FILE")))
+            bb.fatal("package %s has no shared library in the sysroot; correct SLIPWAY_CSV in %s" % (package, d.getVar("FILE")))
         lines += found
     with open(os.path.join(d.getVar("B"), "lines.csv"), "w") as f:
         f.write("".join(line + "\n" for line in sorted(set(lines))))
