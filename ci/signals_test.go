@@ -39,7 +39,7 @@ func linkClone(t *testing.T, clone string) string {
 
 // shareImage gives a copy of the clone the image of other tests, so that its commands do
 // not build it again.
-func shareImage(t *testing.T, r rig, dir string) {
+func shareImage(t *testing.T, r virtualBuild, dir string) {
 	t.Helper()
 	shared := r.opt.Build
 	shared.Dir = filepath.Join("build", "test", "whole")
@@ -63,7 +63,7 @@ func shareImage(t *testing.T, r rig, dir string) {
 
 // The real commands, ended by real signals in the middle of a boot.
 func TestSignals(t *testing.T) {
-	r := newRig(t, "signals") // may skip the test, and changes to the clone's top folder
+	r := newVirtualBuild(t, "signals") // may skip the test, and changes to the clone's top folder
 	clone, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

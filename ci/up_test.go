@@ -25,14 +25,14 @@ import (
 	"slipway/layers/progress"
 )
 
-// rig is a build folder for the virtual board, below the clone's build/, so that
+// virtualBuild is a build folder for the virtual board, below the clone's build/, so that
 // the userland is made once for all tests and people.
-type rig struct {
+type virtualBuild struct {
 	spec images.Spec
 	opt  UpOptions
 }
 
-func newRig(t *testing.T, name string) rig {
+func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots virtual machines, which takes minutes: run without -short")
@@ -46,10 +46,10 @@ func newRig(t *testing.T, name string) rig {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
 	build := images.Options{Dir: filepath.Join("build", "test", name), Cache: filepath.Join("build", "cache")}
-	return rig{spec, UpOptions{Build: build, Out: io.Discard}}
+	return virtualBuild{spec, UpOptions{Build: build, Out: io.Discard}}
 }
 
-func (r rig) up(t *testing.T, ctx context.Context) (report.Report, error) {
+func (r virtualBuild) up(t *testing.T, ctx context.Context) (report.Report, error) {
 	t.Helper()
 	before := findLeftovers(t, r.opt.Build.Dir)
 	result, err := Up(ctx, r.spec, r.opt)
@@ -165,7 +165,7 @@ func TestUp(t *testing.T) {
 
 // A fault on a board that passed must be reported, with what was seen and what to do.
 func testUpWhole(t *testing.T) {
-	r := newRig(t, "whole")
+	r := newVirtualBuild(t, "whole")
 	before := findLeftovers(t, r.opt.Build.Dir)
 	r.opt.Keep = true
 	result, err := Up(t.Context(), r.spec, r.opt)
@@ -189,7 +189,7 @@ func testUpWhole(t *testing.T) {
 }
 
 // stopSmoke ends a smoke run by Ctrl-C. up's own stages end alike; see testUpStops.
-func (r rig) stopSmoke(t *testing.T) {
+func (r virtualBuild) stopSmoke(t *testing.T) {
 	t.Helper()
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	pressed := errors.New("interrupt")
@@ -200,7 +200,7 @@ func (r rig) stopSmoke(t *testing.T) {
 }
 
 // smoke runs the one suite that finds what testUpWhole breaks.
-func (r rig) smoke(ctx context.Context) (report.Report, error) {
+func (r virtualBuild) smoke(ctx context.Context) (report.Report, error) {
 	spec := r.spec
 	spec.Suites = []string{brokenSuite}
 	return SmokeOn(ctx, io.Discard, r.opt.Build, spec, spec.Board, "")
@@ -210,7 +210,7 @@ func (r rig) smoke(ctx context.Context) (report.Report, error) {
 const brokenSuite = "containers"
 
 // wantSmokeFails returns the report of a smoke run that must fail.
-func (r rig) wantSmokeFails(t *testing.T) report.Report {
+func (r virtualBuild) wantSmokeFails(t *testing.T) report.Report {
 	t.Helper()
 	result, err := r.smoke(t.Context())
 	if !errors.Is(err, report.ErrFailed) {
@@ -220,7 +220,7 @@ func (r rig) wantSmokeFails(t *testing.T) report.Report {
 }
 
 func testUpWithoutSSH(t *testing.T) {
-	r := newRig(t, "broken")
+	r := newVirtualBuild(t, "broken")
 	debian := *r.spec.Debian
 	debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
 	debian.Hook = "" // covers images without the hook too
@@ -240,7 +240,7 @@ func findStage(r report.Report, stage string) report.Stage {
 	return r.Stages[i]
 }
 
-func (r rig) runOnBoard(t *testing.T, argv ...string) {
+func (r virtualBuild) runOnBoard(t *testing.T, argv ...string) {
 	t.Helper()
 	err := reach.WithArtifact(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
 		result, err := c.Run(ctx, argv...)
@@ -274,7 +274,7 @@ func namesCheck(r report.Report, name, saw string) bool {
 
 // A Ctrl-C in any stage ends the run there, and up() finds nothing left behind.
 func testUpStops(t *testing.T) {
-	whole := newRig(t, "whole")
+	whole := newVirtualBuild(t, "whole")
 	if _, err := images.Build(t.Context(), whole.spec, whole.opt.Build); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestUpdateOfVirtualBoard(t *testing.T) {
 	for _, name := range []string{"RAUC_KEYRING_FILE", "RAUC_KEY_FILE", "RAUC_CERT_FILE"} {
 		t.Setenv(name, "") // the development key is used
 	}
-	r := newRig(t, "whole")
+	r := newVirtualBuild(t, "whole")
 	r.opt.Keep = true
 	if _, err := Up(t.Context(), r.spec, r.opt); err != nil {
 		t.Error(err)
