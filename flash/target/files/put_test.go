@@ -57,7 +57,9 @@ func testPut(t *testing.T, s *sshd.Server) {
 // requestsOf sends a file to a board, and returns the kinds of requests that its sftp-server got.
 func requestsOf(t *testing.T, local, remote string, mode fs.FileMode) string {
 	t.Helper()
-	s, dir := eachStart(t, `*sftp-server) tee asked | /usr/lib/openssh/sftp-server; exit ;;`)
+	// tee writes to its standard output first: the file must have a request before the server
+	// can answer it.
+	s, dir := eachStart(t, `*sftp-server) tee /dev/fd/3 3>&1 >asked | /usr/lib/openssh/sftp-server; exit ;;`)
 	if _, err := Put(t.Context(), dialtest.Dial(t, dialtest.AddressOf(s)), local, remote, mode); err != nil {
 		t.Fatal(err)
 	}
