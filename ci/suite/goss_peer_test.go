@@ -53,7 +53,7 @@ func (c peerCheck) id() string {
 func findGosses(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	dir, err := filepath.Abs("../build/peers")
+	dir, err := filepath.Abs("../../build/peers")
 	if err != nil {
 		t.Fatal(err)
 	}
