@@ -112,8 +112,8 @@ func (r Report) checkLimits() error {
 	return nil
 }
 
-// Convert prints the reports of files in a form, or writes them into a folder: one
-// report as smoke does, several as WriteAll does.
+// Convert writes the reports of files into a folder, prints them in a form, or both. One
+// report is written as smoke does it, several as WriteAll does.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	if f == nil && dir == "" {
 		return errors.New("say -as=FORM to print the report (" + formNames() + "), or -out=FOLDER to write it there")
@@ -126,11 +126,13 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 		}
 		all = append(all, reports...)
 	}
+	if dir != "" {
+		if err := WriteAll(dir, all); err != nil {
+			return err
+		}
+	}
 	if f != nil {
 		return WriteAs(w, f, all...)
-	}
-	if err := WriteAll(dir, all); err != nil {
-		return err
 	}
 	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, ReportHTML), ReportJSON, ReportJUnit)
 	return err

@@ -158,4 +158,12 @@ func TestConvert(t *testing.T) {
 	if err := Convert(&out, []string{filepath.Join(dir, "none.json")}, nil, to); err == nil {
 		t.Error("Convert of no file went well")
 	}
+	out.Reset()
+	both := filepath.Join(dir, "both")
+	if err := Convert(&out, files, formNamed(t, "json"), both); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := ReadReports(filepath.Join(both, ReportJSON)); err != nil || len(all) != 4 || !json.Valid(out.Bytes()) {
+		t.Errorf("%d reports in %s, %v, and printed\n%s\nwant 4, and JSON", len(all), both, err, out.String())
+	}
 }
