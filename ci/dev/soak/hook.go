@@ -22,6 +22,9 @@ import (
 // together is how many containers run at a time, in the phases with a twentieth of all.
 const together = 8
 
+// keptFiles is the folder of the files that the hook keeps between containers.
+const keptFiles = "/run/slipway/"
+
 // listAge is the time between two changes of the board's list.
 const listAge = 50 * time.Millisecond
 
@@ -46,7 +49,7 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 			return err
 		}
 		s := soakedHook{b, image}
-		if err := s.runContainer(ctx); err != nil { // creates the files that the hook keeps
+		if err := s.keepPlan(ctx); err != nil {
 			return err
 		}
 		return s.runPhases(ctx, w, opt.Containers)
@@ -56,6 +59,21 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 type soakedHook struct {
 	board *tinyboard.Board
 	image tinyboard.Image
+}
+
+// keepPlan runs containers until the hook keeps its plan: it keeps none of a board that
+// changed a moment ago.
+func (s soakedHook) keepPlan(ctx context.Context) error {
+	const tries = 100
+	for range tries {
+		if err := s.runContainer(ctx); err != nil {
+			return err
+		}
+		if plans, err := filepath.Glob(keptFiles + "plan.*"); err != nil || len(plans) > 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("the hook kept no plan in %s after %d containers", keptFiles, tries)
 }
 
 func (s soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) error {
@@ -183,7 +201,7 @@ func (s soakedHook) describeRemains() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kept, err := filepath.Glob("/run/slipway/*")
+	kept, err := filepath.Glob(keptFiles + "*")
 	return fmt.Sprintf("in its namespace the mounts\n%son the host %d mounts\n%d containers of runc's, cgroups %q, programs %q, %d descriptors, kept files %q\n",
 		mounts, strings.Count(string(hosts), s.board.Dir), len(states), groups, s.listPrograms(), len(descriptors), kept), err
 }

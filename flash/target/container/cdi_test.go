@@ -19,9 +19,12 @@ import (
 )
 
 // elsewhere is what a board with a device of its own runs each command by: with another
-// node at a path than this machine has there.
+// node at a path than this machine has there, and without this machine's slipway-runtime.
 const elsewhere = `#!/bin/sh
-exec unshare -m --propagation private sh -c 'mount --bind "$1" "$2" && exec sh -c "$SSH_ORIGINAL_COMMAND"' sh '%s' '%s'
+exec unshare -m --propagation private sh -c '
+	mount --bind "$1" "$2" || exit
+	while runtime=$(command -v slipway-runtime); do mount --bind /dev/null "$runtime" || exit; done
+	exec sh -c "$SSH_ORIGINAL_COMMAND"' sh '%s' '%s'
 `
 
 // Containers get what the board's CDI specs say, by a real containerd and runc: libraries
