@@ -42,6 +42,7 @@ func newVirtualBuild(t *testing.T, name string) virtualBuild {
 		t.Fatal(err)
 	}
 	t.Chdir("..")
+	setTempDir(t)
 	if missing, err := host.Missing(t.Context(), images.HostPackages(spec)...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
@@ -64,8 +65,23 @@ func (r virtualBuild) up(t *testing.T, ctx context.Context) (report.Report, erro
 	return result, err
 }
 
-// findLeftovers returns the processes, loop devices, mounts, network namespaces and
-// half-written files that a run in dir can leave behind.
+// setTempDir gives the test a folder for temporary files, in which no other program works.
+// Its path is short, for the sake of sockets in it.
+func setTempDir(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil { // mmdebstrap's other users have to get through
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
+}
+
+// findLeftovers returns the processes, loop devices, mounts and half-written files that a
+// run in dir can leave behind. It looks at no other program's.
 func findLeftovers(t *testing.T, dir string) []string {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
@@ -90,11 +106,11 @@ func findLeftovers(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, dir+"/") || strings.Contains(line, "/mmdebstrap.") {
+		if strings.Contains(line, dir+"/") || strings.Contains(line, os.TempDir()+"/") {
 			all = append(all, "mount "+line)
 		}
 	}
-	for _, pattern := range []string{"/run/netns/*", filepath.Join(dir, "*", "work-*"), "/tmp/mmdebstrap.*", filepath.Join(dir, "..", "cache", "*.part")} {
+	for _, pattern := range []string{filepath.Join(dir, "*", "work-*"), filepath.Join(os.TempDir(), "mmdebstrap.*"), filepath.Join(dir, "..", "cache", "*.part")} {
 		found, _ := filepath.Glob(pattern)
 		all = append(all, found...)
 	}
