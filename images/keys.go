@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -56,8 +57,8 @@ func explainOne(file string, e *yaml.LoadError) error {
 
 func unknownKey(key string, known []string) string {
 	text := fmt.Sprintf("unknown key %q", key)
-	if near := Nearest(key, known); near != "" {
-		return text + ": did you mean " + near + "?"
+	if question := plaintext.DidYouMean(key, known); question != "" {
+		return text + question
 	}
 	return text + " (have " + strings.Join(known, ", ") + ")"
 }

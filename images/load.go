@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // Boards travel inside the binary, so that it needs no clone in the field.
@@ -67,58 +68,13 @@ func Load(board string) (Spec, error) {
 		return Spec{}, err
 	}
 	if !slices.Contains(names, board) {
-		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, suggestBoards(board, names), strings.Join(names, ", "))
+		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, plaintext.DidYouMean(board, names), strings.Join(names, ", "))
 	}
 	boards, err := fs.Sub(embedded, "boards")
 	if err != nil {
 		return Spec{}, err
 	}
 	return LoadFrom(boards, board)
-}
-
-// Nearest names what a name that nobody knows may stand for: those that it is a part of,
-// or else the one that the fewest letters tell it from, where those are few.
-func Nearest(name string, known []string) string {
-	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return len(name) < 3 || !strings.Contains(k, name) })
-	if len(near) == 0 && len(known) > 0 {
-		nearest := slices.MinFunc(known, func(a, b string) int { return editDistance(name, a) - editDistance(name, b) })
-		if editDistance(name, nearest) <= min(3, (len(name)+1)/2) {
-			near = []string{nearest}
-		}
-	}
-	if len(near) > 4 {
-		return ""
-	}
-	return strings.Join(near, " or ")
-}
-
-// suggestBoards names the boards that a name may stand for.
-func suggestBoards(name string, boards []string) string {
-	if near := Nearest(name, boards); near != "" {
-		return "; did you mean " + near + "?"
-	}
-	return ""
-}
-
-// editDistance counts the letters to add, remove or change to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // for the part of a so far, and each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // LoadFrom is Load for boards that lie elsewhere than in this binary.
@@ -153,13 +109,32 @@ func lineageOf(boards fs.FS, board string) ([]string, error) {
 			return nil, fmt.Errorf("%s: extends itself through %s", boardFile(name), strings.Join(chain, ", "))
 		}
 		chain = append([]string{name}, chain...)
-		var s Spec
+		s := Spec{Board: name}
 		if err := decodeBoard(boards, name, &s); err != nil {
+			return nil, err
+		}
+		if err := s.findExtended(boards); err != nil {
 			return nil, err
 		}
 		name = s.Extends
 	}
 	return chain, nil
+}
+
+// findExtended refuses a board that extends one that does not exist.
+func (s Spec) findExtended(boards fs.FS) error {
+	files, err := fs.Glob(boards, "*/board.yml")
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, path.Dir(f))
+	}
+	if s.Extends == "" || slices.Contains(names, s.Extends) {
+		return nil
+	}
+	return s.unknownValue("extends", s.Extends, names)
 }
 
 func boardFile(name string) string { return path.Join("images/boards", name, "board.yml") }

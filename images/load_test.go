@@ -45,6 +45,7 @@ func TestLoadFrom(t *testing.T) {
 		{"no time", map[string]string{"b/board.yml": jetsonBoard("{limitsSec: {write: 0}}"), "b/kas.yml": ""}, "flash.limitsSec.write: 0 is not between"},
 		{"a module's word that a shell would run", map[string]string{"b/board.yml": jetsonBoard("{module: {FAB: $(reboot)}}"), "b/kas.yml": ""}, `flash.module.FAB: "$(reboot)" is no plain word`},
 		{"nothing builds it", map[string]string{"b/board.yml": small}, "kas.yml"},
+		{"extends a board that does not exist", map[string]string{"b/board.yml": "description: x\nextends: vrit\n", "virt/board.yml": small}, `images/boards/b/board.yml:2:1: extends: unknown value "vrit": did you mean virt? (have b, virt)`},
 		{"extends itself", map[string]string{"b/board.yml": "extends: c\n", "c/board.yml": "extends: b\n"}, "extends itself"},
 		{"two roots", map[string]string{"b/board.yml": small + `debian: {suite: s}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}, {name: s, sizeMiB: 1, use: root}]}
@@ -190,22 +191,6 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("accepted a spec that lacks what every stage needs: %+v", spec)
 		}
 	})
-}
-
-func TestMeant(t *testing.T) {
-	boards := []string{"bluefield2", "bluefield3", "orin-nano", "orin-nano-nvme", "thor", "virt"}
-	for name, want := range map[string]string{
-		"orin":      "; did you mean orin-nano or orin-nano-nvme?",
-		"orin-naon": "; did you mean orin-nano?",
-		"viirt":     "; did you mean virt?",
-		"blufield3": "; did you mean bluefield3?",
-		"raspberry": "",
-		"i":         "", // too many
-	} {
-		if got := suggestBoards(name, boards); got != want {
-			t.Errorf("meant(%q) = %q; want %q", name, got, want)
-		}
-	}
 }
 
 // What a command line leaves out is not requested.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 var (
@@ -165,9 +166,5 @@ func (s Spec) validateDisk() error {
 }
 
 func (s Spec) unknownValue(key, value string, allowed []string) error {
-	text := fmt.Sprintf("%s: %s: unknown value %q", s.placeOf(key), key, value)
-	if near := Nearest(value, allowed); near != "" {
-		text += ": did you mean " + near + "?"
-	}
-	return fmt.Errorf("%s (have %s)", text, strings.Join(allowed, ", "))
+	return fmt.Errorf("%s: %s: unknown value %q%s (have %s)", s.placeOf(key), key, value, plaintext.DidYouMean(value, allowed), strings.Join(allowed, ", "))
 }

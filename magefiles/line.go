@@ -18,7 +18,6 @@ import (
 	"slipway/flash"
 	"slipway/flash/target"
 	"slipway/flash/target/container"
-	"slipway/images"
 	"slipway/layers/plaintext"
 )
 
@@ -137,11 +136,8 @@ func parseLine(args []string, known map[string]command) ([]string, error) {
 }
 
 func unknownCommand(name string, known map[string]command) error {
-	what := fmt.Sprintf("unknown command %q", name)
-	if near := images.Nearest(strings.ToLower(name), slices.Sorted(maps.Keys(known))); near != "" {
-		what += ": did you mean " + near + "?"
-	}
-	return usageError{what, []string{"-l"}}
+	question := plaintext.DidYouMean(strings.ToLower(name), slices.Sorted(maps.Keys(known)))
+	return usageError{fmt.Sprintf("unknown command %q%s", name, question), []string{"-l"}}
 }
 
 // mageOptions splits off Mage's own options, which come before a command. It refuses -t,
@@ -397,10 +393,10 @@ func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // suggestFlag suggests the flags that the user may have meant.
 func (l *line) suggestFlag(name string) string {
-	near := images.Nearest("-"+name, l.flagNames())
+	question := plaintext.DidYouMean("-"+name, l.flagNames())
 	switch {
-	case near != "":
-		return ": did you mean " + near + "?"
+	case question != "":
+		return question
 	case len(l.command.flags) == 0:
 		return ": the command has no flags"
 	}

@@ -74,7 +74,7 @@ func loadConfig(name string) (*configFile, error) {
 
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
-	what := "a configuration is a mapping of sections (" + f.sectionNames() + ")"
+	what := "a configuration is a mapping of sections (" + strings.Join(sectionNames(), ", ") + ")"
 	root, err := strict.ParseMapping(name, data, what)
 	if err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func (f *configFile) readSections(root *yaml.Node) error {
 	found := map[string]*yaml.Node{}
 	for key, value := range strict.Pairs(root) {
 		found[key.Value] = value
-		if !slices.Contains(strings.Split(f.sectionNames(), ", "), key.Value) {
-			return f.errorAt(key, "unknown section %q (have %s)", key.Value, f.sectionNames())
+		if known := sectionNames(); !slices.Contains(known, key.Value) {
+			return f.errorAt(key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, known), strings.Join(known, ", "))
 		}
 	}
 	for _, s := range configSections {
@@ -105,12 +105,12 @@ func (f *configFile) readSections(root *yaml.Node) error {
 	return nil
 }
 
-func (*configFile) sectionNames() string {
+func sectionNames() []string {
 	var names []string
 	for _, s := range configSections {
 		names = append(names, s.name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // seenKeys are the keys of a section by what they name. Several spellings may name the

@@ -17,7 +17,7 @@ func parseYAML(file string, data []byte) (*yaml.Node, error) {
 	if line, column := findTemplate(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
 	}
-	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+kindNames()+")")
+	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+strings.Join(kindNames(), ", ")+")")
 }
 
 // findTemplate returns the place of the first goss template outside of comments, or 0, 0.

@@ -98,7 +98,7 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 	if ext := filepath.Ext(name); ext == ".yml" || ext == ".yaml" {
 		l, file = loader{files: os.DirFS(filepath.Dir(name)), dir: filepath.Dir(name), text: text}, filepath.Base(name)
 	} else if !slices.Contains(Names(), name) {
-		return Suite{}, fmt.Errorf("no suite %q; have %s, or name a goss file, like ./my-suite.yml", name, strings.Join(Names(), ", "))
+		return Suite{}, fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)", name, plaintext.DidYouMean(name, Names()), strings.Join(Names(), ", "))
 	}
 	if err := l.includeFile(file, 0); err != nil {
 		return Suite{}, err
@@ -153,7 +153,7 @@ func (l *loader) includeFile(file string, depth int) error {
 func (l *loader) readSuiteFile(file string) ([]byte, error) {
 	info, err := fs.Stat(l.files, file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
-		return nil, fmt.Errorf("%s: no such suite file (an included one must lie in the same folder or below)", l.displayPath(file))
+		return nil, fmt.Errorf("%s: no such suite file\nnext: ls %s", l.displayPath(file), filepath.Dir(l.displayPath(file)))
 	}
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error
 func (l *loader) readSection(file string, key, section *yaml.Node) error {
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
 	if i < 0 {
-		return strict.At(file, key, "unknown section %q (have %s)", key.Value, kindNames())
+		return strict.At(file, key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, kindNames()), strings.Join(kindNames(), ", "))
 	}
 	if section.Kind != yaml.MappingNode {
 		return strict.At(file, section, "%s must be a mapping of checks", key.Value)
@@ -254,13 +254,13 @@ func (l *loader) readFollowers(file string, c Check) error {
 	return nil
 }
 
-func kindNames() string {
+func kindNames() []string {
 	names := []string{"gossfile"}
 	for _, k := range kinds {
 		names = append(names, k.Name)
 	}
 	slices.Sort(names)
-	return strings.Join(names, ", ")
+	return names
 }
 
 // Show writes the built-in suites, and the sections that a suite can have.

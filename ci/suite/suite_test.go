@@ -50,14 +50,17 @@ file:
 
 func TestSuiteErrors(t *testing.T) {
 	refuseSuites(t, []refusedSuite{
-		{"empty", "", "main.yml: no documents in stream"},
+		{"empty", "", "main.yml: the file is empty; a suite is a mapping of sections (addr, "},
+		{"only a comment", "# later\n", "main.yml: the file is empty"},
 		{"not a mapping", "- a", "main.yml:1:1: a suite is a mapping of sections"},
 		{"two documents", "file: {}\n---\nfile: {}", "main.yml: expected single document"},
 		{"broken", "file:\n  /x: [", "main.yml:3:1: did not find expected node content"},
 		{"no checks", "file: {}", "no checks; a suite that asks nothing proves nothing"},
-		{"unknown section", "file: {}\nports: {}", "main.yml:2:1: unknown section \"ports\" (have addr, binary, clock, command, "},
+		{"unknown section", "file: {}\nports: {}", "main.yml:2:1: unknown section \"ports\": did you mean port? (have addr, binary, clock, command, "},
+		{"a section with a typo", "comand: {}", "unknown section \"comand\": did you mean command? (have addr,"},
+		{"an attribute with a typo", "command:\n  x: {exit-statuss: 0}", "unknown attribute \"exit-statuss\" of a command: did you mean exit-status? (allowed: exec,"},
 		{"section is a list", "file: [a]", "main.yml:1:7: file must be a mapping of checks"},
-		{"unknown attribute", "file:\n  /x:\n    exist: true", "main.yml:3:5: unknown attribute \"exist\" of a file (allowed: path, exists, mode"},
+		{"unknown attribute", "file:\n  /x:\n    exist: true", "main.yml:3:5: unknown attribute \"exist\" of a file: did you mean exists? (allowed: path, exists, mode"},
 		{"duplicate key", "file:\n  /x: {}\n  /x: {}", "main.yml:3:3: duplicate key \"/x\" (first at line 2)"},
 		{"duplicate section", "file:\n  /x: {}\nfile:\n  /y: {}", "main.yml:3:1: duplicate key \"file\""},
 		{"alias", "file:\n  /x: &a {}\n  /y: *a", "main.yml:3:7: YAML aliases are not allowed"},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // FilePrefix says that a name is that of a file to make, whatever it looks like.
@@ -105,7 +105,7 @@ func (m machine) suggestDisk(name string) string {
 		}
 	}
 	base := filepath.Base(name[strings.LastIndexByte(name, ':')+1:])
-	near := images.Nearest(cmp.Or(base[strings.LastIndexByte(base, '\\')+1:], base), names)
+	near := plaintext.Nearest(cmp.Or(base[strings.LastIndexByte(base, '\\')+1:], base), names)
 	if near == "" {
 		return list
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/plaintext"
 )
 
 // At is an error at a place in a file.
@@ -24,7 +26,7 @@ func At(file string, n *yaml.Node, format string, args ...any) error {
 func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
-		return nil, yamlError(file, err)
+		return nil, yamlError(file, err, what)
 	}
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return nil, At(file, &doc, "%s", what)
@@ -32,12 +34,15 @@ func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	return doc.Content[0], inspectNode(file, doc.Content[0], 0)
 }
 
-func yamlError(file string, err error) error {
+func yamlError(file string, err error, what string) error {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	text := strings.TrimPrefix(e.Message, "yaml: ")
+	if text == "no documents in stream" {
+		text = "the file is empty; " + what
+	}
 	if e.Mark.Line == 0 {
 		return fmt.Errorf("%s: %s", file, text)
 	}
@@ -113,7 +118,7 @@ func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 	}
 	for k, v := range Pairs(value) {
 		if !slices.Contains(keys, k.Value) {
-			return nil, At(file, k, "unknown attribute %q of a %s (allowed: %s)", k.Value, kind, strings.Join(keys, ", "))
+			return nil, At(file, k, "unknown attribute %q of a %s%s (allowed: %s)", k.Value, kind, plaintext.DidYouMean(k.Value, keys), strings.Join(keys, ", "))
 		}
 		e.Fields[k.Value] = v
 	}
