@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -91,6 +92,9 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 		return Finding{Next: containerd{}.Next()}, err
 	}
 	exit, err := engine.Run(ctx, c.spec)
+	if errors.Is(err, container.ErrNoImage) {
+		f.Next = "bring the image, then run smoke again: deploy <board> <host> for the container of a build, deploy:container for another"
+	}
 	if err != nil {
 		return f, err
 	}

@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -327,5 +328,19 @@ func TestContainers(t *testing.T) {
 		if diff := cmp.Diff(tt.want, suitetest.FormatResult(s.RunCheck(t.Context(), suite.Checks[0])[0])); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
+	}
+}
+
+// Where nobody deployed the image, the suite's own next step does not help.
+func TestContainerWithoutImage(t *testing.T) {
+	path := suitetest.WriteSuite(t, map[string]string{"main.yml": "container: {x: {image: a, meta: {next: look at the lists}}}"})
+	suite, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := recordedContainers{err: fmt.Errorf("run a container: %w", container.ErrNoImage)}
+	s := &Session{Board: suitetest.Recorded{"true": ""}, open: func(context.Context) (containerEngine, error) { return missing, nil }}
+	if got := s.RunCheck(t.Context(), suite.Checks[0])[0].Next; !strings.HasPrefix(got, "bring the image") {
+		t.Errorf("next is %q; want how to bring the image", got)
 	}
 }

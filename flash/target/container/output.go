@@ -109,7 +109,7 @@ func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any,
 	name := strings.TrimSpace(string(found.Stdout))
 	if found.Status != 0 || !path.IsAbs(name) {
 		if edit, err = r.t.cdiEdits(ctx, cdiDevices(c.GPUs)); err != nil {
-			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w; build its image with slipway-hook, or install that by hand (runtime-hook/README.md)", err)
+			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w\nnext: on the board: slipway-hook cdi (how to install slipway-hook: runtime-hook/README.md)", err)
 		}
 		return nil, edit, err
 	}

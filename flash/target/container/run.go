@@ -52,6 +52,9 @@ type Spec struct {
 // Outputs are where a container's outputs go.
 type Outputs struct{ Stdout, Stderr io.Writer }
 
+// ErrNoImage is the error of a run whose image is not in the board's containerd.
+var ErrNoImage = errors.New("the board does not have the image")
+
 // Exit is what came of a container.
 type Exit struct {
 	Status    uint32
@@ -175,6 +178,9 @@ func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Cont
 	if full, bad := oci.FullName(c.Image); errdefs.IsNotFound(err) && bad == nil && full != c.Image {
 		image, err = r.t.client.GetImage(ctx, full)
 	}
+	if errdefs.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: %w\nnext: deploy:container <board> <host> IMAGE", ErrNoImage, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +222,7 @@ func (r *containerRun) makeSpec(ctx context.Context, image client.Image, c Spec)
 		p.Args = slices.Concat(conf.Config.Entrypoint, conf.Config.Cmd)
 	}
 	if len(p.Args) == 0 {
-		return nil, errors.New("the image names no program, and no command was given")
+		return nil, errors.New("the image names no program, and no command was given\nnext: deploy:run <board> <host> <image> -- PROGRAM")
 	}
 	if conf.Config.WorkingDir != "" {
 		p.Cwd = conf.Config.WorkingDir
