@@ -373,6 +373,22 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 	}
 }
 
+// A stage says what an error's own last line says to do.
+func TestStageNextOfError(t *testing.T) {
+	for err, want := range map[string][2]string{
+		"it is on\nnext: virt:stop virt":      {"it is on", "virt:stop virt"},
+		"reach it: refused\n  next: ssh -v it": {"reach it: refused", "ssh -v it"},
+		"it is on":                            {"it is on", "of the stage"},
+		"next: x\nmore":                       {"next: x\nmore", "of the stage"},
+	} {
+		var r report.Report
+		_ = runStage(t.Context(), &r, stage{"flash", func(context.Context) (string, error) { return "", errors.New(err) }, "of the stage"})
+		if got := [2]string{r.Stages[0].Saw, r.Stages[0].Next}; got != want {
+			t.Errorf("%q: saw and next are %q; want %q", err, got, want)
+		}
+	}
+}
+
 // If the board is lost during a stage, the next step is about the connection, and not about
 // a failed check.
 func TestStageOfLostBoard(t *testing.T) {

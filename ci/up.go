@@ -74,8 +74,8 @@ func (u *upRun) runStages(ctx context.Context) error {
 		{"packages", u.installPackages, "run the apt line above, then try again"},
 		{"build", u.buildImage, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
 		{"flash", u.flashDisk, "look at the disk space of the build folder; build again if the image is damaged"},
-		{"boot", u.bootBoard, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:console -board=%[1]s", u.spec.Board)},
-		{"deploy", u.deployArtifact, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
+		{"boot", u.bootBoard, fmt.Sprintf("look around: virt:start %[1]s, then virt:console %[1]s", u.spec.Board)},
+		{"deploy", u.deployArtifact, fmt.Sprintf("look around: virt:start %[1]s, then virt:ssh %[1]s", u.spec.Board)},
 		{"smoke", u.runSmoke, "each failed check says what to do"},
 	}
 	return runStages(ctx, &u.report, stages)
@@ -111,7 +111,8 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 	case s.name == "smoke" && errors.Is(err, report.ErrUnreachable): // no check says what to do
 		result.Status, result.Saw, result.Next = report.Failed, err.Error(), suite.LostNext
 	case err != nil:
-		result.Status, result.Saw, result.Next = report.Failed, err.Error(), s.next
+		result.Status = report.Failed
+		result.Saw, result.Next = report.SplitNext(err, s.next)
 	}
 	r.Stages = append(r.Stages, result)
 	return err
@@ -150,7 +151,7 @@ func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if old, err := qemu.Find(dir); err == nil {
-		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed; stop it first: virt:stop -board=%s", old.PID, u.spec.Board)
+		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed\nnext: virt:stop %s", old.PID, u.spec.Board)
 	}
 	id, err := flash.NewIdentity(u.opt.Build.BoardDir(u.spec))
 	if err != nil {

@@ -389,7 +389,22 @@ func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 func (r *Report) AddFailure(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
 	r.Reason, r.ElapsedMS = ReasonFor(err), took
-	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
+	saw, next := SplitNext(err, next)
+	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: saw, Next: next})
+}
+
+// SplitNext returns the text of an error and its next step. The error may name one in its
+// last line, which knows more than the stage's own.
+func SplitNext(err error, ofStage string) (saw, next string) {
+	text := err.Error()
+	i := strings.LastIndexByte(text, '\n')
+	if i < 0 {
+		return text, ofStage
+	}
+	if step, ok := strings.CutPrefix(strings.TrimSpace(text[i:]), "next: "); ok {
+		return strings.TrimRight(text[:i], "\n"), step
+	}
+	return text, ofStage
 }
 
 // Tally returns the counts of a suite, as the last words of its step.
