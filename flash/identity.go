@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
@@ -9,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"slipway/images"
@@ -111,18 +111,27 @@ func (id Identity) seedFiles() map[string][]byte {
 	}
 }
 
-// pinHostKey makes the host key the only known one of a board.
+// maxPins is how many host keys a board has in known_hosts: those of its last flashes. Each
+// disk of a board has a key of its own, and one that was flashed earlier may be started again.
+const maxPins = 8
+
+// pinHostKey adds the host key to the known ones of a board.
 func (id Identity) pinHostKey(board string) error {
 	old, err := os.ReadFile(id.KnownHosts())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	var b bytes.Buffer
+	var others, pins []string
 	for line := range strings.Lines(string(old)) {
-		if name, _, _ := strings.Cut(line, " "); name != board {
-			fmt.Fprintln(&b, strings.TrimRight(line, "\n"))
+		line = strings.TrimRight(line, "\n")
+		if name, _, _ := strings.Cut(line, " "); name == board {
+			pins = append(pins, line)
+		} else {
+			others = append(others, line)
 		}
 	}
-	fmt.Fprintln(&b, knownhosts.Line([]string{board}, id.host))
-	return renameio.WriteFile(id.KnownHosts(), b.Bytes(), 0o644)
+	pin := knownhosts.Line([]string{board}, id.host)
+	pins = append(slices.DeleteFunc(pins, func(p string) bool { return p == pin }), pin)
+	lines := append(others, pins[max(0, len(pins)-maxPins):]...)
+	return renameio.WriteFile(id.KnownHosts(), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }

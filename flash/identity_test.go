@@ -56,8 +56,28 @@ func TestPin(t *testing.T) {
 		}
 	}
 	got := string(read(t, id.KnownHosts()))
-	want := other + "\ntoy " + string(ssh.MarshalAuthorizedKey(id.host))
+	want := other + "\ntoy ssh-ed25519 OLD\ntoy " + string(ssh.MarshalAuthorizedKey(id.host))
 	if got != want {
 		t.Errorf("known_hosts = %q; want %q", got, want)
+	}
+}
+
+// Each disk of a board has a host key of its own, and an earlier one may be started again.
+func TestPinsOfSeveralDisks(t *testing.T) {
+	dir := t.TempDir()
+	var all []string
+	for range maxPins + 2 {
+		id, err := NewIdentity(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := id.pinHostKey("toy"); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, "toy "+string(ssh.MarshalAuthorizedKey(id.host)))
+	}
+	got, want := string(read(t, filepath.Join(dir, "known_hosts"))), strings.Join(all[2:], "")
+	if got != want {
+		t.Errorf("known_hosts = %q; want the keys of the last %d flashes, %q", got, maxPins, want)
 	}
 }
