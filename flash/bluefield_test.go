@@ -161,7 +161,7 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 		{"dropped", &rshimtest.DPU{Dropped: true}, nil, "DROP_MODE"},
 		{"not there", &rshimtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { rshimDir = filepath.Join(rshimDir, "none") }, "systemctl restart rshim"},
 		{"not confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = nil }, "not confirmed"},
-		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "confirmed as"},
+		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "-yes names"},
 		{"a damaged stream", nil, func(t *testing.T, a images.Artifact, _ *Options) {
 			damaged(t, a, func(d []byte) []byte { d[1000] ^= 1; return d })
 		}, "CRC-32"},

@@ -65,12 +65,12 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
 		if token, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
-			return fmt.Errorf("confirmed as %q, but %s of %s is %q; nothing was written", strings.Join(yes, ", "), what, d.Path, token)
+			return fmt.Errorf("-yes names %q, but %s is confirmed by %s, %q; nothing was written", strings.Join(yes, ", "), d.Path, what, token)
 		}
 	}
 	for _, name := range yes {
 		if !slices.ContainsFunc(devices, func(d Device) bool { return d.isConfirmedBy(name) }) {
-			return fmt.Errorf("confirmed as %q, which is none of the devices; nothing was written", name)
+			return fmt.Errorf("-yes names %q, which is none of the devices; nothing was written", name)
 		}
 	}
 	return nil
@@ -105,15 +105,20 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 func Ask(in io.Reader, out io.Writer) func([]Device) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(devices []Device) error {
-		var paths, names []string
+		var paths, names, tokens []string
 		for _, d := range devices {
-			paths, names = append(paths, d.Path), append(names, filepath.Base(d.Path))
+			token, _ := d.confirmationToken()
+			paths, names, tokens = append(paths, d.Path), append(names, filepath.Base(d.Path)), append(tokens, token)
 		}
 		want := strings.Join(names, " ")
 		fmt.Fprintf(out, "All that is on %s will be lost. Type %s to go on: ", strings.Join(paths, ", "), want)
 		line, err := lines.ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
+		}
+		if line == "" {
+			fmt.Fprintln(out)
+			return fmt.Errorf("not confirmed: the input ended before an answer; nothing was written\nnext: where nobody can type, add -yes=%s", strings.Join(tokens, ","))
 		}
 		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {
 			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written", typed, want)
