@@ -86,17 +86,17 @@ func (s *source) readGPT(sector int64, mbr *Table) *Table {
 	return nil
 }
 
-// compareCopies reports how the two copies differ.
+// compareCopies reports how the two copies of the partition table differ.
 func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	switch {
 	case first == nil:
-		t.addFault("the first copy is damaged; the second, at the end, is whole")
+		t.addFault("the first copy of the partition table is damaged, the second one at the end is whole")
 	case last == nil:
-		t.addFault("the second copy, at the end, is damaged or missing")
+		t.addFault("the second copy of the partition table, at the end, is damaged or missing")
 	case first.uuid != last.uuid || string(first.entries) != string(last.entries):
-		t.addFault("the two copies differ")
+		t.addFault("the two copies of the partition table differ")
 	case int64(first.other) != sectors-1:
-		t.addFault("the second copy is not at the end: the table was made for a smaller disk")
+		t.addFault("the second copy of the partition table is not at the end: the table was made for a smaller disk")
 	}
 }
 

@@ -90,13 +90,13 @@ func TestDamagedTables(t *testing.T) {
 		partitions int
 	}{
 		{name: "none", damage: func(p []byte) []byte { return p }, partitions: 2},
-		{name: "first header", damage: func(p []byte) []byte { p[512+56] ^= 1; return p }, faults: []string{"the first copy is damaged; the second, at the end, is whole"}, partitions: 2},
-		{name: "first entries", damage: func(p []byte) []byte { p[1024] ^= 1; return p }, faults: []string{"the first copy is damaged; the second, at the end, is whole"}, partitions: 2},
-		{name: "first MiB erased", damage: func(p []byte) []byte { clear(p[:mib]); return p }, faults: []string{"the first copy is damaged; the second, at the end, is whole", "no protective MBR before it"}, partitions: 2},
-		{name: "second header", damage: func(p []byte) []byte { clear(p[len(p)-512:]); return p }, faults: []string{"the second copy, at the end, is damaged or missing"}, partitions: 2},
+		{name: "first header", damage: func(p []byte) []byte { p[512+56] ^= 1; return p }, faults: []string{"the first copy of the partition table is damaged, the second one at the end is whole"}, partitions: 2},
+		{name: "first entries", damage: func(p []byte) []byte { p[1024] ^= 1; return p }, faults: []string{"the first copy of the partition table is damaged, the second one at the end is whole"}, partitions: 2},
+		{name: "first MiB erased", damage: func(p []byte) []byte { clear(p[:mib]); return p }, faults: []string{"the first copy of the partition table is damaged, the second one at the end is whole", "no protective MBR before it"}, partitions: 2},
+		{name: "second header", damage: func(p []byte) []byte { clear(p[len(p)-512:]); return p }, faults: []string{"the second copy of the partition table, at the end, is damaged or missing"}, partitions: 2},
 		{name: "both", damage: func(p []byte) []byte { clear(p[512:1024]); clear(p[len(p)-512:]); return p }, faults: []string{"both copies of the GPT are damaged or gone"}},
-		{name: "larger disk", damage: func(p []byte) []byte { return append(p, make([]byte, mib)...) }, faults: []string{"the second copy is not at the end: the table was made for a smaller disk"}, partitions: 2},
-		{name: "smaller disk", damage: func(p []byte) []byte { return p[:6*mib] }, faults: []string{"the second copy, at the end, is damaged or missing", "partition 2 ends behind the disk's end"}, partitions: 2},
+		{name: "larger disk", damage: func(p []byte) []byte { return append(p, make([]byte, mib)...) }, faults: []string{"the second copy of the partition table is not at the end: the table was made for a smaller disk"}, partitions: 2},
+		{name: "smaller disk", damage: func(p []byte) []byte { return p[:6*mib] }, faults: []string{"the second copy of the partition table, at the end, is damaged or missing", "partition 2 ends behind the disk's end"}, partitions: 2},
 	}
 	whole, err := os.ReadFile(makePartitioned(t, gptScript))
 	if err != nil {
