@@ -15,7 +15,7 @@ import (
 // Virt is for people who want to look around on a virtual board.
 type Virt mg.Namespace
 
-// Start switches the virtual board on, with the disk that was last flashed.
+// Start switches the virtual board on, with its disk build/<board>/machine/disk.img.
 //
 // Examples: "virt:start"; "virt:start virt-arm64".
 func (Virt) Start(ctx context.Context,
