@@ -376,10 +376,10 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 // A stage says what an error's own last line says to do.
 func TestStageNextOfError(t *testing.T) {
 	for err, want := range map[string][2]string{
-		"it is on\nnext: virt:stop virt":      {"it is on", "virt:stop virt"},
+		"it is on\nnext: virt:stop virt":       {"it is on", "virt:stop virt"},
 		"reach it: refused\n  next: ssh -v it": {"reach it: refused", "ssh -v it"},
-		"it is on":                            {"it is on", "of the stage"},
-		"next: x\nmore":                       {"next: x\nmore", "of the stage"},
+		"it is on":                             {"it is on", "of the stage"},
+		"next: x\nmore":                        {"next: x\nmore", "of the stage"},
 	} {
 		var r report.Report
 		_ = runStage(t.Context(), &r, stage{"flash", func(context.Context) (string, error) { return "", errors.New(err) }, "of the stage"})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"slipway/ci/report"
 	"slipway/ci/suite/match"
 	"slipway/flash/target/container"
 	"slipway/layers/plaintext"
@@ -94,6 +95,8 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	exit, err := engine.Run(ctx, c.spec)
 	if errors.Is(err, container.ErrNoImage) {
 		f.Next = "bring the image, then run smoke again: deploy <board> <host> for the container of a build, deploy:container for another"
+		saw, _ := report.SplitNext(err, "")
+		return f, errors.New(saw)
 	}
 	if err != nil {
 		return f, err

@@ -109,7 +109,8 @@ func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any,
 	name := strings.TrimSpace(string(found.Stdout))
 	if found.Status != 0 || !path.IsAbs(name) {
 		if edit, err = r.t.cdiEdits(ctx, cdiDevices(c.GPUs)); err != nil {
-			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w\nnext: on the board: slipway-hook cdi (how to install slipway-hook: runtime-hook/README.md)", err)
+			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w", err)
+			err = stepError{err, "on the board: slipway-hook cdi (how to install slipway-hook: runtime-hook/README.md)"}
 		}
 		return nil, edit, err
 	}
