@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"slipway/layers/lazy"
+	"slipway/magefiles/commands"
 )
 
 const (
@@ -50,7 +52,7 @@ func readPages(t *testing.T) map[string]string {
 }
 
 // wrongCommands names the commands in a page's fenced blocks that Slipway does not understand.
-func wrongCommands(text string, known map[string]command) (found int, wrong []string) {
+func wrongCommands(text string) (found int, wrong []string) {
 	fenced := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -60,7 +62,7 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 		}
 		command, _, _ := strings.Cut(line, " # ")
 		match := pageCommand().FindStringSubmatch(command)
-		if !fenced || match == nil || strings.Contains(match[1], "-compile") { // Mage's own option
+		if !fenced || match == nil || strings.HasPrefix(match[1], "-") { // Mage's own option
 			continue
 		}
 		found++
@@ -71,7 +73,7 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 			}
 			args = append(args, strings.NewReplacer("'", "", `"`, "").Replace(word))
 		}
-		if _, err := parseLine(args, known); err != nil {
+		if err := commands.Parse(context.Background(), root(), args); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", command, err))
 		}
 	}
@@ -81,7 +83,7 @@ func wrongCommands(text string, known map[string]command) (found int, wrong []st
 func TestCommandsOnPages(t *testing.T) {
 	total := 0
 	for path, text := range readPages(t) {
-		found, wrong := wrongCommands(text, knownCommands(t))
+		found, wrong := wrongCommands(text)
 		total += found
 		for _, w := range wrong {
 			t.Errorf("%s: %s", path, w)
@@ -94,7 +96,7 @@ func TestCommandsOnPages(t *testing.T) {
 
 func TestWrongCommandsAreSeen(t *testing.T) {
 	page := "slipway nothing\n```\nslipway flash virt a.img -dryrun  # fine\nslipway flash virt a.img -dryrn  # wrong\ngo tool mage bulid virt\n```\n"
-	if found, wrong := wrongCommands(page, knownCommands(t)); found != 3 || len(wrong) != 2 {
+	if found, wrong := wrongCommands(page); found != 3 || len(wrong) != 2 {
 		t.Errorf("wrongCommands = %d, %q; want three commands, two of them wrong", found, wrong)
 	}
 }

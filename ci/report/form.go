@@ -38,7 +38,7 @@ func FormOf(name string, json bool) (*Form, error) {
 	}
 	i := slices.IndexFunc(forms, func(f Form) bool { return f.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("-as=%s: no such form of a report (have %s)", name, formNames())
+		return nil, fmt.Errorf("no such form of a report: %q (have %s)", name, strings.Join(FormNames(), ", "))
 	}
 	return &forms[i], nil
 }
@@ -55,12 +55,12 @@ func withPage(render func([]Report) ([]byte, error)) []Form {
 	return all
 }
 
-func formNames() string {
-	var names []string
+// FormNames returns the names of the forms.
+func FormNames() (names []string) {
 	for _, f := range forms {
 		names = append(names, f.name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // WriteAs writes reports in a form.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -116,7 +117,7 @@ func (r Report) checkLimits() error {
 // report is written as smoke does it, several as WriteAll does.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	if f == nil && dir == "" {
-		return errors.New("say -as=FORM to print the report (" + formNames() + "), or -out=FOLDER to write it there")
+		return fmt.Errorf("say --as=FORM to print the report (%s), or --out=FOLDER to write it there", strings.Join(FormNames(), ", "))
 	}
 	var all []Report
 	for _, file := range files {

@@ -142,7 +142,7 @@ func TestConvert(t *testing.T) {
 	}
 	files := []string{filepath.Join(dir, "a", ReportJSON), filepath.Join(dir, "b", ReportJSON)}
 	var out bytes.Buffer
-	if err := Convert(&out, files, nil, ""); err == nil || !strings.Contains(err.Error(), "-out=FOLDER") {
+	if err := Convert(&out, files, nil, ""); err == nil || !strings.Contains(err.Error(), "--out=FOLDER") {
 		t.Errorf("Convert to nothing = %v; want what to say", err)
 	}
 	if err := Convert(&out, files, formNamed(t, "tap"), ""); err != nil || strings.Count(out.String(), "\n1..") != 1 || !strings.Contains(out.String(), "\n1..60\n") {

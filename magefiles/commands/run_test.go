@@ -1,6 +1,4 @@
-//go:build mage
-
-package main
+package commands
 
 import (
 	"context"
@@ -11,13 +9,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/magefile/mage/mg"
-
 	"slipway/ci/report"
 	"slipway/images"
 )
 
-// Mage exits with the status that a command's error returns.
+// A program exits with the status that a command's error returns.
 func TestExitStatus(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -40,8 +36,8 @@ func TestExitStatus(t *testing.T) {
 		{"a container that was not started", report.OfContainer(plain), 255},
 		{"suite wrong", fmt.Errorf("smoke: %w", report.Because(t.Context(), report.ErrWrong, plain)), 5},
 	} {
-		err := withSignals(t.Context(), func(context.Context) error { return tt.err })
-		if got := mg.ExitStatus(err); got != tt.want {
+		err := WithSignals(t.Context(), func(context.Context) error { return tt.err })
+		if got := StatusOf(err); got != tt.want {
 			t.Errorf("%s: exit status %d; want %d", tt.name, got, tt.want)
 		}
 		if tt.err != nil && (err.Error() != tt.err.Error() || !errors.Is(err, tt.err)) {
@@ -49,7 +45,7 @@ func TestExitStatus(t *testing.T) {
 		}
 	}
 	err := runFor(t.Context(), "no-such-board", func(context.Context, images.Spec) error { return nil })
-	if got := mg.ExitStatus(err); got != 5 {
+	if got := StatusOf(err); got != 5 {
 		t.Errorf("a board that nobody knows: %v, status %d; want 5", err, got)
 	}
 }
@@ -59,7 +55,7 @@ func TestCtrlCIsNotMages(t *testing.T) {
 	mages := make(chan os.Signal, 1)
 	signal.Notify(mages, syscall.SIGINT)
 	defer signal.Stop(mages)
-	err := withSignals(t.Context(), func(ctx context.Context) error {
+	err := WithSignals(t.Context(), func(ctx context.Context) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 			return err
 		}

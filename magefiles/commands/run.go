@@ -1,20 +1,14 @@
-//go:build mage
-
-// Slipway builds images for Jetson boards and BlueField DPUs, puts them on boards
-// and proves on the board that they work.
-package main
+package commands
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,10 +23,10 @@ import (
 // options are those of every command that builds or needs a build.
 var options = images.Options{Dir: "build"}
 
-// withSignals runs work with a context that a signal ends, and with a progress reporter.
+// WithSignals runs work with a context that a signal ends, and with a progress reporter.
 // A second Ctrl-C ends the process at once. Mage itself waits only 5 s after a Ctrl-C and
 // ignores SIGTERM.
-func withSignals(ctx context.Context, work func(context.Context) error) error {
+func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -42,7 +36,7 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 	})()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if underMage() {
+	if UnderMage() {
 		go watchParent(ctx, cancel)
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
@@ -73,7 +67,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 		}
 		closeNow()
 	}()
-	if underMage() {
+	if UnderMage() {
 		go watchParent(ctx, func(gone error) { cancel(gone); closeNow() })
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
@@ -84,8 +78,8 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 // withStatus lets Mage exit with the status of the error's kind. Mage asks only the
 // outermost error.
 func withStatus(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(usageError)) {
+		return err
 	}
 	return exitError{err}
 }
@@ -97,7 +91,7 @@ func (s exitError) Unwrap() error   { return s.error }
 
 // runFor loads a board's spec and runs work with it.
 func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
-	return withSignals(ctx, func(ctx context.Context) error {
+	return WithSignals(ctx, func(ctx context.Context) error {
 		spec, err := loadSpec(ctx, board)
 		if err != nil {
 			return err
@@ -114,17 +108,6 @@ func runPatientlyFor(ctx context.Context, board string, work func(ctx context.Co
 	})
 }
 
-// withRate runs work with a limit on the bytes per second to the board.
-func withRate(ctx context.Context, rate *string, work func(context.Context) error) error {
-	limit, err := target.ParseRate(given(rate, ""))
-	return firstError(err, func() error { return work(target.WithRate(ctx, limit)) })
-}
-
-// runWithRate is runFor with such a limit.
-func runWithRate(ctx context.Context, board string, rate *string, work func(context.Context, images.Spec) error) error {
-	return withRate(ctx, rate, func(ctx context.Context) error { return runFor(ctx, board, work) })
-}
-
 // asRoot sets whether programs on boards run by sudo, if the flag -become was given.
 func asRoot(ctx context.Context, become *bool) context.Context {
 	if become == nil {
@@ -138,8 +121,16 @@ func loadSpec(ctx context.Context, board string) (images.Spec, error) {
 	return spec, report.Because(ctx, report.ErrWrong, err)
 }
 
-// underMage reports whether "go tool mage" runs this binary from its cache.
-func underMage() bool {
+// programName returns what the user types to start a command.
+func programName() string {
+	if UnderMage() {
+		return "go tool mage"
+	}
+	return os.Args[0] // as it was typed, so that it can be typed again
+}
+
+// UnderMage reports whether "go tool mage" runs this binary from its cache.
+func UnderMage() bool {
 	self, err := os.Executable()
 	if err != nil {
 		return false
@@ -150,28 +141,6 @@ func underMage() bool {
 		cache = filepath.Join(home, ".magefile")
 	}
 	return filepath.Dir(self) == cache
-}
-
-// describeSource asks git which source this program was compiled from. Mage has just
-// compiled it in the clone where it was started.
-func describeSource() {
-	if !underMage() || !compiledHere() {
-		return
-	}
-	if text, err := exec.Command(images.Describe[0], images.Describe[1:]...).Output(); err == nil {
-		images.Described(string(text))
-	}
-}
-
-// compiledHere reports whether these files are the same as those of the clone. With -w or
-// MAGEFILE_HASHFAST, a program compiled from other files may run here.
-func compiledHere() bool {
-	names, err := fs.Glob(sources, "*.go")
-	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
-		compiled, _ := sources.ReadFile(name)
-		now, err := os.ReadFile(filepath.Join("magefiles", name))
-		return err != nil || !bytes.Equal(compiled, now)
-	})
 }
 
 // watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would
@@ -189,10 +158,21 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 
 func printJSON(v any) error { return plaintext.WriteJSON(os.Stdout, v) }
 
-// given returns the value of an optional argument, or otherwise.
-func given[T any](value *T, otherwise T) T {
-	if value == nil {
-		return otherwise
+// splitWords splits a list at commas and blanks.
+func splitWords(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// splitList splits a list at commas only, because paths may contain blanks.
+func splitList(names string) []string {
+	return strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
+}
+
+// parseMode reads a file mode in octal, as chmod does.
+func parseMode(text string) (os.FileMode, error) {
+	bits, err := strconv.ParseUint(text, 8, 9)
+	if err != nil {
+		return 0, fmt.Errorf("mode %q: want one in octal, from 0 to 0777", text)
 	}
-	return *value
+	return os.FileMode(bits), nil
 }

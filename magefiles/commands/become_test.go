@@ -1,19 +1,16 @@
-//go:build mage
-
-package main
+package commands
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"slipway/flash/target/sudotest"
 )
 
-// With -become, a suite checks a board by sudo, whatever the environment says.
+// With --become, a suite checks a board by sudo, whatever the environment says.
 func TestBecomeFlag(t *testing.T) {
 	s := sudotest.Start(t, sudotest.Rights["NOPASSWD"])
 	home := t.TempDir()
@@ -31,30 +28,27 @@ func TestBecomeFlag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	host, yes, no := fmt.Sprintf("%s@127.0.0.1:%d", sudotest.User, s.Port), true, false
-	if err := Smoke(t.Context(), "", host, &suite, nil, nil, nil, nil, &yes); err != nil {
-		t.Errorf("smoke -become = %v; want the check to pass", err)
+	host := fmt.Sprintf("%s@127.0.0.1:%d", sudotest.User, s.Port)
+	if err := Run(t.Context(), Root(), []string{"smoke", host, "--suite", suite, "--become"}); err != nil {
+		t.Errorf("smoke --become = %v; want the check to pass", err)
 	}
 	t.Setenv("SLIPWAY_BECOME", "sudo")
-	if err := Smoke(t.Context(), "", host, &suite, nil, nil, nil, nil, &no); err == nil {
-		t.Error("smoke -become=false = nil; want the check to fail")
+	if err := Run(t.Context(), Root(), []string{"smoke", host, "--suite=" + suite, "--become=false"}); err == nil {
+		t.Error("smoke --become=false = nil; want the check to fail")
 	}
 }
 
 // Each command that runs programs on a board has the flag and obeys it.
 func TestEachCommandBecomes(t *testing.T) {
-	known, err := readCommands()
-	if err != nil {
-		t.Fatal(err)
-	}
 	flags := 0
-	for name, c := range known {
-		reaches := slices.ContainsFunc(c.words, func(a argument) bool { return a.name == "host" || a.name == "inventory" })
-		if name == "fleet:list" || name == "fleet:pin" { // they run none
+	for _, cmd := range allCommands() {
+		path := strings.Join(pathOf(cmd), " ")
+		reaches := strings.Contains(cmd.Use, " HOST") || strings.Contains(cmd.Use, " INVENTORY")
+		if path == "fleet list" || path == "fleet pin" { // they run none
 			reaches = false
 		}
-		if becomes := c.flag("become") != nil; becomes != reaches {
-			t.Errorf("%s has the flag -become: %v; want %v", name, becomes, reaches)
+		if becomes := cmd.Flag("become") != nil; becomes != reaches {
+			t.Errorf("%s has the flag --become: %v; want %v", path, becomes, reaches)
 		} else if becomes {
 			flags++
 		}
@@ -65,9 +59,9 @@ func TestEachCommandBecomes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heeded += strings.Count(string(text), "(asRoot(ctx, become), ")
+		heeded += strings.Count(string(text), "asRoot(ctx, *become)")
 	}
 	if heeded != flags {
-		t.Errorf("%d commands heed -become; want %d", heeded, flags)
+		t.Errorf("%d commands heed --become; want %d", heeded, flags)
 	}
 }

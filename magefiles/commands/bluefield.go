@@ -1,0 +1,117 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"slipway/flash/bfb"
+	"slipway/flash/rshim"
+)
+
+func bfbListCommand() *Command {
+	c := New("list FILE", "Print the images in a boot stream, and the size of the trailing data")
+	c.Long = `The list is that of mlx-mkbfb -d.`
+	c.Example = `slipway bfb list bf-bundle.bfb --json`
+	verbose := c.Switch("verbose", "every field of the headers")
+	asJSON := c.Switch("json", "print them as JSON")
+	c.Run = func(_ context.Context, words []string) error {
+		file := words[0]
+		return bfb.Show(os.Stdout, file, *verbose, *asJSON)
+	}
+	return c
+}
+
+func bfbCheckCommand() *Command {
+	c := New("check FILE", "Prove each image in a boot stream by its checksum, and that none is missing")
+	c.Example = `slipway bfb check bf-bundle.bfb`
+	c.Run = func(ctx context.Context, words []string) error {
+		file := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, os.Stdout, file) })
+	}
+	return c
+}
+
+func bfbMakeCommand() *Command {
+	c := New("make OUT", "Make a boot stream: of single images, of other streams, or of both")
+	c.Long = `It is byte for byte what mlx-mkbfb makes. bfb list shows the names of images.`
+	c.Example = `slipway bfb make out.bfb --images=bl2=bl2.bin,image=Image,boot-args==console=ttyAMA1
+slipway bfb make out.bfb --base=bf-bundle.bfb --images=boot-args-v1==quiet
+slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueField-3 can use`
+	base := c.Words("base", "one or two streams whose images are taken, with a comma between them")
+	images := c.Text("images=PARTS", "", "NAME[-vN]=FILE or NAME[-vN]==TEXT, with commas between them")
+	expert := c.Switch("expert", "in the order of --images, not in the usual one")
+	hardware := c.Number("for", -1, 0, "leave out what hardware of this version (0 to 2) has no use for")
+	strip := c.Number("strip", -1, 0, "with --for: leave out only images of this version")
+	careless := c.Switch("careless", "with --for: also where no other image of the kind is left")
+	c.check = func([]string) error { return errors.Join(c.needs("strip", "for"), c.needs("careless", "for")) }
+	c.Run = func(ctx context.Context, words []string) error {
+		out := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return bfb.MakeFile(ctx, os.Stdout, out, bfb.Wish{
+				Bases: *base, Parts: *images, Expert: *expert,
+				For: *hardware, Strip: *strip, Careless: *careless,
+			})
+		})
+	}
+	return c
+}
+
+func bfbExtractCommand() *Command {
+	c := New("extract FILE", "Write each image of a boot stream to a file, and the trailing data to another")
+	c.Long = `A damaged stream gives none.`
+	c.Example = `slipway bfb extract bf-bundle.bfb
+slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
+	names := c.Words("names", "only these, with commas between them, as bfb list --json names them")
+	prefix := c.Text("prefix=PREFIX", "dump-", "what the files' names begin with; dump- if not given")
+	c.Run = func(ctx context.Context, words []string) error {
+		file := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return bfb.ExtractFile(ctx, os.Stdout, file, *prefix, *names)
+		})
+	}
+	return c
+}
+
+func bfbConfigCommand() *Command {
+	c := New("config FILE", "Make a bf.cfg that sets a password on the DPU, for flash --config")
+	c.Long = `It asks for the password, or reads a line where its input is no terminal, and writes only its hash.`
+	c.Example = `slipway bfb config bf.cfg`
+	user := c.Text("user=USER", "ubuntu", "whose password; ubuntu if not given")
+	c.Run = func(ctx context.Context, words []string) error {
+		file := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return bfb.MakeConfig(ctx, os.Stdin, os.Stderr, file, *user)
+		})
+	}
+	return c
+}
+
+func rshimShowCommand() *Command {
+	c := New("show [DEVICE]", "Print what the rshims of this machine say, and their DPUs' messages")
+	c.Example = `slipway rshim show
+slipway rshim show /dev/rshim0 --json
+slipway rshim show root@bmc:/dev/rshim0`
+	asJSON := c.Switch("json", "print it as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		device := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return rshim.Show(ctx, os.Stdout, splitWords(device), *asJSON)
+		})
+	}
+	return c
+}
+
+func rshimResetCommand() *Command {
+	c := New("reset DEVICE", "Restart a DPU, after it was confirmed")
+	c.Long = `What runs on it ends without warning.`
+	c.Example = `slipway rshim reset /dev/rshim0 --yes=/dev/rshim0  # for a script`
+	yes := c.Text("yes=DEVICE", "", "the device's name, instead of being asked")
+	c.Run = func(ctx context.Context, words []string) error {
+		device := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return rshim.Restart(ctx, os.Stdin, os.Stderr, device, *yes)
+		})
+	}
+	return c
+}

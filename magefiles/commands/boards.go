@@ -1,0 +1,312 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway/ci"
+	"slipway/ci/doctor"
+	"slipway/ci/report"
+	suites "slipway/ci/suite"
+	"slipway/flash"
+	devices "slipway/flash/device"
+	"slipway/images"
+)
+
+func upCommand() *Command {
+	c := New("up [BOARD]", "Take a virtual board from nothing to a report")
+	c.Long = `It installs the packages that this machine lacks (and shows the apt line first), builds the
+image, flashes it to a virtual disk, boots it, deploys to it over SSH, runs the smoke suites
+on it, writes report.html, report.json and junit.xml into build/<board>, and switches the
+board off. What did not change is not built again.`
+	c.exits = exitsOfSmoke
+	c.Example = `slipway up
+slipway up virt --keep  # and then: slipway virt ssh
+slipway up --json  # for a script`
+	keep := c.Switch("keep", "leave the board on afterwards")
+	fresh := c.Switch("fresh", "fetch Debian's packages anew")
+	form := c.reportForm()
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			build := options
+			build.Fresh = *fresh
+			r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: *keep})
+			return showReport(r, err, *form)
+		})
+	}
+	return c
+}
+
+// showReport prints a report as text, or in a form for a program.
+func showReport(r report.Report, err error, form *report.Form) error {
+	if form != nil {
+		return errors.Join(err, report.WriteAs(os.Stdout, form, r))
+	}
+	r.Summary(os.Stdout)
+	return err
+}
+
+func versionCommand() *Command {
+	c := New("version", "Print which Slipway this is, and of which commit it was compiled")
+	c.Long = `"unknown" is what nobody recorded: ci/README.md shows how to compile the program with both.
+Reports and artifacts say the same.`
+	c.Example = `slipway version
+slipway version --json
+slipway --version`
+	asJSON := c.Switch("json", "print it as JSON")
+	c.Run = func(_ context.Context, _ []string) error {
+		if *asJSON {
+			return printJSON(images.ThisProgram())
+		}
+		_, err := fmt.Println("slipway", images.ThisProgram())
+		return err
+	}
+	return c
+}
+
+func boardsCommand() *Command {
+	c := New("boards", "List the boards that Slipway knows")
+	c.Example = `slipway boards --json`
+	asJSON := c.Switch("json", "print them as JSON, with all their settings")
+	c.Run = func(_ context.Context, _ []string) error {
+		return ci.ListBoards(os.Stdout, *asJSON)
+	}
+	return c
+}
+
+func doctorCommand() *Command {
+	c := New("doctor [BOARD]", "Look at this machine before a board's build does")
+	c.Long = `Each finding says what, why it matters and the command that fixes it. It exits with an error
+where the build would stop. With --conf and --branch it looks at a bitbake configuration
+alone: which of the names in it that branch of meta-tegra lacks, and what to write instead.`
+	c.Example = `slipway doctor jetson-orin-nano-devkit
+slipway doctor --conf=local.conf --branch=scarthgap`
+	conf := c.Text("conf=FILE", "", "look at this local.conf alone")
+	branch := c.Text("branch=NAME", "", "the branch of meta-tegra, or release of Yocto, that --conf is for")
+	offline := c.Switch("offline", "ask no server, fetch nothing")
+	asJSON := c.Switch("json", "print the findings as JSON")
+	c.check = func(words []string) error {
+		board := error(nil)
+		if words[0] != "" && c.given("conf") {
+			board = errors.New("BOARD does nothing beside --conf")
+		}
+		return errors.Join(board, c.needs("conf", "branch"), c.needs("branch", "conf"), c.apart("offline", "conf"))
+	}
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		if file := *conf; file != "" || *branch != "" {
+			return doctor.Conf(os.Stdout, file, *branch, *asJSON)
+		}
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			build := options
+			build.Offline = *offline
+			return doctor.Look(ctx, os.Stdout, spec, doctor.Options{Build: build, JSON: *asJSON})
+		})
+	}
+	return c
+}
+
+func buildCommand() *Command {
+	c := New("build BOARD", "Make a board's image, below build/<board>")
+	c.Long = `Virtual boards are made of Debian packages, in minutes; the others by bitbake from
+images/boards/<board>/kas.yml, in hours the first time, and not as root: doctor says whether
+this machine can. What bitbake did is in build/<board>/build.html, and for programs in
+build.json. Ctrl-C lets it finish the tasks that run; a second one breaks them off. Nobody
+can log in on what bitbake built unless SLIPWAY_AUTHORIZED_KEYS names a file of public keys,
+and nobody as root, which deploy, container suites and updates need, unless
+SLIPWAY_ROOT_LOGIN is 1, both while it builds.`
+	c.Example = `slipway build virt
+slipway build virt --target=bundle  # for an update that RAUC installs, too
+slipway build jetson-orin-nano-devkit
+slipway build jetson-orin-nano-devkit --parse  # to read its recipes only
+slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
+	fresh := c.Switch("fresh", "fetch Debian's packages anew, of a virtual board")
+	target := c.Words("target", "bitbake's targets instead of the project file's, with commas between them; of a virtual board, bundle")
+	task := c.Text("task=TASK", "", "bitbake's task instead of the project file's")
+	goOn := c.Switch("continue", "go on after a failed task as far as possible")
+	dryRun := c.Switch("dry-run", "let bitbake say what it would run, and build nothing")
+	parse := c.Switch("parse", "let bitbake read all recipes, and build nothing")
+	asJSON := c.Switch("json", "print the artifact as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			build := options
+			build.Fresh, build.Now = *fresh, now
+			build.Request = images.BuildRequest{
+				Targets: *target, Task: *task,
+				Continue: *goOn, DryRun: *dryRun, Parse: *parse,
+			}
+			artifact, err := ci.Build(ctx, os.Stderr, spec, build)
+			return ci.ShowArtifact(os.Stdout, artifact, err, *asJSON)
+		})
+	}
+	return c
+}
+
+func devicesCommand() *Command {
+	c := New("devices", "List what an image can be flashed to from this machine")
+	c.Long = `These are disks and cards, with what is on them and what speaks against writing them;
+Jetsons in recovery mode, with their module and USB port; BlueFields' rshims; and the
+virtual boards' disks. With --watch it goes on and tells what comes, goes and changes, until
+Ctrl-C; with --json as a line of JSON each.`
+	c.Example = `slipway devices --json
+slipway devices --watch`
+	watch := c.Switch("watch", "tell what comes and goes, until Ctrl-C")
+	asJSON := c.Switch("json", "print them as JSON")
+	c.Run = func(ctx context.Context, _ []string) error {
+		return WithSignals(ctx, func(ctx context.Context) error {
+			if *watch {
+				return ci.WatchDevices(ctx, os.Stdout, os.Stderr, options, *asJSON)
+			}
+			return ci.ListDevices(ctx, os.Stdout, options, *asJSON)
+		})
+	}
+	return c
+}
+
+func firstError(err error, then func() error) error {
+	if err != nil {
+		return err
+	}
+	return then()
+}
+
+func flashCommand() *Command {
+	c := New("flash BOARD DEVICE[,DEVICE...]", "Write a board's image to a device, after showing what it would erase")
+	c.Long = `The device is a file (a virtual disk: a name such as disk.img, or file:NAME), a whole disk,
+a Jetson in recovery mode (usb:1-2.3, by its USB port) or a BlueField (/dev/rshim0, also as
+user@host:/dev/rshim0), or several of them with commas between. It is refused when it is in
+use, the system's own, too small, or not removable unless its serial is given.
+
+The image may be packed (gz, xz, zst, bz2, zip, sparse). It must be that of a whole disk,
+with a partition table that fits into it, unless --raw is given. Only what differs from what
+the device holds is written, and that is read back; so a flash that was cut off goes on when
+it is called again. Until a disk is whole it has no partition table; what it had for one is
+kept in build/BOARD/replaced.
+
+Of several devices, one that fails does not stop the others. With --json each
+device has a receipt; where the flash failed, that has an "error" and its "reason": refused,
+image or device.`
+	c.exits = []exit{exitBoardFile, {6, "a device was refused or not confirmed"}, {7, "the image is missing, damaged, not signed or none of a disk"}, {8, "a device is faulty"}}
+	c.Example = `slipway flash virt build/virt/machine/disk.img
+slipway flash BOARD /dev/sdX --dry-run  # to see what would be done
+slipway flash BOARD /dev/sdX --yes=SERIAL  # for a script
+slipway flash BOARD /dev/sdX,/dev/sdY  # for two cards from one decode
+slipway flash BOARD usb:1-2.3,usb:1-4 --force-recovery  # for two Jetsons side by side
+slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
+	image := c.Text("image=FILE", "", "instead of the board's build: a path, https://, host:path, oci://")
+	blockMap := c.Text("block-map=FILE", "", "of that image; the file beside it if not given")
+	holes := c.choice("holes", "", flash.Holes, "what becomes of what the map leaves out; zero if not given")
+	blind := c.Switch("blind", "do not read back what was written")
+	yes := c.Names("yes", "each device's serial (its port where another has the same one, its path where it has none), with commas between, instead of being asked")
+	digest := c.Text("digest=DIGEST", "", "of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address")
+	signers := c.Text("signers=FILE", "", "keyring of GPG, file of allowed signers, or minisign's public key: what they did not sign is refused (or SLIPWAY_SIGNERS)")
+	pkc := c.Text("pkc=FILE", "", "private key (PEM) that the boot files are signed with for Jetsons whose fuses ask for it")
+	sbk := c.Text("sbk=FILE", "", "key (words of hex) that they are encrypted with besides")
+	forceRecovery := c.Switch("force-recovery", "bring Jetsons into recovery mode by the command of board.yml")
+	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream; bfb config makes one")
+	raw := c.Switch("raw", "write an image that has no partition table, or one that does not fit, as it is")
+	dryRun := c.Switch("dry-run", "compare with what is there, write nothing")
+	asJSON := c.Switch("json", "print the receipts as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		board, device := words[0], words[1]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return ci.Flash(ctx, os.Stdout, spec, options, splitList(device), flash.Options{
+				Image: *image, BlockMap: *blockMap, Digest: *digest, Signers: *signers,
+				Holes: *holes, Blind: *blind, ForceRecovery: *forceRecovery, Config: *config,
+				PKC: *pkc, SBK: *sbk, Raw: *raw,
+				Yes: *yes, DryRun: *dryRun, Confirm: devices.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+			}, *asJSON)
+		})
+	}
+	return c
+}
+
+func suitesCommand() *Command {
+	c := New("suites", "List the suites that Slipway brings along, and what a suite can ask a board")
+	c.Long = `ci/suites.md shows each section with an example.`
+	c.Run = func(_ context.Context, _ []string) error {
+		return suites.Show(os.Stdout)
+	}
+	return c
+}
+
+func smokeCommand() *Command {
+	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
+	c.Long = `The host is as for deploy. A suite of your own needs no BOARD: "smoke HOST --suite=my.yml"
+runs anywhere, without a build, and writes no file; --as prints its report. With a BOARD
+whose folder build/<board> is here, the report lies in it: report.html, report.json and
+junit.xml.
+
+With --as the report is printed too, for a program: TAP, the lines that LAVA takes results
+from, JUnit, a page or JSON. Progress goes to stderr.`
+	c.exits = exitsOfSmoke
+	c.Example = `slipway smoke virt virt
+slipway smoke jetson-orin-nano-devkit root@10.0.0.7 --as=tap
+slipway smoke root@10.0.0.7 --suite=my.yml`
+	suite := c.Names("suite", "run these instead of the board's: a goss file or a suite's name, with commas between them")
+	c.complete("suite", func([]string) []string { return suites.Names() }, cobra.ShellCompDirectiveDefault)
+	c.check = func(words []string) error {
+		if words[0] == "" && !c.given("suite") {
+			return fmt.Errorf("HOST is missing (%s): %s, and no BOARD where --suite is given", hints["HOST"], c.takes())
+		}
+		return nil
+	}
+	form := c.reportForm()
+	pin := c.Text("pin=FINGERPRINT", "", "fingerprint of the board's host key, as for deploy")
+	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host := words[0], words[1]
+		return runPatiently(asRoot(ctx, *become), func(ctx context.Context, now <-chan struct{}) error {
+			spec, err := smokeSpec(ctx, board, host, *suite)
+			return firstError(err, func() error {
+				how := []suites.Option{suites.EndTeardown(now), suites.AllowReboots(!*noReboot)}
+				r, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, *pin, how...)
+				return showReport(r, err, *form)
+			})
+		})
+	}
+	return c
+}
+
+// smokeSpec returns the spec of a board with the suites that were named. If suites are
+// named, the board may be missing. A virtual board is also found by its host.
+func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
+	if board != "" {
+		spec, err = loadSpec(ctx, board)
+	} else if virtual, unknown := images.Load(host); unknown == nil && virtual.Machine != nil {
+		spec = virtual
+	}
+	if len(suites) > 0 {
+		spec.Suites = suites
+	}
+	return spec, err
+}
+
+func reportCommand() *Command {
+	c := New("report FILE...", "Show reports of earlier runs, also of other machines, in another form")
+	c.Long = `A file is a report.json of smoke, up or fleet. Several, with commas or blanks between them,
+become one report with a table of boards and checks. --as prints tap, lava, junit, html or
+json; --out writes report.html, report.json and junit.xml into a folder.`
+	c.Example = `slipway report build/virt/report.json --as=tap
+slipway report a/report.json b/report.json --out=all`
+	form := c.reportForm()
+	out := c.Text("out=FOLDER", "", "write report.html, report.json and junit.xml into this folder")
+	c.check = func([]string) error {
+		if *form == nil && *out == "" {
+			return errors.New("--as or --out is missing")
+		}
+		return nil
+	}
+	c.Run = func(_ context.Context, words []string) error {
+		return report.Convert(os.Stdout, splitList(strings.Join(words, ",")), *form, *out)
+	}
+	return c
+}

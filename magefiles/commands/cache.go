@@ -1,0 +1,52 @@
+package commands
+
+import (
+	"context"
+	"os"
+
+	"slipway/images"
+	"slipway/images/cache"
+)
+
+func cacheServeCommand() *Command {
+	c := New("serve [DIR]", "Let other machines build from what was built and fetched on this one")
+	c.Long = `It runs bitbake's own hash equivalence server and PR server, and a read-only server of
+sstate and downloads beside them, and prints the cache: line for the others. They can read
+all of it and get versions from the PR server; only builds on this machine add to it. There
+are no passwords and no encryption: listen where you trust the network. Ctrl-C ends all of
+it.`
+	c.Example = `slipway cache serve  # for this machine alone
+slipway cache serve --listen=:8600  # for all that reach it
+slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
+	board := c.Text("board=BOARD", "", "whose bitbake's servers run; the newest that is checked out if not given")
+	listen := c.Text("listen=HOST:PORT", "127.0.0.1:8600", "HOST:PORT of the files; the two ports above it are the other servers'")
+	asJSON := c.Switch("json", "print the state as JSON lines")
+	c.Run = func(ctx context.Context, words []string) error {
+		dir := words[0]
+		return WithSignals(ctx, func(ctx context.Context) error {
+			if name := *board; name != "" {
+				if _, err := loadSpec(ctx, name); err != nil {
+					return err
+				}
+			}
+			return images.ServeCache(ctx, options, *board, cache.ServeOptions{
+				Dir: dir, Listen: *listen, JSON: *asJSON, Out: os.Stdout,
+			})
+		})
+	}
+	return c
+}
+
+func cacheReportCommand() *Command {
+	c := New("report BOARD", "Say what a board's last build took from shared state")
+	c.Long = `It also says what the build did not find there, and why, as far as that is known.`
+	c.Example = `slipway cache report jetson-orin-nano-devkit`
+	asJSON := c.Switch("json", "print it as JSON, with what was found too")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return images.CacheReport(ctx, os.Stdout, spec, options, *asJSON)
+		})
+	}
+	return c
+}

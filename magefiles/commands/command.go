@@ -1,0 +1,203 @@
+// Package commands defines Slipway's command lines: the words, flags, help and work of each
+// command. What these do is in the packages that they call.
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Command is a command with strict words and flags: a line that it does not understand as a
+// whole starts nothing.
+type Command struct {
+	*cobra.Command
+	// Run does the work. words has one element for each word of the usage line, empty where an
+	// optional one is missing, or all words where the last one may be repeated.
+	Run func(ctx context.Context, words []string) error
+	// check refuses combinations of words and flags.
+	check func(words []string) error
+	words []word
+	rest  bool     // the command takes words after "--"
+	after []string // those words
+	exits []exit
+}
+
+// word is a word of a usage line.
+type word struct {
+	name     string // as BOARD
+	optional bool
+	repeated bool
+	list     bool     // names with commas between them
+	choices  []string // all that it can be; none is anything
+}
+
+// New returns a command whose usage line is use: "name WORD [OPTIONAL]", "name FILE...",
+// "name WORD[,WORD]" and "name WORD [-- COMMAND...]".
+func New(use, short string) *Command {
+	c := &Command{Command: &cobra.Command{Use: use, Short: short, DisableFlagsInUseLine: true}}
+	fields := strings.Fields(use)[1:]
+	if i := slices.Index(fields, "[--"); i >= 0 {
+		c.rest, fields = true, fields[:i]
+	}
+	for _, field := range fields {
+		name, _, list := strings.Cut(field, "[,")
+		name, optional := strings.CutPrefix(strings.TrimSuffix(name, "]"), "[")
+		name, repeated := strings.CutSuffix(name, "...")
+		c.words = append(c.words, word{name: name, optional: optional, repeated: repeated, list: list})
+	}
+	c.Args = cobra.ArbitraryArgs // RunE refuses the wrong ones
+	c.RunE = c.runLine
+	c.ValidArgsFunction = c.completeWord
+	c.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, c.exits) })
+	return c
+}
+
+// newGroup returns a command that only has others below it.
+func newGroup(name, short string, below ...*Command) *Command {
+	g := New(name, short)
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return cmd.Help()
+	}
+	return g.with(below...)
+}
+
+// with adds commands below this one.
+func (c *Command) with(below ...*Command) *Command {
+	for _, b := range below {
+		c.AddCommand(b.Command)
+	}
+	return c
+}
+
+// in puts a command into a section of the list of commands.
+func (c *Command) in(section string) *Command {
+	c.GroupID = section
+	return c
+}
+
+func (c *Command) runLine(cmd *cobra.Command, args []string) error {
+	words, err := c.readWords(args)
+	if err == nil && c.check != nil {
+		err = c.check(words)
+	}
+	if err != nil {
+		return usageOf(cmd, err)
+	}
+	if checkOnly(cmd) {
+		return nil
+	}
+	return withStatus(c.Run(cmd.Context(), words))
+}
+
+// readWords gives each word its place.
+func (c *Command) readWords(args []string) ([]string, error) {
+	if at := c.ArgsLenAtDash(); at >= 0 {
+		c.after, args = args[at:], args[:at]
+		switch {
+		case !c.rest:
+			return nil, fmt.Errorf("\"--\" is not understood: the command takes no words after it")
+		case len(c.after) == 0:
+			return nil, fmt.Errorf("no word after \"--\"")
+		}
+	}
+	words, err := c.place(args)
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range words {
+		if w := c.words[min(i, len(c.words)-1)]; !w.optional || text != "" {
+			if err := w.refuse(text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return words, nil
+}
+
+func (w word) refuse(text string) error {
+	if len(w.choices) > 0 && !slices.Contains(w.choices, text) {
+		return fmt.Errorf("%s %q: want %s", w.name, text, strings.Join(w.choices, ", "))
+	}
+	return checkNames(w.name, text, w.list)
+}
+
+// OneOf limits the command's only word to some values.
+func (c *Command) OneOf(all []string) { c.words[0].choices = all }
+
+// place spreads args over the words of the usage line. An optional word gets none while later
+// ones lack theirs.
+func (c *Command) place(args []string) ([]string, error) {
+	spare := len(args)
+	for _, w := range c.words {
+		if !w.optional {
+			spare--
+		}
+	}
+	var words []string
+	for _, w := range c.words {
+		switch {
+		case w.repeated && len(args) > 0:
+			words, args = append(words, args...), nil
+		case w.optional && spare <= 0:
+			words = append(words, "")
+		case len(args) == 0:
+			return nil, c.missingWord(w)
+		default:
+			if args[0] == "" {
+				return nil, fmt.Errorf("%s is empty: is a variable of your script not set?", w.name)
+			}
+			words, args = append(words, args[0]), args[1:]
+			if w.optional {
+				spare--
+			}
+		}
+	}
+	if len(args) > 0 {
+		return nil, c.strayWord(args[0], words)
+	}
+	return words, nil
+}
+
+func (c *Command) missingWord(w word) error {
+	if len(w.choices) > 0 {
+		return fmt.Errorf("%s is missing: want %s", w.name, strings.Join(w.choices, ", "))
+	}
+	if hint := hints[w.name]; hint != "" {
+		return fmt.Errorf("%s is missing (%s): %s", w.name, hint, c.takes())
+	}
+	return fmt.Errorf("%s is missing: %s", w.name, c.takes())
+}
+
+func (c *Command) strayWord(stray string, words []string) error {
+	if stray == "true" || stray == "false" {
+		return fmt.Errorf("%q is one word too many: write a flag's value as --flag=%[1]s", stray)
+	}
+	for _, text := range append(words, stray) {
+		if near := nearestCommand(c.Command, text); near != "" {
+			return fmt.Errorf("%q is one word too many: did you mean %s?", stray, near)
+		}
+	}
+	return fmt.Errorf("%q is one word too many: %s", stray, c.takes())
+}
+
+// takes says which words the command takes.
+func (c *Command) takes() string {
+	_, words, _ := strings.Cut(c.Use, " ")
+	if words == "" {
+		words = "no words"
+	}
+	return "it takes " + words
+}
+
+// hints say where to find a missing word.
+var hints = map[string]string{
+	"BOARD": "boards lists them", "DEVICE": "devices lists them", "HOST": "the board's address", "INVENTORY": "a file of Ansible's",
+	"BUNDLE": "a file for the board's engine", "IMAGE": "an archive, a layout or oci://", "FOLDER": "one of this machine", "DEST": "a folder on the board",
+}

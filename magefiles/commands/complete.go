@@ -1,0 +1,99 @@
+package commands
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway/ci/fleet"
+	"slipway/flash/device"
+	"slipway/images"
+)
+
+// complete says what a flag's value may be.
+func (c *Command) complete(flag string, values func(args []string) []string, others cobra.ShellCompDirective) {
+	_ = c.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		return completeLast(toComplete, values(args)), others
+	})
+}
+
+// completeWord says what the next word may be. Files complete what is not here.
+func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	i := len(args)
+	if len(c.words) > 0 && c.words[len(c.words)-1].repeated {
+		i = min(i, len(c.words)-1)
+	}
+	if i >= len(c.words) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	switch w := c.words[i]; {
+	case len(w.choices) > 0:
+		return w.choices, cobra.ShellCompDirectiveNoFileComp
+	case w.name == "BOARD":
+		boards, _ := images.Boards()
+		return boards, cobra.ShellCompDirectiveNoFileComp
+	case w.name == "DEVICE":
+		return completeLast(toComplete, deviceNames(cmd.Context())), cobra.ShellCompDirectiveDefault
+	case w.name == "HOST":
+		return virtualBoards(), cobra.ShellCompDirectiveNoFileComp
+	case w.name == "COMMAND":
+		return commandNames(cmd.Root(), args), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// completeLast returns values for the last name of a list with commas.
+func completeLast(toComplete string, names []string) (all []string) {
+	before := toComplete[:strings.LastIndex(toComplete, ",")+1]
+	for _, name := range names {
+		all = append(all, before+name)
+	}
+	return all
+}
+
+// deviceNames returns the devices of this machine, with what they are.
+func deviceNames(ctx context.Context) (all []string) {
+	found, err := device.List(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, d := range found {
+		all = append(all, cobra.CompletionWithDesc(d.Path, d.Model))
+	}
+	return all
+}
+
+// virtualBoards returns the boards that are reached by their name while they are on.
+func virtualBoards() (all []string) {
+	boards, _ := images.Boards()
+	for _, name := range boards {
+		if spec, err := images.Load(name); err == nil && spec.Machine != nil {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+func commandNames(root *cobra.Command, path []string) (all []string) {
+	cmd, rest, err := root.Find(path)
+	if err != nil || len(rest) > 0 {
+		return nil
+	}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, cobra.CompletionWithDesc(c.Name(), c.Short))
+		}
+	}
+	return all
+}
+
+// groupNames returns the groups of the inventory on the line.
+func groupNames(args []string) []string {
+	for _, arg := range args {
+		if inventory, err := fleet.Load(arg); err == nil {
+			return inventory.GroupNames()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"slipway/ci"
+	"slipway/ci/deploy"
+	"slipway/ci/reach"
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/flash/target/container"
+	targetfiles "slipway/flash/target/files"
+	"slipway/images"
+)
+
+func deployCommand() *Command {
+	c := New("deploy BOARD HOST", "Give a running board its container and its artifact's description")
+	c.Long = `The host is the virtual board's own name while it is on, user@host:port, or an alias of your
+~/.ssh/config. A container comes with virtual boards' artifacts alone; other boards get the
+description. Deploying needs root on the board: by its login, or by sudo with --become.
+Slipway shows the fingerprint of an unknown host key: compare it on the board's own console,
+then answer, or give --pin=SHA256:… where there is no terminal.`
+	c.exits = exitsOfBoard
+	c.Example = `slipway deploy virt virt
+slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
+	pin := c.Text("pin=FINGERPRINT", "", "fingerprint of the board's host key, to be pinned if nothing is known of it")
+	rate := c.rate()
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host := words[0], words[1]
+		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, func(ctx context.Context, spec images.Spec) error {
+			return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+				return ci.Deploy(ctx, os.Stdout, c, spec, a)
+			}, *pin)
+		})
+	}
+	return c
+}
+
+func deployContainerCommand() *Command {
+	c := New("container BOARD HOST IMAGE", "Bring a container's image to a board's containerd, docker or podman")
+	c.Long = `The image is an OCI layout or archive, or an archive of docker save, with #NAME where it has
+several; or a registry's, as oci://REGISTRY/REPOSITORY:TAG, which is fetched here, as the
+board may reach no registry. Of an image for several platforms the board's is taken.
+containerd gets only layers that it lacks, and what broke off goes on; docker and podman
+take an image whole.`
+	c.Example = `slipway deploy container virt virt app.tar
+slipway deploy container BOARD HOST oci://registry.example.com/lab/app:v2 --prune
+slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernetes shall find it`
+	name := c.Text("name=NAME", "", "its name on the board, instead of its own")
+	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
+	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
+	prune := c.Switch("prune", "remove images that came this way and that no container uses")
+	asJSON := c.Switch("json", "print what was done as JSON")
+	rate := c.rate()
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host, image := words[0], words[1], words[2]
+		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, func(ctx context.Context, spec images.Spec) error {
+			return deploy.Container(ctx, os.Stdout, options, spec, host, image, deploy.ContainerOptions{
+				Name: *name, Engine: *engine, Namespace: *namespace, Prune: *prune, JSON: *asJSON,
+			})
+		})
+	}
+	return c
+}
+
+func deployRunCommand() *Command {
+	c := New("run BOARD HOST IMAGE [-- COMMAND...]", "Run a container on a board, as if it ran here")
+	c.Long = `What it prints comes here as it comes there, and its exit status is the command's, or, as
+ssh's, 255 where it got none: the board was not reached, board.yml is wrong, the container
+did not start, was stopped or did not end in time. The container is removed at the end, also
+after a Ctrl-C. The image is one of the board's, or anything that deploy container takes,
+which is brought there first. The image's own command runs, or what follows "--".`
+	c.Example = `slipway deploy run virt virt slipway/probe:latest
+slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- python3 /app/main.py --fast`
+	env := c.Names("env", "NAME=value, with commas between them")
+	mounts := c.Names("mounts", "SOURCE:PLACE or SOURCE:PLACE:ro, with commas between them")
+	gpus := c.Text("gpus=GPUS", "", "which of the board's GPUs, as NVIDIA_VISIBLE_DEVICES names them: all, 0, nvidia.com/gpu=0")
+	hostNet := c.Switch("host-net", "the board's network; with containerd there is none otherwise")
+	detach := c.Switch("detach", "leave it running and print its name")
+	limit := c.Number("limit", 0, 0, "seconds after which it is ended")
+	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
+	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host, image := words[0], words[1], words[2]
+		return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
+			spec, err := loadSpec(ctx, board)
+			return report.OfContainer(firstError(err, func() error {
+				return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
+					Image: image, Argv: c.after, Env: *env, Mounts: *mounts, GPUs: *gpus,
+					HostNet: *hostNet, Detach: *detach, Timeout: time.Duration(*limit) * time.Second,
+				}, deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
+			}))
+		})
+	}
+	return c
+}
+
+func deployCleanCommand() *Command {
+	c := New("clean BOARD HOST", "Remove containers that deploy run left on a board")
+	c.Long = `These are containers of --detach, and those of a connection that was lost.`
+	c.Example = `slipway deploy clean virt virt
+slipway deploy clean BOARD HOST --names=slipway-abc`
+	names := c.Words("names", "only these, with commas between them")
+	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
+	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host := words[0], words[1]
+		return runFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec) error {
+			return deploy.CleanContainers(ctx, os.Stdout, options, spec, host, *names,
+				deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
+		})
+	}
+	return c
+}
+
+func deployFilesCommand() *Command {
+	c := New("files BOARD HOST FOLDER DEST", "Make a folder on a board equal to a local one")
+	c.Long = `Slipway sends changed files alone, with their modes, and symlinks. The board keeps the files
+that they replace, for deploy undo.`
+	c.Example = `slipway deploy files virt virt ./etc /etc --dry-run
+slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restart=app.service`
+	remove := c.Switch("delete", "take away what only the board has")
+	owner := c.Text("owner=USER", "", "user or user:group of all that is there afterwards")
+	restart := c.Words("restart", "systemd's units, with commas between them")
+	dryRun := c.Switch("dry-run", "say what would change")
+	asJSON := c.Switch("json", "print what was done as JSON")
+	rate := c.rate()
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host, folder, dest := words[0], words[1], words[2], words[3]
+		ctx = target.WithRate(asRoot(ctx, *become), *rate)
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			return deploy.Files(ctx, os.Stdout, options, spec, host, folder, dest, deploy.FilesOptions{
+				DirOptions: targetfiles.DirOptions{Owner: *owner, Delete: *remove, DryRun: *dryRun},
+				Restart:    *restart, Watch: unitWatch, JSON: *asJSON, Now: now,
+			})
+		})
+	}
+	return c
+}
+
+// unitWatch is how long units must keep running before a deploy of files counts as good.
+const unitWatch = 3 * time.Second
+
+func deployServiceCommand() *Command {
+	c := New("service BOARD HOST FILES", "Bring units and drop-ins of systemd to a board, and restart units")
+	c.Long = `It is given a file, or a folder laid out as /etc/systemd/system is. The units have to come
+up and to stay up for a while; where one does not, its journal is shown, all files are put
+back as they were, and the units are restarted with them.`
+	c.Example = `slipway deploy service virt virt app.service --restart=app
+slipway deploy service BOARD HOST ./units --restart=app.service,web.service --watch=30`
+	restart := c.Words("restart", "the units, with commas between them")
+	watch := c.Number("watch", 3, 0, "seconds for which they have to run on; 3 if not given")
+	to := c.Text("to=PATH", "/etc/systemd/system", "another folder there than /etc/systemd/system")
+	keep := c.Switch("keep", "leave all as it is, also where a unit does not come up")
+	c.check = func([]string) error { return errors.Join(c.needs("watch", "restart"), c.needs("keep", "restart")) }
+	dryRun := c.Switch("dry-run", "say what would change")
+	asJSON := c.Switch("json", "print what was done as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host, files := words[0], words[1], words[2]
+		return runPatientlyFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			return deploy.Files(ctx, os.Stdout, options, spec, host, files, *to, deploy.FilesOptions{
+				DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: *dryRun}, Restart: *restart,
+				Watch: time.Duration(*watch) * time.Second, Keep: *keep, JSON: *asJSON, Now: now,
+			})
+		})
+	}
+	return c
+}
+
+func deployConfigCommand() *Command {
+	c := New("config BOARD HOST FILE", "Configure a running board from a file")
+	c.Long = `It sets hugepages, sysctls, kernel modules, a Jetson's power mode, FRR, and files of your own.
+
+The file is YAML; flash/target/README.md has one with all sections. It takes effect at once
+and at each boot, by drop-ins of systemd and never by the kernel's command line. FRR's
+configuration is proved by the board's own FRR before anything changes. What the board has
+afterwards is read back; where it did not take something, or a program does not run with it,
+all is put back. A second time it changes nothing. It needs root on the board, as deploy
+does.`
+	c.Example = `slipway deploy config BOARD HOST lab.yml --dry-run
+slipway deploy config virt virt lab.yml
+slipway deploy undo virt virt  # puts back what was there`
+	keep := c.Switch("keep", "leave all as it is, also where something does not work with it")
+	dryRun := c.Switch("dry-run", "show what would change, and in which lines")
+	asJSON := c.Switch("json", "print what was done as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host, file := words[0], words[1], words[2]
+		return runPatientlyFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			return deploy.Config(ctx, os.Stdout, options, spec, host, file, deploy.ConfigOptions{
+				Keep: *keep, DryRun: *dryRun, JSON: *asJSON, Now: now,
+			})
+		})
+	}
+	return c
+}
+
+func deployUndoCommand() *Command {
+	c := New("undo BOARD HOST", "Put back what deploy files, service or config replaced")
+	c.Long = `Slipway also removes what the deploy added, and restarts the same units. The board keeps the last five.
+
+Where somebody changed a file since, nothing is done unless --force is given.`
+	c.Example = `slipway deploy undo virt virt
+slipway deploy undo BOARD HOST --list`
+	id := c.Text("id=ID", "", "which deploy; the last one if not given")
+	list := c.Switch("list", "show which can be undone")
+	force := c.Switch("force", "also what somebody changed since")
+	asJSON := c.Switch("json", "print it as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host := words[0], words[1]
+		return runFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec) error {
+			return deploy.Undo(ctx, os.Stdout, options, spec, host, deploy.UndoOptions{
+				ID: *id, List: *list, Force: *force, JSON: *asJSON,
+			})
+		})
+	}
+	return c
+}

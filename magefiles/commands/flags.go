@@ -1,0 +1,234 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+)
+
+// flagValue is a flag that is given once, and whose value is refused before anything starts.
+type flagValue struct {
+	kind  string // shown in help, as FILE
+	text  string
+	given bool
+	set   func(string) error
+}
+
+func (v *flagValue) String() string { return v.text }
+func (v *flagValue) Type() string   { return v.kind }
+
+func (v *flagValue) Set(text string) error {
+	if v.given {
+		return errTwice
+	}
+	if err := v.set(text); err != nil {
+		return err
+	}
+	v.given, v.text = true, text
+	return nil
+}
+
+var errTwice = errors.New("is given twice")
+
+// addFlag adds a flag. Help shows what its value is as kind, or as what stands after "=" in name.
+func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pflag.Flag {
+	if before, after, found := strings.Cut(name, "="); found {
+		name, kind = before, after
+	}
+	c.Flags().SortFlags = false
+	return c.Flags().VarPF(&flagValue{kind: kind, set: set}, name, "", usage)
+}
+
+// Text adds a flag with a text, as "name=KIND".
+func (c *Command) Text(name, otherwise, usage string) *string {
+	value := otherwise
+	c.addFlag(name, usage, "TEXT", func(text string) error {
+		if strings.TrimSpace(text) == "" {
+			return errBlank
+		}
+		value = text
+		return nil
+	})
+	return &value
+}
+
+var errBlank = errors.New("a name is empty; is a variable of your script not set?")
+
+// Names adds a flag with names that have commas between them.
+func (c *Command) Names(name, usage string) *[]string {
+	var value []string
+	c.addFlag(name, usage, "NAMES", func(text string) error {
+		if err := checkNames(name, text, true); err != nil {
+			return errBlank
+		}
+		value = strings.Split(text, ",")
+		return nil
+	})
+	return &value
+}
+
+// checkNames refuses empty names.
+func checkNames(what, text string, list bool) error {
+	names := []string{text}
+	if list {
+		names = strings.Split(text, ",")
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return strings.TrimSpace(name) == "" }) {
+		return fmt.Errorf("%s %q: %w", what, text, errBlank)
+	}
+	return nil
+}
+
+// choice adds a flag with one of a few values.
+func (c *Command) choice(name, otherwise string, all []string, usage string) *string {
+	value := otherwise
+	c.addFlag(name, usage, strings.Join(all, "|"), func(text string) error {
+		if !slices.Contains(all, text) {
+			return fmt.Errorf("want %s", strings.Join(all, ", "))
+		}
+		value = text
+		return nil
+	})
+	c.complete(name, func([]string) []string { return all }, cobra.ShellCompDirectiveNoFileComp)
+	return &value
+}
+
+// parsed adds a flag whose text parse turns into a value.
+func parsed[T any](c *Command, name, kind, usage string, parse func(string) (T, error)) *T {
+	var value T
+	c.addFlag(name, usage, kind, func(text string) (err error) {
+		if strings.TrimSpace(text) == "" {
+			return errBlank
+		}
+		value, err = parse(text)
+		return err
+	})
+	return &value
+}
+
+// Switch adds a flag that is on or off.
+func (c *Command) Switch(name, usage string) *bool {
+	value := new(bool)
+	c.addFlag(name, usage, "bool", func(text string) (err error) {
+		if *value, err = strconv.ParseBool(text); err != nil {
+			return errBool
+		}
+		return nil
+	}).NoOptDefVal = "true"
+	return value
+}
+
+// largest is far above any useful number. More seconds would overflow.
+const largest = 1 << 30
+
+// Number adds a flag with a number of at least least.
+func (c *Command) Number(name string, otherwise, least int, usage string) *int {
+	value := otherwise
+	c.addFlag(name, usage, "N", func(text string) (err error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > largest && name != "seed" {
+			return fmt.Errorf("want a number from %d to %d", least, largest)
+		}
+		value = n
+		return nil
+	})
+	return &value
+}
+
+// Span adds a flag with a time.
+func (c *Command) Span(name string, otherwise time.Duration, usage string) *time.Duration {
+	value := otherwise
+	c.addFlag(name, usage, "TIME", func(text string) error {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 || d > largest*time.Second {
+			return errors.New("want a time above 0 with its unit, such as 90s, 30m or 2h")
+		}
+		value = d
+		return nil
+	})
+	return &value
+}
+
+// given reports whether the line has a flag.
+func (c *Command) given(name string) bool { return c.Flags().Changed(name) }
+
+// needs refuses a flag without another one, without which it does nothing.
+func (c *Command) needs(flag, other string) error {
+	if c.given(flag) && !c.given(other) {
+		return fmt.Errorf("--%s does nothing without --%s", flag, other)
+	}
+	return nil
+}
+
+// apart refuses a flag beside another one, beside which it does nothing.
+func (c *Command) apart(flag, other string) error {
+	if c.given(flag) && c.given(other) {
+		return fmt.Errorf("--%s does nothing beside --%s", flag, other)
+	}
+	return nil
+}
+
+// Words adds a flag with names that have commas or blanks between them.
+func (c *Command) Words(name, usage string) *[]string {
+	var value []string
+	c.addFlag(name, usage, "NAMES", func(text string) error {
+		if err := checkNames(name, text, true); err != nil {
+			return errBlank
+		}
+		value = splitWords(text)
+		return nil
+	})
+	return &value
+}
+
+// become adds the flag that overrules SLIPWAY_BECOME.
+func (c *Command) become() **bool {
+	value := new(*bool)
+	c.addFlag("become", "run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)", "bool", func(text string) error {
+		yes, err := strconv.ParseBool(text)
+		if err != nil {
+			return errBool
+		}
+		*value = &yes
+		return nil
+	}).NoOptDefVal = "true"
+	return value
+}
+
+// rate adds the limit of what goes to a board.
+func (c *Command) rate() *target.Rate {
+	return parsed(c, "rate", "RATE", "at most so many bytes a second to each board, such as 512k or 10M", target.ParseRate)
+}
+
+// reportForm adds the flags that print a report for a program.
+func (c *Command) reportForm() **report.Form {
+	value := new(*report.Form)
+	read := func(text string) (err error) {
+		*value, err = report.FormOf(text, false)
+		return err
+	}
+	c.addFlag("as", "print the report as tap, lava, junit, html or json", "FORM", read)
+	c.complete("as", func([]string) []string { return report.FormNames() }, cobra.ShellCompDirectiveNoFileComp)
+	c.addFlag("json", "the same as --as=json", "bool", func(text string) error {
+		yes, err := strconv.ParseBool(text)
+		if err != nil {
+			return errBool
+		}
+		if yes && *value == nil {
+			return read("json")
+		}
+		return nil
+	}).NoOptDefVal = "true"
+	return value
+}
+
+var errBool = errors.New("want true or false")

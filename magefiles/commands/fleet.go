@@ -1,0 +1,186 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"slipway/ci"
+	"slipway/ci/fleet"
+	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/images"
+)
+
+func fleetListCommand() *Command {
+	c := New("list INVENTORY", "Show the hosts of an inventory, and how they are reached")
+	c.Long = `The inventory is Ansible's, in YAML or as INI; what it says of logging in is kept to where
+Slipway can, and warned of or refused where not. The pattern is Ansible's too.`
+	c.Example = `slipway fleet list hosts.yml
+slipway fleet list hosts.yml --limit='racks:!rack2' --json`
+	limit := c.Text("limit=PATTERN", "", "only what this pattern of groups and hosts means")
+	asJSON := c.Switch("json", "print them as JSON")
+	c.Run = func(_ context.Context, words []string) error {
+		inventory := words[0]
+		return fleet.List(os.Stdout, os.Stderr, inventory, *limit, *asJSON)
+	}
+	return c
+}
+
+// defaultMode is that of a file that fleet deploy sends.
+const defaultMode fs.FileMode = 0o644
+
+func fleetDeployCommand() *Command {
+	c := New("deploy BOARD INVENTORY", "Give the boards of an inventory what deploy gives one, and run their suites")
+	c.Long = `A board has passed when its suites have. Canaries come first, and where one of them fails no
+other board is begun. A board that hangs costs its own place only, until its limit. What
+came of it is in build/BOARD/fleet/deploy: index.html with a report of each board,
+fleet.json and junit.xml. A run that was broken
+off, also by a kill, continues with --failed, which refuses a file, artifact or suite that
+changed since. One run at a time works in that folder.`
+	c.Example = `slipway fleet deploy BOARD hosts.yml --dry-run
+slipway fleet deploy BOARD hosts.yml --limit=rack1 --canary=2 --stop-after=5
+slipway fleet deploy BOARD hosts.yml --failed
+slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
+	request := c.fleetFlags(0)
+	file := c.Text("file=FILE", "", "send this file, in place of what deploy sends")
+	to := c.Text("to=PATH", "", "its whole path on the boards")
+	mode := parsed(c, "mode", "MODE", "its mode there, in octal; 0644 if not given", parseMode)
+	*mode = defaultMode
+	owner := c.Text("owner=USER", "", "its user, or user:group, there")
+	rate := c.rate()
+	unproved := c.Switch("unproved", "do not run the suites")
+	c.check = func([]string) error {
+		return errors.Join(c.needs("file", "to"), c.needs("to", "file"), c.needs("mode", "file"), c.needs("owner", "file"))
+	}
+	dryRun := c.Switch("dry-run", "say which boards it would be, and ask none")
+	asJSON := c.Switch("json", "print the outcome as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, inventory := words[0], words[1]
+		request := request(inventory, *dryRun)
+		request.File, request.To, request.Unproved, request.Deploy = *file, *to, *unproved, *file == ""
+		request.Rights = files.Rights{Mode: *mode, Owner: *owner}
+		return runFleet(target.WithRate(asRoot(ctx, *become), *rate), board, request, *asJSON)
+	}
+	return c
+}
+
+func fleetUpdateCommand() *Command {
+	c := New("update BOARD INVENTORY BUNDLE", "Have the engine of each board of an inventory install a bundle, as update does")
+	c.Long = `A board has passed when it runs the new system, its suites passed there, and it was marked
+good. One that did not come up, or failed a check, is rolled back to the old system and
+counts as failed. It asks once, for all boards; one canary goes first unless --canary says
+otherwise. With --dry-run each board is asked whether it would take the bundle, and nothing
+is written. Ctrl-C begins no other board and breaks installations off, which leaves the old
+system; boards that restart already are waited for, until a second Ctrl-C. A board's limit
+holds up to its restart. What came of it is in build/BOARD/fleet/update (or preflight), as
+fleet deploy has it, and --failed goes on. A board that runs this bundle since an earlier
+run is not written again.`
+	c.Example = `slipway fleet update BOARD hosts.yml new.raucb --dry-run
+slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-after=2 --yes`
+	request := c.fleetFlags(1)
+	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
+	rate := c.rate()
+	dryRun := c.Switch("dry-run", "look at each board and the bundle, write nothing")
+	yes := c.Switch("yes", "do not ask")
+	asJSON := c.Switch("json", "print the outcome as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, inventory, bundle := words[0], words[1], words[2]
+		ctx = target.WithRate(asRoot(ctx, *become), *rate)
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			request := request(inventory, *dryRun)
+			request.Update, request.Downgrade, request.Now = bundle, *downgrade, now
+			if !*yes {
+				request.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+			}
+			return runFleetOn(ctx, spec, request, *asJSON)
+		})
+	}
+	return c
+}
+
+func fleetSmokeCommand() *Command {
+	c := New("smoke BOARD INVENTORY", "Run a board's suites on the boards of an inventory")
+	c.Long = `It is fleet deploy without sending anything, with the same reports and the same exit, in
+build/BOARD/fleet/smoke.`
+	c.Example = `slipway fleet smoke BOARD hosts.yml
+slipway fleet smoke BOARD hosts.yml --limit='all:!dpus'`
+	request := c.fleetFlags(0)
+	dryRun := c.Switch("dry-run", "say which boards it would be, and ask none")
+	asJSON := c.Switch("json", "print the outcome as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, inventory := words[0], words[1]
+		return runFleet(asRoot(ctx, *become), board, request(inventory, *dryRun), *asJSON)
+	}
+	return c
+}
+
+func fleetPinCommand() *Command {
+	c := New("pin BOARD INVENTORY", "Show the host keys of all boards of which nothing is known, and pin them")
+	c.Long = `The commands over a fleet ask nobody: a board whose key is not known yet is refused. This
+one asks all boards of an inventory for their keys, shows the new ones as one list, asks
+once, and adds them to your known_hosts, as ssh does. Boards behind a jump host that is new
+itself come in a second list. A key that changed is never pinned. With --json the keys are
+printed as slipway_host_key takes them, for the inventory.`
+	c.Example = `slipway fleet pin BOARD hosts.yml --dry-run
+slipway fleet pin BOARD hosts.yml --limit=rack3`
+	limit := c.Text("limit=PATTERN", "", "only what this pattern of groups and hosts means")
+	parallel := c.Number("parallel", 0, 1, "so many boards at a time; 16 if not given")
+	dryRun := c.Switch("dry-run", "show the list, ask nobody and pin nothing")
+	asJSON := c.Switch("json", "print the keys as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		board, inventory := words[0], words[1]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
+			confirm := ci.AskYesOr(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
+			met, err := fleet.Pin(ctx, os.Stderr, options, spec, request, confirm)
+			if *asJSON && len(met) > 0 {
+				err = errors.Join(err, printJSON(met))
+			}
+			return err
+		})
+	}
+	return c
+}
+
+// fleetFlags adds what all fleet commands have in common, and returns what makes a request of
+// it. The first canaries boards must pass before the others begin.
+func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) fleet.Request {
+	limit := c.Text("limit=PATTERN", "", "only what this pattern of groups and hosts means")
+	c.complete("limit", groupNames, cobra.ShellCompDirectiveNoFileComp)
+	failed := c.Switch("failed", "only those that failed or were not begun last time")
+	parallel := c.Number("parallel", 0, 1, "so many boards at a time; 16 if not given")
+	canary := c.Number("canary", canaries, 0, fmt.Sprintf("so many of the first boards must pass before the others begin; %d if not given", canaries))
+	stopAfter := c.Number("stop-after", 0, 0, "begin no board after so many failures")
+	retries := c.Number("retries", 0, 0, "try again, after all others, boards that did not answer or were lost")
+	boardLimit := c.Span("board-limit", 0, "the time that one board has (until its restart, in an update); 30m if not given")
+	return func(inventory string, dryRun bool) fleet.Request {
+		return fleet.Request{
+			Inventory: inventory, Limit: *limit, Failed: *failed, Parallel: *parallel, Canary: *canary,
+			StopAfter: *stopAfter, Retries: *retries, BoardLimit: *boardLimit, DryRun: dryRun,
+		}
+	}
+}
+
+func runFleet(ctx context.Context, board string, request fleet.Request, asJSON bool) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
+}
+
+func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {
+	said := os.Stdout
+	if asJSON {
+		said = os.Stderr
+	}
+	outcome, err := fleet.Run(ctx, said, options, spec, request)
+	if asJSON && len(outcome.Results) > 0 {
+		err = errors.Join(err, printJSON(outcome))
+	}
+	return err
+}

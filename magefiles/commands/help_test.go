@@ -1,0 +1,110 @@
+package commands
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// outputOf runs a line and returns what it prints as help or for a shell.
+func outputOf(t *testing.T, args ...string) string {
+	t.Helper()
+	root := Root()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	if err := Run(t.Context(), root, args); err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return out.String()
+}
+
+// Each command explains its flags, in lines that fit a terminal.
+func TestHelp(t *testing.T) {
+	for _, cmd := range append(allCommands(), Root()) {
+		path := pathOf(cmd)
+		if len(cmd.Short) > 85 || strings.HasSuffix(cmd.Short, ".") || strings.Contains(cmd.Short, ". ") {
+			t.Errorf("%q: the short help is no single short sentence: %s", path, cmd.Short)
+		}
+		if first, _, _ := strings.Cut(cmd.Short, " "); strings.HasSuffix(first, "s") && first != "Compress" {
+			t.Errorf("%q: the short help begins with %q; want an imperative", path, first)
+		}
+		help := outputOf(t, append(path, "--help")...)
+		text, examples, _ := strings.Cut(help, "\nExamples:\n")
+		if len(path) > 0 && path[0] != "suites" && cmd.Example == "" || cmd.Example != "" && !strings.Contains(examples, strings.SplitN(cmd.Example, "\n", 2)[0]) {
+			t.Errorf("%q has no example in its help", path)
+		}
+		for line := range strings.Lines(text) {
+			if len([]rune(line)) > pipedHelp+1 && !strings.Contains(line, os.Args[0]) {
+				t.Errorf("%q: a line of its help has %d characters: %s", path, len(line), line)
+			}
+		}
+		for _, flag := range cmdFlags(cmd) {
+			if !strings.Contains(text, "  "+flag) {
+				t.Errorf("%q: its help lacks %s", path, flag)
+			}
+		}
+	}
+}
+
+func cmdFlags(cmd *cobra.Command) (all []string) {
+	_, flags := exampleArgs(cmd)
+	for _, f := range flags {
+		name, _, _ := strings.Cut(f, "=")
+		all = append(all, name)
+	}
+	return all
+}
+
+// Examples are lines that Slipway understands.
+func TestExamples(t *testing.T) {
+	for _, cmd := range allCommands() {
+		for line := range strings.SplitSeq(cmd.Example, "\n") {
+			line, _, _ = strings.Cut(line, "  # ")
+			if words, ok := strings.CutPrefix(line, "slipway "); ok && !strings.ContainsAny(line, `'>`) {
+				if err := parse(strings.Fields(words)...); err != nil {
+					t.Errorf("%q: %s: %v", pathOf(cmd), line, err)
+				}
+			} else if line != "" && !ok && !strings.HasPrefix(line, "source <(slipway ") {
+				t.Errorf("%q: the example %q is not of slipway", pathOf(cmd), line)
+			}
+		}
+	}
+}
+
+// A shell is told the boards, devices, suites and groups that may follow.
+func TestCompletion(t *testing.T) {
+	inventory := filepath.Join(t.TempDir(), "hosts.yml")
+	if err := os.WriteFile(inventory, []byte("all: {children: {rack1: {hosts: {a: }}, rack2: {}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"fl":                               "flash fleet",
+		"flash vi":                         "virt virt-arm64",
+		"flash virt d --holes=":            "zero discard keep",
+		"smoke virt virt --suite=ba":       "base",
+		"smoke virt virt --suite=base,sl":  "base,slots",
+		"deploy run virt virt i --engine ": "containerd docker podman",
+		"up --as ":                         "json junit html tap lava",
+		"fleet smoke virt " + inventory + " --limit=ra": "rack1 rack2",
+		"help deploy fi": "files",
+		"completion ":    "bash zsh fish",
+		"boards ":        "",
+	} {
+		words := strings.Split(line, " ")
+		var got []string
+		for said := range strings.Lines(outputOf(t, append([]string{cobra.ShellCompRequestCmd}, words...)...)) {
+			name, _, _ := strings.Cut(strings.TrimSpace(said), "\t")
+			if last := words[len(words)-1]; !strings.HasPrefix(name, ":") && strings.HasPrefix(name, last[strings.Index(last, "=")+1:]) {
+				got = append(got, name)
+			}
+		}
+		if !slices.Equal(got, strings.Fields(want)) {
+			t.Errorf("%q is completed by %q; want %q", line, got, want)
+		}
+	}
+}

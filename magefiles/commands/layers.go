@@ -1,0 +1,100 @@
+package commands
+
+import (
+	"context"
+	"os"
+
+	"slipway/images"
+)
+
+func layersCheckoutCommand() *Command {
+	c := New("checkout BOARD", "Fetch a board's layers and check out the commits that it names")
+	c.Long = `The checkouts are below build/<board>/layers, and bitbake's conf folder beside them.
+Files that you changed there are not touched, and it stops at commits of yours. build does the same first. SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they are.`
+	c.Example = `slipway layers checkout jetson-orin-nano-devkit`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return images.CheckoutLayers(ctx, spec, options)
+		})
+	}
+	return c
+}
+
+func layersLockCommand() *Command {
+	c := New("lock BOARD", "Pin the branches of a board's layers in its lock file")
+	c.Long = `Slipway pins the commits of the checkouts or, without those, the servers'. The lock file is
+beside the project file. Pins stay.`
+	c.Example = `slipway layers lock jetson-orin-nano-devkit
+slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
+	update := c.Words("update", "repositories whose pins move to where their servers are now, with commas; --update alone moves all")
+	c.Flags().Lookup("update").NoOptDefVal = "all"
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return images.LockLayers(ctx, spec, options, *update)
+		})
+	}
+	return c
+}
+
+func layersDumpCommand() *Command {
+	c := New("dump BOARD", "Print a board's project file with all that it includes")
+	c.Example = `slipway layers dump jetson-orin-nano-devkit`
+	asJSON := c.Switch("json", "print it as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return images.DumpLayers(ctx, os.Stdout, spec, options, *asJSON)
+		})
+	}
+	return c
+}
+
+func layersStatusCommand() *Command {
+	c := New("status BOARD", "Compare a board's checkouts with what its project file names")
+	c.Long = `It asks no server.`
+	c.Example = `slipway layers status jetson-orin-nano-devkit`
+	asJSON := c.Switch("json", "print it as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return images.LayerStatus(ctx, os.Stdout, spec, options, *asJSON)
+		})
+	}
+	return c
+}
+
+func layersDiffCommand() *Command {
+	c := New("diff BOARD", "Tell what moved since an older state of a board's project")
+	c.Long = `That state is a commit, branch or tag of this clone, or a project or lock file.`
+	c.Example = `slipway layers diff jetson-orin-nano-devkit
+slipway layers diff jetson-orin-nano-devkit --from=v1.0`
+	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, so what is not committed yet")
+	asJSON := c.Switch("json", "print it as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return images.DiffLayers(ctx, os.Stdout, spec, options, *from, *asJSON)
+		})
+	}
+	return c
+}
+
+func layersShellCommand() *Command {
+	c := New("shell BOARD", "Open a shell where bitbake works on a board, or run one program there")
+	c.Long = `Its exit status is the shell's.`
+	c.Example = `slipway layers shell jetson-orin-nano-devkit
+slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-layers'`
+	command := c.Text("command=COMMAND", "", "a program and its arguments; no shell looks at them")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		var shell images.Shell
+		err := runFor(ctx, board, func(ctx context.Context, spec images.Spec) (err error) {
+			shell, err = images.NewShell(ctx, spec, options, *command)
+			return err
+		})
+		return firstError(err, func() error { return shell.Become() })
+	}
+	return c
+}

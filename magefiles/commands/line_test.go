@@ -1,0 +1,207 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// allCommands returns the commands that do something, in a new tree.
+func allCommands() (all []*cobra.Command) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.HasParent() && !isGroup(cmd) {
+			all = append(all, cmd)
+		}
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(Root())
+	return all
+}
+
+// isGroup reports whether a command only has others below it.
+func isGroup(cmd *cobra.Command) bool {
+	return cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ")
+}
+
+func parse(args ...string) error { return Parse(context.Background(), Root(), args) }
+
+func TestLines(t *testing.T) {
+	for _, line := range []string{
+		"", "-h", "--help", "help", "help flash", "help deploy files", "version", "--version", "--version --json",
+		"up -h", "flash virt typo -bogus --help", "deploy -h", "deploy:board -h", "fleet", "layers --help", "completion bash",
+		"doctor virt", "doctor --json virt", "BOARDS --JSON", "build --parse virt", "build virt --dry-run=false",
+		"flash virt d --dry-run", "flash --dry-run virt d", "flash virt --image x.wic d", "flash virt --image=x.wic d --yes A,B",
+		"deploy virt virt", "deploy files virt virt a b", "report a b --out=c", "report --as tap a,b",
+		"fleet update b i u --canary=0", "fleet deploy --limit rack1 b i", "bfb extract f --prefix=-",
+		"deploy run b h i -- ls -l --help", "rig ssh r -- sh -c -- ls", "rig ssh -- ls",
+		"smoke h --suite=a.yml", "smoke b h --suite a.yml", "smoke b h", "layers lock b --update", "layers lock b --update=a,b",
+		"smoke b h --become=false", "update b h u --rate 10M",
+		// As they were typed for Mage.
+		"deploy:files virt virt a b -dryrun", "flash virt d -blockmap=m -forcerecovery", "fleet:deploy b i -stopafter=5 -boardlimit=30m",
+		"deploy:board virt virt", "virt:ssh", "virt:start -board=virt", "up -board=virt -keep", "-version", "build virt -dryRun",
+	} {
+		if err := parse(strings.Fields(line)...); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func TestWrongLines(t *testing.T) {
+	for line, want := range map[string]string{
+		"--json boards":                               `"--json" is not understood before a command: flags come after it` + "\nnext: NAME boards --json",
+		"-dryrun flash virt d":                        "\nnext: NAME flash virt d --dryrun",
+		"--limit r fleet:list i":                      "flags come after it\nnext: NAME fleet list i --limit r",
+		"flash virt d --holes=foo":                    "--holes=foo: want zero, discard, keep",
+		"deploy run b h i --engine=dockr":             "--engine=dockr: want containerd, docker, podman",
+		"fleet deploy b i --mode=0600":                "--mode does nothing without --file\nnext: NAME fleet deploy --help",
+		"fleet deploy b i --owner=app":                "--owner does nothing without --file",
+		"fleet deploy b i --file=f":                   "--file does nothing without --to",
+		"deploy service b h f --watch=9":              "--watch does nothing without --restart",
+		"deploy service b h f --keep":                 "--keep does nothing without --restart",
+		"bfb make o --strip=1":                        "--strip does nothing without --for",
+		"doctor --conf=x":                             "--conf does nothing without --branch",
+		"doctor --branch=x":                           "--branch does nothing without --conf",
+		"doctor virt --conf=x --branch=y":             "BOARD does nothing beside --conf",
+		"report f":                                    "--as or --out is missing",
+		"-- boards":                                   `"--" is not understood before a command`,
+		"--version boards":                            `version: "boards" is one word too many`,
+		"help nosuch":                                 `unknown command "nosuch"`,
+		"help deploy nosuch":                          `unknown command "deploy nosuch"`,
+		"completion nosuch":                           `completion: SHELL "nosuch": want bash, zsh, fish`,
+		"flsh virt d":                                 `unknown command "flsh": did you mean flash?` + "\nnext: NAME --help",
+		"flet":                                        `did you mean fleet?`,
+		"layers nosuch":                               `unknown command "layers nosuch"` + "\nnext: NAME layers --help",
+		"layers chekout":                              "did you mean layers checkout?",
+		"layers:board":                                `unknown command "layers board"`,
+		"layers:":                                     `unknown command "layers "`,
+		"layers:chekout b":                            "did you mean layers checkout?",
+		"deploy contaner b h i":                       `did you mean deploy container?`,
+		"boards devices":                              `boards: "devices" is one word too many: it takes no words`,
+		"flash virt d typo --dry-run":                 `flash: "typo" is one word too many: it takes BOARD DEVICE[,DEVICE...]` + "\nnext: NAME flash --help",
+		"flash virt d typo -dryrun":                   `"typo" is one word too many`,
+		"fleet deploy b i rack1 --dry-run":            `"rack1" is one word too many`,
+		"up virt --board=virt2":                       `"virt2" is one word too many`,
+		"up virt virt2":                               `"virt2" is one word too many: it takes [BOARD]`,
+		"boards --json --JSON":                        "--json is given twice",
+		"flash virt d -dryrun --dry-run":              "--dry-run is given twice",
+		"boards -- x":                                 `"--" is not understood`,
+		"deploy run b h i --":                         `no word after "--"`,
+		"flash":                                       "BOARD is missing (boards lists them)",
+		"flash virt":                                  "flash: DEVICE is missing (devices lists them): it takes BOARD DEVICE",
+		"flash virt --yes=x":                          "flash: DEVICE is missing",
+		"deploy":                                      "BOARD is missing",
+		"smoke virt":                                  "smoke: HOST is missing",
+		"smoke --suite=a.yml":                         "smoke: HOST is missing",
+		"smoke h --suite=a.yml,":                      `--suite=a.yml,: a name is empty`,
+		"bfb make --for=2":                            "bfb make: OUT is missing",
+		"flash virt d --dryrum":                       `flash: unknown flag "--dryrum": did you mean --dry-run?`,
+		"flash virt d --device=x":                     `unknown flag "--device": the command has --image, --block-map`,
+		"bfb check f --x":                             `unknown flag "--x": the command has no flags`,
+		"flash virt -x d":                             `unknown flag "--x"`,
+		"flash virt d --yes":                          "--yes has no value: write it as --yes=VALUE",
+		"flash virt d --yes --dry-run":                "--yes has no value: write it as --yes=VALUE",
+		"flash virt d --dry-run false":                `"false" is one word too many: write a flag's value as --flag=false`,
+		"flash virt d --dry-run=maybe":                "--dry-run=maybe: want true or false",
+		"flash virt d --dry-run=":                     "--dry-run=: want true or false",
+		"fleet list i --limit=":                       "--limit=: a name is empty",
+		"build virt --target=a,,b":                    "--target=a,,b: a name is empty",
+		"flash virt d --yes=,":                        "--yes=,: a name is empty",
+		"flash virt a,":                               `DEVICE "a,": a name is empty`,
+		"fleet smoke b i --parallel=0":                "--parallel=0: want a number from 1 to",
+		"fleet smoke b i --canary=-1":                 "--canary=-1: want a number from 0 to",
+		"fleet smoke b i --stop-after=two":            "--stop-after=two: want a number",
+		"fleet smoke b i --retries=1.5":               "--retries=1.5: want a number",
+		"fleet smoke b i --board-limit=30":            "--board-limit=30: want a time above 0 with its unit",
+		"fleet smoke b i --board-limit=-1m":           "--board-limit=-1m: want a time above 0",
+		"deploy run b h i --limit=999999999999":       "--limit=999999999999: want a number",
+		"smoke b h --as=xml":                          `--as=xml: no such form`,
+		"deploy b h --rate=fast":                      `--rate=fast: rate "fast"`,
+		"fleet deploy b i --file=f --to=t --mode=888": `--mode=888: mode "888"`,
+	} {
+		err := parse(strings.Fields(line)...)
+		if want = strings.ReplaceAll(want, "NAME", programName()); err == nil || !strings.Contains(err.Error(), want) || StatusOf(err) != 2 {
+			t.Errorf("%s: %v, status %d; want 2, and %q", line, err, StatusOf(err), want)
+		}
+	}
+	for _, line := range [][]string{{"flash", "", "d"}, {"flash", "virt", " "}, {"fleet", "list", "i", "--limit= "}, {""}, {"up", ""}} {
+		if err := parse(line...); StatusOf(err) != 2 {
+			t.Errorf("%q: %v; want status 2", line, err)
+		}
+	}
+}
+
+// exampleArgs returns a line with all words and flags of a command.
+func exampleArgs(cmd *cobra.Command) (words, flags []string) {
+	for _, field := range strings.Fields(cmd.Use)[1:] {
+		if field == "[--" {
+			break
+		}
+		words = append(words, fmt.Sprintf("no-such-%d", len(words)))
+	}
+	values := map[string]string{"N": "2", "TIME": "1s", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap"}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "smoke" && f.Name == "json" {
+			return
+		}
+		value := values[f.Value.Type()]
+		if first, _, several := strings.Cut(f.Value.Type(), "|"); several {
+			value = first
+		}
+		if value == "" {
+			value = "x"
+		}
+		flags = append(flags, "--"+f.Name+"="+value)
+	})
+	return words, flags
+}
+
+// An extra word, an unknown flag, or a flag that is given twice or without a value is refused
+// at every position, for every command.
+func TestStrayWords(t *testing.T) {
+	for _, cmd := range allCommands() {
+		path := pathOf(cmd)
+		if path[0] == "help" || path[0] == "completion" {
+			continue
+		}
+		words, flags := exampleArgs(cmd)
+		line := slices.Concat(path, words, flags)
+		if err := parse(line...); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		strays := []string{"", "--no-such-flag", "-x"}
+		if !strings.Contains(cmd.Use, "[--") {
+			strays = append(strays, "--")
+		}
+		if !strings.Contains(cmd.Use, "FILE...") {
+			strays = append(strays, "stray", "boards")
+		}
+		for _, flag := range flags {
+			name, _, _ := strings.Cut(flag, "=")
+			strays = append(strays, flag, name+"=", strings.ToUpper(flag[:3])+flag[3:])
+		}
+		for _, stray := range strays {
+			for at := len(path); at <= len(line); at++ {
+				bad := slices.Insert(slices.Clone(line), at, stray)
+				if err := parse(bad...); StatusOf(err) != 2 {
+					t.Errorf("%q: %v; want status 2", bad, err)
+				}
+			}
+		}
+		for i, word := range strings.Fields(cmd.Use)[1:] {
+			if strings.HasPrefix(word, "[") || len(path)+i >= len(line) || path[0] == "smoke" {
+				break
+			}
+			if err := parse(slices.Delete(slices.Clone(line), len(path)+i, len(path)+i+1)...); StatusOf(err) != 2 {
+				t.Errorf("%q with a word less: %v; want status 2", path, err)
+			}
+		}
+	}
+}

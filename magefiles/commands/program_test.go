@@ -1,0 +1,160 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/flash/target/sshd"
+)
+
+// commit is the commit that the compiled program must report.
+const commit = "0123456789abcdef0123456789abcdef01234567"
+
+// compileProgram compiles slipway.
+func compileProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "slipway")
+	described := "-X slipway/images.described=v9.8-7-g" + commit
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "-ldflags", described, "slipway/magefiles/slipway").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// exitOf runs a program for at most a minute.
+func exitOf(t *testing.T, dir string, env []string, argv ...string) (status int, out string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var both bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, &both, &both
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatalf("%q: %v", argv, err)
+	}
+	return cmd.ProcessState.ExitCode(), both.String()
+}
+
+// Tests of the compiled program.
+func TestProgram(t *testing.T) {
+	program := compileProgram(t)
+	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program) })
+	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
+}
+
+// A stray word after any command starts nothing.
+func startsNothing(t *testing.T, program string) {
+	empty := t.TempDir()
+	bare := []string{"HOME=" + t.TempDir(), "PATH=" + empty} // without any program to run
+	for _, cmd := range allCommands() {
+		path := pathOf(cmd)
+		if strings.Contains(cmd.Use, "FILE...") || path[0] == "help" || path[0] == "completion" {
+			continue
+		}
+		words, flags := exampleArgs(cmd)
+		argv := slices.Concat([]string{program}, path, words, []string{"stray"}, flags)
+		if status, out := exitOf(t, empty, bare, argv...); status != 2 || !strings.Contains(out, "one word too many") {
+			t.Errorf("%q: status %d\n%s", argv[1:], status, out)
+		}
+	}
+	for line, want := range map[string]int{
+		"--json boards": 2, "boards --json=maybe": 2, "nonsense": 2, "layers nosuch": 2, "help nosuch": 2,
+		"boards -h": 0, "-h": 0, "help boards": 0, "": 0, "Boards -JSON": 0, "layers": 0,
+		"virt ssh nosuch": 5, "virt stop nosuch": 5, "rig ssh nosuch": 5, "rig down nosuch": 5, "cache serve --board=nosuch": 5, "build nosuch": 5,
+	} {
+		if status, out := exitOf(t, empty, bare, slices.Concat([]string{program}, strings.Fields(line))...); status != want {
+			t.Errorf("%s: status %d; want %d\n%s", line, status, want, out)
+		}
+	}
+	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=xml"), program, "boards"); status != 2 || !strings.Contains(out, "SLIPWAY_PROGRESS=xml: want json") {
+		t.Errorf("SLIPWAY_PROGRESS=xml: status %d\n%.200s", status, out)
+	}
+	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// In a folder that contains only a suite, the program checks any host.
+func checkSmokeAnywhere(t *testing.T, program string) {
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
+	}
+	server, err := sshd.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	home, dir := t.TempDir(), t.TempDir()
+	place := func(file, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, file := range map[string]string{".ssh/id_ed25519": server.Identity, ".ssh/known_hosts": server.KnownHosts} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place(filepath.Join(home, name), string(text))
+	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := fmt.Sprintf("%s@127.0.0.1:%d", me.Username, server.Port)
+	place(filepath.Join(dir, "my.yml"), "file: {/etc/passwd: {exists: true}}\n")
+	place(filepath.Join(dir, "bad.yml"), "file: {/etc/passwd: {exists: false}}\n")
+	place(filepath.Join(dir, "wrong.yml"), "fiel: {/etc/passwd: {exists: true}}\n")
+	env := []string{"HOME=" + home, "PATH=" + filepath.Join(home, "nothing")} // without other programs
+	run := func(line string) (int, string) {
+		return exitOf(t, dir, env, append([]string{program}, strings.Fields(strings.Replace(line, " lab", " "+lab, 1))...)...)
+	}
+	for _, tt := range []struct {
+		line   string
+		status int
+		want   string
+	}{
+		{"smoke lab --suite=my.yml", 0, "PASSED  " + lab},
+		{"smoke lab --suite=my.yml --as=json", 0, fmt.Sprintf(`"board": %q`, lab)},
+		{"smoke lab --suite=my.yml --as=json", 0, `"version": "v9.8-7",` + "\n" + `    "commit": "` + commit + `"`},
+		{"--version", 0, "slipway v9.8-7, commit " + commit + "\n"},
+		{"smoke lab --suite=my.yml,bad.yml", 4, "1 of 2 checks failed"},
+		{"smoke lab --suite=wrong.yml", 5, `unknown section "fiel"`},
+		{"smoke 127.0.0.1:1 --suite=none.yml", 5, "none.yml: no such suite file"},
+		{"smoke 127.0.0.1:1 --suite=my.yml", 3, "connect"},
+		{"smoke lab", 2, "HOST is missing"},
+		{"smoke virt lab --suite=my.yml", 0, "PASSED  virt"},
+	} {
+		if status, out := run(tt.line); status != tt.status || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: status %d; want %d, and %q\n%s", tt.line, status, tt.status, tt.want, out)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); len(left) != 3 || err != nil {
+		t.Errorf("beside the suites there is %v, %v", left, err)
+	}
+	place(filepath.Join(dir, "build/virt/artifact.json"), `{"board": "virt", "key": "abc", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 9}, {"kind": "container", "name": "c.tar", "sizeBytes": 9}]}`)
+	for line, want := range map[string]string{
+		"smoke virt lab --suite=my.yml": "report: build/virt/report.html",
+		"deploy virt lab":               "c.tar: no such file",
+	} {
+		if _, out := run(line); !strings.Contains(out, want) {
+			t.Errorf("%s with artifact.json alone: want %q\n%s", line, want, out)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "build/virt/report.json")); !strings.Contains(string(data), `"imageKey": "abc"`) {
+		t.Errorf("report.json: %v; want the key of the artifact\n%s", err, data)
+	}
+}

@@ -1,0 +1,86 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"slipway/ci"
+	suites "slipway/ci/suite"
+	"slipway/images"
+)
+
+func rigUpCommand() *Command {
+	c := New("up [BOARD]", "Take a rig, a BlueField of namespaces, from nothing to a report")
+	c.Long = `As root, on Debian: it fetches a userland with DPDK, builds our software driver in it, makes
+network namespaces that stand for the DPU's ports, its host, a virtual machine and two
+leaves, and runs the suites there over SSH. report.html, report.json, junit.xml and
+transcript.txt, with every command that was run, are written into build/<board>. All that is
+proved is software. What did not change is not built again.`
+	c.exits = exitsOfSmoke
+	c.Example = `slipway rig up
+slipway rig up bluefield-rig-trixie
+slipway rig up --keep  # and then: slipway rig ssh`
+	keep := c.Switch("keep", "leave it on until Ctrl-C or rig down")
+	form := c.reportForm()
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			r, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: *keep, How: []suites.Option{suites.EndTeardown(now)}})
+			return showReport(r, err, *form)
+		})
+	}
+	return c
+}
+
+func rigBuildCommand() *Command {
+	c := New("build [BOARD]", "Make the root of a rig alone: the userland and what is built in it")
+	c.Example = `slipway rig build bluefield-rig-trixie`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
+			return ci.BuildRig(ctx, os.Stdout, spec, options)
+		})
+	}
+	return c
+}
+
+func rigDownCommand() *Command {
+	c := New("down [BOARD]", "Switch off the rig that \"rig up --keep\" keeps on")
+	c.Example = `slipway rig down`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
+			return ci.DownRig(ctx, options, spec)
+		})
+	}
+	return c
+}
+
+func rigSSHCommand() *Command {
+	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the rig that \"rig up --keep\" keeps on")
+	c.Long = `Leave with "exit".`
+	c.Example = `slipway rig ssh
+slipway rig ssh -- ip -brief link  # to run that there`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		name, err := rigName(board)
+		spec, unknown := loadSpec(ctx, name)
+		return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, c.after) }))
+	}
+	return c
+}
+
+func runForRig(ctx context.Context, board string, work func(context.Context, images.Spec, <-chan struct{}) error) error {
+	name, err := rigName(board)
+	return firstError(err, func() error { return runPatientlyFor(ctx, name, work) })
+}
+
+// rigName is the board that was named, or the first rig.
+func rigName(board string) (string, error) {
+	if board != "" {
+		return board, nil
+	}
+	spec, err := images.First("is a rig", func(s images.Spec) bool { return s.Rig != nil })
+	return spec.Board, err
+}

@@ -1,0 +1,184 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway/ci/report"
+	"slipway/layers/progress"
+)
+
+// The sections of the list of commands.
+const (
+	sectionBuild  = "build"
+	sectionDevice = "device"
+	sectionBoard  = "board"
+	sectionOther  = "other"
+	sectionSource = "source"
+)
+
+// Root returns a new tree of all commands. extra are those for Slipway's own source.
+func Root(extra ...*Command) *cobra.Command {
+	help := helpCommand().in(sectionOther)
+	root := New("slipway", "Build images for Jetsons and BlueFields, put them on boards, and prove that they work")
+	cobra.EnableCaseInsensitive = true
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return cmd.Help()
+	}
+	root.AddGroup(
+		&cobra.Group{ID: sectionBuild, Title: "Images"},
+		&cobra.Group{ID: sectionDevice, Title: "Devices"},
+		&cobra.Group{ID: sectionBoard, Title: "Running boards"},
+		&cobra.Group{ID: sectionOther, Title: "Others"},
+	)
+	root.with(
+		upCommand().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
+		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), cacheGroup().in(sectionBuild),
+		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
+		packCommand().in(sectionDevice), bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
+		deployGroup().in(sectionBoard), updateCommand().in(sectionBoard), smokeCommand().in(sectionBoard), suitesCommand().in(sectionBoard),
+		reportCommand().in(sectionBoard), fleetGroup().in(sectionBoard), virtGroup().in(sectionBoard), rigGroup().in(sectionBoard),
+		versionCommand().in(sectionOther), completionCommand().in(sectionOther), help,
+	)
+	if len(extra) > 0 {
+		root.AddGroup(&cobra.Group{ID: sectionSource, Title: "Slipway's source"})
+	}
+	for _, c := range extra {
+		root.with(c.in(sectionSource))
+	}
+	root.SetHelpCommand(help.Command)
+	root.SetHelpCommandGroupID(sectionOther)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	root.SetGlobalNormalizationFunc(normalizeFlag)
+	return root.Command
+}
+
+func layersGroup() *Command {
+	return newGroup("layers", "Work on the repositories that a Yocto board is built of",
+		layersCheckoutCommand(), layersStatusCommand(), layersLockCommand(), layersDiffCommand(), layersDumpCommand(), layersShellCommand())
+}
+
+func cacheGroup() *Command {
+	return newGroup("cache", "Share what bitbake made between machines", cacheServeCommand(), cacheReportCommand())
+}
+
+func bfbGroup() *Command {
+	return newGroup("bfb", "Work on BlueField boot streams",
+		bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand(), bfbConfigCommand())
+}
+
+func rshimGroup() *Command {
+	return newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand(), rshimResetCommand())
+}
+
+func deployGroup() *Command {
+	return deployCommand().with(deployContainerCommand(), deployRunCommand(), deployCleanCommand(),
+		deployFilesCommand(), deployServiceCommand(), deployConfigCommand(), deployUndoCommand())
+}
+
+func fleetGroup() *Command {
+	return newGroup("fleet", "Work on many boards at once",
+		fleetListCommand(), fleetPinCommand(), fleetDeployCommand(), fleetUpdateCommand(), fleetSmokeCommand())
+}
+
+func virtGroup() *Command {
+	return newGroup("virt", "Look around on a virtual board", virtStartCommand(), virtStopCommand(), virtSSHCommand(), virtConsoleCommand())
+}
+
+func rigGroup() *Command {
+	return newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand())
+}
+
+// execute runs a line below root.
+func execute(ctx context.Context, root *cobra.Command, args []string) error {
+	if !completes(args) {
+		if err := progress.Check(); err != nil {
+			return wrongUse{err}
+		}
+		line, err := modernLine(root, args)
+		if err != nil {
+			return err
+		}
+		args = line
+	}
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+// completes reports whether a shell asks what may follow on a line.
+func completes(args []string) bool {
+	return len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
+}
+
+// Run runs a line of the user's. root is from Root.
+func Run(ctx context.Context, root *cobra.Command, args []string) error {
+	return execute(ctx, root, args)
+}
+
+// Main runs a line, reports its error, and returns the program's exit status.
+func Main(args []string, stderr io.Writer) int {
+	err := Run(context.Background(), Root(), args)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "Error:", err)
+	return StatusOf(err)
+}
+
+// StatusOf returns the exit status of a command's error.
+func StatusOf(err error) int {
+	if s, ok := err.(interface{ ExitStatus() int }); ok { // Mage too asks only the outermost error
+		return s.ExitStatus()
+	}
+	return report.ExitStatus(err)
+}
+
+func helpCommand() *Command {
+	c := New("help [COMMAND...]", "Explain a command")
+	c.Example = "slipway help flash\nslipway help deploy files"
+	find := func(words []string) (*cobra.Command, error) {
+		cmd, rest, err := c.Root().Find(words)
+		if err == nil && len(rest) > 0 && rest[0] != "" {
+			err = unknownCommand(cmd, strings.Join(rest, " "))
+		}
+		return cmd, err
+	}
+	c.check = func(words []string) error {
+		_, err := find(words)
+		return err
+	}
+	c.Run = func(_ context.Context, words []string) error {
+		cmd, err := find(words)
+		return firstError(err, cmd.Help)
+	}
+	return c
+}
+
+func completionCommand() *Command {
+	c := New("completion SHELL", "Print what makes a shell complete command lines")
+	c.OneOf([]string{"bash", "zsh", "fish"})
+	c.Example = `source <(slipway completion bash)
+slipway completion zsh >~/.zfunc/_slipway  # a folder of fpath
+slipway completion fish >~/.config/fish/completions/slipway.fish`
+	c.Run = func(_ context.Context, words []string) error {
+		root := c.Root()
+		switch words[0] {
+		case "bash":
+			return root.GenBashCompletionV2(os.Stdout, true)
+		case "zsh":
+			return root.GenZshCompletion(os.Stdout)
+		}
+		return root.GenFishCompletion(os.Stdout, true)
+	}
+	return c
+}

@@ -1,0 +1,47 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+func updateCommand() *Command {
+	c := New("update BOARD HOST BUNDLE", "Have a running board's own engine install a bundle, and prove the result")
+	c.Long = `The host is as for deploy, and needs root as that does. The engine (RAUC, SWUpdate, Mender)
+is found on the board and fetches the bundle through the SSH connection; where it cannot,
+the bundle is put on the board first and removed afterwards. Before anything is written the
+bundle, its signature, its version and the board's slots are looked at. Then it is
+restarted, its smoke suites are run on the new system, and only after that it is marked
+good; otherwise the old system is started again. It always says which system runs. A
+connection that breaks is made again. Ctrl-C while the engine installs leaves the board on
+the old system; once the board restarts, the first one waits until it is known which system
+stays, and a second one leaves the board as it is.`
+	c.exits = exitsOfSmoke
+	c.Example = `slipway update virt virt new.raucb --dry-run
+slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
+	dryRun := c.Switch("dry-run", "look at the board and the bundle, write nothing")
+	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
+	noReboot := c.Switch("no-reboot", "install alone; somebody else restarts the board, proves it and marks it good")
+	rate := c.rate()
+	yes := c.Switch("yes", "do not ask")
+	asJSON := c.Switch("json", "print the outcome as JSON")
+	become := c.become()
+	c.Run = func(ctx context.Context, words []string) error {
+		board, host, bundle := words[0], words[1], words[2]
+		ctx = target.WithRate(asRoot(ctx, *become), *rate)
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, NoReboot: *noReboot, Now: now, Out: os.Stderr}
+			if !*yes {
+				how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+			}
+			outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
+			return errors.Join(err, ci.ShowUpdate(os.Stdout, outcome, *asJSON))
+		})
+	}
+	return c
+}

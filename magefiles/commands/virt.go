@@ -1,0 +1,61 @@
+package commands
+
+import (
+	"context"
+	"os"
+
+	"slipway/ci"
+	"slipway/images"
+)
+
+func virtStartCommand() *Command {
+	c := New("start [BOARD]", "Switch the virtual board on, with the disk that was last flashed")
+	c.Example = `slipway virt start
+slipway virt start virt-arm64`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return ci.StartVirtual(ctx, os.Stdout, options, spec)
+		})
+	}
+	return c
+}
+
+func virtStopCommand() *Command {
+	c := New("stop [BOARD]", "Shut the virtual board down")
+	c.Example = `slipway virt stop
+slipway virt stop --now  # when it hangs`
+	now := c.Switch("now", "pull the plug instead")
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return ci.StopVirtual(ctx, os.Stdout, options, spec, *now)
+		})
+	}
+	return c
+}
+
+func virtSSHCommand() *Command {
+	c := New("ssh [BOARD]", "Log in on the virtual board")
+	c.Long = `Leave with "exit".`
+	c.Example = `slipway virt ssh virt-arm64`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		spec, err := loadSpec(ctx, board)
+		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
+	}
+	return c
+}
+
+func virtConsoleCommand() *Command {
+	c := New("console [BOARD]", "Join the terminal to the virtual board's serial line")
+	c.Long = `Leave with Ctrl-].`
+	c.Example = `slipway virt console virt-arm64`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+			return ci.ConsoleVirtual(ctx, os.Stdin, os.Stdout, options, spec)
+		})
+	}
+	return c
+}

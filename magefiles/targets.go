@@ -1,0 +1,178 @@
+//go:build mage
+
+// Slipway builds images for Jetson boards and BlueField DPUs, puts them on boards
+// and proves on the board that they work.
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway/images"
+	"slipway/magefiles/commands"
+)
+
+// Mage finds the target, and package commands reads the line.
+
+// line is what the user typed, without Mage's own options.
+var line []string
+
+func init() {
+	if testing.Testing() {
+		return
+	}
+	err := checkEnvironment()
+	mages, rest := []string(nil), []string(nil)
+	if err == nil {
+		mages, rest, err = splitLine(slices.Clone(os.Args[1:]))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(2)
+	}
+	os.Args, line = append(os.Args[:1], mages...), rest
+	describeSource()
+}
+
+// targets are the commands that Mage lists. Slipway runs the others.
+var targets = []string{"up", "build", "flash", "deploy", "update", "smoke", "slipway", "test", "check", "fmt", "fuzz", "bench", "soak"}
+
+// Up takes a virtual board from nothing to a report.
+//
+// "up --help" explains its words and flags.
+func Up() error { return run() }
+
+// Build makes a board's image, below build/<board>.
+//
+// "build --help" explains its words and flags.
+func Build() error { return run() }
+
+// Flash writes a board's image to a device, after showing what it would erase.
+//
+// "flash --help" explains its words and flags.
+func Flash() error { return run() }
+
+// Deploy gives a running board its container, files and settings.
+//
+// "deploy --help" explains its words and flags.
+func Deploy() error { return run() }
+
+// Update has a running board's own engine install a bundle, and proves the result.
+//
+// "update --help" explains its words and flags.
+func Update() error { return run() }
+
+// Smoke runs suites on a running board, and writes the report.
+//
+// "smoke --help" explains its words and flags.
+func Smoke() error { return run() }
+
+// Slipway runs any command of the program slipway; "slipway help" lists them.
+func Slipway() error { return run() }
+
+// Test installs what the tests lack and runs all of them.
+//
+// "test --help" explains its words and flags.
+func Test() error { return run() }
+
+// Check looks at the code and rewrites nothing.
+//
+// "check --help" explains its words and flags.
+func Check() error { return run() }
+
+// Fmt formats the code and tidies the modules.
+//
+// "fmt --help" explains its words and flags.
+func Fmt() error { return run() }
+
+// Fuzz runs every fuzz test for a while.
+//
+// "fuzz --help" explains its words and flags.
+func Fuzz() error { return run() }
+
+// Bench measures Slipway beside the tools that it replaces.
+//
+// "bench --help" explains its words and flags.
+func Bench() error { return run() }
+
+// Soak breaks a command at random moments and runs it again.
+//
+// "soak --help" explains its words and flags.
+func Soak() error { return run() }
+
+// run runs the line.
+func run() error { return commands.Run(context.Background(), root(), line) }
+
+// splitLine returns Mage's line, and the user's for package commands.
+func splitLine(args []string) (mages, rest []string, err error) {
+	for len(args) > 0 && (args[0] == "-v" || args[0] == "--v") {
+		mages, args = append(mages, "-v"), args[1:]
+	}
+	switch {
+	case len(args) == 0:
+		return mages, nil, nil
+	case args[0] == "-l" || args[0] == "--l":
+		if len(args) > 1 {
+			return nil, nil, fmt.Errorf("-l: %q is one word too many: -l stands alone\nnext: go tool mage -l", args[1])
+		}
+		return append(mages, "-l"), nil, nil
+	case args[0] == "-t" || args[0] == "--t":
+		return nil, nil, errTimeout
+	case args[0] == "slipway":
+		args = args[1:]
+	}
+	if len(args) > 0 {
+		if name := strings.ToLower(args[0]); slices.Contains(targets, name) {
+			return append(mages, name), args, nil
+		}
+	}
+	return append(mages, "slipway"), args, nil
+}
+
+var errTimeout = errors.New("mage's -t (and MAGEFILE_TIMEOUT) is refused: it ends a command half-way and does not wait for it\nnext: go tool mage -l")
+
+// checkEnvironment refuses or clears variables that Mage obeys silently.
+func checkEnvironment() error {
+	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
+		return errTimeout
+	}
+	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
+}
+
+// sources are these files. Files whose names begin with m are left out: Mage's own
+// mage_output_file.go comes and goes during a compilation.
+//
+//go:embed [^m]*.go
+var sources embed.FS
+
+// describeSource asks git which source this program was compiled from. Mage has just
+// compiled it in the clone where it was started.
+func describeSource() {
+	if !commands.UnderMage() || !compiledHere() {
+		return
+	}
+	if text, err := exec.Command(images.Describe[0], images.Describe[1:]...).Output(); err == nil {
+		images.Described(string(text))
+	}
+}
+
+// compiledHere reports whether these files are the same as those of the clone. With -w or
+// MAGEFILE_HASHFAST, a program compiled from other files may run here.
+func compiledHere() bool {
+	names, err := fs.Glob(sources, "*.go")
+	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
+		compiled, _ := sources.ReadFile(name)
+		now, err := os.ReadFile(filepath.Join("magefiles", name))
+		return err != nil || !bytes.Equal(compiled, now)
+	})
+}
