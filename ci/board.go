@@ -155,7 +155,7 @@ func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// artifactFor returns the board's last build. A flash with -image needs no build. Its
+// artifactFor returns the board's last build. A flash with --image needs no build. Its
 // partitions are not known, so it gets no keys.
 func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (images.Artifact, error) {
 	dir := opt.BoardDir(spec)
@@ -181,7 +181,7 @@ func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 		return err
 	}
 	if old, err := qemu.Find(dir); err == nil {
-		return fmt.Errorf("%s is on (pid %d) with that disk; stop it first: virt:stop %[1]s", spec.Board, old.PID)
+		return fmt.Errorf("%s is on (pid %d) with that disk; stop it first: virt stop %[1]s", spec.Board, old.PID)
 	}
 	return nil
 }

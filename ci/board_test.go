@@ -122,7 +122,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 	}
 }
 
-// A flash with -image needs no build and writes no keys. The receipt is in the folder where
+// A flash with --image needs no build and writes no keys. The receipt is in the folder where
 // that of a build is.
 func TestFlashImageFromElsewhere(t *testing.T) {
 	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File}}}
@@ -226,12 +226,12 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	archive := ocitest.Archive(t, "x.tar", ocitest.Docker(t, "x:1", ocitest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
 	for _, host := range []string{"toy", "root@" + l.Addr().String()} {
 		for name, err := range map[string]error{
-			"deploy:config":    deploy.Config(t.Context(), io.Discard, opt, spec, host, config, deploy.ConfigOptions{}),
-			"deploy:container": deploy.Container(t.Context(), io.Discard, opt, spec, host, archive, deploy.ContainerOptions{}),
-			"deploy:run":       deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, container.Spec{}, deploy.ContainerOptions{}),
-			"deploy:clean":     deploy.CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, deploy.ContainerOptions{}),
-			"deploy:files":     deploy.Files(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", deploy.FilesOptions{}),
-			"deploy:undo":      deploy.Undo(t.Context(), io.Discard, opt, spec, host, deploy.UndoOptions{}),
+			"deploy config":    deploy.Config(t.Context(), io.Discard, opt, spec, host, config, deploy.ConfigOptions{}),
+			"deploy container": deploy.Container(t.Context(), io.Discard, opt, spec, host, archive, deploy.ContainerOptions{}),
+			"deploy run":       deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, container.Spec{}, deploy.ContainerOptions{}),
+			"deploy clean":     deploy.CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, deploy.ContainerOptions{}),
+			"deploy files":     deploy.Files(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", deploy.FilesOptions{}),
+			"deploy undo":      deploy.Undo(t.Context(), io.Discard, opt, spec, host, deploy.UndoOptions{}),
 		} {
 			if got := report.ExitStatus(err); got != 3 {
 				t.Errorf("%s of %s: status %d, %v; want 3", name, host, got, err)
@@ -252,11 +252,11 @@ func TestStatusOfABoardThatIsLost(t *testing.T) {
 	}
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	for name, err := range map[string]error{
-		"deploy:config": deploy.Config(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), deploy.ConfigOptions{}),
-		"deploy:run":    deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", container.Spec{}, deploy.ContainerOptions{}),
-		"deploy:clean":  deploy.CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, deploy.ContainerOptions{}),
-		"deploy:files":  deploy.Files(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", deploy.FilesOptions{}),
-		"deploy:undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),
+		"deploy config": deploy.Config(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), deploy.ConfigOptions{}),
+		"deploy run":    deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", container.Spec{}, deploy.ContainerOptions{}),
+		"deploy clean":  deploy.CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, deploy.ContainerOptions{}),
+		"deploy files":  deploy.Files(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", deploy.FilesOptions{}),
+		"deploy undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),
 	} {
 		if got := report.ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
 			t.Errorf("%s: status %d, %v; want 3", name, got, err)
@@ -280,9 +280,9 @@ func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	spec.SSH.HostCA = "nobody.pub"
 	for name, err := range map[string]error{
-		"deploy:config": deploy.Config(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", sysctlConfig(t), deploy.ConfigOptions{}),
-		"deploy:files":  deploy.Files(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", t.TempDir(), "/opt", deploy.FilesOptions{}),
-		"deploy:undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", deploy.UndoOptions{}),
+		"deploy config": deploy.Config(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", sysctlConfig(t), deploy.ConfigOptions{}),
+		"deploy files":  deploy.Files(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", t.TempDir(), "/opt", deploy.FilesOptions{}),
+		"deploy undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", deploy.UndoOptions{}),
 	} {
 		if got := report.ExitStatus(err); got != 5 {
 			t.Errorf("%s: status %d, %v; want 5", name, got, err)
@@ -376,7 +376,7 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 // A stage says what an error's own last line says to do.
 func TestStageNextOfError(t *testing.T) {
 	for err, want := range map[string][2]string{
-		"it is on\nnext: virt:stop virt":       {"it is on", "virt:stop virt"},
+		"it is on\nnext: virt stop virt":       {"it is on", "virt stop virt"},
 		"reach it: refused\n  next: ssh -v it": {"reach it: refused", "ssh -v it"},
 		"it is on":                             {"it is on", "of the stage"},
 		"next: x\nmore":                        {"next: x\nmore", "of the stage"},

@@ -22,7 +22,7 @@ func TestReportOfARunThatDidNotBegin(t *testing.T) {
 	}
 	for name, run := range map[string]func() (report.Report, error){
 		"up": func() (report.Report, error) { return Up(t.Context(), spec, UpOptions{Build: opt, Out: io.Discard}) },
-		"rig:up": func() (report.Report, error) {
+		"rig up": func() (report.Report, error) {
 			return UpRig(t.Context(), spec, RigOptions{Build: opt, Out: io.Discard})
 		},
 		"smoke": func() (report.Report, error) { return SmokeOn(t.Context(), io.Discard, opt, spec, "h", "") },

@@ -129,7 +129,7 @@ func (u *rigRun) rigStages() []stage {
 	return []stage{
 		{"packages", u.installPackages, "run the apt line above, then try again"},
 		{"build", u.buildLayers, "the log named above says more; what is finished is kept"},
-		{"rig", u.startRig, "rig:down switches off one that is on"},
+		{"rig", u.startRig, "rig down switches off one that is on"},
 		{"smoke", u.runSmoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},
 	}
 }
@@ -179,7 +179,7 @@ func (u *rigRun) waitForInterrupt(ctx context.Context) {
 	if u.rig == nil || !u.opt.Keep {
 		return
 	}
-	fmt.Fprintln(u.opt.Out, "the rig is on: rig:ssh in another terminal logs in; Ctrl-C, or rig:down there, switches it off")
+	fmt.Fprintln(u.opt.Out, "the rig is on: rig ssh in another terminal logs in; Ctrl-C, or rig down there, switches it off")
 	<-ctx.Done()
 }
 

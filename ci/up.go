@@ -74,8 +74,8 @@ func (u *upRun) runStages(ctx context.Context) error {
 		{"packages", u.installPackages, "run the apt line above, then try again"},
 		{"build", u.buildImage, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
 		{"flash", u.flashDisk, "look at the disk space of the build folder; build again if the image is damaged"},
-		{"boot", u.bootBoard, fmt.Sprintf("look around: virt:start %[1]s, then virt:console %[1]s", u.spec.Board)},
-		{"deploy", u.deployArtifact, fmt.Sprintf("look around: virt:start %[1]s, then virt:ssh %[1]s", u.spec.Board)},
+		{"boot", u.bootBoard, fmt.Sprintf("look around: virt start %[1]s, then virt console %[1]s", u.spec.Board)},
+		{"deploy", u.deployArtifact, fmt.Sprintf("look around: virt start %[1]s, then virt ssh %[1]s", u.spec.Board)},
 		{"smoke", u.runSmoke, "each failed check says what to do"},
 	}
 	return runStages(ctx, &u.report, stages)
@@ -151,7 +151,7 @@ func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if old, err := qemu.Find(dir); err == nil {
-		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed\nnext: virt:stop %s", old.PID, u.spec.Board)
+		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed\nnext: virt stop %s", old.PID, u.spec.Board)
 	}
 	id, err := flash.NewIdentity(u.opt.Build.BoardDir(u.spec))
 	if err != nil {

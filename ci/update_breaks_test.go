@@ -246,7 +246,7 @@ func TestUpdateCutJudges(t *testing.T) {
 	}
 	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "one", Version: "1", Content: "system 1 again"}))
 	c.before["inspect"] = 1
-	if err := u.runAllStages(t.Context(), connectedAlready); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "-downgrade") || c.cuts != 1 {
+	if err := u.runAllStages(t.Context(), connectedAlready); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "--downgrade") || c.cuts != 1 {
 		t.Errorf("run() = %v after %d cuts; want the older version refused", err, c.cuts)
 	}
 }

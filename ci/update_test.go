@@ -94,7 +94,7 @@ func TestUpdate(t *testing.T) {
 		{name: "good", bundle: good, want: "new B: system 2; connect preflight install restart smoke commit"},
 		{
 			name: "older", bundle: bundle(updatetest.Bundle{Name: "one", Version: "1.9", Content: "system 1.9"}),
-			err: boardupdate.ErrRefused, want: "old B: system 2; connect preflight", why: "-downgrade",
+			err: boardupdate.ErrRefused, want: "old B: system 2; connect preflight", why: "--downgrade",
 		},
 		{
 			name: "and back", bundle: bundle(updatetest.Bundle{Name: "back", Version: "1.9", Content: "system 1.9 again"}), change: func(u *updateRun) { u.how.Downgrade = true },
@@ -428,7 +428,7 @@ func TestUpdateGoesOn(t *testing.T) {
 					board.Fatal(err)
 				}
 			},
-			err: "-downgrade",
+			err: "--downgrade",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	dir := opt.MachineDir(spec)
 	disk := filepath.Join(dir, qemu.DiskName)
 	if _, err := os.Stat(disk); err != nil {
-		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s -keep, or build %[1]s and then flash %[1]s %[3]s", spec.Board, err, disk)
+		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s --keep, or build %[1]s and then flash %[1]s %[3]s", spec.Board, err, disk)
 	}
 	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
 		return err
@@ -46,7 +46,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s is on: %s, ssh on 127.0.0.1 port %d. Next: virt:ssh %[1]s, virt:console %[1]s, smoke %[1]s %[1]s, virt:stop %[1]s\n",
+	fmt.Fprintf(w, "%s is on: %s, ssh on 127.0.0.1 port %d. Next: virt ssh %[1]s, virt console %[1]s, smoke %[1]s %[1]s, virt stop %[1]s\n",
 		spec.Board, saw, u.vm.SSHPort)
 	return nil
 }
@@ -98,7 +98,7 @@ func shutDown(ctx context.Context, a target.Address) error {
 func SSHVirtual(opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
-		return fmt.Errorf("%s: %w; switch it on: virt:start %[1]s", spec.Board, err)
+		return fmt.Errorf("%s: %w; switch it on: virt start %[1]s", spec.Board, err)
 	}
 	ssh, err := exec.LookPath("ssh")
 	if err != nil {
@@ -111,7 +111,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 func ConsoleVirtual(ctx context.Context, in *os.File, out io.Writer, opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
-		return fmt.Errorf("%s: %w; switch it on: virt:start %[1]s", spec.Board, err)
+		return fmt.Errorf("%s: %w; switch it on: virt start %[1]s", spec.Board, err)
 	}
 	return vm.Console(ctx, in, out)
 }

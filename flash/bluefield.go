@@ -77,9 +77,9 @@ func (j *bluefieldJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
 	case o.BlockMap != "" || o.Holes != "" || o.Blind:
-		return errors.New("a DPU gets a boot stream, which has no block map and no holes, and cannot be read back: leave -blockmap, -holes and -blind out")
+		return errors.New("a DPU gets a boot stream, which has no block map and no holes, and cannot be read back: leave --block-map, --holes and --blind out")
 	case o.Identity != nil:
-		return errors.New("a boot stream has no place for an SSH identity; give the DPU's system its keys by a bf.cfg, with -config")
+		return errors.New("a boot stream has no place for an SSH identity; give the DPU's system its keys by a bf.cfg, with --config")
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if path == "" {
 		file, err := j.artifact.File(images.BFB)
 		if err != nil {
-			return fmt.Errorf("%w; a build makes one only where SLIPWAY_BOOTIMAGES names NVIDIA's firmware; or name a boot stream: -image=FILE.bfb", err)
+			return fmt.Errorf("%w; a build makes one only where SLIPWAY_BOOTIMAGES names NVIDIA's firmware; or name a boot stream: --image=FILE.bfb", err)
 		}
 		path, built = j.artifact.Path(file), file.SHA256
 	}
@@ -143,7 +143,7 @@ func (j *bluefieldJob) checkTrailingData(path string) error {
 		return nil
 	}
 	if j.config != nil {
-		return fmt.Errorf("%s: it has %d bytes of trailing data, so that %s would not be read; extract its images (bfb:extract) and make a stream without them (bfb:make)", path, n, j.options.Config)
+		return fmt.Errorf("%s: it has %d bytes of trailing data, so that %s would not be read; extract its images (bfb extract) and make a stream without them (bfb make)", path, n, j.options.Config)
 	}
 	if n > bfb.MaxConfigBytes {
 		return nil // a root file system

@@ -161,7 +161,7 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 		{"dropped", &rshimtest.DPU{Dropped: true}, nil, "DROP_MODE"},
 		{"not there", &rshimtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { rshimDir = filepath.Join(rshimDir, "none") }, "systemctl restart rshim"},
 		{"not confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = nil }, "not confirmed"},
-		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "-yes names"},
+		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "--yes names"},
 		{"a damaged stream", nil, func(t *testing.T, a images.Artifact, _ *Options) {
 			damaged(t, a, func(d []byte) []byte { d[1000] ^= 1; return d })
 		}, "CRC-32"},
@@ -189,10 +189,10 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 			}
 		}, "larger than 128 KiB"},
 		{"no bf.cfg", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Config = "/nonexistent/bf.cfg" }, "no such file"},
-		{"a block map", nil, func(t *testing.T, _ images.Artifact, o *Options) { o.BlockMap = writeFile(t, "x.bmap", "") }, "leave -blockmap"},
+		{"a block map", nil, func(t *testing.T, _ images.Artifact, o *Options) { o.BlockMap = writeFile(t, "x.bmap", "") }, "leave --block-map"},
 		{"a block map beside an image", nil, func(_ *testing.T, a images.Artifact, o *Options) {
 			o.Image, o.BlockMap = filepath.Join(a.Dir(), "toy.bfb"), "x.bmap"
-		}, "leave -blockmap"},
+		}, "leave --block-map"},
 		{"a wrong digest", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Digest = "sha256:" + strings.Repeat("0", 64) }, "nothing was written"},
 		{"a wrong digest of an image", nil, func(_ *testing.T, a images.Artifact, o *Options) {
 			o.Image, o.Digest = filepath.Join(a.Dir(), "toy.bfb"), "sha256:"+strings.Repeat("0", 64)

@@ -194,13 +194,13 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 func (o Options) checkKind(kind string) error {
 	switch {
 	case o.ForceRecovery && kind != device.Tegra:
-		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
+		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave --force-recovery out")
 	case (o.PKC != "" || o.SBK != "") && kind != device.Tegra:
-		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave -pkc and -sbk out")
+		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave --pkc and --sbk out")
 	case o.Raw && kind != device.File && kind != device.Block:
-		return errors.New("only disks, cards and files take an image without a partition table: leave -raw out")
+		return errors.New("only disks, cards and files take an image without a partition table: leave --raw out")
 	case o.Config != "" && kind != device.RShim:
-		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave -config out")
+		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave --config out")
 	}
 	return nil
 }

@@ -219,7 +219,7 @@ func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
 		wantErr string
 	}{
 		{name: "not confirmed", to: path, wantErr: "not confirmed"},
-		{name: "another path", to: path, options: Options{Yes: []string{"/disk.img"}}, wantErr: "-yes names"},
+		{name: "another path", to: path, options: Options{Yes: []string{"/disk.img"}}, wantErr: "--yes names"},
 		{name: "answered no", to: path, options: Options{Confirm: func([]device.Device) error { return refuse }}, wantErr: "no"},
 		{name: "typed wrongly", to: path, options: Options{Confirm: device.Ask(strings.NewReader("sdb\n"), io.Discard)}, wantErr: "not confirmed"},
 		{name: "dry run", to: path, options: Options{Yes: []string{path}, DryRun: true}},
@@ -494,7 +494,7 @@ func TestWriteRefuses(t *testing.T) {
 	}{
 		{name: "another board", spec: images.Spec{Board: "other", Flash: spec.Flash}, wantErr: "an artifact for board toy"},
 		{name: "kind not known to the board", spec: images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Tegra}}}, wantErr: "of kind file"},
-		{name: "no boot stream", spec: spec, device: "/dev/rshim0", wantErr: "-image=FILE.bfb"},
+		{name: "no boot stream", spec: spec, device: "/dev/rshim0", wantErr: "--image=FILE.bfb"},
 		{name: "mistyped device", spec: spec, device: "/dev/sdzz9", wantErr: "no such device"},
 		{name: "folder", spec: spec, device: dir, wantErr: "neither a file nor a block device"},
 		{name: "character device", spec: spec, device: "/dev/null", wantErr: "neither a file nor a block device"},
@@ -573,7 +573,7 @@ func TestWriteAll(t *testing.T) {
 	}{
 		{name: "none", wantErr: "no device is named"},
 		{name: "twice", devices: []string{one, dir + "/../" + filepath.Base(dir) + "/one.img"}, wantErr: "same device"},
-		{name: "one not confirmed", devices: []string{one, two}, options: Options{Yes: []string{one}}, wantErr: "-yes names"},
+		{name: "one not confirmed", devices: []string{one, two}, options: Options{Yes: []string{one}}, wantErr: "--yes names"},
 		{name: "one board's keys", devices: []string{one, two}, options: Options{Yes: []string{one, two}, Identity: &id}, wantErr: "one board's"},
 		{name: "one cannot be written", devices: []string{one, "/dev/null"}, options: Options{Yes: []string{one, "/dev/null"}}, wantErr: "neither a file nor a block device"},
 	} {

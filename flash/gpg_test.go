@@ -41,10 +41,10 @@ func TestSignedByGPG(t *testing.T) {
 			ann.Sign(t, s.path("SHA256SUMS"), ".asc")
 			o.Digest = s.path("SHA256SUMS")
 		}},
-		"unsigned":              {prepare: func(*testing.T, *shelf, *Options) {}, wantErr: "disk.img is not signed, and -signers wants that"},
-		"map by another key":    {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.bmap"), ".asc") }, wantErr: "disk.bmap.asc (-signers): signed by GPG key "},
-		"clear by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Clearsign(t, s.path("disk.bmap")) }, wantErr: "disk.bmap (-signers): signed by GPG key "},
-		"image by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.img"), ".asc") }, wantErr: "disk.img.asc (-signers): signed by GPG key "},
+		"unsigned":              {prepare: func(*testing.T, *shelf, *Options) {}, wantErr: "disk.img is not signed, and --signers wants that"},
+		"map by another key":    {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.bmap"), ".asc") }, wantErr: "disk.bmap.asc (--signers): signed by GPG key "},
+		"clear by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Clearsign(t, s.path("disk.bmap")) }, wantErr: "disk.bmap (--signers): signed by GPG key "},
+		"image by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.img"), ".asc") }, wantErr: "disk.img.asc (--signers): signed by GPG key "},
 		"map with weak digests": {prepare: weakMap(ann), wantErr: "its digests are of kind sha1"},
 		"map changed since": {prepare: func(t *testing.T, s *shelf, _ *Options) {
 			ann.Sign(t, s.path("disk.bmap"), ".asc")
@@ -59,7 +59,7 @@ func TestSignedByGPG(t *testing.T) {
 		"clearsigned, no keyring": {prepare: func(t *testing.T, s *shelf, o *Options) {
 			ann.Clearsign(t, s.path("disk.bmap"))
 			o.Signers = ""
-		}, wantErr: "clearsigned by GPG, and no keyring is named\nnext: flash with -signers=KEYRING"},
+		}, wantErr: "clearsigned by GPG, and no keyring is named\nnext: flash with --signers=KEYRING"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShelf(t, a)

@@ -84,7 +84,7 @@ var Holes = []string{write.Zero, write.Discard, write.Keep}
 
 func (o Options) checkHoles() error {
 	if o.Holes != "" && !slices.Contains(Holes, o.Holes) {
-		return fmt.Errorf("unknown -holes=%s (have %s)", o.Holes, strings.Join(Holes, ", "))
+		return fmt.Errorf("unknown --holes=%s (have %s)", o.Holes, strings.Join(Holes, ", "))
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func readMap(path string, text []byte) (*bmap.Map, string, error) {
 	}
 	sum := sha256.Sum256(data)
 	if text == nil && sshsig.Clearsigned(data) {
-		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: flash with -signers=KEYRING", path)
+		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: flash with --signers=KEYRING", path)
 	}
 	if text != nil {
 		data = text
@@ -297,7 +297,7 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 			continue
 		}
 		if err := probe.CheckImage(mappedImage{image, j.blocks}, j.size, d.SectorBytes); err != nil {
-			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add -raw to write the image as the map says", j.file.Name())
+			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add --raw to write the image as the map says", j.file.Name())
 		}
 	}
 	return nil
@@ -393,7 +393,7 @@ func (j *imageJob) proofText() string {
 	case j.source.Form() != "raw":
 		return "only its packing proves it"
 	}
-	return "nothing proves it: -digest or -signers would"
+	return "nothing proves it: --digest or --signers would"
 }
 
 func (j *imageJob) writeOptions() write.Options {

@@ -40,7 +40,7 @@ func piped(t *testing.T, p []byte, argv ...string) []byte {
 }
 
 // TestNoDiskImage tries what people give for the image of a disk, in each form. Nothing
-// is written, and -raw writes what was meant.
+// is written, and --raw writes what was meant.
 func TestNoDiskImage(t *testing.T) {
 	a := little(t)
 	whole := image(t, a)
@@ -256,7 +256,7 @@ func TestEmptyImage(t *testing.T) {
 // The boot files of boards are never checked as disks.
 func TestRawIsForDisks(t *testing.T) {
 	_, err := Write(t.Context(), spec, little(t), "/dev/rshim0", Options{Raw: true, Out: io.Discard})
-	if err == nil || !strings.Contains(err.Error(), "leave -raw out") {
-		t.Errorf("Write = %v; want -raw refused", err)
+	if err == nil || !strings.Contains(err.Error(), "leave --raw out") {
+		t.Errorf("Write = %v; want --raw refused", err)
 	}
 }

@@ -56,7 +56,7 @@ func (j *jetsonJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
 	case o.BlockMap != "" || o.Holes != "" || o.Blind:
-		return errors.New("a Jetson is written by its package's scripts, which know no block map, no holes and no reading back: leave -blockmap, -holes and -blind out")
+		return errors.New("a Jetson is written by its package's scripts, which know no block map, no holes and no reading back: leave --block-map, --holes and --blind out")
 	case o.Identity != nil:
 		return errors.New("an SSH identity is written into disk images alone; a Jetson's package has its own keys")
 	}
@@ -105,7 +105,7 @@ func (j *jetsonJob) checkBoards(context.Context) error {
 func (j *jetsonJob) checkBoard(port string) error {
 	found, err := tegra.At(jetsonHost.Sys, port)
 	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
-		err = fmt.Errorf("%w; -forcerecovery lets board.yml's command do that", err)
+		err = fmt.Errorf("%w; --force-recovery lets board.yml's command do that", err)
 	}
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (j *jetsonJob) checkPackage(ctx context.Context) error {
 }
 
 // checkDistinct refuses boards that the scripts would mistake for each other. With
-// -forcerecovery the boards come into recovery mode one after another.
+// --force-recovery the boards come into recovery mode one after another.
 func (j *jetsonJob) checkDistinct() error {
 	if j.options.ForceRecovery {
 		return nil

@@ -286,7 +286,7 @@ echo 0955 > idVendor; echo 7523 > idProduct; echo 12 > devnum
 echo SUCCESS > "$3/$1"
 `)
 	j.spec.Flash.Recovery.Command = []string{relay, "{port}", j.sys, j.boards}
-	if _, _, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-4"}}, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "-forcerecovery lets") {
+	if _, _, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-4"}}, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "--force-recovery lets") {
 		t.Errorf("without the option: %v; want that there is one", err)
 	}
 	ports := []string{"usb:1-4", "usb:1-5"}
@@ -334,7 +334,7 @@ func TestCardOfAPackage(t *testing.T) {
 	named := Options{Image: j.artifact.Path(j.artifact.Files[0])}
 	j.artifact.Files = nil
 	if _, _, err := j.flash(t.Context(), named, filepath.Join(t.TempDir(), "card.img")); err != nil {
-		t.Errorf("with -image: %v", err)
+		t.Errorf("with --image: %v", err)
 	}
 }
 
@@ -447,12 +447,12 @@ func TestOptionsOfOtherDevices(t *testing.T) {
 		o      Options
 		want   string
 	}{
-		{"usb:1-2", Options{Blind: true}, "leave -blockmap, -holes and -blind out"},
-		{"usb:1-2", Options{Holes: "discard"}, "leave -blockmap, -holes and -blind out"},
-		{"usb:1-2", Options{Config: "bf.cfg"}, "leave -config out"},
-		{card, Options{Config: "bf.cfg"}, "leave -config out"},
-		{card, Options{ForceRecovery: true}, "leave -forcerecovery out"},
-		{card, Options{PKC: "pkc.pem"}, "leave -pkc and -sbk out"},
+		{"usb:1-2", Options{Blind: true}, "leave --block-map, --holes and --blind out"},
+		{"usb:1-2", Options{Holes: "discard"}, "leave --block-map, --holes and --blind out"},
+		{"usb:1-2", Options{Config: "bf.cfg"}, "leave --config out"},
+		{card, Options{Config: "bf.cfg"}, "leave --config out"},
+		{card, Options{ForceRecovery: true}, "leave --force-recovery out"},
+		{card, Options{PKC: "pkc.pem"}, "leave --pkc and --sbk out"},
 		{"usb:1-4", Options{PKC: "missing.pem"}, "missing.pem"},
 	} {
 		tt.o.DryRun = true

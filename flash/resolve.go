@@ -42,7 +42,7 @@ type provedImage struct {
 type imageResolver struct {
 	request
 	lists  []signerList
-	digest string      // what -digest gave
+	digest string      // what --digest gave
 	sums   *fetch.Sums // or the list of digests that it named
 	list   string      // where that is from, without passwords
 	listed []string    // who signed that
@@ -51,7 +51,7 @@ type imageResolver struct {
 	provedImage
 }
 
-// SignersVariable names the list of signers where -signers is not given.
+// SignersVariable names the list of signers where --signers is not given.
 const SignersVariable = "SLIPWAY_SIGNERS"
 
 // signerList is one list of signers, each of which has to name who signed: the
@@ -93,7 +93,7 @@ func (p *imageResolver) readSigners(context.Context) error {
 			return err
 		}
 	}
-	name, from := p.options.Signers, "-signers"
+	name, from := p.options.Signers, "--signers"
 	if name == "" {
 		name, from = os.Getenv(SignersVariable), SignersVariable
 	}
@@ -397,7 +397,7 @@ func (p *imageResolver) leftOutReason() string {
 	if len(p.lists) > 0 {
 		return " is left out: it is not signed, as the image is."
 	}
-	return " is left out: -digest is of the image alone. A list that names both, or -blockmap, takes it."
+	return " is left out: --digest is of the image alone. A list that names both, or --block-map, takes it."
 }
 
 // proveMap returns fs.ErrNotExist for a map that nobody vouches for, but somebody
@@ -466,7 +466,7 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	if p.options.Digest != "" {
 		image, err := p.builtFile()
 		if err != nil {
-			return fmt.Errorf("%w; -digest is of that, or of what -image names", err)
+			return fmt.Errorf("%w; --digest is of that, or of what --image names", err)
 		}
 		want, err := p.wantedDigest(filepath.Base(image.Name))
 		if err != nil {
@@ -566,7 +566,7 @@ func (p provedImage) showOrigin(w io.Writer) {
 		fmt.Fprintf(w, "Signed by %s.\n", who)
 	}
 	for _, name := range p.ignored {
-		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. To verify it: -signers=FILE, with a keyring of GPG, allowed signers of ssh-keygen, or a public key of minisign.\n", name)
+		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. To verify it: --signers=FILE, with a keyring of GPG, allowed signers of ssh-keygen, or a public key of minisign.\n", name)
 	}
 	if p.note != "" {
 		fmt.Fprintln(w, p.note)

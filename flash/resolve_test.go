@@ -253,7 +253,7 @@ func TestWhichSignatureIsMissing(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key.pub")
 	fill(t, key, "untrusted comment: x\n"+base64.StdEncoding.EncodeToString(append([]byte("Ed"), make([]byte, 40)...))+"\n")
 	disk, _, err := elsewhere(t, policy, Options{Image: s.path("disk.img"), Signers: key})
-	refused(t, disk, err, "disk.img is not signed, and -signers wants that")
+	refused(t, disk, err, "disk.img is not signed, and --signers wants that")
 	refused(t, disk, err, "minisign -S")
 }
 
@@ -309,7 +309,7 @@ func TestWhatProvesIsShown(t *testing.T) {
 		"signature":        {Options{Image: s.url + "/disk.img", Signers: ann.list}, "and its signature proves it"},
 		"layout":           {Options{Image: "oci-dir:" + layout}, "and its digest proves it"},
 		"packing":          {Options{Image: s.url + "/disk.img.gz"}, "and only its packing proves it"},
-		"nothing":          {Options{Image: s.url + "/disk.img"}, "and nothing proves it: -digest or -signers would"},
+		"nothing":          {Options{Image: s.url + "/disk.img"}, "and nothing proves it: --digest or --signers would"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
@@ -390,7 +390,7 @@ func TestSignedImage(t *testing.T) {
 			ann.sign(t, s.path("disk.img"))
 			ann.sign(t, s.path("disk.bmap"))
 		}},
-		{name: "unsigned", wantErr: "disk.img is not signed, and -signers wants that"},
+		{name: "unsigned", wantErr: "disk.img is not signed, and --signers wants that"},
 		{name: "by somebody else", prepare: func(t *testing.T, s *shelf, _ *Options) { bob.sign(t, s.path("disk.img")) }, wantErr: "does not name"},
 		{name: "of another image", prepare: func(t *testing.T, s *shelf, _ *Options) {
 			ann.sign(t, s.path("disk.img"))
@@ -508,7 +508,7 @@ func TestSignersOfBoard(t *testing.T) {
 		"signed":                   {[]person{ann}, "", ""},
 		"unsigned":                 {nil, "", "board.yml's flash.signers wants that"},
 		"by whom the option names": {[]person{bob}, bob.list, "board.yml's flash.signers"},
-		"by whom the board names":  {[]person{ann}, bob.list, "-signers"},
+		"by whom the board names":  {[]person{ann}, bob.list, "--signers"},
 		"both the same":            {[]person{ann}, ann.list, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -542,7 +542,7 @@ func TestPickEnds(t *testing.T) {
 	}
 }
 
-// -digest is of the file that the devices are written from.
+// --digest is of the file that the devices are written from.
 func TestBuiltFile(t *testing.T) {
 	for _, test := range []struct {
 		device string

@@ -440,7 +440,7 @@ var confirmCases = []wrongCase{
 		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, typing(filepath.Base(first)+"\n"))
 		return err
 	}},
-	{"one of two confirmed", "-yes names", func(t *testing.T, a images.Artifact) error {
+	{"one of two confirmed", "--yes names", func(t *testing.T, a images.Artifact) error {
 		first, _ := devicetest.Loop(t, littleDevice)
 		second, _ := devicetest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, Options{Yes: []string{first}})

@@ -89,7 +89,7 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 func Refused(spec Spec, opt Options) error {
 	switch {
 	case spec.Rig != nil:
-		return fmt.Errorf("board %s has no image: it is made of namespaces; rig:build makes its userland, rig:up all of it", spec.Board)
+		return fmt.Errorf("board %s has no image: it is made of namespaces; rig build makes its userland, rig up all of it", spec.Board)
 	case spec.Debian != nil:
 		return opt.Request.ofDebian(spec)
 	}

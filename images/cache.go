@@ -100,7 +100,7 @@ func checkedOutBitbake(opt Options, board string) (string, error) {
 		}
 	}
 	if best == "" {
-		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run; run layers:checkout BOARD first", filepath.Join(opt.Dir, of))
+		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run; run layers checkout BOARD first", filepath.Join(opt.Dir, of))
 	}
 	return filepath.Abs(best)
 }

@@ -96,7 +96,7 @@ func TestCheckedOutBitbake(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := Options{Dir: dir}
-	if _, err := checkedOutBitbake(opt, ""); err == nil || !strings.Contains(err.Error(), "layers:checkout") {
+	if _, err := checkedOutBitbake(opt, ""); err == nil || !strings.Contains(err.Error(), "layers checkout") {
 		t.Errorf("with no checkout: %v; want what to do", err)
 	}
 	old, newest := filepath.Join(dir, boards[0], "layers/poky/bitbake"), filepath.Join(dir, boards[1], "layers/bitbake")

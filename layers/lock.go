@@ -65,7 +65,7 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 			return "", err
 		}
 		if len(floating) == 0 {
-			return "nothing to pin: the project files pin all, or their lock files do, whose pins -update moves", nil
+			return "nothing to pin: the project files pin all, or their lock files do, whose pins --update moves", nil
 		}
 		all := len(floating)
 		moved, err := in.writeLocks(ctx, floating)

@@ -161,7 +161,7 @@ type lockable struct {
 // lockWarnings warns where a lock file has more than the commit of a branch or tag: it
 // may be older than the project file.
 func (r Repo) lockWarnings(locked Repo) []string {
-	const holds = "; as with bitbake-setup, this file holds; layers:lock writes it anew by the project file"
+	const holds = "; as with bitbake-setup, this file holds; layers lock writes it anew by the project file"
 	switch {
 	case r.URL == "" || locked.URL == "":
 		return nil

@@ -29,7 +29,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// configSections are the sections of a file of deploy:config, in the order in which they
+// configSections are the sections of a file of deploy config, in the order in which they
 // are applied.
 var configSections = []struct {
 	name string
@@ -49,7 +49,7 @@ type configPart interface {
 	plan(ctx context.Context, p *configPlan) error
 }
 
-// configFile is a file of deploy:config. The files that it names are in its folder or
+// configFile is a file of deploy config. The files that it names are in its folder or
 // below.
 type configFile struct {
 	name  string
@@ -63,7 +63,7 @@ func (f *configFile) errorAt(n *yaml.Node, format string, args ...any) error {
 // maxConfigBytes is far above what a person writes.
 const maxConfigBytes = 1 << 20
 
-// loadConfig reads and checks a file of deploy:config, without a board.
+// loadConfig reads and checks a file of deploy config, without a board.
 func loadConfig(name string) (*configFile, error) {
 	data, err := localfile.Read(name, maxConfigBytes)
 	if err != nil {
@@ -167,7 +167,7 @@ func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) e
 
 // addDropIn adds a drop-in file that only Slipway writes.
 func (p *configPlan) addDropIn(file string, lines ...string) {
-	text := "# Written by slipway deploy:config, which replaces it.\n" + strings.Join(lines, "\n") + "\n"
+	text := "# Written by slipway deploy config, which replaces it.\n" + strings.Join(lines, "\n") + "\n"
 	p.files[file] = wantFile{data: []byte(text), mode: 0o644}
 }
 
@@ -372,7 +372,7 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	case o.DryRun && done.Error == "":
 		fmt.Fprintf(w, "%d changes; nothing was done\n", n)
 	case done.Undo != "" && !done.Undone:
-		fmt.Fprintf(w, "%d changes; deploy:undo puts back what was there (-id=%s)\n", n, done.Undo)
+		fmt.Fprintf(w, "%d changes; deploy undo puts back what was there (--id=%s)\n", n, done.Undo)
 	case n == 0 && done.Error == "":
 		fmt.Fprintln(w, "the board is as it should be")
 	}

@@ -121,7 +121,7 @@ func isImageSource(image string) bool {
 func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {
-		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy:clean %s %s removes it\n",
+		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy clean %s %s removes it\n",
 			l.Name, l.Image, l.State, l.Started.Local().Format(time.DateTime), spec.Board, host)
 	}
 	return err
@@ -137,7 +137,7 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 		}
 		chosen := slices.DeleteFunc(slices.Clone(left), func(l container.Leftover) bool { return len(names) > 0 && !slices.Contains(names, l.Name) })
 		if len(chosen) < len(names) {
-			return fmt.Errorf("not all of %q are containers of deploy:run; these are: %v", names, left)
+			return fmt.Errorf("not all of %q are containers of deploy run; these are: %v", names, left)
 		}
 		for _, l := range chosen {
 			if err := e.Remove(ctx, l.Name); err != nil {
@@ -146,7 +146,7 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 			fmt.Fprintf(w, "removed %s of %s\n", l.Name, l.Image)
 		}
 		if len(chosen) == 0 {
-			fmt.Fprintln(w, "no containers of deploy:run are there")
+			fmt.Fprintln(w, "no containers of deploy run are there")
 		}
 		return nil
 	})

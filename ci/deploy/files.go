@@ -32,7 +32,7 @@ type FilesOptions struct {
 
 // filesDone is the result of Files.
 type filesDone struct {
-	Undo    string         `json:"undo,omitempty"` // the ID for deploy:undo
+	Undo    string         `json:"undo,omitempty"` // the ID for deploy undo
 	Changes []files.Change `json:"changes"`
 	Undone  bool           `json:"undone,omitempty"`
 	Error   string         `json:"error,omitempty"`
@@ -116,9 +116,9 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	case o.DryRun:
 		fmt.Fprintf(w, "%d changes in %s; nothing was done\n", len(done.Changes), remote)
 	case done.Undo != "" && done.Error != "" && !done.Undone:
-		fmt.Fprintf(w, "some of these %d changes in %s may be made; deploy:undo puts back what was there (-id=%s)\n", len(done.Changes), remote, done.Undo)
+		fmt.Fprintf(w, "some of these %d changes in %s may be made; deploy undo puts back what was there (--id=%s)\n", len(done.Changes), remote, done.Undo)
 	case done.Undo != "" && !done.Undone:
-		fmt.Fprintf(w, "%d changes in %s; deploy:undo puts back what was there (-id=%s)\n", len(done.Changes), remote, done.Undo)
+		fmt.Fprintf(w, "%d changes in %s; deploy undo puts back what was there (--id=%s)\n", len(done.Changes), remote, done.Undo)
 	case len(done.Changes) == 0 && done.Error == "":
 		fmt.Fprintf(w, "%s is as it should be\n", remote)
 	}

@@ -40,7 +40,7 @@ func TestFIFOIsNoFileToDeploy(t *testing.T) {
 
 // A deploy that failed half-way does not report its plan as done.
 func TestShowFilesOfBrokenDeploy(t *testing.T) {
-	for err, want := range map[string]string{"": "1 changes in /opt; deploy:undo", "it broke off": "some of these 1 changes in /opt may be made; deploy:undo"} {
+	for err, want := range map[string]string{"": "1 changes in /opt; deploy undo", "it broke off": "some of these 1 changes in /opt may be made; deploy undo"} {
 		var out strings.Builder
 		done := filesDone{Changes: []files.Change{{Path: "a", Kind: files.Added}}, Undo: "an ID", Error: err}
 		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
@@ -57,8 +57,8 @@ func TestFilesThatAreNotHere(t *testing.T) {
 	for _, tt := range []struct{ name, next string }{{lost, dir}, {below, dir}, {"no-such-folder", "."}, {"no/such", "."}} {
 		_, report := report.ReadReports(tt.name)
 		for what, err := range map[string]error{
-			"deploy:files":  Files(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, "/etc", FilesOptions{}),
-			"deploy:config": Config(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, ConfigOptions{}),
+			"deploy files":  Files(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, "/etc", FilesOptions{}),
+			"deploy config": Config(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, ConfigOptions{}),
 			"report":        report,
 		} {
 			want := fmt.Sprintf("read %q on this machine: no such file or directory\nnext: ls %s", tt.name, tt.next)

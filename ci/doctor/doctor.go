@@ -99,7 +99,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 
 func unreadProject(spec images.Spec, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
-		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", "go tool mage layers:checkout " + spec.Board + ", with a network"}
+		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", "go tool mage layers checkout " + spec.Board + ", with a network"}
 	}
 	return Finding{"project", Stops, err.Error(), "the build reads it first", "fix the file"}
 }
@@ -111,7 +111,7 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 		return err
 	}
 	if file == "" {
-		return errors.New("-conf is missing: the local.conf, or other configuration, to look at for -branch=" + branch)
+		return errors.New("--conf is missing: the local.conf, or other configuration, to look at for --branch=" + branch)
 	}
 	src, err := lint.Read(file)
 	if err != nil {

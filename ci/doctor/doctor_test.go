@@ -86,7 +86,7 @@ func TestBuildable(t *testing.T) {
 
 func TestUnread(t *testing.T) {
 	spec := images.Spec{Board: "b"}
-	if f := unreadProject(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Fix, "layers:checkout b") {
+	if f := unreadProject(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Fix, "layers checkout b") {
 		t.Errorf("offline, without a repository: %+v", f)
 	}
 	if f := unreadProject(spec, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
@@ -153,10 +153,10 @@ func TestConf(t *testing.T) {
 	if err := Conf(&out, file, "scarthgap", false); err != nil || !strings.Contains(out.String(), withoutCheckouts) || strings.Contains(out.String(), "the layers lack") {
 		t.Errorf("Conf, with a class that no layer has = %v:\n%s; want %q", err, out.String(), withoutCheckouts)
 	}
-	if err := Conf(&out, "", "dunfell", false); err == nil || !strings.Contains(err.Error(), "-conf is missing") {
+	if err := Conf(&out, "", "dunfell", false); err == nil || !strings.Contains(err.Error(), "--conf is missing") {
 		t.Errorf("Conf without a file = %v", err)
 	}
-	if err := Conf(&out, file, "", false); err == nil || !strings.Contains(err.Error(), "-branch is missing") {
+	if err := Conf(&out, file, "", false); err == nil || !strings.Contains(err.Error(), "--branch is missing") {
 		t.Errorf("Conf without a branch = %v", err)
 	}
 }

@@ -238,7 +238,7 @@ func (inv *Inventory) readConnection(h *Host, _ *Access) error {
 		return err
 	}
 	if !slices.Contains([]string{"", "ssh", "smart", "paramiko", "paramiko_ssh", "libssh", "ansible.netcommon.libssh", "ansible.builtin.ssh"}, kind) {
-		return inv.errorAt(h.lineOf([]string{connectionVariable}), "%s: connection %s is not SSH; leave this host out: -limit='all:!%[1]s'", h.Name, oneLine(kind))
+		return inv.errorAt(h.lineOf([]string{connectionVariable}), "%s: connection %s is not SSH; leave this host out: --limit='all:!%[1]s'", h.Name, oneLine(kind))
 	}
 	return nil
 }

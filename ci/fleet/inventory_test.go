@@ -432,13 +432,13 @@ func FuzzSelect(f *testing.F) {
 	})
 }
 
-// become of the inventory has the same effect as the flag -become.
+// become of the inventory has the same effect as the flag --become.
 func TestAccessBecome(t *testing.T) {
 	for text, want := range map[string]string{
-		"-become":                                       "root",
-		"-become ansible_become_user=field":             "field",
-		"-become ansible_become=no":                     "",
-		"-become ansible_become_method=su":              "h1: ansible_become_method su",
+		"--become":                                      "root",
+		"--become ansible_become_user=field":            "field",
+		"--become ansible_become=no":                    "",
+		"--become ansible_become_method=su":             "h1: ansible_become_method su",
 		"ansible_become=true":                           "root",
 		"ansible_become=yes ansible_become_method=sudo": "root",
 		"ansible_become=1 ansible_become_user=field":    "field",
@@ -450,7 +450,7 @@ func TestAccessBecome(t *testing.T) {
 		"ansible_become=true ansible_become_user=-x":    "no name of a user",
 		"ansible_become=true ansible_become_user='a b'": "no name of a user",
 	} {
-		line, flag := strings.CutPrefix(text, "-become")
+		line, flag := strings.CutPrefix(text, "--become")
 		inv, err := loadText(t, "h", "h1 ansible_host=192.0.2.1 "+line+"\n")
 		if err != nil {
 			t.Fatal(err)

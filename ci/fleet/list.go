@@ -11,7 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// hostRow is one host as fleet:list shows it.
+// hostRow is one host as fleet list shows it.
 type hostRow struct {
 	Host     string   `json:"host"`
 	Address  string   `json:"address,omitempty"`

@@ -137,7 +137,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	}
 	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.Board, len(o.Results), float64(o.ElapsedMS)/1000, n)
 	if o.Stopped != "" {
-		fmt.Fprintf(w, "  stopped: %s; -failed goes on with the others\n", oneLine(o.Stopped))
+		fmt.Fprintf(w, "  stopped: %s; --failed goes on with the others\n", oneLine(o.Stopped))
 	}
 	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, pageName), outcomeName, junitName)
 	return err

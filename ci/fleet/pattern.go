@@ -128,7 +128,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 		}
 	}
 	if len(named) == 0 && !groups {
-		return nil, fmt.Errorf("no host and no group is called %q; fleet:list shows them", part)
+		return nil, fmt.Errorf("no host and no group is called %q; fleet list shows them", part)
 	}
 	if pick == "" {
 		return named, nil

@@ -33,7 +33,7 @@ func (p *simulation) runReal(request Request) (Outcome, string, error) {
 	return outcome, out.String(), err
 }
 
-// -failed continues with the same content under any name, and refuses other content.
+// --failed continues with the same content under any name, and refuses other content.
 func TestFailedWantsTheSameContent(t *testing.T) {
 	p := simulate(t, 1, fleettest.Fails)
 	if outcome, _, err := p.runReal(p.request); err == nil || outcome.countKinds().doneCount() != 2 {
@@ -63,10 +63,10 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 	}{
 		{"the same content under another name", func(a *Request) { a.File = copied }, ""},
 		{"another file under the same name", func(*Request) { write(p.request.File, append(bytes.Clone(data[1:]), 'x')) }, "the file "},
-		{"another place", func(a *Request) { a.To = "/data/else" }, "-to is"},
-		{"another mode", func(a *Request) { a.Rights.Mode = 0o755 }, "-mode is"},
-		{"another owner", func(a *Request) { a.Rights.Owner = "app" }, "-owner is"},
-		{"without suites", func(a *Request) { a.Unproved = true }, "-unproved is"},
+		{"another place", func(a *Request) { a.To = "/data/else" }, "--to is"},
+		{"another mode", func(a *Request) { a.Rights.Mode = 0o755 }, "--mode is"},
+		{"another owner", func(a *Request) { a.Rights.Owner = "app" }, "--owner is"},
+		{"without suites", func(a *Request) { a.Unproved = true }, "--unproved is"},
 		{"another suite under the same name", func(*Request) { write(p.Suite, append(bytes.Clone(suite), "  'true': {}\n"...)) }, "the suites "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestTwoRuns(t *testing.T) {
 	other := p.request
 	other.File, other.To, other.Limit = "", "", "board-000"
 	if _, _, err := p.runReal(other); err != nil {
-		t.Errorf("fleet:smoke beside it: %v", err)
+		t.Errorf("fleet smoke beside it: %v", err)
 	}
 	stop()
 	<-ended
@@ -232,7 +232,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	p.request.Failed = true
 	if outcome, _, err = p.runReal(p.request); err != nil || outcome.countKinds().doneCount() != 40 {
-		t.Errorf("-failed: %v, %s; want all done", err, outcome.countKinds())
+		t.Errorf("--failed: %v, %s; want all done", err, outcome.countKinds())
 	}
 	for name, n := range p.CountFiles(p.request.To) {
 		if n != 1 {
@@ -489,7 +489,7 @@ func (p *simulation) wantAlready(n int) {
 		request := p.request
 		request.DryRun = dryRun
 		if outcome, _, err := p.runReal(request); err != nil || outcome.countKinds()[Already] != n {
-			p.t.Errorf("-dryrun=%v: %v, %s; want that all of them have it", dryRun, err, outcome.countKinds())
+			p.t.Errorf("--dry-run=%v: %v, %s; want that all of them have it", dryRun, err, outcome.countKinds())
 		}
 	}
 	p.wantUpdated(n)
@@ -531,12 +531,12 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 	}
 	p.request.Failed = true
 	if outcome, _, err := p.runReal(p.request); outcome.countKinds()[Login] != 1 {
-		t.Errorf("-failed: %v, %s; want that it goes on", err, outcome.countKinds())
+		t.Errorf("--failed: %v, %s; want that it goes on", err, outcome.countKinds())
 	}
 	for want, said := range map[string]string{"the artifact ": "two", "build again": "one"} {
 		build("two", said)
 		if outcome, _, err := p.runReal(p.request); err == nil || !strings.Contains(err.Error(), want) || len(outcome.Results) > 0 {
-			t.Errorf("-failed = %v; want it refused with %q", err, want)
+			t.Errorf("--failed = %v; want it refused with %q", err, want)
 		}
 	}
 }
@@ -580,7 +580,7 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 	}
 }
 
-// A board that got another name since its update is not updated again. -failed reports the
+// A board that got another name since its update is not updated again. --failed reports the
 // hosts that it leaves out.
 func TestRenamedBoards(t *testing.T) {
 	p := simulateUpdate(t, 3, nil)
@@ -602,6 +602,6 @@ func TestRenamedBoards(t *testing.T) {
 	}
 	p.request.Limit, p.request.Failed = "", true
 	if _, out, err := p.runReal(p.request); err != nil || !strings.Contains(out, "leaves out 2 hosts that the last run did not have: board-001, new") {
-		t.Errorf("-failed: %v in\n%s", err, out)
+		t.Errorf("--failed: %v in\n%s", err, out)
 	}
 }

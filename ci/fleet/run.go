@@ -65,7 +65,7 @@ type plan struct {
 	jobs     []*job
 	before   []Result        // of the run that this one continues
 	noted    map[string]Note // of earlier updates, by host
-	leftOut  []string        // hosts that -failed leaves out, as the last run did not have them
+	leftOut  []string        // hosts that --failed leaves out, as the last run did not have them
 
 	work    Work
 	files   []*sentFile
@@ -108,7 +108,7 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 		return Outcome{}, err
 	}
 	if n := len(p.leftOut); n > 0 {
-		notes = append(notes, fmt.Sprintf("-failed leaves out %d hosts that the last run did not have: %s", n, strings.Join(p.leftOut[:min(n, shownHosts)], ", ")))
+		notes = append(notes, fmt.Sprintf("--failed leaves out %d hosts that the last run did not have: %s", n, strings.Join(p.leftOut[:min(n, shownHosts)], ", ")))
 	}
 	writeNotes(w, notes)
 	if p.isPreview() {
@@ -188,15 +188,15 @@ func (a Request) withDefaults() (Request, error) {
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
 	switch {
 	case a.Parallel < 1 || a.Parallel > maxParallel:
-		return a, fmt.Errorf("-parallel=%d: want 1 to %d", a.Parallel, maxParallel)
+		return a, fmt.Errorf("--parallel=%d: want 1 to %d", a.Parallel, maxParallel)
 	case a.Canary < 0 || a.StopAfter < 0 || a.Retries < 0 || a.Retries > 100:
-		return a, errors.New("-canary, -stopafter and -retries are numbers from 0, -retries up to 100")
+		return a, errors.New("--canary, --stop-after and --retries are numbers from 0, --retries up to 100")
 	case a.BoardLimit < 0:
-		return a, fmt.Errorf("-boardlimit=%s is no time", a.BoardLimit)
+		return a, fmt.Errorf("--board-limit=%s is no time", a.BoardLimit)
 	case (a.File == "") != (a.To == ""):
-		return a, errors.New("-file and -to belong together: a file here, and its place on the boards")
+		return a, errors.New("--file and --to belong together: a file here, and its place on the boards")
 	case a.To != "" && (!path.IsAbs(a.To) || strings.HasSuffix(a.To, "/")):
-		return a, fmt.Errorf("-to=%s: want the file's whole path on the board", a.To)
+		return a, fmt.Errorf("--to=%s: want the file's whole path on the board", a.To)
 	}
 	return a, a.Rights.Check()
 }
@@ -267,13 +267,13 @@ func (p *plan) skipPassed() error {
 	}
 	last, err := readHistory(p.outputDir())
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("-failed needs the record of an earlier run, and there is none in %s\n  next: run it without -failed, for all boards", p.outputDir())
+		return fmt.Errorf("--failed needs the record of an earlier run, and there is none in %s\n  next: run it without --failed, for all boards", p.outputDir())
 	}
 	if err != nil {
-		return fmt.Errorf("-failed needs the record of an earlier run: %w", err)
+		return fmt.Errorf("--failed needs the record of an earlier run: %w", err)
 	}
 	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
-		return fmt.Errorf("-failed needs the same work as the last run: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
+		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\n  next: run it without --failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
@@ -347,7 +347,7 @@ func (p *plan) onlyName(inv *Inventory, h *Host, a Access, boards map[string]str
 	}
 	for _, mark := range marks {
 		if first := boards[mark]; first != "" {
-			return inv.errorAt(0, "%s and %s have %s: keep one name of this board, or leave one out by -limit", first, h.Name, oneLine(mark))
+			return inv.errorAt(0, "%s and %s have %s: keep one name of this board, or leave one out by --limit", first, h.Name, oneLine(mark))
 		}
 		boards[mark] = h.Name
 	}
@@ -584,7 +584,7 @@ func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == "" && r.request.StopAfter > 0 && r.failing >= r.request.StopAfter {
-		r.stop = fmt.Sprintf("%d boards failed (-stopafter=%d)", r.failing, r.request.StopAfter)
+		r.stop = fmt.Sprintf("%d boards failed (--stop-after=%d)", r.failing, r.request.StopAfter)
 	}
 	return r.stop == "" && ctx.Err() == nil
 }

@@ -222,7 +222,7 @@ func (p *simulation) checkFiles(want Outcome) {
 	}
 }
 
-// If a canary fails, no other board begins. -failed continues with those, and keeps the
+// If a canary fails, no other board begins. --failed continues with those, and keeps the
 // boards that passed.
 func TestCanaryThenFailed(t *testing.T) {
 	p := simulate(t, 4, fleettest.Fails)
@@ -239,7 +239,7 @@ func TestCanaryThenFailed(t *testing.T) {
 	p.request.Failed, p.request.Canary, p.request.Limit = true, 0, ""
 	outcome, err = p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
-		t.Errorf("-failed: %v, %s; want the fourth board done", err, n)
+		t.Errorf("--failed: %v, %s; want the fourth board done", err, n)
 	}
 	if tries := outcome.Results[0].Tries; outcome.Results[0].Host != "board-000" || tries != 1 {
 		t.Errorf("board-000 was tried again: %+v", outcome.Results[0])
@@ -251,7 +251,7 @@ func TestCanaryThenFailed(t *testing.T) {
 	p.request.Limit = "all:!board-004"
 	outcome, err = p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
-		t.Errorf("-failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
+		t.Errorf("--failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
 	}
 	p.checkFiles(outcome)
 }
@@ -265,8 +265,8 @@ func TestFailedOfOtherWork(t *testing.T) {
 		t.Fatalf("%s; want one board that fails", n)
 	}
 	p.request.Failed = true
-	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.HasSuffix(err.Error(), "\n  next: run it without -failed, for all boards") || strings.Contains(err.Error(), "stat ") {
-		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before, and what to run", err)
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.HasSuffix(err.Error(), "\n  next: run it without --failed, for all boards") || strings.Contains(err.Error(), "stat ") {
+		t.Errorf("fleet smoke --failed after a deploy = %v; want that there is no smoke before, and what to run", err)
 	}
 	p.request.Failed = false
 	smoked, _ := p.runPlan(t.Context())
@@ -276,7 +276,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 	}
 	p.request.Failed, p.request.File, p.request.To = true, p.request.Inventory, "/data/other"
 	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "the same work") {
-		t.Errorf("-failed with another file = %v; want it refused", err)
+		t.Errorf("--failed with another file = %v; want it refused", err)
 	}
 }
 
@@ -436,9 +436,9 @@ func TestDryRunAndRefusals(t *testing.T) {
 		t.Errorf("a dry run wrote %s: %v", p.outputDir(), err)
 	}
 	for want, change := range map[string]func(*Request){
-		"-parallel=1000":        func(a *Request) { a.Parallel = 1000 },
-		"-canary":               func(a *Request) { a.Canary = -1 },
-		"-file and -to":         func(a *Request) { a.To = "" },
+		"--parallel=1000":       func(a *Request) { a.Parallel = 1000 },
+		"--canary":              func(a *Request) { a.Canary = -1 },
+		"--file and --to":       func(a *Request) { a.To = "" },
 		"the file's whole path": func(a *Request) { a.To = "etc/" },
 		"needs the record of a": func(a *Request) { a.Failed = true },
 		"no such file":          func(a *Request) { a.File += "x" },

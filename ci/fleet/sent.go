@@ -46,10 +46,10 @@ type Sent struct {
 func (w Work) differenceFrom(last Work) string {
 	for _, option := range []struct{ name, is, was string }{
 		{"the command", w.Command, last.Command},
-		{"-to", w.To, last.To},
-		{"-mode", w.Mode, last.Mode},
-		{"-owner", w.Owner, last.Owner},
-		{"-unproved", fmt.Sprint(w.Unproved), fmt.Sprint(last.Unproved)},
+		{"--to", w.To, last.To},
+		{"--mode", w.Mode, last.Mode},
+		{"--owner", w.Owner, last.Owner},
+		{"--unproved", fmt.Sprint(w.Unproved), fmt.Sprint(last.Unproved)},
 	} {
 		if option.is != option.was {
 			return fmt.Sprintf("%s is %q, and was %q", option.name, option.is, oneLine(option.was))

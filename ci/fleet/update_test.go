@@ -91,7 +91,7 @@ func TestUpdateKinds(t *testing.T) {
 	p.checkFiles(outcome)
 }
 
-// The result of the canary decides about the others. -failed continues with those, and asks
+// The result of the canary decides about the others. --failed continues with those, and asks
 // the user first.
 func TestUpdateCanary(t *testing.T) {
 	p := simulateUpdate(t, 3, map[string]func(*attempt) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, report.ErrFailed)})
@@ -103,11 +103,11 @@ func TestUpdateCanary(t *testing.T) {
 	p.request.Failed, p.request.Limit = true, "all:!board-000"
 	outcome, err := p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[WentBack] != 1 || n[Passed] != 2 {
-		t.Errorf("-failed: %v, %s; want the two others updated", err, n)
+		t.Errorf("--failed: %v, %s; want the two others updated", err, n)
 	}
 	p.request.Failed, p.request.DryRun = false, true
 	if outcome, err = p.runPlan(t.Context()); err != nil || outcome.countKinds()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
-		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.countKinds())
+		t.Errorf("--dry-run: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.countKinds())
 	}
 	if last, err := p.readOutcome(); err != nil || last.countKinds()[Passed] != 2 || last.countKinds()[WentBack] != 1 {
 		t.Errorf("the update's own outcome is %s, %v; want it left as it was", last.countKinds(), err)

@@ -82,7 +82,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(opt.MachineDir(spec))
 		if err != nil {
-			err = fmt.Errorf("%s: %w\nnext: virt:start %s", host, err, spec.Board)
+			err = fmt.Errorf("%s: %w\nnext: virt start %s", host, err, spec.Board)
 			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
 		}
 		return VirtualAddress(opt, spec, vm), nil

@@ -41,7 +41,7 @@ func TestConnect(t *testing.T) {
 		t.Setenv(variable, "")
 	}
 	fingerprint := ssh.FingerprintSHA256(public)
-	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fingerprint) {
+	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fingerprint) {
 		t.Errorf("Connect to an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)
 	}
 	recorded := images.KnownHostsPath(opt.BoardDir(spec))

@@ -22,7 +22,7 @@ var (
 	errNoStatus = errors.New("the container has no status")
 )
 
-// noStatus is the exit status of deploy:run in that case, as of ssh: the programs of
+// noStatus is the exit status of deploy run in that case, as of ssh: the programs of
 // containers rarely end with it.
 const noStatus = 255
 

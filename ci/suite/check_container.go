@@ -94,7 +94,7 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	}
 	exit, err := engine.Run(ctx, c.spec)
 	if errors.Is(err, container.ErrNoImage) {
-		f.Next = "bring the image, then run smoke again: deploy <board> <host> for the container of a build, deploy:container for another"
+		f.Next = "bring the image, then run smoke again: deploy <board> <host> for the container of a build, deploy container for another"
 		saw, _ := report.SplitNext(err, "")
 		return f, errors.New(saw)
 	}

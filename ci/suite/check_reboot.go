@@ -19,7 +19,7 @@ func readReboot(e *Entry) Probe {
 }
 
 // errNoReboot is no failure, as the user forbids restarts.
-const errNoReboot = Missing("it would restart the board, which -noreboot forbids (an update forbids it too)")
+const errNoReboot = Missing("it would restart the board, which --no-reboot forbids (an update forbids it too)")
 
 func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding

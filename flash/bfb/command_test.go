@@ -190,7 +190,7 @@ func TestFiles(t *testing.T) {
 	if err := Show(&out, f.path("a.bfb"), false, true); err != nil || json.Unmarshal([]byte(out.String()), &listed) != nil || len(listed.Images) != 2 {
 		t.Errorf("listed as JSON: %v\n%s", err, out.String())
 	}
-	if err := MakeFile(t.Context(), &out, f.path("c.bfb"), Wish{Parts: wish.Parts, For: -1, Strip: 1}); err == nil || !strings.Contains(err.Error(), "-for") {
+	if err := MakeFile(t.Context(), &out, f.path("c.bfb"), Wish{Parts: wish.Parts, For: -1, Strip: 1}); err == nil || !strings.Contains(err.Error(), "--for") {
 		t.Errorf("strip without a version of the hardware gives %v", err)
 	}
 }

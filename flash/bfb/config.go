@@ -70,14 +70,14 @@ func (w word) checkPassword() error {
 	case hashed().MatchString(value) && w.expands:
 		return fmt.Errorf("the hash for %s is not in single quotes, so bash puts its own variables where a $ stands; write %s='…'", name, name)
 	case w.expands:
-		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as bfb:config makes it", name)
+		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as bfb config makes it", name)
 	case value == "", hashed().MatchString(value):
 		return nil
 	}
 	if strings.HasPrefix(value, "$") {
-		return fmt.Errorf("%s is not a whole hash of one of crypt's forms; copy all of it, or let bfb:config make one", name)
+		return fmt.Errorf("%s is not a whole hash of one of crypt's forms; copy all of it, or let bfb config make one", name)
 	}
-	return fmt.Errorf("%s is not a hash; bfb:config makes one (or openssl passwd -6), and where a plain password is the only thing that works, set it by hand on the board", name)
+	return fmt.Errorf("%s is not a hash; bfb config makes one (or openssl passwd -6), and where a plain password is the only thing that works, set it by hand on the board", name)
 }
 
 // word is one word of the script without its quotes.

@@ -180,7 +180,7 @@ func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error)
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if s.TrailingBytes > 0 {
-		return nil, fmt.Errorf("%s: %d bytes of trailing data (a bf.cfg or a root file system) would be lost; extract them (bfb:extract) and append them to the new stream", path, s.TrailingBytes)
+		return nil, fmt.Errorf("%s: %d bytes of trailing data (a bf.cfg or a root file system) would be lost; extract them (bfb extract) and append them to the new stream", path, s.TrailingBytes)
 	}
 	pieces := make([]piece, len(s.Images))
 	for n, i := range s.Images {

@@ -28,7 +28,7 @@ func MakeFile(ctx context.Context, w io.Writer, out string, wish Wish) error {
 	case wish.For >= 0:
 		r.Filter = &Filter{Version: wish.For, Strip: wish.Strip, Careless: wish.Careless}
 	case wish.Strip >= 0 || wish.Careless:
-		return errors.New("which versions to leave out depends on the hardware; name its version with -for")
+		return errors.New("which versions to leave out depends on the hardware; name its version with --for")
 	}
 	s, err := Make(ctx, out, r)
 	if err != nil {

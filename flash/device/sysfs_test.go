@@ -165,7 +165,7 @@ func TestConfirm(t *testing.T) {
 		{name: "card by its serial", device: card, yes: []string{"4C53"}},
 		{name: "card by answer", device: card, ask: agree},
 		{name: "card by its path", device: card, yes: []string{"/dev/sda"}, wantErr: "its serial"},
-		{name: "card by another's serial, though answered", device: card, yes: []string{"4C54"}, ask: agree, wantErr: "-yes names"},
+		{name: "card by another's serial, though answered", device: card, yes: []string{"4C54"}, ask: agree, wantErr: "--yes names"},
 		{name: "card unasked", device: card, wantErr: "not confirmed"},
 		{name: "card without a serial by its path", device: unlabelled, yes: []string{"/dev/sdb"}},
 		{name: "card without a serial by another path", device: unlabelled, yes: []string{"/dev/sdc"}, wantErr: "its path"},
@@ -173,7 +173,7 @@ func TestConfirm(t *testing.T) {
 		{name: "disk by its serial", device: disk, yes: []string{"S4EW"}},
 		{name: "disk by answer", device: disk, ask: agree, wantErr: "not removable"},
 		{name: "disk without a serial", device: nameless, ask: agree, wantErr: "not removable"},
-		{name: "disk without a serial by its path", device: nameless, yes: []string{"/dev/vda"}, wantErr: "-yes names"},
+		{name: "disk without a serial by its path", device: nameless, yes: []string{"/dev/vda"}, wantErr: "--yes names"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

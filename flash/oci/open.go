@@ -136,7 +136,7 @@ func (s *Source) fullName(name string, image *Image) (string, error) {
 func FullName(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
-		return "", fmt.Errorf("%q is no name for an image: %w; give one with -name", plaintext.OneLine(name), err)
+		return "", fmt.Errorf("%q is no name for an image: %w; give one with --name", plaintext.OneLine(name), err)
 	}
 	return reference.TagNameOnly(named).String(), nil
 }

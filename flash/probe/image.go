@@ -95,11 +95,11 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 		if h := s.readGPTHeader(sector, sector); h != nil && old != nil {
 			return &tableExtents{gpt: true, sector: sector, parts: h.listExtents(), end: h.other + 1}, nil
 		} else if h != nil {
-			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add -raw to write it as it is")
+			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add --raw to write it as it is")
 		}
 	}
 	if old != nil {
-		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fetch or build it again, or add -raw to write it as it is")
+		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fetch or build it again, or add --raw to write it as it is")
 	}
 	return nil, nil
 }
@@ -146,19 +146,19 @@ func (s *source) readMBRExtents(holds string) *tableExtents {
 func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	sector := cmp.Or(l.sector, l.guessMBRSector(sizeBytes, sectorBytes))
 	if sectorBytes != 0 && sector != sectorBytes {
-		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: make the image for such sectors (wic create --sector-size %[2]d), or take another device; -raw writes it as it is", sector, sectorBytes)
+		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: make the image for such sectors (wic create --sector-size %[2]d), or take another device; --raw writes it as it is", sector, sectorBytes)
 	}
 	sectors := uint64(sizeBytes / sector)
 	for _, p := range l.parts {
 		if p.end == 0 || p.end > sectors {
-			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", p.number, formatBytes(p.end, sector), sizeBytes)
+			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add --raw to write it as it is", p.number, formatBytes(p.end, sector), sizeBytes)
 		}
 	}
 	if l.end > sectors || l.gpt && l.end == 0 {
-		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", formatBytes(l.end, sector), sizeBytes)
+		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add --raw to write it as it is", formatBytes(l.end, sector), sizeBytes)
 	}
 	if len(l.parts) == 0 {
-		return errors.New("its partition table has no partitions\nnext: build it again, or add -raw to write it as it is")
+		return errors.New("its partition table has no partitions\nnext: build it again, or add --raw to write it as it is")
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ var otherFormats = []struct {
 	{0, "UF2\n", "a UF2 file for the boot loaders of microcontrollers", "copy it to the drive that the board shows"},
 	{0, "ANDROID!", "an Android boot image", "fastboot flash boot FILE"},
 	{0, "VNDRBOOT", "an Android boot image", "fastboot flash vendor_boot FILE"},
-	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "slipway flash BOARD /dev/rshim0 -image=FILE"},
+	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "slipway flash BOARD /dev/rshim0 --image=FILE"},
 	{0, "\xd0\x0d\xfe\xed", "a device tree, or a FIT image", ""},
 	{0, "\x27\x05\x19\x56", "an image for U-Boot", ""},
 	{56, "ARMd", "a Linux kernel", ""},
@@ -212,7 +212,7 @@ var otherFormats = []struct {
 	{0, "UBI#", "a UBI image for flash chips", ""},
 }
 
-const wholeImageAdvice = "give the image of the whole disk (of bitbake: the .wic), or add -raw to write this as it is"
+const wholeImageAdvice = "give the image of the whole disk (of bitbake: the .wic), or add --raw to write this as it is"
 
 // explainNoTable returns an error that says what an image without a partition table is.
 func (s *source) explainNoTable(holds Content) error {

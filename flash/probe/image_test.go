@@ -203,7 +203,7 @@ func TestCheckImageOtherFormats(t *testing.T) {
 		{"elf", "a program (ELF)", named(0, "\x7fELF")},
 		{"uf2", "a UF2 file", named(0, "UF2\nWQ]\x9e")},
 		{"Android's boot image", "an Android boot image", named(0, "ANDROID!")},
-		{"BFB", "next: slipway flash BOARD /dev/rshim0 -image=FILE", named(0, "\x42\x66\x02\x13")},
+		{"BFB", "next: slipway flash BOARD /dev/rshim0 --image=FILE", named(0, "\x42\x66\x02\x13")},
 		{"kernel", "a Linux kernel", named(56, "ARMd")},
 		{"kernel of a PC, which ends its first sector as a table does", "a Linux kernel", func() []byte { p := make([]byte, mib); copy(p[0x202:], "HdrS"); p[510], p[511] = 0x55, 0xaa; return p }()},
 		{"fixed VHD", "a fixed VHD disk", append(makeMBR(mib, [2]uint32{1, 2}), append([]byte("conectix"), make([]byte, 504)...)...)},

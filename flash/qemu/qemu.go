@@ -64,7 +64,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	defer unlock()
 	old, err := Find(dir)
 	if err == nil {
-		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d); stop it first: virt:stop %s", spec.Board, old.PID, old.SSHPort, spec.Board)
+		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d); stop it first: virt stop %s", spec.Board, old.PID, old.SSHPort, spec.Board)
 	}
 	if !errors.Is(err, ErrOff) {
 		return nil, err

@@ -230,7 +230,7 @@ func (f *follower) followMessages(ctx context.Context) error {
 
 // interruptedError is the error of a user who does not wait for the outcome.
 func (f *follower) interruptedError(ctx context.Context) error {
-	return fmt.Errorf("%w; the stream was pushed whole, so the DPU goes on by itself: do not cut its power, rshim:show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
+	return fmt.Errorf("%w; the stream was pushed whole, so the DPU goes on by itself: do not cut its power, rshim show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
 }
 
 // judgeMessages looks for the final message. Messages before the first boot stage come
@@ -257,7 +257,7 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:
-		return fmt.Errorf("the stream was pushed whole, but the DPU said nothing for %v; is the stream one for this DPU? bfb:check it, look at %s, and power the host off and on", f.limits.First, f.port.filePath("console"))
+		return fmt.Errorf("the stream was pushed whole, but the DPU said nothing for %v; is the stream one for this DPU? bfb check it, look at %s, and power the host off and on", f.limits.First, f.port.filePath("console"))
 	case f.verdict.NICFirmware == firmwareBegun && silent > f.limits.Firmware:
 		return fmt.Errorf("the DPU writes the NIC's firmware and has said nothing for %v%s; do not cut its power, look at %s", f.limits.Firmware, f.lastMessages(), f.port.filePath("console"))
 	case f.verdict.NICFirmware != firmwareBegun && len(f.last) > 0 && silent > f.limits.Silence:

@@ -120,7 +120,7 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	if err != nil {
 		return withName(name, err)
 	}
-	fmt.Fprintf(w, "%s was reset; rshim:show says how its boot goes.\n", name)
+	fmt.Fprintf(w, "%s was reset; rshim show says how its boot goes.\n", name)
 	return nil
 }
 

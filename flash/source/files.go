@@ -101,9 +101,9 @@ func checkTarget(path, to string) error {
 		case err != nil:
 			return err
 		case os.SameFile(image, old):
-			return fmt.Errorf("%s would be replaced itself; name another file with -to", path)
+			return fmt.Errorf("%s would be replaced itself; name another file with --to", path)
 		case !old.Mode().IsRegular():
-			return fmt.Errorf("%s is no file; name one with -to", name)
+			return fmt.Errorf("%s is no file; name one with --to", name)
 		}
 	}
 	return nil

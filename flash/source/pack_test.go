@@ -162,7 +162,7 @@ func TestPackFails(t *testing.T) {
 		{"damaged", "damaged", t.Context(), damaged.Name(), "", 3},
 		{"ended", "canceled", ended, writeFile(t, "disk.img", sampleImage()).Name(), "", 3},
 		{"level", "1 to 22", t.Context(), writeFile(t, "disk.img", sampleImage()).Name(), "", 23},
-		{"itself", "-to", t.Context(), writeFile(t, "disk.img.zst", image).Name(), "", 3},
+		{"itself", "--to", t.Context(), writeFile(t, "disk.img.zst", image).Name(), "", 3},
 		{"not there", "no such file", t.Context(), filepath.Join(t.TempDir(), "disk.img"), "", 3},
 	}
 	for _, test := range tests {

@@ -217,7 +217,7 @@ func TestBecomeByEnvironment(t *testing.T) {
 	}
 	for sudo, want := range map[bool]string{true: "root", false: ""} {
 		if got, err := BecomeUser(WithBecome(t.Context(), sudo)); got != want || err != nil {
-			t.Errorf("-become=%v: %q, %v; want %q", sudo, got, err, want)
+			t.Errorf("--become=%v: %q, %v; want %q", sudo, got, err, want)
 		}
 	}
 }

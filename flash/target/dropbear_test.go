@@ -46,7 +46,7 @@ func TestFirstContactWithDropbear(t *testing.T) {
 			if err := os.WriteFile(a.KnownHosts[0], []byte("@cert-authority * "+authority+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fp) {
+			if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fp) {
 				t.Errorf("Dial = %v; want %v with the fingerprint %s", err, ErrHostKey, fp)
 			}
 			a.Pins = []string{fp}

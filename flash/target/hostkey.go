@@ -65,7 +65,7 @@ func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return "by"
 	}
-	return "deploy and smoke take -pin=" + ssh.FingerprintSHA256(key) + ", or by"
+	return "deploy and smoke take --pin=" + ssh.FingerprintSHA256(key) + ", or by"
 }
 
 func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {

@@ -28,13 +28,13 @@ type Keys struct {
 // only in the middle of a flash.
 func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	if sbk != "" && pkc == "" {
-		return Keys{}, errors.New("-sbk encrypts boot files that are also signed: give the signing key by -pkc")
+		return Keys{}, errors.New("--sbk encrypts boot files that are also signed: give the signing key by --pkc")
 	}
 	for _, one := range []struct {
 		name, file string
 		to         *string
 		check      func([]byte) error
-	}{{"-pkc", pkc, &k.PKC, checkPKC}, {"-sbk", sbk, &k.SBK, checkSBK}} {
+	}{{"--pkc", pkc, &k.PKC, checkPKC}, {"--sbk", sbk, &k.SBK, checkSBK}} {
 		if one.file == "" {
 			continue
 		}
@@ -118,7 +118,7 @@ func (k Keys) flags() (args []string) {
 // ignore them.
 func (p *Package) CheckKeys(k Keys) error {
 	if k != (Keys{}) && p.isPresigned() {
-		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave -pkc and -sbk out, or build it unsigned")
+		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave --pkc and --sbk out, or build it unsigned")
 	}
 	return nil
 }

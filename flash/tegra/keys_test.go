@@ -49,7 +49,7 @@ func TestOpenKeys(t *testing.T) {
 		}
 	}
 	for _, test := range []struct{ pkc, sbk, want string }{
-		{"", eight, "give the signing key by -pkc"},
+		{"", eight, "give the signing key by --pkc"},
 		{write("public.pem", asPEM("PUBLIC KEY", public)), "", "it holds a public key"},
 		{write("locked.pem", asPEM("ENCRYPTED PRIVATE KEY", pkcs8)), "", "passphrase"},
 		{write("cut.pem", asPEM("PRIVATE KEY", pkcs8[:100])), "", "cut.pem: "},
@@ -59,7 +59,7 @@ func TestOpenKeys(t *testing.T) {
 		{write("my key.pem", asPEM("PRIVATE KEY", pkcs8)), "", "such a name"},
 		{write("long.pem", make([]byte, keyBytes+1)), "", "64 KiB"},
 		{rsaKey, write("sbk5.hex", []byte("0x01234567 0x89abcdef 0x01234567 0x89abcdef 0x0")), "128 or 256 bits"},
-		{rsaKey, rsaKey, "-sbk: "},
+		{rsaKey, rsaKey, "--sbk: "},
 	} {
 		if k, err := OpenKeys(test.pkc, test.sbk); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("OpenKeys(%q, %q) = %v, %v; want an error with %q", test.pkc, test.sbk, k, err, test.want)

@@ -57,7 +57,7 @@ func TestKnown(t *testing.T) {
 		{"checksum", "ERROR: zlib-1.3.1-r0 do_fetch: Checksum failure encountered with download of x - will attempt other sources if available", "not what the recipe expects", "downloads"},
 		{"sha256", "File: '/d/x.tar.gz' has sha256 checksum aa when bb was expected", "not what the recipe expects", "downloads"},
 		{"revision", "bb.fetch2.FetchError: Fetcher failure: Unable to find revision 0123abcd in branch main even from upstream", "commit 0123abcd", "SRCREV"},
-		{"no network", "NetworkAccess: Network access disabled through BB_NO_NETWORK (or set indirectly due to use of BB_FETCH_PREMIRRORONLY) but access requested", "BB_NO_NETWORK forbids", "-task=fetch"},
+		{"no network", "NetworkAccess: Network access disabled through BB_NO_NETWORK (or set indirectly due to use of BB_FETCH_PREMIRRORONLY) but access requested", "BB_NO_NETWORK forbids", "--task=fetch"},
 		{"fetch", "ERROR: zlib-1.3.1-r0 do_fetch: Bitbake Fetcher Error: FetchError('Unable to fetch URL from any source.', 'https://example.org/x')", "a download failed", "DL_DIR"},
 		{"name", "wget: unable to resolve host address 'example.org'", "name could not be looked up", "DNS"},
 		{"series", "ERROR: Layer meta-tegra is not compatible with the core layer which only supports these series: scarthgap (layer is compatible with kirkstone)", "layer meta-tegra is for other releases", "branch"},

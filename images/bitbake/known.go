@@ -54,7 +54,7 @@ var knownFailures = []knownFailure{
 	{
 		lazy.Regexp(`(?i)network access disabled.*BB_NO_NETWORK|BB_NO_NETWORK is set`),
 		"something must be downloaded, and BB_NO_NETWORK forbids it",
-		"build once with the network (build BOARD -task=fetch), or fill DL_DIR from another machine",
+		"build once with the network (build BOARD --task=fetch), or fill DL_DIR from another machine",
 	},
 	{
 		lazy.Regexp(`Temporary failure in name resolution|unable to resolve host address|Could not resolve host:? ?(\S*)`),

@@ -90,7 +90,7 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	}
 	p := newPlan(c, version, own)
 	if c.Closed != "" {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this machine serves %s, where this build may not write: it takes from the cache and adds nothing; run cache:serve as the user who builds", c.From, c.Closed))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this machine serves %s, where this build may not write: it takes from the cache and adds nothing; run cache serve as the user who builds", c.From, c.Closed))
 	}
 	return p, nil
 }
@@ -106,7 +106,7 @@ func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	}
 	d, err := fetchDescriptor(ctx, s.Server)
 	if err != nil {
-		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache:serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
+		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
 	}
 	c := Cache{From: s.From, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.writableFolder()}
 	if c.Fill == "" && d.isLocal() {

@@ -219,7 +219,7 @@ func fetchURL(ctx context.Context, method, address string, body io.Reader) ([]by
 	return data, err
 }
 
-// descriptor is what a cache:serve tells of itself, as /cache.json. It names no hosts:
+// descriptor is what a cache serve tells of itself, as /cache.json. It names no hosts:
 // its parts are on the same host.
 type descriptor struct {
 	Slipway  string `json:"slipway"` // "cache 1"
@@ -245,10 +245,10 @@ func fetchDescriptor(ctx context.Context, server string) (descriptor, error) {
 func parseDescriptor(data []byte) (descriptor, error) {
 	var d descriptor
 	if err := json.Unmarshal(data, &d); err != nil || !strings.HasPrefix(d.Slipway, "cache ") {
-		return d, errors.New("is no cache:serve")
+		return d, errors.New("is no cache serve")
 	}
 	if d.Slipway != descriptorKind {
-		return d, fmt.Errorf("is a cache:serve of another slipway (%.20q; want %q): use the same on both machines", d.Slipway, descriptorKind)
+		return d, fmt.Errorf("is a cache serve of another slipway (%.20q; want %q): use the same on both machines", d.Slipway, descriptorKind)
 	}
 	for _, port := range []int{d.Hashserv, d.PRServ} {
 		if port < 0 || port > 65535 {

@@ -148,7 +148,7 @@ func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]boo
 	return known, nil
 }
 
-// maxMissLines limits the misses that a person reads; -json has all of them.
+// maxMissLines limits the misses that a person reads; --json has all of them.
 const maxMissLines = 40
 
 // Write prints the report for a person: the misses, the longest first.
@@ -170,7 +170,7 @@ func (r Report) Write(w io.Writer) error {
 		fmt.Fprintf(tw, "%s\t%s\t%.1f\t%s\n", plaintext.OneLine(l.Recipe), plaintext.OneLine(l.Task), float64(l.TookMS)/1000, l.Why)
 	}
 	if more := len(byTime) - maxMissLines; more > 0 {
-		fmt.Fprintf(tw, "and %d more that took less; -json has all of them\n", more)
+		fmt.Fprintf(tw, "and %d more that took less; --json has all of them\n", more)
 	}
 	return tw.Flush()
 }

@@ -129,7 +129,7 @@ func TestReportOfManyMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := text.String()
-	if !strings.Contains(said, "recipe-42-") || strings.Contains(said, "recipe-2-") || !strings.HasSuffix(said, "and 3 more that took less; -json has all of them\n") {
+	if !strings.Contains(said, "recipe-42-") || strings.Contains(said, "recipe-2-") || !strings.HasSuffix(said, "and 3 more that took less; --json has all of them\n") {
 		t.Errorf("report = %s; want the slowest, and how many more", said)
 	}
 }

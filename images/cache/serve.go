@@ -135,7 +135,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
-		err = fmt.Errorf("%s: another cache:serve serves this folder; stop it first", filepath.Dir(dir))
+		err = fmt.Errorf("%s: another cache serve serves this folder; stop it first", filepath.Dir(dir))
 	}
 	if err != nil {
 		f.Close()
@@ -148,7 +148,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 func (s *server) openFiles() error {
 	listener, err := net.Listen("tcp", s.opt.Listen)
 	if err != nil {
-		return fmt.Errorf("listen at %s: %w; name a free one with -listen=HOST:PORT", s.opt.Listen, err)
+		return fmt.Errorf("listen at %s: %w; name a free one with --listen=HOST:PORT", s.opt.Listen, err)
 	}
 	s.listener = netutil.LimitListener(listener, maxConnections)
 	s.host, _, err = net.SplitHostPort(s.opt.Listen)
@@ -179,7 +179,7 @@ func (s *server) checkNextPorts() error {
 	for _, port := range []int{s.port + 1, s.port + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
 		if err != nil {
-			return fmt.Errorf("bitbake's servers need the two ports above %d too: %w; name three free ones by their first with -listen=HOST:PORT", s.port, err)
+			return fmt.Errorf("bitbake's servers need the two ports above %d too: %w; name three free ones by their first with --listen=HOST:PORT", s.port, err)
 		}
 		l.Close()
 	}
@@ -373,7 +373,7 @@ func (s *server) printStatus(state string) {
 // usageHint says where the printed setting belongs.
 func (s *server) usageHint() string {
 	if s.localAddress() == "localhost" || net.ParseIP(s.localAddress()).IsLoopback() && s.localAddress() == s.host {
-		return `Only this machine reaches it (-listen=:8600 lets others). Put this line into board.yml
+		return `Only this machine reaches it (--listen=:8600 lets others). Put this line into board.yml
 or ~/.config/slipway/config.yml, and builds here fill the folder:`
 	}
 	return `Put this line into board.yml or ~/.config/slipway/config.yml, here (builds on this

@@ -143,7 +143,7 @@ func TestServersOfEachBitbake(t *testing.T) {
 				t.Errorf("the PR server's log = %q, %v; want nothing of its clients", log, err)
 			}
 			if _, err := net.Dial("tcp", status.PRServ); err == nil {
-				t.Error("the PR server outlived cache:serve")
+				t.Error("the PR server outlived cache serve")
 			}
 		})
 	}
@@ -244,7 +244,7 @@ func TestServeLocksItsFolder(t *testing.T) {
 	dir, bitbake := bitbaketest.PublicDir(t), bitbakeOf(t, "2.8")
 	_, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbake})
 	err := Serve(t.Context(), ServeOptions{Dir: dir, Bitbake: bitbake, Listen: "127.0.0.1:0", Out: &bytes.Buffer{}})
-	if err == nil || !strings.Contains(err.Error(), "another cache:serve serves this folder") {
+	if err == nil || !strings.Contains(err.Error(), "another cache serve serves this folder") {
 		t.Errorf("Serve of a folder that is served = %v; want it refused", err)
 	}
 	if err := stop(); err != nil {
@@ -287,7 +287,7 @@ func TestServeEndsWithItsServers(t *testing.T) {
 			t.Errorf("Serve = %v; want it to name the server that died", err)
 		}
 		if left := childrenIn(t, filepath.Join(dir, stateDir)); len(left) > 0 {
-			t.Errorf("servers %v outlived cache:serve", left)
+			t.Errorf("servers %v outlived cache serve", left)
 		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 	maxConfBytes    = 1 << 20 // of bitbake's files, and of ~/.netrc
 )
 
-// Setting names a cache: "off", the address of a cache:serve, or the addresses of
+// Setting names a cache: "off", the address of a cache serve, or the addresses of
 // the parts one by one.
 //
 //	cache: http://builder:8600
@@ -271,7 +271,7 @@ func serverURL(text string) (string, error) {
 		return "", fmt.Errorf("%q is an IPv6 address, which bitbake's servers cannot be named by; write the host's name", text)
 	}
 	if u.Path != "" {
-		return "", fmt.Errorf("%q goes on after the host; the address of a cache:serve is http://HOST:PORT", text)
+		return "", fmt.Errorf("%q goes on after the host; the address of a cache serve is http://HOST:PORT", text)
 	}
 	return u.String(), nil
 }

@@ -112,10 +112,10 @@ func Branch(branch string) (Layers, error) {
 		}
 	}
 	if branch == "" {
-		return l, fmt.Errorf("-branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
+		return l, fmt.Errorf("--branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
 	}
 	if release == "" {
-		return l, fmt.Errorf("-branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(knownBranches(), " "))
+		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(knownBranches(), " "))
 	}
 	return l, nil
 }

@@ -128,7 +128,7 @@ func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, er
 func (b *flashBench) selectCases(cases []flashCase) ([]flashCase, error) {
 	only, err := regexp.Compile(b.options.Only)
 	if err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
+		return nil, fmt.Errorf("--only: %w", err)
 	}
 	found := slices.DeleteFunc(slices.Clone(cases), func(w flashCase) bool { return !only.MatchString(w.name) })
 	if len(found) > 0 {
@@ -138,7 +138,7 @@ func (b *flashBench) selectCases(cases []flashCase) ([]flashCase, error) {
 	for i, w := range cases {
 		names[i] = w.name
 	}
-	return nil, fmt.Errorf("-only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
+	return nil, fmt.Errorf("--only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
 }
 
 // prepareInputs makes two devices, and the inputs of the selected cases.
@@ -270,7 +270,7 @@ func (b *flashBench) runVariant(ctx context.Context, w flashCase, watched string
 		c.Argv = w.argv(image, to[0])
 	} else {
 		devices := strings.Join(to, ",")
-		c.Argv = append([]string{b.programs.slipway, "flash", b.in.board, devices, "-yes=" + devices, "-raw"}, w.ours...)
+		c.Argv = append([]string{b.programs.slipway, "flash", b.in.board, devices, "--yes=" + devices, "--raw"}, w.ours...)
 	}
 	c.Argv = append([]string{b.programs.stopwatch, watched}, c.Argv...)
 	return run.Run(ctx, c)

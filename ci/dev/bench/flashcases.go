@@ -25,7 +25,7 @@ type flashCase struct {
 }
 
 // blind flashes as the peers do, which read nothing back.
-var blind = []string{"-blind"}
+var blind = []string{"--blind"}
 
 // isOurs reports whether Slipway flashes the image.
 func (w flashCase) isOurs() bool { return w.argv == nil && !w.pipe && !w.part }

@@ -45,12 +45,12 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 // zeroes, though no byte goes to the device. It counts a discard by one sector. Cards
 // differ in that too.
 func (b *flashBench) slowCases() []flashCase {
-	keep, blind := []string{"-holes=keep"}, []string{"-holes=keep", "-blind"}
+	keep, blind := []string{"--holes=keep"}, []string{"--holes=keep", "--blind"}
 	return []flashCase{
 		{name: "ours, first", form: "raw", devices: 1, ours: blind},
 		{name: "ours, first, read back", form: "raw", devices: 1, ours: keep},
 		{name: "ours, first, holes zeroed, read back", form: "raw", devices: 1},
-		{name: "ours, first, holes discarded, read back", form: "raw", devices: 1, ours: []string{"-holes=discard"}},
+		{name: "ours, first, holes discarded, read back", form: "raw", devices: 1, ours: []string{"--holes=discard"}},
 		{name: "ours, first, to two", form: "raw", devices: 2, ours: blind},
 		{name: "ours, again", form: "raw", devices: 1, holds: "raw", ours: blind},
 		{name: "ours, again, read back", form: "raw", devices: 1, holds: "raw", ours: keep},

@@ -38,7 +38,7 @@ const (
 // memory since the run began. The boards run in another process.
 func Fleet(ctx context.Context, w io.Writer, o Options) error {
 	if o.Rounds != 0 || o.Only != "" || o.MiB != 0 {
-		return errors.New("only -boards is for fleet")
+		return errors.New("only --boards is for fleet")
 	}
 	return keepOnFailure(ctx, "bench-fleet-", func(dir string) error {
 		b := &fleetBench{dir: dir, faults: fleettest.MixedFaults(cmp.Or(o.Boards, fleetBoards))}

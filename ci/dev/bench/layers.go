@@ -194,7 +194,7 @@ func (b *layersBench) emptyDir(dir string) func(context.Context) error {
 }
 
 func (b *layersBench) runSlipway(ctx context.Context) error {
-	return run.Run(ctx, run.Command{Argv: []string{b.self, "layers:checkout", b.board}, Dir: b.dir})
+	return run.Run(ctx, run.Command{Argv: []string{b.self, "layers", "checkout", b.board}, Dir: b.dir})
 }
 
 // runKas runs kas in a folder. Words with a = are variables of its environment.

@@ -32,7 +32,7 @@ var areas = map[string]func(context.Context, io.Writer, Options) error{
 func withoutOptions(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
 	return func(ctx context.Context, w io.Writer, o Options) error {
 		if o != (Options{}) {
-			return errors.New("-rounds, -only and -mib are for deploy, flash and flashslow, -boards for fleet")
+			return errors.New("--rounds, --only and --mib are for deploy, flash and flashslow, --boards for fleet")
 		}
 		return measure(ctx, w)
 	}
@@ -48,7 +48,7 @@ func Run(ctx context.Context, w io.Writer, area string, o Options) error {
 		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", area, strings.Join(Areas(), ", "))
 	}
 	if o.Rounds < 0 || o.MiB < 0 || o.Boards < 0 {
-		return errors.New("-rounds, -mib and -boards are numbers above 0")
+		return errors.New("--rounds, --mib and --boards are numbers above 0")
 	}
 	if err := measure(ctx, w, o); err != nil {
 		return fmt.Errorf("bench %s could not measure: %w", area, err)

@@ -93,7 +93,7 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 	if err := s.attachDevice(ctx, filepath.Join(dir, "device")); err != nil {
 		return nil, err
 	}
-	s.job = Job{Argv: append(opt.Self[:len(opt.Self):len(opt.Self)], "flash", board, s.device, "-yes="+s.device, "-raw"), Dir: dir}
+	s.job = Job{Argv: append(opt.Self[:len(opt.Self):len(opt.Self)], "flash", board, s.device, "--yes="+s.device, "--raw"), Dir: dir}
 	if err := s.measureFlash(ctx); err != nil {
 		return nil, errors.Join(err, s.detachDevice())
 	}

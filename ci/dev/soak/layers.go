@@ -22,7 +22,7 @@ const (
 	filesInLayer = 100
 )
 
-// Layers kills layers:checkout of a small project under a board's name, while it starts
+// Layers kills layers checkout of a small project under a board's name, while it starts
 // anew, moves forward and moves back, with patches.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
@@ -34,7 +34,7 @@ func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if err := s.makeServers(ctx); err != nil {
 		return err
 	}
-	job := Job{Argv: append(slices.Clone(opt.Self), "layers:checkout", board), Dir: dir, Begin: s.beginRound, State: s.describeState}
+	job := Job{Argv: append(slices.Clone(opt.Self), "layers", "checkout", board), Dir: dir, Begin: s.beginRound, State: s.describeState}
 	return Kill(ctx, w, job, len(s.commits), opt)
 }
 

@@ -24,7 +24,7 @@ const rulesSuite = `pbr:
 `
 
 // Rules has FRR add and remove rules on each rig. It builds and reports in the folders of
-// rig:up.
+// rig up.
 func Rules(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	suite := filepath.Join(dir, "soak-rules.yml")
 	if err := os.WriteFile(suite, fmt.Appendf(nil, rulesSuite, max(cmp.Or(opt.Rounds, 5), 2)), 0o644); err != nil {

@@ -35,12 +35,15 @@ func TestMain(m *testing.M) {
 }
 
 func command(ctx context.Context, args []string) error {
+	if args[0] == "layers" {
+		args = args[1:]
+	}
 	spec, err := images.Load(args[1])
 	if err != nil {
 		return err
 	}
 	switch args[0] {
-	case "layers:checkout":
+	case "checkout":
 		return images.CheckoutLayers(ctx, spec, images.Options{Dir: "build"})
 	case "flash":
 		return flashed(ctx, spec, args[2], args[3])
@@ -53,7 +56,7 @@ func flashed(ctx context.Context, spec images.Spec, device, yes string) error {
 	if err != nil {
 		return err
 	}
-	_, err = flash.WriteAll(ctx, spec, artifact, []string{device}, flash.Options{Yes: []string{strings.TrimPrefix(yes, "-yes=")}, Raw: true})
+	_, err = flash.WriteAll(ctx, spec, artifact, []string{device}, flash.Options{Yes: []string{strings.TrimPrefix(yes, "--yes=")}, Raw: true})
 	return err
 }
 

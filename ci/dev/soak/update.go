@@ -201,7 +201,7 @@ func (s *soakedUpdate) flashDisk(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(disk), 0o755); err != nil {
 		return err
 	}
-	return s.runCommand(ctx, io.Discard, "flash", s.spec.Board, disk, "-yes="+disk)
+	return s.runCommand(ctx, io.Discard, "flash", s.spec.Board, disk, "--yes="+disk)
 }
 
 // runCommand runs one of our commands to its end.
@@ -269,7 +269,7 @@ type updateOutcome struct {
 // runUpdate runs the command update. A failed update is no error here.
 func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (updateOutcome, error) {
 	var out strings.Builder
-	failed := s.runCommand(ctx, &out, "update", s.spec.Board, s.spec.Board, s.bundles[bundle], "-yes", "-json", "-downgrade")
+	failed := s.runCommand(ctx, &out, "update", s.spec.Board, s.spec.Board, s.bundles[bundle], "--yes", "--json", "--downgrade")
 	if ctx.Err() != nil {
 		return updateOutcome{}, context.Cause(ctx)
 	}

@@ -14,7 +14,7 @@ import (
 // that git does not know yet are among them.
 func changedFiles(ctx context.Context, root, commit string) ([]string, error) {
 	if strings.HasPrefix(commit, "-") {
-		return nil, fmt.Errorf("-changed: %q is no commit; name one, such as HEAD or main", commit)
+		return nil, fmt.Errorf("--changed: %q is no commit; name one, such as HEAD or main", commit)
 	}
 	var all []string
 	for _, argv := range [][]string{

@@ -46,7 +46,7 @@ func UnderLoad(ctx context.Context, w io.Writer, rounds int, each time.Duration,
 	}
 	wanted, err := regexp.Compile(only)
 	if err != nil {
-		return fmt.Errorf("-only: %w", err)
+		return fmt.Errorf("--only: %w", err)
 	}
 	return loadRun{rounds: rounds, each: cmp.Or(each, math.MaxInt64), wanted: wanted}.underLoad(ctx, w, root)
 }

@@ -149,7 +149,7 @@ func TestPushDamaged(t *testing.T) {
 	image.Store = damaged{image.Store, image.Layers[1]}
 	_, err := containers.Push(t.Context(), image, "lab/app:1")
 	targettest.CheckError(t, err, image.Layers[1].Digest.Encoded())
-	if _, err := containers.Run(t.Context(), Spec{Image: "lab/app:1"}); err == nil || !strings.Contains(err.Error(), "not found\nnext: deploy:container ") {
+	if _, err := containers.Run(t.Context(), Spec{Image: "lab/app:1"}); err == nil || !strings.Contains(err.Error(), "not found\nnext: deploy container ") {
 		t.Errorf("Run of an image that was refused: %v", err)
 	}
 }

@@ -191,7 +191,7 @@ func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Cont
 		image, err = r.t.client.GetImage(ctx, full)
 	}
 	if errdefs.IsNotFound(err) {
-		return nil, stepError{fmt.Errorf("%w: %w", ErrNoImage, err), "deploy:container <board> <host> IMAGE"}
+		return nil, stepError{fmt.Errorf("%w: %w", ErrNoImage, err), "deploy container <board> <host> IMAGE"}
 	}
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (r *containerRun) makeSpec(ctx context.Context, image client.Image, c Spec)
 		p.Args = slices.Concat(conf.Config.Entrypoint, conf.Config.Cmd)
 	}
 	if len(p.Args) == 0 {
-		return nil, stepError{errors.New("the image names no program, and no command was given"), "deploy:run <board> <host> <image> -- PROGRAM"}
+		return nil, stepError{errors.New("the image names no program, and no command was given"), "deploy run <board> <host> <image> -- PROGRAM"}
 	}
 	if conf.Config.WorkingDir != "" {
 		p.Cwd = conf.Config.WorkingDir

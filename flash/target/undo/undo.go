@@ -277,7 +277,7 @@ func Restore(ctx context.Context, c *target.Conn, id string, force bool) (Deploy
 
 func findDeployment(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
 	if id != "" && !idPattern().MatchString(id) {
-		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; -list shows them", id)
+		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; --list shows them", id)
 	}
 	all, err := List(ctx, c)
 	if err != nil {
@@ -300,7 +300,7 @@ func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force 
 		return 0, err
 	}
 	if changed = append(changed, others...); len(changed) > 0 && !force {
-		return 0, fmt.Errorf("changed since the deploy: %s; -force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
+		return 0, fmt.Errorf("changed since the deploy: %s; --force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
 	}
 	if len(todo)+len(parts) > 0 {
 		r, err := c.Feed(ctx, restoreInput(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, undoDir+"/"+u.ID)

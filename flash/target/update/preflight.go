@@ -152,7 +152,7 @@ func (p preflight) checkUser() Finding {
 	if err == nil && id == "0" {
 		return checkedFinding("root")
 	}
-	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add -become where the user has sudo", p.c.Address().Host)
+	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add --become where the user has sudo", p.c.Address().Host)
 	if err != nil {
 		return refusedFinding(next, "%v", err)
 	}
@@ -222,7 +222,7 @@ func compareVersion(c Claims, board Status, rules Rules) Finding {
 	case rules.Downgrade:
 		return checkedFinding("%s runs, the older %s comes, which was allowed", booted.Version, c.Version)
 	}
-	return refusedFinding("give -downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
+	return refusedFinding("give --downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
 }
 
 func (p preflight) checkDelivery() Finding {

@@ -7,7 +7,7 @@
 # mlx-mkbfb of NVIDIA's bfscripts packs it, although package flash/bfb can too: it is
 # Python without other modules, so the host's is enough, while Slipway itself wants a
 # newer Go than Yocto has. Both make the same bytes, which tests in flash/bfb show, and
-# "slipway bfb:check" looks at the stream once more before it is pushed.
+# "slipway bfb check" looks at the stream once more before it is pushed.
 #
 # Not a tar of the root file system, but the whole disk travels: partitions, loader and
 # slots are then those of efi-slots.wks.in, as on a disk that "slipway flash" writes.
