@@ -108,7 +108,7 @@ func runPatientlyFor(ctx context.Context, board string, work func(ctx context.Co
 	})
 }
 
-// asRoot sets whether programs on boards run by sudo, if the flag -become was given.
+// asRoot sets whether programs on boards run by sudo, if the flag --become was given.
 func asRoot(ctx context.Context, become *bool) context.Context {
 	if become == nil {
 		return ctx
