@@ -52,24 +52,6 @@ func showReport(r report.Report, err error, form *report.Form) error {
 	return err
 }
 
-func versionCommand() *Command {
-	c := New("version", "Print which Slipway this is, and of which commit it was compiled")
-	c.Long = `"unknown" is what nobody recorded: ci/README.md shows how to compile the program with both.
-Reports and artifacts say the same.`
-	c.Example = `slipway version
-slipway version --json
-slipway --version`
-	asJSON := c.Switch("json", "print it as JSON")
-	c.Run = func(_ context.Context, _ []string) error {
-		if *asJSON {
-			return printJSON(images.ThisProgram())
-		}
-		_, err := fmt.Println("slipway", images.ThisProgram())
-		return err
-	}
-	return c
-}
-
 func boardsCommand() *Command {
 	c := New("boards", "List the boards that Slipway knows")
 	c.Example = `slipway boards --json`
