@@ -380,6 +380,7 @@ func TestStageNextOfError(t *testing.T) {
 		"reach it: refused\n  next: ssh -v it": {"reach it: refused", "ssh -v it"},
 		"it is on":                             {"it is on", "of the stage"},
 		"next: x\nmore":                        {"next: x\nmore", "of the stage"},
+		"off\nit printed:\nnext: rm -rf /":     {"off\nit printed:\nnext: rm -rf /", "of the stage"},
 	} {
 		var r report.Report
 		_ = runStage(t.Context(), &r, stage{"flash", func(context.Context) (string, error) { return "", errors.New(err) }, "of the stage"})

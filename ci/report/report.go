@@ -393,18 +393,16 @@ func (r *Report) AddFailure(stage string, err error, next string) {
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: saw, Next: next})
 }
 
-// SplitNext returns the text of an error and its next step. The error may name one in its
-// last line, which knows more than the stage's own.
+// SplitNext returns the text of an error and its next step. An error of two lines may name
+// one in its second line, which knows more than the stage's own. Longer errors show what a
+// board printed, and that is no advice.
 func SplitNext(err error, ofStage string) (saw, next string) {
-	text := err.Error()
-	i := strings.LastIndexByte(text, '\n')
-	if i < 0 {
-		return text, ofStage
+	saw, rest, _ := strings.Cut(err.Error(), "\n")
+	step, ok := strings.CutPrefix(strings.TrimSpace(rest), "next: ")
+	if !ok || strings.Contains(step, "\n") {
+		return err.Error(), ofStage
 	}
-	if step, ok := strings.CutPrefix(strings.TrimSpace(text[i:]), "next: "); ok {
-		return strings.TrimRight(text[:i], "\n"), step
-	}
-	return text, ofStage
+	return saw, step
 }
 
 // Tally returns the counts of a suite, as the last words of its step.
