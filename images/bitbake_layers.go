@@ -215,9 +215,12 @@ func localFolders(spec Spec) (map[string]string, error) {
 // projectFiles are the names of a board's project file: kas's or bitbake-setup's.
 var projectFiles = []string{"kas.yml", "setup.conf.json"}
 
-// projectFile finds the board's project file, or that of a board which it
-// extends, in the clone around the current folder.
+// projectFile finds the board's project file, or that of a board which it extends: in the
+// folder of the user's own boards, or in the clone around the current folder.
 func projectFile(spec Spec) (string, error) {
+	if path := OwnProjectFile(spec); path != "" {
+		return path, nil
+	}
 	at, err := os.Getwd()
 	if err != nil {
 		return "", err

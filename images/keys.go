@@ -135,5 +135,5 @@ func (s Spec) placeOf(key string) string {
 			return place
 		}
 	}
-	return boardFile(s.Board)
+	return BoardFile(s.Board)
 }

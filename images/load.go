@@ -26,17 +26,23 @@ const maxBoardFileBytes = 1 << 20
 
 // Boards returns the names of the boards that Slipway knows, sorted.
 func Boards() ([]string, error) {
-	entries, err := embedded.ReadDir("boards")
+	boards, err := openBoards()
 	if err != nil {
 		return nil, err
 	}
+	return boards.names()
+}
+
+func (b boardSet) names() ([]string, error) {
+	entries, err := b.ReadDir(".")
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() { // beside them lies the page on boards
+		if e.IsDir() || slices.Contains(b.own, e.Name()) { // beside ours lies the page on boards
 			names = append(names, e.Name())
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return names, err
 }
 
 // Default returns the board that commands mean when they are given none.
@@ -44,13 +50,18 @@ func Default() (Spec, error) {
 	return First("has default: true in its board.yml; name one", func(s Spec) bool { return s.Default })
 }
 
-// First returns the first board that fits; what says how it would, for errors.
+// First returns the first board that fits, the user's own before Slipway's; what says how it
+// would, for errors.
 func First(what string, fits func(Spec) bool) (Spec, error) {
-	names, err := Boards()
+	boards, err := openBoards()
 	if err != nil {
 		return Spec{}, err
 	}
-	for _, name := range names {
+	names, err := boards.names()
+	if err != nil {
+		return Spec{}, err
+	}
+	for _, name := range append(boards.own, names...) {
 		if spec, err := Load(name); err != nil || fits(spec) {
 			return spec, err
 		}
@@ -63,16 +74,16 @@ func Load(board string) (Spec, error) {
 	if board == "" {
 		return Default()
 	}
-	names, err := Boards()
+	boards, err := openBoards()
+	if err != nil {
+		return Spec{}, err
+	}
+	names, err := boards.names()
 	if err != nil {
 		return Spec{}, err
 	}
 	if !slices.Contains(names, board) {
 		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, plaintext.DidYouMean(board, names), strings.Join(names, ", "))
-	}
-	boards, err := fs.Sub(embedded, "boards")
-	if err != nil {
-		return Spec{}, err
 	}
 	return LoadFrom(boards, board)
 }
@@ -106,7 +117,7 @@ func lineageOf(boards fs.FS, board string) ([]string, error) {
 	var chain []string
 	for name := board; name != ""; {
 		if slices.Contains(chain, name) {
-			return nil, fmt.Errorf("%s: extends itself through %s", boardFile(name), strings.Join(chain, ", "))
+			return nil, fmt.Errorf("%s: extends itself through %s", BoardFile(name), strings.Join(chain, ", "))
 		}
 		chain = append([]string{name}, chain...)
 		s := Spec{Board: name}
@@ -137,33 +148,31 @@ func (s Spec) findExtended(boards fs.FS) error {
 	return s.unknownValue("extends", s.Extends, names)
 }
 
-func boardFile(name string) string { return path.Join("images/boards", name, "board.yml") }
-
 func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	f, err := boards.Open(path.Join(name, "board.yml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no such board; add the file or fix the name", boardFile(name))
+		return fmt.Errorf("%s: no such board; add the file or fix the name", BoardFile(name))
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	data, err := localfile.ReadAll(f, boardFile(name), maxBoardFileBytes)
+	data, err := localfile.ReadAll(f, BoardFile(name), maxBoardFileBytes)
 	if err != nil {
 		return err
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explainYAML(boardFile(name), err))
+		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explainYAML(BoardFile(name), err))
 	}
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
-		return explainYAML(boardFile(name), err)
+		return explainYAML(BoardFile(name), err)
 	}
 	if into.places == nil {
 		into.places = map[string]string{}
 	}
 	for _, root := range doc.Content {
-		findPlaces(boardFile(name), "", root, into.places)
+		findPlaces(BoardFile(name), "", root, into.places)
 	}
 	return nil
 }
@@ -195,7 +204,7 @@ func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			files[p], err = fs.ReadFile(sub, p)
+			files[p], err = readBoardFile(sub, p)
 			return err
 		})
 		if err != nil {
@@ -205,6 +214,23 @@ func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 	return files, nil
 }
 
+// readBoardFile reads a file of a board's folder, which may be the user's own.
+func readBoardFile(boards fs.FS, name string) ([]byte, error) {
+	info, err := fs.Stat(boards, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s in a board's folder is no file", name)
+	}
+	f, err := boards.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return localfile.ReadAll(f, name, maxDescriptionBytes)
+}
+
 // File is a file of the board's folder, or of the machine where the path is absolute.
 func (s Spec) File(name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
@@ -212,7 +238,7 @@ func (s Spec) File(name string) ([]byte, error) {
 	}
 	data, ok := s.files[path.Clean(name)]
 	if !ok {
-		return nil, fmt.Errorf("%s: %w; it is looked for beside board.yml", path.Join("images/boards", s.Board, name), fs.ErrNotExist)
+		return nil, fmt.Errorf("%s: %w; it is looked for beside board.yml", filepath.Join(filepath.Dir(BoardFile(s.Board)), name), fs.ErrNotExist)
 	}
 	return data, nil
 }

@@ -20,7 +20,10 @@ import (
 	"slipway/layers/run"
 )
 
-func checkClone(context.Context, boardBuild) []Finding {
+func checkClone(_ context.Context, p boardBuild) []Finding {
+	if path := images.OwnProjectFile(p.spec); path != "" && p.spec.Debian == nil {
+		return []Finding{okFinding("clone", "none is needed for %s", path)}
+	}
 	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Fix: "clone Slipway, install Go, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
 		f.Saw = "this folder is not Slipway's clone"

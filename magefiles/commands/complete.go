@@ -20,6 +20,7 @@ func (c *Command) complete(flag string, values func(args []string) []string, oth
 
 // completeWord says what the next word may be. Files complete what is not here.
 func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	_ = useBoards(cmd) // a shell asks for names, not for errors
 	i := len(args)
 	if len(c.words) > 0 && c.words[len(c.words)-1].repeated {
 		i = min(i, len(c.words)-1)

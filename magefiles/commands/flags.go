@@ -20,6 +20,7 @@ type flagValue struct {
 	kind  string // shown in help, as FILE
 	text  string
 	given bool
+	often bool // it may be given again
 	set   func(string) error
 }
 
@@ -27,7 +28,7 @@ func (v *flagValue) String() string { return v.text }
 func (v *flagValue) Type() string   { return v.kind }
 
 func (v *flagValue) Set(text string) error {
-	if v.given {
+	if v.given && !v.often {
 		return errTwice
 	}
 	if err := v.set(text); err != nil {
@@ -52,13 +53,17 @@ func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pfl
 func (c *Command) Text(name, otherwise, usage string) *string {
 	value := otherwise
 	c.addFlag(name, usage, "TEXT", func(text string) error {
-		if strings.TrimSpace(text) == "" {
-			return errBlank
-		}
 		value = text
-		return nil
+		return notBlank(text)
 	})
 	return &value
+}
+
+func notBlank(text string) error {
+	if strings.TrimSpace(text) == "" {
+		return errBlank
+	}
+	return nil
 }
 
 var errBlank = errors.New("a name is empty; is a variable of your script not set?")
@@ -106,8 +111,8 @@ func (c *Command) choice(name, otherwise string, all []string, usage string) *st
 func parsed[T any](c *Command, name, kind, usage string, parse func(string) (T, error)) *T {
 	var value T
 	c.addFlag(name, usage, kind, func(text string) (err error) {
-		if strings.TrimSpace(text) == "" {
-			return errBlank
+		if err := notBlank(text); err != nil {
+			return err
 		}
 		value, err = parse(text)
 		return err

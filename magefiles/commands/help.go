@@ -44,7 +44,8 @@ func printHelp(cmd *cobra.Command, exits []exit) {
 		}
 	}
 	p.commands(cmd)
-	p.flags(cmd)
+	p.flags("Flags", cmd.LocalNonPersistentFlags())
+	p.flags("Flags of every command", cmd.Root().PersistentFlags())
 	if cmd.Example != "" {
 		fmt.Fprintf(p.w, "\nExamples:\n  %s\n", strings.ReplaceAll(cmd.Example, "\n", "\n  "))
 	}
@@ -75,7 +76,7 @@ func usageLine(cmd *cobra.Command) string {
 }
 
 func hasFlags(cmd *cobra.Command) (found bool) {
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { found = found || !f.Hidden && f.Name != "help" })
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { found = found || !f.Hidden && f.Name != "help" })
 	return found
 }
 
@@ -96,9 +97,9 @@ func (p helpPage) commands(cmd *cobra.Command) {
 	}
 }
 
-func (p helpPage) flags(cmd *cobra.Command) {
+func (p helpPage) flags(title string, all *pflag.FlagSet) {
 	var rows [][2]string
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+	all.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
 			return
 		}
@@ -108,7 +109,7 @@ func (p helpPage) flags(cmd *cobra.Command) {
 		}
 		rows = append(rows, [2]string{name, f.Usage})
 	})
-	p.table("Flags", rows)
+	p.table(title, rows)
 }
 
 // table writes rows of a name and a text. Long names stand on a line of their own.

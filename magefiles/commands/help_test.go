@@ -92,8 +92,9 @@ func TestCompletion(t *testing.T) {
 		"up --as ":                         "json junit html tap lava",
 		"fleet smoke virt " + inventory + " --limit=ra": "rack1 rack2",
 		"help deploy fi": "files",
-		"completion ":    "bash zsh fish",
-		"boards ":        "",
+		"smoke virt virt --suite=base --no-reboot --as=": "json junit html tap lava",
+		"completion ": "bash zsh fish",
+		"boards ":     "",
 	} {
 		words := strings.Split(line, " ")
 		var got []string

@@ -43,7 +43,7 @@ func TestLines(t *testing.T) {
 		"fleet update b i u --canary=0", "fleet deploy --limit rack1 b i", "bfb extract f --prefix=-",
 		"deploy run b h i -- ls -l --help", "rig ssh r -- sh -c -- ls", "rig ssh -- ls",
 		"smoke h --suite=a.yml", "smoke b h --suite a.yml", "smoke b h", "layers lock b --update", "layers lock b --update=a,b",
-		"smoke b h --become=false", "update b h u --rate 10M",
+		"smoke b h --become=false", "boards --boards x", "boards --boards=x --json", "update b h u --rate 10M",
 		// As they were typed for Mage.
 		"deploy:files virt virt a b -dryrun", "flash virt d -blockmap=m -forcerecovery", "fleet:deploy b i -stopafter=5 -boardlimit=30m",
 		"deploy:board virt virt", "virt:ssh", "virt:start -board=virt", "up -board=virt -keep", "-version", "build virt -dryRun",
@@ -90,6 +90,9 @@ func TestWrongLines(t *testing.T) {
 		"fleet deploy b i rack1 --dry-run":            `"rack1" is one word too many`,
 		"up virt --board=virt2":                       `"virt2" is one word too many`,
 		"up virt virt2":                               `"virt2" is one word too many: it takes [BOARD]`,
+		"boards --boards=x --boards=y":                "--boards is given twice",
+		"boards --boards= ":                           "--boards=: a name is empty",
+		"boards --boards --json":                      "--boards has no value",
 		"boards --json --JSON":                        "--json is given twice",
 		"flash virt d -dryrun --dry-run":              "--dry-run is given twice",
 		"boards -- x":                                 `"--" is not understood`,

@@ -76,6 +76,15 @@ func startsNothing(t *testing.T, program string) {
 			t.Errorf("%s: status %d; want %d\n%s", line, status, want, out)
 		}
 	}
+	own := filepath.Join(t.TempDir(), "boards")
+	if err := errors.Join(os.MkdirAll(filepath.Join(own, "lab"), 0o755), os.WriteFile(filepath.Join(own, "lab/board.yml"), []byte("extends: virt\ndescription: our lab\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{"boards --boards=" + own: "our lab", "__complete flash --boards=" + own + " la": "lab\n", "virt ssh lab --boards=" + own: "lab: the virtual board is off"} {
+		if _, out := exitOf(t, empty, bare, slices.Concat([]string{program}, strings.Fields(line))...); !strings.Contains(out, want) {
+			t.Errorf("%s: want %q\n%s", line, want, out)
+		}
+	}
 	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=xml"), program, "boards"); status != 2 || !strings.Contains(out, "SLIPWAY_PROGRESS=xml: want json") {
 		t.Errorf("SLIPWAY_PROGRESS=xml: status %d\n%.200s", status, out)
 	}

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"slipway/ci/report"
+	"slipway/images"
 	"slipway/layers/progress"
 )
 
@@ -59,8 +61,20 @@ func Root(extra ...*Command) *cobra.Command {
 	root.SetHelpCommandGroupID(sectionOther)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
+	root.PersistentFlags().Var(&flagValue{kind: "FOLDER", set: notBlank}, boardsFlag, "the folder of your own boards (or SLIPWAY_BOARDS); boards/ here or above if not given")
 	root.SetGlobalNormalizationFunc(normalizeFlag)
 	return root.Command
+}
+
+// boardsFlag names the folder of the user's own boards.
+const boardsFlag = "boards"
+
+// useBoards has this program, and those that it starts, find the boards of --boards.
+func useBoards(cmd *cobra.Command) error {
+	if f := cmd.Root().PersistentFlags().Lookup(boardsFlag); f.Changed {
+		return os.Setenv(images.BoardsVariable, f.Value.String())
+	}
+	return nil
 }
 
 func layersGroup() *Command {
@@ -110,9 +124,25 @@ func execute(ctx context.Context, root *cobra.Command, args []string) error {
 			return err
 		}
 		args = line
+	} else {
+		allowRepeats(root)
 	}
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
+}
+
+// allowRepeats lets cobra read each flag twice, as it does where it completes a line.
+func allowRepeats(cmd *cobra.Command) {
+	allow := func(f *pflag.Flag) {
+		if v, ok := f.Value.(*flagValue); ok {
+			v.often = true
+		}
+	}
+	cmd.PersistentFlags().VisitAll(allow)
+	cmd.Flags().VisitAll(allow)
+	for _, c := range cmd.Commands() {
+		allowRepeats(c)
+	}
 }
 
 // completes reports whether a shell asks what may follow on a line.

@@ -1,0 +1,136 @@
+package images
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// BoardsVariable names the folder of the user's own boards. Without it, that is the nearest
+// folder "boards" with a board in it, in the current folder or above.
+const BoardsVariable = "SLIPWAY_BOARDS"
+
+// boardSet is the boards of this binary, and the user's own beside them.
+type boardSet struct {
+	embedded fs.FS
+	folder   string   // of the user's own boards; "" is none
+	own      []string // their names
+}
+
+// openBoards finds the boards. A board of the user's may extend one of Slipway's, but not
+// have its name: which of them is meant would depend on the current folder.
+func openBoards() (boardSet, error) {
+	ours, err := fs.Sub(embedded, "boards")
+	if err != nil {
+		return boardSet{}, err
+	}
+	folder, err := ownFolder()
+	if err != nil || folder == "" {
+		return boardSet{embedded: ours}, err
+	}
+	b := boardSet{ours, folder, boardsIn(folder)}
+	for _, name := range b.own {
+		if _, err := fs.Stat(ours, name); err == nil {
+			return b, fmt.Errorf("%s: Slipway has a board of this name\nnext: rename the folder; to change a few keys of %s, write \"extends: %[2]s\" in it", BoardFile(name), name)
+		}
+	}
+	return b, nil
+}
+
+func (b boardSet) Open(name string) (fs.File, error) {
+	if first, _, _ := strings.Cut(name, "/"); slices.Contains(b.own, first) {
+		return os.DirFS(b.folder).Open(name)
+	}
+	return b.embedded.Open(name)
+}
+
+// ReadDir lists the names of all boards for ".", so that fs.Glob finds them.
+func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
+	if name != "." {
+		if first, _, _ := strings.Cut(name, "/"); slices.Contains(b.own, first) {
+			return fs.ReadDir(os.DirFS(b.folder), name)
+		}
+		return fs.ReadDir(b.embedded, name)
+	}
+	all, err := fs.ReadDir(b.embedded, ".")
+	if err != nil || b.folder == "" {
+		return all, err
+	}
+	entries, err := os.ReadDir(b.folder)
+	for _, e := range entries {
+		if slices.Contains(b.own, e.Name()) {
+			all = append(all, e)
+		}
+	}
+	return all, err
+}
+
+// ownFolder finds the folder of the user's own boards; "" is none.
+func ownFolder() (string, error) {
+	if folder := os.Getenv(BoardsVariable); folder != "" {
+		if len(boardsIn(folder)) == 0 {
+			return "", fmt.Errorf("%s=%s: no board there: want BOARD/board.yml in it\nnext: ls %[2]s", BoardsVariable, folder)
+		}
+		return filepath.Abs(folder)
+	}
+	at, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; at = filepath.Dir(at) {
+		if folder := filepath.Join(at, "boards"); len(boardsIn(folder)) > 0 && !isClone(filepath.Dir(at)) {
+			return folder, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", nil
+		}
+	}
+}
+
+// boardsIn returns the names of the boards in a folder.
+func boardsIn(folder string) (names []string) {
+	entries, _ := os.ReadDir(folder) // what cannot be read has none
+	for _, e := range entries {
+		if onDisk(filepath.Join(folder, e.Name(), "board.yml")) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// isClone reports whether a folder is a clone of Slipway, whose boards are in this binary.
+func isClone(folder string) bool {
+	text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	return err == nil && strings.HasPrefix(string(text), "module slipway\n")
+}
+
+// boardFolder returns where a board is described, for messages and for files of its own.
+func boardFolder(name string) (path string, own bool) {
+	if folder, err := ownFolder(); err == nil && folder != "" && onDisk(filepath.Join(folder, name, "board.yml")) {
+		return filepath.Join(folder, name), true
+	}
+	return filepath.Join("images/boards", name), false
+}
+
+// OwnProjectFile returns the project file in the folder of the user's own board, or of one that
+// it extends. It is "" for Slipway's boards, which are built in a clone.
+func OwnProjectFile(spec Spec) string {
+	for _, board := range slices.Backward(spec.lineage) {
+		for _, name := range projectFiles {
+			folder, own := boardFolder(board)
+			if path := filepath.Join(folder, name); own && onDisk(path) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// BoardFile returns the path of a board's description, for messages.
+func BoardFile(name string) string {
+	folder, _ := boardFolder(name)
+	return filepath.Join(folder, "board.yml")
+}

@@ -1,0 +1,119 @@
+package images
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// placeBoards writes boards into a folder.
+func placeBoards(t *testing.T, folder string, boards map[string]string) {
+	t.Helper()
+	for name, text := range boards {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const labBoard = "extends: virt\ndescription: ours\nsuites: [base]\n"
+
+// Boards in a folder of the user's are found from any folder below, and may extend Slipway's.
+func TestOwnBoards(t *testing.T) {
+	project := t.TempDir()
+	placeBoards(t, filepath.Join(project, "boards"), map[string]string{"virt-lab/board.yml": labBoard, "virt-lab/overlay/etc/motd": "lab\n", "README.md": "", "notes/x": ""})
+	below := filepath.Join(project, "a/b")
+	if err := os.MkdirAll(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	for name, tt := range map[string]struct{ at, variable string }{
+		"in the project":  {project, ""},
+		"below it":        {below, ""},
+		"by the variable": {elsewhere, filepath.Join(project, "boards")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(tt.at)
+			t.Setenv(BoardsVariable, tt.variable)
+			names, err := Boards()
+			if err != nil || !slices.Contains(names, "virt-lab") || !slices.Contains(names, "virt") || slices.Contains(names, "notes") || !slices.IsSorted(names) {
+				t.Errorf("Boards = %q, %v; want virt-lab among Slipway's", names, err)
+			}
+			spec, err := Load("virt-lab")
+			if err != nil || spec.Description != "ours" || spec.Machine == nil || !slices.Equal(spec.Suites, []string{"base"}) {
+				t.Errorf("Load = %+v, %v; want virt with our keys", spec, err)
+			}
+			if text, err := spec.File("overlay/etc/motd"); string(text) != "lab\n" {
+				t.Errorf("its file holds %q, %v", text, err)
+			}
+			if spec, err := Default(); spec.Board != "virt" {
+				t.Errorf("the default board is %q, %v; want Slipway's", spec.Board, err)
+			}
+		})
+	}
+	t.Chdir(elsewhere)
+	if _, err := Load("virt-lab"); err == nil || !strings.Contains(err.Error(), `unknown board "virt-lab"`) {
+		t.Errorf("outside of the project: %v; want the board unknown", err)
+	}
+}
+
+func TestOwnDefault(t *testing.T) {
+	folder := t.TempDir()
+	placeBoards(t, folder, map[string]string{"zz/board.yml": "extends: virt\ndefault: true\n"})
+	t.Setenv(BoardsVariable, folder)
+	if spec, err := Default(); spec.Board != "zz" {
+		t.Errorf("the default board is %q, %v; want the user's", spec.Board, err)
+	}
+}
+
+// Errors name the user's own files.
+func TestWrongOwnBoards(t *testing.T) {
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  string // F is the folder
+	}{
+		"Slipway's name":   {map[string]string{"virt/board.yml": labBoard}, "F/virt/board.yml: Slipway has a board of this name\nnext: rename the folder; to change a few keys of virt, write \"extends: virt\" in it"},
+		"a wrong key":      {map[string]string{"lab/board.yml": "extends: virt\ndescripton: x\n"}, "F/lab/board.yml:2"},
+		"an unknown board": {map[string]string{"lab/board.yml": "extends: virtt\n"}, "F/lab/board.yml:1"},
+		"no board":         {map[string]string{"lab/bord.yml": ""}, "SLIPWAY_BOARDS=F: no board there: want BOARD/board.yml in it\nnext: ls F"},
+		"no project file":  {map[string]string{"lab/board.yml": "arch: arm64\nflash: {kinds: [file]}\n"}, "F/lab/board.yml: neither debian nor a project file beside it"},
+	} {
+		folder := t.TempDir()
+		placeBoards(t, folder, tt.files)
+		t.Setenv(BoardsVariable, folder)
+		_, err := Load("lab")
+		if want := strings.ReplaceAll(tt.want, "F", folder); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", name, err, want)
+		}
+	}
+	folder := t.TempDir()
+	placeBoards(t, folder, map[string]string{"lab/board.yml": labBoard})
+	if err := os.Symlink("/dev/zero", filepath.Join(folder, "lab/zero")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(BoardsVariable, folder)
+	if _, err := Load("lab"); err == nil || !strings.Contains(err.Error(), "zero in a board's folder is no file") {
+		t.Errorf("a device in the folder: %v", err)
+	}
+}
+
+// The project file of a user's board is the one beside its board.yml.
+func TestOwnProjectFile(t *testing.T) {
+	folder := t.TempDir()
+	placeBoards(t, folder, map[string]string{"lab/board.yml": "extends: qemuarm64\n", "lab/kas.yml": "header: {version: 14}\n"})
+	t.Setenv(BoardsVariable, folder)
+	t.Chdir(t.TempDir())
+	spec, err := Load("lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path, err := projectFile(spec); path != filepath.Join(folder, "lab/kas.yml") {
+		t.Errorf("projectFile = %q, %v", path, err)
+	}
+}
