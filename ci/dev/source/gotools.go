@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -100,6 +101,22 @@ func runGo(ctx context.Context, dir string, argv ...string) error {
 // then ends its children and removes its work folder, which it does not at SIGTERM.
 func command(dir string, argv ...string) run.Command {
 	return run.Command{Argv: argv, Dir: dir, Stop: func(p *os.Process) error {
+		go interruptUntilDone(p)
 		return syscall.Kill(-p.Pid, syscall.SIGINT)
 	}}
+}
+
+// interruptAgain is how long a program has to end after a Ctrl-C. It is a variable for tests.
+var interruptAgain = 10 * time.Second
+
+// interruptUntilDone interrupts a group again until its leader is gone. go test can start one
+// more package's test while it is interrupted, and waits for that as long as it takes.
+func interruptUntilDone(leader *os.Process) {
+	for {
+		time.Sleep(interruptAgain)
+		if leader.Signal(syscall.Signal(0)) != nil {
+			return
+		}
+		_ = syscall.Kill(-leader.Pid, syscall.SIGINT) // it may have ended meanwhile
+	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"slipway/ci/report/junit"
 	"slipway/flash/device/devicetest"
+	"slipway/layers/run"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -312,6 +313,31 @@ func readJUnit(t *testing.T, path string) junit.Suites {
 		t.Fatal(err)
 	}
 	return got
+}
+
+// A program that is at work after a first Ctrl-C gets another one, as what it started does.
+func TestInterruptIsRepeated(t *testing.T) {
+	before := interruptAgain
+	interruptAgain = 50 * time.Millisecond
+	t.Cleanup(func() { interruptAgain = before })
+	ctx, cancel := context.WithCancel(t.Context())
+	const script = "trap 'n=$((n+1)); [ $n = 3 ] && exit 7' INT; echo ready; while :; do sleep 0.02; done"
+	cmd := run.Prepare(ctx, command(t.TempDir(), "sh", "-c", script))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != 7 {
+		t.Errorf("it ended with status %d; want the third signal to end it", status)
+	}
 }
 
 // The race detector is for all packages but those that it slows down most, and for a run
