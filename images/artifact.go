@@ -77,7 +77,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 	path := ArtifactPath(dir)
 	data, err := localfile.Read(path, maxDescriptionBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Artifact{}, fmt.Errorf("no artifact: %w\nnext: build %s", err, filepath.Base(dir))
+		return Artifact{}, noArtifact(err, filepath.Base(dir))
 	}
 	if err != nil {
 		return Artifact{}, err
@@ -94,9 +94,16 @@ func ReadArtifact(dir string) (Artifact, error) {
 	return a, nil
 }
 
+func noArtifact(err error, board string) error {
+	return fmt.Errorf("no artifact: %w\nnext: build %s", err, board)
+}
+
 // ArtifactOf is ReadArtifact, and refuses another board's.
 func ArtifactOf(spec Spec, dir string) (Artifact, error) {
 	a, err := ReadArtifact(dir)
+	if missing := (*fs.PathError)(nil); spec.project != "" && errors.As(err, &missing) {
+		return a, noArtifact(missing, spec.project)
+	}
 	if err == nil && a.Board != spec.Board {
 		err = fmt.Errorf("%s: of board %q, not of %s\nnext: build %[3]s", ArtifactPath(dir), a.Board, spec.Board)
 	}

@@ -69,7 +69,8 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
-// Load returns what is known of a board; "" is the default one.
+// Load returns what is known of a board; "" is the default one. A project file of kas or
+// bitbake-setup is a board too, of which nothing else is known.
 func Load(board string) (Spec, error) {
 	if board == "" {
 		return Default()
@@ -81,6 +82,9 @@ func Load(board string) (Spec, error) {
 	names, err := boards.names()
 	if err != nil {
 		return Spec{}, err
+	}
+	if isProjectFile(board) {
+		return specOfProject(board, names)
 	}
 	if !slices.Contains(names, board) {
 		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, plaintext.DidYouMean(board, names), strings.Join(names, ", "))

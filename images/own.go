@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // BoardsVariable names the folder of the user's own boards. Without it, that is the nearest
@@ -118,6 +120,9 @@ func boardFolder(name string) (path string, own bool) {
 // OwnProjectFile returns the project file in the folder of the user's own board, or of one that
 // it extends. It is "" for Slipway's boards, which are built in a clone.
 func OwnProjectFile(spec Spec) string {
+	if spec.project != "" {
+		return spec.project
+	}
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
 			folder, own := boardFolder(board)
@@ -127,6 +132,40 @@ func OwnProjectFile(spec Spec) string {
 		}
 	}
 	return ""
+}
+
+// isProjectFile reports whether a board's name is that of project files, as kas takes them:
+// a.yml or a.yml:b.yml.
+func isProjectFile(board string) bool {
+	first, _, _ := strings.Cut(board, ":")
+	return slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(first))
+}
+
+// notInName is what the name of a build's folder leaves out.
+var notInName = lazy.Regexp(`[^A-Za-z0-9._-]+`)
+
+// specOfProject returns the board that is made of project files alone. Its name, and its
+// folder below build/, is that of the first file, or of the folder of a kas.yml.
+func specOfProject(files string, boards []string) (Spec, error) {
+	first, _, _ := strings.Cut(files, ":")
+	path, err := filepath.Abs(first)
+	if err != nil {
+		return Spec{}, err
+	}
+	if !onDisk(path) {
+		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, filepath.Dir(first))
+	}
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	if slices.ContainsFunc(projectFiles, func(p string) bool { return p == filepath.Base(path) }) || name == "" {
+		name = filepath.Base(filepath.Dir(path))
+	}
+	if name = notInName().ReplaceAllString(name, "-"); slices.Contains(boards, name) {
+		name += "-project" // has a folder of its own
+	}
+	spec := Spec{Board: name, project: files, places: map[string]string{"": first}}
+	spec.Flash.Kinds = []string{"file", "block"}
+	spec.Build = spec.Build.withDefaults()
+	return spec, nil
 }
 
 // BoardFile returns the path of a board's description, for messages.

@@ -96,7 +96,9 @@ slipway doctor --conf=local.conf --branch=scarthgap`
 
 func buildCommand() *Command {
 	c := New("build BOARD", "Make a board's image, below build/<board>")
-	c.Long = `Virtual boards are made of Debian packages, in minutes; the others by bitbake from
+	c.Long = `BOARD is a name, or a project file of kas or bitbake-setup.
+
+Virtual boards are made of Debian packages, in minutes; the others by bitbake from
 images/boards/<board>/kas.yml, in hours the first time, and not as root: doctor says whether
 this machine can. What bitbake did is in build/<board>/build.html, and for programs in
 build.json. Ctrl-C lets it finish the tasks that run; a second one breaks them off. Nobody
@@ -106,6 +108,7 @@ SLIPWAY_ROOT_LOGIN is 1, both while it builds.`
 	c.Example = `slipway build virt
 slipway build virt --target=bundle  # for an update that RAUC installs, too
 slipway build jetson-orin-nano-devkit
+slipway build kas.yml  # somebody else's project
 slipway build jetson-orin-nano-devkit --parse  # to read its recipes only
 slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	fresh := c.Switch("fresh", "fetch Debian's packages anew, of a virtual board")

@@ -33,7 +33,7 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 		return w.choices, cobra.ShellCompDirectiveNoFileComp
 	case w.name == "BOARD":
 		boards, _ := images.Boards()
-		return boards, cobra.ShellCompDirectiveNoFileComp
+		return boards, cobra.ShellCompDirectiveDefault // a project file is one too
 	case w.name == "DEVICE":
 		return completeLast(toComplete, deviceNames(cmd.Context())), cobra.ShellCompDirectiveDefault
 	case w.name == "HOST":
