@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 
 	"slipway/images"
 	"slipway/layers/lock"
+	"slipway/layers/port"
 	"slipway/layers/run"
 )
 
@@ -73,12 +73,12 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	port, err := freePort()
+	sshPort, err := port.Free()
 	if err != nil {
 		return nil, err
 	}
-	vm := &VM{Board: spec.Board, SSHPort: port, Accel: accel, Started: time.Now(), dir: dir}
-	if err := vm.launch(ctx, qemuArguments(spec, accel, port), note, opt); err != nil {
+	vm := &VM{Board: spec.Board, SSHPort: sshPort, Accel: accel, Started: time.Now(), dir: dir}
+	if err := vm.launch(ctx, qemuArguments(spec, accel, sshPort), note, opt); err != nil {
 		return nil, err
 	}
 	if err := vm.saveState(); err != nil {
@@ -176,15 +176,6 @@ func qemuArguments(spec images.Spec, accel string, port int) []string {
 		argv = append(argv, "-bios", m.Firmware.Path)
 	}
 	return argv
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // Find returns the machine that runs in dir, or ErrOff.

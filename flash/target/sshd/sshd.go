@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"slipway/layers/port"
 	"slipway/layers/run"
 )
 
@@ -43,12 +44,12 @@ type Server struct {
 // New writes keys and configuration into dir, which must be empty. The settings
 // are lines of sshd_config that stand before the server's own.
 func New(dir string, settings ...string) (*Server, error) {
-	port, err := freePort()
+	free, err := port.Free()
 	if err != nil {
 		return nil, err
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	s := &Server{Port: port, KnownHosts: file("known_hosts"), Identity: file("id"), Log: file("log"), config: file("config")}
+	s := &Server{Port: free, KnownHosts: file("known_hosts"), Identity: file("id"), Log: file("log"), config: file("config")}
 	host, err := WriteKey(file("host"))
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func New(dir string, settings ...string) (*Server, error) {
 		return nil, err
 	}
 	lines := append(settings,
-		fmt.Sprintf("ListenAddress 127.0.0.1:%d", port),
+		fmt.Sprintf("ListenAddress 127.0.0.1:%d", free),
 		"HostKey "+file("host"),
 		"AuthorizedKeysFile "+file("authorized"),
 		"StrictModes no", // the folder is a temporary one
@@ -71,7 +72,7 @@ func New(dir string, settings ...string) (*Server, error) {
 		lines = append(lines, "Subsystem sftp internal-sftp")
 	}
 	for name, text := range map[string]string{
-		s.KnownHosts:       fmt.Sprintf("[127.0.0.1]:%d %s", port, ssh.MarshalAuthorizedKey(host)),
+		s.KnownHosts:       fmt.Sprintf("[127.0.0.1]:%d %s", free, ssh.MarshalAuthorizedKey(host)),
 		file("authorized"): string(ssh.MarshalAuthorizedKey(user)),
 		s.config:           strings.Join(lines, "\n") + "\n",
 	} {
@@ -97,15 +98,6 @@ func WriteKey(file string) (ssh.PublicKey, error) {
 		return nil, err
 	}
 	return ssh.NewPublicKey(public)
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // Start starts the server and returns when it answers. It ends with ctx.

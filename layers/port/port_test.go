@@ -1,0 +1,39 @@
+package port
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+)
+
+// A free port is below those that the kernel gives away, and can be listened on.
+func TestFree(t *testing.T) {
+	var first, last int
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Skipf("the kernel does not say which ports it gives away: %v", err)
+	}
+	if _, err := fmt.Sscan(string(text), &first, &last); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for range 20 {
+		port, err := Free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port >= first && port <= last {
+			t.Errorf("Free = %d; the kernel gives away %d to %d", port, first, last)
+		}
+		if seen[port] {
+			t.Errorf("Free = %d twice, while it is in use", port)
+		}
+		seen[port] = true
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+}
