@@ -128,7 +128,7 @@ func splitLine(args []string) (mages, rest []string, err error) {
 		return append(mages, "-l"), nil, nil
 	case args[0] == "-t" || args[0] == "--t":
 		return nil, nil, errTimeout
-	case args[0] == "slipway":
+	case strings.EqualFold(args[0], "slipway"):
 		args = args[1:]
 	}
 	if len(args) > 0 {

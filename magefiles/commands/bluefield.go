@@ -38,12 +38,12 @@ func bfbMakeCommand() *Command {
 	c.Example = `slipway bfb make out.bfb --images=bl2=bl2.bin,image=Image,boot-args==console=ttyAMA1
 slipway bfb make out.bfb --base=bf-bundle.bfb --images=boot-args-v1==quiet
 slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueField-3 can use`
-	base := c.Words("base", "one or two streams whose images are taken, with a comma between them")
+	base := c.Words("base", "take the images of this stream, or of two with a comma between them")
 	images := c.Text("images=PARTS", "", "NAME[-vN]=FILE or NAME[-vN]==TEXT, with commas between them")
-	expert := c.Switch("expert", "in the order of --images, not in the usual one")
-	hardware := c.Number("for", -1, 0, "leave out what hardware of this version (0 to 2) has no use for")
+	expert := c.Switch("expert", "keep the order of --images")
+	hardware := c.Number("for", -1, 0, "leave out images that hardware of this version (0 to 2) does not use")
 	strip := c.Number("strip", -1, 0, "with --for: leave out only images of this version")
-	careless := c.Switch("careless", "with --for: also where no other image of the kind is left")
+	careless := c.Switch("careless", "with --for: leave out images even if no other of the kind is left")
 	c.check = func([]string) error { return errors.Join(c.needs("strip", "for"), c.needs("careless", "for")) }
 	c.Run = func(ctx context.Context, words []string) error {
 		out := words[0]
@@ -59,10 +59,10 @@ slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueF
 
 func bfbExtractCommand() *Command {
 	c := New("extract FILE", "Write each image of a boot stream to a file, and the trailing data to another")
-	c.Long = `A damaged stream gives none.`
+	c.Long = `From a damaged stream it writes no file.`
 	c.Example = `slipway bfb extract bf-bundle.bfb
 slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
-	names := c.Words("names", "only these, with commas between them, as bfb list --json names them")
+	names := c.Words("names", "only these images, with commas between them; bfb list --json prints the names")
 	prefix := c.Text("prefix=PREFIX", "dump-", "what the files' names begin with; dump- if not given")
 	c.Run = func(ctx context.Context, words []string) error {
 		file := words[0]
@@ -75,9 +75,10 @@ slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
 
 func bfbConfigCommand() *Command {
 	c := New("config FILE", "Make a bf.cfg that sets a password on the DPU, for flash --config")
-	c.Long = `It asks for the password, or reads a line where its input is no terminal, and writes only its hash.`
+	c.Long = `It asks for the password. If its input is no terminal, it reads a line instead. It writes only
+the password's hash.`
 	c.Example = `slipway bfb config bf.cfg`
-	user := c.Text("user=USER", "ubuntu", "whose password; ubuntu if not given")
+	user := c.Text("user=USER", "ubuntu", "set the password of this user; ubuntu if not given")
 	c.Run = func(ctx context.Context, words []string) error {
 		file := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
@@ -88,7 +89,9 @@ func bfbConfigCommand() *Command {
 }
 
 func rshimShowCommand() *Command {
-	c := New("show [DEVICE]", "Print what the rshims of this machine say, and their DPUs' messages")
+	c := New("show [DEVICE[,DEVICE...]]", "Print what the rshims of this machine say, and their DPUs' messages")
+	c.Long = `DEVICE is an rshim of this machine, or of another one. Without it, Slipway shows all of this
+machine.`
 	c.Example = `slipway rshim show
 slipway rshim show /dev/rshim0 --json
 slipway rshim show root@bmc:/dev/rshim0`
@@ -103,10 +106,10 @@ slipway rshim show root@bmc:/dev/rshim0`
 }
 
 func rshimResetCommand() *Command {
-	c := New("reset DEVICE", "Restart a DPU, after it was confirmed")
-	c.Long = `What runs on it ends without warning.`
+	c := New("reset DEVICE", "Restart a DPU, after asking")
+	c.Long = `All programs on the DPU end without warning.`
 	c.Example = `slipway rshim reset /dev/rshim0 --yes=/dev/rshim0  # for a script`
-	yes := c.Text("yes=DEVICE", "", "the device's name, instead of being asked")
+	yes := c.Text("yes=DEVICE", "", "do not ask: the device's name")
 	c.Run = func(ctx context.Context, words []string) error {
 		device := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {

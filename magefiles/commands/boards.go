@@ -20,16 +20,21 @@ import (
 
 func upCommand() *Command {
 	c := New("up [BOARD]", "Take a virtual board from nothing to a report")
-	c.Long = `It installs the packages that this machine lacks (and shows the apt line first), builds the
-image, flashes it to a virtual disk, boots it, deploys to it over SSH, runs the smoke suites
-on it, writes report.html, report.json and junit.xml into build/<board>, and switches the
-board off. What did not change is not built again.`
+	c.Long = `It works in these steps:
+1. install the packages that this machine lacks, after showing the apt line
+2. build the image
+3. flash it to a virtual disk, and boot that
+4. deploy to the board over SSH, and run the smoke suites on it
+5. write report.html, report.json and junit.xml into build/<board>
+6. switch the board off
+
+What did not change is not built again. Without BOARD it takes the default virtual board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway up
 slipway up virt --keep  # and then: slipway virt ssh
 slipway up --json  # for a script`
 	keep := c.Switch("keep", "leave the board on afterwards")
-	fresh := c.Switch("fresh", "fetch Debian's packages anew")
+	fresh := c.Switch("fresh", "fetch Debian's packages again")
 	form := c.reportForm()
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -64,12 +69,14 @@ func boardsCommand() *Command {
 
 func doctorCommand() *Command {
 	c := New("doctor [BOARD]", "Look at this machine before a board's build does")
-	c.Long = `Each finding says what, why it matters and the command that fixes it. It exits with an error
-where the build would stop. With --conf and --branch it looks at a bitbake configuration
-alone: which of the names in it that branch of meta-tegra lacks, and what to write instead.`
+	c.Long = `Each finding says what is wrong, why it matters, and which command fixes it. The exit status
+is an error if the build would stop. Without BOARD it looks for the default virtual board.
+
+With --conf and --branch, doctor reads only a bitbake configuration. It lists the names in it
+that this branch of meta-tegra lacks, and what to write instead.`
 	c.Example = `slipway doctor jetson-orin-nano-devkit
 slipway doctor --conf=local.conf --branch=scarthgap`
-	conf := c.Text("conf=FILE", "", "look at this local.conf alone")
+	conf := c.Text("conf=FILE", "", "look only at this local.conf")
 	branch := c.Text("branch=NAME", "", "the branch of meta-tegra, or release of Yocto, that --conf is for")
 	offline := c.Switch("offline", "ask no server, fetch nothing")
 	asJSON := c.Switch("json", "print the findings as JSON")
@@ -98,21 +105,24 @@ func buildCommand() *Command {
 	c := New("build BOARD", "Make a board's image, below build/<board>")
 	c.Long = `BOARD is a name, or a project file of kas or bitbake-setup.
 
-Virtual boards are made of Debian packages, in minutes; the others by bitbake from
-images/boards/<board>/kas.yml, in hours the first time, and not as root: doctor says whether
-this machine can. What bitbake did is in build/<board>/build.html, and for programs in
-build.json. Ctrl-C lets it finish the tasks that run; a second one breaks them off. Nobody
-can log in on what bitbake built unless SLIPWAY_AUTHORIZED_KEYS names a file of public keys,
-and nobody as root, which deploy, container suites and updates need, unless
-SLIPWAY_ROOT_LOGIN is 1, both while it builds.`
+Slipway makes virtual boards of Debian packages, in minutes. bitbake builds the others from
+images/boards/<board>/kas.yml. That takes hours the first time, and not as root. doctor says
+whether this machine can. build/<board>/build.html tells what bitbake did, and build.json
+tells it to programs.
+
+Ctrl-C lets bitbake finish the tasks that run. A second Ctrl-C stops them too.
+
+Nobody can log in on a board that bitbake built, unless you set these variables for the build:
+- SLIPWAY_AUTHORIZED_KEYS names a file of public keys
+- SLIPWAY_ROOT_LOGIN=1 lets root in, which deploy, container suites and updates need`
 	c.Example = `slipway build virt
 slipway build virt --target=bundle  # for an update that RAUC installs, too
 slipway build jetson-orin-nano-devkit
 slipway build kas.yml  # somebody else's project
 slipway build jetson-orin-nano-devkit --parse  # to read its recipes only
 slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
-	fresh := c.Switch("fresh", "fetch Debian's packages anew, of a virtual board")
-	target := c.Words("target", "bitbake's targets instead of the project file's, with commas between them; of a virtual board, bundle")
+	fresh := c.Switch("fresh", "fetch the Debian packages of a virtual board again")
+	target := c.Words("target", "bitbake's targets instead of the project file's, with commas between them; for a virtual board, bundle")
 	task := c.Text("task=TASK", "", "bitbake's task instead of the project file's")
 	goOn := c.Switch("continue", "go on after a failed task as far as possible")
 	dryRun := c.Switch("dry-run", "let bitbake say what it would run, and build nothing")
@@ -136,13 +146,16 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 
 func devicesCommand() *Command {
 	c := New("devices", "List what an image can be flashed to from this machine")
-	c.Long = `These are disks and cards, with what is on them and what speaks against writing them;
-Jetsons in recovery mode, with their module and USB port; BlueFields' rshims; and the
-virtual boards' disks. With --watch it goes on and tells what comes, goes and changes, until
-Ctrl-C; with --json as a line of JSON each.`
+	c.Long = `It lists:
+- disks and cards, with their contents, and the reasons not to write them
+- Jetsons in recovery mode, with their module and USB port
+- the rshims of BlueFields
+- the disks of virtual boards
+
+With --watch it reports each change until Ctrl-C. With --json too, each is a line of JSON.`
 	c.Example = `slipway devices --json
 slipway devices --watch`
-	watch := c.Switch("watch", "tell what comes and goes, until Ctrl-C")
+	watch := c.Switch("watch", "report what comes, goes and changes, until Ctrl-C")
 	asJSON := c.Switch("json", "print them as JSON")
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
@@ -164,20 +177,24 @@ func firstError(err error, then func() error) error {
 
 func flashCommand() *Command {
 	c := New("flash BOARD DEVICE[,DEVICE...]", "Write a board's image to a device, after showing what it would erase")
-	c.Long = `The device is a file (a virtual disk: a name such as disk.img, or file:NAME), a whole disk,
-a Jetson in recovery mode (usb:1-2.3, by its USB port) or a BlueField (/dev/rshim0, also as
-user@host:/dev/rshim0), or several of them with commas between. It is refused when it is in
-use, the system's own, too small, or not removable unless its serial is given.
+	c.Long = `The device is one of these, or several with commas between them:
+- a file, which is a virtual disk: a name such as disk.img, or file:NAME
+- a whole disk: /dev/sdX
+- a Jetson in recovery mode, by its USB port: usb:1-2.3
+- a BlueField: /dev/rshim0, or user@host:/dev/rshim0
 
-The image may be packed (gz, xz, zst, bz2, zip, sparse). It must be that of a whole disk,
-with a partition table that fits into it, unless --raw is given. Only what differs from what
-the device holds is written, and that is read back; so a flash that was cut off goes on when
-it is called again. Until a disk is whole it has no partition table; what it had for one is
-kept in build/BOARD/replaced.
+Slipway refuses a device that is in use, too small, or the system's own. It also refuses one
+that is not removable, unless you give its serial.
 
-Of several devices, one that fails does not stop the others. With --json each
-device has a receipt; where the flash failed, that has an "error" and its "reason": refused,
-image or device.`
+The image may be packed (gz, xz, zst, bz2, zip, sparse). Without --raw it must be that of a
+whole disk, with a partition table that fits into it.
+
+Slipway writes only what differs from the device's contents, and reads that back. So a flash
+that was interrupted continues when you repeat it. Until a disk is complete it has no
+partition table. Slipway keeps the old table in build/BOARD/replaced.
+
+A device that fails does not stop the others. With --json each device has a receipt. The
+receipt of a failed flash has an "error" and its "reason": refused, image or device.`
 	c.exits = []exit{exitBoardFile, {6, "a device was refused or not confirmed"}, {7, "the image is missing, damaged, not signed or none of a disk"}, {8, "a device is faulty"}}
 	c.Example = `slipway flash virt build/virt/machine/disk.img
 slipway flash BOARD /dev/sdX --dry-run  # to see what would be done
@@ -185,19 +202,19 @@ slipway flash BOARD /dev/sdX --yes=SERIAL  # for a script
 slipway flash BOARD /dev/sdX,/dev/sdY  # for two cards from one decode
 slipway flash BOARD usb:1-2.3,usb:1-4 --force-recovery  # for two Jetsons side by side
 slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
-	image := c.Text("image=FILE", "", "instead of the board's build: a path, https://, host:path, oci://")
-	blockMap := c.Text("block-map=FILE", "", "of that image; the file beside it if not given")
-	holes := c.choice("holes", "", flash.Holes, "what becomes of what the map leaves out; zero if not given")
+	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://")
+	blockMap := c.Text("block-map=FILE", "", "the image's block map; the file beside the image if not given")
+	holes := c.choice("holes", "", flash.Holes, "what to do with blocks that are not in the map; zero if not given")
 	blind := c.Switch("blind", "do not read back what was written")
-	yes := c.Names("yes", "each device's serial (its port where another has the same one, its path where it has none), with commas between, instead of being asked")
-	digest := c.Text("digest=DIGEST", "", "of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address")
-	signers := c.Text("signers=FILE", "", "keyring of GPG, file of allowed signers, or minisign's public key: what they did not sign is refused (or SLIPWAY_SIGNERS)")
-	pkc := c.Text("pkc=FILE", "", "private key (PEM) that the boot files are signed with for Jetsons whose fuses ask for it")
-	sbk := c.Text("sbk=FILE", "", "key (words of hex) that they are encrypted with besides")
+	yes := c.Names("yes", "do not ask: each device's serial, with commas between them (its port if another has the same serial, its path if it has none)")
+	digest := c.Text("digest=DIGEST", "", "the image's digest: sha256:HEX, or the path or address of a list such as SHA256SUMS")
+	signers := c.Text("signers=FILE", "", "refuse an image that none of these signed: a GPG keyring, a file of allowed signers, or a minisign public key (or SLIPWAY_SIGNERS)")
+	pkc := c.Text("pkc=FILE", "", "private key (PEM) to sign the boot files with, for Jetsons whose fuses require it")
+	sbk := c.Text("sbk=FILE", "", "key (words of hex) to encrypt these boot files with")
 	forceRecovery := c.Switch("force-recovery", "bring Jetsons into recovery mode by the command of board.yml")
 	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream; bfb config makes one")
-	raw := c.Switch("raw", "write an image that has no partition table, or one that does not fit, as it is")
-	dryRun := c.Switch("dry-run", "compare with what is there, write nothing")
+	raw := c.Switch("raw", "write the image as it is, also without a partition table that fits")
+	dryRun := c.Switch("dry-run", "compare the image with the device, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
@@ -224,13 +241,12 @@ func suitesCommand() *Command {
 
 func smokeCommand() *Command {
 	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
-	c.Long = `The host is as for deploy. A suite of your own needs no BOARD: "smoke HOST --suite=my.yml"
-runs anywhere, without a build, and writes no file; --as prints its report. With a BOARD
-whose folder build/<board> is here, the report lies in it: report.html, report.json and
-junit.xml.
+	c.Long = `The host is as for deploy. "smoke HOST --suite=my.yml" needs no BOARD and no build, and writes
+no file. With a BOARD whose folder build/<board> is here, Slipway writes report.html,
+report.json and junit.xml into it.
 
-With --as the report is printed too, for a program: TAP, the lines that LAVA takes results
-from, JUnit, a page or JSON. Progress goes to stderr.`
+With --as it also prints the report for a program: TAP, results for LAVA, JUnit, a page or
+JSON. Progress goes to stderr.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway smoke virt virt
 slipway smoke jetson-orin-nano-devkit root@10.0.0.7 --as=tap
@@ -277,9 +293,8 @@ func smokeSpec(ctx context.Context, board, host string, suites []string) (spec i
 
 func reportCommand() *Command {
 	c := New("report FILE...", "Show reports of earlier runs, also of other machines, in another form")
-	c.Long = `A file is a report.json of smoke, up or fleet. Several, with commas or blanks between them,
-become one report with a table of boards and checks. --as prints tap, lava, junit, html or
-json; --out writes report.html, report.json and junit.xml into a folder.`
+	c.Long = `A file is a report.json of smoke, up or fleet. Several files become one report, with a table
+of boards and checks. Write commas or blanks between them.`
 	c.Example = `slipway report build/virt/report.json --as=tap
 slipway report a/report.json b/report.json --out=all`
 	form := c.reportForm()

@@ -10,16 +10,19 @@ import (
 
 func cacheServeCommand() *Command {
 	c := New("serve [DIR]", "Let other machines build from what was built and fetched on this one")
-	c.Long = `It runs bitbake's own hash equivalence server and PR server, and a read-only server of
-sstate and downloads beside them, and prints the cache: line for the others. They can read
-all of it and get versions from the PR server; only builds on this machine add to it. There
-are no passwords and no encryption: listen where you trust the network. Ctrl-C ends all of
-it.`
+	c.Long = `It runs bitbake's own hash equivalence server and PR server. Beside them it runs a read-only
+server of sstate and downloads. It prints the cache: line for the other machines.
+
+Other machines can read everything, and get versions from the PR server. Only builds on this
+machine add to it. There are no passwords and no encryption: listen only where you trust the
+network. Ctrl-C ends all servers.
+
+DIR is the folder with sstate-cache and downloads; build if not given.`
 	c.Example = `slipway cache serve  # for this machine alone
 slipway cache serve --listen=:8600  # for all that reach it
 slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
-	board := c.Text("board=BOARD", "", "whose bitbake's servers run; the newest that is checked out if not given")
-	listen := c.Text("listen=HOST:PORT", "127.0.0.1:8600", "HOST:PORT of the files; the two ports above it are the other servers'")
+	board := c.Text("board=BOARD", "", "run the servers of this board's bitbake; the newest that is checked out if not given")
+	listen := c.Text("listen=HOST:PORT", "127.0.0.1:8600", "address of the server of files, 127.0.0.1:8600 if not given; the next two ports are the other servers'")
 	asJSON := c.Switch("json", "print the state as JSON lines")
 	c.Run = func(ctx context.Context, words []string) error {
 		dir := words[0]
@@ -39,7 +42,7 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 
 func cacheReportCommand() *Command {
 	c := New("report BOARD", "Say what a board's last build took from shared state")
-	c.Long = `It also says what the build did not find there, and why, as far as that is known.`
+	c.Long = `It also says what the build did not find there, and why, if that is known.`
 	c.Example = `slipway cache report jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON, with what was found too")
 	c.Run = func(ctx context.Context, words []string) error {

@@ -3,12 +3,14 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Command is a command with strict words and flags: a line that it does not understand as a
@@ -47,12 +49,12 @@ func New(use, short string) *Command {
 		name, _, list := strings.Cut(field, "[,")
 		name, optional := strings.CutPrefix(strings.TrimSuffix(name, "]"), "[")
 		name, repeated := strings.CutSuffix(name, "...")
-		c.words = append(c.words, word{name: name, optional: optional, repeated: repeated, list: list})
+		c.words = append(c.words, word{name: name, optional: optional, repeated: repeated, list: list || repeated})
 	}
 	c.Args = cobra.ArbitraryArgs // RunE refuses the wrong ones
 	c.RunE = c.runLine
 	c.ValidArgsFunction = c.completeWord
-	c.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, c.exits) })
+	c.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, c) })
 	return c
 }
 
@@ -122,6 +124,9 @@ func (c *Command) readWords(args []string) ([]string, error) {
 }
 
 func (w word) refuse(text string) error {
+	if text == "-" {
+		return fmt.Errorf("%s %q: this is no name", w.name, text)
+	}
 	if len(w.choices) > 0 && !slices.Contains(w.choices, text) {
 		return fmt.Errorf("%s %q: want %s", w.name, text, strings.Join(w.choices, ", "))
 	}
@@ -169,15 +174,15 @@ func (c *Command) missingWord(w word) error {
 	if len(w.choices) > 0 {
 		return fmt.Errorf("%s is missing: want %s", w.name, strings.Join(w.choices, ", "))
 	}
-	if hint := hints[w.name]; hint != "" {
+	if hint := cmp.Or(hints[c.Parent().Name()+" "+w.name], hints[w.name]); hint != "" {
 		return fmt.Errorf("%s is missing (%s): %s", w.name, hint, c.takes())
 	}
 	return fmt.Errorf("%s is missing: %s", w.name, c.takes())
 }
 
 func (c *Command) strayWord(stray string, words []string) error {
-	if stray == "true" || stray == "false" {
-		return fmt.Errorf("%q is one word too many: write a flag's value as --flag=%[1]s", stray)
+	if f := c.bareFlag(); f != "" {
+		return fmt.Errorf("%q is one word too many: write a value of --%s as --%[2]s=%[1]s", stray, f)
 	}
 	for _, text := range append(words, stray) {
 		if near := nearestCommand(c.Command, text); near != "" {
@@ -185,6 +190,16 @@ func (c *Command) strayWord(stray string, words []string) error {
 		}
 	}
 	return fmt.Errorf("%q is one word too many: %s", stray, c.takes())
+}
+
+// bareFlag returns a flag of the line that has no value, and may have one.
+func (c *Command) bareFlag() (name string) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() != "bool" && f.NoOptDefVal != "" && f.Value.String() == f.NoOptDefVal {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 // takes says which words the command takes.
@@ -199,5 +214,5 @@ func (c *Command) takes() string {
 // hints say where to find a missing word.
 var hints = map[string]string{
 	"BOARD": "boards lists them", "DEVICE": "devices lists them", "HOST": "the board's address", "INVENTORY": "a file of Ansible's",
-	"BUNDLE": "a file for the board's engine", "IMAGE": "an archive, a layout or oci://", "FOLDER": "one of this machine", "DEST": "a folder on the board",
+	"BUNDLE": "a file for the board's engine", "deploy IMAGE": "an archive, a layout or oci://", "FOLDER": "one of this machine", "DEST": "a folder on the board",
 }

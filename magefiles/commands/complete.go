@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 	case w.name == "BOARD":
 		boards, _ := images.Boards()
 		return boards, cobra.ShellCompDirectiveDefault // a project file is one too
+	case w.name == "DEVICE" && cmd.Parent().Name() == "rshim":
+		names := slices.DeleteFunc(deviceNames(cmd.Context()), func(name string) bool { return !strings.HasPrefix(name, "/dev/rshim") })
+		return completeLast(toComplete, names), cobra.ShellCompDirectiveNoFileComp
 	case w.name == "DEVICE":
 		return completeLast(toComplete, deviceNames(cmd.Context())), cobra.ShellCompDirectiveDefault
 	case w.name == "HOST":

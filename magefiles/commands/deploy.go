@@ -18,15 +18,20 @@ import (
 
 func deployCommand() *Command {
 	c := New("deploy BOARD HOST", "Give a running board its container and its artifact's description")
-	c.Long = `The host is the virtual board's own name while it is on, user@host:port, or an alias of your
-~/.ssh/config. A container comes with virtual boards' artifacts alone; other boards get the
-description. Deploying needs root on the board: by its login, or by sudo with --become.
-Slipway shows the fingerprint of an unknown host key: compare it on the board's own console,
-then answer, or give --pin=SHA256:… where there is no terminal.`
+	c.Long = `The host is one of these:
+- the virtual board's own name, while it is on
+- user@host:port
+- an alias of your ~/.ssh/config
+
+Only artifacts of virtual boards have a container. Other boards get the description. Slipway
+needs root on the board: by its login, or by sudo with --become.
+
+Slipway shows the fingerprint of an unknown host key. Compare it on the board's own console,
+then answer. Without a terminal, give --pin=SHA256:…`
 	c.exits = exitsOfBoard
 	c.Example = `slipway deploy virt virt
 slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
-	pin := c.Text("pin=FINGERPRINT", "", "fingerprint of the board's host key, to be pinned if nothing is known of it")
+	pin := c.Text("pin=FINGERPRINT", "", "pin the board's unknown host key if it has this fingerprint")
 	rate := c.rate()
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
@@ -42,11 +47,13 @@ slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 
 func deployContainerCommand() *Command {
 	c := New("container BOARD HOST IMAGE", "Bring a container's image to a board's containerd, docker or podman")
-	c.Long = `The image is an OCI layout or archive, or an archive of docker save, with #NAME where it has
-several; or a registry's, as oci://REGISTRY/REPOSITORY:TAG, which is fetched here, as the
-board may reach no registry. Of an image for several platforms the board's is taken.
-containerd gets only layers that it lacks, and what broke off goes on; docker and podman
-take an image whole.`
+	c.Long = `The image is one of these:
+- an OCI layout or archive, or an archive of docker save; add #NAME if it has several images
+- oci://REGISTRY/REPOSITORY:TAG, which this machine fetches: the board needs no registry
+
+Slipway chooses the board's platform. containerd gets only layers that it lacks, and
+continues an interrupted transfer. docker and podman get the whole image.`
+	c.exits = exitsOfBoard
 	c.Example = `slipway deploy container virt virt app.tar
 slipway deploy container BOARD HOST oci://registry.example.com/lab/app:v2 --prune
 slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernetes shall find it`
@@ -70,11 +77,15 @@ slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernet
 
 func deployRunCommand() *Command {
 	c := New("run BOARD HOST IMAGE [-- COMMAND...]", "Run a container on a board, as if it ran here")
-	c.Long = `What it prints comes here as it comes there, and its exit status is the command's, or, as
-ssh's, 255 where it got none: the board was not reached, board.yml is wrong, the container
-did not start, was stopped or did not end in time. The container is removed at the end, also
-after a Ctrl-C. The image is one of the board's, or anything that deploy container takes,
-which is brought there first. The image's own command runs, or what follows "--".`
+	c.Long = `Slipway prints the container's output as it comes. The exit status is the command's,
+or 255 in these cases:
+- Slipway did not reach the board
+- board.yml is wrong
+- the container did not start, was stopped, or did not end in time
+
+Slipway removes the container at the end, also after Ctrl-C. The image is one of the board's,
+or any that deploy container takes. The container runs the image's own command, or the words
+after "--".`
 	c.Example = `slipway deploy run virt virt slipway/probe:latest
 slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- python3 /app/main.py --fast`
 	env := c.Names("env", "NAME=value, with commas between them")
@@ -82,7 +93,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	gpus := c.Text("gpus=GPUS", "", "which of the board's GPUs, as NVIDIA_VISIBLE_DEVICES names them: all, 0, nvidia.com/gpu=0")
 	hostNet := c.Switch("host-net", "the board's network; with containerd there is none otherwise")
 	detach := c.Switch("detach", "leave it running and print its name")
-	limit := c.Number("limit", 0, 0, "seconds after which it is ended")
+	limit := c.Number("limit", 0, 0, "end it after so many seconds")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
 	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
 	become := c.become()
@@ -103,7 +114,8 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 
 func deployCleanCommand() *Command {
 	c := New("clean BOARD HOST", "Remove containers that deploy run left on a board")
-	c.Long = `These are containers of --detach, and those of a connection that was lost.`
+	c.Long = `These are containers of --detach, and those of a lost connection.`
+	c.exits = exitsOfBoard
 	c.Example = `slipway deploy clean virt virt
 slipway deploy clean BOARD HOST --names=slipway-abc`
 	names := c.Words("names", "only these, with commas between them")
@@ -122,13 +134,14 @@ slipway deploy clean BOARD HOST --names=slipway-abc`
 
 func deployFilesCommand() *Command {
 	c := New("files BOARD HOST FOLDER DEST", "Make a folder on a board equal to a local one")
-	c.Long = `Slipway sends changed files alone, with their modes, and symlinks. The board keeps the files
+	c.Long = `Slipway sends only changed files, with their modes, and symlinks. The board keeps the files
 that they replace, for deploy undo.`
+	c.exits = exitsOfBoard
 	c.Example = `slipway deploy files virt virt ./etc /etc --dry-run
 slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restart=app.service`
-	remove := c.Switch("delete", "take away what only the board has")
-	owner := c.Text("owner=USER", "", "user or user:group of all that is there afterwards")
-	restart := c.Words("restart", "systemd's units, with commas between them")
+	remove := c.Switch("delete", "remove files that only the board has")
+	owner := c.Text("owner=USER", "", "user, or user:group, of all files there")
+	restart := c.Words("restart", "restart these systemd units, with commas between them")
 	dryRun := c.Switch("dry-run", "say what would change")
 	asJSON := c.Switch("json", "print what was done as JSON")
 	rate := c.rate()
@@ -151,15 +164,16 @@ const unitWatch = 3 * time.Second
 
 func deployServiceCommand() *Command {
 	c := New("service BOARD HOST FILES", "Bring units and drop-ins of systemd to a board, and restart units")
-	c.Long = `It is given a file, or a folder laid out as /etc/systemd/system is. The units have to come
-up and to stay up for a while; where one does not, its journal is shown, all files are put
-back as they were, and the units are restarted with them.`
+	c.Long = `FILES is a file, or a folder with the layout of /etc/systemd/system. The units must start, and
+must run for a while. If one does not, Slipway shows its journal. It also puts back all files,
+and restarts the units with them.`
+	c.exits = exitsOfBoard
 	c.Example = `slipway deploy service virt virt app.service --restart=app
 slipway deploy service BOARD HOST ./units --restart=app.service,web.service --watch=30`
-	restart := c.Words("restart", "the units, with commas between them")
-	watch := c.Number("watch", 3, 0, "seconds for which they have to run on; 3 if not given")
-	to := c.Text("to=PATH", "/etc/systemd/system", "another folder there than /etc/systemd/system")
-	keep := c.Switch("keep", "leave all as it is, also where a unit does not come up")
+	restart := c.Words("restart", "restart these units, with commas between them")
+	watch := c.Number("watch", 3, 0, "seconds for which they must run; 3 if not given")
+	to := c.Text("to=PATH", "/etc/systemd/system", "folder on the board; /etc/systemd/system if not given")
+	keep := c.Switch("keep", "put nothing back if a unit does not start")
 	c.check = func([]string) error { return errors.Join(c.needs("watch", "restart"), c.needs("keep", "restart")) }
 	dryRun := c.Switch("dry-run", "say what would change")
 	asJSON := c.Switch("json", "print what was done as JSON")
@@ -178,19 +192,22 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 
 func deployConfigCommand() *Command {
 	c := New("config BOARD HOST FILE", "Configure a running board from a file")
-	c.Long = `It sets hugepages, sysctls, kernel modules, a Jetson's power mode, FRR, and files of your own.
+	c.Long = `FILE sets hugepages, sysctls, kernel modules, a Jetson's power mode, FRR, and your own files.
+It is YAML: flash/target/README.md has an example with all sections.
 
-The file is YAML; flash/target/README.md has one with all sections. It takes effect at once
-and at each boot, by drop-ins of systemd and never by the kernel's command line. FRR's
-configuration is proved by the board's own FRR before anything changes. What the board has
-afterwards is read back; where it did not take something, or a program does not run with it,
-all is put back. A second time it changes nothing. It needs root on the board, as deploy
-does.`
+The settings apply at once and at each boot. Slipway uses drop-ins of systemd, and never the
+kernel's command line. The board's own FRR checks the configuration of FRR before anything
+changes.
+
+Slipway reads back what the board has afterwards. It puts everything back if the board did not
+take a setting, or a program does not run with it. A second run changes nothing. Slipway needs
+root on the board, as deploy does.`
+	c.exits = exitsOfBoard
 	c.Example = `slipway deploy config BOARD HOST lab.yml --dry-run
 slipway deploy config virt virt lab.yml
 slipway deploy undo virt virt  # puts back what was there`
-	keep := c.Switch("keep", "leave all as it is, also where something does not work with it")
-	dryRun := c.Switch("dry-run", "show what would change, and in which lines")
+	keep := c.Switch("keep", "put nothing back if something does not work")
+	dryRun := c.Switch("dry-run", "show which lines would change")
 	asJSON := c.Switch("json", "print what was done as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
@@ -206,14 +223,16 @@ slipway deploy undo virt virt  # puts back what was there`
 
 func deployUndoCommand() *Command {
 	c := New("undo BOARD HOST", "Put back what deploy files, service or config replaced")
-	c.Long = `Slipway also removes what the deploy added, and restarts the same units. The board keeps the last five.
+	c.Long = `Slipway also removes what the deploy added, sets running values back, and restarts the same
+units. The board keeps the last five deploys.
 
-Where somebody changed a file since, nothing is done unless --force is given.`
+If somebody changed a file since, Slipway does nothing without --force.`
+	c.exits = exitsOfBoard
 	c.Example = `slipway deploy undo virt virt
 slipway deploy undo BOARD HOST --list`
-	id := c.Text("id=ID", "", "which deploy; the last one if not given")
+	id := c.Text("id=ID", "", "undo this deploy; the last one if not given")
 	list := c.Switch("list", "show which can be undone")
-	force := c.Switch("force", "also what somebody changed since")
+	force := c.Switch("force", "also put back files that somebody changed since")
 	asJSON := c.Switch("json", "print it as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {

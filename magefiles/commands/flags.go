@@ -218,6 +218,9 @@ func (c *Command) rate() *target.Rate {
 func (c *Command) reportForm() **report.Form {
 	value := new(*report.Form)
 	read := func(text string) (err error) {
+		if text == "" { // for which FormOf returns none
+			return errBlank
+		}
 		*value, err = report.FormOf(text, false)
 		return err
 	}

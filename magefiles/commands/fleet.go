@@ -18,11 +18,11 @@ import (
 
 func fleetListCommand() *Command {
 	c := New("list INVENTORY", "Show the hosts of an inventory, and how they are reached")
-	c.Long = `The inventory is Ansible's, in YAML or as INI; what it says of logging in is kept to where
-Slipway can, and warned of or refused where not. The pattern is Ansible's too.`
+	c.Long = `The inventory is Ansible's, in YAML or as INI. Slipway obeys its login settings where it can,
+and warns of or refuses the others. The pattern is Ansible's too.`
 	c.Example = `slipway fleet list hosts.yml
 slipway fleet list hosts.yml --limit='racks:!rack2' --json`
-	limit := c.Text("limit=PATTERN", "", "only what this pattern of groups and hosts means")
+	limit := c.limit()
 	asJSON := c.Switch("json", "print them as JSON")
 	c.Run = func(_ context.Context, words []string) error {
 		inventory := words[0]
@@ -36,18 +36,22 @@ const defaultMode fs.FileMode = 0o644
 
 func fleetDeployCommand() *Command {
 	c := New("deploy BOARD INVENTORY", "Give the boards of an inventory what deploy gives one, and run their suites")
-	c.Long = `A board has passed when its suites have. Canaries come first, and where one of them fails no
-other board is begun. A board that hangs costs its own place only, until its limit. What
-came of it is in build/BOARD/fleet/deploy: index.html with a report of each board,
-fleet.json and junit.xml. A run that was broken
-off, also by a kill, continues with --failed, which refuses a file, artifact or suite that
-changed since. One run at a time works in that folder.`
+	c.Long = `A board has passed when its suites have. Canaries are first: if one fails, Slipway begins no
+other board. A board that hangs holds only its own place, until its limit. The exit status is
+that of the worst board.
+
+The results are in build/BOARD/fleet/deploy: index.html with a report of each board,
+fleet.json and junit.xml. Only one run at a time works in that folder.
+
+With --failed, Slipway continues an interrupted run, also after a kill. It refuses that if a
+file, artifact or suite changed since.`
+	c.exits = exitsOfSmoke
 	c.Example = `slipway fleet deploy BOARD hosts.yml --dry-run
 slipway fleet deploy BOARD hosts.yml --limit=rack1 --canary=2 --stop-after=5
 slipway fleet deploy BOARD hosts.yml --failed
 slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	request := c.fleetFlags(0)
-	file := c.Text("file=FILE", "", "send this file, in place of what deploy sends")
+	file := c.Text("file=FILE", "", "send this file instead of what deploy sends")
 	to := c.Text("to=PATH", "", "its whole path on the boards")
 	mode := parsed(c, "mode", "MODE", "its mode there, in octal; 0644 if not given", parseMode)
 	*mode = defaultMode
@@ -57,7 +61,7 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	c.check = func([]string) error {
 		return errors.Join(c.needs("file", "to"), c.needs("to", "file"), c.needs("mode", "file"), c.needs("owner", "file"))
 	}
-	dryRun := c.Switch("dry-run", "say which boards it would be, and ask none")
+	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
@@ -73,14 +77,19 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 func fleetUpdateCommand() *Command {
 	c := New("update BOARD INVENTORY BUNDLE", "Have the engine of each board of an inventory install a bundle, as update does")
 	c.Long = `A board has passed when it runs the new system, its suites passed there, and it was marked
-good. One that did not come up, or failed a check, is rolled back to the old system and
-counts as failed. It asks once, for all boards; one canary goes first unless --canary says
-otherwise. With --dry-run each board is asked whether it would take the bundle, and nothing
-is written. Ctrl-C begins no other board and breaks installations off, which leaves the old
-system; boards that restart already are waited for, until a second Ctrl-C. A board's limit
-holds up to its restart. What came of it is in build/BOARD/fleet/update (or preflight), as
-fleet deploy has it, and --failed goes on. A board that runs this bundle since an earlier
-run is not written again.`
+good. A board that did not start, or failed a check, rolls back to the old system and counts
+as failed. The exit status is that of the worst board.
+
+Slipway asks once, for all boards. One canary goes first unless --canary says otherwise. With
+--dry-run Slipway asks each board whether it would take the bundle, and writes nothing.
+
+After Ctrl-C, Slipway begins no other board. It also stops installations, which leaves the old
+system. It waits for boards that restart already, until a second Ctrl-C. A board's limit holds
+up to its restart.
+
+The results are in build/BOARD/fleet/update (or preflight), as for fleet deploy. --failed
+continues. Slipway does not write a board again that already runs this bundle.`
+	c.exits = exitsOfSmoke
 	c.Example = `slipway fleet update BOARD hosts.yml new.raucb --dry-run
 slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-after=2 --yes`
 	request := c.fleetFlags(1)
@@ -107,12 +116,13 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 
 func fleetSmokeCommand() *Command {
 	c := New("smoke BOARD INVENTORY", "Run a board's suites on the boards of an inventory")
-	c.Long = `It is fleet deploy without sending anything, with the same reports and the same exit, in
-build/BOARD/fleet/smoke.`
+	c.Long = `It is fleet deploy that sends nothing. The reports are the same, in build/BOARD/fleet/smoke.
+The exit status is that of the worst board.`
+	c.exits = exitsOfSmoke
 	c.Example = `slipway fleet smoke BOARD hosts.yml
 slipway fleet smoke BOARD hosts.yml --limit='all:!dpus'`
 	request := c.fleetFlags(0)
-	dryRun := c.Switch("dry-run", "say which boards it would be, and ask none")
+	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
@@ -124,15 +134,16 @@ slipway fleet smoke BOARD hosts.yml --limit='all:!dpus'`
 
 func fleetPinCommand() *Command {
 	c := New("pin BOARD INVENTORY", "Show the host keys of all boards of which nothing is known, and pin them")
-	c.Long = `The commands over a fleet ask nobody: a board whose key is not known yet is refused. This
-one asks all boards of an inventory for their keys, shows the new ones as one list, asks
-once, and adds them to your known_hosts, as ssh does. Boards behind a jump host that is new
-itself come in a second list. A key that changed is never pinned. With --json the keys are
-printed as slipway_host_key takes them, for the inventory.`
+	c.Long = `The other fleet commands ask nobody: they refuse a board whose key is unknown. fleet pin gets
+the keys of all boards of an inventory, and shows the new ones as one list. It asks once, and
+adds them to your known_hosts, as ssh does.
+
+Boards behind a new jump host come in a second list. Slipway never pins a key that changed.
+With --json it prints the keys as slipway_host_key takes them, for the inventory.`
 	c.Example = `slipway fleet pin BOARD hosts.yml --dry-run
 slipway fleet pin BOARD hosts.yml --limit=rack3`
-	limit := c.Text("limit=PATTERN", "", "only what this pattern of groups and hosts means")
-	parallel := c.Number("parallel", 0, 1, "so many boards at a time; 16 if not given")
+	limit := c.limit()
+	parallel := c.Number("parallel", 0, 1, "boards at a time; 16 if not given")
 	dryRun := c.Switch("dry-run", "show the list, ask nobody and pin nothing")
 	asJSON := c.Switch("json", "print the keys as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
@@ -150,16 +161,22 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	return c
 }
 
+// limit adds the flag that chooses boards of an inventory.
+func (c *Command) limit() *string {
+	value := c.Text("limit=PATTERN", "", "only boards that this pattern of groups and hosts matches")
+	c.complete("limit", groupNames, cobra.ShellCompDirectiveNoFileComp)
+	return value
+}
+
 // fleetFlags adds what all fleet commands have in common, and returns what makes a request of
 // it. The first canaries boards must pass before the others begin.
 func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) fleet.Request {
-	limit := c.Text("limit=PATTERN", "", "only what this pattern of groups and hosts means")
-	c.complete("limit", groupNames, cobra.ShellCompDirectiveNoFileComp)
-	failed := c.Switch("failed", "only those that failed or were not begun last time")
-	parallel := c.Number("parallel", 0, 1, "so many boards at a time; 16 if not given")
-	canary := c.Number("canary", canaries, 0, fmt.Sprintf("so many of the first boards must pass before the others begin; %d if not given", canaries))
-	stopAfter := c.Number("stop-after", 0, 0, "begin no board after so many failures")
-	retries := c.Number("retries", 0, 0, "try again, after all others, boards that did not answer or were lost")
+	limit := c.limit()
+	failed := c.Switch("failed", "only boards that failed or did not begin last time")
+	parallel := c.Number("parallel", 0, 1, "boards at a time; 16 if not given")
+	canary := c.Number("canary", canaries, 0, fmt.Sprintf("this many boards must pass before the others begin; %d if not given", canaries))
+	stopAfter := c.Number("stop-after", 0, 0, "begin no board after this many failures")
+	retries := c.Number("retries", 0, 0, "how often to try lost or unreached boards again, after all others")
 	boardLimit := c.Span("board-limit", 0, "the time that one board has (until its restart, in an update); 30m if not given")
 	return func(inventory string, dryRun bool) fleet.Request {
 		return fleet.Request{

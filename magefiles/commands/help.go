@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,15 +33,23 @@ type helpPage struct {
 	width int
 }
 
-func printHelp(cmd *cobra.Command, exits []exit) {
+func printHelp(cmd *cobra.Command, c *Command) {
 	p := helpPage{cmd.OutOrStdout(), helpWidth()}
 	p.wrap("", "", cmd.Short+".")
 	fmt.Fprintf(p.w, "\nUsage:\n")
 	p.wrap("  ", "    ", usageLine(cmd))
+	for _, w := range c.words {
+		if len(w.choices) > 0 {
+			fmt.Fprintln(p.w)
+			p.wrap("", "", w.name+" is one of "+strings.Join(w.choices, ", ")+".")
+		}
+	}
 	if cmd.Long != "" {
 		for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
 			fmt.Fprintln(p.w)
-			p.wrap("", "", paragraph)
+			for _, item := range listItems(paragraph) {
+				p.wrap("", strings.Repeat(" ", len(listMark.FindString(item))), item)
+			}
 		}
 	}
 	p.commands(cmd)
@@ -49,28 +58,49 @@ func printHelp(cmd *cobra.Command, exits []exit) {
 	if cmd.Example != "" {
 		fmt.Fprintf(p.w, "\nExamples:\n  %s\n", strings.ReplaceAll(cmd.Example, "\n", "\n  "))
 	}
-	if len(exits) > 0 {
+	if len(c.exits) > 0 {
 		var rows [][2]string
-		for _, e := range append(slices.Clone(exitsOfAll), exits...) {
+		for _, e := range append(slices.Clone(exitsOfAll), c.exits...) {
 			rows = append(rows, [2]string{strconv.Itoa(e.status), e.means})
 		}
 		p.table("Exit statuses", rows)
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(p.w, "\n%s explains one of them.\n", strings.TrimSpace(cmd.CommandPath()+" COMMAND --help"))
+		path := append([]string{programName()}, pathOf(cmd)...)
+		fmt.Fprintf(p.w, "\n%s COMMAND --help explains one of them.\n", strings.Join(path, " "))
 	}
+}
+
+// listMark is what the item of a list begins with.
+var listMark = regexp.MustCompile(`^(- |[0-9]+\. )`)
+
+// listItems splits a paragraph before each item of a list.
+func listItems(paragraph string) (items []string) {
+	for line := range strings.SplitSeq(paragraph, "\n") {
+		if len(items) == 0 || listMark.MatchString(line) {
+			items = append(items, line)
+		} else {
+			items[len(items)-1] += " " + line
+		}
+	}
+	return items
 }
 
 // usageLine returns what a user types for a command.
 func usageLine(cmd *cobra.Command) string {
 	parts := append([]string{programName()}, pathOf(cmd)...)
-	if _, words, _ := strings.Cut(cmd.Use, " "); words != "" {
+	_, words, _ := strings.Cut(cmd.Use, " ")
+	words, after, hasAfter := strings.Cut(words, "[--")
+	if words = strings.TrimSpace(words); words != "" {
 		parts = append(parts, words)
 	} else if cmd.HasAvailableSubCommands() {
 		parts = append(parts, "COMMAND")
 	}
 	if hasFlags(cmd) {
 		parts = append(parts, "[--flag=value...]")
+	}
+	if hasAfter {
+		parts = append(parts, "[--"+after)
 	}
 	return strings.Join(parts, " ")
 }

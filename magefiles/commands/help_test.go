@@ -43,6 +43,15 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%q: a line of its help has %d characters: %s", path, len(line), line)
 			}
 		}
+		if reaches := strings.Contains(cmd.Use, " HOST") || cmd.Flag("canary") != nil; reaches && cmd.Name() != "run" && !strings.Contains(examples, "\nExit statuses:\n") {
+			t.Errorf("%q: its help has no exit statuses", path)
+		}
+		if _, optional, found := strings.Cut(cmd.Use, "["); found && path[0] != "help" {
+			name := optional[:strings.IndexAny(optional+"]", " ],-[")]
+			if !strings.Contains(cmd.Long, name) {
+				t.Errorf("%q: its help does not explain [%s]", path, name)
+			}
+		}
 		for _, flag := range cmdFlags(cmd) {
 			if !strings.Contains(text, "  "+flag) {
 				t.Errorf("%q: its help lacks %s", path, flag)
@@ -58,6 +67,35 @@ func cmdFlags(cmd *cobra.Command) (all []string) {
 		all = append(all, name)
 	}
 	return all
+}
+
+// A list in a help text keeps its lines, and the values that a word can have are named.
+func TestHelpText(t *testing.T) {
+	for line, want := range map[string]string{
+		"up --help":         ":\n1. install the packages",
+		"devices --help":    "\n- disks and cards, with their contents, and the reasons not to write them\n- Jetsons",
+		"completion --help": "\nSHELL is one of bash, zsh, fish.\n",
+		"fleet":             "\n" + programName() + " fleet COMMAND --help explains one of them.\n",
+		"-h deploy:files":   "Make a folder on a board equal",
+		"help flash -h":     "Write a board's image",
+		"help help":         "Explain a command.",
+	} {
+		if got := outputOf(t, strings.Fields(line)...); !strings.Contains(got, want) {
+			t.Errorf("%s: want %q in\n%s", line, want, got)
+		}
+	}
+}
+
+// Flags stand before "--", which ends them.
+func TestUsageLine(t *testing.T) {
+	cmd, _, err := Root().Find([]string{"rig", "ssh"})
+	if want := programName() + " rig ssh [BOARD] [-- COMMAND...]"; err != nil || usageLine(cmd) != want {
+		t.Errorf("usageLine = %s, %v; want %s", usageLine(cmd), err, want)
+	}
+	cmd, _, err = Root().Find([]string{"deploy", "run"})
+	if want := " run BOARD HOST IMAGE [--flag=value...] [-- COMMAND...]"; err != nil || !strings.HasSuffix(usageLine(cmd), want) {
+		t.Errorf("usageLine = %s, %v; want it to end with %s", usageLine(cmd), err, want)
+	}
 }
 
 // Examples are lines that Slipway understands.
@@ -91,6 +129,8 @@ func TestCompletion(t *testing.T) {
 		"deploy run virt virt i --engine ": "containerd docker podman",
 		"up --as ":                         "json junit html tap lava",
 		"fleet smoke virt " + inventory + " --limit=ra": "rack1 rack2",
+		"fleet list " + inventory + " --limit=ra":       "rack1 rack2",
+		"rshim show ":    "",
 		"help deploy fi": "files",
 		"smoke virt virt --suite=base --no-reboot --as=": "json junit html tap lava",
 		"completion ": "bash zsh fish",

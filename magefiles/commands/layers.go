@@ -9,8 +9,11 @@ import (
 
 func layersCheckoutCommand() *Command {
 	c := New("checkout BOARD", "Fetch a board's layers and check out the commits that it names")
-	c.Long = `The checkouts are below build/<board>/layers, and bitbake's conf folder beside them.
-Files that you changed there are not touched, and it stops at commits of yours. build does the same first. SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they are.`
+	c.Long = `The checkouts are below build/<board>/layers. Slipway writes bitbake's conf folder beside
+them. It does not touch files that you changed there, and stops at commits of yours. build
+does the same first.
+
+SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they are.`
 	c.Example = `slipway layers checkout jetson-orin-nano-devkit`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -24,10 +27,10 @@ Files that you changed there are not touched, and it stops at commits of yours. 
 func layersLockCommand() *Command {
 	c := New("lock BOARD", "Pin the branches of a board's layers in its lock file")
 	c.Long = `Slipway pins the commits of the checkouts or, without those, the servers'. The lock file is
-beside the project file. Pins stay.`
+beside the project file. Slipway does not change older pins without --update.`
 	c.Example = `slipway layers lock jetson-orin-nano-devkit
 slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
-	update := c.Words("update", "repositories whose pins move to where their servers are now, with commas; --update alone moves all")
+	update := c.Words("update", "move the pins of these repositories to their servers' commits, with commas between them; --update alone moves all")
 	c.Flags().Lookup("update").NoOptDefVal = "all"
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -67,7 +70,8 @@ func layersStatusCommand() *Command {
 
 func layersDiffCommand() *Command {
 	c := New("diff BOARD", "Tell what moved since an older state of a board's project")
-	c.Long = `That state is a commit, branch or tag of this clone, or a project or lock file.`
+	c.Long = `The older state is a commit, branch or tag of this clone, or a project or lock file. Slipway
+also prints the subjects of the commits.`
 	c.Example = `slipway layers diff jetson-orin-nano-devkit
 slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, so what is not committed yet")

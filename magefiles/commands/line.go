@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"slipway/images"
 	"slipway/layers/plaintext"
 )
 
@@ -41,7 +43,7 @@ func usageOf(cmd *cobra.Command, err error) error {
 		return err
 	}
 	path := pathOf(cmd)
-	return usageError{strings.TrimLeft(strings.Join(path, " ")+": ", ": ") + err.Error(), append(path, "--help")}
+	return usageError{strings.TrimLeft(strings.Join(path, " ")+": ", ": ") + err.Error(), helpLine(path)}
 }
 
 // pathOf returns the names of a command, without the program's.
@@ -53,9 +55,17 @@ func pathOf(cmd *cobra.Command) (path []string) {
 	return path
 }
 
+// helpLine returns the line that explains a command. Mage itself takes a --help without one.
+func helpLine(path []string) []string {
+	if len(path) == 0 {
+		return []string{"help"}
+	}
+	return append(path, "--help")
+}
+
 func unknownCommand(parent *cobra.Command, name string) error {
 	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
-	next := append(pathOf(parent), "--help")
+	next := helpLine(pathOf(parent))
 	if near := nearestCommand(parent, name); near != "" {
 		what += ": did you mean " + near + "?"
 	}
@@ -87,7 +97,12 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &invalid):
 		err = fmt.Errorf("--%s=%s: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
 	case errors.As(err, &unknown):
-		err = fmt.Errorf("unknown flag \"--%s\"%s", unknown.GetSpecifiedName(), suggestFlag(cmd, unknown.GetSpecifiedName()))
+		name := unknown.GetSpecifiedName()
+		typed := "--" + name
+		if unknown.GetSpecifiedShortnames() != "" {
+			typed = "-" + name
+		}
+		err = fmt.Errorf("unknown flag %q%s", typed, suggestFlag(cmd, name))
 	case errors.As(err, &valueless):
 		err = fmt.Errorf("--%s has no value: write it as --%[1]s=VALUE", valueless.GetSpecifiedName())
 	}
@@ -105,7 +120,7 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if len(known) == 0 {
 		return ": the command has no flags"
 	}
-	if near := plaintext.Nearest("--"+name, known); near != "" {
+	if near := plaintext.Nearest("--"+strings.ToLower(name), known); near != "" {
 		return ": did you mean " + near + "?"
 	}
 	return ": the command has " + strings.Join(known, ", ")
@@ -135,87 +150,182 @@ func modernLine(root *cobra.Command, args []string) ([]string, error) {
 		end = len(args)
 	}
 	if end == 0 && len(args) > 0 {
-		return nil, usageError{`"--" is not understood before a command`, []string{"--help"}}
+		return nil, usageError{`"--" is not understood before a command`, helpLine(nil)}
 	}
-	line := slices.Clone(args[:end])
-	for i, arg := range line {
-		if strings.HasPrefix(arg, "-") && len(arg) > 2 && arg[1] != '-' {
-			line[i] = "-" + arg
-		}
+	line, after := doubleDashes(args[:end]), args[end:]
+	switch {
+	case len(line) == 0:
+		return []string{}, nil // cobra would take the program's own line for nil
+	case isHelp(line[0]), strings.EqualFold(line[0], "help") && !slices.ContainsFunc(line[1:min(2, len(line))], isHelp):
+		line = append([]string{"help"}, slices.DeleteFunc(line[1:], isHelp)...)
+	case strings.EqualFold(line[0], "--version"):
+		line[0] = "version"
+	case strings.HasPrefix(line[0], "-"):
+		return nil, misplacedFlag(root, root, slices.Concat(line, after))
 	}
-	if len(line) > 0 && strings.HasPrefix(line[0], "-") && !isHelp(line[0]) {
-		return versionLine(root, append(line, args[end:]...))
+	line, err := splitColon(root, line)
+	if err != nil {
+		return nil, err
 	}
-	if len(line) > 0 {
-		group, name, found := strings.Cut(line[0], ":")
-		switch {
-		case strings.EqualFold(line[0], "deploy:board"):
-			line[0] = group
-		case found && hasCommand(root, group):
-			line = slices.Concat([]string{group, name}, line[1:])
-		}
+	if err := checkCommandNames(root, line, after); err != nil {
+		return nil, err
 	}
 	cmd, _, err := root.Find(line)
 	if err != nil {
 		return nil, err
 	}
-	for i, arg := range line {
-		if i+1 < len(line) && takesValue(cmd, arg) && strings.HasPrefix(line[i+1], "-") && len(line[i+1]) > 1 {
-			return nil, usageOf(cmd, fmt.Errorf("%s has no value: write it as %[1]s=VALUE", arg))
-		}
+	if err := checkFlagValues(cmd, line, len(after) > 0); err != nil {
+		return nil, usageOf(cmd, err)
 	}
-	line = optionalWords(cmd, line)
-	if i := slices.IndexFunc(line, isHelp); i > 0 {
+	line = onlyWord(cmd, line)
+	if slices.ContainsFunc(line[1:], isHelp) {
 		return append(pathOf(cmd), "--help"), nil
 	}
-	return append(line, args[end:]...), nil
+	return append(line, after...), nil
 }
 
-// optionalWords makes --board=NAME, which Mage took for an optional BOARD, a word.
-func optionalWords(cmd *cobra.Command, line []string) []string {
+// doubleDashes makes -dryrun --dryrun.
+func doubleDashes(args []string) []string {
+	line := slices.Clone(args)
+	for i, arg := range line {
+		if strings.HasPrefix(arg, "-") && len(arg) > 2 && arg[1] != '-' {
+			line[i] = "-" + arg
+		}
+	}
+	return line
+}
+
+// splitColon makes deploy:files two words, also after help.
+func splitColon(root *cobra.Command, line []string) ([]string, error) {
+	at := 0
+	if line[0] == "help" && len(line) > 1 {
+		at = 1
+	}
+	group, name, found := strings.Cut(line[at], ":")
+	parent := commandBelow(root, group)
+	switch {
+	case !found || parent == nil:
+		return line, nil
+	case strings.EqualFold(line[at], "deploy:board"):
+		return slices.Replace(line, at, at+1, group), nil
+	case commandBelow(parent, name) == nil:
+		return nil, unknownCommand(parent, name)
+	}
+	return slices.Replace(line, at, at+1, group, name), nil
+}
+
+// checkCommandNames refuses an unknown command, also where unknown flags follow it.
+func checkCommandNames(root *cobra.Command, line, after []string) error {
+	cmd, rest := commandBelow(root, line[0]), line[1:]
+	switch {
+	case cmd == nil:
+		return unknownCommand(root, line[0])
+	case !cmd.HasSubCommands():
+		return nil
+	case len(rest) == 0:
+		if len(after) > 0 {
+			return usageOf(cmd, errors.New(`"--" is not understood before a command`))
+		}
+		return nil
+	}
+	_, words, _ := strings.Cut(cmd.Use, " ")
+	name, _, _ := strings.Cut(strings.TrimLeft(rest[0], "-"), "=")
+	switch first := rest[0]; {
+	case isHelp(first) || commandBelow(cmd, first) != nil:
+		return nil
+	case strings.HasPrefix(first, "-"):
+		follows := slices.ContainsFunc(rest, func(arg string) bool { return commandBelow(cmd, arg) != nil })
+		if cmd.Flag(name) != nil || words != "" && !follows || slices.ContainsFunc(rest, isHelp) {
+			return nil
+		}
+		return misplacedFlag(root, cmd, slices.Concat(rest, after))
+	case words == "" || isTypo(cmd, first):
+		return unknownCommand(cmd, first)
+	}
+	return nil
+}
+
+// isTypo reports whether a BOARD is no board, and nearly a command below cmd.
+func isTypo(cmd *cobra.Command, board string) bool {
+	_, err := images.Load(board)
+	return err != nil && nearestCommand(cmd, board) != ""
+}
+
+// checkFlagValues refuses flags whose value pflag would take from, or leave to, the next word.
+func checkFlagValues(cmd *cobra.Command, line []string, dashes bool) error {
+	for i, arg := range line {
+		f, next := flagOf(cmd, arg), ""
+		if i+1 < len(line) {
+			next = line[i+1]
+		}
+		_, noBool := strconv.ParseBool(next)
+		switch {
+		case f == nil:
+		case f.NoOptDefVal == "" && (strings.HasPrefix(next, "-") && len(next) > 1 || i+1 == len(line) && dashes):
+			return fmt.Errorf("%s has no value: write it as %[1]s=VALUE", arg)
+		case f.Value.Type() == "bool" && noBool == nil:
+			return fmt.Errorf("%s %s: write it as %[1]s=%s", arg, next)
+		}
+	}
+	return nil
+}
+
+// flagOf returns the flag that arg is, without a value.
+func flagOf(cmd *cobra.Command, arg string) *pflag.Flag {
+	name, isFlag := strings.CutPrefix(arg, "--")
+	if !isFlag || strings.Contains(name, "=") {
+		return nil
+	}
+	return cmd.Flag(name)
+}
+
+// onlyWord makes --board=NAME, and --area=NAME, a word. Mage took them for a command's only one.
+func onlyWord(cmd *cobra.Command, line []string) []string {
+	fields := strings.Fields(cmd.Use)
+	if len(fields) < 2 || len(fields) > 2 && fields[2] != "[--" {
+		return line
+	}
+	only, _, _ := strings.Cut(strings.Trim(fields[1], "[]"), "[")
 	for i, arg := range line {
 		name, value, valued := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if valued && strings.HasPrefix(arg, "--") && cmd.Flag(name) == nil && strings.Contains(cmd.Use, " ["+strings.ToUpper(name)+"]") {
+		if valued && strings.EqualFold(name, only) && strings.HasPrefix(arg, "--") && !strings.HasPrefix(value, "-") && cmd.Flag(name) == nil {
 			line[i] = value
 		}
 	}
 	return line
 }
 
-func isHelp(arg string) bool { return arg == "-h" || arg == "--h" || arg == "--help" }
+func isHelp(arg string) bool { return arg == "-h" || arg == "--h" || strings.EqualFold(arg, "--help") }
 
-func hasCommand(parent *cobra.Command, name string) bool {
-	return slices.ContainsFunc(parent.Commands(), func(c *cobra.Command) bool { return strings.EqualFold(c.Name(), name) })
+// commandBelow returns a command by its name, whatever its case.
+func commandBelow(parent *cobra.Command, name string) *cobra.Command {
+	all := parent.Commands()
+	if i := slices.IndexFunc(all, func(c *cobra.Command) bool { return strings.EqualFold(c.Name(), name) }); i >= 0 {
+		return all[i]
+	}
+	return nil
 }
 
-// takesValue reports whether arg is a flag whose value follows as the next word.
-func takesValue(cmd *cobra.Command, arg string) bool {
-	name, isFlag := strings.CutPrefix(arg, "--")
-	if !isFlag || strings.Contains(name, "=") {
-		return false
-	}
-	f := cmd.Flag(string(normalizeFlag(nil, name)))
-	return f != nil && f.NoOptDefVal == ""
-}
-
-// versionLine refuses flags before the command, except --version.
-func versionLine(root *cobra.Command, line []string) ([]string, error) {
-	if line[0] == "--version" {
-		return append([]string{"version"}, line[1:]...), nil
-	}
+// misplacedFlag refuses a flag before a command below parent, with which line begins.
+func misplacedFlag(root, parent *cobra.Command, line []string) error {
 	what := fmt.Sprintf("%q is not understood before a command", line[0])
+	path := pathOf(parent)
+	if len(path) > 0 {
+		what = strings.Join(path, " ") + ": " + what
+	}
 	for i, arg := range line {
-		if strings.HasPrefix(arg, "-") || !hasCommand(root, strings.SplitN(arg, ":", 2)[0]) {
+		group, _, _ := strings.Cut(arg, ":")
+		cmd := commandBelow(parent, group)
+		if strings.HasPrefix(arg, "-") || cmd == nil {
 			continue
 		}
-		right, err := modernLine(root, slices.Concat(line[i:], line[:i]))
+		right, err := modernLine(root, slices.Concat(path, line[i:], line[:i]))
 		if err != nil || Parse(context.Background(), Root(), right) != nil {
-			cmd, _, _ := root.Find([]string{arg})
 			right = append(pathOf(cmd), "--help")
 		}
-		return nil, usageError{what + ": flags come after it", right}
+		return usageError{what + ": flags come after it", right}
 	}
-	return nil, usageError{what, []string{"--help"}}
+	return usageError{what, helpLine(path)}
 }
 
 // checkKey marks a context in which commands are checked and not run.

@@ -46,7 +46,9 @@ func TestLines(t *testing.T) {
 		"smoke b h --become=false", "boards --boards x", "boards --boards=x --json", "update b h u --rate 10M",
 		// As they were typed for Mage.
 		"deploy:files virt virt a b -dryrun", "flash virt d -blockmap=m -forcerecovery", "fleet:deploy b i -stopafter=5 -boardlimit=30m",
-		"deploy:board virt virt", "virt:ssh", "virt:start -board=virt", "up -board=virt -keep", "-version", "build virt -dryRun",
+		"deploy:board virt virt", "virt:ssh", "rshim:show -device=d", "cache:serve -dir=/d", "report a,b -as=tap", "rig:ssh -- ls",
+		"-h flash", "--help deploy:files", "help deploy:files", "help flash -h", "help -h", "help help", "boards --HELP", "--VERSION",
+		"deploy --become files virt virt a b", "fleet --json -h", "layers lock --update b", "virt:start -board=virt", "up -board=virt -keep", "-version", "build virt -dryRun",
 	} {
 		if err := parse(strings.Fields(line)...); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -58,6 +60,41 @@ func TestWrongLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"--json boards":                               `"--json" is not understood before a command: flags come after it` + "\nnext: NAME boards --json",
 		"-dryrun flash virt d":                        "\nnext: NAME flash virt d --dryrun",
+		"fleet --json list i":                         `fleet: "--json" is not understood before a command: flags come after it` + "\nnext: NAME fleet list i --json",
+		"fleet --limit r list i":                      "next: NAME fleet list i --limit r",
+		"deploy --dry-run files virt virt a b":        "next: NAME deploy files virt virt a b --dry-run",
+		"deploy --dry-run virt virt":                  `deploy: unknown flag "--dry-run": the command has --pin`,
+		"fleet --json":                                `fleet: "--json" is not understood before a command` + "\nnext: NAME fleet --help",
+		"flsh virt d --dry-run":                       `unknown command "flsh": did you mean flash?`,
+		"flsh -h":                                     `unknown command "flsh": did you mean flash?`,
+		"layers chekout b --json":                     `unknown command "layers chekout": did you mean layers checkout?`,
+		"layers nosuch -h":                            `unknown command "layers nosuch"`,
+		"deploy fils virt virt a b --delete":          `unknown command "deploy fils": did you mean deploy files?`,
+		"deploy clea virt":                            `unknown command "deploy clea": did you mean deploy clean?`,
+		"deploy:nosuch virt":                          `unknown command "deploy nosuch"`,
+		"deploy:virt h":                               `unknown command "deploy virt"`,
+		"flash:virt d":                                `unknown command "flash virt"` + "\nnext: NAME flash --help",
+		"up:":                                         `unknown command "up "`,
+		"up:virt":                                     `unknown command "up virt"`,
+		"-h nosuch":                                   `unknown command "nosuch"`,
+		"help deploy:nosuch":                          `unknown command "deploy nosuch"`,
+		"up --keep false":                             "up: --keep false: write it as --keep=false",
+		"flash virt --blind false":                    "flash: --blind false: write it as --blind=false",
+		"deploy virt --become 0":                      "deploy: --become 0: write it as --become=0",
+		"smoke virt --become FALSE":                   "smoke: --become FALSE: write it as --become=FALSE",
+		"cache serve --json true":                     "--json true: write it as --json=true",
+		"layers lock b --update meta-tegra":           `"meta-tegra" is one word too many: write a value of --update as --update=meta-tegra`,
+		"up --board=--keep":                           `unknown flag "--board"`,
+		"smoke h --board=virt --suite=s":              `smoke: unknown flag "--board"`,
+		"smoke b h --as=":                             "--as=: a name is empty",
+		"report a, b --as=tap":                        `FILE "a,": a name is empty`,
+		"rshim show a,":                               `DEVICE "a,": a name is empty`,
+		"flash virt -":                                `DEVICE "-"`,
+		"report - --as=tap":                           `FILE "-"`,
+		"deploy run b h --env -- img":                 "deploy run: --env has no value: write it as --env=VALUE",
+		"fleet --":                                    `fleet: "--" is not understood before a command`,
+		"rig -- ssh":                                  `rig: "--" is not understood before a command`,
+		"boards -j":                                   `unknown flag "-j": did you mean --json?`,
 		"--limit r fleet:list i":                      "flags come after it\nnext: NAME fleet list i --limit r",
 		"flash virt d --holes=foo":                    "--holes=foo: want zero, discard, keep",
 		"deploy run b h i --engine=dockr":             "--engine=dockr: want containerd, docker, podman",
@@ -76,7 +113,7 @@ func TestWrongLines(t *testing.T) {
 		"help nosuch":                                 `unknown command "nosuch"`,
 		"help deploy nosuch":                          `unknown command "deploy nosuch"`,
 		"completion nosuch":                           `completion: SHELL "nosuch": want bash, zsh, fish`,
-		"flsh virt d":                                 `unknown command "flsh": did you mean flash?` + "\nnext: NAME --help",
+		"flsh virt d":                                 `unknown command "flsh": did you mean flash?` + "\nnext: NAME help",
 		"flet":                                        `did you mean fleet?`,
 		"layers nosuch":                               `unknown command "layers nosuch"` + "\nnext: NAME layers --help",
 		"layers chekout":                              "did you mean layers checkout?",
@@ -97,6 +134,8 @@ func TestWrongLines(t *testing.T) {
 		"flash virt d -dryrun --dry-run":              "--dry-run is given twice",
 		"boards -- x":                                 `"--" is not understood`,
 		"deploy run b h i --":                         `no word after "--"`,
+		"bmap":                                        "bmap: IMAGE is missing: it takes IMAGE",
+		"deploy run b h":                              "IMAGE is missing (an archive, a layout or oci://)",
 		"flash":                                       "BOARD is missing (boards lists them)",
 		"flash virt":                                  "flash: DEVICE is missing (devices lists them): it takes BOARD DEVICE",
 		"flash virt --yes=x":                          "flash: DEVICE is missing",
@@ -108,10 +147,10 @@ func TestWrongLines(t *testing.T) {
 		"flash virt d --dryrum":                       `flash: unknown flag "--dryrum": did you mean --dry-run?`,
 		"flash virt d --device=x":                     `unknown flag "--device": the command has --image, --block-map`,
 		"bfb check f --x":                             `unknown flag "--x": the command has no flags`,
-		"flash virt -x d":                             `unknown flag "--x"`,
+		"flash virt -x d":                             `unknown flag "-x"`,
 		"flash virt d --yes":                          "--yes has no value: write it as --yes=VALUE",
 		"flash virt d --yes --dry-run":                "--yes has no value: write it as --yes=VALUE",
-		"flash virt d --dry-run false":                `"false" is one word too many: write a flag's value as --flag=false`,
+		"flash virt d --dry-run false":                "flash: --dry-run false: write it as --dry-run=false",
 		"flash virt d --dry-run=maybe":                "--dry-run=maybe: want true or false",
 		"flash virt d --dry-run=":                     "--dry-run=: want true or false",
 		"fleet list i --limit=":                       "--limit=: a name is empty",
@@ -134,7 +173,7 @@ func TestWrongLines(t *testing.T) {
 			t.Errorf("%s: %v, status %d; want 2, and %q", line, err, StatusOf(err), want)
 		}
 	}
-	for _, line := range [][]string{{"flash", "", "d"}, {"flash", "virt", " "}, {"fleet", "list", "i", "--limit= "}, {""}, {"up", ""}} {
+	for _, line := range [][]string{{"flash", "", "d"}, {"flash", "virt", " "}, {"fleet", "list", "i", "--limit= "}, {""}, {"up", ""}, {"smoke", "b", "h", "--as", ""}} {
 		if err := parse(line...); StatusOf(err) != 2 {
 			t.Errorf("%q: %v; want status 2", line, err)
 		}

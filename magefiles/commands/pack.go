@@ -10,11 +10,11 @@ import (
 
 func bmapCommand() *Command {
 	c := New("bmap IMAGE", "Write the block map of an image beside it, as IMAGE.bmap")
-	c.Long = `The image is plain or packed in any form that flash takes: its digests are those of what it
-unpacks to. bmaptool takes these maps too.`
+	c.Long = `The image is plain, or packed in any form that flash takes. The digests are those of the
+unpacked image. bmaptool takes these maps too.`
 	c.Example = `slipway bmap disk.wic
 slipway bmap disk.wic.xz --version=1.3  # for an old bmaptool`
-	version := c.Text("version=VERSION", bmap.Latest, "of the format: 1.2, 1.3, 1.4 or 2.0, which is the default")
+	version := c.Text("version=VERSION", bmap.Latest, "version of the format: 1.2, 1.3, 1.4 or 2.0; 2.0 if not given")
 	asJSON := c.Switch("json", "print what was made as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		image := words[0]
@@ -28,12 +28,12 @@ slipway bmap disk.wic.xz --version=1.3  # for an old bmaptool`
 
 func packCommand() *Command {
 	c := New("pack IMAGE", "Make a .zst of an image that is flashed fastest, and its block map")
-	c.Long = `The image is plain or packed in any form that flash takes. The result can be unpacked in
-parts, one for each part of the map; "zstd -d" unpacks it as any other.`
+	c.Long = `The image is plain, or packed in any form that flash takes. flash can unpack the result in
+parts, one for each part of the map. "zstd -d" unpacks it as any other.`
 	c.Example = `slipway pack disk.wic  # which writes disk.wic.zst and disk.wic.zst.bmap
 slipway pack disk.wic.xz --to=/srv/images/disk.zst --level=19`
 	to := c.Text("to=PATH", "", "the file to write; the image's name with .zst if not given")
-	level := c.Number("level", 7, 1, "as zstd's, 1 to 22; 7 if not given, which is also unpacked faster than 3")
+	level := c.Number("level", 7, 1, "zstd's level, 1 to 22; 7 if not given, which also unpacks faster than 3")
 	asJSON := c.Switch("json", "print what was made as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		image := words[0]

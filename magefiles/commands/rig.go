@@ -12,11 +12,14 @@ import (
 
 func rigUpCommand() *Command {
 	c := New("up [BOARD]", "Take a rig, a BlueField of namespaces, from nothing to a report")
-	c.Long = `As root, on Debian: it fetches a userland with DPDK, builds our software driver in it, makes
-network namespaces that stand for the DPU's ports, its host, a virtual machine and two
-leaves, and runs the suites there over SSH. report.html, report.json, junit.xml and
-transcript.txt, with every command that was run, are written into build/<board>. All that is
-proved is software. What did not change is not built again.`
+	c.Long = `It needs root, on Debian, and works in these steps:
+1. fetch a userland with DPDK, and build our software driver in it
+2. make network namespaces: the DPU's ports, its host, a virtual machine and two leaves
+3. run the suites there over SSH
+4. write report.html, report.json, junit.xml and transcript.txt into build/<board>
+
+transcript.txt has every command that ran. All of this tests software, and no hardware. What
+did not change is not built again. Without BOARD it takes the first rig, on Debian 12.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway rig up
 slipway rig up bluefield-rig-trixie
@@ -35,6 +38,7 @@ slipway rig up --keep  # and then: slipway rig ssh`
 
 func rigBuildCommand() *Command {
 	c := New("build [BOARD]", "Make the root of a rig alone: the userland and what is built in it")
+	c.Long = `Without BOARD it takes the first rig.`
 	c.Example = `slipway rig build bluefield-rig-trixie`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -47,6 +51,7 @@ func rigBuildCommand() *Command {
 
 func rigDownCommand() *Command {
 	c := New("down [BOARD]", "Switch off the rig that \"rig up --keep\" keeps on")
+	c.Long = `Without BOARD it takes the first rig.`
 	c.Example = `slipway rig down`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -59,7 +64,7 @@ func rigDownCommand() *Command {
 
 func rigSSHCommand() *Command {
 	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the rig that \"rig up --keep\" keeps on")
-	c.Long = `Leave with "exit".`
+	c.Long = `Leave with "exit". Without BOARD it takes the first rig.`
 	c.Example = `slipway rig ssh
 slipway rig ssh -- ip -brief link  # to run that there`
 	c.Run = func(ctx context.Context, words []string) error {

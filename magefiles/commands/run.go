@@ -126,7 +126,7 @@ func programName() string {
 	if UnderMage() {
 		return "go tool mage"
 	}
-	return os.Args[0] // as it was typed, so that it can be typed again
+	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
 }
 
 // UnderMage reports whether "go tool mage" runs this binary from its cache.

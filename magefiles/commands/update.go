@@ -12,21 +12,25 @@ import (
 
 func updateCommand() *Command {
 	c := New("update BOARD HOST BUNDLE", "Have a running board's own engine install a bundle, and prove the result")
-	c.Long = `The host is as for deploy, and needs root as that does. The engine (RAUC, SWUpdate, Mender)
-is found on the board and fetches the bundle through the SSH connection; where it cannot,
-the bundle is put on the board first and removed afterwards. Before anything is written the
-bundle, its signature, its version and the board's slots are looked at. Then it is
-restarted, its smoke suites are run on the new system, and only after that it is marked
-good; otherwise the old system is started again. It always says which system runs. A
-connection that breaks is made again. Ctrl-C while the engine installs leaves the board on
-the old system; once the board restarts, the first one waits until it is known which system
-stays, and a second one leaves the board as it is.`
+	c.Long = `The host is as for deploy, and Slipway needs root there. It works in these steps:
+1. find the engine on the board: RAUC, SWUpdate or Mender
+2. check the bundle, its signature, its version and the board's slots
+3. have the engine install the bundle through the SSH connection, or from a copy on the board
+4. restart the board, and run its smoke suites on the new system
+5. mark the new system good, or start the old one again
+
+Slipway always says which system runs. It makes a broken connection again, and removes its
+copy of the bundle.
+
+Ctrl-C while the engine installs leaves the board on the old system. Once the board restarts,
+the first Ctrl-C waits until it is known which system stays. A second one leaves the board as
+it is.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway update virt virt new.raucb --dry-run
 slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	dryRun := c.Switch("dry-run", "look at the board and the bundle, write nothing")
 	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
-	noReboot := c.Switch("no-reboot", "install alone; somebody else restarts the board, proves it and marks it good")
+	noReboot := c.Switch("no-reboot", "only install: somebody else restarts the board, checks it and marks it good")
 	rate := c.rate()
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the outcome as JSON")

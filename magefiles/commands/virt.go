@@ -10,6 +10,7 @@ import (
 
 func virtStartCommand() *Command {
 	c := New("start [BOARD]", "Switch the virtual board on, with the disk that was last flashed")
+	c.Long = `Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt start
 slipway virt start virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
@@ -23,9 +24,10 @@ slipway virt start virt-arm64`
 
 func virtStopCommand() *Command {
 	c := New("stop [BOARD]", "Shut the virtual board down")
+	c.Long = `Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt stop
 slipway virt stop --now  # when it hangs`
-	now := c.Switch("now", "pull the plug instead")
+	now := c.Switch("now", "switch it off at once instead")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
@@ -37,7 +39,7 @@ slipway virt stop --now  # when it hangs`
 
 func virtSSHCommand() *Command {
 	c := New("ssh [BOARD]", "Log in on the virtual board")
-	c.Long = `Leave with "exit".`
+	c.Long = `Leave with "exit". Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt ssh virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -49,7 +51,7 @@ func virtSSHCommand() *Command {
 
 func virtConsoleCommand() *Command {
 	c := New("console [BOARD]", "Join the terminal to the virtual board's serial line")
-	c.Long = `Leave with Ctrl-].`
+	c.Long = `Leave with Ctrl-]. Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt console virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
