@@ -86,8 +86,8 @@ func ownFolder() (string, error) {
 		if folder := filepath.Join(at, "boards"); len(boardsIn(folder)) > 0 && !isClone(filepath.Dir(at)) {
 			return folder, nil
 		}
-		if at == filepath.Dir(at) {
-			return "", nil
+		if at == filepath.Dir(at) || isClone(at) {
+			return "", nil // a clone is a project of its own
 		}
 	}
 }

@@ -57,6 +57,11 @@ func TestOwnBoards(t *testing.T) {
 			}
 		})
 	}
+	placeBoards(t, project, map[string]string{"slipway/go.mod": "module slipway\n", "slipway/ci/x": ""})
+	t.Chdir(filepath.Join(project, "slipway/ci"))
+	if _, err := Load("virt-lab"); err == nil {
+		t.Error("a clone of Slipway knows the boards of the project around it")
+	}
 	t.Chdir(elsewhere)
 	if _, err := Load("virt-lab"); err == nil || !strings.Contains(err.Error(), `unknown board "virt-lab"`) {
 		t.Errorf("outside of the project: %v; want the board unknown", err)
