@@ -176,7 +176,7 @@ func readMap(path string, text []byte) (*bmap.Map, string, error) {
 	}
 	sum := sha256.Sum256(data)
 	if text == nil && sshsig.Clearsigned(data) {
-		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: flash with --signers=KEYRING", path)
+		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: add --signers=KEYRING", path)
 	}
 	if text != nil {
 		data = text

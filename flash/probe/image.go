@@ -158,7 +158,7 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add --raw to write it as it is", formatBytes(l.end, sector), sizeBytes)
 	}
 	if len(l.parts) == 0 {
-		return errors.New("its partition table has no partitions\nnext: build it again, or add --raw to write it as it is")
+		return errors.New("its partition table has no partitions\nnext: make the image again, or add --raw to write it as it is")
 	}
 	return nil
 }

@@ -89,6 +89,25 @@ type exitError struct{ error }
 func (s exitError) ExitStatus() int { return report.ExitStatus(s.error) }
 func (s exitError) Unwrap() error   { return s.error }
 
+// Error ends with a line that can be typed: packages say "next: build virt", and do not know by
+// what name the user started this program.
+func (s exitError) Error() string {
+	text := s.error.Error()
+	before, step, found := cutLast(text, "\nnext: ")
+	if name, _, _ := strings.Cut(step, " "); !found || commandBelow(Root(), name) == nil {
+		return text
+	}
+	return before + "\nnext: " + programName() + " " + step
+}
+
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
 // runFor loads a board's spec and runs work with it.
 func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
 	return WithSignals(ctx, func(ctx context.Context) error {

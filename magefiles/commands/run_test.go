@@ -44,6 +44,16 @@ func TestExitStatus(t *testing.T) {
 			t.Errorf("%s: run = %v; want %v", tt.name, err, tt.err)
 		}
 	}
+	for text, want := range map[string]string{
+		"no artifact\nnext: build virt":            "no artifact\nnext: " + programName() + " build virt",
+		"off\nnext: virt start x":                  "off\nnext: " + programName() + " virt start x",
+		"no file\nnext: ls /x":                     "no file\nnext: ls /x",
+		"a\nnext: build x\nb\nnext: make it again": "a\nnext: build x\nb\nnext: make it again",
+	} {
+		if got := withStatus(withStatus(errors.New(text))).Error(); got != want {
+			t.Errorf("%q is shown as %q; want %q", text, got, want)
+		}
+	}
 	err := runFor(t.Context(), "no-such-board", func(context.Context, images.Spec) error { return nil })
 	if got := StatusOf(err); got != 5 {
 		t.Errorf("a board that nobody knows: %v, status %d; want 5", err, got)

@@ -97,7 +97,7 @@ func (b *Bundle) readFormat() error {
 			return f.read(b)
 		}
 	}
-	return fmt.Errorf("%w\nnext: build one: --target=bundle for a virtual board, slipway-bundle for another with RAUC, slipway-update for a Jetson", errNoBundle)
+	return fmt.Errorf("%w\nnext: make one by build <board> --target=bundle (a virtual board), slipway-bundle (another with RAUC) or slipway-update (a Jetson)", errNoBundle)
 }
 
 // digestEnds returns a digest of the bundle's beginning and end. Bundles differ there, since
