@@ -130,7 +130,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 			continue
 		}
 		if strings.Contains(inside, "/") {
-			return fmt.Errorf("%s: %s: a bundle has no folders", BoardFile(b.spec.Board), name)
+			return fmt.Errorf("%s: a bundle has no folders", filepath.Join(filepath.Dir(BoardFile(b.spec.Board)), name))
 		}
 		text := strings.ReplaceAll(string(b.spec.files[name]), versionMark, b.artifact.bundleVersion())
 		if err := os.WriteFile(filepath.Join(content, inside), []byte(text), 0o755); err != nil {
