@@ -70,7 +70,7 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 }
 
 // Load returns what is known of a board; "" is the default one. A project file of kas or
-// bitbake-setup is a board too, of which nothing else is known.
+// bitbake-setup stands for a board without a board.yml.
 func Load(board string) (Spec, error) {
 	if board == "" {
 		return Default()
@@ -153,30 +153,31 @@ func (s Spec) findExtended(boards fs.FS) error {
 }
 
 func decodeBoard(boards fs.FS, name string, into *Spec) error {
+	file := BoardFile(name)
 	f, err := boards.Open(path.Join(name, "board.yml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no such board; add the file or fix the name", BoardFile(name))
+		return fmt.Errorf("%s: no such board; add the file or fix the name", file)
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	data, err := localfile.ReadAll(f, BoardFile(name), maxBoardFileBytes)
+	data, err := localfile.ReadAll(f, file, maxBoardFileBytes)
 	if err != nil {
 		return err
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explainYAML(BoardFile(name), err))
+		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explainYAML(file, err))
 	}
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
-		return explainYAML(BoardFile(name), err)
+		return explainYAML(file, err)
 	}
 	if into.places == nil {
 		into.places = map[string]string{}
 	}
 	for _, root := range doc.Content {
-		findPlaces(BoardFile(name), "", root, into.places)
+		findPlaces(file, "", root, into.places)
 	}
 	return nil
 }

@@ -42,23 +42,20 @@ func openBoards() (boardSet, error) {
 	return b, nil
 }
 
-func (b boardSet) Open(name string) (fs.File, error) {
+func (b boardSet) Open(name string) (fs.File, error) { return b.folderOf(name).Open(name) }
+
+// folderOf returns the boards among which a file is.
+func (b boardSet) folderOf(name string) fs.FS {
 	if first, _, _ := strings.Cut(name, "/"); slices.Contains(b.own, first) {
-		return os.DirFS(b.folder).Open(name)
+		return os.DirFS(b.folder)
 	}
-	return b.embedded.Open(name)
+	return b.embedded
 }
 
 // ReadDir lists the names of all boards for ".", so that fs.Glob finds them.
 func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
-	if name != "." {
-		if first, _, _ := strings.Cut(name, "/"); slices.Contains(b.own, first) {
-			return fs.ReadDir(os.DirFS(b.folder), name)
-		}
-		return fs.ReadDir(b.embedded, name)
-	}
-	all, err := fs.ReadDir(b.embedded, ".")
-	if err != nil || b.folder == "" {
+	all, err := fs.ReadDir(b.folderOf(name), name)
+	if err != nil || name != "." || b.folder == "" {
 		return all, err
 	}
 	entries, err := os.ReadDir(b.folder)
@@ -124,8 +121,8 @@ func OwnProjectFile(spec Spec) string {
 		return spec.project
 	}
 	for _, board := range slices.Backward(spec.lineage) {
+		folder, own := boardFolder(board)
 		for _, name := range projectFiles {
-			folder, own := boardFolder(board)
 			if path := filepath.Join(folder, name); own && onDisk(path) {
 				return path
 			}
