@@ -133,7 +133,7 @@ slipway fleet smoke BOARD hosts.yml --limit='all:!dpus'`
 }
 
 func fleetPinCommand() *Command {
-	c := New("pin BOARD INVENTORY", "Show the host keys of all boards of which nothing is known, and pin them")
+	c := New("pin BOARD INVENTORY", "Show the unknown host keys of all boards, and pin them")
 	c.Long = `The other fleet commands ask nobody: they refuse a board whose key is unknown. fleet pin gets
 the keys of all boards of an inventory, and shows the new ones as one list. It asks once, and
 adds them to your known_hosts, as ssh does.

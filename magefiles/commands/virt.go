@@ -9,7 +9,7 @@ import (
 )
 
 func virtStartCommand() *Command {
-	c := New("start [BOARD]", "Switch the virtual board on, with the disk that was last flashed")
+	c := New("start [BOARD]", "Switch the virtual board on, with its disk build/<board>/machine/disk.img")
 	c.Long = `Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt start
 slipway virt start virt-arm64`
