@@ -69,13 +69,18 @@ func notBlank(text string) error {
 var errBlank = errors.New("a name is empty; is a variable of your script not set?")
 
 // Names adds a flag with names that have commas between them.
-func (c *Command) Names(name, usage string) *[]string {
+func (c *Command) Names(name, usage string) *[]string { return c.namesBy(splitList, name, usage) }
+
+// Words adds a flag with names that have commas or blanks between them.
+func (c *Command) Words(name, usage string) *[]string { return c.namesBy(splitWords, name, usage) }
+
+func (c *Command) namesBy(split func(string) []string, name, usage string) *[]string {
 	var value []string
 	c.addFlag(name, usage, "NAMES", func(text string) error {
 		if err := checkNames(name, text, true); err != nil {
 			return errBlank
 		}
-		value = strings.Split(text, ",")
+		value = split(text)
 		return nil
 	})
 	return &value
@@ -124,12 +129,18 @@ func parsed[T any](c *Command, name, kind, usage string, parse func(string) (T, 
 func (c *Command) Switch(name, usage string) *bool {
 	value := new(bool)
 	c.addFlag(name, usage, "bool", func(text string) (err error) {
-		if *value, err = strconv.ParseBool(text); err != nil {
-			return errBool
-		}
-		return nil
+		*value, err = parseBool(text)
+		return err
 	}).NoOptDefVal = "true"
 	return value
+}
+
+func parseBool(text string) (bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, errors.New("want true or false")
+	}
+	return yes, nil
 }
 
 // largest is far above any useful number. More seconds would overflow.
@@ -182,29 +193,13 @@ func (c *Command) apart(flag, other string) error {
 	return nil
 }
 
-// Words adds a flag with names that have commas or blanks between them.
-func (c *Command) Words(name, usage string) *[]string {
-	var value []string
-	c.addFlag(name, usage, "NAMES", func(text string) error {
-		if err := checkNames(name, text, true); err != nil {
-			return errBlank
-		}
-		value = splitWords(text)
-		return nil
-	})
-	return &value
-}
-
 // become adds the flag that overrules SLIPWAY_BECOME.
 func (c *Command) become() **bool {
 	value := new(*bool)
 	c.addFlag("become", "run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)", "bool", func(text string) error {
-		yes, err := strconv.ParseBool(text)
-		if err != nil {
-			return errBool
-		}
+		yes, err := parseBool(text)
 		*value = &yes
-		return nil
+		return err
 	}).NoOptDefVal = "true"
 	return value
 }
@@ -227,16 +222,11 @@ func (c *Command) reportForm() **report.Form {
 	c.addFlag("as", "print the report as tap, lava, junit, html or json", "FORM", read)
 	c.complete("as", func([]string) []string { return report.FormNames() }, cobra.ShellCompDirectiveNoFileComp)
 	c.addFlag("json", "the same as --as=json", "bool", func(text string) error {
-		yes, err := strconv.ParseBool(text)
-		if err != nil {
-			return errBool
-		}
+		yes, err := parseBool(text)
 		if yes && *value == nil {
 			return read("json")
 		}
-		return nil
+		return err
 	}).NoOptDefVal = "true"
 	return value
 }
-
-var errBool = errors.New("want true or false")

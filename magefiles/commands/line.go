@@ -120,8 +120,8 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if len(known) == 0 {
 		return ": the command has no flags"
 	}
-	if near := plaintext.Nearest("--"+strings.ToLower(name), known); near != "" {
-		return ": did you mean " + near + "?"
+	if question := plaintext.DidYouMean("--"+strings.ToLower(name), known); question != "" {
+		return question
 	}
 	return ": the command has " + strings.Join(known, ", ")
 }
@@ -335,5 +335,5 @@ func checkOnly(cmd *cobra.Command) bool { return cmd.Context().Value(checkKey{})
 
 // Parse checks a line and starts nothing. root is from Root.
 func Parse(ctx context.Context, root *cobra.Command, args []string) error {
-	return execute(context.WithValue(ctx, checkKey{}, true), root, args)
+	return Run(context.WithValue(ctx, checkKey{}, true), root, args)
 }

@@ -113,8 +113,8 @@ func rigGroup() *Command {
 	return newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand())
 }
 
-// execute runs a line below root.
-func execute(ctx context.Context, root *cobra.Command, args []string) error {
+// Run runs a line of the user's. root is from Root.
+func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	if !completes(args) {
 		if err := progress.Check(); err != nil {
 			return wrongUse{err}
@@ -148,11 +148,6 @@ func allowRepeats(cmd *cobra.Command) {
 // completes reports whether a shell asks what may follow on a line.
 func completes(args []string) bool {
 	return len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
-}
-
-// Run runs a line of the user's. root is from Root.
-func Run(ctx context.Context, root *cobra.Command, args []string) error {
-	return execute(ctx, root, args)
 }
 
 // Main runs a line, reports its error, and returns the program's exit status.
