@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"slipway/layers/lazy"
 )
 
 const (
@@ -48,7 +49,7 @@ func printHelp(cmd *cobra.Command, c *Command) {
 		for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
 			fmt.Fprintln(p.w)
 			for _, item := range listItems(paragraph) {
-				p.wrap("", strings.Repeat(" ", len(listMark.FindString(item))), item)
+				p.wrap("", strings.Repeat(" ", len(listMark().FindString(item))), item)
 			}
 		}
 	}
@@ -72,12 +73,12 @@ func printHelp(cmd *cobra.Command, c *Command) {
 }
 
 // listMark is what the item of a list begins with.
-var listMark = regexp.MustCompile(`^(- |[0-9]+\. )`)
+var listMark = lazy.Regexp(`^(- |[0-9]+\. )`)
 
 // listItems splits a paragraph before each item of a list.
 func listItems(paragraph string) (items []string) {
 	for line := range strings.SplitSeq(paragraph, "\n") {
-		if len(items) == 0 || listMark.MatchString(line) {
+		if len(items) == 0 || listMark().MatchString(line) {
 			items = append(items, line)
 		} else {
 			items[len(items)-1] += " " + line
