@@ -55,7 +55,7 @@ func Hindrances(ctx context.Context, spec Spec) []error {
 	}
 	if spec.Debian == nil {
 		checks = []func() error{
-			func() error { return checkUser(spec.Board, os.Geteuid()) },
+			func() error { return checkUser(spec.TypedName(), os.Geteuid()) },
 			checkPrograms,
 			func() error { return checkLocale(ctx) },
 		}
@@ -74,7 +74,7 @@ var ErrRoot = errors.New("bitbake does not build as root")
 
 func checkUser(board string, uid int) error {
 	if uid == 0 {
-		return fmt.Errorf("%w; run this as a normal user who owns the build folder:\n  sudo -u NAME -H go tool mage build %s", ErrRoot, board)
+		return fmt.Errorf("%w; run this as a normal user who owns the build folder:\n  sudo -u NAME -H %s build %s", ErrRoot, host.ProgramName(), board)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func Refused(spec Spec, opt Options) error {
 		return opt.Request.ofDebian(spec)
 	}
 	_, err := projectFile(spec)
-	return errors.Join(checkUser(spec.Board, os.Geteuid()), err)
+	return errors.Join(checkUser(spec.TypedName(), os.Geteuid()), err)
 }
 
 // HostPackages are the Debian packages that building this board needs here.

@@ -113,6 +113,9 @@ func LoadFrom(boards fs.FS, board string) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
+	if err := spec.findSuites(); err != nil {
+		return Spec{}, err
+	}
 	return spec, spec.validate()
 }
 

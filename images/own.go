@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -114,6 +115,9 @@ func boardFolder(name string) (path string, own bool) {
 	return filepath.Join("images/boards", name), false
 }
 
+// TypedName returns the name of the board on a command line.
+func (s Spec) TypedName() string { return cmp.Or(s.project, s.Board) }
+
 // OwnProjectFile returns the project file in the folder of the user's own board, or of one that
 // it extends. It is "" for Slipway's boards, which are built in a clone.
 func OwnProjectFile(spec Spec) string {
@@ -136,6 +140,56 @@ func OwnProjectFile(spec Spec) string {
 func isProjectFile(board string) bool {
 	first, _, _ := strings.Cut(board, ":")
 	return slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(first))
+}
+
+// OwnSuites are the user's own suites by name: the files suites/NAME.yml beside the folder of
+// the user's own boards.
+func OwnSuites() (map[string]string, error) {
+	folder, err := ownFolder()
+	if err != nil || folder == "" {
+		return nil, err
+	}
+	suites := map[string]string{}
+	folder = filepath.Join(filepath.Dir(folder), "suites")
+	entries, _ := os.ReadDir(folder) // what cannot be read has none
+	for _, e := range entries {
+		if name := strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())); IsSuiteFile(e.Name()) {
+			suites[name] = filepath.Join(folder, e.Name())
+		}
+	}
+	return suites, nil
+}
+
+// IsSuiteFile reports whether a suite is named by its file.
+func IsSuiteFile(suite string) bool {
+	return slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(suite))
+}
+
+// findSuites gives the suites that board.yml names by a file the path of that. The file is in
+// the board's folder, or in that of a board that it extends.
+func (s *Spec) findSuites() error {
+	suites := slices.Clone(s.Suites)
+	for i, suite := range suites {
+		if !IsSuiteFile(suite) || filepath.IsAbs(suite) {
+			continue
+		}
+		if suites[i] = s.ownFile(suite); suites[i] == "" {
+			return fmt.Errorf("%s: suites: no file %q in the board's folder\nnext: ls %s", s.placeOf("suites"), suite, filepath.Dir(BoardFile(s.Board)))
+		}
+	}
+	s.Suites = suites
+	return nil
+}
+
+// ownFile returns the path of a file of the board, if it is one of the user's; otherwise "".
+func (s *Spec) ownFile(name string) string {
+	for _, board := range slices.Backward(s.lineage) {
+		folder, own := boardFolder(board)
+		if path := filepath.Join(folder, name); own && filepath.IsLocal(name) && onDisk(path) {
+			return path
+		}
+	}
+	return ""
 }
 
 // notInName is what the name of a build's folder leaves out.

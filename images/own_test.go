@@ -1,6 +1,7 @@
 package images
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,6 +106,42 @@ func TestWrongOwnBoards(t *testing.T) {
 	t.Setenv(BoardsVariable, folder)
 	if _, err := Load("lab"); err == nil || !strings.Contains(err.Error(), "zero in a board's folder is no file") {
 		t.Errorf("a device in the folder: %v", err)
+	}
+}
+
+// Suites lie beside the folder of boards, or in the folder of a board.
+func TestOwnSuites(t *testing.T) {
+	project := t.TempDir()
+	placeBoards(t, project, map[string]string{
+		"boards/old/board.yml":  "extends: virt\nsuites: [base, mine.yml]\n",
+		"boards/old/mine.yml":   "",
+		"boards/new/board.yml":  "extends: old\ndescription: x\n",
+		"boards/lost/board.yml": "extends: virt\n\nsuites: [other.yml]\n",
+		"boards/out/board.yml":  "extends: virt\nsuites: [../old/mine.yml]\n",
+		"suites/lab.yml":        "", "suites/rack.yaml": "", "suites/README.md": "",
+	})
+	t.Chdir(filepath.Join(project, "suites"))
+	own, err := OwnSuites()
+	if want := map[string]string{"lab": project + "/suites/lab.yml", "rack": project + "/suites/rack.yaml"}; err != nil || !maps.Equal(own, want) {
+		t.Errorf("OwnSuites = %v, %v; want %v", own, err, want)
+	}
+	for _, board := range []string{"old", "new"} {
+		spec, err := Load(board)
+		if want := []string{"base", project + "/boards/old/mine.yml"}; err != nil || !slices.Equal(spec.Suites, want) {
+			t.Errorf("Load(%s): suites %q, %v; want %q", board, spec.Suites, err, want)
+		}
+	}
+	for board, want := range map[string]string{
+		"lost": project + `/boards/lost/board.yml:3:1: suites: no file "other.yml" in the board's folder` + "\nnext: ls " + project + "/boards/lost",
+		"out":  `no file "../old/mine.yml" in the board's folder`,
+	} {
+		if _, err := Load(board); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Load(%s): %v; want %s", board, err, want)
+		}
+	}
+	t.Chdir(t.TempDir())
+	if own, err := OwnSuites(); len(own) > 0 || err != nil {
+		t.Errorf("outside of the project: %v, %v", own, err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"slipway/images"
+	"slipway/layers/host"
 	"slipway/magefiles/commands"
 )
 
@@ -158,7 +159,7 @@ var sources embed.FS
 // describeSource asks git which source this program was compiled from. Mage has just
 // compiled it in the clone where it was started.
 func describeSource() {
-	if !commands.UnderMage() || !compiledHere() {
+	if !host.UnderMage() || !compiledHere() {
 		return
 	}
 	if text, err := exec.Command(images.Describe[0], images.Describe[1:]...).Output(); err == nil {

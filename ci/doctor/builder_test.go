@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"slipway/images"
+	"slipway/layers/host"
 )
 
 // The line for root in a container names a folder that the new user may enter, and a
@@ -36,7 +37,7 @@ func TestLineForRootInContainer(t *testing.T) {
 	} {
 		t.Chdir(tt.here)
 		line := builderCommands(boardBuild{spec: images.Spec{Board: "b"}, Options: Options{Build: images.Options{Dir: tt.build}}})
-		if !strings.Contains(line, tt.want) || strings.Contains(line, tt.not) || !strings.HasSuffix(line, " -- env HOME=/home/builder go tool mage build b") {
+		if !strings.Contains(line, tt.want) || strings.Contains(line, tt.not) || !strings.HasSuffix(line, " -- env HOME=/home/builder "+host.ProgramName()+" build b") {
 			t.Errorf("in %s: %s", tt.here, line)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
 
@@ -69,7 +70,7 @@ type check func(context.Context, boardBuild) []Finding
 // Every build needs the first ones; what bitbake builds needs the others as well. The
 // last ones look at the project.
 var (
-	baseChecks    = []check{checkClone, checkPackages, checkDisk, checkMemory, checkBuildable}
+	baseChecks    = []check{checkClone, checkPackages, checkDisk, checkMemory, checkBuildable, checkSuites}
 	bitbakeChecks = []check{checkUser, checkUmask, checkFileSystem}
 	projectChecks = []check{checkTools, checkUserNamespaces, checkWatches, checkPath, checkOtherBuilds, checkRepositories, checkConnectivity, checkNVIDIA, checkManualDownloads, checkProxies, checkConfiguration}
 )
@@ -99,7 +100,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 
 func unreadProject(spec images.Spec, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
-		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", "go tool mage layers checkout " + spec.Board + ", with a network"}
+		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", host.ProgramName() + " layers checkout " + spec.TypedName() + ", with a network"}
 	}
 	return Finding{"project", Stops, err.Error(), "the build reads it first", "fix the file"}
 }

@@ -517,3 +517,24 @@ func TestUnreached(t *testing.T) {
 		t.Errorf("unreached, but here: %+v", f)
 	}
 }
+
+func TestSuites(t *testing.T) {
+	virt, err := images.Load("virt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		suites []string
+		state  string
+		saw    string
+	}{
+		"right":   {[]string{"base", "dpu-flow"}, OK, "base, dpu-flow"},
+		"unknown": {[]string{"bse"}, Warning, `no suite "bse": did you mean base?`},
+		"none":    {nil, Warning, "board virt has no suites"},
+	} {
+		virt.Suites = tt.suites
+		if all := checkSuites(t.Context(), boardBuild{spec: virt}); len(all) != 1 || all[0].State != tt.state || !strings.Contains(all[0].Saw, tt.saw) {
+			t.Errorf("%s: %+v; want %s and %q", name, all, tt.state, tt.saw)
+		}
+	}
+}

@@ -76,7 +76,7 @@ func hindranceFinding(err error) Finding {
 // checkUser checks who builds. A container often has no user but root, and no sudo.
 func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
-		fix := "sudo -u NAME -H go tool mage build " + p.spec.Board
+		fix := "sudo -u NAME -H " + host.ProgramName() + " build " + p.spec.TypedName()
 		if inContainer() {
 			fix = builderCommands(p)
 		}
@@ -110,7 +110,7 @@ func builderCommands(p boardBuild) string {
 		build := plaintext.Quote(p.Build.Dir)
 		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
-	return fix + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board
+	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + p.spec.TypedName()
 }
 
 // openToAll reports whether every user may enter a folder and those above it.

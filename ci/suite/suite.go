@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -77,8 +78,25 @@ func Names() []string {
 	return files
 }
 
-// Load returns a suite: a built-in one by its name, or a goss file by its path, which ends
-// in .yml or .yaml.
+// AllNames returns the names of the built-in suites and of the user's own.
+func AllNames() ([]string, error) {
+	own, err := images.OwnSuites()
+	names := slices.AppendSeq(Names(), maps.Keys(own))
+	slices.Sort(names)
+	return names, err
+}
+
+// findOwn returns the file of one of the user's own suites; "" where there is none.
+func findOwn(name string) (string, error) {
+	own, err := images.OwnSuites()
+	if file := own[name]; file != "" && slices.Contains(Names(), name) {
+		return "", fmt.Errorf("%s: Slipway has a suite of this name\nnext: rename the file; to add checks to %s, list both suites", file, name)
+	}
+	return own[name], err
+}
+
+// Load returns a suite: a built-in one or one of the user's own by its name, or a goss file by
+// its path, which ends in .yml or .yaml.
 func Load(name string) (Suite, error) { return loadFile(name, io.Discard) }
 
 // Digest returns the digest of a board's suites and of the files that they include.
@@ -94,11 +112,19 @@ func Digest(spec images.Spec) (string, error) {
 
 // loadFile is Load, and also writes the files that it reads to text.
 func loadFile(name string, text io.Writer) (Suite, error) {
+	own, err := findOwn(name)
+	if err != nil {
+		return Suite{}, err
+	}
 	l, file := loader{files: embedded, text: text}, path.Join("suites", name+".yml")
-	if ext := filepath.Ext(name); ext == ".yml" || ext == ".yaml" {
-		l, file = loader{files: os.DirFS(filepath.Dir(name)), dir: filepath.Dir(name), text: text}, filepath.Base(name)
-	} else if !slices.Contains(Names(), name) {
-		return Suite{}, fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)", name, plaintext.DidYouMean(name, Names()), strings.Join(Names(), ", "))
+	if images.IsSuiteFile(name) {
+		own = name
+	}
+	switch {
+	case own != "":
+		l, file = loader{files: os.DirFS(filepath.Dir(own)), dir: filepath.Dir(own), text: text}, filepath.Base(own)
+	case !slices.Contains(Names(), name):
+		return Suite{}, unknownSuite(name)
 	}
 	if err := l.includeFile(file, 0); err != nil {
 		return Suite{}, err
@@ -111,6 +137,14 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 		s.Checks[i].suite = s.Name
 	}
 	return s, nil
+}
+
+func unknownSuite(name string) error {
+	names, err := AllNames()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))
 }
 
 // loader collects the checks of a suite and of the files that it includes. All files are
@@ -263,16 +297,20 @@ func kindNames() []string {
 	return names
 }
 
-// Show writes the built-in suites, and the sections that a suite can have.
+// Show writes the suites, and the sections that a suite can have.
 func Show(w io.Writer) error {
+	names, err := AllNames()
+	if err != nil {
+		return err
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "SUITE\tWHAT IT PROVES")
-	for _, name := range Names() {
-		text, err := embedded.ReadFile("suites/" + name + ".yml")
+	for _, name := range names {
+		about, err := describe(name)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(tw, "%s\t%s\n", name, firstSentence(string(text)))
+		fmt.Fprintf(tw, "%s\t%s\n", name, about)
 	}
 	fmt.Fprintln(tw, "\nSECTION\tWHAT IT ASKS A BOARD")
 	for _, k := range Kinds() {
@@ -281,6 +319,20 @@ func Show(w io.Writer) error {
 	fmt.Fprintln(tw, "gossfile\tnothing; it includes other suites")
 	fmt.Fprintln(tw, "\nEach section with an example: ci/suites.md")
 	return tw.Flush()
+}
+
+// describe says what a suite proves, by the comment at its top.
+func describe(name string) (string, error) {
+	own, err := findOwn(name)
+	if err != nil {
+		return "", err
+	}
+	if own == "" {
+		text, err := embedded.ReadFile("suites/" + name + ".yml")
+		return firstSentence(string(text)), err
+	}
+	text, err := localfile.Read(own, maxSuiteBytes)
+	return plaintext.OneLine(strings.TrimSpace(firstSentence(string(text)) + " (" + own + ")")), err
 }
 
 // firstSentence returns the first sentence of the comment at the top of a suite.
@@ -292,7 +344,7 @@ func firstSentence(text string) string {
 			break
 		}
 		words = append(words, strings.Fields(rest)...)
-		if end := words[len(words)-1]; strings.HasSuffix(end, "?") {
+		if n := len(words); n > 0 && strings.HasSuffix(words[n-1], "?") {
 			break
 		}
 	}

@@ -1,6 +1,9 @@
 package suite
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/suite/suitetest"
+	"slipway/images"
 	"slipway/images/strict"
 )
 
@@ -351,5 +355,39 @@ func TestShowSuites(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("Show lacks %q:\n%s", want, out.String())
 		}
+	}
+}
+
+// Suites of the user's own stand beside the built-in ones.
+func TestOwnSuites(t *testing.T) {
+	project := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(project, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const check = "command: {true: {exit-status: 0}}\n"
+	write("boards/b/board.yml", "extends: virt\nsuites: [base, lab]\n")
+	write("suites/lab.yml", "#\n# Is the relay\x1b[2J wired? It must be.\n"+check)
+	t.Chdir(project)
+	spec, err := images.Load("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := LoadAll(spec); err != nil || len(all) != 2 || all[1].Name != "lab" || len(all[1].Checks) != 1 {
+		t.Errorf("LoadAll = %+v, %v; want base and lab", all, err)
+	}
+	var out strings.Builder
+	if err := Show(&out); err != nil || !strings.Contains(out.String(), "wired? (") || !strings.Contains(out.String(), "suites/lab.yml)") || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("Show: %v\n%s", err, out.String())
+	}
+	if _, err := Load("lap"); err == nil || !strings.Contains(err.Error(), `no suite "lap": did you mean lab? (have base, `) {
+		t.Errorf("Load of an unknown suite: %v", err)
+	}
+	write("suites/base.yml", check)
+	if _, err := Load("base"); err == nil || !strings.Contains(err.Error(), project+"/suites/base.yml: Slipway has a suite of this name\nnext: rename the file") {
+		t.Errorf("Load of a suite with two files: %v", err)
 	}
 }

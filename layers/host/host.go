@@ -1,5 +1,5 @@
-// Package host finds the Debian packages that this machine lacks. It can install them.
-// It runs apt and dpkg-query.
+// Package host finds the Debian packages that this machine lacks, and can install them. It
+// also knows by what name Slipway was started. It runs apt and dpkg-query.
 package host
 
 import (

@@ -252,7 +252,7 @@ JSON. Progress goes to stderr.`
 slipway smoke jetson-orin-nano-devkit root@10.0.0.7 --as=tap
 slipway smoke root@10.0.0.7 --suite=my.yml`
 	suite := c.Names("suite", "run these instead of the board's: a goss file or a suite's name, with commas between them")
-	c.complete("suite", func([]string) []string { return suites.Names() }, cobra.ShellCompDirectiveDefault)
+	c.complete("suite", suiteNames, cobra.ShellCompDirectiveDefault)
 	c.check = func(words []string) error {
 		if words[0] == "" && !c.given("suite") {
 			return fmt.Errorf("HOST is missing (%s): %s, and no BOARD where --suite is given", hints["HOST"], c.takes())

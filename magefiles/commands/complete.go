@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway/ci/fleet"
+	suites "slipway/ci/suite"
 	"slipway/flash/device"
 	"slipway/images"
 )
@@ -78,6 +79,11 @@ func virtualBoards() (all []string) {
 		}
 	}
 	return all
+}
+
+func suiteNames([]string) []string {
+	names, _ := suites.AllNames() // a shell asks for names, not for errors
+	return names
 }
 
 func commandNames(root *cobra.Command, path []string) (all []string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"slipway/layers/host"
 	"slipway/layers/lazy"
 )
 
@@ -67,7 +68,7 @@ func printHelp(cmd *cobra.Command, c *Command) {
 		p.table("Exit statuses", rows)
 	}
 	if cmd.HasAvailableSubCommands() {
-		path := append([]string{programName()}, pathOf(cmd)...)
+		path := append([]string{host.ProgramName()}, pathOf(cmd)...)
 		fmt.Fprintf(p.w, "\n%s COMMAND --help explains one of them.\n", strings.Join(path, " "))
 	}
 }
@@ -89,7 +90,7 @@ func listItems(paragraph string) (items []string) {
 
 // usageLine returns what a user types for a command.
 func usageLine(cmd *cobra.Command) string {
-	parts := append([]string{programName()}, pathOf(cmd)...)
+	parts := append([]string{host.ProgramName()}, pathOf(cmd)...)
 	_, words, _ := strings.Cut(cmd.Use, " ")
 	words, after, hasAfter := strings.Cut(words, "[--")
 	if words = strings.TrimSpace(words); words != "" {

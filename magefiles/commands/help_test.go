@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"slipway/layers/host"
 )
 
 // outputOf runs a line and returns what it prints as help or for a shell.
@@ -75,7 +77,7 @@ func TestHelpText(t *testing.T) {
 		"up --help":         ":\n1. install the packages",
 		"devices --help":    "\n- disks and cards, with their contents, and the reasons not to write them\n- Jetsons",
 		"completion --help": "\nSHELL is one of bash, zsh, fish.\n",
-		"fleet":             "\n" + programName() + " fleet COMMAND --help explains one of them.\n",
+		"fleet":             "\n" + host.ProgramName() + " fleet COMMAND --help explains one of them.\n",
 		"-h deploy:files":   "Make a folder on a board equal",
 		"help flash -h":     "Write a board's image",
 		"help help":         "Explain a command.",
@@ -89,7 +91,7 @@ func TestHelpText(t *testing.T) {
 // Flags stand before "--", which ends them.
 func TestUsageLine(t *testing.T) {
 	cmd, _, err := Root().Find([]string{"rig", "ssh"})
-	if want := programName() + " rig ssh [BOARD] [-- COMMAND...]"; err != nil || usageLine(cmd) != want {
+	if want := host.ProgramName() + " rig ssh [BOARD] [-- COMMAND...]"; err != nil || usageLine(cmd) != want {
 		t.Errorf("usageLine = %s, %v; want %s", usageLine(cmd), err, want)
 	}
 	cmd, _, err = Root().Find([]string{"deploy", "run"})

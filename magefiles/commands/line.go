@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/images"
+	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
 
@@ -22,7 +23,7 @@ type usageError struct {
 }
 
 func (w usageError) Error() string {
-	next := programName()
+	next := host.ProgramName()
 	for _, word := range w.next {
 		next += " " + plaintext.Quote(word)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"slipway/layers/host"
 )
 
 // allCommands returns the commands that do something, in a new tree.
@@ -169,7 +171,7 @@ func TestWrongLines(t *testing.T) {
 		"fleet deploy b i --file=f --to=t --mode=888": `--mode=888: mode "888"`,
 	} {
 		err := parse(strings.Fields(line)...)
-		if want = strings.ReplaceAll(want, "NAME", programName()); err == nil || !strings.Contains(err.Error(), want) || StatusOf(err) != 2 {
+		if want = strings.ReplaceAll(want, "NAME", host.ProgramName()); err == nil || !strings.Contains(err.Error(), want) || StatusOf(err) != 2 {
 			t.Errorf("%s: %v, status %d; want 2, and %q", line, err, StatusOf(err), want)
 		}
 	}

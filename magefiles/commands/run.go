@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -36,7 +36,7 @@ func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	})()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if UnderMage() {
+	if host.UnderMage() {
 		go watchParent(ctx, cancel)
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
@@ -67,7 +67,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 		}
 		closeNow()
 	}()
-	if UnderMage() {
+	if host.UnderMage() {
 		go watchParent(ctx, func(gone error) { cancel(gone); closeNow() })
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
@@ -97,7 +97,7 @@ func (s exitError) Error() string {
 	if name, _, _ := strings.Cut(step, " "); !found || commandBelow(Root(), name) == nil {
 		return text
 	}
-	return before + "\nnext: " + programName() + " " + step
+	return before + "\nnext: " + host.ProgramName() + " " + step
 }
 
 func cutLast(text, sep string) (before, after string, found bool) {
@@ -138,28 +138,6 @@ func asRoot(ctx context.Context, become *bool) context.Context {
 func loadSpec(ctx context.Context, board string) (images.Spec, error) {
 	spec, err := images.Load(board)
 	return spec, report.Because(ctx, report.ErrWrong, err)
-}
-
-// programName returns what the user types to start a command.
-func programName() string {
-	if UnderMage() {
-		return "go tool mage"
-	}
-	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
-}
-
-// UnderMage reports whether "go tool mage" runs this binary from its cache.
-func UnderMage() bool {
-	self, err := os.Executable()
-	if err != nil {
-		return false
-	}
-	cache := os.Getenv("MAGEFILE_CACHE")
-	if cache == "" {
-		home, _ := os.UserHomeDir()
-		cache = filepath.Join(home, ".magefile")
-	}
-	return filepath.Dir(self) == cache
 }
 
 // watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would

@@ -11,6 +11,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/host"
 )
 
 // A program exits with the status that a command's error returns.
@@ -45,8 +46,8 @@ func TestExitStatus(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"no artifact\nnext: build virt":            "no artifact\nnext: " + programName() + " build virt",
-		"off\nnext: virt start x":                  "off\nnext: " + programName() + " virt start x",
+		"no artifact\nnext: build virt":            "no artifact\nnext: " + host.ProgramName() + " build virt",
+		"off\nnext: virt start x":                  "off\nnext: " + host.ProgramName() + " virt start x",
 		"no file\nnext: ls /x":                     "no file\nnext: ls /x",
 		"a\nnext: build x\nb\nnext: make it again": "a\nnext: build x\nb\nnext: make it again",
 	} {

@@ -1,0 +1,30 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+
+	"slipway/layers/plaintext"
+)
+
+// ProgramName returns what the user types to start a command of Slipway.
+func ProgramName() string {
+	if UnderMage() {
+		return "go tool mage"
+	}
+	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
+}
+
+// UnderMage reports whether "go tool mage" runs this binary from its cache.
+func UnderMage() bool {
+	self, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	cache := os.Getenv("MAGEFILE_CACHE")
+	if cache == "" {
+		home, _ := os.UserHomeDir()
+		cache = filepath.Join(home, ".magefile")
+	}
+	return filepath.Dir(self) == cache
+}
