@@ -118,7 +118,7 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 }
 
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) ([]flash.Receipt, error) {
-	a, err := artifactFor(spec, opt, how)
+	a, err := artifactFor(spec, opt, &how, devices)
 	if err != nil {
 		return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrImage, err))
 	}
@@ -156,10 +156,16 @@ func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
 }
 
 // artifactFor returns the board's last build. A flash with --image needs no build. Its
-// partitions are not known, so it gets no keys.
-func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (images.Artifact, error) {
+// partitions are not known, so it gets no keys. The same goes for an image in a folder of
+// bitbake's, which artifactFor finds.
+func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
-	a, err := images.ArtifactOf(spec, dir)
+	if how.Image == "" {
+		if how.Image, err = spec.DeployedImage(filesFor(devices[0])...); err != nil {
+			return a, err
+		}
+	}
+	a, err = images.ArtifactOf(spec, dir)
 	if err == nil {
 		err = a.Check()
 	}
@@ -167,6 +173,17 @@ func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (image
 		return a, err
 	}
 	return images.NoArtifact(spec, dir), os.MkdirAll(dir, 0o755)
+}
+
+// filesFor returns the kinds of files that can be written to a device, the most wanted first.
+func filesFor(name string) []string {
+	switch d, _ := device.Examine(name); d.Kind { // what cannot be examined is refused later
+	case device.Tegra:
+		return []string{images.Tegraflash}
+	case device.RShim:
+		return []string{images.BFB}
+	}
+	return []string{images.DiskImage, images.Tegraflash}
 }
 
 // refuseDiskInUse refuses the disk of a virtual board that is on.

@@ -16,6 +16,7 @@ import (
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -46,8 +47,8 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s is on: %s, ssh on 127.0.0.1 port %d. Next: virt ssh %[1]s, virt console %[1]s, smoke %[1]s %[1]s, virt stop %[1]s\n",
-		spec.Board, saw, u.vm.SSHPort)
+	fmt.Fprintf(w, "%s is on: %s, ssh on 127.0.0.1 port %d\nnext: %s virt ssh %s (or virt console, smoke, virt stop)\n",
+		spec.Board, saw, u.vm.SSHPort, host.ProgramName(), plaintext.Quote(spec.TypedName()))
 	return nil
 }
 

@@ -34,6 +34,7 @@ const (
 // from its folder.
 type Artifact struct {
 	Board      string           `json:"board"`
+	Project    string           `json:"project,omitempty"` // the project files, where the board is made of them alone
 	Arch       string           `json:"arch"`
 	Key        string           `json:"key"` // hash of what it was made of
 	Built      time.Time        `json:"built"`

@@ -49,7 +49,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, record bi
 	if len(images) == 0 && others {
 		return Artifact{}, nil
 	}
-	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: b.dir}
+	a := Artifact{Board: spec.Board, Project: spec.project, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: b.dir}
 	for _, s := range b.states {
 		a.Layers = append(a.Layers, commitOf(s))
 	}

@@ -28,7 +28,13 @@ const (
 )
 
 // BoardDir is the folder of a board: its artifact, logs, reports and keys.
-func (o Options) BoardDir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
+// That of an artifact from elsewhere is where it lies.
+func (o Options) BoardDir(s Spec) string {
+	if s.folder != "" {
+		return s.folder
+	}
+	return filepath.Join(o.Dir, s.Board)
+}
 
 // BitbakeDir is the folder that bitbake builds a board in.
 func (o Options) BitbakeDir(s Spec) string { return filepath.Join(o.BoardDir(s), bitbakeName) }

@@ -86,6 +86,9 @@ func Load(board string) (Spec, error) {
 	if isProjectFile(board) {
 		return specOfProject(board, names)
 	}
+	if isFolderName(board) && !slices.Contains(names, board) {
+		return Spec{}, fmt.Errorf("%s is a folder: want the name of a board or a project file\nnext: boards", board)
+	}
 	if !slices.Contains(names, board) {
 		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, plaintext.DidYouMean(board, names), strings.Join(names, ", "))
 	}

@@ -116,7 +116,7 @@ func boardFolder(name string) (path string, own bool) {
 }
 
 // TypedName returns the name of the board on a command line.
-func (s Spec) TypedName() string { return cmp.Or(s.project, s.Board) }
+func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
 
 // OwnProjectFile returns the project file in the folder of the user's own board, or of one that
 // it extends. It is "" for Slipway's boards, which are built in a clone.
@@ -214,7 +214,7 @@ func specOfProject(files string, boards []string) (Spec, error) {
 		name += "-project" // has a folder of its own
 	}
 	spec := Spec{Board: name, project: files, places: map[string]string{"": first}}
-	spec.Flash.Kinds = []string{"file", "block"}
+	spec.Flash.Kinds = kindsOfProject
 	spec.Build = spec.Build.withDefaults()
 	return spec, nil
 }

@@ -54,6 +54,9 @@ type Spec struct {
 	lineage []string          // the board and those that it extends, the oldest first
 	project string            // the project files of a board that is made of them alone
 	places  map[string]string // where each key is written, for errors
+
+	folder   string // with the board's artifact, where that is not below build/
+	deployed string // bitbake's folder with the images, where Slipway has no artifact of them
 }
 
 // Needs is what a build with bitbake takes of a machine. A board has the figures of

@@ -370,7 +370,7 @@ func TestOwnSuites(t *testing.T) {
 	}
 	const check = "command: {true: {exit-status: 0}}\n"
 	write("boards/b/board.yml", "extends: virt\nsuites: [base, lab]\n")
-	write("suites/lab.yml", "#\n# Is the relay\x1b[2J wired? It must be.\n"+check)
+	write("suites/lab.yml", check)
 	t.Chdir(project)
 	spec, err := images.Load("b")
 	if err != nil {
@@ -379,6 +379,7 @@ func TestOwnSuites(t *testing.T) {
 	if all, err := LoadAll(spec); err != nil || len(all) != 2 || all[1].Name != "lab" || len(all[1].Checks) != 1 {
 		t.Errorf("LoadAll = %+v, %v; want base and lab", all, err)
 	}
+	write("suites/lab.yml", "#\n# Is the relay\x1b[2J wired? It must be.\n"+check)
 	var out strings.Builder
 	if err := Show(&out); err != nil || !strings.Contains(out.String(), "wired? (") || !strings.Contains(out.String(), "suites/lab.yml)") || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("Show: %v\n%s", err, out.String())

@@ -38,7 +38,7 @@ slipway up --json  # for a script`
 	form := c.reportForm()
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Fresh = *fresh
 			r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: *keep})
@@ -92,7 +92,7 @@ slipway doctor --conf=local.conf --branch=scarthgap`
 		if file := *conf; file != "" || *branch != "" {
 			return doctor.Conf(os.Stdout, file, *branch, *asJSON)
 		}
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Offline = *offline
 			return doctor.Look(ctx, os.Stdout, spec, doctor.Options{Build: build, JSON: *asJSON})
@@ -130,7 +130,7 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	asJSON := c.Switch("json", "print the artifact as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+		return runPatientlyFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			build := options
 			build.Fresh, build.Now = *fresh, now
 			build.Request = images.BuildRequest{
@@ -177,7 +177,10 @@ func firstError(err error, then func() error) error {
 
 func flashCommand() *Command {
 	c := New("flash BOARD DEVICE[,DEVICE...]", "Write a board's image to a device, after showing what it would erase")
-	c.Long = `The device is one of these, or several with commas between them:
+	c.Long = `BOARD is a name, or a folder with its image: one with an artifact.json, or a machine's folder
+tmp/deploy/images/MACHINE, where bitbake alone built it.
+
+The device is one of these, or several with commas between them:
 - a file, which is a virtual disk: a name such as disk.img, or file:NAME
 - a whole disk: /dev/sdX
 - a Jetson in recovery mode, by its USB port: usb:1-2.3
@@ -197,6 +200,7 @@ A device that fails does not stop the others. With --json each device has a rece
 receipt of a failed flash has an "error" and its "reason": refused, image or device.`
 	c.exits = []exit{exitBoardFile, {6, "a device was refused or not confirmed"}, {7, "the image is missing, damaged, not signed or none of a disk"}, {8, "a device is faulty"}}
 	c.Example = `slipway flash virt build/virt/machine/disk.img
+slipway flash build/tmp/deploy/images/qemux86-64 /dev/sdX --dry-run
 slipway flash BOARD /dev/sdX --dry-run  # to see what would be done
 slipway flash BOARD /dev/sdX --yes=SERIAL  # for a script
 slipway flash BOARD /dev/sdX,/dev/sdY  # for two cards from one decode
@@ -218,7 +222,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	asJSON := c.Switch("json", "print the receipts as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, os.Stdout, spec, options, splitList(device), flash.Options{
 				Image: *image, BlockMap: *blockMap, Digest: *digest, Signers: *signers,
 				Holes: *holes, Blind: *blind, ForceRecovery: *forceRecovery, Config: *config,
@@ -241,9 +245,9 @@ func suitesCommand() *Command {
 
 func smokeCommand() *Command {
 	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
-	c.Long = `The host is as for deploy. "smoke HOST --suite=my.yml" needs no BOARD and no build, and writes
-no file. With a BOARD whose folder build/<board> is here, Slipway writes report.html,
-report.json and junit.xml into it.
+	c.Long = `BOARD is a name, or the folder of a build, also of another machine. The host is as for deploy.
+"smoke HOST --suite=my.yml" needs no BOARD and no build, and writes no file. With a BOARD whose
+folder is here, Slipway writes report.html, report.json and junit.xml into it.
 
 With --as it also prints the report for a program: TAP, results for LAVA, JUnit, a page or
 JSON. Progress goes to stderr.`
@@ -281,7 +285,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 // named, the board may be missing. A virtual board is also found by its host.
 func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
 	if board != "" {
-		spec, err = loadSpec(ctx, board)
+		spec, err = loadSpec(ctx, board, images.LoadBuilt)
 	} else if virtual, unknown := images.Load(host); unknown == nil && virtual.Machine != nil {
 		spec = virtual
 	}

@@ -28,7 +28,7 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 		dir := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
 			if name := *board; name != "" {
-				if _, err := loadSpec(ctx, name); err != nil {
+				if _, err := loadSpec(ctx, name, images.Load); err != nil {
 					return err
 				}
 			}
@@ -47,7 +47,7 @@ func cacheReportCommand() *Command {
 	asJSON := c.Switch("json", "print it as JSON, with what was found too")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			return images.CacheReport(ctx, os.Stdout, spec, options, *asJSON)
 		})
 	}

@@ -36,7 +36,7 @@ slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
-		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 				return ci.Deploy(ctx, os.Stdout, c, spec, a)
 			}, *pin)
@@ -66,7 +66,7 @@ slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernet
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
-		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return deploy.Container(ctx, os.Stdout, options, spec, host, image, deploy.ContainerOptions{
 				Name: *name, Engine: *engine, Namespace: *namespace, Prune: *prune, JSON: *asJSON,
 			})
@@ -100,7 +100,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
 		return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
-			spec, err := loadSpec(ctx, board)
+			spec, err := loadSpec(ctx, board, images.LoadBuilt)
 			return report.OfContainer(firstError(err, func() error {
 				return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
 					Image: image, Argv: c.after, Env: *env, Mounts: *mounts, GPUs: *gpus,
@@ -124,7 +124,7 @@ slipway deploy clean BOARD HOST --names=slipway-abc`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
-		return runFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return deploy.CleanContainers(ctx, os.Stdout, options, spec, host, *names,
 				deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
 		})
@@ -149,7 +149,7 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, folder, dest := words[0], words[1], words[2], words[3]
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
-		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return deploy.Files(ctx, os.Stdout, options, spec, host, folder, dest, deploy.FilesOptions{
 				DirOptions: targetfiles.DirOptions{Owner: *owner, Delete: *remove, DryRun: *dryRun},
 				Restart:    *restart, Watch: unitWatch, JSON: *asJSON, Now: now,
@@ -180,7 +180,7 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, files := words[0], words[1], words[2]
-		return runPatientlyFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+		return runPatientlyFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return deploy.Files(ctx, os.Stdout, options, spec, host, files, *to, deploy.FilesOptions{
 				DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: *dryRun}, Restart: *restart,
 				Watch: time.Duration(*watch) * time.Second, Keep: *keep, JSON: *asJSON, Now: now,
@@ -212,7 +212,7 @@ slipway deploy undo virt virt  # puts back what was there`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, file := words[0], words[1], words[2]
-		return runPatientlyFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+		return runPatientlyFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return deploy.Config(ctx, os.Stdout, options, spec, host, file, deploy.ConfigOptions{
 				Keep: *keep, DryRun: *dryRun, JSON: *asJSON, Now: now,
 			})
@@ -237,7 +237,7 @@ slipway deploy undo BOARD HOST --list`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
-		return runFor(asRoot(ctx, *become), board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return deploy.Undo(ctx, os.Stdout, options, spec, host, deploy.UndoOptions{
 				ID: *id, List: *list, Force: *force, JSON: *asJSON,
 			})

@@ -102,7 +102,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 	c.Run = func(ctx context.Context, words []string) error {
 		board, inventory, bundle := words[0], words[1], words[2]
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
-		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			request := request(inventory, *dryRun)
 			request.Update, request.Downgrade, request.Now = bundle, *downgrade, now
 			if !*yes {
@@ -148,7 +148,7 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	asJSON := c.Switch("json", "print the keys as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board, inventory := words[0], words[1]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
 			confirm := ci.AskYesOr(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
 			met, err := fleet.Pin(ctx, os.Stderr, options, spec, request, confirm)
@@ -187,7 +187,7 @@ func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) f
 }
 
 func runFleet(ctx context.Context, board string, request fleet.Request, asJSON bool) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
+	return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
 }
 
 func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {

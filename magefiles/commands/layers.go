@@ -17,7 +17,7 @@ SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they ar
 	c.Example = `slipway layers checkout jetson-orin-nano-devkit`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			return images.CheckoutLayers(ctx, spec, options)
 		})
 	}
@@ -34,7 +34,7 @@ slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
 	c.Flags().Lookup("update").NoOptDefVal = "all"
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			return images.LockLayers(ctx, spec, options, *update)
 		})
 	}
@@ -47,7 +47,7 @@ func layersDumpCommand() *Command {
 	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			return images.DumpLayers(ctx, os.Stdout, spec, options, *asJSON)
 		})
 	}
@@ -61,7 +61,7 @@ func layersStatusCommand() *Command {
 	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			return images.LayerStatus(ctx, os.Stdout, spec, options, *asJSON)
 		})
 	}
@@ -78,7 +78,7 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			return images.DiffLayers(ctx, os.Stdout, spec, options, *from, *asJSON)
 		})
 	}
@@ -94,7 +94,7 @@ slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-laye
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		var shell images.Shell
-		err := runFor(ctx, board, func(ctx context.Context, spec images.Spec) (err error) {
+		err := runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) (err error) {
 			shell, err = images.NewShell(ctx, spec, options, *command)
 			return err
 		})

@@ -70,7 +70,7 @@ slipway rig ssh -- ip -brief link  # to run that there`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		name, err := rigName(board)
-		spec, unknown := loadSpec(ctx, name)
+		spec, unknown := loadSpec(ctx, name, images.Load)
 		return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, c.after) }))
 	}
 	return c
@@ -78,7 +78,7 @@ slipway rig ssh -- ip -brief link  # to run that there`
 
 func runForRig(ctx context.Context, board string, work func(context.Context, images.Spec, <-chan struct{}) error) error {
 	name, err := rigName(board)
-	return firstError(err, func() error { return runPatientlyFor(ctx, name, work) })
+	return firstError(err, func() error { return runPatientlyFor(ctx, name, images.Load, work) })
 }
 
 // rigName is the board that was named, or the first rig.

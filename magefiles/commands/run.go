@@ -108,10 +108,13 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
+// loader finds a board: images.Load where something is built, images.LoadBuilt elsewhere.
+type loader func(board string) (images.Spec, error)
+
 // runFor loads a board's spec and runs work with it.
-func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
+func runFor(ctx context.Context, board string, load loader, work func(context.Context, images.Spec) error) error {
 	return WithSignals(ctx, func(ctx context.Context) error {
-		spec, err := loadSpec(ctx, board)
+		spec, err := loadSpec(ctx, board, load)
 		if err != nil {
 			return err
 		}
@@ -120,9 +123,9 @@ func runFor(ctx context.Context, board string, work func(context.Context, images
 }
 
 // runPatientlyFor is runPatiently for a board.
-func runPatientlyFor(ctx context.Context, board string, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
+func runPatientlyFor(ctx context.Context, board string, load loader, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := loadSpec(ctx, board)
+		spec, err := loadSpec(ctx, board, load)
 		return firstError(err, func() error { return work(ctx, spec, now) })
 	})
 }
@@ -135,8 +138,8 @@ func asRoot(ctx context.Context, become *bool) context.Context {
 	return target.WithBecome(ctx, *become)
 }
 
-func loadSpec(ctx context.Context, board string) (images.Spec, error) {
-	spec, err := images.Load(board)
+func loadSpec(ctx context.Context, board string, load loader) (images.Spec, error) {
+	spec, err := load(board)
 	return spec, report.Because(ctx, report.ErrWrong, err)
 }
 

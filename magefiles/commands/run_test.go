@@ -55,7 +55,7 @@ func TestExitStatus(t *testing.T) {
 			t.Errorf("%q is shown as %q; want %q", text, got, want)
 		}
 	}
-	err := runFor(t.Context(), "no-such-board", func(context.Context, images.Spec) error { return nil })
+	err := runFor(t.Context(), "no-such-board", images.Load, func(context.Context, images.Spec) error { return nil })
 	if got := StatusOf(err); got != 5 {
 		t.Errorf("a board that nobody knows: %v, status %d; want 5", err, got)
 	}

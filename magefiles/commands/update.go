@@ -38,7 +38,7 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, bundle := words[0], words[1], words[2]
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
-		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, NoReboot: *noReboot, Now: now, Out: os.Stderr}
 			if !*yes {
 				how.Confirm = ci.AskYes(os.Stdin, os.Stderr)

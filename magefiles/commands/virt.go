@@ -15,7 +15,7 @@ func virtStartCommand() *Command {
 slipway virt start virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.StartVirtual(ctx, os.Stdout, options, spec)
 		})
 	}
@@ -30,7 +30,7 @@ slipway virt stop --now  # when it hangs`
 	now := c.Switch("now", "switch it off at once instead")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.StopVirtual(ctx, os.Stdout, options, spec, *now)
 		})
 	}
@@ -43,7 +43,7 @@ func virtSSHCommand() *Command {
 	c.Example = `slipway virt ssh virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		spec, err := loadSpec(ctx, board)
+		spec, err := loadSpec(ctx, board, images.LoadBuilt)
 		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
 	}
 	return c
@@ -55,7 +55,7 @@ func virtConsoleCommand() *Command {
 	c.Example = `slipway virt console virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.ConsoleVirtual(ctx, os.Stdin, os.Stdout, options, spec)
 		})
 	}
