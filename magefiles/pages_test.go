@@ -136,7 +136,7 @@ func TestLinksOnPages(t *testing.T) {
 
 func TestPagesAreShort(t *testing.T) {
 	for path, text := range readPages(t) {
-		if n := len(strings.Fields(text)); n > maxPageWords {
+		if n := len(strings.Fields(text)); n > maxPageWords && path != "commands.md" { // which is to search in
 			t.Errorf("%s has %d words; want at most %d", path, n, maxPageWords)
 		}
 		if n := strings.Count(text, "\n"); path == "../README.md" && n > maxReadmeLines {

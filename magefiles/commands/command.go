@@ -26,6 +26,7 @@ type Command struct {
 	rest  bool     // the command takes words after "--"
 	after []string // those words
 	exits []exit
+	below []*Command
 }
 
 // word is a word of a usage line.
@@ -54,7 +55,7 @@ func New(use, short string) *Command {
 	c.Args = cobra.ArbitraryArgs // RunE refuses the wrong ones
 	c.RunE = c.runLine
 	c.ValidArgsFunction = c.completeWord
-	c.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, c) })
+	c.SetHelpFunc(func(*cobra.Command, []string) { c.printHelp() })
 	return c
 }
 
@@ -75,6 +76,7 @@ func (c *Command) with(below ...*Command) *Command {
 	for _, b := range below {
 		c.AddCommand(b.Command)
 	}
+	c.below = append(c.below, below...)
 	return c
 }
 

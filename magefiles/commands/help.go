@@ -29,36 +29,38 @@ func helpWidth() int {
 	return pipedHelp
 }
 
-// helpPage writes the help of one command.
-type helpPage struct {
-	w     io.Writer
-	width int
+// page is where a command is explained: a terminal, a manual page, or a page of a website.
+// Texts are plain.
+type page interface {
+	begin(name, short string)
+	usage(line string)
+	paragraph(text string)
+	item(mark, text string)
+	table(title string, rows [][2]string) // of a name and a text
+	examples(lines string)
 }
 
-func printHelp(cmd *cobra.Command, c *Command) {
-	p := helpPage{cmd.OutOrStdout(), helpWidth()}
-	p.wrap("", "", cmd.Short+".")
-	fmt.Fprintf(p.w, "\nUsage:\n")
-	p.wrap("  ", "    ", usageLine(cmd))
+// explain writes all that there is to say about a command, except of its flags that all have.
+func (c *Command) explain(p page, program string) {
+	p.begin(strings.Join(append([]string{program}, pathOf(c.Command)...), " "), c.Short)
+	p.usage(usageLine(c.Command, program))
 	for _, w := range c.words {
 		if len(w.choices) > 0 {
-			fmt.Fprintln(p.w)
-			p.wrap("", "", w.name+" is one of "+strings.Join(w.choices, ", ")+".")
+			p.paragraph(w.name + " is one of " + strings.Join(w.choices, ", ") + ".")
 		}
 	}
-	if cmd.Long != "" {
-		for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
-			fmt.Fprintln(p.w)
-			for _, item := range listItems(paragraph) {
-				p.wrap("", strings.Repeat(" ", len(listMark().FindString(item))), item)
-			}
-		}
+	for paragraph := range strings.SplitSeq(c.Long, "\n\n") {
+		explainParagraph(p, paragraph)
 	}
-	p.commands(cmd)
-	p.flags("Flags", cmd.LocalNonPersistentFlags())
-	p.flags("Flags of every command", cmd.Root().PersistentFlags())
-	if cmd.Example != "" {
-		fmt.Fprintf(p.w, "\nExamples:\n  %s\n", strings.ReplaceAll(cmd.Example, "\n", "\n  "))
+	for _, section := range sectionsOf(c.Command) {
+		p.table(section.Title, commandRows(c.Command, section.ID))
+	}
+	p.table("Flags", flagRows(c.LocalNonPersistentFlags()))
+	if !c.HasParent() {
+		p.table("Flags of every command", flagRows(c.PersistentFlags()))
+	}
+	if c.Example != "" {
+		p.examples(c.Example)
 	}
 	if len(c.exits) > 0 {
 		var rows [][2]string
@@ -67,30 +69,64 @@ func printHelp(cmd *cobra.Command, c *Command) {
 		}
 		p.table("Exit statuses", rows)
 	}
-	if cmd.HasAvailableSubCommands() {
-		path := append([]string{host.ProgramName()}, pathOf(cmd)...)
-		fmt.Fprintf(p.w, "\n%s COMMAND --help explains one of them.\n", strings.Join(path, " "))
-	}
 }
 
 // listMark is what the item of a list begins with.
 var listMark = lazy.Regexp(`^(- |[0-9]+\. )`)
 
-// listItems splits a paragraph before each item of a list.
-func listItems(paragraph string) (items []string) {
-	for line := range strings.SplitSeq(paragraph, "\n") {
+// explainParagraph writes a paragraph of a help text, which may contain a list.
+func explainParagraph(p page, paragraph string) {
+	var items []string
+	for line := range strings.Lines(paragraph) {
 		if len(items) == 0 || listMark().MatchString(line) {
 			items = append(items, line)
 		} else {
-			items[len(items)-1] += " " + line
+			items[len(items)-1] += line
 		}
 	}
-	return items
+	for _, item := range items {
+		if mark := listMark().FindString(item); mark != "" {
+			p.item(mark, strings.TrimPrefix(item, mark))
+		} else {
+			p.paragraph(item)
+		}
+	}
+}
+
+// sectionsOf returns the sections of a command's list of commands.
+func sectionsOf(cmd *cobra.Command) []*cobra.Group {
+	if groups := cmd.Groups(); len(groups) > 0 {
+		return groups
+	}
+	return []*cobra.Group{{Title: "Commands"}}
+}
+
+func commandRows(cmd *cobra.Command, section string) (rows [][2]string) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && (c.GroupID == section || section == "") {
+			rows = append(rows, [2]string{c.Name(), c.Short})
+		}
+	}
+	return rows
+}
+
+func flagRows(flags *pflag.FlagSet) (rows [][2]string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		name := "--" + f.Name
+		if kind := f.Value.Type(); kind != "bool" {
+			name += "=" + kind
+		}
+		rows = append(rows, [2]string{name, f.Usage})
+	})
+	return rows
 }
 
 // usageLine returns what a user types for a command.
-func usageLine(cmd *cobra.Command) string {
-	parts := append([]string{host.ProgramName()}, pathOf(cmd)...)
+func usageLine(cmd *cobra.Command, program string) string {
+	parts := append([]string{program}, pathOf(cmd)...)
 	_, words, _ := strings.Cut(cmd.Use, " ")
 	words, after, hasAfter := strings.Cut(words, "[--")
 	if words = strings.TrimSpace(words); words != "" {
@@ -112,40 +148,45 @@ func hasFlags(cmd *cobra.Command) (found bool) {
 	return found
 }
 
-// commands lists the commands below one, by section.
-func (p helpPage) commands(cmd *cobra.Command) {
-	sections := []*cobra.Group{{Title: "Commands"}}
-	if len(cmd.Groups()) > 0 {
-		sections = append(cmd.Groups(), &cobra.Group{Title: "More"})
+// helpPage is the help of one command on a terminal.
+type helpPage struct {
+	w     io.Writer
+	width int
+}
+
+func (c *Command) printHelp() {
+	p := &helpPage{w: c.OutOrStdout(), width: helpWidth()}
+	c.explain(p, host.ProgramName())
+	if c.HasParent() {
+		p.table("Flags of every command", flagRows(c.Root().PersistentFlags()))
 	}
-	for _, section := range sections {
-		var rows [][2]string
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() && (c.GroupID == section.ID || len(sections) == 1) {
-				rows = append(rows, [2]string{c.Name(), c.Short})
-			}
-		}
-		p.table(section.Title, rows)
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(p.w, "\n%s COMMAND --help explains one of them.\n", strings.Join(append([]string{host.ProgramName()}, pathOf(c.Command)...), " "))
 	}
 }
 
-func (p helpPage) flags(title string, all *pflag.FlagSet) {
-	var rows [][2]string
-	all.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		name := "--" + f.Name
-		if kind := f.Value.Type(); kind != "bool" {
-			name += "=" + kind
-		}
-		rows = append(rows, [2]string{name, f.Usage})
-	})
-	p.table(title, rows)
+func (p *helpPage) begin(_, short string) { p.wrap("", "", short+".") }
+
+func (p *helpPage) usage(line string) {
+	fmt.Fprintf(p.w, "\nUsage:\n")
+	p.wrap("  ", "    ", line)
+}
+
+func (p *helpPage) paragraph(text string) {
+	fmt.Fprintln(p.w)
+	p.wrap("", "", text)
+}
+
+func (p *helpPage) item(mark, text string) {
+	p.wrap(mark, strings.Repeat(" ", len(mark)), text)
+}
+
+func (p *helpPage) examples(lines string) {
+	fmt.Fprintf(p.w, "\nExamples:\n  %s\n", strings.ReplaceAll(lines, "\n", "\n  "))
 }
 
 // table writes rows of a name and a text. Long names stand on a line of their own.
-func (p helpPage) table(title string, rows [][2]string) {
+func (p *helpPage) table(title string, rows [][2]string) {
 	if len(rows) == 0 {
 		return
 	}
@@ -169,7 +210,7 @@ func (p helpPage) table(title string, rows [][2]string) {
 }
 
 // wrap writes words in lines of the page's width: the first after first, the others after rest.
-func (p helpPage) wrap(first, rest, text string) {
+func (p *helpPage) wrap(first, rest, text string) {
 	line, empty := first, true
 	for word := range strings.FieldsSeq(text) {
 		if !empty && len(line)+1+len(word) > p.width {

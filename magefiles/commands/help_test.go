@@ -91,12 +91,12 @@ func TestHelpText(t *testing.T) {
 // Flags stand before "--", which ends them.
 func TestUsageLine(t *testing.T) {
 	cmd, _, err := Root().Find([]string{"rig", "ssh"})
-	if want := host.ProgramName() + " rig ssh [BOARD] [-- COMMAND...]"; err != nil || usageLine(cmd) != want {
-		t.Errorf("usageLine = %s, %v; want %s", usageLine(cmd), err, want)
+	if want := host.ProgramName() + " rig ssh [BOARD] [-- COMMAND...]"; err != nil || usageLine(cmd, host.ProgramName()) != want {
+		t.Errorf("usageLine = %s, %v; want %s", usageLine(cmd, host.ProgramName()), err, want)
 	}
 	cmd, _, err = Root().Find([]string{"deploy", "run"})
-	if want := " run BOARD HOST IMAGE [--flag=value...] [-- COMMAND...]"; err != nil || !strings.HasSuffix(usageLine(cmd), want) {
-		t.Errorf("usageLine = %s, %v; want it to end with %s", usageLine(cmd), err, want)
+	if want := " run BOARD HOST IMAGE [--flag=value...] [-- COMMAND...]"; err != nil || !strings.HasSuffix(usageLine(cmd, "x"), want) {
+		t.Errorf("usageLine = %s, %v; want it to end with %s", usageLine(cmd, "x"), err, want)
 	}
 }
 

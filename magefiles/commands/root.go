@@ -25,7 +25,9 @@ const (
 )
 
 // Root returns a new tree of all commands. extra are those for Slipway's own source.
-func Root(extra ...*Command) *cobra.Command {
+func Root(extra ...*Command) *cobra.Command { return newRoot(extra...).Command }
+
+func newRoot(extra ...*Command) *Command {
 	help := helpCommand().in(sectionOther)
 	root := New("slipway", "Build images for Jetsons and BlueFields, put them on boards, and prove that they work")
 	cobra.EnableCaseInsensitive = true
@@ -63,7 +65,7 @@ func Root(extra ...*Command) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().Var(&flagValue{kind: "FOLDER", set: notBlank}, boardsFlag, "the folder of your own boards (or SLIPWAY_BOARDS); boards/ here or above if not given")
 	root.SetGlobalNormalizationFunc(normalizeFlag)
-	return root.Command
+	return root
 }
 
 // boardsFlag names the folder of the user's own boards.
