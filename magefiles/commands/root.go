@@ -195,8 +195,8 @@ func completionCommand() *Command {
 	c := New("completion SHELL", "Print what makes a shell complete command lines")
 	c.OneOf([]string{"bash", "zsh", "fish"})
 	c.Example = `source <(slipway completion bash)
-slipway completion zsh >~/.zfunc/_slipway  # a folder of fpath
-slipway completion fish >~/.config/fish/completions/slipway.fish`
+slipway completion zsh > ~/.zfunc/_slipway  # a folder of fpath
+slipway completion fish > ~/.config/fish/completions/slipway.fish`
 	c.Run = func(_ context.Context, words []string) error {
 		root := c.Root()
 		switch words[0] {
