@@ -206,7 +206,7 @@ func (p *Port) explainError(file string, err error) error {
 	var next string
 	switch {
 	case errors.Is(err, errMissing) || errors.Is(err, errGone):
-		next = "is there an rshim driver, and does it see the DPU? systemctl restart rshim; ls -d /dev/rshim*"
+		next = "no driver runs here, or it sees no DPU\nnext: systemctl restart rshim"
 	case errors.Is(err, errBusy):
 		next = "another program is pushing a stream to this DPU (bfb-install?); wait for it, or find it: fuser -v " + name
 	case errors.Is(err, errLocked):
