@@ -191,7 +191,7 @@ var (
 	errTimeout = errors.New("timed out")
 	errGone    = errors.New("device is gone")
 	errStuck   = errors.New("the push is stuck")
-	errDeaf    = errors.New("the rshim driver does not react\n  next: systemctl restart rshim")
+	errDeaf    = errors.New("the rshim driver does not react\nnext: systemctl restart rshim")
 )
 
 // failedAtOpen reports whether an error occurred when boot was opened, before the DPU

@@ -53,6 +53,7 @@ func TestProgram(t *testing.T) {
 	program := compileProgram(t)
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program) })
 	t.Run("beside others", func(t *testing.T) { checkLines(t, program) })
+	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 
@@ -141,6 +142,36 @@ func checkLines(t *testing.T, program string) {
 	}
 	if diff := cmp.Diff(string(before), text.String()); err != nil || diff != "" && !*update || rows < 60 {
 		t.Errorf("%d lines, %v\n%s\nnext: go test ./magefiles/commands -run Program -update, with gh and kas", rows, err, diff)
+	}
+}
+
+// checkNextSteps runs lines that fail on what is there, or not there.
+func checkNextSteps(t *testing.T, program string) {
+	lines, err := os.ReadFile("testdata/failures.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n",
+		"hosts.yml": "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "badhosts.yml": "all: {hots: {a: {}}}\n",
+		"art/artifact.json": `{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 1}]}`, "art/disk.img": "x",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	for line := range strings.Lines(string(lines)) {
+		words := strings.Fields(line)
+		if words[0] == "#" {
+			continue
+		}
+		status, out := exitOf(t, dir, env, append([]string{program}, words...)...)
+		if _, last, found := cutLast(strings.TrimSpace(out), "\nnext: "); status == 0 || !found || strings.Contains(last, "\n") {
+			t.Errorf("%s: status %d, and no next step at the end:\n%s", strings.TrimSpace(line), status, out)
+		}
 	}
 }
 
