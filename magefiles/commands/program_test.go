@@ -54,6 +54,7 @@ func TestProgram(t *testing.T) {
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program) })
 	t.Run("beside others", func(t *testing.T) { checkLines(t, program) })
 	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })
+	t.Run("completion", func(t *testing.T) { checkCompletionInShells(t, program) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 

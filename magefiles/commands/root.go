@@ -198,6 +198,7 @@ func helpCommand() *Command {
 
 func completionCommand() *Command {
 	c := New("completion SHELL", "Print what makes a shell complete command lines")
+	c.Long = `bash also needs the package bash-completion.`
 	c.OneOf([]string{"bash", "zsh", "fish"})
 	c.Example = `source <(slipway completion bash)
 slipway completion zsh > ~/.zfunc/_slipway  # a folder of fpath
