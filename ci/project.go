@@ -65,7 +65,11 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 	if err != nil {
 		return err
 	}
-	return writePlan(ctx, w, folder, plan, starter.PipelineEdits(files, plan), false, opt)
+	edits, err := starter.PipelineEdits(files, plan)
+	if err != nil {
+		return err
+	}
+	return writePlan(ctx, w, folder, plan, edits, false, opt)
 }
 
 // ownBoards returns the folder of the boards of the project.

@@ -64,17 +64,25 @@ func ReadProject(boards string) (files []File, err error) {
 	return files, nil
 }
 
+// pipelineEntries are how lines of pipelines begin that name a board, and a line for one more.
+var pipelineEntries = map[string]string{"- {board: ": "- {board: %s, command: %s}", "- {BOARD: ": "- {BOARD: %s, COMMAND: %s}"}
+
 // PipelineEdits says where the pipelines of a project list its boards, for one that they lack.
-func PipelineEdits(files []File, p Plan) (all []Edit) {
+func PipelineEdits(files []File, p Plan) (all []Edit, err error) {
+	name, err := writeScalar(p.Board)
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range files {
+		said := false
 		for i, line := range plaintext.Lines(f.Text) {
-			entry := strings.TrimSpace(line)
-			for form, text := range map[string]string{"- {board: ": "- {board: %s, command: %s}", "- {BOARD: ": "- {BOARD: %s, COMMAND: %s}"} {
-				if strings.HasPrefix(entry, form) {
-					all = append(all, Edit{f.Path, i + 1, "to build the board too, add the line " + fmt.Sprintf(text, p.Board, p.Make)})
+			for begin, form := range pipelineEntries {
+				if !said && strings.HasPrefix(strings.TrimSpace(line), begin) {
+					said = true
+					all = append(all, Edit{f.Path, i + 1, "a pipeline builds the board with this line too: " + fmt.Sprintf(form, name, p.Make)})
 				}
 			}
 		}
 	}
-	return all
+	return all, nil
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"text/template"
 
+	"go.yaml.in/yaml/v4"
+
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -55,7 +57,14 @@ type Plan struct {
 }
 
 // template's delimiters are not those of GitHub's expressions.
-var templates = template.Must(template.New("").Delims("[[", "]]").ParseFS(embedded, "files/*.tmpl", "files/*/*.tmpl"))
+var templates = template.Must(template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"yaml": writeScalar}).
+	ParseFS(embedded, "files/*.tmpl", "files/*/*.tmpl"))
+
+// writeScalar writes a text in YAML, which takes some names, such as 1e3, for something else.
+func writeScalar(text string) (string, error) {
+	out, err := yaml.Marshal(text)
+	return strings.TrimSpace(string(out)), err
+}
 
 // choices are what the templates fill in.
 type choices struct {

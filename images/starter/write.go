@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -69,7 +70,7 @@ func writeInto(ctx context.Context, folder string, files []File) error {
 		return err
 	}
 	defer root.Close()
-	w := writer{root: root, stage: fmt.Sprintf(".slipway-init-%d", os.Getpid())}
+	w := writer{root: root, stage: fmt.Sprintf(".slipway-init-%016x", rand.Uint64())}
 	if err := root.Mkdir(w.stage, 0o700); err != nil {
 		return err
 	}
