@@ -70,13 +70,25 @@ func newRelease(t *testing.T) release {
 	}
 	filled := strings.Replace(string(text), "# slipway-release", "slipway-release", 1) // as the file says
 	r.write(signers, strings.Replace(filled, "ssh-ed25519 AAAA...", strings.TrimSpace(string(public)), 1))
-	r.write(filepath.Join(r.files, r.program()), "the program")
-	r.write(filepath.Join(r.files, "SHA256SUMS"), fmt.Sprintf("%x  other\n%x  %s\n", sha256.Sum256(nil), sha256.Sum256([]byte("the program")), r.program()))
-	r.sign("ours", "slipway-release")
+	r.write(filepath.Join(r.files, r.base(), "slipway"), "the program")
+	r.run(r.files, "tar", "-czf", r.archive(), r.base())
+	r.list("")
+	r.sign("ours", "file")
 	return r
 }
 
-func (r release) program() string { return "slipway-linux-" + runtime.GOARCH }
+func (r release) base() string { return "slipway_1.0_linux_" + runtime.GOARCH }
+
+func (r release) archive() string { return filepath.Join(r.files, r.base()+".tar.gz") }
+
+// list writes the list of digests, with more lines.
+func (r release) list(more string) {
+	data, err := os.ReadFile(r.archive())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.write(filepath.Join(r.files, "SHA256SUMS"), fmt.Sprintf("%x  other\n%x  %s\n%s", sha256.Sum256(nil), sha256.Sum256(data), filepath.Base(r.archive()), more))
+}
 
 // The script of the pipelines installs what the right key signed, and nothing else.
 func TestInstallScript(t *testing.T) {
@@ -86,19 +98,20 @@ func TestInstallScript(t *testing.T) {
 		want  string // "" is success
 	}{
 		"a good release":  {func(release) {}, ""},
-		"another program": {func(r release) { r.write(filepath.Join(r.files, r.program()), "the Program") }, "FAILED"},
+		"another program": {func(r release) { r.write(r.archive(), "the Program") }, "FAILED"},
 		"another list":    {func(r release) { r.write(filepath.Join(r.files, "SHA256SUMS"), "") }, "Signature verification failed"},
-		"another signer":  {func(r release) { r.sign("theirs", "slipway-release") }, "Could not verify signature"},
-		"another purpose": {func(r release) { r.sign("ours", "file") }, "Could not verify signature"},
+		"another signer":  {func(r release) { r.sign("theirs", "file") }, "Could not verify signature"},
+		"another purpose": {func(r release) { r.sign("ours", "git") }, "Could not verify signature"},
 		"no signature":    {func(r release) { _ = os.Remove(filepath.Join(r.files, "SHA256SUMS.sig")) }, "curl: (37)"},
 		"a list without it": {func(r release) {
 			r.write(filepath.Join(r.files, "SHA256SUMS"), fmt.Sprintf("%x  other\n", sha256.Sum256(nil)))
-			r.sign("ours", "slipway-release")
-		}, "no file was verified"},
-		"a line that is no sum": {func(r release) {
-			r.write(filepath.Join(r.files, "SHA256SUMS"), "x\n")
-			r.sign("ours", "slipway-release")
-		}, "no properly formatted"},
+			r.sign("ours", "file")
+		}, "no program for this machine"},
+		"a line that is no sum": {func(r release) { r.list("x\n"); r.sign("ours", "file") }, "improperly formatted"},
+		"two programs": {func(r release) {
+			r.list(fmt.Sprintf("%x  %s\n", sha256.Sum256(nil), strings.Replace(filepath.Base(r.archive()), "1.0", "1.1", 1)))
+			r.sign("ours", "file")
+		}, "curl: (3"},
 		"no key yet": {func(r release) { r.write(filepath.Join(r.project, "ci/allowed_signers"), "# slipway-release\n") }, "Could not verify signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
