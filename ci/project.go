@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"slipway/ci/suite"
 	"slipway/images"
@@ -110,7 +111,10 @@ func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Pla
 		write = starter.Check
 	}
 	if err := write(ctx, folder, plan.Files); err != nil {
-		return fmt.Errorf("write the files of %s: %w", plan.Board, err)
+		if err = fmt.Errorf("write the files of %s: %w", plan.Board, err); !strings.Contains(err.Error(), "\nnext: ") {
+			err = fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(folder))
+		}
+		return err
 	}
 	r := projectRecord{Folder: folder, Board: plan.Board, DryRun: opt.DryRun, Edit: []starter.Edit{}, Next: plan.Next}
 	for i, f := range plan.Files {

@@ -103,6 +103,9 @@ func TestInitAndAddBoard(t *testing.T) {
 			t.Errorf("after AddBoard(%+v) the board's folder: %v", opt, err)
 		}
 	}
+	if err := InitProject(t.Context(), &out, "/dev/null/x", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls -ld /dev/null/x") {
+		t.Errorf("InitProject below a file: %v", err)
+	}
 	if err := os.WriteFile("go.mod", []byte("module slipway\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
