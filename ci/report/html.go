@@ -23,7 +23,7 @@ var pages = sync.OnceValue(func() *template.Template {
 // renderHTML renders one page without other files. Several reports become a table.
 func renderHTML(all []Report) ([]byte, error) {
 	if len(all) != 1 {
-		return renderOverview(all, nil)
+		return newOverview(all, nil).Render()
 	}
 	return renderPage(all[0], nil)
 }
@@ -43,7 +43,7 @@ type view struct {
 	Verdict                      Status
 	Host                         Host
 	Facts                        []fact
-	Failures                     []failure
+	Failures                     []Failure
 	Charts                       []chart
 	Gauges                       []gauge
 	Logs                         []Log
@@ -51,8 +51,8 @@ type view struct {
 
 type fact struct{ Name, Value string }
 
-// failure is a stage or a check that failed, as the page's top shows it.
-type failure struct{ Where, Name, Saw, Want, Next string }
+// Failure is a stage or a check that failed, as the page's top shows it.
+type Failure struct{ Where, Name, Saw, Want, Next string }
 
 // chart is a table whose rows have bars on one scale of time.
 type chart struct {
@@ -86,7 +86,7 @@ func (r row) Sign() string { return signs[r.Status] }
 func newView(r Report, past []Report) view {
 	v := view{
 		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: formatMS(r.ElapsedMS),
-		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(), Failures: r.listFailures(), Logs: r.Logs,
+		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(), Failures: r.Failures(), Logs: r.Logs,
 	}
 	if r.Failed() {
 		v.Verdict = Failed
@@ -124,20 +124,20 @@ func (r Report) headline() string {
 	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.Total(), n.Checks[Skipped])
 }
 
-// listFailures returns what failed, in the order of the run.
-func (r Report) listFailures() []failure {
-	var all []failure
+// Failures returns what failed, in the order of the run.
+func (r Report) Failures() []Failure {
+	var all []Failure
 	checksSay := r.Counts().Checks[Failed] > 0
 	for _, s := range r.Stages {
 		// A stage that failed for its checks has nothing to add to them.
 		if s.Status == Failed && !(checksSay && strings.HasSuffix(s.Saw, ErrFailed.Error())) {
-			all = append(all, failure{"stage", s.Name, s.Saw, "", s.Next})
+			all = append(all, Failure{"stage", s.Name, s.Saw, "", s.Next})
 		}
 	}
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			if c.Status == Failed {
-				all = append(all, failure{s.Name + " · " + c.Kind, c.Name, c.Saw, c.Want, c.Next})
+				all = append(all, Failure{s.Name + " · " + c.Kind, c.Name, c.Saw, c.Want, c.Next})
 			}
 		}
 	}
