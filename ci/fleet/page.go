@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -41,8 +40,8 @@ func (o Outcome) readReports(dir string) []report.Report {
 // newPage returns the page of the outcome, with the reports of its boards.
 func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	p := report.BoardsPage{
-		Title: o.Board + ", " + report.Boards(len(o.Results)), Verdict: report.Passed, Headline: o.describeCounts(),
-		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName, journalName},
+		Title: o.Board + ", " + report.Boards(len(o.Results)), Verdict: report.Passed,
+		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName},
 	}
 	if o.countKinds().doneCount() < len(o.Results) {
 		p.Verdict = report.Failed
@@ -72,10 +71,7 @@ func (k Kind) status() report.Status {
 // classCounts counts the boards as a person asks: which passed, which failed, and which
 // were not reached.
 func (o Outcome) classCounts() []report.Count {
-	all := []report.Count{
-		{Status: report.Passed, Words: "passed"}, {Status: report.Failed, Words: "failed"},
-		{Status: report.Failed, Words: "not reached"}, {Status: report.Skipped, Words: "not begun"},
-	}
+	all := []report.Count{{Words: "passed"}, {Words: "failed"}, {Words: "not reached"}, {Words: "not begun"}}
 	for kind, n := range o.countKinds() {
 		i := 1
 		switch {
@@ -89,17 +85,6 @@ func (o Outcome) classCounts() []report.Count {
 		all[i].Boards += n
 	}
 	return all
-}
-
-// describeCounts returns "37 passed, 2 failed, 1 not reached".
-func (o Outcome) describeCounts() string {
-	var words []string
-	for _, c := range o.classCounts() {
-		if c.Boards > 0 {
-			words = append(words, fmt.Sprintf("%d %s", c.Boards, c.Words))
-		}
-	}
-	return cmp.Or(strings.Join(words, ", "), "no boards")
 }
 
 // describeRun returns the work, the time and the inventory of the run, and who did it.
@@ -129,12 +114,17 @@ func (o Outcome) findCauses(reports []report.Report) []report.Cause {
 	return all
 }
 
+// failuresOf returns the failed checks of a board, or else the kind of its failure.
 func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	switch {
 	case r.Kind.isDone():
 		return nil
-	case r.Kind == Checks && of.Failed() && len(of.Failures()) > 0:
-		return of.Failures()
+	case r.Kind == Checks && len(of.Failures()) > 0:
+		all := of.Failures()
+		for i := range all {
+			all[i].Where = string(Checks) + " · " + all[i].Where
+		}
+		return all
 	case r.Kind == NotBegun:
 		r.Saw = o.Stopped
 	}

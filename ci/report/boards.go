@@ -16,20 +16,18 @@ import (
 // BoardsPage is the page of several boards: the verdict, what failed by its cause, and a
 // table of boards and checks.
 type BoardsPage struct {
-	Title    string
-	Verdict  Status
-	Headline string
-	About    string // the run
-	Counts   []Count
-	Causes   []Cause
-	Columns  []string
-	Rows     []BoardRow
-	Files    []string // with the same content, beside the page
+	Title   string
+	Verdict Status
+	About   string // the run
+	Counts  []Count
+	Causes  []Cause
+	Columns []string
+	Rows    []BoardRow
+	Files   []string // with the same content, beside the page
 }
 
-// Count is a number of boards.
+// Count is how many boards ended in one way.
 type Count struct {
-	Status Status
 	Boards int
 	Words  string
 }
@@ -81,6 +79,17 @@ func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCau
 // LeftOut returns how many causes are not shown.
 func (p BoardsPage) LeftOut() int { return len(p.Causes) - len(p.Shown()) }
 
+// Headline returns "37 passed, 2 failed, 1 not reached".
+func (p BoardsPage) Headline() string {
+	var words []string
+	for _, c := range p.Counts {
+		if c.Boards > 0 {
+			words = append(words, fmt.Sprintf("%d %s", c.Boards, c.Words))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
 // Boards returns a number of boards in words.
 func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
@@ -89,7 +98,6 @@ func Boards(n int) string {
 // Render returns the page. Boards that failed come first.
 func (p BoardsPage) Render() ([]byte, error) {
 	sortRows(p.Rows)
-	p.Counts = slices.DeleteFunc(p.Counts, func(c Count) bool { return c.Boards == 0 })
 	var b bytes.Buffer
 	err := pages().ExecuteTemplate(&b, "report_boards.html.tmpl", p)
 	return b.Bytes(), err

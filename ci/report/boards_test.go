@@ -8,7 +8,9 @@ import (
 // One cause has one group: numbers, addresses and the names of boards differ from board
 // to board, the statuses of programs from cause to cause.
 func TestGroupCauses(t *testing.T) {
-	saw := func(board, text string) BoardFailure { return BoardFailure{board, "", Failure{Name: "check", Saw: text}} }
+	saw := func(board, text string) BoardFailure {
+		return BoardFailure{board, "", Failure{Name: "check", Saw: text}}
+	}
 	for _, tt := range []struct {
 		name string
 		all  []BoardFailure

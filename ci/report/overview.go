@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -40,7 +39,7 @@ func newOverview(all []Report, links []string) BoardsPage {
 	if links != nil {
 		p.Files = []string{ReportJSON, ReportJUnit}
 	}
-	passed, failed, unreached := Count{Passed, 0, "passed"}, Count{Failed, 0, "failed"}, Count{Failed, 0, "not reached"}
+	passed, failed, unreached := Count{0, "passed"}, Count{0, "failed"}, Count{0, "not reached"}
 	columns, cells := CheckTable(all)
 	var failures []BoardFailure
 	for i, r := range all {
@@ -61,10 +60,6 @@ func newOverview(all []Report, links []string) BoardsPage {
 			failures = append(failures, BoardFailure{row.Board, row.Link, f})
 		}
 	}
-	p.Headline, p.Columns = fmt.Sprintf("all %d boards passed", len(all)), columns
-	if n := failed.Boards + unreached.Boards; n > 0 {
-		p.Headline = fmt.Sprintf("%d of %d boards failed", n, len(all))
-	}
-	p.Counts, p.Causes = []Count{passed, failed, unreached}, GroupCauses(failures)
+	p.Counts, p.Causes, p.Columns = []Count{passed, failed, unreached}, GroupCauses(failures), columns
 	return p
 }
