@@ -18,10 +18,11 @@ func WriteAll(dir string, all []Report) error {
 	if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
 		return err
 	}
+	p := page{files: []file{{"all boards", "../" + ReportHTML}, {ReportJSON, "../" + ReportJSON}, {ReportJUnit, "../" + ReportJUnit}}}
 	names, links := usedIDs{}, make([]string, len(all))
 	for i, r := range all {
 		links[i] = below + "/" + names.newID(r.boardLabel()) + ".html"
-		data, err := renderHTML([]Report{r})
+		data, err := p.render(r)
 		if err == nil {
 			err = renameio.WriteFile(filepath.Join(dir, links[i]), data, 0o644)
 		}

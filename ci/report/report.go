@@ -230,7 +230,8 @@ func (r Report) Write(dir string) error {
 	if err := r.writeLogs(dir); err != nil {
 		return err
 	}
-	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return renderPage(all[0], past) }))
+	p := page{past, linkBeside(dir), []file{{ReportJSON, ReportJSON}, {ReportJUnit, ReportJUnit}}}
+	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return p.render(all[0]) }))
 }
 
 func writeForms(dir string, all []Report, forms []Form) error {

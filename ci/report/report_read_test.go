@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/layers/htmlstyle/pagetest"
 )
 
 func TestParseReports(t *testing.T) {
@@ -92,6 +94,9 @@ func TestWriteAll(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if file == ReportHTML {
+			pagetest.Check(t, string(got))
 		}
 		golden(t, filepath.Join("testdata", "report", "fleet", file), got)
 	}
