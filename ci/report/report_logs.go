@@ -49,7 +49,7 @@ func (r *Report) writeLogs(dir string) error {
 func linkBeside(dir string) func(string) string {
 	return func(file string) string {
 		link := RelativeLink(file)
-		if info, err := os.Lstat(filepath.Join(dir, file)); link == "" || err != nil || !info.Mode().IsRegular() {
+		if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || !info.Mode().IsRegular() {
 			return ""
 		}
 		return link
