@@ -115,6 +115,9 @@ func TestPageOfManyBoards(t *testing.T) {
 	if got := groups(string(html)); len(got) != 200 || len(html) > 2<<20 || !strings.Contains(string(html), "801 more causes") {
 		t.Errorf("%d groups in %d bytes; want 200 in at most 2 MiB, and how many are left out", len(got), len(html))
 	}
+	if !strings.Contains(string(html), "<summary>Which boards</summary>") || !strings.Contains(string(html), "The words of 900 more ") {
+		t.Error("want the names of 1000 boards folded, and how many say nothing")
+	}
 	all := groups(string(html))
 	if !slices.ContainsFunc(all, func(g string) bool { return strings.HasPrefix(g, "connection refused: 1000 boards") }) {
 		t.Errorf("the groups are %.300q; want the cause of 1000 boards among them", all)

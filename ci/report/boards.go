@@ -73,6 +73,10 @@ const (
 // Each returns the boards that are shown with their own words.
 func (c Cause) Each() []BoardFailure { return c.Boards[:min(len(c.Boards), maxEachWords)] }
 
+// Unsaid returns how many boards are shown without their own words. With so many boards,
+// the page folds their names.
+func (c Cause) Unsaid() int { return len(c.Boards) - len(c.Each()) }
+
 // Shown returns the causes that are shown.
 func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCauses)] }
 
