@@ -299,16 +299,19 @@ func TestEventLogRefuses(t *testing.T) {
 func TestEventLogOfHugeLines(t *testing.T) {
 	seen := 0
 	r := &logReader{onEvent: func(event) { seen++ }, onBadLine: func(err error) { t.Error(err) }}
-	_, _ = r.Write([]byte(`{"class": "bb.event.DepTreeGenerated", "vars": "`))
-	for range 100 {
-		_, _ = r.Write([]byte(strings.Repeat("A", 1<<20)))
-		if cap(r.line) > 4<<20 {
-			t.Fatalf("%d bytes are kept of a line that nobody wants", cap(r.line))
+	for class, most := range map[string]int{"bb.event.ReachableStamps": 4 << 20, treeClass: 2 * maxTreeBytes} {
+		seen = 0
+		_, _ = r.Write([]byte(`{"class": "` + class + `", "vars": "`))
+		for range 100 {
+			_, _ = r.Write([]byte(strings.Repeat("A", 1<<20)))
+			if cap(r.line) > most {
+				t.Fatalf("%d bytes are kept of a line %s; want at most %d", cap(r.line), class, most)
+			}
 		}
-	}
-	_, _ = r.Write([]byte("\"}\n" + `{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
-	if seen != 1 {
-		t.Errorf("%d events after the huge line; want the one that follows it", seen)
+		_, _ = r.Write([]byte("\"}\n" + `{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
+		if seen != 1 {
+			t.Errorf("%d events after a huge line %s; want the one that follows it", seen, class)
+		}
 	}
 }
 

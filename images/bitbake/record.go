@@ -137,6 +137,10 @@ type Task struct {
 	Outcome string `json:"outcome"`
 	Shared  string `json:"sharedState,omitempty"` // "" for a task that is never shared
 	Hash    string `json:"hash,omitempty"`        // of a task that may be shared: what was looked for
+	Log     string `json:"log,omitempty"`
+	// Critical is true for the tasks of the longest chain in which each needs the one
+	// before it.
+	Critical bool `json:"critical,omitempty"`
 }
 
 // Failure is a task that failed.
