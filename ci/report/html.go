@@ -8,12 +8,17 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"slipway/layers/htmlstyle"
 )
 
 //go:embed report*.tmpl
 var pageTexts embed.FS
 
-var pages = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(pageTexts, "*.tmpl")) })
+var pages = sync.OnceValue(func() *template.Template {
+	style := template.FuncMap{"style": func() template.CSS { return htmlstyle.CSS }}
+	return template.Must(template.New("").Funcs(style).ParseFS(pageTexts, "*.tmpl"))
+})
 
 // renderHTML renders one page without other files. Several reports become a table.
 func renderHTML(all []Report) ([]byte, error) {

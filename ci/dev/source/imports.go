@@ -22,6 +22,7 @@ var stages = []stage{
 	{"layers/plaintext", 0, "every stage shows text through it"},
 	{"layers/lazy", 0, "every stage compiles its regular expressions by it"},
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
+	{"layers/htmlstyle", 0, "every stage may write a page"},
 	{"layers/host", 0, "every stage may need packages of the host"},
 	{"layers", 1, "a checkout is the same for every image"},
 	{"images", 2, "an image is built on machines that reach no board"},
