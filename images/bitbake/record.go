@@ -75,6 +75,7 @@ type Record struct {
 	Errors    []string          `json:"errors,omitempty"`
 	Warnings  []string          `json:"warnings,omitempty"`
 	Disk      Disk              `json:"disk"`
+	Load      *Load             `json:"load,omitempty"`      // nil in a run of less than a second
 	Variables map[string]string `json:"variables,omitempty"` // where bitbake puts things
 	Cut       bool              `json:"cut,omitempty"`       // there was more than a record keeps
 }
