@@ -3,6 +3,7 @@ package bitbake
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -28,6 +29,23 @@ type Load struct {
 	// Waits is the share of time in which a runnable process waited for a processor. It
 	// is absent where the kernel has no /proc/pressure/cpu.
 	Waits []int `json:"waitsForProcessorPct,omitempty"`
+}
+
+// meanBusy returns how busy the processors were, in percent.
+func (l *Load) meanBusy() int {
+	sum := 0
+	for _, b := range l.Busy {
+		sum += b
+	}
+	return (sum + len(l.Busy)/2) / max(len(l.Busy), 1)
+}
+
+// fact returns the processors in words, "" where nothing was recorded.
+func (l *Load) fact() string {
+	if l == nil || len(l.Busy) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d, %d %% busy on average", l.Processors, l.meanBusy())
 }
 
 // counters are the kernel's sums since it started.
