@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/bitbake/pickle"
+	"slipway/layers/htmlstyle/pagetest"
 	"slipway/layers/run"
 )
 
@@ -256,10 +257,11 @@ func TestPagesOfDryRuns(t *testing.T) {
 // The page shows what recipes and logs say as text.
 func TestPageEscapes(t *testing.T) {
 	const evil = `<script>alert("x")</script>`
+	const log = "/b/x:y/" + evil
 	r := Record{
-		Board: evil, Targets: []string{evil}, State: Failed, Started: time.Now(), Errors: []string{evil},
-		Tasks:    []Task{{Recipe: evil, Task: "do_compile", TookMS: 10, Outcome: TaskFailed, Shared: Miss}},
-		Failures: []Failure{{Recipe: evil, Task: evil, Tail: evil, Log: evil}},
+		Board: evil, Targets: []string{evil}, State: Failed, Started: time.Now(), Errors: []string{evil}, Log: "/b/bitbake.log",
+		Tasks:    []Task{{Recipe: evil, Task: "do_compile", Config: evil, TookMS: 10, Outcome: TaskFailed, Shared: Miss, Log: log}},
+		Failures: []Failure{{Recipe: evil, Task: evil, Tail: evil, Log: log}},
 	}
 	page, err := r.renderPage()
 	if err != nil || strings.Contains(string(page), "<script") || !strings.Contains(string(page), "&lt;script&gt;") {
@@ -268,6 +270,7 @@ func TestPageEscapes(t *testing.T) {
 	if strings.Contains(string(page), "://") {
 		t.Error("the page names something outside itself")
 	}
+	pagetest.Check(t, string(page))
 }
 
 func TestPageIsBounded(t *testing.T) {

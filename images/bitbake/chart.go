@@ -36,6 +36,8 @@ type bar struct {
 	Kind    string
 	Caption string
 	Log     string
+
+	critical bool
 }
 
 // barName is a name on a bar that has room for it. Positions are in percent.
@@ -84,6 +86,7 @@ func (r Record) layOutChart() chart {
 		b := bar{X: float64(t.StartMS) * scale, W: max(float64(t.TookMS)*scale, 1), Y: lane * laneHigh, Kind: t.barKind(), Log: r.logLink(t.Log)}
 		b.Caption = fmt.Sprintf("%s %s: %s, %s", t.Recipe, t.Task, formatDuration(ms(t.TookMS)), cmp.Or(t.Shared, t.Outcome))
 		if t.Critical {
+			b.critical = true
 			b.Kind += " critical"
 			b.Caption += ", on the critical path"
 		}
@@ -92,13 +95,26 @@ func (r Record) layOutChart() chart {
 			c.Names = append(c.Names, barName{b.X * 100 / chartWide, w, b.Y, t.Recipe + " " + strings.TrimPrefix(t.Task, "do_"), w < 20})
 		}
 	}
-	if len(c.Bars) > maxBars {
-		slices.SortStableFunc(c.Bars, func(a, b bar) int { return -cmp.Compare(a.W, b.W) })
-		c.Cut = len(c.Bars) - maxBars
-		c.Bars = c.Bars[:maxBars]
-	}
+	c.Bars, c.Cut = cutBars(c.Bars)
 	c.High = max(len(free), 1) * laneHigh
 	return c
+}
+
+// cutBars leaves out the shortest bars of too many, and counts them. The critical path
+// comes last: it lies above the others.
+func cutBars(all []bar) (kept []bar, cut int) {
+	slices.SortStableFunc(all, func(a, b bar) int {
+		switch {
+		case a.critical == b.critical:
+			return cmp.Compare(b.W, a.W)
+		case a.critical:
+			return -1
+		}
+		return 1
+	})
+	kept = all[:min(len(all), maxBars)]
+	slices.Reverse(kept)
+	return kept, len(all) - len(kept)
 }
 
 // chartEnd returns when the last task or the last sample ended, at least 1.

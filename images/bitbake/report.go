@@ -60,14 +60,15 @@ type failureView struct {
 // chainView is the critical path, or the chain of waiting where that is not known.
 type chainView struct {
 	Known      bool
-	Tasks      int
+	Tasks      string // their number
 	Took, Span string // what its tasks took, from the start of the first to the end of the last
 	Rows       []slowRow
 	Short      int // tasks that are left out
 	ShortTook  string
 }
 
-type fact struct{ Name, Value string }
+// fact is a name with its value, and a link, "" without one.
+type fact struct{ Name, Value, Link string }
 
 // slowRow is a task or a recipe with its duration. W is its bar in percent, Log the link
 // to its log.
@@ -128,18 +129,18 @@ func (r Record) headline() string {
 
 func (r Record) facts() []fact {
 	all := []fact{
-		{"Board", r.Board},
-		{"Targets", strings.Join(r.Targets, ", ")},
-		{"Task", r.taskFact()},
-		{"bitbake", r.Version},
-		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"])},
-		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS)))},
-		{"At one time", fmt.Sprintf("%d tasks, %.1f on average", r.Workers, r.averageParallel())},
-		{"Processors", r.Load.fact()},
-		{"Disk taken", formatSize(r.Disk.Used())},
-		{"Disk free", formatSize(r.Disk.FreeBytesAfter)},
-		{"Exit status", fmt.Sprint(r.Exit)},
-		{"Log", r.Log},
+		{"Board", r.Board, ""},
+		{"Targets", strings.Join(r.Targets, ", "), ""},
+		{"Task", r.taskFact(), ""},
+		{"bitbake", r.Version, ""},
+		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"]), ""},
+		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS))), ""},
+		{"At one time", fmt.Sprintf("%s, %.1f on average", countTasks(r.Workers), r.averageParallel()), ""},
+		{"Processors", r.Load.fact(), ""},
+		{"Disk taken", formatSize(r.Disk.Used()), ""},
+		{"Disk free", formatSize(r.Disk.FreeBytesAfter), ""},
+		{"Exit status", fmt.Sprint(r.Exit), ""},
+		{"Log", r.Log, r.logLink(r.Log)},
 	}
 	for _, c := range r.Commits {
 		edited := ""
@@ -149,7 +150,7 @@ func (r Record) facts() []fact {
 		if c.Edited {
 			edited += ", modified"
 		}
-		all = append(all, fact{c.Repo, c.Commit[:min(len(c.Commit), 12)] + edited})
+		all = append(all, fact{c.Repo, c.Commit[:min(len(c.Commit), 12)] + edited, ""})
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
@@ -197,7 +198,7 @@ func (r Record) taskRows(tasks []Task) []slowRow {
 		most = max(most, t.TookMS)
 	}
 	for _, t := range tasks {
-		detail := "from " + formatDuration(ms(t.StartMS))
+		detail := "began at " + formatDuration(ms(t.StartMS))
 		if t.Config != "" {
 			detail += ", " + t.Config
 		}
@@ -232,7 +233,7 @@ func (r Record) chainView() chainView {
 	}
 	span := chain[len(chain)-1].endMS() - chain[0].StartMS
 	return chainView{
-		Known: known, Tasks: len(chain), Took: formatDuration(ms(took)), Span: formatDuration(ms(span)),
+		Known: known, Tasks: countTasks(len(chain)), Took: formatDuration(ms(took)), Span: formatDuration(ms(span)),
 		Rows: r.taskRows(shown), Short: len(chain) - len(shown), ShortTook: formatDuration(ms(short)),
 	}
 }
