@@ -1,13 +1,9 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"path/filepath"
 	"slices"
@@ -159,34 +155,14 @@ func (o Outcome) writeHosts(w io.Writer, kind Kind) {
 	}
 }
 
-//go:embed fleet.html.tmpl
-var pageText string
-
-var page = template.Must(template.New("fleet").Funcs(template.FuncMap{
-	"seconds": func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) },
-}).Parse(pageText))
-
-// writePages writes the HTML page for people and the JUnit file for CI systems.
-func (o Outcome) writePages(dir string) error {
-	var html bytes.Buffer
-	if err := page.Execute(&html, map[string]any{"Outcome": o, "Counts": o.countKinds().String()}); err != nil {
-		return err
-	}
-	junit, err := o.renderJUnit()
-	return errors.Join(err, writeFile(dir, pageName, html.Bytes()), writeFile(dir, junitName, junit))
-}
-
 // renderJUnit writes a case for each board. The boards' own reports have one for each
 // check.
 func (o Outcome) renderJUnit() ([]byte, error) {
 	var all []report.CheckResult
 	for _, r := range o.Results {
-		c := report.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: report.Failed, Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
-		switch r.Kind {
-		case Passed, Already:
-			c.Status = report.Passed
-		case NotBegun:
-			c.Status, c.Saw = report.Skipped, string(NotBegun)
+		c := report.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: r.Kind.status(), Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
+		if r.Kind == NotBegun {
+			c.Saw = string(NotBegun)
 		}
 		all = append(all, c)
 	}

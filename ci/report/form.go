@@ -87,11 +87,32 @@ type point struct {
 	CheckResult
 }
 
+// stagesName is the name of the stages beside those of suites.
+const (
+	stagesName = "stages"
+	stageKind  = "stage"
+)
+
+func (s Stage) point() point {
+	return point{stagesName, s.Name, CheckResult{Name: s.Name, Kind: stageKind, Status: s.Status, ElapsedMS: s.ElapsedMS, Saw: s.Saw, Next: s.Next}}
+}
+
+func (p point) isStage() bool { return p.suite == stagesName && p.Kind == stageKind }
+
+// failure returns the point as a failure.
+func (p point) failure() Failure {
+	where := p.suite + " · " + p.Kind
+	if p.isStage() {
+		where = stageKind
+	}
+	return Failure{where, p.name, p.Saw, p.Want, p.Next}
+}
+
 // listPoints returns all stages and checks of a report.
 func (r Report) listPoints() []point {
 	var all []point
 	for _, s := range r.Stages {
-		all = append(all, point{"stages", s.Name, CheckResult{Kind: "stage", Status: s.Status, ElapsedMS: s.ElapsedMS, Saw: s.Saw, Next: s.Next}})
+		all = append(all, s.point())
 	}
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {

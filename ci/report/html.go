@@ -23,16 +23,21 @@ var pages = sync.OnceValue(func() *template.Template {
 // renderHTML renders one page without other files. Several reports become a table.
 func renderHTML(all []Report) ([]byte, error) {
 	if len(all) != 1 {
-		return renderOverview(all, nil)
+		return newOverview(all, nil).Render()
 	}
-	return renderPage(all[0], nil)
+	return page{}.render(all[0])
 }
 
-// renderPage renders the page of one report, with lines through its metrics in earlier
-// ones.
-func renderPage(r Report, past []Report) ([]byte, error) {
+// page is what the page of one report shows beside the report.
+type page struct {
+	past  []Report                 // of the same board, the oldest first
+	link  func(file string) string // returns "" for a file that is not beside the page
+	files []file                   // that the page's writer writes too
+}
+
+func (p page) render(r Report) ([]byte, error) {
 	var b bytes.Buffer
-	err := pages().ExecuteTemplate(&b, "report.html.tmpl", newView(r, past))
+	err := pages().ExecuteTemplate(&b, "report.html.tmpl", p.newView(r))
 	return b.Bytes(), err
 }
 
@@ -43,16 +48,31 @@ type view struct {
 	Verdict                      Status
 	Host                         Host
 	Facts                        []fact
-	Failures                     []failure
+	Failures                     []shownFailure
 	Charts                       []chart
 	Gauges                       []gauge
-	Logs                         []Log
+	Logs                         []shownLog
+	Files                        []file // with the same content, beside the page
 }
+
+// shownFailure is a failure with how often it failed.
+type shownFailure struct {
+	Failure
+	Often string
+}
+
+// shownLog is a log with the link to its file.
+type shownLog struct {
+	Log
+	Link string
+}
+
+type file struct{ Name, Link string }
 
 type fact struct{ Name, Value string }
 
-// failure is a stage or a check that failed, as the page's top shows it.
-type failure struct{ Where, Name, Saw, Want, Next string }
+// Failure is a stage or a check that failed, as the page's top shows it.
+type Failure struct{ Where, Name, Saw, Want, Next string }
 
 // chart is a table whose rows have bars on one scale of time.
 type chart struct {
@@ -67,6 +87,7 @@ type row struct {
 	Status          Status
 	Name, Kind, Saw string
 	Took, Proof     string
+	Often           string
 	X, W            float64
 	start, took     int64
 }
@@ -83,10 +104,11 @@ var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cach
 // Sign returns the sign before the row.
 func (r row) Sign() string { return signs[r.Status] }
 
-func newView(r Report, past []Report) view {
+func (p page) newView(r Report) view {
+	often := r.countFailures(p.past)
 	v := view{
 		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: formatMS(r.ElapsedMS),
-		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(), Failures: r.listFailures(), Logs: r.Logs,
+		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(),
 	}
 	if r.Failed() {
 		v.Verdict = Failed
@@ -95,14 +117,28 @@ func newView(r Report, past []Report) view {
 		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]
 		v.Program = "Slipway " + p.String()
 	}
-	v.Headline, v.Gauges = r.headline(), r.metricGauges(past)
+	v.Headline, v.Gauges, v.Files, v.Logs = r.headline(), r.metricGauges(p.past), p.files, p.listLogs(r)
+	for _, f := range r.Failures() {
+		v.Failures = append(v.Failures, shownFailure{f, often[f.key()]})
+	}
 	if len(r.Stages) > 0 {
-		v.Charts = append(v.Charts, r.stageChart())
+		v.Charts = append(v.Charts, r.stageChart(often))
 	}
 	for _, s := range r.Suites {
-		v.Charts = append(v.Charts, s.checkChart())
+		v.Charts = append(v.Charts, s.checkChart(often))
 	}
 	return v
+}
+
+func (p page) listLogs(r Report) (all []shownLog) {
+	for _, l := range r.Logs {
+		shown := shownLog{Log: l}
+		if p.link != nil && l.File != "" {
+			shown.Link = p.link(l.File)
+		}
+		all = append(all, shown)
+	}
+	return all
 }
 
 // headline returns the reason for the verdict in one line.
@@ -124,21 +160,14 @@ func (r Report) headline() string {
 	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.Total(), n.Checks[Skipped])
 }
 
-// listFailures returns what failed, in the order of the run.
-func (r Report) listFailures() []failure {
-	var all []failure
+// Failures returns what failed, in the order of the run.
+func (r Report) Failures() []Failure {
+	var all []Failure
 	checksSay := r.Counts().Checks[Failed] > 0
-	for _, s := range r.Stages {
+	for _, p := range r.listPoints() {
 		// A stage that failed for its checks has nothing to add to them.
-		if s.Status == Failed && !(checksSay && strings.HasSuffix(s.Saw, ErrFailed.Error())) {
-			all = append(all, failure{"stage", s.Name, s.Saw, "", s.Next})
-		}
-	}
-	for _, s := range r.Suites {
-		for _, c := range s.Checks {
-			if c.Status == Failed {
-				all = append(all, failure{s.Name + " · " + c.Kind, c.Name, c.Saw, c.Want, c.Next})
-			}
+		if p.Status == Failed && !(p.isStage() && checksSay && strings.HasSuffix(p.Saw, ErrFailed.Error())) {
+			all = append(all, p.failure())
 		}
 	}
 	return all
@@ -177,21 +206,26 @@ func (id Identity) Facts() []fact {
 }
 
 // stageChart draws the stages end to end: each waits for the one before.
-func (r Report) stageChart() chart {
-	c := chart{Name: "stages", Tally: CountWords(r.Counts().Stages), Took: formatMS(r.ElapsedMS)}
+func (r Report) stageChart(often oftenByKey) chart {
+	c := chart{Name: stagesName, Tally: CountWords(r.Counts().Stages), Took: formatMS(r.ElapsedMS)}
 	var at int64
 	for _, s := range r.Stages {
-		c.Rows = append(c.Rows, row{Status: s.Status, Name: s.Name, Saw: s.Saw, start: at, took: s.ElapsedMS})
+		p := s.point()
+		c.Rows = append(c.Rows, row{Status: s.Status, Name: s.Name, Saw: s.Saw, Often: often[p.failure().key()], start: at, took: s.ElapsedMS})
 		at += s.ElapsedMS
 	}
 	return c.withBars()
 }
 
-func (s SuiteResult) checkChart() chart {
+func (s SuiteResult) checkChart(often oftenByKey) chart {
 	tally, _ := s.Tally()
 	c := chart{Name: s.Name, Tally: tally, Took: formatMS(s.ElapsedMS)}
 	for _, r := range s.Checks {
-		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, Proof: proofs[r.Proves], start: r.StartMS, took: r.ElapsedMS})
+		p := point{s.Name, r.Name, r}
+		c.Rows = append(c.Rows, row{
+			Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, Proof: proofs[r.Proves], Often: often[p.failure().key()],
+			start: r.StartMS, took: r.ElapsedMS,
+		})
 	}
 	return c.withBars()
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,10 +12,10 @@ import (
 )
 
 // Earlier reports of a board are below its folder, for the lines through the values of
-// a metric.
+// a metric, and for how often a check failed.
 const (
 	pastFolder  = "reports"
-	maxPast     = 30
+	maxPast     = 30 // runs, with the one that is shown
 	pastPattern = "20060102T150405.000Z"
 )
 
@@ -59,7 +60,7 @@ func (r Report) earlierReports(dir string) []Report {
 			all = append(all, reports[0])
 		}
 	}
-	return all
+	return all[max(len(all)-(maxPast-1), 0):]
 }
 
 // ofSameBoard compares the serials, or else the targets. For a virtual board it
@@ -69,4 +70,45 @@ func (r Report) ofSameBoard(other Report) bool {
 		return serial == other.Identity.Serial
 	}
 	return cmp.Or(r.Target, r.Board) == cmp.Or(other.Target, other.Board)
+}
+
+// failureKey tells a stage or check from all others, also in the reports of other runs.
+type failureKey struct{ where, name string }
+
+func (f Failure) key() failureKey { return failureKey{f.Where, f.Name} }
+
+// oftenByKey has how often a stage or check failed, in words: "failed 3 of the last 30
+// runs".
+type oftenByKey map[failureKey]string
+
+// countFailures returns the words for all that failed in this run or an earlier one. Runs
+// that skipped a check do not count for it.
+func (r Report) countFailures(past []Report) oftenByKey {
+	runs, failures := map[failureKey]int{}, map[failureKey]int{}
+	for _, one := range append(slices.Clone(past), r) {
+		for key, failed := range one.pointsRun() {
+			runs[key]++
+			if failed {
+				failures[key]++
+			}
+		}
+	}
+	often := oftenByKey{}
+	for key, n := range failures {
+		if runs[key] > 1 {
+			often[key] = fmt.Sprintf("failed %d of the last %d runs", n, runs[key])
+		}
+	}
+	return often
+}
+
+// pointsRun returns the stages and checks that were run, and whether each failed.
+func (r Report) pointsRun() map[failureKey]bool {
+	all := map[failureKey]bool{}
+	for _, p := range r.listPoints() {
+		if key := p.failure().key(); p.Status != Skipped {
+			all[key] = all[key] || p.Status == Failed
+		}
+	}
+	return all
 }

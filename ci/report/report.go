@@ -230,7 +230,8 @@ func (r Report) Write(dir string) error {
 	if err := r.writeLogs(dir); err != nil {
 		return err
 	}
-	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return renderPage(all[0], past) }))
+	p := page{past, linkBeside(dir), []file{{ReportJSON, ReportJSON}, {ReportJUnit, ReportJUnit}}}
+	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return p.render(all[0]) }))
 }
 
 func writeForms(dir string, all []Report, forms []Form) error {
@@ -282,7 +283,7 @@ func (r Report) Summary(w io.Writer) {
 		return
 	}
 	r = r.Tidy()
-	for _, f := range r.listFailures() {
+	for _, f := range r.Failures() {
 		writeFailure(w, f)
 	}
 	n := r.Counts()
@@ -294,7 +295,7 @@ func (r Report) Summary(w io.Writer) {
 	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", CountWords(n.Stages), CountWords(n.Checks))
 }
 
-func writeFailure(w io.Writer, f failure) {
+func writeFailure(w io.Writer, f Failure) {
 	fmt.Fprintf(w, "%s  %s: %s\n", terminal.Bad.On(w, "FAILED"), f.Where, f.Name)
 	for _, part := range []fact{{"saw", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
 		if part.Value != "" {

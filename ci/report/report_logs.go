@@ -43,3 +43,15 @@ func (r *Report) writeLogs(dir string) error {
 	}
 	return nil
 }
+
+// linkBeside returns a function for the links to files below the folder of a page. It has
+// none for a file that is not there, as in the report of another machine.
+func linkBeside(dir string) func(string) string {
+	return func(file string) string {
+		link := RelativeLink(file)
+		if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || !info.Mode().IsRegular() {
+			return ""
+		}
+		return link
+	}
+}

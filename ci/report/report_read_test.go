@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/layers/htmlstyle/pagetest"
 )
 
 func TestParseReports(t *testing.T) {
@@ -93,6 +95,9 @@ func TestWriteAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if file == ReportHTML {
+			pagetest.Check(t, string(got))
+		}
 		golden(t, filepath.Join("testdata", "report", "fleet", file), got)
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*", "*"))
@@ -118,9 +123,10 @@ func TestOverviewOfManyChecks(t *testing.T) {
 	if diff := cmp.Diff([]string{"base", "slots", "containers", "dpu-flow"}, v.Columns); diff != "" {
 		t.Error(diff)
 	}
+	sortRows(v.Rows)
 	var got []string
 	for _, row := range v.Rows {
-		line := row.Headline
+		line := row.Result
 		for _, c := range row.Cells {
 			line += " " + c.Sign()
 		}

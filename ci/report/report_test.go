@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images"
+	"slipway/layers/htmlstyle/pagetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -23,7 +24,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func passing() Report {
 	return Report{
 		Board: "virt", Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ElapsedMS: 41730,
-		Host: Host{Name: "builder", OS: "Debian GNU/Linux 12 (bookworm)", Arch: "amd64", CPUs: 2},
+		Slipway: images.Program{Version: "v0.9.0", Commit: "0123456789abcdef0123456789abcdef01234567"},
+		Host:    Host{Name: "builder", OS: "Debian GNU/Linux 12 (bookworm)", Arch: "amd64", CPUs: 2},
 		Identity: Identity{
 			Hostname: "virt", Model: "Standard PC (i440FX + PIIX, 1996)", MachineID: "5f0c7d2a9b3e4f1c8d6a7b8c9d0e1f2a",
 			BootID: "0b1c2d3e-4f50-4617-8293-a4b5c6d7e8f9", OS: "Debian GNU/Linux 13 (trixie)", Kernel: "6.12.48+deb13-cloud-amd64",
@@ -108,6 +110,9 @@ func TestReportGolden(t *testing.T) {
 				got, err := os.ReadFile(filepath.Join(dir, file))
 				if err != nil {
 					t.Fatal(err)
+				}
+				if file == ReportHTML {
+					pagetest.Check(t, string(got))
 				}
 				golden(t, filepath.Join("testdata", "report", name, file), got)
 			}

@@ -13,7 +13,7 @@ import (
 // A template takes the style as it is, and a page of it needs nothing else.
 func TestStyle(t *testing.T) {
 	page := template.Must(template.New("").Parse(`<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"><style>{{.}}</style>`))
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"><style>{{.}}</style><body>`))
 	var b bytes.Buffer
 	if err := page.Execute(&b, htmlstyle.CSS); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@
 package pagetest
 
 import (
-	"regexp"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,79 +14,82 @@ import (
 // phonePx is the width of the narrowest screen, less the edges of a page and of a card.
 const phonePx = 320 - 2*28
 
+// heads are in each page.
+var heads = []string{
+	`<meta name="viewport" content="width=device-width, initial-scale=1">`,
+	`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`,
+	"prefers-color-scheme: dark",
+	"overflow-wrap: break-word", // a board's words may have no blank
+}
+
 var (
-	outside = lazy.Regexp(`(?i)<script|<link|<iframe|<img|<object|@import|url\(|src=|\son[a-z]+=|javascript:|href="(?:[a-z][a-z0-9+.-]*:|/)`)
-	width   = lazy.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
 	element = lazy.Regexp(`<(/?)([a-z][a-z0-9]*)([^>]*)>`)
+	outside = lazy.Regexp(`(?i)<(?:script|link|iframe|img|object|embed|base)\b|@import|url\(|\ssrc=|\son[a-z]+=|href="(?:[a-z][a-z0-9+.-]*:|/)`)
+	width   = lazy.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
 )
 
 // Check checks a page.
 func Check(t *testing.T, page string) {
 	t.Helper()
-	for _, want := range []string{
-		`<meta name="viewport" content="width=device-width, initial-scale=1">`,
-		`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`,
-		"prefers-color-scheme: dark",
-	} {
+	for _, problem := range findProblems(page) {
+		t.Error(problem)
+	}
+}
+
+func findProblems(page string) (all []string) {
+	for _, want := range heads {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %s", want)
+			all = append(all, "the page lacks "+want)
 		}
 	}
-	if found := outside().FindString(page); found != "" {
-		t.Errorf("the page has %q; want nothing from outside, and no script", found)
+	style, _, _ := strings.Cut(page, "<body>")
+	if found := outside().FindString(style + strings.Join(element().FindAllString(page, -1), "")); found != "" {
+		all = append(all, fmt.Sprintf("the page has %q; want nothing from outside, and no script", found))
 	}
-	checkWidths(t, page)
-	checkTables(t, page)
+	all = append(all, wideRules(style)...)
+	if hasBareTable(page) {
+		all = append(all, "a table of more than 4 columns is in no element of class wide, which scrolls")
+	}
+	return all
 }
 
-// checkWidths wants no fixed width that a phone lacks. Rules that hold only on a wide
-// screen do not count.
-func checkWidths(t *testing.T, page string) {
-	t.Helper()
-	for _, m := range width().FindAllStringSubmatch(page, -1) {
+// wideRules returns the rules with a fixed width that a phone lacks.
+func wideRules(style string) (all []string) {
+	for _, m := range width().FindAllStringSubmatch(style, -1) {
 		n, err := strconv.ParseFloat(m[2], 64)
-		px := map[string]float64{"px": 1, "rem": 16, "em": 16}[m[3]] * n
-		if err != nil || px > phonePx {
-			t.Errorf("%s %s%s needs %.0f px; want at most %d", m[1], m[2], m[3], px, phonePx)
+		if px := n * map[string]float64{"px": 1, "rem": 16, "em": 16}[m[3]]; err != nil || px > phonePx {
+			all = append(all, fmt.Sprintf("%s %s%s needs %.0f px; want at most %d", m[1], m[2], m[3], px, phonePx))
 		}
 	}
+	return all
 }
 
-// checkTables wants each table of more than four columns in an element of class wide,
-// which scrolls.
-func checkTables(t *testing.T, page string) {
-	t.Helper()
-	var open []bool // of each open div: whether it scrolls
-	scrolls, table, cells := 0, false, 0
+// hasBareTable reports whether a table of more than four columns is in no element of class
+// wide.
+func hasBareTable(page string) bool {
+	var open []bool // of each open div: whether it scrolls, or one around it
+	cells := 0
 	for _, m := range element().FindAllStringSubmatch(page, -1) {
-		switch end, name := m[1] != "", m[2]; {
-		case name == "div" && !end:
-			wide := strings.Contains(m[3], `class="wide"`)
-			if open = append(open, wide); wide {
-				scrolls++
-			}
-		case name == "div" && len(open) > 0:
-			if open[len(open)-1] {
-				scrolls--
-			}
+		scrolls := len(open) > 0 && open[len(open)-1]
+		switch tag := m[1] + m[2]; {
+		case tag == "div":
+			open = append(open, scrolls || strings.Contains(m[3], `class="wide"`))
+		case tag == "/div" && len(open) > 0:
 			open = open[:len(open)-1]
-		case name == "table":
-			table = !end
-		case name == "tr":
+		case tag == "tr":
 			cells = 0
-		case (name == "td" || name == "th") && table && !end:
-			if cells++; cells == 5 && scrolls == 0 {
-				t.Errorf("a table of more than 4 columns is in no element of class wide")
-				return
+		case tag == "td", tag == "th":
+			if cells++; cells > 4 && !scrolls {
+				return true
 			}
 		}
 	}
+	return false
 }
 
 // Text returns the text of a page, as a person reads it: without its style, with one
 // blank between words.
 func Text(page string) string {
 	_, body, _ := strings.Cut(page, "<body>")
-	text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")
-	return strings.Join(strings.Fields(text), " ")
+	return strings.Join(strings.Fields(element().ReplaceAllString(body, " ")), " ")
 }

@@ -1,0 +1,162 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"slipway/ci/report"
+	"slipway/images"
+)
+
+// writePages writes the HTML page for people and the JUnit file for CI systems.
+func (o Outcome) writePages(dir string) error {
+	html, err := o.newPage(o.readReports(dir)).Render()
+	if err != nil {
+		return err
+	}
+	junit, err := o.renderJUnit()
+	return errors.Join(err, writeFile(dir, pageName, html), writeFile(dir, junitName, junit))
+}
+
+// readReports returns the report of each board. It is empty for a board without one, or
+// whose report cannot be read.
+func (o Outcome) readReports(dir string) []report.Report {
+	all := make([]report.Report, len(o.Results))
+	for i, r := range o.Results {
+		if r.Report == "" || !filepath.IsLocal(r.Report) {
+			continue
+		}
+		found, err := report.ReadReports(filepath.Join(dir, filepath.Dir(r.Report), report.ReportJSON))
+		if err == nil && len(found) == 1 {
+			all[i] = found[0]
+			all[i].Logs = nil
+		}
+	}
+	return all
+}
+
+// newPage returns the page of the outcome, with the reports of its boards.
+func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
+	p := report.BoardsPage{
+		Title: o.Board + ", " + report.Boards(len(o.Results)), Verdict: report.Passed,
+		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName},
+	}
+	if o.countKinds().doneCount() < len(o.Results) {
+		p.Verdict = report.Failed
+	}
+	columns, cells := report.CheckTable(reports)
+	p.Columns = columns
+	for i, r := range o.Results {
+		p.Rows = append(p.Rows, report.BoardRow{
+			Board: r.Host, Link: report.RelativeLink(r.Report), Result: string(r.Kind), Note: r.describeBoard(),
+			Took: r.took(), Status: r.Kind.status(), Cells: cells[i],
+		})
+	}
+	return p
+}
+
+// status is how the page and the JUnit file show a kind.
+func (k Kind) status() report.Status {
+	switch {
+	case k.isDone():
+		return report.Passed
+	case k == NotBegun:
+		return report.Skipped
+	}
+	return report.Failed
+}
+
+// classCounts counts the boards as a person asks: which passed, which failed, and which
+// were not reached.
+func (o Outcome) classCounts() []report.Count {
+	all := []report.Count{{Words: "passed"}, {Words: "failed"}, {Words: "not reached"}, {Words: "not begun"}}
+	for kind, n := range o.countKinds() {
+		i := 1
+		switch {
+		case kind.isDone():
+			i = 0
+		case kind == NotBegun:
+			i = 3
+		case errors.Is(kinds[kind.rank()].err, report.ErrUnreachable):
+			i = 2
+		}
+		all[i].Boards += n
+	}
+	return all
+}
+
+// describeRun returns the work, the time and the inventory of the run, and who did it.
+func (o Outcome) describeRun() string {
+	program := images.ThisProgram()
+	program.Commit = program.Commit[:min(len(program.Commit), 12)]
+	return fmt.Sprintf("%s. Begun %s, took %s, of %s, by Slipway %s", oneLine(o.Work), o.Started.UTC().Format("2 January 2006, 15:04:05 MST"), seconds(o.ElapsedMS), oneLine(o.Inventory), program)
+}
+
+// findCauses returns what failed, by kind with the most urgent first. For boards that
+// failed checks these are the checks.
+func (o Outcome) findCauses(reports []report.Report) []report.Cause {
+	byKind := map[Kind][]report.BoardFailure{}
+	for i, r := range o.Results {
+		for _, f := range o.failuresOf(r, reports[i]) {
+			byKind[r.Kind] = append(byKind[r.Kind], report.BoardFailure{Board: r.Host, Link: report.RelativeLink(r.Report), Failure: f})
+		}
+	}
+	var all []report.Cause
+	for _, k := range kinds {
+		causes := report.GroupCauses(byKind[k.kind])
+		for i := range causes {
+			causes[i].Status = k.kind.status()
+		}
+		all = append(all, causes...)
+	}
+	return all
+}
+
+// failuresOf returns the failed checks of a board, or else the kind of its failure.
+func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
+	switch {
+	case r.Kind.isDone():
+		return nil
+	case r.Kind == Checks && len(of.Failures()) > 0:
+		all := of.Failures()
+		for i := range all {
+			all[i].Where = string(Checks) + " · " + all[i].Where
+		}
+		return all
+	case r.Kind == NotBegun:
+		r.Saw = o.Stopped
+	}
+	return []report.Failure{{Name: string(r.Kind), Saw: r.Saw, Next: kinds[r.Kind.rank()].next}}
+}
+
+// describeBoard returns where the board is, and what else is to be said of it.
+func (r Result) describeBoard() string {
+	words := []string{r.Address}
+	if r.Canary {
+		words = append(words, "canary")
+	}
+	if r.Tries > 1 {
+		words = append(words, fmt.Sprintf("%d tries", r.Tries))
+	}
+	if r.System != "" {
+		words = append(words, string(r.System)+" system")
+	}
+	if r.Version != "" {
+		words = append(words, "version "+oneLine(r.Version))
+	}
+	if r.Kind.isDone() && r.Saw != "" {
+		words = append(words, r.Saw)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (r Result) took() string {
+	if r.Tries == 0 {
+		return ""
+	}
+	return seconds(r.ElapsedMS)
+}
+
+func seconds(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }

@@ -1,0 +1,220 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
+)
+
+// BoardsPage is the page of several boards: the verdict, what failed by its cause, and a
+// table of boards and checks.
+type BoardsPage struct {
+	Title   string
+	Verdict Status
+	About   string // the run
+	Counts  []Count
+	Causes  []Cause
+	Columns []string
+	Rows    []BoardRow
+	Files   []string // with the same content, beside the page
+}
+
+// Count is how many boards ended in one way.
+type Count struct {
+	Boards int
+	Words  string
+}
+
+// BoardFailure is what failed on one board.
+type BoardFailure struct {
+	Board, Link string
+	Failure
+}
+
+// Cause is what failed in the same way on some boards. It has the words of the first one.
+type Cause struct {
+	Failure
+	Status Status
+	Boards []BoardFailure
+	Same   bool // all boards have these words
+}
+
+// BoardRow is a board's row of the table.
+type BoardRow struct {
+	Board, Link, Result, Note, Took string
+	Status                          Status
+	Cells                           []Cell
+}
+
+// Cell is a check of a board.
+type Cell struct {
+	Status Status // "" where the board was not asked
+	Text   string
+}
+
+// Sign returns the text of the cell.
+func (c Cell) Sign() string { return cmp.Or(signs[c.Status], c.Text) }
+
+// Limits of a page that a browser still shows.
+const (
+	maxColumns   = 60
+	maxCauses    = 200
+	maxEachWords = 100 // boards of a cause that are shown with their own words
+	maxCellBytes = 200
+)
+
+// Each returns the boards that are shown with their own words.
+func (c Cause) Each() []BoardFailure { return c.Boards[:min(len(c.Boards), maxEachWords)] }
+
+// Shown returns the causes that are shown.
+func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCauses)] }
+
+// LeftOut returns how many causes are not shown.
+func (p BoardsPage) LeftOut() int { return len(p.Causes) - len(p.Shown()) }
+
+// Headline returns "37 passed, 2 failed, 1 not reached".
+func (p BoardsPage) Headline() string {
+	var words []string
+	for _, c := range p.Counts {
+		if c.Boards > 0 {
+			words = append(words, fmt.Sprintf("%d %s", c.Boards, c.Words))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// Boards returns a number of boards in words.
+func Boards(n int) string {
+	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
+}
+
+// Render returns the page. Boards that failed come first.
+func (p BoardsPage) Render() ([]byte, error) {
+	sortRows(p.Rows)
+	var b bytes.Buffer
+	err := pages().ExecuteTemplate(&b, "report_boards.html.tmpl", p)
+	return b.Bytes(), err
+}
+
+func sortRows(all []BoardRow) {
+	slices.SortStableFunc(all, func(a, b BoardRow) int { return cmp.Compare(a.Status.rank(), b.Status.rank()) })
+}
+
+// rank orders the boards of a table.
+func (s Status) rank() int { return slices.Index([]Status{Failed, Skipped, Passed}, s) }
+
+// RelativeLink returns the link to a file below the folder of a page. It returns "" for a
+// file elsewhere.
+func RelativeLink(file string) string {
+	if !filepath.IsLocal(file) {
+		return ""
+	}
+	return (&url.URL{Path: filepath.ToSlash(file)}).String()
+}
+
+// causeWords are the words of a failure. The status of a program is one word.
+var causeWords = lazy.Regexp(`status:? \d+\b|[^\s"(),;]+`)
+
+// causeOf returns the words of a failure without those that differ from board to board:
+// its name, and all that has a digit, except for the status of a program.
+func (f BoardFailure) causeOf() string {
+	return causeWords().ReplaceAllStringFunc(f.Saw, func(word string) string {
+		own := strings.ContainsAny(word, "0123456789") || slices.Contains(strings.FieldsFunc(word, isMark), f.Board)
+		return plaintext.Either(own && !strings.HasPrefix(word, "status"), "#", word)
+	})
+}
+
+func isMark(r rune) bool { return strings.ContainsRune("@:/'[]<>=", r) }
+
+// GroupCauses groups failures by their causes. Those of most boards come first.
+func GroupCauses(all []BoardFailure) []Cause {
+	at := map[string]int{}
+	var found []Cause
+	for _, f := range all {
+		key := f.Where + "\n" + f.Name + "\n" + f.causeOf()
+		i, known := at[key]
+		if !known {
+			i = len(found)
+			at[key] = i
+			found = append(found, Cause{Failure: f.Failure, Status: Failed, Same: true})
+		}
+		c := &found[i]
+		c.Boards, c.Same = append(c.Boards, f), c.Same && f.Failure == c.Failure
+	}
+	slices.SortStableFunc(found, func(a, b Cause) int { return cmp.Compare(len(b.Boards), len(a.Boards)) })
+	return found
+}
+
+// CheckTable has a column for each stage and check, and a row of cells for each report.
+// If there are too many, it has a column for each suite.
+func CheckTable(all []Report) (columns []string, cells [][]Cell) {
+	if columns, cells = byCheck(all); len(columns) > maxColumns {
+		columns, cells = bySuite(all)
+	}
+	return columns, cells
+}
+
+func byCheck(all []Report) (columns []string, cells [][]Cell) {
+	at := map[string]int{}
+	for _, r := range all {
+		for _, p := range r.listPoints() {
+			if _, known := at[p.key()]; !known {
+				at[p.key()] = len(columns)
+				columns = append(columns, p.key())
+			}
+		}
+	}
+	if len(columns) > maxColumns {
+		return columns, nil
+	}
+	for _, r := range all {
+		row := make([]Cell, len(columns))
+		for _, p := range r.listPoints() {
+			row[at[p.key()]] = Cell{p.Status, plaintext.Clean(plaintext.FirstLine(p.Saw), maxCellBytes)}
+		}
+		cells = append(cells, row)
+	}
+	return columns, cells
+}
+
+// key tells a stage or check from all others of a report.
+func (p point) key() string { return p.suite + ": " + p.name }
+
+func bySuite(all []Report) (columns []string, cells [][]Cell) {
+	at := map[string]int{}
+	for _, r := range all {
+		for _, s := range r.Suites {
+			if _, known := at[s.Name]; !known {
+				at[s.Name] = len(columns)
+				columns = append(columns, s.Name)
+			}
+		}
+	}
+	for _, r := range all {
+		row := make([]Cell, len(columns))
+		for _, s := range r.Suites {
+			row[at[s.Name]] = s.cell()
+		}
+		cells = append(cells, row)
+	}
+	return columns, cells
+}
+
+// cell returns a suite as one cell.
+func (s SuiteResult) cell() Cell {
+	text, err := s.Tally()
+	status := Passed
+	if n := (Report{Suites: []SuiteResult{s}}).Counts().Checks; err != nil {
+		status = Failed
+	} else if n[Passed] == 0 {
+		status = Skipped
+	}
+	return Cell{status, text}
+}

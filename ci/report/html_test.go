@@ -1,0 +1,159 @@
+package report
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/layers/htmlstyle/pagetest"
+)
+
+func readPage(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	pagetest.Check(t, page)
+	return page
+}
+
+// The page says what is wrong and what to do before all else, and who says so.
+func TestPageBeginsWithWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	if err := failing().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text := pagetest.Text(readPage(t, filepath.Join(dir, ReportHTML)))
+	want := "virt failed 2 of 12 checks failed 4 March 2026, 05:06:07 UTC, took 52.2 s, run from builder " +
+		"(Debian GNU/Linux 12 (bookworm), amd64), by Slipway v0.9.0, commit 0123456789ab " +
+		"sshd is running Saw failed (failed), result: exit-code Want running Next on the board: systemctl status ssh.service; journalctl -b -u ssh.service base · service "
+	if !strings.HasPrefix(text, want) {
+		t.Errorf("the page begins with\n%.*s; want\n%s", len(want)+40, text, want)
+	}
+}
+
+// The page links files that are beside it, and no others.
+func TestLinksOfPage(t *testing.T) {
+	dir := t.TempDir()
+	elsewhere := filepath.Join(filepath.Dir(dir), "elsewhere.txt")
+	for _, file := range []string{elsewhere, filepath.Join(dir, "a b.txt")} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	long := NewLog("journal", strings.Repeat("line\n", MaxLogBytes))
+	for _, tt := range []struct {
+		name string
+		log  Log
+		want string // its link
+	}{
+		{"long log", long, "logs/smoke-journal.txt"},
+		{"short log", NewLog("journal", "line"), ""},
+		{"file with a blank", Log{File: "a b.txt"}, "a%20b.txt"},
+		{"file of another machine", Log{File: "logs/smoke-gone.txt"}, ""},
+		{"file elsewhere", Log{File: "../elsewhere.txt"}, ""},
+		{"whole path", Log{File: elsewhere}, ""},
+		{"script", Log{File: "javascript:alert(1)"}, ""},
+		{"folder", Log{File: "folder"}, ""},
+	} {
+		r := failing()
+		r.Logs = []Log{tt.log}
+		if err := r.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		page := readPage(t, filepath.Join(dir, ReportHTML))
+		want := 2 // report.json and junit.xml
+		if tt.want != "" {
+			want++
+		}
+		if strings.Count(page, "href=") != want || !strings.Contains(page, fmt.Sprintf(`<a href="%s">`, ReportJUnit)) || tt.want != "" && !strings.Contains(page, fmt.Sprintf(`href="%s"`, tt.want)) {
+			t.Errorf("%s: the page has %d links; want %d, and one to %q", tt.name, strings.Count(page, "href="), want, tt.want)
+		}
+	}
+	data, err := renderHTML([]Report{failing()})
+	if err != nil || strings.Contains(string(data), "href=") {
+		t.Errorf("a printed page has links, %v; want none, as no file is beside it", err)
+	}
+}
+
+// The page of one of several boards links the files of all, which WriteAll writes.
+func TestLinksOfSeveralPages(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAll(dir, fleet()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{ReportHTML, "boards/b.html", "boards/rack1-c.html"} {
+		page := readPage(t, filepath.Join(dir, name))
+		links := strings.Split(page, `href="`)[1:]
+		if len(links) < 2 {
+			t.Errorf("%s has %d links; want those of other forms", name, len(links))
+		}
+		for _, rest := range links {
+			link, _, _ := strings.Cut(rest, `"`)
+			if _, err := os.Stat(filepath.Join(dir, filepath.Dir(name), link)); err != nil {
+				t.Errorf("%s links %s: %v", name, link, err)
+			}
+		}
+	}
+}
+
+// A check that fails now and then says so, beside its bar and where it failed now.
+func TestHowOftenACheckFailed(t *testing.T) {
+	dir := t.TempDir()
+	began := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	write := func(i int, r Report) {
+		t.Helper()
+		r.Started = began.Add(time.Duration(i) * time.Hour)
+		if err := r.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.saveCopy(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := func() string { return pagetest.Text(readPage(t, filepath.Join(dir, ReportHTML))) }
+	write(0, failing())
+	if strings.Contains(text(), "of the last") {
+		t.Error("the page of the first run tells of earlier ones")
+	}
+	for i := 1; i < 34; i++ { // of which the first 4 are too old
+		r := passing()
+		if i == 2 || i == 20 {
+			r = failing()
+		}
+		if i == 21 || i == 22 {
+			r.Suites[2].Checks[1].Status = Skipped
+		}
+		write(i, r)
+	}
+	for _, tt := range []struct {
+		name string
+		run  Report
+		want []string
+	}{
+		{"passed now", passing(), []string{"sshd is running active (running) failed 1 of the last 30 runs", "slipway probe failed 1 of the last 28 runs"}},
+		{"fails again", failing(), []string{"base · service · failed 2 of the last 30 runs", "✗ failed sshd is running failed 2 of the last 30 runs", "containers · container · failed 2 of the last 28 runs"}},
+	} {
+		tt.run.Started = began.Add(34 * time.Hour)
+		if err := tt.run.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		got := text()
+		for _, want := range tt.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: the page is %q; want %q", tt.name, got, want)
+			}
+		}
+		if n := strings.Count(got, "containerd 1.7.24 answers failed"); n > 0 {
+			t.Errorf("%s: a check that never failed tells of failures", tt.name)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package pagetest
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestFindProblems(t *testing.T) {
+	head := strings.Join(heads, "\n") + "<style>"
+	row := "<table><tr>" + strings.Repeat("<td>x</td>", 5) + "</tr></table>"
+	for _, tt := range []struct{ name, page, want string }{
+		{"good page", head + `</style><body><a href="logs/a.txt">a</a>`, ""},
+		{"no head", "<body>", "the page lacks <meta"},
+		{"script", head + "</style><body><script>", "<script"},
+		{"image", head + `</style><body><img src="x.png">`, "<img"},
+		{"style of elsewhere", head + `@import "x"</style><body>`, "@import"},
+		{"font of elsewhere", head + `p { src: url(x) }</style><body>`, "url("},
+		{"handler", head + `</style><body><p onclick="x">`, "onclick="},
+		{"link to a network", head + `</style><body><a href="https://example.com">`, "https:"},
+		{"link to a script", head + `</style><body><a href="javascript:x">`, "javascript:"},
+		{"whole path", head + `</style><body><a href="/etc">`, `"href=\"/"`},
+		{"words of a board", head + `</style><body><p>url( src= &lt;script&gt; https://example.com width: 9000px</p>`, ""},
+		{"wide rule", head + `p { min-width: 30rem }</style><body>`, "480 px"},
+		{"wide grid", head + `p { grid-template-columns: minmax(26rem, 1fr) }</style><body>`, "416 px"},
+		{"limit", head + `p { max-width: 64rem; width: 100% }</style><body>`, ""},
+		{"wide table", head + "</style><body><div>" + row + "</div>", "more than 4 columns"},
+		{"wide table after one that scrolls", head + `</style><body><div class="wide">` + row + "</div>" + row, "more than 4 columns"},
+		{"wide table that scrolls", head + `</style><body><div class="wide"><div>` + row + "</div></div>", ""},
+	} {
+		got := strings.Join(findProblems(tt.page), "\n")
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: findProblems = %q; want %q", tt.name, got, tt.want)
+		}
+	}
+}
