@@ -21,8 +21,8 @@ import (
 )
 
 func checkClone(_ context.Context, p boardBuild) []Finding {
-	if path := images.OwnProjectFile(p.spec); path != "" && p.spec.Debian == nil {
-		return []Finding{okFinding("clone", "none is needed for %s", path)}
+	if !images.NeedsClone(p.spec) {
+		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(images.OwnProjectFile(p.spec), images.BoardFile(p.spec.Board)))}
 	}
 	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Fix: "clone Slipway, install Go, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
@@ -70,7 +70,7 @@ func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 func hindranceFinding(err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
-	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(fix), "fix what it says")}
+	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
 }
 
 // checkUser checks who builds. A container often has no user but root, and no sudo.

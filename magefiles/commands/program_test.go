@@ -53,6 +53,9 @@ func TestProgram(t *testing.T) {
 	program := compileProgram(t)
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program) })
 	t.Run("beside others", func(t *testing.T) { checkLines(t, program) })
+	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })
+	t.Run("completion", func(t *testing.T) { checkCompletionInShells(t, program) })
+	t.Run("a project of one's own", func(t *testing.T) { checkProject(t, program) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 
@@ -144,6 +147,36 @@ func checkLines(t *testing.T, program string) {
 	}
 }
 
+// checkNextSteps runs lines that fail on what is there, or not there.
+func checkNextSteps(t *testing.T, program string) {
+	lines, err := os.ReadFile("testdata/failures.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n",
+		"hosts.yml": "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "badhosts.yml": "all: {hots: {a: {}}}\n",
+		"art/artifact.json": `{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 1}]}`, "art/disk.img": "x",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	for line := range strings.Lines(string(lines)) {
+		words := strings.Fields(line)
+		if words[0] == "#" {
+			continue
+		}
+		status, out := exitOf(t, dir, env, append([]string{program}, words...)...)
+		if _, last, found := cutLast(strings.TrimSpace(out), "\nnext: "); status == 0 || !found || strings.Contains(last, "\n") {
+			t.Errorf("%s: status %d, and no next step at the end:\n%s", strings.TrimSpace(line), status, out)
+		}
+	}
+}
+
 const linesHead = `# Right and wrong command lines
 
 What Slipway says to a line, and what gh 2.23 and kas 3.1 of Debian 12 say to the like: the exit
@@ -191,6 +224,33 @@ func splitWordsOf(line string) []string {
 		words[i] = strings.ReplaceAll(w, `""`, "")
 	}
 	return words
+}
+
+// A project is made, checked and enlarged without any other program.
+func checkProject(t *testing.T, program string) {
+	dir := t.TempDir()
+	env := []string{"HOME=" + t.TempDir(), "PATH=" + t.TempDir()}
+	for _, tt := range []struct {
+		at, line string
+		status   int
+		want     string
+	}{
+		{"", "board check", 5, "no project: "},
+		{"", "init lab --like=raspberrypi5 --ci=github --dry-run", 0, "would write lab/boards/raspberrypi5-lab/kas.yml\n"},
+		{"", "init lab --like=raspberrypi5 --ci=github", 0, "  " + program + " flash raspberrypi5-lab DEVICE --dry-run"},
+		{"", "init lab --like=virt", 1, "next: " + program + " board new NAME --like=virt"},
+		{"lab", "board new rack --like=raspberrypi5-lab", 0, "wrote boards/rack/board.yml\n"},
+		{"lab", "board new rack --like=virt", 1, "another board has this name"},
+		{"lab/suites", "board check", 0, "boards that can be read: 2, lines to edit: 10\n"},
+		{"lab", "boards", 0, "\nrack "},
+		{"lab", "layers dump rack", 0, "machine: raspberrypi5\n"},
+		{"lab", "suites", 0, "\nproduct "},
+	} {
+		status, out := exitOf(t, filepath.Join(dir, tt.at), env, append([]string{program}, strings.Fields(tt.line)...)...)
+		if status != tt.status || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: status %d; want %d, and %q\n%s", tt.line, status, tt.status, tt.want, out)
+		}
+	}
 }
 
 // In a folder that contains only a suite, the program checks any host.

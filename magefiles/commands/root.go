@@ -46,7 +46,7 @@ func newRoot(extra ...*Command) *Command {
 		&cobra.Group{ID: sectionOther, Title: "Others"},
 	)
 	root.with(
-		upCommand().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
+		upCommand().in(sectionBuild), initCommand().in(sectionBuild), boardGroup().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
 		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), cacheGroup().in(sectionBuild),
 		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
 		packCommand().in(sectionDevice), bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
@@ -198,6 +198,7 @@ func helpCommand() *Command {
 
 func completionCommand() *Command {
 	c := New("completion SHELL", "Print what makes a shell complete command lines")
+	c.Long = `bash also needs the package bash-completion.`
 	c.OneOf([]string{"bash", "zsh", "fish"})
 	c.Example = `source <(slipway completion bash)
 slipway completion zsh > ~/.zfunc/_slipway  # a folder of fpath
