@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/bitbake/pickle"
+	"slipway/layers/htmlstyle/pagetest"
 	"slipway/layers/run"
 )
 
@@ -256,10 +257,11 @@ func TestPagesOfDryRuns(t *testing.T) {
 // The page shows what recipes and logs say as text.
 func TestPageEscapes(t *testing.T) {
 	const evil = `<script>alert("x")</script>`
+	const log = "/b/x:y/" + evil
 	r := Record{
-		Board: evil, Targets: []string{evil}, State: Failed, Started: time.Now(), Errors: []string{evil},
-		Tasks:    []Task{{Recipe: evil, Task: "do_compile", TookMS: 10, Outcome: TaskFailed, Shared: Miss}},
-		Failures: []Failure{{Recipe: evil, Task: evil, Tail: evil, Log: evil}},
+		Board: evil, Targets: []string{evil}, State: Failed, Started: time.Now(), Errors: []string{evil}, Log: "/b/bitbake.log",
+		Tasks:    []Task{{Recipe: evil, Task: "do_compile", Config: evil, TookMS: 10, Outcome: TaskFailed, Shared: Miss, Log: log}},
+		Failures: []Failure{{Recipe: evil, Task: evil, Tail: evil, Log: log}},
 	}
 	page, err := r.renderPage()
 	if err != nil || strings.Contains(string(page), "<script") || !strings.Contains(string(page), "&lt;script&gt;") {
@@ -268,6 +270,7 @@ func TestPageEscapes(t *testing.T) {
 	if strings.Contains(string(page), "://") {
 		t.Error("the page names something outside itself")
 	}
+	pagetest.Check(t, string(page))
 }
 
 func TestPageIsBounded(t *testing.T) {
@@ -299,16 +302,19 @@ func TestEventLogRefuses(t *testing.T) {
 func TestEventLogOfHugeLines(t *testing.T) {
 	seen := 0
 	r := &logReader{onEvent: func(event) { seen++ }, onBadLine: func(err error) { t.Error(err) }}
-	_, _ = r.Write([]byte(`{"class": "bb.event.DepTreeGenerated", "vars": "`))
-	for range 100 {
-		_, _ = r.Write([]byte(strings.Repeat("A", 1<<20)))
-		if cap(r.line) > 4<<20 {
-			t.Fatalf("%d bytes are kept of a line that nobody wants", cap(r.line))
+	for class, most := range map[string]int{"bb.event.ReachableStamps": 4 << 20, treeClass: 2 * maxTreeBytes} {
+		seen = 0
+		_, _ = r.Write([]byte(`{"class": "` + class + `", "vars": "`))
+		for range 100 {
+			_, _ = r.Write([]byte(strings.Repeat("A", 1<<20)))
+			if cap(r.line) > most {
+				t.Fatalf("%d bytes are kept of a line %s; want at most %d", cap(r.line), class, most)
+			}
 		}
-	}
-	_, _ = r.Write([]byte("\"}\n" + `{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
-	if seen != 1 {
-		t.Errorf("%d events after the huge line; want the one that follows it", seen)
+		_, _ = r.Write([]byte("\"}\n" + `{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
+		if seen != 1 {
+			t.Errorf("%d events after a huge line %s; want the one that follows it", seen, class)
+		}
 	}
 }
 

@@ -18,16 +18,18 @@ import (
 
 const (
 	pollEvery = 100 * time.Millisecond
-	// Lines with all variables or the whole tree of tasks have megabytes; none that
-	// is read here does, except the variables.
+	// Lines with all variables or the whole tree of tasks have megabytes. An image of
+	// 4,400 tasks has a tree of 2.5 MB. A longer one than this is passed over.
 	maxEventBytes     = 1 << 20
 	maxVariablesBytes = 64 << 20
+	maxTreeBytes      = 16 << 20
 )
 
 // decodedEvents are the classes of the events that are decoded. All others are skipped
 // by their class.
 var decodedEvents = map[string]bool{
 	"bb.event.BuildCompleted":             true,
+	treeClass:                             true,
 	"bb.event.MonitorDiskEvent":           true,
 	"bb.event.ParseStarted":               true,
 	"bb.event.ParseProgress":              true,
@@ -49,6 +51,9 @@ var decodedEvents = map[string]bool{
 	"bb.runqueue.sceneQueueTaskFailed":    true,
 	"bb.runqueue.sceneQueueComplete":      true,
 }
+
+// treeClass is the class of the event with the whole tree of tasks.
+const treeClass = "bb.event.DepTreeGenerated"
 
 // recordedVariables are the variables that a record keeps.
 var recordedVariables = []string{"DEPLOY_DIR_IMAGE", "DISTRO", "DISTRO_VERSION", "TMPDIR", "DL_DIR", "SSTATE_DIR", "BB_NUMBER_THREADS", "PARALLEL_MAKE"}
@@ -111,6 +116,8 @@ func isEventClass(c pickle.Class) bool {
 		return c.Name == "set" || c.Name == "frozenset"
 	case c.Module == "collections":
 		return c.Name == "OrderedDict" || c.Name == "defaultdict"
+	case c.Module == "re": // the layers' patterns, in the tree of tasks
+		return c.Name == "_compile"
 	}
 	return strings.HasPrefix(c.Module, "bb.")
 }
@@ -211,7 +218,9 @@ func (r *logReader) appendPart(part []byte) {
 	most := maxEventBytes
 	if bytes.HasPrefix(r.line, variablesBegins) {
 		most = maxVariablesBytes
-	} else if class := classOf(r.line); class != "" && !decodedEvents[class] {
+	} else if class := classOf(r.line); class == treeClass {
+		most = maxTreeBytes
+	} else if class != "" && !decodedEvents[class] {
 		most = 0
 	}
 	if len(r.line) > most && len(r.line) > 200 { // its class has been read by then

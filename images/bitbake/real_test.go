@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,7 @@ func TestRealBitbake(t *testing.T) {
 			if dir := rec.Variables["DEPLOY_DIR_IMAGE"]; dir != filepath.Join(tree.Build, "tmp/deploy/images/qemuarm64") {
 				t.Errorf("DEPLOY_DIR_IMAGE = %q; want it from the event log", dir)
 			}
+			checkRealPage(t, tree, rec)
 			if asked, err := tree.Variable(t.Context(), "DEPLOY_DIR_IMAGE"); err != nil || asked != rec.Variables["DEPLOY_DIR_IMAGE"] {
 				t.Errorf("Variable = %q, %v; want what the event log says", asked, err)
 			}
@@ -86,6 +88,28 @@ func TestRealBitbake(t *testing.T) {
 			stopRealBitbake(t, tree, now)
 			finishRealBitbake(t, tree)
 		})
+	}
+}
+
+// checkRealPage wants the critical path, the load and links to logs that exist.
+func checkRealPage(t *testing.T, tree Tree, rec Record) {
+	t.Helper()
+	if chain, known := rec.criticalChain(); !known || chain[len(chain)-1].Recipe != "tiny-image" {
+		t.Errorf("critical path = %s, %v; want one that ends with tiny-image", chainOf(chain), known)
+	}
+	if l := rec.Load; l == nil || len(l.Busy) == 0 || l.Processors < 1 {
+		t.Errorf("load = %+v; want a sample for each second", l)
+	}
+	page, err := os.ReadFile(filepath.Join(tree.Dir, PageName))
+	must(t, err)
+	links := regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(string(page), -1)
+	for _, link := range links {
+		if !pathExists(filepath.Join(tree.Dir, link[1])) {
+			t.Errorf("the page links to %s, which does not exist", link[1])
+		}
+	}
+	if len(links) < 16+8 { // of the timeline, and of the tables
+		t.Errorf("the page has %d links to logs; want one for each of 16 tasks", len(links))
 	}
 }
 

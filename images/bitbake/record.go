@@ -75,6 +75,7 @@ type Record struct {
 	Errors    []string          `json:"errors,omitempty"`
 	Warnings  []string          `json:"warnings,omitempty"`
 	Disk      Disk              `json:"disk"`
+	Load      *Load             `json:"load,omitempty"`      // nil in a run of less than a second
 	Variables map[string]string `json:"variables,omitempty"` // where bitbake puts things
 	Cut       bool              `json:"cut,omitempty"`       // there was more than a record keeps
 }
@@ -137,6 +138,10 @@ type Task struct {
 	Outcome string `json:"outcome"`
 	Shared  string `json:"sharedState,omitempty"` // "" for a task that is never shared
 	Hash    string `json:"hash,omitempty"`        // of a task that may be shared: what was looked for
+	Log     string `json:"log,omitempty"`
+	// Critical is true for the tasks of the longest chain in which each needs the one
+	// before it.
+	Critical bool `json:"critical,omitempty"`
 }
 
 // Failure is a task that failed.

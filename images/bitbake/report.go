@@ -6,23 +6,26 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"slipway/layers/htmlstyle"
 )
 
 //go:embed report.html.tmpl
 var pageText string
 
-var page = template.Must(template.New("build").Parse(pageText))
+var page = template.Must(template.New("build").Funcs(template.FuncMap{
+	"style": func() template.CSS { return htmlstyle.CSS },
+}).Parse(pageText))
 
-// The limits of the page: a browser draws this much without thinking.
+// The most rows of a table.
 const (
-	maxBars   = 4000
-	maxLanes  = 64
-	maxRows   = 15
-	laneHigh  = 16
-	chartWide = 1000
+	maxRows      = 15
+	maxChainRows = 25
 )
 
 // renderPage renders the page as one file that needs no other. Texts of recipes and
@@ -40,18 +43,39 @@ type view struct {
 	Headline string
 	Took     string
 	Facts    []fact
+	Failed   []failureView
 	Chart    chart
+	Chain    chainView
 	Recipes  []slowRow
 	Slowest  []slowRow
 	Shared   []sharedRow
 }
 
-type fact struct{ Name, Value string }
+// failureView is a failed task with the link to its log, "" without one.
+type failureView struct {
+	Failure
+	Link string
+}
 
-// slowRow is a task or a recipe with its duration. W is its bar in percent.
+// chainView is the critical path, or the chain of waiting where that is not known.
+type chainView struct {
+	Known      bool
+	Tasks      string // their number
+	Took, Span string // what its tasks took, from the start of the first to the end of the last
+	Rows       []slowRow
+	Short      int // tasks that are left out
+	ShortTook  string
+}
+
+// fact is a name with its value, and a link, "" without one.
+type fact struct{ Name, Value, Link string }
+
+// slowRow is a task or a recipe with its duration. W is its bar in percent, Log the link
+// to its log.
 type slowRow struct {
 	Name, Detail, Took string
 	W                  float64
+	Log                string
 }
 
 // sharedRow counts what shared state had for one kind of task.
@@ -61,35 +85,16 @@ type sharedRow struct {
 	W                    float64 // the hits in percent
 }
 
-// chart is the timeline: a lane for each task at a time, a bar for each task.
-type chart struct {
-	Wide, High int // High is that of the lanes
-	Box        int // with the ticks above them
-	Bars       []bar
-	Ticks      []tick
-	Cut        int // bars that were too short to be drawn
-}
-
-type bar struct {
-	X, W    float64
-	Y       int
-	Kind    string
-	Caption string
-}
-
-type tick struct {
-	X    float64
-	Text string
-}
-
 func newView(r Record) view {
 	v := view{Record: r, Verdict: r.verdict(), Headline: r.headline(), Took: formatDuration(r.Took()), Facts: r.facts()}
+	for _, f := range r.Failures {
+		v.Failed = append(v.Failed, failureView{f, r.logLink(f.Log)})
+	}
 	if r.DryRun || r.Parse { // no task ran, so none took time or came from shared state
 		return v
 	}
-	v.Chart, v.Shared = r.layOutChart(), r.sharedRows()
-	v.Slowest = slowestByName(r.Tasks, func(t Task) (string, string) { return t.Recipe + " " + t.Task, formatDuration(ms(t.StartMS)) + " in" })
-	v.Recipes = slowestByName(r.Tasks, func(t Task) (string, string) { return t.Recipe, t.Version })
+	v.Chart, v.Shared, v.Chain = r.layOutChart(), r.sharedRows(), r.chainView()
+	v.Recipes, v.Slowest = slowestRecipes(r.Tasks), r.slowestTasks()
 	return v
 }
 
@@ -124,17 +129,18 @@ func (r Record) headline() string {
 
 func (r Record) facts() []fact {
 	all := []fact{
-		{"Board", r.Board},
-		{"Targets", strings.Join(r.Targets, ", ")},
-		{"Task", r.taskFact()},
-		{"bitbake", r.Version},
-		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"])},
-		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS)))},
-		{"At one time", fmt.Sprintf("%d tasks, %.1f on average", r.Workers, r.averageParallel())},
-		{"Disk taken", formatSize(r.Disk.Used())},
-		{"Disk free", formatSize(r.Disk.FreeBytesAfter)},
-		{"Exit status", fmt.Sprint(r.Exit)},
-		{"Log", r.Log},
+		{"Board", r.Board, ""},
+		{"Targets", strings.Join(r.Targets, ", "), ""},
+		{"Task", r.taskFact(), ""},
+		{"bitbake", r.Version, ""},
+		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"]), ""},
+		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS))), ""},
+		{"At one time", fmt.Sprintf("%s, %.1f on average", countTasks(r.Workers), r.averageParallel()), ""},
+		{"Processors", r.Load.fact(), ""},
+		{"Disk taken", formatSize(r.Disk.Used()), ""},
+		{"Disk free", formatSize(r.Disk.FreeBytesAfter), ""},
+		{"Exit status", fmt.Sprint(r.Exit), ""},
+		{"Log", r.Log, r.logLink(r.Log)},
 	}
 	for _, c := range r.Commits {
 		edited := ""
@@ -144,7 +150,7 @@ func (r Record) facts() []fact {
 		if c.Edited {
 			edited += ", modified"
 		}
-		all = append(all, fact{c.Repo, c.Commit[:min(len(c.Commit), 12)] + edited})
+		all = append(all, fact{c.Repo, c.Commit[:min(len(c.Commit), 12)] + edited, ""})
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
@@ -159,20 +165,86 @@ func (r Record) taskFact() string {
 	return r.Task
 }
 
-// slowestByName sums the tasks by name. It returns the longest.
-func slowestByName(tasks []Task, of func(Task) (name, detail string)) []slowRow {
-	sums, details := map[string]int64{}, map[string]string{}
+// slowestRecipes sums the tasks of each recipe. It returns the longest.
+func slowestRecipes(tasks []Task) []slowRow {
+	sums, versions := map[string]int64{}, map[string]string{}
 	for _, t := range tasks {
-		name, detail := of(t)
-		sums[name] += t.TookMS
-		details[name] = detail
+		sums[t.Recipe] += t.TookMS
+		versions[t.Recipe] = t.Version
 	}
 	var all []slowRow
 	names := namesByValue(sums)
 	for _, name := range names[:min(len(names), maxRows)] {
-		all = append(all, slowRow{name, details[name], formatDuration(ms(sums[name])), 100 * float64(sums[name]) / float64(max(sums[names[0]], 1))})
+		all = append(all, slowRow{Name: name, Detail: versions[name], Took: formatDuration(ms(sums[name])), W: share(sums[name], sums[names[0]])})
 	}
 	return all
+}
+
+// slowestTasks returns the tasks that took longest.
+func (r Record) slowestTasks() []slowRow {
+	tasks := slowestFirst(r.Tasks)
+	return r.taskRows(tasks[:min(len(tasks), maxRows)])
+}
+
+func slowestFirst(tasks []Task) []Task {
+	return slices.SortedStableFunc(slices.Values(tasks), func(a, b Task) int { return cmp.Compare(b.TookMS, a.TookMS) })
+}
+
+// taskRows returns the rows of a table of tasks.
+func (r Record) taskRows(tasks []Task) []slowRow {
+	var all []slowRow
+	var most int64
+	for _, t := range tasks {
+		most = max(most, t.TookMS)
+	}
+	for _, t := range tasks {
+		detail := "began at " + formatDuration(ms(t.StartMS))
+		if t.Config != "" {
+			detail += ", " + t.Config
+		}
+		all = append(all, slowRow{t.Recipe + " " + t.Task, detail, formatDuration(ms(t.TookMS)), share(t.TookMS, most), r.logLink(t.Log)})
+	}
+	return all
+}
+
+// share returns a part in percent.
+func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
+
+// chainView returns the critical path as the page shows it: its longest tasks, in their
+// order.
+func (r Record) chainView() chainView {
+	chain, known := r.criticalChain()
+	if len(chain) == 0 {
+		return chainView{}
+	}
+	least, short := int64(0), int64(0)
+	if len(chain) > maxChainRows {
+		least = slowestFirst(chain)[maxChainRows-1].TookMS
+	}
+	var shown []Task
+	var took int64
+	for _, t := range chain {
+		took += t.TookMS
+		if t.TookMS >= least && len(shown) < maxChainRows {
+			shown = append(shown, t)
+		} else {
+			short += t.TookMS
+		}
+	}
+	span := chain[len(chain)-1].endMS() - chain[0].StartMS
+	return chainView{
+		Known: known, Tasks: countTasks(len(chain)), Took: formatDuration(ms(took)), Span: formatDuration(ms(span)),
+		Rows: r.taskRows(shown), Short: len(chain) - len(shown), ShortTook: formatDuration(ms(short)),
+	}
+}
+
+// logLink returns the link from the page to a log below its folder, "" for another one.
+func (r Record) logLink(log string) string {
+	rel, err := filepath.Rel(filepath.Dir(r.Log), log)
+	if r.Log == "" || log == "" || err != nil || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return "./" + (&url.URL{Path: rel}).EscapedPath() // a name may have a colon
 }
 
 // namesByValue returns the names, the largest values first.
@@ -216,76 +288,6 @@ func (r Record) sharedRows() []sharedRow {
 		all = append(all, row)
 	}
 	return all
-}
-
-// layOutChart lays the tasks into as few lanes as there were tasks at one time.
-func (r Record) layOutChart() chart {
-	var end int64 = 1
-	for _, t := range r.Tasks {
-		end = max(end, t.StartMS+t.TookMS)
-	}
-	scale := float64(chartWide) / float64(end)
-	c := chart{Wide: chartWide}
-	var free []int64 // when each lane is free again
-	for i, lane := range assignLanes(r.Tasks, &free) {
-		t := r.Tasks[i]
-		b := bar{X: float64(t.StartMS) * scale, W: max(float64(t.TookMS)*scale, 0.8), Y: lane * laneHigh, Kind: t.barKind()}
-		b.Caption = fmt.Sprintf("%s %s: %s, %s", t.Recipe, t.Task, formatDuration(ms(t.TookMS)), cmp.Or(t.Shared, t.Outcome))
-		c.Bars = append(c.Bars, b)
-	}
-	if len(c.Bars) > maxBars {
-		slices.SortStableFunc(c.Bars, func(a, b bar) int { return -cmp.Compare(a.W, b.W) })
-		c.Cut = len(c.Bars) - maxBars
-		c.Bars = c.Bars[:maxBars]
-	}
-	c.High = max(len(free), 1) * laneHigh
-	c.Box = c.High + 16
-	step := roundStep(end)
-	for at := int64(0); at <= end; at += step {
-		c.Ticks = append(c.Ticks, tick{float64(at) * scale, formatDuration(ms(at))})
-	}
-	return c
-}
-
-// assignLanes gives each task, in the order of their starts, a free lane.
-func assignLanes(tasks []Task, free *[]int64) []int {
-	at := make([]int, len(tasks))
-	for i, t := range tasks {
-		lane := slices.IndexFunc(*free, func(until int64) bool { return until <= t.StartMS })
-		if lane < 0 && len(*free) < maxLanes {
-			lane = len(*free)
-			*free = append(*free, 0)
-		}
-		lane = max(lane, 0) // there are more at a time than lanes
-		(*free)[lane] = t.StartMS + t.TookMS
-		at[i] = lane
-	}
-	return at
-}
-
-// barKind returns the kind of a task, which is the colour of its bar.
-func (t Task) barKind() string {
-	switch {
-	case t.Outcome != TaskSucceeded:
-		return "failed"
-	case t.Shared == Hit:
-		return "hit"
-	case strings.HasPrefix(t.Task, "do_fetch"), strings.HasPrefix(t.Task, "do_unpack"):
-		return "fetch"
-	case strings.HasPrefix(t.Task, "do_compile"), strings.HasPrefix(t.Task, "do_configure"), strings.HasPrefix(t.Task, "do_install"):
-		return "compile"
-	}
-	return "rest"
-}
-
-// roundStep returns a round time between two ticks, so that there are few ticks.
-func roundStep(end int64) int64 {
-	for _, step := range []int64{100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000} {
-		if end/step <= 8 {
-			return step
-		}
-	}
-	return end/8 + 1
 }
 
 // formatDuration returns a duration in the unit that suits its size.

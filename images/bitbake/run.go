@@ -91,11 +91,15 @@ func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times foreca
 	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine, afterPoll: w.showConsoleIfSilent}
 	ended, read := make(chan struct{}), make(chan error, 1)
 	go func() { read <- log.followLog(t.eventLogPath(), ended) }()
+	sampled, stopSampling := context.WithCancel(context.WithoutCancel(ctx))
+	load := startLoad(sampled, rec.Started, loadEvery)
 	err := run.Run(ctx, run.Command{
 		Argv: j.bitbakeArgs(t), Dir: t.Build, Env: append(t.Environment(), "BBEVENTLOG="+t.eventLogPath()),
 		Stop: j.stopFunc(w, ended), Log: rec.Log, Line: w.readConsoleLine,
 	})
 	close(ended)
+	stopSampling()
+	rec.Load = load()
 	if broken := <-read; broken != nil {
 		w.noteBadLine(broken)
 	}

@@ -1,6 +1,7 @@
 package bitbake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type watch struct {
 	shares   map[string]bool         // key of a task that may come from shared state
 	scene    map[string]string       // key of such a task -> what came of that
 	hits     map[string]bool         // keys of hits that are in the record
+	needs    needs
 	forecast forecast
 
 	events    int       // task events seen
@@ -123,6 +125,8 @@ func (w *watch) handleOtherEvent(name string, e event) {
 		w.ready.Detail(fmt.Sprintf("%s %d%%", e.textField("processname"), e.numberField("progress")))
 	case "RecipeTaskPreProcess":
 		w.noteSharedTasks(e)
+	case "DepTreeGenerated":
+		w.needs = needsOf(e)
 	case "MonitorDiskEvent":
 		w.noteFreeSpace(e)
 	case "BuildCompleted":
@@ -311,7 +315,7 @@ func (w *watch) finishTask(k, outcome string) {
 	if r.task.TookMS == 0 {
 		r.task.TookMS = max(time.Since(r.began).Milliseconds(), 0)
 	}
-	r.task.Outcome = outcome
+	r.task.Outcome, r.task.Log = outcome, r.log
 	if base, scene := strings.CutSuffix(k, "_setscene"); scene {
 		w.finishSetscene(r, base, outcome)
 		return
@@ -483,7 +487,8 @@ func (w *watch) finishBuild(err error) {
 			w.finishTask(k, TaskStopped)
 		}
 	}
-	slices.SortStableFunc(w.rec.Tasks, func(a, b Task) int { return int(a.StartMS - b.StartMS) })
+	slices.SortStableFunc(w.rec.Tasks, func(a, b Task) int { return cmp.Compare(a.StartMS, b.StartMS) })
+	markCritical(w.rec.Tasks, w.needs)
 	if err != nil && len(w.rec.Failures) > 0 {
 		err = errors.New(w.rec.failedTasks())
 	}

@@ -32,7 +32,7 @@ type (
 // The limits of one pickle. Reading costs time and memory in proportion to its
 // bytes; these only keep that small.
 const (
-	MaxBytes  = 4 << 20
+	MaxBytes  = 12 << 20
 	maxValues = 1 << 20
 )
 

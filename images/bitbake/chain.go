@@ -1,0 +1,144 @@
+package bitbake
+
+import (
+	"cmp"
+	"slices"
+
+	"slipway/images/bitbake/pickle"
+)
+
+// maxNeeds limits the edges between tasks. An image of 4,400 tasks has 15,000.
+const maxNeeds = 1 << 19
+
+// needs holds which tasks each task needs, by taskName. bitbake leaves out an edge that
+// others imply.
+type needs map[string][]string
+
+// taskName returns a task's name in bitbake's tree of tasks.
+func (t Task) taskName() string {
+	name := t.Recipe + "." + t.Task
+	if t.Config != "" {
+		name = "mc:" + t.Config + ":" + name
+	}
+	return name
+}
+
+// needsOf reads the tree of tasks of a DepTreeGenerated event.
+func needsOf(e event) needs {
+	tree, _ := e.state["_depgraph"].(pickle.Dict)
+	tasks, _ := tree["tdepends"].(pickle.Dict)
+	n, edges := needs{}, 0
+	for name, value := range tasks {
+		list, _ := value.(*pickle.List)
+		if list == nil || len(n) >= maxTasks {
+			continue
+		}
+		n[cleanText(name)] = nil
+		for _, item := range list.Items {
+			if need, is := item.(string); is && edges < maxNeeds {
+				edges++
+				n[cleanText(name)] = append(n[cleanText(name)], cleanText(need))
+			}
+		}
+	}
+	return n
+}
+
+// longest is the longest chain of tasks that ends with one task, or before it where
+// that task did not run.
+type longest struct {
+	ms     int64
+	before int // the index of the task before it in the chain, -1 without one
+}
+
+// chains finds the longest chain of tasks.
+type chains struct {
+	needs needs
+	tasks []Task
+	index map[string]int // of the tasks that ran
+	known map[string]longest
+}
+
+// markCritical marks the tasks of the longest chain in which each task needs the one
+// before it. Tasks must be in the order of their starts.
+func markCritical(tasks []Task, n needs) {
+	c := chains{n, tasks, map[string]int{}, map[string]longest{}}
+	for i, t := range tasks {
+		c.index[t.taskName()] = i
+	}
+	last, most := -1, int64(-1)
+	for i, t := range tasks {
+		if l := c.find(t.taskName()); l.ms > most && c.index[t.taskName()] == i {
+			last, most = i, l.ms
+		}
+	}
+	if len(n) == 0 {
+		return
+	}
+	for i := last; i >= 0 && !tasks[i].Critical; i = c.known[tasks[i].taskName()].before {
+		tasks[i].Critical = true
+	}
+}
+
+// find returns the longest chain up to a task. A task of shared state needs none of the
+// tasks that it stands for. A need that ended later than the task began is none: each
+// chain goes forward in time, so that a tree with a loop cannot make an endless one.
+func (c *chains) find(name string) longest {
+	if l, known := c.known[name]; known {
+		return l
+	}
+	c.known[name] = longest{before: -1} // for a tree with a loop
+	l := longest{before: -1}
+	at, ran := c.index[name]
+	if !ran || c.tasks[at].Shared != Hit {
+		for _, need := range c.needs[name] {
+			before, found := c.index[need]
+			up := c.find(need)
+			if !found {
+				before = up.before
+			}
+			if before < 0 || ran && c.tasks[before].endMS() > c.tasks[at].StartMS {
+				continue
+			}
+			if up.ms > l.ms || l.before < 0 {
+				l = longest{up.ms, before}
+			}
+		}
+	}
+	if ran {
+		l.ms += c.tasks[at].TookMS
+	}
+	c.known[name] = l
+	return l
+}
+
+func (t Task) endMS() int64 { return t.StartMS + t.TookMS }
+
+// criticalChain returns the longest chain of tasks. Without the tree of tasks, as in
+// a record of an older Slipway, it returns the chain of waiting, and known is false.
+func (r Record) criticalChain() (chain []Task, known bool) {
+	for _, t := range r.Tasks {
+		if t.Critical {
+			chain = append(chain, t)
+		}
+	}
+	if len(chain) > 0 {
+		return chain, true
+	}
+	return waitingChain(r.Tasks), false
+}
+
+// waitingChain goes back from the task that ended last: to the task that ended last
+// before it began, and so on.
+func waitingChain(tasks []Task) []Task {
+	byEnd := slices.Clone(tasks)
+	slices.SortStableFunc(byEnd, func(a, b Task) int { return cmp.Compare(a.endMS(), b.endMS()) })
+	var chain []Task
+	for i := len(byEnd) - 1; i >= 0; i-- {
+		if len(chain) == 0 || byEnd[i].endMS() <= chain[len(chain)-1].StartMS {
+			chain = append(chain, byEnd[i])
+		}
+	}
+	slices.Reverse(chain)
+	return chain
+}

@@ -1,0 +1,271 @@
+package bitbake
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The drawings stretch to the width of the screen: what they write is beside them, in
+// HTML, so that a phone shows it in a size to read.
+const (
+	maxBars   = 4000
+	maxLanes  = 64
+	maxNames  = 500
+	laneHigh  = 16
+	chartWide = 1000
+	graphHigh = 100
+	columns   = 500 // of a graph
+)
+
+// chart is the drawings of a build, which have one axis of time.
+type chart struct {
+	High    int // of the lanes, in pixels
+	Bars    []bar
+	Names   []barName
+	Ticks   []tick
+	Cut     int // bars that were too short to be drawn
+	Running *graph
+	Load    *loadGraph
+}
+
+type bar struct {
+	X, W    float64
+	Y       int
+	Kind    string
+	Caption string
+	Log     string
+
+	critical bool
+}
+
+// barName is a name on a bar that has room for it. Positions are in percent.
+type barName struct {
+	X, W  float64
+	Y     int
+	Text  string
+	Short bool // a phone has no room for it
+}
+
+// tick is a mark of the axis, in percent of its width.
+type tick struct {
+	X     float64
+	Text  string
+	Minor bool // left out on a phone
+	Last  bool // its text is left of it
+}
+
+// graph is areas over time. Their paths are in a box of chartWide and graphHigh.
+type graph struct {
+	Top   string // the value at the upper edge
+	Mean  string
+	Areas []area
+}
+
+type area struct {
+	Kind string
+	Path string
+}
+
+type loadGraph struct {
+	graph
+	Waits bool // the kernel tells how long processes waited
+	Step  string
+}
+
+// layOutChart draws the tasks over time, in as few lanes as there were tasks at one time,
+// how many they were and what the processors did.
+func (r Record) layOutChart() chart {
+	end := r.chartEnd()
+	scale := chartWide / float64(end)
+	c := chart{Ticks: axisTicks(end), Running: r.runningGraph(end), Load: r.loadGraph(end)}
+	var free []int64 // when each lane is free again
+	for i, lane := range assignLanes(r.Tasks, &free) {
+		t := r.Tasks[i]
+		b := bar{X: float64(t.StartMS) * scale, W: max(float64(t.TookMS)*scale, 1), Y: lane * laneHigh, Kind: t.barKind(), Log: r.logLink(t.Log)}
+		b.Caption = fmt.Sprintf("%s %s: %s, %s", t.Recipe, t.Task, formatDuration(ms(t.TookMS)), cmp.Or(t.Shared, t.Outcome))
+		if t.Critical {
+			b.critical = true
+			b.Kind += " critical"
+			b.Caption += ", on the critical path"
+		}
+		c.Bars = append(c.Bars, b)
+		if w := b.W * 100 / chartWide; w >= 6 && len(c.Names) < maxNames {
+			c.Names = append(c.Names, barName{b.X * 100 / chartWide, w, b.Y, t.Recipe + " " + strings.TrimPrefix(t.Task, "do_"), w < 20})
+		}
+	}
+	c.Bars, c.Cut = cutBars(c.Bars)
+	c.High = max(len(free), 1) * laneHigh
+	return c
+}
+
+// cutBars leaves out the shortest bars of too many, and counts them. The critical path
+// comes last: it lies above the others.
+func cutBars(all []bar) (kept []bar, cut int) {
+	slices.SortStableFunc(all, func(a, b bar) int {
+		switch {
+		case a.critical == b.critical:
+			return cmp.Compare(b.W, a.W)
+		case a.critical:
+			return -1
+		}
+		return 1
+	})
+	kept = all[:min(len(all), maxBars)]
+	slices.Reverse(kept)
+	return kept, len(all) - len(kept)
+}
+
+// chartEnd returns when the last task or the last sample ended, at least 1.
+func (r Record) chartEnd() int64 {
+	end := max(r.Took().Milliseconds(), 1)
+	for _, t := range r.Tasks {
+		end = max(end, t.endMS())
+	}
+	return end
+}
+
+// assignLanes gives each task, in the order of their starts, a free lane.
+func assignLanes(tasks []Task, free *[]int64) []int {
+	at := make([]int, len(tasks))
+	for i, t := range tasks {
+		lane := slices.IndexFunc(*free, func(until int64) bool { return until <= t.StartMS })
+		if lane < 0 && len(*free) < maxLanes {
+			lane = len(*free)
+			*free = append(*free, 0)
+		}
+		lane = max(lane, 0) // there are more at a time than lanes
+		(*free)[lane] = t.endMS()
+		at[i] = lane
+	}
+	return at
+}
+
+// barKind returns the kind of a task, which is the colour of its bar.
+func (t Task) barKind() string {
+	switch {
+	case t.Outcome != TaskSucceeded:
+		return "failed"
+	case t.Shared == Hit:
+		return "hit"
+	case strings.HasPrefix(t.Task, "do_fetch"), strings.HasPrefix(t.Task, "do_unpack"):
+		return "fetch"
+	case strings.HasPrefix(t.Task, "do_compile"), strings.HasPrefix(t.Task, "do_configure"), strings.HasPrefix(t.Task, "do_install"):
+		return "compile"
+	}
+	return "rest"
+}
+
+// axisTicks returns the marks of the axis, every second of them for wide screens only.
+func axisTicks(end int64) []tick {
+	var all []tick
+	step := roundStep(end)
+	for at := int64(0); at <= end; at += step {
+		all = append(all, tick{100 * float64(at) / float64(end), formatTick(at), at/step%2 == 1, float64(at) > 0.9*float64(end)})
+	}
+	return all
+}
+
+// roundStep returns a round time between two ticks, so that there are few ticks.
+func roundStep(end int64) int64 {
+	for _, step := range []int64{100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000} {
+		if end/step <= 8 {
+			return step
+		}
+	}
+	return (end/8/3_600_000 + 1) * 3_600_000
+}
+
+// formatTick returns a round time in few letters.
+func formatTick(at int64) string {
+	switch {
+	case at%3_600_000 == 0 && at > 0:
+		return fmt.Sprintf("%d h", at/3_600_000)
+	case at > 3_600_000:
+		return fmt.Sprintf("%d h %02d", at/3_600_000, at/60_000%60)
+	case at%60_000 == 0 && at > 0:
+		return fmt.Sprintf("%d min", at/60_000)
+	case at > 60_000:
+		return fmt.Sprintf("%d:%02d min", at/60_000, at/1000%60)
+	}
+	return fmt.Sprintf("%g s", float64(at)/1000)
+}
+
+// runningGraph draws how many tasks ran at a time: the mean of each column.
+func (r Record) runningGraph(end int64) *graph {
+	sums := make([]float64, columns)
+	wide := float64(end) / columns
+	for _, t := range r.Tasks {
+		from, to := float64(t.StartMS)/wide, float64(t.endMS())/wide
+		for i := int(from); i < columns && float64(i) < to; i++ {
+			sums[i] += min(to, float64(i+1)) - max(from, float64(i))
+		}
+	}
+	most := max(slices.Max(sums), float64(r.Workers), 1)
+	return &graph{
+		Top: countTasks(int(most + 0.999)), Mean: fmt.Sprintf("%.1f on average", r.averageParallel()),
+		Areas: []area{{"rest", areaPath(sums, chartWide/float64(columns), 0, float64(int(most+0.999)))}},
+	}
+}
+
+func countTasks(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return fmt.Sprintf("%d tasks", n)
+}
+
+// loadGraph draws what the processors did, nil where nothing was recorded.
+func (r Record) loadGraph(end int64) *loadGraph {
+	l := r.Load
+	if l == nil || l.EveryMS <= 0 || len(l.Busy) == 0 || len(l.Disk) != len(l.Busy) {
+		return nil
+	}
+	scale := chartWide / float64(end)
+	wide, left := float64(l.EveryMS)*scale, float64(l.StartMS)*scale
+	busy, both := make([]float64, len(l.Busy)), make([]float64, len(l.Busy))
+	for i, b := range l.Busy {
+		busy[i], both[i] = float64(b), float64(b+l.Disk[i])
+	}
+	g := &loadGraph{Step: formatDuration(ms(l.EveryMS)), Waits: len(l.Waits) == len(l.Busy)}
+	g.Top, g.Mean = "100 %", fmt.Sprintf("%d %% busy on average", l.meanBusy())
+	g.Areas = []area{{"fetch", areaPath(both, wide, left, 100)}, {"compile", areaPath(busy, wide, left, 100)}}
+	if g.Waits {
+		waits := make([]float64, len(l.Waits))
+		for i, w := range l.Waits {
+			waits[i] = float64(w)
+		}
+		g.Areas = append(g.Areas, area{"waits", linePath(waits, wide, left, 100)})
+	}
+	return g
+}
+
+// areaPath returns the path of an area below steps of one width.
+func areaPath(values []float64, wide, left, top float64) string {
+	return fmt.Sprintf("M%.1f,%dV%sV%dZ", left, graphHigh, stepsPath(values, wide, left, top), graphHigh)
+}
+
+// linePath returns the path of a line of steps.
+func linePath(values []float64, wide, left, top float64) string {
+	return fmt.Sprintf("M%.1f,%s", left, stepsPath(values, wide, left, top))
+}
+
+// stepsPath returns the height of the first step, then the rest of the path. It joins
+// steps of one height.
+func stepsPath(values []float64, wide, left, top float64) string {
+	var b strings.Builder
+	was := ""
+	for i, v := range values {
+		y := fmt.Sprintf("%.1f", graphHigh*(1-min(max(v/top, 0), 1)))
+		switch {
+		case i == 0:
+			b.WriteString(y)
+		case y != was:
+			fmt.Fprintf(&b, "H%.1fV%s", left+float64(i)*wide, y)
+		}
+		was = y
+	}
+	fmt.Fprintf(&b, "H%.1f", left+float64(len(values))*wide)
+	return b.String()
+}

@@ -1,0 +1,155 @@
+package bitbake
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/layers/htmlstyle/pagetest"
+)
+
+// recordedRun reads a recorded run of bitbake 2.8.
+func recordedRun(t *testing.T, name string, state State) Record {
+	t.Helper()
+	r := watched(t, unpacked(t, "../testdata/bitbake/recorded/2.8.1/"+name+".events.gz"), "", state == Failed)
+	r.Board, r.State, r.Task, r.Log = "virt", state, "build", "/b/recording/board/bitbake.log"
+	r.Ended = r.Started.Add(4 * time.Second)
+	return r
+}
+
+func renderedPage(t *testing.T, r Record) string {
+	t.Helper()
+	page, err := r.renderPage()
+	must(t, err)
+	return string(page)
+}
+
+// The page of a real run, whole and as records of other ages and failures have it.
+func TestPageOfRecordedRun(t *testing.T) {
+	tests := []struct {
+		name, run  string
+		change     func(*Record)
+		want, lack []string
+	}{
+		{"whole", "fresh", func(r *Record) {
+			r.Load = &Load{Processors: 2, StartMS: 10, EveryMS: 1000, Busy: []int{100, 51, 50}, Disk: []int{0, 20, 0}, Waits: []int{30, 0, 0}}
+		}, []string{
+			"Critical path: 8 tasks,", "tiny-image do_deploy", "Tasks at a time", "2 tasks, ", "2 tasks 0 s 0.5 s 1 s", "Processors 67 % busy on average",
+			"2, 67 % busy on average", "waited for a processor", "One sample in 1.0 s", "Slowest tasks", "libc do_compile",
+		}, []string{"Chain of waiting", "left out"}},
+		{"without pressure", "fresh", func(r *Record) {
+			r.Load = &Load{Processors: 2, EveryMS: 2000, Busy: []int{100}, Disk: []int{0}}
+		}, []string{"Processors 100 % busy", "One sample in 2.0 s"}, []string{"waited for a processor"}},
+		{"without a load", "fresh", func(*Record) {}, []string{"Critical path", "Tasks at a time"}, []string{"Processors"}},
+		{"without a tree", "fresh", func(r *Record) { uncritical(r) }, []string{"Chain of waiting:", "the critical path is not known", "tiny-image do_deploy"}, []string{"Critical path", "critical path Tasks"}},
+		{"a load of no sense", "fresh", func(r *Record) { r.Load = &Load{Busy: []int{1}} }, nil, []string{"waiting for a disk"}},
+		{"failed", "broken", func(r *Record) { r.State = Failed }, []string{"broken-image do_compile", "Log: /b/recording/board/bitbake/tmp"}, nil},
+		{"nothing ran", "nothing", func(*Record) {}, nil, []string{"Timeline", "Critical path", "Slowest"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			state := Succeeded
+			if tt.run == "broken" {
+				state = Failed
+			}
+			r := recordedRun(t, tt.run, state)
+			tt.change(&r)
+			page := renderedPage(t, r)
+			pagetest.Check(t, page)
+			text := pagetest.Text(page)
+			for _, want := range tt.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("the page lacks %q: %s", want, text)
+				}
+			}
+			for _, lack := range tt.lack {
+				if strings.Contains(text, lack) {
+					t.Errorf("the page says %q: %s", lack, text)
+				}
+			}
+		})
+	}
+}
+
+func uncritical(r *Record) {
+	for i := range r.Tasks {
+		r.Tasks[i].Critical = false
+	}
+}
+
+// A record of an older Slipway has neither logs, nor a chain, nor a load.
+func TestPageOfOldRecord(t *testing.T) {
+	var r Record
+	must(t, json.Unmarshal([]byte(`{"board": "b", "state": "succeeded", "started": "2026-01-02T03:04:05Z", "ended": "2026-01-02T05:04:05Z", "log": "/b/bitbake.log",
+		"workers": 2, "tasks": [{"recipe": "gcc", "task": "do_compile", "startMs": 100, "tookMs": 7000000, "outcome": "succeeded"}]}`), &r))
+	page := renderedPage(t, r)
+	pagetest.Check(t, page)
+	for _, want := range []string{"Chain of waiting: 1 task, 1 h 56 min of 2 h 00 min", "gcc do_compile began at 100 ms", "30 min 1 h 1 h 30 2 h"} {
+		if text := pagetest.Text(page); !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q: %s", want, text)
+		}
+	}
+}
+
+func TestLogLink(t *testing.T) {
+	for log, want := range map[string]string{
+		"/b/virt/bitbake/tmp/work/liba/temp/log.do_fetch.1": "./bitbake/tmp/work/liba/temp/log.do_fetch.1",
+		"/b/virt/a b#c?d%e": "./a%20b%23c%3Fd%25e",
+		"/b/virt/x:y":       "./x:y",
+		"/b/other/log":      "",
+		"/b/virtual/log":    "",
+		"relative":          "",
+		"":                  "",
+	} {
+		if got := (Record{Log: "/b/virt/bitbake.log"}).logLink(log); got != want {
+			t.Errorf("logLink(%q) = %q; want %q", log, got, want)
+		}
+	}
+	if got := (Record{}).logLink("/b/virt/log"); got != "" {
+		t.Errorf("logLink without a folder = %q; want none", got)
+	}
+}
+
+// Names on bars and marks of the axis have room on a phone.
+func TestAxis(t *testing.T) {
+	for end, want := range map[int64]string{
+		1:           "0 s",
+		800:         "0 s,(0.1 s),0.2 s,(0.3 s),0.4 s,(0.5 s),0.6 s,(0.7 s),0.8 s",
+		40_000:      "0 s,(5 s),10 s,(15 s),20 s,(25 s),30 s,(35 s),40 s",
+		200_000:     "0 s,(30 s),1 min,(1:30 min),2 min,(2:30 min),3 min",
+		14_400_000:  "0 s,(30 min),1 h,(1 h 30),2 h,(2 h 30),3 h,(3 h 30),4 h",
+		360_000_000: "0 s,(13 h),26 h,(39 h),52 h,(65 h),78 h,(91 h)",
+	} {
+		var got []string
+		for _, tick := range axisTicks(end) {
+			if tick.Minor {
+				tick.Text = "(" + tick.Text + ")"
+			}
+			got = append(got, tick.Text)
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("axisTicks(%d) = %s; want %s", end, strings.Join(got, ","), want)
+		}
+	}
+}
+
+// The graph of tasks has the mean of each column.
+func TestRunningGraph(t *testing.T) {
+	r := Record{Workers: 2, Tasks: []Task{{StartMS: 0, TookMS: 1000}, {StartMS: 500, TookMS: 250}}}
+	if got, want := r.runningGraph(1000).Areas[0].Path, "M0.0,100V50.0H500.0V0.0H750.0V50.0H1000.0V100Z"; got != want {
+		t.Errorf("runningGraph = %s; want %s", got, want)
+	}
+}
+
+// Of too many bars, those of the critical path stay.
+func TestBarsOfCriticalPathStay(t *testing.T) {
+	r := Record{Tasks: []Task{{Recipe: "r", Task: "do_x", TookMS: 1, Critical: true, Outcome: TaskSucceeded}}}
+	for range 2 * maxBars {
+		r.Tasks = append(r.Tasks, Task{Recipe: "r", Task: "do_x", StartMS: 10, TookMS: 500, Outcome: TaskSucceeded})
+	}
+	c := r.layOutChart()
+	if last := c.Bars[len(c.Bars)-1]; len(c.Bars) != maxBars || c.Cut != maxBars+1 || last.Kind != "rest critical" {
+		t.Errorf("%d bars, %d cut, the last %q; want %d, %d and the critical one", len(c.Bars), c.Cut, last.Kind, maxBars, maxBars+1)
+	}
+}
