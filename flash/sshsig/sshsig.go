@@ -198,7 +198,7 @@ func parseSSH(data []byte) (sshSignature, error) {
 	case w.Version != 1:
 		return sshSignature{}, fmt.Errorf("an SSH signature of version %d; version 1 is known", w.Version)
 	case w.Namespace != namespace:
-		return sshSignature{}, fmt.Errorf("signed for %q; an image's signature is for %q (ssh-keygen -Y sign -n file)", shorten(w.Namespace), namespace)
+		return sshSignature{}, fmt.Errorf("signed for %q; a file's signature is for %q (ssh-keygen -Y sign -n file)", shorten(w.Namespace), namespace)
 	case hashes[w.Hash] == nil:
 		return sshSignature{}, fmt.Errorf("signed over a digest of kind %q; sha256 and sha512 are known", shorten(w.Hash))
 	}
