@@ -95,6 +95,11 @@ func linkedPackages(ctx context.Context, dir, arch string) ([]goPackage, error) 
 	if len(mains) == 0 {
 		return nil, nil
 	}
+	return linkedBy(ctx, dir, env, mains...)
+}
+
+// linkedBy returns the packages of other modules in programs.
+func linkedBy(ctx context.Context, dir string, env []string, mains ...string) ([]goPackage, error) {
 	all, err := goList(ctx, dir, env, append([]string{"-deps"}, mains...)...)
 	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
 }
