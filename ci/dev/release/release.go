@@ -117,7 +117,11 @@ func openWork(out string) (work string, unlock func(), err error) {
 		f.Close()
 		return "", nil, fmt.Errorf("begin a release in %s: %w", out, err)
 	}
-	work = filepath.Join(out, ".work")
+	work, err = filepath.Abs(filepath.Join(out, ".work")) // git and go run in other folders
+	if err != nil {
+		f.Close()
+		return "", nil, err
+	}
 	clear := func() error { return os.RemoveAll(work) }
 	unlock = func() { _ = clear(); f.Close() }
 	if err := errors.Join(clear(), os.Mkdir(work, 0o755)); err != nil {
