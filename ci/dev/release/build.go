@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"slipway/ci/dev/source"
@@ -128,7 +129,11 @@ func (p *product) addManPages(write func(folder, version string, date time.Time)
 	return err
 }
 
-const docFolder = "usr/share/doc/slipway"
+const (
+	docFolder   = "usr/share/doc/slipway"
+	licencePath = docFolder + "/LICENSE"
+	noticesPath = docFolder + "/NOTICES"
+)
 
 // addLicences adds the licence of Slipway, and those of all that it links, which their
 // owners want to be passed on.
@@ -142,14 +147,14 @@ func (p *product) addLicences(ctx context.Context) error {
 		return fmt.Errorf("read licences: %w", err)
 	}
 	p.licences = map[string]string{}
-	text := bytes.NewBufferString("Slipway is under the Apache License, Version 2.0. It links the Go modules below, and\nGo's standard library, which is under the licence of golang.org/x/sys.\n\n")
-	text.Write(own)
+	var texts bytes.Buffer
+	texts.WriteString("The programs of Slipway link these Go modules, and Go's standard library, which is under the\nlicence of golang.org/x/sys.\n")
 	for _, n := range notices {
-		fmt.Fprintf(text, "\n%s\n%s, %s\n\n%s\n", "----------------------------------------", n.Module, n.File, bytes.TrimSpace(n.Text))
+		fmt.Fprintf(&texts, "\n%s\n%s, %s\n\n%s\n", strings.Repeat("-", 60), n.Module, n.File, bytes.TrimSpace(n.Text))
 		if n.Licence != "" {
 			p.licences[n.Module] = n.Licence
 		}
 	}
-	p.docs = append(p.docs, file{path: docFolder + "/copyright", mode: 0o644, data: text.Bytes()})
+	p.docs = append(p.docs, file{path: noticesPath, mode: 0o644, data: texts.Bytes()}, file{path: licencePath, mode: 0o644, data: own})
 	return nil
 }

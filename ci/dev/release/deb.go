@@ -20,10 +20,17 @@ const description = `builds Yocto images for Jetsons and BlueFields, and tests t
  It has one static program with all boards and suites inside.`
 
 // overrides are lintian's findings that are meant to be so.
-const overrides = `# One program runs on every release of Debian and Ubuntu.
-slipway: statically-linked-binary [usr/bin/slipway]
-# Packages of a release close no bug of Debian's.
-slipway: initial-upload-closes-no-bugs [usr/share/doc/slipway/changelog.gz:1]
+const overrides = `# It has the words of an error, and nothing of zlib.
+slipway: embedded-library zlib [usr/bin/slipway]
+`
+
+const copyright = `Slipway
+Copyright: the authors of Slipway
+License: Apache-2.0
+
+The text of the licence is in /usr/share/common-licenses/Apache-2.0.
+The licences of the Go modules that the program links are in
+/usr/share/doc/slipway/NOTICES.gz.
 `
 
 // debVersion returns the version as dpkg compares it: a pre-release is before its release.
@@ -56,11 +63,15 @@ func (p product) packDeb(arch string) ([]byte, error) {
 func (p product) debFiles(arch string) []file {
 	files := []file{
 		{path: "usr/bin/slipway", mode: 0o755, data: p.programs[arch].data},
+		{path: docFolder + "/copyright", mode: 0o644, data: []byte(copyright)},
 		{path: docFolder + "/changelog.gz", mode: 0o644, data: compress([]byte(p.debChangelog()))},
 		{path: "usr/share/lintian/overrides/slipway", mode: 0o644, data: []byte(overrides)},
 	}
 	for _, f := range p.docs {
-		if path.Dir(f.path) == manFolder {
+		switch {
+		case f.path == licencePath: // Debian has the text
+			continue
+		case path.Dir(f.path) == manFolder, f.path == noticesPath:
 			f.path, f.data = f.path+".gz", compress(f.data)
 		}
 		files = append(files, f)

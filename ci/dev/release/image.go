@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"path"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -74,7 +75,7 @@ func (p product) addImage(files *layout, arch string) (v1.Descriptor, dockerImag
 	var tree bytes.Buffer
 	err := writeTar(&tree, "", []file{
 		{path: "usr/bin/slipway", mode: 0o755, data: p.programs[arch].data},
-		{path: docFolder + "/copyright", mode: 0o644, data: p.doc(docFolder + "/copyright")},
+		p.doc(licencePath), p.doc(noticesPath),
 		{path: "tmp/", mode: 0o1777},
 	}, p.date)
 	if err != nil {
@@ -106,11 +107,6 @@ func (p product) labels() map[string]string {
 	}
 }
 
-func (p product) doc(name string) []byte {
-	for _, f := range p.docs {
-		if f.path == name {
-			return f.data
-		}
-	}
-	return nil
+func (p product) doc(name string) file {
+	return p.docs[slices.IndexFunc(p.docs, func(f file) bool { return f.path == name })]
 }
