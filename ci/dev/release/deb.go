@@ -20,12 +20,14 @@ const description = `builds Yocto images for Jetsons and BlueFields, and tests t
  It has one static program with all boards and suites inside.`
 
 // overrides are lintian's findings that are meant to be so.
-const overrides = `# It has the words of an error, and nothing of zlib.
+const overrides = `# One program runs on every release of Debian and Ubuntu.
+slipway: statically-linked-binary [usr/bin/slipway]
+# It has the words of an error, and nothing of zlib.
 slipway: embedded-library zlib [usr/bin/slipway]
 `
 
 const copyright = `Slipway
-Copyright: the authors of Slipway
+Copyright (C) %d the authors of Slipway
 License: Apache-2.0
 
 The text of the licence is in /usr/share/common-licenses/Apache-2.0.
@@ -63,7 +65,7 @@ func (p product) packDeb(arch string) ([]byte, error) {
 func (p product) debFiles(arch string) []file {
 	files := []file{
 		{path: "usr/bin/slipway", mode: 0o755, data: p.programs[arch].data},
-		{path: docFolder + "/copyright", mode: 0o644, data: []byte(copyright)},
+		{path: docFolder + "/copyright", mode: 0o644, data: fmt.Appendf(nil, copyright, p.date.Year())},
 		{path: docFolder + "/changelog.gz", mode: 0o644, data: compress([]byte(p.debChangelog()))},
 		{path: "usr/share/lintian/overrides/slipway", mode: 0o644, data: []byte(overrides)},
 	}
