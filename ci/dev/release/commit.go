@@ -58,7 +58,7 @@ func refuseChanges(ctx context.Context, root string) error {
 	}
 	if changed != "" {
 		first, _, _ := strings.Cut(changed, "\n")
-		return fmt.Errorf("release HEAD: %d files differ from it, such as %q\nnext: git commit, or git stash --include-untracked", strings.Count(changed, "\n")+1, strings.TrimSpace(first))
+		return fmt.Errorf("release HEAD: the files here differ from it (%d), such as %q\nnext: git commit, or git stash --include-untracked", strings.Count(changed, "\n")+1, strings.TrimSpace(first))
 	}
 	return nil
 }

@@ -18,9 +18,6 @@ func (p product) billOfMaterials(arch string) ([]byte, error) {
 	parts := []cdx.Component{moduleComponent(debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}, "BSD-3-Clause")}
 	refs := []string{parts[0].BOMRef}
 	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
 		part := moduleComponent(*m, p.licences[m.Path])
 		parts, refs = append(parts, part), append(refs, part.BOMRef)
 	}
