@@ -265,7 +265,7 @@ func readTarGz(t *testing.T, path string) map[string]string {
 	}
 }
 
-// dpkg reads the package, and lintian finds nothing wrong.
+// dpkg reads the package, and its sums are those of its files.
 func checkDeb(t *testing.T, path, arch, program string) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed")
