@@ -27,22 +27,24 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ListBoards writes the boards that Slipway knows.
+// ListBoards writes the boards that Slipway knows. The error is of those that are wrong.
 func ListBoards(w io.Writer, asJSON bool) error {
 	names, err := images.Boards()
 	if err != nil {
 		return err
 	}
 	var specs []images.Spec
+	var wrong error
 	for _, name := range names {
 		spec, err := images.Load(name)
 		if err != nil {
-			return err
+			wrong = errors.Join(wrong, err)
+			continue
 		}
 		specs = append(specs, spec)
 	}
 	if asJSON {
-		return plaintext.WriteJSON(w, specs)
+		return errors.Join(plaintext.WriteJSON(w, specs), wrong)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "BOARD\tARCH\tBUILT BY\tFLASHED THROUGH\tWHAT IT IS")
@@ -53,7 +55,7 @@ func ListBoards(w io.Writer, asJSON bool) error {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Board, s.Arch, builder, strings.Join(s.Flash.Kinds, ", "), s.Description)
 	}
-	return tw.Flush()
+	return errors.Join(tw.Flush(), wrong)
 }
 
 // Build installs the host packages that a build needs, and calls images.Build.
@@ -117,7 +119,14 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return err
 }
 
-func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) ([]flash.Receipt, error) {
+func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
+	if dir := opt.BoardDir(spec); !exists(dir) {
+		defer func() {
+			if err != nil && os.Remove(dir) == nil { // it is empty
+				_ = os.Remove(opt.Dir) // so may be this one
+			}
+		}()
+	}
 	a, err := artifactFor(spec, opt, &how, devices)
 	if err != nil {
 		return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrImage, err))
@@ -143,6 +152,11 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		how.Cache = opt.ImageCacheDir()
 	}
 	return flash.WriteAll(ctx, spec, a, devices, how)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // identityDir returns the folder of the board's client key. A dry run uses a temporary

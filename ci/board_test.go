@@ -401,3 +401,34 @@ func TestStageOfLostBoard(t *testing.T) {
 		}
 	}
 }
+
+// A board that is wrong hides no other.
+func TestListBoardsWithAWrongOne(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(images.BoardsVariable, dir)
+	for name, text := range map[string]string{"a": "extends: virt\ndescription: ours\n", "b": "extnds: virt\n"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, name), 0o755), os.WriteFile(filepath.Join(dir, name, "board.yml"), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		err := ListBoards(&out, asJSON)
+		if err == nil || !strings.Contains(err.Error(), "b/board.yml:1:1: unknown key") || !strings.Contains(out.String(), "ours") {
+			t.Errorf("ListBoards = %v\n%s", err, out.String())
+		}
+	}
+}
+
+// A flash that could not begin leaves no folder behind.
+func TestFlashOfNoImageLeavesNothing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	spec, err := images.Load("qemuarm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Flash(t.Context(), io.Discard, spec, images.Options{Dir: "build"}, []string{"disk.img"}, flash.Options{Image: "none.img"}, false)
+	if left, _ := os.ReadDir("."); err == nil || len(left) > 0 {
+		t.Errorf("Flash = %v, and leaves %v", err, left)
+	}
+}

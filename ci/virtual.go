@@ -2,6 +2,7 @@ package ci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,7 +34,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	dir := opt.MachineDir(spec)
 	disk := filepath.Join(dir, qemu.DiskName)
 	if _, err := os.Stat(disk); err != nil {
-		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s --keep, or build %[1]s and then flash %[1]s %[3]s", spec.Board, err, disk)
+		return fmt.Errorf("%s has no disk yet: %w\nnext: flash %[3]s %[4]s, or up %[3]s --keep, which also builds it", spec.Board, err, plaintext.Quote(spec.TypedName()), plaintext.Quote(disk))
 	}
 	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
 		return err
@@ -59,6 +60,10 @@ const shutdownLimit = 60 * time.Second
 // or the shutdown fails.
 func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
+	if errors.Is(err, qemu.ErrOff) {
+		_, err = fmt.Fprintf(w, "%s is off already\n", spec.Board)
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", spec.Board, err)
 	}
@@ -99,7 +104,7 @@ func shutDown(ctx context.Context, a target.Address) error {
 func SSHVirtual(opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
-		return fmt.Errorf("%s: %w; switch it on: virt start %[1]s", spec.Board, err)
+		return fmt.Errorf("%s: %w\nnext: virt start %s", spec.Board, err, plaintext.Quote(spec.TypedName()))
 	}
 	ssh, err := exec.LookPath("ssh")
 	if err != nil {
@@ -112,7 +117,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 func ConsoleVirtual(ctx context.Context, in *os.File, out io.Writer, opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
-		return fmt.Errorf("%s: %w; switch it on: virt start %[1]s", spec.Board, err)
+		return fmt.Errorf("%s: %w\nnext: virt start %s", spec.Board, err, plaintext.Quote(spec.TypedName()))
 	}
 	return vm.Console(ctx, in, out)
 }

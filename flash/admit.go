@@ -19,7 +19,7 @@ const defaultLargestGiB = 512
 // admitDevice refuses a device that must not be written, or not for this board.
 func admitDevice(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
-		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
+		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)\nnext: devices", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
 	}
 	if flashers[d.Kind] == nil {
 		return fmt.Errorf("this version has no flasher for devices of kind %s (it has: %s)", d.Kind, strings.Join(slices.Sorted(maps.Keys(flashers)), ", "))
@@ -48,7 +48,7 @@ func overArtifact(spec images.Spec, path string) error {
 		}
 		for _, f := range a.Files {
 			if a.Path(f) == path {
-				return fmt.Errorf("refused: it belongs to the artifact in %s; name a device, or a file that is to become a virtual disk", a.Dir())
+				return fmt.Errorf("refused: it belongs to the artifact in %s; name a device, or a file that is to become a virtual disk\nnext: devices", a.Dir())
 			}
 		}
 		if a.Board != spec.Board {

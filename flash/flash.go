@@ -223,7 +223,7 @@ func recordReceipts(artifact images.Artifact, work func() ([]Receipt, error)) ([
 // devices of one kind.
 func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
-		return nil, errors.New("no device is named; devices lists them")
+		return nil, errors.New("no device is named\nnext: devices")
 	}
 	var chosen []device.Device
 	for _, name := range devices {

@@ -270,7 +270,7 @@ var nameCases = []wrongCase{
 		}
 		return path
 	})},
-	{"a mistyped device", "no such device\nnext: devices lists", called(func(*testing.T) string { return "/dev/sdzz9" })},
+	{"a mistyped device", "no such device\nnext: devices", called(func(*testing.T) string { return "/dev/sdzz9" })},
 	{"a card that is not there any more, by its label", "is a link to nothing", called(func(t *testing.T) string { return linkTo(t, "/dev/sdzz9") })},
 	{"another board's kind of device", "it is a device of kind block; board.yml names for this board: tegra", func(t *testing.T, a images.Artifact) error {
 		card, _ := devicetest.Loop(t, littleDevice)

@@ -74,7 +74,7 @@ var ErrRoot = errors.New("bitbake does not build as root")
 
 func checkUser(board string, uid int) error {
 	if uid == 0 {
-		return fmt.Errorf("%w; run this as a normal user who owns the build folder:\n  sudo -u NAME -H %s build %s", ErrRoot, host.ProgramName(), board)
+		return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: sudo -u NAME -H %s build %s", ErrRoot, host.ProgramName(), board)
 	}
 	return nil
 }

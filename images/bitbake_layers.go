@@ -234,7 +234,7 @@ func projectFile(spec Spec) (string, error) {
 			}
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none: clone it and run this there", spec.Board)
+			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: run the same line in the top folder of a clone", spec.Board)
 		}
 	}
 }

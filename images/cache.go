@@ -47,7 +47,7 @@ func bitbakeEnvironment(project layers.Project) map[string]string {
 // CacheReport writes what a board's last build found in shared state, and what not.
 func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
 	if spec.Debian != nil {
-		return fmt.Errorf("board %s is made of Debian packages: it has no shared state", spec.Board)
+		return fmt.Errorf("board %s is made of Debian packages: it has no shared state\nnext: cache report BOARD, with one that bitbake builds", spec.Board)
 	}
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
@@ -100,7 +100,7 @@ func checkedOutBitbake(opt Options, board string) (string, error) {
 		}
 	}
 	if best == "" {
-		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run; run layers checkout BOARD first", filepath.Join(opt.Dir, of))
+		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run\nnext: layers checkout BOARD", filepath.Join(opt.Dir, of))
 	}
 	return filepath.Abs(best)
 }

@@ -81,7 +81,7 @@ func TestCacheReportOfNoBuild(t *testing.T) {
 	t.Setenv(cache.Environment, "off")
 	opt := Options{Dir: t.TempDir()}
 	report := func(spec Spec) error { return CacheReport(t.Context(), io.Discard, spec, opt, false) }
-	if err := report(Spec{Board: "b"}); err == nil || strings.Count(err.Error(), "recorded") != 1 || !strings.Contains(err.Error(), "run build b first") {
+	if err := report(Spec{Board: "b"}); err == nil || strings.Count(err.Error(), "recorded") != 1 || !strings.Contains(err.Error(), "next: build b") {
 		t.Errorf("before a build: %v; want once what to do", err)
 	}
 	if err := report(Spec{Board: "b", Debian: &Debian{}}); err == nil || !strings.Contains(err.Error(), "made of Debian packages") {

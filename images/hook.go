@@ -15,7 +15,7 @@ import (
 func compileHook(ctx context.Context, arch, dir string) ([]byte, error) {
 	const module = "runtime-hook"
 	if _, err := os.Stat(filepath.Join(module, "go.mod")); err != nil {
-		return nil, errors.New("building an image needs Slipway's clone and Go: run this in the clone's top folder")
+		return nil, errors.New("building an image needs Slipway's clone and Go, and this folder is no clone\nnext: run the same line in the top folder of a clone")
 	}
 	out, err := filepath.Abs(filepath.Join(dir, "slipway-hook"))
 	if err != nil {

@@ -90,7 +90,7 @@ func Load(board string) (Spec, error) {
 		return Spec{}, fmt.Errorf("%s is a folder: want the name of a board or a project file\nnext: boards", board)
 	}
 	if !slices.Contains(names, board) {
-		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, plaintext.DidYouMean(board, names), strings.Join(names, ", "))
+		return Spec{}, fmt.Errorf("unknown board %q%s\nnext: boards", board, plaintext.DidYouMean(board, names))
 	}
 	return LoadFrom(boards, board)
 }

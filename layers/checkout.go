@@ -195,7 +195,7 @@ func (c *checkout) markMoved(r Repo) {
 
 func mustExist(r Repo, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
-		return r.at.errorf("repos.%s has no url, so its folder must be there: %w", r.ID, err)
+		return r.at.errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
 	}
 	return nil
 }

@@ -88,7 +88,11 @@ func (p Project) Dir(ws Workspace, r Repo) string {
 	case filepath.IsAbs(r.Path):
 		return r.Path
 	}
-	return filepath.Join(ws.Dir, r.Path)
+	dir := filepath.Join(ws.Dir, r.Path)
+	if here, err := filepath.Abs(r.Path); err == nil && r.URL == "" && !exists(dir) && exists(here) {
+		return here // where kas looks: its work folder is the current one
+	}
+	return dir
 }
 
 // Block is one of the blocks of configuration that a project's files hold.

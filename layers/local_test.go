@@ -2,6 +2,7 @@ package layers
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,5 +151,32 @@ func TestParseLocal(t *testing.T) {
 		if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) || tt.wantErr == "" && (err != nil || got[tt.id] != tt.want) {
 			t.Errorf("ParseLocal(%q) = %v, %v; want %s=%s, %q", tt.text, got, err, tt.id, tt.want, tt.wantErr)
 		}
+	}
+}
+
+// A repository without a url lies among the checkouts, or where the user is, as for kas.
+func TestFolderWithoutURL(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"p.yml":                         "header: {version: 14}\nrepos:\n  near: {path: meta-near}\n  out: {path: w/meta-out}\n  none: {path: meta-none}\n",
+		"meta-near/conf/layer.conf":     "",
+		"ws/meta-near2/x":               "",
+		"ws/w/meta-out/conf/layer.conf": "",
+		"w/meta-out/conf/layer.conf":    "",
+	})
+	t.Chdir(dir)
+	ws := Workspace{Dir: filepath.Join(dir, "ws")}
+	p, err := Load(t.Context(), "p.yml", ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"near": dir + "/meta-near", "out": dir + "/ws/w/meta-out", "none": dir + "/ws/meta-none"} {
+		i := slices.IndexFunc(p.Repos, func(r Repo) bool { return r.ID == id })
+		if got := p.Dir(ws, p.Repos[i]); got != want {
+			t.Errorf("Dir of %s = %s; want %s", id, got, want)
+		}
+	}
+	if err := Checkout(t.Context(), p, ws); err == nil || !strings.Contains(err.Error(), "repos.none has no url, so its folder must be there, or in the folder where you are") {
+		t.Errorf("Checkout = %v", err)
 	}
 }

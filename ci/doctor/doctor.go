@@ -19,6 +19,8 @@ import (
 	"slipway/layers"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+	"slipway/layers/terminal"
 )
 
 // The states of a finding.
@@ -93,7 +95,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	}
 	stopped, err := writeFindings(w, append(findings, runChecks(ctx, p, looks)...), opt.JSON)
 	if err == nil && stopped > 0 {
-		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings", errNotReady, spec.Board, stopped)
+		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings\nnext: doctor %s, after the lines below each STOP", errNotReady, spec.Board, stopped, plaintext.Quote(spec.TypedName()))
 	}
 	return err
 }
@@ -131,11 +133,14 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 
 // runChecks runs all checks at the same time: some of them wait for servers.
 func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
+	step := progress.Start(ctx, "doctor", int64(len(looks)), progress.Tasks)
+	defer func() { step.End(fmt.Sprintf("%d checks", len(looks)), nil) }()
 	found := make([][]Finding, len(looks))
 	var g errgroup.Group
 	for i, l := range looks {
 		g.Go(func() error {
 			found[i] = l(ctx, p)
+			step.Add(1)
 			return nil
 		})
 	}
@@ -161,8 +166,11 @@ func writeFindings(w io.Writer, findings []Finding, asJSON bool) (stopped int, e
 
 var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}
 
+var colours = map[string]terminal.Colour{OK: terminal.Good, Warning: terminal.Doubt, Stops: terminal.Bad}
+
 func (f Finding) writeText(w io.Writer) {
-	fmt.Fprintf(w, "  %-4s  %-13s %s\n", marks[f.State], f.What, indentText(f.Saw))
+	mark := colours[f.State].On(w, fmt.Sprintf("%-4s", marks[f.State]))
+	fmt.Fprintf(w, "  %s  %-13s %s\n", mark, f.What, indentText(f.Saw))
 	for _, text := range []string{f.Why, f.Fix} {
 		if text != "" {
 			fmt.Fprintf(w, "        %s\n", indentText(text))

@@ -70,7 +70,7 @@ func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 func hindranceFinding(err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
-	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(fix), "fix what it says")}
+	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
 }
 
 // checkUser checks who builds. A container often has no user but root, and no sudo.

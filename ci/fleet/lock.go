@@ -62,7 +62,7 @@ func readHolder(f *os.File) string {
 func (p *plan) lockRun() (unlock func(), err error) {
 	unlock, err = lockFile(p.outputDir() + ".lock")
 	if errors.Is(err, errHeld) {
-		err = fmt.Errorf("no board was asked: %s is %w\n  next: wait until that run has ended, then run this again", p.outputDir(), err)
+		err = fmt.Errorf("no board was asked: %s is %w\nnext: wait until that run has ended, then run this again", p.outputDir(), err)
 	}
 	return unlock, err
 }

@@ -109,7 +109,7 @@ func (o Outcome) asError(ctx context.Context) error {
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n.doneCount(), len(o.Results), n)
+	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s\nnext: correct what is said above, then repeat the line with --failed", o.Board, len(o.Results)-n.doneCount(), len(o.Results), n)
 	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {

@@ -53,7 +53,7 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 		}
 	}
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("pattern %q: no host of %s is left", pattern, inv.File)
+		return nil, fmt.Errorf("pattern %q: no host of %s is left\nnext: fleet list %[2]s", pattern, inv.File)
 	}
 	return hosts, nil
 }
@@ -128,7 +128,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 		}
 	}
 	if len(named) == 0 && !groups {
-		return nil, fmt.Errorf("no host and no group is called %q; fleet list shows them", part)
+		return nil, fmt.Errorf("no host and no group is called %q\nnext: fleet list INVENTORY", part)
 	}
 	if pick == "" {
 		return named, nil

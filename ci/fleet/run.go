@@ -236,7 +236,7 @@ func (p *plan) readLastNotes() error {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("which boards were updated before is not known: %w\n  next: look on the boards which system runs, then remove that file", err)
+		return fmt.Errorf("which boards were updated before is not known: %w\nnext: look on the boards which system runs, then remove that file", err)
 	}
 	p.noted = renameNotes(last.notes, p.jobs)
 	return nil
@@ -267,13 +267,13 @@ func (p *plan) skipPassed() error {
 	}
 	last, err := readHistory(p.outputDir())
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("--failed needs the record of an earlier run, and there is none in %s\n  next: run it without --failed, for all boards", p.outputDir())
+		return fmt.Errorf("--failed needs the record of an earlier run, and there is none in %s\nnext: run it without --failed, for all boards", p.outputDir())
 	}
 	if err != nil {
 		return fmt.Errorf("--failed needs the record of an earlier run: %w", err)
 	}
 	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
-		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\n  next: run it without --failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
+		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: run it without --failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {

@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"syscall"
 
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // WithArtifact connects to a board whose artifact was built here, as WithConnection does.
@@ -75,14 +78,14 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	a.Pins = pins
 	conn, err := target.Dial(ctx, a)
-	return conn, report.Because(ctx, report.ErrUnreachable, explainLogin(spec, err))
+	return conn, report.Because(ctx, report.ErrUnreachable, explainNetwork(host, explainLogin(spec, err)))
 }
 
 func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (target.Address, error) {
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(opt.MachineDir(spec))
 		if err != nil {
-			err = fmt.Errorf("%s: %w\nnext: virt start %s", host, err, spec.Board)
+			err = fmt.Errorf("%s: %w\nnext: virt start %s", host, err, plaintext.Quote(spec.TypedName()))
 			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
 		}
 		return VirtualAddress(opt, spec, vm), nil
@@ -107,6 +110,18 @@ func AddHostKeys(opt images.Options, spec images.Spec, a *target.Address) (err e
 		a.KnownHosts = append(a.KnownHosts, images.KnownHostsPath(opt.BoardDir(spec)))
 	}
 	a.HostCA, err = spec.HostAuthorities()
+	return err
+}
+
+// explainNetwork adds the next step to an error of the network.
+func explainNetwork(host string, err error) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w\nnext: start the board's SSH server, or give its port as %s:PORT", err, plaintext.Quote(host))
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%w\nnext: see that the board is on and in this network: ping %s", err, plaintext.Quote(host))
+	}
 	return err
 }
 

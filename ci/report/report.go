@@ -21,6 +21,7 @@ import (
 
 	"slipway/images"
 	"slipway/layers/plaintext"
+	"slipway/layers/terminal"
 )
 
 // Status is how a stage or a check ended.
@@ -285,16 +286,16 @@ func (r Report) Summary(w io.Writer) {
 		writeFailure(w, f)
 	}
 	n := r.Counts()
-	verdict := "PASSED"
+	verdict := terminal.Good.On(w, "PASSED")
 	if r.Failed() {
-		verdict = "FAILED"
+		verdict = terminal.Bad.On(w, "FAILED")
 	}
 	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, formatMS(r.ElapsedMS))
 	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", CountWords(n.Stages), CountWords(n.Checks))
 }
 
 func writeFailure(w io.Writer, f failure) {
-	fmt.Fprintf(w, "FAILED  %s: %s\n", f.Where, f.Name)
+	fmt.Fprintf(w, "%s  %s: %s\n", terminal.Bad.On(w, "FAILED"), f.Where, f.Name)
 	for _, part := range []fact{{"saw", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
 		if part.Value != "" {
 			fmt.Fprintf(w, "  %-5s %s\n", part.Name, strings.ReplaceAll(part.Value, "\n", "\n        "))

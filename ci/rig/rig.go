@@ -154,7 +154,7 @@ func takeLock(dir string) (*os.File, error) {
 }
 
 // ErrOff means that the rig is not running.
-var ErrOff = errors.New("the rig is not on; switch it on: rig up --keep")
+var ErrOff = errors.New("the rig is not on\nnext: rig up --keep")
 
 // findRunning reads the state of the running rig. Its lock proves that it runs: a
 // killed process has no lock.

@@ -144,7 +144,7 @@ func unknownSuite(name string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))
+	return fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)\nnext: suites, and correct --suite or the list in board.yml", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))
 }
 
 // loader collects the checks of a suite and of the files that it includes. All files are

@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"slipway/layers/terminal/terminaltest"
 )
 
 // typed is a standard input that is no terminal.
@@ -65,7 +65,7 @@ func TestMakeConfigEnds(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	tty := terminal(t)
+	_, tty := terminaltest.Open(t)
 	before, err := term.GetState(int(tty.Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -92,30 +92,6 @@ func TestMakeConfigEnds(t *testing.T) {
 	if after, err := term.GetState(int(tty.Fd())); err != nil || *after != *before {
 		t.Errorf("the terminal is left as %v, %v; want %v", after, err, before)
 	}
-}
-
-// terminal is a terminal without a user.
-func terminal(t *testing.T) *os.File {
-	t.Helper()
-	head, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal can be made here: %v", err)
-	}
-	t.Cleanup(func() { head.Close() })
-	fd := int(head.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err := os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(n)), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal can be opened here: %v", err)
-	}
-	t.Cleanup(func() { tty.Close() })
-	return tty
 }
 
 func TestMakeConfigRefuses(t *testing.T) {

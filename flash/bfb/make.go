@@ -126,7 +126,7 @@ func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 func (r Recipe) checkRecipe() error {
 	switch {
 	case len(r.Bases) == 0 && len(r.Parts) == 0:
-		return errors.New("of nothing: name a stream to begin with, or images")
+		return errors.New("of nothing: name a stream to begin with, or images\nnext: bfb make --help")
 	case len(r.Bases) > 2:
 		return fmt.Errorf("%d streams to begin with; one or two can be joined", len(r.Bases))
 	case r.Expert && len(r.Bases) > 0:

@@ -80,7 +80,7 @@ func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
 	if strings.HasPrefix(name, "nvme") && len(disks) > 0 {
 		return device + ", the controller of " + strings.Join(disks, " and ") + "; name that"
 	}
-	return device + "; devices lists what can be written"
+	return device + "\nnext: devices"
 }
 
 // specialKind recognises the names of devices that are no files.

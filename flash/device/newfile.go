@@ -92,7 +92,7 @@ func deviceOf(dir string) uint64 {
 
 // suggestDisk names the disk that was perhaps meant, if it can be written.
 func (m machine) suggestDisk(name string) string {
-	const list = "devices lists what can be written"
+	const list = "devices"
 	u, err := m.findUses()
 	if err != nil {
 		return list
@@ -109,5 +109,5 @@ func (m machine) suggestDisk(name string) string {
 	if near == "" {
 		return list
 	}
-	return fmt.Sprintf("did you mean %s? %s", m.nodePath(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")), list)
+	return fmt.Sprintf("%s, or did you mean %s?", list, m.nodePath(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")))
 }

@@ -36,7 +36,7 @@ func ParseDigest(text string) (digest string, ok bool, err error) {
 	}
 	sum = strings.ToLower(sum)
 	if algorithm != "sha256" || !hexPattern().MatchString(sum) {
-		return "", true, fmt.Errorf("%q: want sha256: and 64 hex digits", text)
+		return "", true, fmt.Errorf("%q: want sha256: and 64 hex digits\nnext: sha256sum FILE", text)
 	}
 	return sum, true, nil
 }

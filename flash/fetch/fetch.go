@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -91,6 +92,9 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	}
 	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
 		return File{}, err // the error names the path
+	}
+	if network := (*net.OpError)(nil); errors.As(err, &network) && o.ref.kind == kindHTTP {
+		return File{}, fmt.Errorf("%s: %w\nnext: curl -I %[1]s", o.ref.text, err)
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("%s: %w", o.ref.text, err)

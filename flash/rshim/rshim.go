@@ -191,7 +191,7 @@ var (
 	errTimeout = errors.New("timed out")
 	errGone    = errors.New("device is gone")
 	errStuck   = errors.New("the push is stuck")
-	errDeaf    = errors.New("the rshim driver does not react\n  next: systemctl restart rshim")
+	errDeaf    = errors.New("the rshim driver does not react\nnext: systemctl restart rshim")
 )
 
 // failedAtOpen reports whether an error occurred when boot was opened, before the DPU
@@ -206,7 +206,7 @@ func (p *Port) explainError(file string, err error) error {
 	var next string
 	switch {
 	case errors.Is(err, errMissing) || errors.Is(err, errGone):
-		next = "is there an rshim driver, and does it see the DPU? systemctl restart rshim; ls -d /dev/rshim*"
+		next = "no driver runs here, or it sees no DPU\nnext: systemctl restart rshim"
 	case errors.Is(err, errBusy):
 		next = "another program is pushing a stream to this DPU (bfb-install?); wait for it, or find it: fuser -v " + name
 	case errors.Is(err, errLocked):

@@ -23,7 +23,7 @@ type dpuStatus struct {
 func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	if len(names) == 0 {
 		if names = Names(); len(names) == 0 {
-			return errors.New("this machine has no rshim; is the driver installed (Debian and Ubuntu: rshim) and running (systemctl start rshim), and does no BMC hold the DPU's?")
+			return errors.New("this machine has no rshim: its driver is not installed (Debian's package rshim) or does not run, or a BMC holds the DPU's\nnext: systemctl start rshim")
 		}
 	}
 	all, failed := []dpuStatus{}, []error(nil)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
+	"slipway/layers/terminal/terminaltest"
 )
 
 // person sits at a real terminal and answers each question that has words in it.
@@ -34,23 +34,7 @@ type answer struct{ to, text string }
 
 func sitDown(t *testing.T, answers ...answer) *person {
 	t.Helper()
-	head, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal to be had here: %v", err)
-	}
-	t.Cleanup(func() { head.Close() })
-	if err := unix.IoctlSetPointerInt(int(head.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(head.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tail, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tail.Close() })
+	head, tail := terminaltest.Open(t)
 	before := atTerminal
 	t.Cleanup(func() { atTerminal = before })
 	atTerminal = func() *terminal { return &terminal{tail, tail} }

@@ -90,7 +90,7 @@ func (c *Conn) sudoRefuses(r Result) error {
 	if words == "" {
 		words = "the password is not the one of " + a.User
 	}
-	return fmt.Errorf("%w to make %s of %s on %s: %s\n  next: run this at a terminal to type the password, or give %[3]s NOPASSWD in sudoers",
+	return fmt.Errorf("%w to make %s of %s on %s: %s\nnext: run this at a terminal to type the password, or give %[3]s NOPASSWD in sudoers",
 		ErrBecome, a.Become, a.User, a.Host, Printable(words))
 }
 

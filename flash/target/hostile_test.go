@@ -67,7 +67,7 @@ func TestServerThatFallsSilent(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("connect = %v; want %v", err, context.DeadlineExceeded)
 			}
-			for _, want := range []string{": no answer within 300ms; ", "ConnectTimeout", SilenceVariable, "\n  next: ssh -v "} {
+			for _, want := range []string{": no answer within 300ms; ", "ConnectTimeout", SilenceVariable, "\nnext: ssh -v "} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("connect = %v; want %q in it", err, want)
 				}

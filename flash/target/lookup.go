@@ -98,13 +98,13 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	switch ctx.Err() {
 	case nil:
 	case context.DeadlineExceeded:
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s does not end: %w\n  next: see that the servers in /etc/resolv.conf answer, or give the board's IP address", plaintext.Quote(a.Host), context.Cause(ctx))
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s does not end: %w\nnext: see that the servers in /etc/resolv.conf answer, or give the board's IP address", plaintext.Quote(a.Host), context.Cause(ctx))
 	default:
 		return nil, context.Cause(ctx)
 	}
 	all := parseHosts(string(out))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\n  next: see that the board is on and the name is right, or give the board's IP address", plaintext.Quote(a.Host))
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\nnext: see that the board is on and the name is right, or give the board's IP address", plaintext.Quote(a.Host))
 	}
 	return a.filterFamily(all)
 }

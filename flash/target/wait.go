@@ -81,7 +81,7 @@ func tooLateError(limit time.Duration, next string) error {
 
 // connectTimeoutError is the error of a connection that did not come to a login in time.
 func (l *login) connectTimeoutError() error {
-	return tooLateError(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\n  next: ssh -v %s", SilenceVariable, l.sshArgs()))
+	return tooLateError(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\nnext: ssh -v %s", SilenceVariable, l.sshArgs()))
 }
 
 func (l *login) tryHandshake(ctx context.Context, w *wire) (*link, error) {

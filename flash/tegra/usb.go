@@ -84,7 +84,7 @@ func List(sys string) ([]Recovery, error) {
 // CheckPort refuses a string that is no port name.
 func CheckPort(port string) error {
 	if !portName().MatchString(port) {
-		return fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
+		return fmt.Errorf("%q is no USB port; it looks like 1-2.3\nnext: devices", port)
 	}
 	return nil
 }
@@ -114,11 +114,11 @@ func recoveryAt(sys, port string) (Recovery, bool) {
 
 // explainAbsence says what is on the port instead, and what to do.
 func explainAbsence(sys, port string) string {
-	const enter = "; bring the board into recovery mode: hold its button (or bridge FC REC to ground) while it gets power"
+	const enter = "\nnext: hold the board's recovery button (or bridge FC REC to ground) while it gets power, then: devices"
 	v, p := readAttribute(sys, port, "idVendor"), readAttribute(sys, port, "idProduct")
 	switch {
 	case v == "":
-		return "nothing is connected there" + enter + ", or see what devices lists"
+		return "nothing is connected there" + enter
 	case v == nvidiaVendor && running[p] != "":
 		return "the Jetson there " + running[p] + enter
 	case v == nvidiaVendor && p == "7045":

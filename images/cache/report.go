@@ -49,7 +49,7 @@ func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, 
 	r, err := bitbake.Open(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Report{}, fmt.Errorf("no build of %s is recorded in %s; run build %[1]s first", board, dir)
+		return Report{}, fmt.Errorf("no build of %s is recorded in %s\nnext: build %[1]s", board, dir)
 	case err != nil:
 		return Report{}, err
 	case r.Parse || r.DryRun:

@@ -85,7 +85,7 @@ func TestReport(t *testing.T) {
 	if strings.Contains(text.String(), "\x1b") {
 		t.Errorf("report has a control character: %q", text.String())
 	}
-	if _, err := ReportOf(t.Context(), "b", t.TempDir(), Setting{}); err == nil || !strings.Contains(err.Error(), "run build b first") {
+	if _, err := ReportOf(t.Context(), "b", t.TempDir(), Setting{}); err == nil || !strings.Contains(err.Error(), "next: build b") {
 		t.Errorf("without a build: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"slipway/layers"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // Project checks the configuration of a project: its own blocks, then the user's files
@@ -115,7 +116,7 @@ func Branch(branch string) (Layers, error) {
 		return l, fmt.Errorf("--branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
 	}
 	if release == "" {
-		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(knownBranches(), " "))
+		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known%s (have %s)\nnext: doctor --help", branch, plaintext.DidYouMean(branch, knownBranches()), strings.Join(knownBranches(), " "))
 	}
 	return l, nil
 }

@@ -17,7 +17,7 @@ func MkdirAll(dir string) error {
 	err := os.MkdirAll(dir, 0o755)
 	var at *os.PathError
 	if errors.As(err, &at) && (errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST)) {
-		return fmt.Errorf("%s is no folder, and Slipway needs one there\n  next: mv %s %s", at.Path, plaintext.Quote(at.Path), plaintext.Quote(at.Path+".old"))
+		return fmt.Errorf("%s is no folder, and Slipway needs one there\nnext: mv %s %s", at.Path, plaintext.Quote(at.Path), plaintext.Quote(at.Path+".old"))
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func Wait(ctx context.Context, f *os.File) error {
 // Open opens a lock file, and makes it if there is none.
 func Open(name string, mode os.FileMode) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\n  next: mv %s %s", name, plaintext.Quote(name), plaintext.Quote(name+".old"))
+		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\nnext: mv %s %s", name, plaintext.Quote(name), plaintext.Quote(name+".old"))
 	}
 	return os.OpenFile(name, os.O_CREATE|os.O_RDWR, mode)
 }

@@ -50,7 +50,7 @@ func TestLockInAFoldersPlace(t *testing.T) {
 	if err := os.Mkdir(name, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	want := name + " is no regular file, and Slipway keeps a lock there\n  next: mv '" + name + "' '" + name + ".old'"
+	want := name + " is no regular file, and Slipway keeps a lock there\nnext: mv '" + name + "' '" + name + ".old'"
 	if _, err := Open(name, 0o600); err == nil || err.Error() != want {
 		t.Errorf("Open of a folder = %v; want %s", err, want)
 	}
@@ -67,7 +67,7 @@ func TestLockInAFoldersPlace(t *testing.T) {
 		if err := make(at); err != nil {
 			t.Fatal(err)
 		}
-		want := at + " is no folder, and Slipway needs one there\n  next: mv " + at + " " + at + ".old"
+		want := at + " is no folder, and Slipway needs one there\nnext: mv " + at + " " + at + ".old"
 		for _, below := range []string{at, filepath.Join(at, "c/d")} {
 			if err := localfile.MkdirAll(below); err == nil || err.Error() != want {
 				t.Errorf("MkdirAll(%s) = %v; want %s", below, err, want)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/layers/terminal/terminaltest"
 )
 
 func TestJSONEvents(t *testing.T) {
@@ -122,6 +124,26 @@ func TestBarsEndAsLines(t *testing.T) {
 	for _, want := range []string{"done   flash", "failed boot"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output %q lacks %q", out.String(), want)
+		}
+	}
+}
+
+// A terminal shows the states in colour, and no more of a detail than fits into its line.
+func TestBarsOnTerminal(t *testing.T) {
+	for name, value := range map[string]string{"NO_COLOR": "", "CI": "", "TERM": "xterm"} {
+		t.Setenv(name, value)
+	}
+	user, tty := terminaltest.Open(t)
+	terminaltest.Resize(t, tty, 60)
+	r := New(ForOutput(tty))
+	ctx := With(t.Context(), r)
+	Start(ctx, "flash", 100, Bytes).End("written to the disk and read back", nil)
+	Start(ctx, "boot", 0, "").End("", errors.New("no answer"))
+	r.Close()
+	shown := terminaltest.Shown(t, user, tty)
+	for _, want := range []string{"\x1b[32mdone  \x1b[0m flash", "\x1b[1;31mfailed\x1b[0m boot", "0.0s  written to the disk …\r\n"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the terminal shows %q; want %q in it", shown, want)
 		}
 	}
 }

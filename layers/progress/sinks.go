@@ -11,9 +11,9 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-	"golang.org/x/term"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/terminal"
 )
 
 // Check refuses a value of SLIPWAY_PROGRESS that ForOutput does not know.
@@ -30,7 +30,7 @@ func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
 		return JSON(f)
-	case term.IsTerminal(int(f.Fd())) && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb":
+	case terminal.Redraws(f):
 		return Bars(f)
 	default:
 		return Lines(f)
@@ -77,7 +77,7 @@ func (s *lineSink) Event(e Event) {
 		return
 	}
 	delete(s.open, e.Step)
-	fmt.Fprintln(s.w, endLine(e))
+	fmt.Fprintln(s.w, endLine(e, s.w))
 }
 
 // reportOpenSteps writes a line for each open step, at every tick.
@@ -100,9 +100,19 @@ func (s *lineSink) reportOpenSteps(every time.Duration) {
 
 func (s *lineSink) Close() { close(s.stop) }
 
-// endLine returns the line of a step that ended.
-func endLine(e Event) string {
-	return fmt.Sprintf("  %-6s %-18s %6.1fs  %s", e.State, e.Step, elapsedTime(e).Seconds(), firstLine(e.Detail))
+// stateColours are the colours of the states in which a step ends.
+var stateColours = map[State]terminal.Colour{Done: terminal.Good, Cached: terminal.Good, Failed: terminal.Bad}
+
+// endLine returns the line of a step that ended, for w. A log has all of the detail, a terminal
+// what fits.
+func endLine(e Event, w io.Writer) string {
+	head := fmt.Sprintf("%-18s %6.1fs  ", e.Step, elapsedTime(e).Seconds())
+	state := fmt.Sprintf("%-6s", e.State)
+	detail := firstLine(e.Detail)
+	if room := terminal.Width(w, 0) - len([]rune(head)) - len(state) - 4; room > 0 {
+		detail = terminal.Shorten(detail, room)
+	}
+	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
 
 // countText returns the count of a step as a bar would show it.
@@ -141,9 +151,8 @@ type bar struct {
 	*mpb.Bar
 	mu     sync.Mutex
 	detail string
+	room   func() int // for the detail, in characters
 }
-
-const detailWidth = 60
 
 func (b *bar) setDetail(text string) {
 	b.mu.Lock()
@@ -154,12 +163,14 @@ func (b *bar) setDetail(text string) {
 func (b *bar) shownDetail(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	text := []rune(b.detail)
-	if len(text) > detailWidth {
-		text = append(text[:detailWidth-1], '…')
-	}
-	return " " + string(text)
+	return " " + terminal.Shorten(b.detail, b.room())
 }
+
+// What a line has beside its detail, in characters.
+const (
+	besideSpinner = 33 // name, spinner, time
+	besideBar     = 95 // name, bar, counts, time
+)
 
 func (s *barSink) Event(e Event) {
 	b := s.bars[e.Step]
@@ -175,11 +186,11 @@ func (s *barSink) Event(e Event) {
 	b.Abort(true)
 	b.Wait()
 	if len(s.bars) > 0 {
-		fmt.Fprintln(s.progress, endLine(e)) // drawn above the others
+		fmt.Fprintln(s.progress, endLine(e, s.w)) // drawn above the others
 		return
 	}
 	s.endDrawing()
-	fmt.Fprintln(s.w, endLine(e))
+	fmt.Fprintln(s.w, endLine(e, s.w))
 }
 
 // endDrawing ends the drawing, which goes on for a moment after the last bar: it would
@@ -195,7 +206,11 @@ func (s *barSink) addBar(e Event) *bar {
 	if s.progress == nil {
 		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(40))
 	}
-	b := &bar{}
+	beside := besideBar
+	if e.Total == 0 {
+		beside = besideSpinner
+	}
+	b := &bar{room: func() int { return max(terminal.Width(s.w, 80)-beside, 0) }}
 	name := decor.Name(fmt.Sprintf("  %-18s ", e.Step))
 	detail := decor.Any(b.shownDetail)
 	took := decor.Elapsed(decor.ET_STYLE_GO, decor.WC{W: 6})

@@ -151,8 +151,11 @@ func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	value := otherwise
 	c.addFlag(name, usage, "N", func(text string) (err error) {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < least || n > largest && name != "seed" {
-			return fmt.Errorf("want a number from %d to %d", least, largest)
+		if n > largest && name != "seed" {
+			return fmt.Errorf("want a number of at most %d", largest)
+		}
+		if err != nil || n < least {
+			return fmt.Errorf("want a number, %d or more", least)
 		}
 		value = n
 		return nil

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"slipway/layers/host"
 	"slipway/layers/lazy"
+	"slipway/layers/terminal"
 )
 
 const (
@@ -23,10 +23,7 @@ const (
 
 // helpWidth returns how wide help may be.
 func helpWidth() int {
-	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && width > 20 {
-		return min(width, widestHelp)
-	}
-	return pipedHelp
+	return min(terminal.Width(os.Stdout, pipedHelp), widestHelp)
 }
 
 // page is where a command is explained: a terminal, a manual page, or a page of a website.
@@ -168,8 +165,12 @@ func (c *Command) printHelp() {
 func (p *helpPage) begin(_, short string) { p.wrap("", "", short+".") }
 
 func (p *helpPage) usage(line string) {
-	fmt.Fprintf(p.w, "\nUsage:\n")
+	p.heading("Usage")
 	p.wrap("  ", "    ", line)
+}
+
+func (p *helpPage) heading(title string) {
+	fmt.Fprintf(p.w, "\n%s\n", terminal.Heading.On(p.w, title+":"))
 }
 
 func (p *helpPage) paragraph(text string) {
@@ -182,7 +183,8 @@ func (p *helpPage) item(mark, text string) {
 }
 
 func (p *helpPage) examples(lines string) {
-	fmt.Fprintf(p.w, "\nExamples:\n  %s\n", strings.ReplaceAll(lines, "\n", "\n  "))
+	p.heading("Examples")
+	fmt.Fprintf(p.w, "  %s\n", strings.ReplaceAll(lines, "\n", "\n  "))
 }
 
 // table writes rows of a name and a text. Long names stand on a line of their own.
@@ -197,7 +199,7 @@ func (p *helpPage) table(title string, rows [][2]string) {
 			column = max(column, n)
 		}
 	}
-	fmt.Fprintf(p.w, "\n%s:\n", title)
+	p.heading(title)
 	rest := strings.Repeat(" ", column+4)
 	for _, row := range rows {
 		if len(row[0]) > column {

@@ -69,6 +69,9 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	next := helpLine(pathOf(parent))
 	if near := nearestCommand(parent, name); near != "" {
 		what += ": did you mean " + near + "?"
+		if !strings.Contains(near, " or ") {
+			next = helpLine(strings.Fields(near))
+		}
 	}
 	return usageError{what, next}
 }
@@ -121,7 +124,7 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if len(known) == 0 {
 		return ": the command has no flags"
 	}
-	if question := plaintext.DidYouMean("--"+strings.ToLower(name), known); question != "" {
+	if question := plaintext.DidYouMean("--"+strings.ToLower(name), append(known, "--help")); question != "" {
 		return question
 	}
 	return ": the command has " + strings.Join(known, ", ")

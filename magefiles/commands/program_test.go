@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway/flash/target/sshd"
+	"slipway/layers/terminal"
 )
 
 // commit is the commit that the compiled program must report.
@@ -49,6 +52,9 @@ func exitOf(t *testing.T, dir string, env []string, argv ...string) (status int,
 func TestProgram(t *testing.T) {
 	program := compileProgram(t)
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program) })
+	t.Run("beside others", func(t *testing.T) { checkLines(t, program) })
+	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })
+	t.Run("completion", func(t *testing.T) { checkCompletionInShells(t, program) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 
@@ -91,6 +97,132 @@ func startsNothing(t *testing.T, program string) {
 	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// checkLines compares what the program says to right and wrong lines with the page lines.md,
+// which also has what gh and kas say to the like. No line starts or writes anything.
+func checkLines(t *testing.T, program string) {
+	const page = "../lines.md"
+	pairs, err := os.ReadFile("testdata/lines.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(page)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	peers := map[string]string{}
+	for row := range strings.Lines(string(before)) {
+		if cells := strings.Split(strings.TrimSpace(row), " | "); len(cells) == 4 {
+			peers[cells[2]] = cells[3]
+		}
+	}
+	empty := t.TempDir()
+	bare := []string{"HOME=" + t.TempDir(), "PATH=" + empty} // without any program to run
+	rows := 0
+	var text strings.Builder
+	text.WriteString(linesHead)
+	for pair := range strings.Lines(string(pairs)) {
+		ours, theirs, found := strings.Cut(strings.TrimSpace(pair), " | ")
+		if !found || strings.HasPrefix(pair, "#") {
+			continue
+		}
+		rows++
+		status, out := exitOf(t, empty, bare, append([]string{program}, splitWordsOf(ours)[1:]...)...)
+		said := peers[code(theirs)]
+		if *update {
+			said = askPeer(t, splitWordsOf(theirs))
+		}
+		fmt.Fprintf(&text, "%s | %s | %s | %s\n", code(ours), describeOutput(status, strings.ReplaceAll(out, program, "slipway")), code(theirs), said)
+	}
+	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if *update {
+		err = os.WriteFile(page, []byte(text.String()), 0o644)
+	}
+	if diff := cmp.Diff(string(before), text.String()); err != nil || diff != "" && !*update || rows < 60 {
+		t.Errorf("%d lines, %v\n%s\nnext: go test ./magefiles/commands -run Program -update, with gh and kas", rows, err, diff)
+	}
+}
+
+// checkNextSteps runs lines that fail on what is there, or not there.
+func checkNextSteps(t *testing.T, program string) {
+	lines, err := os.ReadFile("testdata/failures.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n",
+		"hosts.yml": "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "badhosts.yml": "all: {hots: {a: {}}}\n",
+		"art/artifact.json": `{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 1}]}`, "art/disk.img": "x",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	for line := range strings.Lines(string(lines)) {
+		words := strings.Fields(line)
+		if words[0] == "#" {
+			continue
+		}
+		status, out := exitOf(t, dir, env, append([]string{program}, words...)...)
+		if _, last, found := cutLast(strings.TrimSpace(out), "\nnext: "); status == 0 || !found || strings.Contains(last, "\n") {
+			t.Errorf("%s: status %d, and no next step at the end:\n%s", strings.TrimSpace(line), status, out)
+		}
+	}
+}
+
+const linesHead = `# Right and wrong command lines
+
+What Slipway says to a line, and what gh 2.23 and kas 3.1 of Debian 12 say to the like: the exit
+status and the first line. Each line ran in an empty folder. Slipway left nothing there.
+
+slipway | | gh or kas |
+---|---|---|---
+`
+
+func code(line string) string { return "`" + line + "`" }
+
+// describeOutput returns a status and the beginning of what was said.
+func describeOutput(status int, out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	text := lines[0]
+	if len(lines) > 1 && strings.HasPrefix(lines[1], "next: ") {
+		text += " / " + lines[1]
+	}
+	text = terminal.Shorten(strings.ReplaceAll(text, "|", "/"), 110)
+	return fmt.Sprintf("%d: %s", status, strings.NewReplacer("<", "&lt;", "_", `\_`, "*", `\*`).Replace(text))
+}
+
+// askPeer runs gh or kas in an empty folder, without an account.
+func askPeer(t *testing.T, argv []string) string {
+	t.Helper()
+	dir := t.TempDir()
+	status, out := exitOf(t, dir, []string{"HOME=" + t.TempDir(), "PATH=/usr/bin:/bin", "GH_NO_UPDATE_NOTIFIER=1"}, argv...)
+	for line := range strings.Lines(out) { // kas says first which folders it looks into
+		if rest, found := strings.CutPrefix(line, "kas: error: "); found || strings.Contains(line, " - ERROR ") {
+			out = strings.TrimPrefix(rest[strings.LastIndex(rest, " - ")+1:], "- ")
+			break
+		}
+	}
+	said := describeOutput(status, strings.ReplaceAll(out, dir, "."))
+	if left, err := os.ReadDir(dir); err == nil && len(left) > 0 {
+		said += ", and makes the folder " + left[0].Name()
+	}
+	return said
+}
+
+// splitWordsOf splits a line at blanks. "" is an empty word.
+func splitWordsOf(line string) []string {
+	words := strings.Fields(line)
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, `""`, "")
+	}
+	return words
 }
 
 // In a folder that contains only a suite, the program checks any host.

@@ -13,6 +13,7 @@ import (
 	"slipway/ci/report"
 	"slipway/images"
 	"slipway/layers/progress"
+	"slipway/layers/terminal"
 )
 
 // The sections of the list of commands.
@@ -158,7 +159,11 @@ func Main(args []string, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, "Error:", err)
+	text, next, found := cutLast(err.Error(), "\nnext: ")
+	fmt.Fprintln(stderr, terminal.Bad.On(stderr, "Error:"), text)
+	if found {
+		fmt.Fprintln(stderr, "next:", terminal.Next.On(stderr, next))
+	}
 	return StatusOf(err)
 }
 
@@ -193,6 +198,7 @@ func helpCommand() *Command {
 
 func completionCommand() *Command {
 	c := New("completion SHELL", "Print what makes a shell complete command lines")
+	c.Long = `bash also needs the package bash-completion.`
 	c.OneOf([]string{"bash", "zsh", "fish"})
 	c.Example = `source <(slipway completion bash)
 slipway completion zsh > ~/.zfunc/_slipway  # a folder of fpath

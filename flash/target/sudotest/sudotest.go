@@ -5,7 +5,6 @@ package sudotest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target/sshd"
+	"slipway/layers/terminal/terminaltest"
 )
 
 // User is who logs in, with a password that only sudo asks for.
@@ -112,21 +112,7 @@ func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
 // with the password.
 func TypePassword(t *testing.T) {
 	t.Helper()
-	head, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal to be had here: %v", err)
-	}
-	t.Cleanup(func() { head.Close() })
-	n, err := unix.IoctlGetInt(int(head.Fd()), unix.TIOCGPTN)
-	err = errors.Join(err, unix.IoctlSetPointerInt(int(head.Fd()), unix.TIOCSPTLCK, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tail, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tail.Close() })
+	head, tail := terminaltest.Open(t)
 	in, out := os.Stdin, os.Stderr
 	t.Cleanup(func() { os.Stdin, os.Stderr = in, out })
 	t.Setenv("CI", "")

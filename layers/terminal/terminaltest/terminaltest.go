@@ -1,0 +1,53 @@
+// Package terminaltest makes terminals for tests.
+package terminaltest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open makes a terminal. What is written to user is typed there, and what a program writes to
+// tty can be read from user.
+func Open(t *testing.T) (user, tty *os.File) {
+	t.Helper()
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal can be made here: %v", err)
+	}
+	t.Cleanup(func() { user.Close() })
+	if err := unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal can be opened here: %v", err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return user, tty
+}
+
+// Shown closes tty, and returns what was written to it.
+func Shown(t *testing.T, user, tty *os.File) string {
+	t.Helper()
+	if err := tty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(user) // the kernel says EIO where a terminal ends
+	return string(text)
+}
+
+// Resize sets how many characters fit into a line.
+func Resize(t *testing.T, tty *os.File, columns uint16) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); err != nil {
+		t.Fatal(err)
+	}
+}
