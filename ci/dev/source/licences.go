@@ -21,6 +21,7 @@ import (
 var licenceTexts = map[string]string{
 	"95f35d79ea3bab75": "Apache-2.0",
 	"e87dea5078ce2faa": "Apache-2.0", // its appendix filled in
+	"f6de8e6c7eaa9954": "Apache-2.0", // its appendix filled in, CycloneDX
 	"a1842c9877d84457": "Apache-2.0", // without its appendix, https
 	"a695632dae7eddc4": "Apache-2.0", // without its appendix, http
 	"37599287c15c2f2e": "Apache-2.0", // without its appendix, cobra
