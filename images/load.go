@@ -19,8 +19,12 @@ import (
 
 // Boards travel inside the binary, so that it needs no clone in the field.
 //
-//go:embed all:boards
+//go:embed all:boards releases
 var embedded embed.FS
+
+// Sources are Slipway's own boards and the releases that their project files include, in the
+// folders boards and releases.
+func Sources() fs.FS { return embedded }
 
 const maxBoardFileBytes = 1 << 20
 
@@ -89,10 +93,27 @@ func Load(board string) (Spec, error) {
 	if isFolderName(board) && !slices.Contains(names, board) {
 		return Spec{}, fmt.Errorf("%s is a folder: want the name of a board or a project file\nnext: boards", board)
 	}
+	return loadKnown(boards, names, board)
+}
+
+func loadKnown(boards fs.FS, names []string, board string) (Spec, error) {
 	if !slices.Contains(names, board) {
 		return Spec{}, fmt.Errorf("unknown board %q%s\nnext: boards", board, plaintext.DidYouMean(board, names))
 	}
 	return LoadFrom(boards, board)
+}
+
+// LoadSource is Load for Slipway's own boards, whatever is in the current folder.
+func LoadSource(board string) (Spec, error) {
+	boards, err := openSources()
+	if err != nil {
+		return Spec{}, err
+	}
+	names, err := boards.names()
+	if err != nil {
+		return Spec{}, err
+	}
+	return loadKnown(boards, names, board)
 }
 
 // LoadFrom is Load for boards that lie elsewhere than in this binary.

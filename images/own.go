@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // BoardsVariable names the folder of the user's own boards. Without it, that is the nearest
@@ -26,21 +28,30 @@ type boardSet struct {
 // openBoards finds the boards. A board of the user's may extend one of Slipway's, but not
 // have its name: which of them is meant would depend on the current folder.
 func openBoards() (boardSet, error) {
-	ours, err := fs.Sub(embedded, "boards")
+	b, err := openSources()
 	if err != nil {
 		return boardSet{}, err
 	}
 	folder, err := ownFolder()
 	if err != nil || folder == "" {
-		return boardSet{embedded: ours}, err
+		return b, err
 	}
-	b := boardSet{ours, folder, boardsIn(folder)}
+	b.folder, b.own = folder, boardsIn(folder)
 	for _, name := range b.own {
-		if _, err := fs.Stat(ours, name); err == nil {
+		if err := CheckBoardName(name); err != nil {
+			return b, fmt.Errorf("%s: %w\nnext: rename the folder", plaintext.Printable(BoardFile(name)), err)
+		}
+		if isThere(b.embedded, name) {
 			return b, fmt.Errorf("%s: Slipway has a board of this name\nnext: rename the folder; to change a few keys of %s, write \"extends: %[2]s\" in it", BoardFile(name), name)
 		}
 	}
 	return b, nil
+}
+
+// openSources finds Slipway's own boards.
+func openSources() (boardSet, error) {
+	ours, err := fs.Sub(embedded, "boards")
+	return boardSet{embedded: ours}, err
 }
 
 func (b boardSet) Open(name string) (fs.File, error) { return b.folderOf(name).Open(name) }
@@ -66,6 +77,49 @@ func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 		}
 	}
 	return all, err
+}
+
+// boardName is what a board may be called. The name is a folder, a word of command lines and a
+// part of host names.
+var boardName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
+
+// CheckBoardName refuses what cannot be the name of a board.
+func CheckBoardName(name string) error {
+	if !boardName().MatchString(name) || isProjectFile(name) {
+		return fmt.Errorf("board name %.80q: want letters, digits and . _ + - with a letter or digit first, at most 63, and no ending of a project file", name)
+	}
+	return nil
+}
+
+// OwnFolder finds the folder of the user's own boards that commands use; "" is none.
+func OwnFolder() (string, error) { return ownFolder() }
+
+// OwnBoards returns the names of the user's own boards.
+func OwnBoards() ([]string, error) {
+	boards, err := openBoards()
+	return boards.own, err
+}
+
+// InClone reports whether a folder is in a clone of Slipway, where boards of the user's own are
+// not looked for.
+func InClone(folder string) bool {
+	for at := folder; ; at = filepath.Dir(at) {
+		if isClone(at) {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			return false
+		}
+	}
+}
+
+// NeedsClone reports whether a board can only be built in a clone of Slipway: its hook is
+// compiled there, or its layers are named by their place in it.
+func NeedsClone(spec Spec) bool {
+	if spec.Debian != nil {
+		return spec.Rig != nil || spec.Debian.Hook != ""
+	}
+	return OwnProjectFile(spec) == ""
 }
 
 // ownFolder finds the folder of the user's own boards; "" is none.
@@ -133,6 +187,23 @@ func OwnProjectFile(spec Spec) string {
 		}
 	}
 	return ""
+}
+
+// SourceProjectFile returns the project file of one of Slipway's boards in Sources.
+func SourceProjectFile(spec Spec) string {
+	for _, board := range slices.Backward(spec.lineage) {
+		for _, name := range projectFiles {
+			if file := path.Join("boards", board, name); isThere(embedded, file) {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
+func isThere(files fs.FS, name string) bool {
+	_, err := fs.Stat(files, name)
+	return err == nil
 }
 
 // isProjectFile reports whether a board's name is that of project files, as kas takes them:

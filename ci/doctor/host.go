@@ -21,8 +21,8 @@ import (
 )
 
 func checkClone(_ context.Context, p boardBuild) []Finding {
-	if path := images.OwnProjectFile(p.spec); path != "" && p.spec.Debian == nil {
-		return []Finding{okFinding("clone", "none is needed for %s", path)}
+	if !images.NeedsClone(p.spec) {
+		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(images.OwnProjectFile(p.spec), images.BoardFile(p.spec.Board)))}
 	}
 	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Fix: "clone Slipway, install Go, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {

@@ -15,6 +15,17 @@ func ProgramName() string {
 	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
 }
 
+// ProgramElsewhere returns what the user types in another folder. Mage runs in a clone alone.
+func ProgramElsewhere() string {
+	if UnderMage() {
+		return "slipway"
+	}
+	if program, err := filepath.Abs(os.Args[0]); err == nil && filepath.Base(os.Args[0]) != os.Args[0] {
+		return plaintext.Quote(program)
+	}
+	return ProgramName()
+}
+
 // UnderMage reports whether "go tool mage" runs this binary from its cache.
 func UnderMage() bool {
 	self, err := os.Executable()

@@ -78,6 +78,7 @@ func TestHelpText(t *testing.T) {
 		"devices --help":    "\n- disks and cards, with their contents, and the reasons not to write them\n- Jetsons",
 		"completion --help": "\nSHELL is one of bash, zsh, fish.\n",
 		"fleet":             "\n" + host.ProgramName() + " fleet COMMAND --help explains one of them.\n",
+		"board":             "\nCommands:\n  check  ",
 		"-h deploy:files":   "Make a folder on a board equal",
 		"help flash -h":     "Write a board's image",
 		"help help":         "Explain a command.",
@@ -135,8 +136,14 @@ func TestCompletion(t *testing.T) {
 		"rshim show ":    "",
 		"help deploy fi": "files",
 		"smoke virt virt --suite=base --no-reboot --as=": "json junit html tap lava",
-		"completion ": "bash zsh fish",
-		"boards ":     "",
+		"completion ":                "bash zsh fish",
+		"boar":                       "board boards",
+		"board ":                     "check new",
+		"init --like=vi":             "virt virt-arm64",
+		"board new x --like=qemuarm": "qemuarm64",
+		"init --ci=":                 "github gitlab",
+		"init --ci=github,":          "github,github github,gitlab",
+		"boards ":                    "",
 	} {
 		words := strings.Split(line, " ")
 		var got []string

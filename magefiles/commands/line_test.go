@@ -49,6 +49,7 @@ func TestLines(t *testing.T) {
 		// As they were typed for Mage.
 		"deploy:files virt virt a b -dryrun", "flash virt d -blockmap=m -forcerecovery", "fleet:deploy b i -stopafter=5 -boardlimit=30m",
 		"deploy:board virt virt", "virt:ssh", "rshim:show -device=d", "cache:serve -dir=/d", "report a,b -as=tap", "rig:ssh -- ls",
+		"init --like=virt", "init lab --like virt --ci=github,gitlab --name=x --dry-run --json", "board", "board new x --like=virt", "board check --json",
 		"-h flash", "--help deploy:files", "help deploy:files", "help flash -h", "help -h", "help help", "boards --HELP", "--VERSION",
 		"deploy --become files virt virt a b", "fleet --json -h", "layers lock --update b", "virt:start -board=virt", "up -board=virt -keep", "-version", "build virt -dryRun",
 	} {
@@ -123,6 +124,13 @@ func TestWrongLines(t *testing.T) {
 		"layers:":                                     `unknown command "layers "`,
 		"layers:chekout b":                            "did you mean layers checkout?",
 		"deploy contaner b h i":                       `did you mean deploy container?`,
+		"init":                                        "--like is missing (boards lists them)" + "\nnext: NAME init --help",
+		"init lab more --like=virt":                   `"more" is one word too many`,
+		"init --like=virt --ci=jenkins":               "--ci=jenkins: want github, gitlab",
+		"init --like=virt --ci=github,":               "--ci=github,: want github, gitlab",
+		"board new --like=virt":                       " is missing: it takes ",
+		"board new x":                                 "--like is missing",
+		"board add x":                                 `unknown command "board add"`,
 		"boards devices":                              `boards: "devices" is one word too many: it takes no words`,
 		"flash virt d typo --dry-run":                 `flash: "typo" is one word too many: it takes BOARD DEVICE[,DEVICE...]` + "\nnext: NAME flash --help",
 		"flash virt d typo -dryrun":                   `"typo" is one word too many`,

@@ -55,6 +55,7 @@ func TestProgram(t *testing.T) {
 	t.Run("beside others", func(t *testing.T) { checkLines(t, program) })
 	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })
 	t.Run("completion", func(t *testing.T) { checkCompletionInShells(t, program) })
+	t.Run("a project of one's own", func(t *testing.T) { checkProject(t, program) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
 }
 
@@ -223,6 +224,33 @@ func splitWordsOf(line string) []string {
 		words[i] = strings.ReplaceAll(w, `""`, "")
 	}
 	return words
+}
+
+// A project is made, checked and enlarged without any other program.
+func checkProject(t *testing.T, program string) {
+	dir := t.TempDir()
+	env := []string{"HOME=" + t.TempDir(), "PATH=" + t.TempDir()}
+	for _, tt := range []struct {
+		at, line string
+		status   int
+		want     string
+	}{
+		{"", "board check", 5, "no project: "},
+		{"", "init lab --like=raspberrypi5 --ci=github --dry-run", 0, "would write lab/boards/raspberrypi5-lab/kas.yml\n"},
+		{"", "init lab --like=raspberrypi5 --ci=github", 0, "  " + program + " flash raspberrypi5-lab DEVICE --dry-run"},
+		{"", "init lab --like=virt", 1, "next: " + program + " board new NAME --like=virt"},
+		{"lab", "board new rack --like=raspberrypi5-lab", 0, "wrote boards/rack/board.yml\n"},
+		{"lab", "board new rack --like=virt", 1, "another board has this name"},
+		{"lab/suites", "board check", 0, "boards that can be read: 2, lines to edit: 10\n"},
+		{"lab", "boards", 0, "\nrack "},
+		{"lab", "layers dump rack", 0, "machine: raspberrypi5\n"},
+		{"lab", "suites", 0, "\nproduct "},
+	} {
+		status, out := exitOf(t, filepath.Join(dir, tt.at), env, append([]string{program}, strings.Fields(tt.line)...)...)
+		if status != tt.status || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: status %d; want %d, and %q\n%s", tt.line, status, tt.status, tt.want, out)
+		}
+	}
 }
 
 // In a folder that contains only a suite, the program checks any host.

@@ -46,7 +46,7 @@ func newRoot(extra ...*Command) *Command {
 		&cobra.Group{ID: sectionOther, Title: "Others"},
 	)
 	root.with(
-		upCommand().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
+		upCommand().in(sectionBuild), initCommand().in(sectionBuild), boardGroup().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
 		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), cacheGroup().in(sectionBuild),
 		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
 		packCommand().in(sectionDevice), verifyCommand().in(sectionDevice), bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),

@@ -1,0 +1,207 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/ci/suite"
+	"slipway/images"
+	"slipway/images/starter"
+	"slipway/layers"
+	"slipway/layers/host"
+	"slipway/layers/plaintext"
+)
+
+// ProjectOptions says how files of a project are written and shown.
+type ProjectOptions struct {
+	DryRun bool
+	JSON   bool
+}
+
+// InitProject writes a project of the user's own.
+func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Request, opt ProjectOptions) error {
+	if err := refuseProject(folder, req.Like); err != nil {
+		return err
+	}
+	req.Folder = folder
+	plan, err := starter.PlanProject(ctx, req)
+	if err != nil {
+		return err
+	}
+	return writePlan(ctx, w, folder, plan, nil, true, opt)
+}
+
+// refuseProject refuses a folder in which the boards of a project would not be found.
+func refuseProject(folder, like string) error {
+	whole, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	if images.InClone(whole) {
+		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init NEW-FOLDER --like=%s", folder, like)
+	}
+	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {
+		return fmt.Errorf("%s: the folder is a project already: it has %s\nnext: board new NAME --like=%s", folder, plaintext.OneLine(boards[0]), like)
+	}
+	return nil
+}
+
+// AddBoard writes one more board into the project around the current folder.
+func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOptions) error {
+	folder, err := ownBoards(like)
+	if err != nil {
+		return err
+	}
+	plan, err := starter.PlanBoard(ctx, folder, starter.Request{Name: name, Like: like})
+	if err != nil {
+		return err
+	}
+	files, err := starter.ReadProject(folder)
+	if err != nil {
+		return err
+	}
+	edits, err := starter.PipelineEdits(files, plan)
+	if err != nil {
+		return err
+	}
+	return writePlan(ctx, w, folder, plan, edits, false, opt)
+}
+
+// ownBoards returns the folder of the boards of the project.
+func ownBoards(like string) (string, error) {
+	folder, err := images.OwnFolder()
+	if err == nil && folder == "" {
+		err = fmt.Errorf("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init NEW-FOLDER --like=%s", like)
+	}
+	return shorten(folder), err
+}
+
+// shorten returns a path from the current folder, if that is not longer.
+func shorten(path string) string {
+	here, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if short, err := filepath.Rel(here, path); err == nil && len(short) < len(path) {
+		return short
+	}
+	return path
+}
+
+// projectRecord is what was written, for programs.
+type projectRecord struct {
+	Folder string         `json:"folder"`
+	Board  string         `json:"board"`
+	DryRun bool           `json:"dryRun,omitempty"`
+	Files  []string       `json:"files"`
+	Edit   []starter.Edit `json:"edit"` // what only the user knows
+	Next   []starter.Step `json:"next"`
+}
+
+// writePlan writes the files of a plan and says what is next.
+func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
+	write := starter.Write
+	if opt.DryRun {
+		write = starter.Check
+	}
+	if err := write(ctx, folder, plan.Files); err != nil {
+		if err = fmt.Errorf("write the files of %s: %w", plan.Board, err); !strings.Contains(err.Error(), "\nnext: ") {
+			err = fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(folder))
+		}
+		return err
+	}
+	r := projectRecord{Folder: folder, Board: plan.Board, DryRun: opt.DryRun, Edit: []starter.Edit{}, Next: plan.Next}
+	for i, f := range plan.Files {
+		plan.Files[i].Path = filepath.Join(folder, f.Path)
+		r.Files = append(r.Files, plan.Files[i].Path)
+	}
+	r.Edit = append(append(r.Edit, starter.FindEdits(plan.Files)...), edits...)
+	if opt.JSON {
+		return plaintext.WriteJSON(w, r)
+	}
+	r.show(w, isProject)
+	return nil
+}
+
+func (r projectRecord) show(w io.Writer, isProject bool) {
+	for _, file := range r.Files {
+		fmt.Fprintln(w, plaintext.Either(r.DryRun, "would write", "wrote"), plaintext.OneLine(file))
+	}
+	showEdits(w, r.Edit)
+	fmt.Fprintln(w, "next:")
+	program := host.ProgramName()
+	if isProject && r.Folder != "." {
+		fmt.Fprintln(w, "  cd", plaintext.Quote(r.Folder))
+		program = host.ProgramElsewhere()
+	}
+	for _, step := range r.Next {
+		fmt.Fprintf(w, "  %s %s  # %s\n", program, step.Line, step.Why)
+	}
+}
+
+func showEdits(w io.Writer, edits []starter.Edit) {
+	if len(edits) > 0 {
+		fmt.Fprintln(w, "only you know:")
+	}
+	for _, e := range edits {
+		fmt.Fprintln(w, " ", plaintext.OneLine(e.String()))
+	}
+}
+
+// CheckProject reads all boards of the project around the current folder, with their suites and
+// layers, and lists what only the user can complete. It asks no server.
+func CheckProject(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
+	folder, err := ownBoards("BOARD")
+	if err != nil {
+		return err
+	}
+	boards, err := images.OwnBoards()
+	if err != nil {
+		return err
+	}
+	opt.Offline = true
+	var wrong []error
+	for _, board := range boards {
+		if err := checkBoard(ctx, board, opt); err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	files, err := starter.ReadProject(folder)
+	if err := errors.Join(append(wrong, err)...); err != nil {
+		return err
+	}
+	edits := starter.FindEdits(files)
+	if asJSON {
+		return plaintext.WriteJSON(w, struct {
+			Boards []string       `json:"boards"`
+			Edit   []starter.Edit `json:"edit"`
+		}{boards, slices.Concat([]starter.Edit{}, edits)})
+	}
+	showEdits(w, edits)
+	fmt.Fprintf(w, "boards that can be read: %d, lines to edit: %d\n", len(boards), len(edits))
+	return nil
+}
+
+// checkBoard reads what a board is made of and proved by.
+func checkBoard(ctx context.Context, board string, opt images.Options) error {
+	spec, err := images.Load(board)
+	if err != nil {
+		return err
+	}
+	if _, err := suite.LoadAll(spec); err != nil {
+		return fmt.Errorf("%s: suites: %w", images.BoardFile(board), err)
+	}
+	if spec.Debian != nil {
+		return nil
+	}
+	if _, _, err := images.Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {
+		return err
+	}
+	return nil
+}

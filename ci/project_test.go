@@ -1,0 +1,131 @@
+package ci
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway/ci/doctor"
+	"slipway/images"
+	"slipway/images/starter"
+)
+
+// inNewProject makes a project in a new folder, and that the current one.
+func inNewProject(t *testing.T, like string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := InitProject(t.Context(), io.Discard, ".", starter.Request{Like: like, Name: "lab", Pipelines: []string{"github", "gitlab"}}, ProjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What init writes passes the check of a project, and doctor has nothing to say of its files.
+func TestNewProjectIsComplete(t *testing.T) {
+	for _, like := range []string{"jetson-orin-nano-devkit", "bluefield3", "raspberrypi5", "qemux86-64", "virt"} {
+		t.Run(like, func(t *testing.T) {
+			inNewProject(t, like)
+			var out strings.Builder
+			if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, false); err != nil || !strings.Contains(out.String(), "boards that can be read: 1,") {
+				t.Errorf("CheckProject = %v\n%s", err, out.String())
+			}
+			spec, err := images.Load("lab")
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Reset()
+			_ = doctor.Look(t.Context(), &out, spec, doctor.Options{Build: images.Options{Dir: "build", Offline: true}, JSON: true}) // of this machine
+			var findings []doctor.Finding
+			if err := json.Unmarshal([]byte(out.String()), &findings); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range findings {
+				if slices.Contains([]string{"clone", "project", "suites", "configuration"}, f.What) && f.State != doctor.OK {
+					t.Errorf("doctor says %+v; want ok", f)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckProject(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file, text string
+		want       string // in the error
+	}{
+		"an unknown key":      {"boards/lab/board.yml", "extends: raspberrypi5\nsuits: [base]\n", `boards/lab/board.yml:2:1: unknown key "suits": did you mean suites?`},
+		"an unknown value":    {"boards/lab/board.yml", "extends: raspberrypi5\nflash: {kinds: [blok]}\n", `boards/lab/board.yml:2:9: flash.kinds: unknown value "blok": did you mean block?`},
+		"an unknown board":    {"boards/lab/board.yml", "extends: raspberrypi6\n", `boards/lab/board.yml:1:1: extends: unknown value "raspberrypi6": did you mean raspberrypi`},
+		"a wrong kind":        {"boards/lab/board.yml", "extends: raspberrypi5\ndescription: [a]\n", `boards/lab/board.yml:2:14: want a text`},
+		"an unknown suite":    {"boards/lab/board.yml", "extends: raspberrypi5\nsuites: [produkt]\n", `boards/lab/board.yml: suites: no suite "produkt": did you mean product?`},
+		"a wrong section":     {"suites/product.yml", "fiel: {/etc: {exists: true}}\n", `suites/product.yml:1:1: unknown section "fiel": did you mean file?`},
+		"an unknown kas key":  {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "boards/lab/kas.yml:2"},
+		"no YAML":             {"boards/lab/kas.yml", "header: [\n", "boards/lab/kas.yml"},
+		"a second board":      {"boards/rack/board.yml", "extends: lab\nsuites: [produkt]\n", "boards/rack/board.yml: suites:"},
+		"a name of its own":   {"boards/my board/board.yml", "extends: lab\n", `my board/board.yml: board name "my board": want letters`},
+		"a project file name": {"boards/x.yml/board.yml", "extends: lab\n", `x.yml/board.yml: board name "x.yml"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNewProject(t, "raspberrypi5")
+			if err := os.MkdirAll(filepath.Dir(tt.file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(tt.file, []byte(tt.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, false); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("CheckProject = %v; want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestInitAndAddBoard(t *testing.T) {
+	t.Chdir(t.TempDir())
+	outside := AddBoard(t.Context(), io.Discard, "x", "virt", ProjectOptions{})
+	if outside == nil || !strings.Contains(outside.Error(), "no project: ") || !strings.HasSuffix(outside.Error(), "\nnext: init NEW-FOLDER --like=virt") {
+		t.Errorf("AddBoard outside of a project: %v", outside)
+	}
+	inNewProject(t, "virt")
+	var out strings.Builder
+	if err := InitProject(t.Context(), &out, ".", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: board new NAME --like=virt") {
+		t.Errorf("InitProject in a project: %v", err)
+	}
+	for _, opt := range []ProjectOptions{{DryRun: true}, {}} {
+		out.Reset()
+		if err := AddBoard(t.Context(), &out, "rack", "lab", opt); err != nil || !strings.Contains(out.String(), "boards/rack/board.yml\n") || !strings.Contains(out.String(), "- {BOARD: rack, COMMAND: up}") {
+			t.Errorf("AddBoard(%+v) = %v\n%s", opt, err, out.String())
+		}
+		if _, err := os.Stat("boards/rack"); (err == nil) == opt.DryRun {
+			t.Errorf("after AddBoard(%+v) the board's folder: %v", opt, err)
+		}
+	}
+	if err := InitProject(t.Context(), &out, "/dev/null/x", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls -ld /dev/null/x") {
+		t.Errorf("InitProject below a file: %v", err)
+	}
+	if err := os.WriteFile("go.mod", []byte("module slipway\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := InitProject(t.Context(), &out, "new", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "is in a clone of Slipway") {
+		t.Errorf("InitProject in a clone: %v", err)
+	}
+}
+
+// What init prints for programs has the same files and steps.
+func TestInitAsJSON(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var out strings.Builder
+	if err := InitProject(t.Context(), &out, "new", starter.Request{Like: "raspberrypi5"}, ProjectOptions{JSON: true, DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	var r projectRecord
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil || r.Board != "raspberrypi5-lab" || !r.DryRun || len(r.Files) != 5 || len(r.Edit) < 4 || r.Next[0].Line != "board check" {
+		t.Errorf("init printed %+v, %v\n%s", r, err, out.String())
+	}
+	if _, err := os.Stat("new"); err == nil {
+		t.Error("a dry run made the folder")
+	}
+}

@@ -1,0 +1,88 @@
+package starter
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// Edit is a line that only the user can complete.
+type Edit struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	What string `json:"what"`
+}
+
+func (e Edit) String() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What) }
+
+const (
+	mark         = "EDIT ME"
+	maxFileBytes = 1 << 20
+)
+
+// FindEdits returns the marked lines of files.
+func FindEdits(files []File) (all []Edit) {
+	for _, f := range files {
+		for i, line := range plaintext.Lines(f.Text) {
+			if _, what, found := strings.Cut(line, mark); found {
+				all = append(all, Edit{f.Path, i + 1, plaintext.OneLine(strings.TrimLeft(what, ":, "))})
+			}
+		}
+	}
+	return all
+}
+
+// ReadProject reads the files that Slipway or a pipeline reads, of the project with these boards.
+func ReadProject(boards string) (files []File, err error) {
+	patterns := []string{filepath.Join(boards, "*/board.yml"), filepath.Join(boards, "*/kas.yml")}
+	for _, pattern := range append(slices.Sorted(maps.Values(Pipelines)), "suites/*.yml", "suites/*.yaml", "ci/*") {
+		patterns = append(patterns, filepath.Join(filepath.Dir(boards), pattern))
+	}
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			info, err := os.Stat(name)
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			text, err := localfile.Read(name, maxFileBytes)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, File{name, string(text)})
+		}
+	}
+	return files, nil
+}
+
+// pipelineEntries are how lines of pipelines begin that name a board, and a line for one more.
+var pipelineEntries = map[string]string{"- {board: ": "- {board: %s, command: %s}", "- {BOARD: ": "- {BOARD: %s, COMMAND: %s}"}
+
+// PipelineEdits says where the pipelines of a project list its boards, for one that they lack.
+func PipelineEdits(files []File, p Plan) (all []Edit, err error) {
+	name, err := writeScalar(p.Board)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		said := false
+		for i, line := range plaintext.Lines(f.Text) {
+			for begin, form := range pipelineEntries {
+				if !said && strings.HasPrefix(strings.TrimSpace(line), begin) {
+					said = true
+					all = append(all, Edit{f.Path, i + 1, "a pipeline builds the board with this line too: " + fmt.Sprintf(form, name, p.Make)})
+				}
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,235 @@
+// Package starter writes the files of a project of the user's own, or of one more board in it.
+// What the files hold is in the folder files. It starts no build and asks no server.
+package starter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+//go:embed all:files
+var embedded embed.FS
+
+// File is a file of a project.
+type File struct {
+	Path string // below the project's folder
+	Text string
+}
+
+// Request says what is made.
+type Request struct {
+	Folder    string   // of the project, for its name
+	Like      string   // the board that the new one extends
+	Name      string   // of the new board; "" is made from Like
+	Pipelines []string // names of Pipelines
+}
+
+// Step is one of the next commands of the user.
+type Step struct {
+	Line string `json:"command"` // without the program's name
+	Why  string `json:"why"`
+}
+
+// Pipelines are the servers that a pipeline can be made for, and its file.
+var Pipelines = map[string]string{"github": ".github/workflows/slipway.yml", "gitlab": ".gitlab-ci.yml"}
+
+// Plan is what is written, and what the user does then.
+type Plan struct {
+	Board string
+	Make  string // the command that makes it in a pipeline
+	Files []File
+	Next  []Step
+}
+
+// template's delimiters are not those of GitHub's expressions.
+var templates = template.Must(template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"yaml": writeScalar}).
+	ParseFS(embedded, "files/*.tmpl", "files/*/*.tmpl"))
+
+// writeScalar writes a text in YAML, which takes some names, such as 1e3, for something else.
+func writeScalar(text string) (string, error) {
+	out, err := yaml.Marshal(text)
+	return strings.TrimSpace(string(out)), err
+}
+
+// choices are what the templates fill in.
+type choices struct {
+	Name, Like, Project, Version string
+
+	Suites   string // a list in YAML; "" leaves those of Like
+	NoHook   bool   // the hook of Like is left out, as a clone is needed for it
+	Virtual  bool   // a board that up can take from nothing to a report
+	Hardware bool   // a kas.yml is written
+	Make     string // the command of the pipeline
+	Steps    []Step
+}
+
+// PlanProject plans a whole project with one board.
+func PlanProject(ctx context.Context, req Request) (Plan, error) {
+	like, err := images.LoadSource(req.Like)
+	if err != nil {
+		return Plan{}, err
+	}
+	req.Name = cmp.Or(req.Name, req.Like+"-lab")
+	if err := checkName(req.Name, images.Sources()); err != nil {
+		return Plan{}, err
+	}
+	c := newChoices(req, like)
+	c.Suites = suitesLike(like, true)
+	p, err := c.planBoard(ctx, like)
+	if err != nil {
+		return Plan{}, err
+	}
+	for i := range p.Files {
+		p.Files[i].Path = path.Join("boards", p.Files[i].Path)
+	}
+	c.Steps = p.Next
+	shared, err := c.planShared(req.Pipelines)
+	p.Files = append(p.Files, shared...)
+	slices.SortFunc(p.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return p, err
+}
+
+// planShared plans the files that all boards of a project share.
+func (c choices) planShared(pipelines []string) (files []File, err error) {
+	names := map[string]string{"suites/product.yml": "product.yml.tmpl", ".gitignore": "gitignore.tmpl", "README.md": "README.md.tmpl"}
+	for _, server := range pipelines {
+		names[Pipelines[server]] = server + ".yml.tmpl"
+		names["ci/install.sh"], names["ci/allowed_signers"] = "install.sh.tmpl", "allowed_signers.tmpl"
+	}
+	for path, name := range names {
+		text, err := c.fill(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{path, text})
+	}
+	return files, nil
+}
+
+// PlanBoard plans one more board of a project, like one of Slipway's or of the project's. Its
+// files are in the folder of the project's boards.
+func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
+	like, err := images.Load(req.Like)
+	if err != nil {
+		return Plan{}, err
+	}
+	if err := checkName(req.Name, os.DirFS(folder), images.Sources()); err != nil {
+		return Plan{}, err
+	}
+	suites, err := images.OwnSuites()
+	if err != nil {
+		return Plan{}, err
+	}
+	c := newChoices(req, like)
+	if isBoard(os.DirFS(folder), req.Like) { // the project already says all that is not Slipway's
+		c.Hardware, c.NoHook = false, false
+	} else {
+		c.Suites = suitesLike(like, suites["product"] != "")
+	}
+	return c.planBoard(ctx, like)
+}
+
+func newChoices(req Request, like images.Spec) choices {
+	c := choices{
+		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().Version, Make: "build",
+		NoHook: like.Debian != nil, Virtual: like.Debian != nil && like.Machine != nil, Hardware: like.Debian == nil,
+	}
+	if c.Virtual {
+		c.Make = "up"
+	}
+	return c
+}
+
+func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) {
+	if like.Rig != nil {
+		return Plan{}, fmt.Errorf("board %s: a rig is made in a clone of Slipway, not in a project\nnext: boards", c.Like)
+	}
+	text, err := c.fill("board.yml.tmpl")
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Board: c.Name, Make: c.Make, Files: []File{{c.Name + "/board.yml", text}}}
+	pinned := true
+	if c.Hardware {
+		if text, pinned, err = c.projectFile(ctx, like); err != nil {
+			return Plan{}, err
+		}
+		p.Files = append(p.Files, File{c.Name + "/kas.yml", text})
+	}
+	p.Next = c.steps(pinned)
+	return p, nil
+}
+
+// suitesLike is the list of suites of a board like another one. Without the hook no container
+// gets the board's libraries.
+func suitesLike(like images.Spec, product bool) string {
+	suites := slices.DeleteFunc(slices.Clone(like.Suites), func(name string) bool { return like.Debian != nil && name == "containers" })
+	if product {
+		suites = append(suites, "product")
+	}
+	return "[" + strings.Join(suites, ", ") + "]"
+}
+
+// checkName refuses names that boards cannot have, and those of other boards.
+func checkName(name string, others ...fs.FS) error {
+	err := images.CheckBoardName(name)
+	for _, boards := range others {
+		if err == nil && (isBoard(boards, name) || isBoard(boards, path.Join("boards", name))) {
+			err = fmt.Errorf("board %s: another board has this name", name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nnext: boards", err)
+	}
+	return nil
+}
+
+func isBoard(files fs.FS, folder string) bool {
+	_, err := fs.Stat(files, path.Join(folder, "board.yml"))
+	return err == nil
+}
+
+func projectName(folder string) string {
+	if whole, err := filepath.Abs(folder); err == nil {
+		folder = whole
+	}
+	return plaintext.OneLine(filepath.Base(folder))
+}
+
+func (c choices) fill(name string) (string, error) {
+	var text bytes.Buffer
+	err := templates.ExecuteTemplate(&text, name, c)
+	return text.String(), err
+}
+
+// steps are the next commands of the user, in order.
+func (c choices) steps(pinned bool) []Step {
+	steps := []Step{{"board check", "read all files again, and list what only you know"}}
+	if !pinned {
+		steps = append(steps, Step{"layers lock " + c.Name, "pin the layers that have no commit"})
+	}
+	steps = append(steps, Step{"doctor " + c.Name, "is this machine ready?"})
+	if c.Virtual {
+		return append(steps, Step{"up " + c.Name, "from nothing to a report"})
+	}
+	return append(steps,
+		Step{"build " + c.Name, "with SLIPWAY_AUTHORIZED_KEYS and SLIPWAY_ROOT_LOGIN=1, or nobody can log in"},
+		Step{"flash " + c.Name + " DEVICE --dry-run", "what would be erased; slipway devices lists devices"},
+		Step{"smoke " + c.Name + " root@HOST", "prove that the board works"},
+	)
+}

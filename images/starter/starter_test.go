@@ -1,0 +1,370 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/images"
+	"slipway/images/strict"
+	"slipway/layers"
+)
+
+// starters are the boards of Slipway that a project can begin with.
+func starters(t *testing.T) (all []images.Spec) {
+	t.Helper()
+	files, err := fs.Glob(images.Sources(), "boards/*/board.yml")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d boards, %v", len(files), err)
+	}
+	for _, file := range files {
+		spec, err := images.LoadSource(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spec.Rig == nil {
+			all = append(all, spec)
+		}
+	}
+	return all
+}
+
+func planProject(t *testing.T, like string) Plan {
+	t.Helper()
+	p, err := PlanProject(t.Context(), Request{Folder: "lab", Like: like, Pipelines: []string{"github", "gitlab"}})
+	if err != nil {
+		t.Fatalf("PlanProject like %s: %v", like, err)
+	}
+	return p
+}
+
+// projectOf loads a board's project file without any server.
+func projectOf(t *testing.T, spec images.Spec) layers.Project {
+	t.Helper()
+	p, _, err := images.Project(t.Context(), spec, images.Options{Dir: t.TempDir(), Offline: true})
+	if err != nil {
+		t.Fatalf("the project of %s: %v", spec.Board, err)
+	}
+	return p
+}
+
+// A project like any board of Slipway's is read without a word, and has that board's layers.
+func TestProjectLikeEachBoard(t *testing.T) {
+	for _, like := range starters(t) {
+		t.Run(like.Board, func(t *testing.T) {
+			var original layers.Project
+			if like.Debian == nil {
+				original = projectOf(t, like)
+			}
+			folder := t.TempDir()
+			t.Chdir(folder)
+			plan := planProject(t, like.Board)
+			if err := Write(t.Context(), ".", plan.Files); err != nil {
+				t.Fatal(err)
+			}
+			spec, err := images.Load(plan.Board)
+			if err != nil || spec.Board != like.Board+"-lab" || spec.Extends != like.Board || spec.Arch != like.Arch || !slices.Contains(spec.Suites, "product") {
+				t.Fatalf("Load = %+v, %v; want a board like %s", spec, err, like.Board)
+			}
+			if images.NeedsClone(spec) {
+				t.Errorf("NeedsClone(%s) = true; want a board that is built anywhere", spec.Board)
+			}
+			if like.Debian == nil {
+				compareProjects(t, projectOf(t, spec), original)
+			}
+		})
+	}
+}
+
+func compareProjects(t *testing.T, got, want layers.Project) {
+	t.Helper()
+	if got.Machine != want.Machine || got.Distro != want.Distro || !slices.Equal(got.Targets, want.Targets) || len(got.LocalConf) != len(want.LocalConf) || len(got.Warnings) > 0 {
+		t.Errorf("machine %q, distro %q, targets %q, %d blocks, warnings %q; want %q, %q, %q, %d, none",
+			got.Machine, got.Distro, got.Targets, len(got.LocalConf), got.Warnings, want.Machine, want.Distro, want.Targets, len(want.LocalConf))
+	}
+	if len(got.Repos) != len(want.Repos) {
+		t.Fatalf("%d repositories; want %d", len(got.Repos), len(want.Repos))
+	}
+	for i, r := range want.Repos {
+		is := got.Repos[i]
+		switch {
+		case is.ID != r.ID || !slices.Equal(is.Layers, r.Layers):
+			t.Errorf("repository %d is %s with layers %v; want %s with %v", i, is.ID, is.Layers, r.ID, r.Layers)
+		case r.URL == "" && r.Path == "": // the clone
+			if is.URL != placeholder || is.Commit == "" && is.Branch != "main" {
+				t.Errorf("repository %s comes from %q at %q %q; want %s, at a commit or main", is.ID, is.URL, is.Branch, is.Commit, placeholder)
+			}
+		case is.URL != r.URL || is.Commit != r.Commit || is.Branch != r.Branch || is.Path != r.Path:
+			t.Errorf("repository %s is %+v; want %+v", is.ID, is, r)
+		}
+	}
+}
+
+// Every YAML file is a mapping without aliases and duplicate keys, and what it says is short.
+func TestFilesAreStrict(t *testing.T) {
+	for _, like := range []string{"virt", "raspberrypi5"} {
+		for _, f := range planProject(t, like).Files {
+			if n := strings.Count(f.Text, "\n"); n > 60 && filepath.Base(f.Path) != "kas.yml" {
+				t.Errorf("%s like %s has %d lines; want at most 60", f.Path, like, n)
+			}
+			if strings.Contains(f.Text, "[[") || !strings.HasSuffix(f.Text, "\n") {
+				t.Errorf("%s like %s is not filled in, or does not end with a line:\n%s", f.Path, like, f.Text)
+			}
+			if filepath.Ext(f.Path) != ".yml" {
+				continue
+			}
+			if _, err := strict.ParseMapping(f.Path, []byte(f.Text), "a mapping"); err != nil {
+				t.Errorf("like %s: %v", like, err)
+			}
+		}
+	}
+}
+
+// A board without a commit for its layers says so, and names the command that pins them.
+func TestRevision(t *testing.T) {
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	for _, tt := range []struct {
+		p    images.Program
+		want string
+	}{
+		{images.Program{Commit: commit}, "commit: " + commit},
+		{images.Program{Commit: commit, Modified: true}, "branch: main"},
+		{images.Program{Commit: "unknown"}, "branch: main"},
+	} {
+		if got := revision(tt.p); got != tt.want {
+			t.Errorf("revision(%+v) = %s; want %s", tt.p, got, tt.want)
+		}
+	}
+	for pinned, want := range map[bool]bool{true: false, false: true} {
+		c := choices{Name: "lab"}
+		if got := slices.ContainsFunc(c.steps(pinned), func(s Step) bool { return s.Line == "layers lock lab" }); got != want {
+			t.Errorf("steps(%v) has layers lock: %v; want %v", pinned, got, want)
+		}
+	}
+}
+
+func TestHostileNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{
+		"../x", "a/b", "/etc", ".", "..", "-x", "--like", "", "a b", "a\nb", "a\x1b[2J", "a'b", "$(id)", "a:b", "lab.yml", "a.json", "é", strings.Repeat("a", 64), "virt",
+	} {
+		if name == "" {
+			if err := images.CheckBoardName(name); err == nil {
+				t.Error("CheckBoardName of nothing = nil; want an error")
+			}
+			continue
+		}
+		if _, err := PlanProject(t.Context(), Request{Like: "virt", Name: name}); err == nil || !strings.Contains(err.Error(), "\nnext: boards") || strings.ContainsRune(err.Error(), '\x1b') {
+			t.Errorf("PlanProject named %q: %v; want it refused", name, err)
+		}
+	}
+	for like, want := range map[string]string{"vrt": `unknown board "vrt": did you mean virt?`, "bluefield-rig": "a rig is made in a clone", "../virt": `unknown board "../virt"`} {
+		if _, err := PlanProject(t.Context(), Request{Like: like, Name: "x"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("PlanProject like %q: %v; want %s", like, err, want)
+		}
+	}
+}
+
+// A name that is allowed is one folder, one word of a shell, and a text in YAML.
+func FuzzBoardName(f *testing.F) {
+	for _, name := range []string{"lab", "1e3", "null", "0x1F", "12:30", "a/b", "a'b", "2026-01-01", "yes", "1_0", "a.yml"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if images.CheckBoardName(name) != nil {
+			return
+		}
+		if !filepath.IsLocal(name) || filepath.Base(name) != name || strings.ContainsAny(name, " \t\n'\"$`\\;&|<>()*?[]{}!#~=%:,") {
+			t.Fatalf("CheckBoardName(%q) = nil; want a plain word", name)
+		}
+		text, err := choices{Name: name, Like: name}.fill("board.yml.tmpl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec images.Spec
+		if err := yaml.Load([]byte(text), &spec, yaml.WithKnownFields()); err != nil || spec.Extends != name {
+			t.Errorf("extends is %q, %v; want %q", spec.Extends, err, name)
+		}
+	})
+}
+
+// list returns all paths below a folder.
+func list(t *testing.T, folder string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestFilesThatExist(t *testing.T) {
+	files := planProject(t, "virt").Files
+	for _, f := range files {
+		folder := t.TempDir()
+		at := filepath.Join(folder, f.Path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte("mine"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		before := list(t, folder)
+		for name, write := range map[string]func(context.Context, string, []File) error{"Write": Write, "Check": Check} {
+			if err := write(t.Context(), folder, files); err == nil || !strings.Contains(err.Error(), at) || strings.Count(err.Error(), folder) != 2 {
+				t.Errorf("%s over %s: %v; want it named alone", name, f.Path, err)
+			}
+		}
+		text, err := os.ReadFile(at)
+		if after := list(t, folder); string(text) != "mine" || err != nil || !slices.Equal(after, before) {
+			t.Errorf("%s holds %q, %v, beside %q; want it as it was", f.Path, text, err, after)
+		}
+	}
+	folder := filepath.Join(t.TempDir(), "a/b")
+	if err := Check(t.Context(), folder, files); err != nil {
+		t.Errorf("Check of a new folder = %v", err)
+	}
+	if all := list(t, filepath.Dir(filepath.Dir(folder))); len(all) != 1 {
+		t.Errorf("Check wrote %q; want nothing", all)
+	}
+}
+
+// No link leads files out of the project's folder.
+func TestLinksOutOfTheProject(t *testing.T) {
+	folder, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(folder, "suites")); err != nil {
+		t.Fatal(err)
+	}
+	before := list(t, folder)
+	if err := Write(t.Context(), folder, planProject(t, "virt").Files); err == nil {
+		t.Error("Write through a link = nil; want an error")
+	}
+	if after := append(list(t, folder), list(t, outside)...); !slices.Equal(after, append(before, outside)) {
+		t.Errorf("left behind: %q; want %q", after, before)
+	}
+}
+
+// endsAfter is a context that ends when it was asked a number of times.
+type endsAfter struct {
+	context.Context
+	left int
+	end  context.CancelCauseFunc
+}
+
+func (c *endsAfter) Err() error { // context.Cause asks it first
+	if c.left--; c.left < 0 {
+		c.end(errors.New("interrupted"))
+	}
+	return c.Context.Err()
+}
+
+// Write that is stopped at any moment leaves the folder as it was.
+func TestInterrupted(t *testing.T) {
+	files := planProject(t, "raspberrypi5").Files
+	for left := 0; ; left++ {
+		parent := t.TempDir()
+		if left%2 == 1 {
+			if err := os.MkdirAll(filepath.Join(parent, "lab/suites"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := list(t, parent)
+		ctx, end := context.WithCancelCause(t.Context())
+		err := Write(&endsAfter{ctx, left, end}, filepath.Join(parent, "lab"), files)
+		after := list(t, parent)
+		end(nil)
+		if err == nil {
+			if left <= 2*len(files) {
+				t.Errorf("Write asked its context %d times for %d files; want it before each step", left, len(files))
+			}
+			return
+		}
+		if err.Error() != "interrupted" || !slices.Equal(after, before) {
+			t.Fatalf("Write interrupted at %d: %v, left %q; want %q", left, err, after, before)
+		}
+	}
+}
+
+// Of two writers at the same time at most one succeeds, and then all files are its own.
+func TestTwoWriters(t *testing.T) {
+	files, alone := planProject(t, "virt").Files, t.TempDir()
+	if err := Write(t.Context(), alone, files); err != nil {
+		t.Fatal(err)
+	}
+	paths := len(list(t, alone))
+	for range 20 {
+		folder := t.TempDir()
+		results := make(chan error)
+		for range 2 {
+			go func() { results <- Write(context.Background(), folder, files) }()
+		}
+		one, two := <-results, <-results
+		if one == nil && two == nil {
+			t.Fatal("two writers succeeded; want one refused")
+		}
+		if one != nil && two != nil {
+			continue
+		}
+		if n := len(list(t, folder)); n != paths {
+			t.Fatalf("%d paths; want the %d of one project", n, paths)
+		}
+		for _, f := range files {
+			if text, err := os.ReadFile(filepath.Join(folder, f.Path)); string(text) != f.Text || err != nil {
+				t.Errorf("%s: %v; want it whole", f.Path, err)
+			}
+		}
+	}
+}
+
+func TestPlanBoard(t *testing.T) {
+	folder := t.TempDir()
+	t.Chdir(folder)
+	if err := Write(t.Context(), ".", planProject(t, "bluefield2").Files); err != nil {
+		t.Fatal(err)
+	}
+	boards := filepath.Join(folder, "boards")
+	for _, tt := range []struct {
+		name, like string
+		files      int
+		lines      int // of board.yml, at most
+	}{
+		{"second", "bluefield2-lab", 1, 3},
+		{"1e3", "second", 1, 3},
+		{"third", "1e3", 1, 3},
+		{"nano", "jetson-orin-nano-devkit", 2, 12},
+		{"v", "virt", 1, 9},
+	} {
+		p, err := PlanBoard(t.Context(), boards, Request{Name: tt.name, Like: tt.like})
+		if err != nil || len(p.Files) != tt.files || strings.Count(p.Files[0].Text, "\n") > tt.lines {
+			t.Fatalf("PlanBoard(%s like %s) = %+v, %v; want %d files", tt.name, tt.like, p, err, tt.files)
+		}
+		if err := Write(t.Context(), boards, p.Files); err != nil {
+			t.Fatal(err)
+		}
+		if spec, err := images.Load(tt.name); err != nil || spec.Extends != tt.like || !slices.Contains(spec.Suites, "product") || images.NeedsClone(spec) {
+			t.Errorf("Load(%s) = %+v, %v; want a board like %s", tt.name, spec, err, tt.like)
+		}
+	}
+	if _, err := PlanBoard(t.Context(), boards, Request{Name: "second", Like: "virt"}); err == nil || !strings.Contains(err.Error(), "another board has this name") {
+		t.Errorf("PlanBoard of a name that is taken: %v", err)
+	}
+	files, err := ReadProject(boards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits, err := PipelineEdits(files, Plan{Board: "1e3", Make: "build"})
+	if want := []string{`- {board: "1e3", command: build}`, `- {BOARD: "1e3", COMMAND: build}`}; err != nil || len(edits) != 2 || !strings.HasSuffix(edits[0].What, want[0]) || !strings.HasSuffix(edits[1].What, want[1]) {
+		t.Errorf("PipelineEdits = %+v, %v; want %q", edits, err, want)
+	}
+	if found := FindEdits(files); len(found) < 10 || fmt.Sprint(found[0]) != boards+"/1e3/board.yml:3: what the hardware is, in one line" {
+		t.Errorf("FindEdits = %q", found)
+	}
+}

@@ -1,0 +1,123 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway/ci"
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/images/starter"
+	"slipway/layers/plaintext"
+)
+
+func initCommand() *Command {
+	c := New("init [FOLDER]", "Write the files of a project of your own")
+	c.Long = `Without FOLDER it takes the current folder. It makes FOLDER if it is missing. It writes:
+- boards/NAME/board.yml, with kas.yml and its pinned layers if bitbake builds the board
+- suites/product.yml, a suite for what your product does
+- README.md and .gitignore
+- with --ci, a pipeline, and a script that fetches Slipway and proves who released it
+
+Slipway replaces no file. If a file exists already, or if you stop it, it writes nothing. At
+the end it lists what only you know, and the next commands.`
+	c.Example = `slipway init lab --like=jetson-orin-nano-devkit --ci=github
+slipway init --like=virt --name=virt-lab --dry-run`
+	like := c.like()
+	name := c.Text("name=NAME", "", "the board's name; that of --like with -lab if not given")
+	pipelines := c.pipelines()
+	opt := c.projectOptions()
+	c.Run = func(ctx context.Context, words []string) error {
+		folder := plaintext.Either(words[0] == "", ".", words[0])
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return ci.InitProject(ctx, os.Stdout, folder, starter.Request{Like: *like, Name: *name, Pipelines: *pipelines}, *opt)
+		})
+	}
+	return c
+}
+
+func boardGroup() *Command {
+	return newGroup("board", "Add and check boards of your own project", boardNewCommand(), boardCheckCommand())
+}
+
+func boardNewCommand() *Command {
+	c := New("new NAME", "Add a board to your project")
+	c.Long = `The project is the nearest folder with boards/BOARD/board.yml, here or above. Slipway replaces no
+file. A board like another one of your project has its layers and suites.`
+	c.Example = `slipway board new orin-rack --like=orin-lab
+slipway board new orin-nvme --like=jetson-orin-nano-devkit-nvme --dry-run`
+	like := c.like()
+	opt := c.projectOptions()
+	c.Run = func(ctx context.Context, words []string) error {
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return ci.AddBoard(ctx, os.Stdout, words[0], *like, *opt)
+		})
+	}
+	return c
+}
+
+func boardCheckCommand() *Command {
+	c := New("check", "Read all boards of your project with their suites and layers")
+	c.Long = `It asks no server. It also lists the lines that only you can complete: those with EDIT ME. doctor
+looks at this machine too.`
+	c.Example = `slipway board check`
+	asJSON := c.Switch("json", "print the boards and the lines to edit as JSON")
+	c.exits = []exit{exitBoardFile}
+	c.Run = func(ctx context.Context, _ []string) error {
+		return WithSignals(ctx, func(ctx context.Context) error {
+			return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, os.Stdout, options, *asJSON))
+		})
+	}
+	return c
+}
+
+// like adds the flag that names the board that a new one extends.
+func (c *Command) like() *string {
+	like := c.Text("like=BOARD", "", "the board that the new one extends, and takes its layers from; boards lists them")
+	c.complete("like", func([]string) []string { all, _ := images.Boards(); return all }, cobra.ShellCompDirectiveNoFileComp)
+	c.check = func([]string) error {
+		if *like == "" {
+			return errors.New("--like is missing (boards lists them)")
+		}
+		return nil
+	}
+	return like
+}
+
+// pipelines adds the flag that names the servers to write a pipeline for.
+func (c *Command) pipelines() *[]string {
+	servers := slices.Sorted(maps.Keys(starter.Pipelines))
+	var value []string
+	c.addFlag("ci", "write a pipeline for this server, or for both with a comma between them", strings.Join(servers, "|"), func(text string) error {
+		for _, name := range strings.Split(text, ",") {
+			if !slices.Contains(servers, name) {
+				return fmt.Errorf("want %s", strings.Join(servers, ", "))
+			}
+			value = append(value, name)
+		}
+		return nil
+	})
+	c.complete("ci", func([]string) []string { return servers }, cobra.ShellCompDirectiveNoFileComp)
+	return &value
+}
+
+// projectOptions adds the flags of commands that write files of a project.
+func (c *Command) projectOptions() *ci.ProjectOptions {
+	var opt ci.ProjectOptions
+	set := func(into *bool) func(string) error {
+		return func(text string) (err error) {
+			*into, err = parseBool(text)
+			return err
+		}
+	}
+	c.addFlag("dry-run", "say what would be written, and write nothing", "bool", set(&opt.DryRun)).NoOptDefVal = "true"
+	c.addFlag("json", "print the files, the lines to edit and the next commands as JSON", "bool", set(&opt.JSON)).NoOptDefVal = "true"
+	return &opt
+}
