@@ -332,8 +332,8 @@ func proveSigned(ctx context.Context, list signerList, signature []byte, path, n
 	}
 	step := progress.Start(ctx, "prove who signed "+name, info.Size(), progress.Bytes)
 	who, err := list.Verify(ctx, signature, io.TeeReader(f, counting(step.Add)))
-	step.End(who, err)
-	return who, err
+	step.End(who.String(), err)
+	return who.String(), err
 }
 
 // counting is a writer that only counts.
@@ -529,7 +529,7 @@ func (p *imageResolver) proveDescription(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s (%s): %w", filepath.Join(p.artifact.Dir(), all[i].name), list.from, err)
 		}
-		p.signedBy, p.proved = append(p.signedBy, who), append(p.proved, all[i].name)
+		p.signedBy, p.proved = append(p.signedBy, who.String()), append(p.proved, all[i].name)
 	}
 	var signed images.Artifact
 	if err := json.Unmarshal(data, &signed); err != nil {

@@ -11,14 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway/ci/dev/bench"
+	"slipway/ci/dev/release"
 	"slipway/ci/dev/soak"
 	"slipway/ci/dev/source"
+	"slipway/images"
 	"slipway/magefiles/commands"
 )
 
 // root returns all commands, also those for this repository's source.
 func root() *cobra.Command {
-	return commands.Root(testCommand(), checkCommand(), fmtCommand(), fuzzCommand(), benchCommand(), soakCommand())
+	return commands.Root(testCommand(), checkCommand(), fmtCommand(), fuzzCommand(), benchCommand(), soakCommand(), releaseCommand())
 }
 
 func testCommand() *commands.Command {
@@ -128,6 +130,30 @@ go tool mage soak tests --only=slipway/flash`
 	c.Run = signalled(func(ctx context.Context, words []string) error {
 		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Only: *only}
 		return soak.Run(ctx, os.Stdout, words[0], options)
+	})
+	return c
+}
+
+func releaseCommand() *commands.Command {
+	c := commands.New("release [VERSION]", "Make the files of a release from HEAD: programs, packages, an image, and a signed list")
+	c.Long = `The files are in build/release/VERSION. The same commit, version and release of Go give the same
+bytes on each machine. Files that are not committed are refused.
+
+The version is that of HEAD's tag. Without a tag it is the one that the go command gives to a
+snapshot. A version that no commit has yet is recorded without making the tag.
+
+The signature is of OpenSSH's form for the namespace "file", by Ed25519, ECDSA or RSA. The key
+has no passphrase, or ssh-agent has it: then --key names the public half.`
+	c.Example = `go tool mage release --key=~/.ssh/release
+go tool mage release v0.1.0 --key=release.pub  # by ssh-agent
+go tool mage release --unsigned  # to try it`
+	key := c.Text("key=FILE", "", "the key that signs (or "+release.KeyVariable+")")
+	unsigned := c.Switch("unsigned", "sign nothing; slipway verify refuses the result")
+	c.Run = signalled(func(ctx context.Context, words []string) error {
+		return release.Make(ctx, os.Stdout, release.Options{
+			Root: ".", Out: "build/release", Version: words[0], Key: *key, Unsigned: *unsigned,
+			Program: images.ThisProgram(), ManPages: commands.WriteManPages,
+		})
 	})
 	return c
 }

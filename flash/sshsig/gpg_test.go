@@ -61,7 +61,7 @@ func TestVerifyGPG(t *testing.T) {
 			file := write(t, "disk.img", message)
 			test.make(t, file)
 			who, err := ringOf(t, test.ring).Verify(t.Context(), read(t, file+".asc"), bytes.NewReader(read(t, file)))
-			if test.want == "" && (err != nil || !strings.HasPrefix(who, "Ann <ann@example.com> (GPG ")) {
+			if test.want == "" && (err != nil || !strings.HasPrefix(who.String(), "Ann <ann@example.com> (GPG ")) {
 				t.Errorf("Verify = %q, %v", who, err)
 			}
 			if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

@@ -1,6 +1,6 @@
 // Package sshsig verifies a file's signature against its allowed signers. It supports
-// OpenSSH (ssh-keygen -Y sign), minisign, and GPG keyrings through gpgv. It signs
-// nothing.
+// OpenSSH (ssh-keygen -Y sign), minisign, and GPG keyrings through gpgv. It signs as
+// OpenSSH does, and not as the others.
 package sshsig
 
 import (
@@ -97,35 +97,50 @@ func (s Signers) Hint(file string) string {
 	return "ssh-keygen -Y sign -f KEY -n file " + file
 }
 
-// Verify proves that one of the signers signed data, and returns that signer.
-func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (string, error) {
-	return s.verifyAt(ctx, signature, data, time.Now())
+// Signer is who signed a file.
+type Signer struct {
+	Name        string `json:"name"`                  // the principals of allowed_signers, or the name of a key
+	KeyType     string `json:"keyType,omitempty"`     // of OpenSSH
+	Fingerprint string `json:"fingerprint,omitempty"` // of OpenSSH
 }
 
-func (s Signers) verifyAt(ctx context.Context, signature []byte, data io.Reader, now time.Time) (string, error) {
+func (s Signer) String() string {
+	if s.KeyType == "" {
+		return s.Name
+	}
+	return fmt.Sprintf("%s (%s %s)", s.Name, s.KeyType, s.Fingerprint)
+}
+
+// Verify proves that one of the signers signed data, and returns that signer.
+func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (Signer, error) {
 	in := &contextReader{ctx: ctx, in: data}
-	if len(signature) > maxSignatureBytes {
-		return "", fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
+	switch {
+	case len(signature) > maxSignatureBytes:
+		return Signer{}, fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
+	case s.mini != nil:
+		name, err := s.mini.parseAndVerify(signature, in)
+		return Signer{Name: name}, err
+	case s.ring != nil:
+		name, err := s.verifyRing(ctx, signature, in)
+		return Signer{Name: name}, err
 	}
-	if s.mini != nil {
-		return s.mini.parseAndVerify(signature, in)
-	}
-	if s.ring != nil {
-		return s.verifyRing(ctx, signature, in)
-	}
+	return s.verifySSH(signature, in)
+}
+
+func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 	sig, err := parseSSH(signature)
 	if err != nil {
-		return "", err
+		return Signer{}, err
 	}
 	// The signer is checked first, since reading the image takes long.
-	signer, err := s.findSigner(sig.key, now)
+	name, err := s.findSigner(sig.key, time.Now())
 	if err != nil {
-		return "", err
+		return Signer{}, err
 	}
-	if err := sig.verifySignature(in); err != nil {
-		return "", err
+	if err := sig.verifySignature(data); err != nil {
+		return Signer{}, err
 	}
-	return fmt.Sprintf("%s (%s %s)", signer, sig.key.Type(), ssh.FingerprintSHA256(sig.key)), nil
+	return Signer{name, sig.key.Type(), ssh.FingerprintSHA256(sig.key)}, nil
 }
 
 // contextReader fails once its context ends, and keeps the error.
@@ -155,6 +170,16 @@ type sshSignature struct {
 	sig      ssh.Signature
 }
 
+// wire is a signature as OpenSSH writes it after the magic word.
+type wire struct {
+	Version   uint32
+	Key       []byte
+	Namespace string
+	Reserved  string
+	Hash      string
+	Signature []byte
+}
+
 // parseSSH parses the format of OpenSSH's PROTOCOL.sshsig.
 func parseSSH(data []byte) (sshSignature, error) {
 	blob, err := dearmor(string(data))
@@ -165,14 +190,7 @@ func parseSSH(data []byte) (sshSignature, error) {
 	if !ok {
 		return sshSignature{}, errors.New("not an SSH signature: its text begins with another word")
 	}
-	var w struct {
-		Version   uint32
-		Key       []byte
-		Namespace string
-		Reserved  string
-		Hash      string
-		Signature []byte
-	}
+	var w wire
 	if err := ssh.Unmarshal(rest, &w); err != nil {
 		return sshSignature{}, fmt.Errorf("not a whole SSH signature: %w", err)
 	}
@@ -180,7 +198,7 @@ func parseSSH(data []byte) (sshSignature, error) {
 	case w.Version != 1:
 		return sshSignature{}, fmt.Errorf("an SSH signature of version %d; version 1 is known", w.Version)
 	case w.Namespace != namespace:
-		return sshSignature{}, fmt.Errorf("signed for %q; an image's signature is for %q (ssh-keygen -Y sign -n file)", shorten(w.Namespace), namespace)
+		return sshSignature{}, fmt.Errorf("signed for %q; a file's signature is for %q (ssh-keygen -Y sign -n file)", shorten(w.Namespace), namespace)
 	case hashes[w.Hash] == nil:
 		return sshSignature{}, fmt.Errorf("signed over a digest of kind %q; sha256 and sha512 are known", shorten(w.Hash))
 	}
@@ -230,11 +248,15 @@ func (s sshSignature) verifySignature(data io.Reader) error {
 	if _, err := io.Copy(h, data); err != nil {
 		return err
 	}
-	signed := ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{namespace, s.reserved, s.hash, string(h.Sum(nil))})
-	if err := s.key.Verify(append([]byte(magic), signed...), &s.sig); err != nil {
+	if err := s.key.Verify(signedBytes(s.reserved, s.hash, h.Sum(nil)), &s.sig); err != nil {
 		return fmt.Errorf("the signature is not of this file: %w", err)
 	}
 	return nil
+}
+
+// signedBytes returns what a key signs, in place of the file itself.
+func signedBytes(reserved, digest string, sum []byte) []byte {
+	return append([]byte(magic), ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{namespace, reserved, digest, string(sum)})...)
 }
 
 // dearmor removes the lines around a signature. It refuses text before or after them,

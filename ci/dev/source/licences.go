@@ -21,6 +21,7 @@ import (
 var licenceTexts = map[string]string{
 	"95f35d79ea3bab75": "Apache-2.0",
 	"e87dea5078ce2faa": "Apache-2.0", // its appendix filled in
+	"f6de8e6c7eaa9954": "Apache-2.0", // its appendix filled in, CycloneDX
 	"a1842c9877d84457": "Apache-2.0", // without its appendix, https
 	"a695632dae7eddc4": "Apache-2.0", // without its appendix, http
 	"37599287c15c2f2e": "Apache-2.0", // without its appendix, cobra
@@ -95,6 +96,11 @@ func linkedPackages(ctx context.Context, dir, arch string) ([]goPackage, error) 
 	if len(mains) == 0 {
 		return nil, nil
 	}
+	return linkedBy(ctx, dir, env, mains...)
+}
+
+// linkedBy returns the packages of other modules in programs.
+func linkedBy(ctx context.Context, dir string, env []string, mains ...string) ([]goPackage, error) {
 	all, err := goList(ctx, dir, env, append([]string{"-deps"}, mains...)...)
 	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
 }

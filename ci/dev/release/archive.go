@@ -1,0 +1,88 @@
+package release
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"io"
+	"path"
+	"slices"
+	"time"
+)
+
+// file is a file of an archive. Without data, and with a path that ends with a slash, it is a
+// folder.
+type file struct {
+	path string
+	mode int64
+	data []byte
+}
+
+func comparePaths(a, b file) int { return cmp.Compare(a.path, b.path) }
+
+// writeTar writes files, and the folders above them, as root's.
+func writeTar(w io.Writer, prefix string, files []file, date time.Time) error {
+	t := tar.NewWriter(w)
+	for _, f := range slices.SortedFunc(slices.Values(addFolders(files)), comparePaths) {
+		h := tar.Header{Name: prefix + f.path, Mode: f.mode, Size: int64(len(f.data)), ModTime: date, Uname: "root", Gname: "root", Format: tar.FormatGNU}
+		if err := t.WriteHeader(&h); err != nil {
+			return err
+		}
+		if _, err := t.Write(f.data); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// addFolders adds each folder above a file once.
+func addFolders(files []file) []file {
+	all, known := slices.Clone(files), map[string]bool{".": true}
+	for _, f := range files {
+		known[path.Clean(f.path)] = true
+	}
+	for _, f := range files {
+		for dir := path.Dir(path.Clean(f.path)); !known[dir]; dir = path.Dir(dir) {
+			known[dir] = true
+			all = append(all, file{path: dir + "/", mode: 0o755})
+		}
+	}
+	return all
+}
+
+// compress packs data without a name and a time.
+func compress(data []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a known level
+	_, _ = w.Write(data)                                  // a buffer takes all
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// packTarGz packs files.
+func packTarGz(prefix string, files []file, date time.Time) ([]byte, error) {
+	var b bytes.Buffer
+	if err := writeTar(&b, prefix, files, date); err != nil {
+		return nil, err
+	}
+	return compress(b.Bytes()), nil
+}
+
+// packTar packs the program and its documents into a folder.
+func (p product) packTar(folder, arch string) ([]byte, error) {
+	files := []file{{path: "slipway", mode: 0o755, data: p.programs[arch].data}}
+	for _, f := range p.docs {
+		dir := "completions/"
+		switch {
+		case path.Dir(f.path) == manFolder:
+			dir = "man/man1/"
+		case path.Dir(f.path) == docFolder:
+			dir = ""
+		case path.Base(f.path) == "slipway":
+			f.path += ".bash"
+		}
+		files = append(files, file{path: dir + path.Base(f.path), mode: f.mode, data: f.data})
+	}
+	return packTarGz(folder+"/", files, p.date)
+}

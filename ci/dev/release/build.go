@@ -1,0 +1,160 @@
+package release
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"slipway/ci/dev/source"
+	"slipway/layers/progress"
+	"slipway/layers/run"
+)
+
+// mainPackage is the package of the program, in the repository.
+const mainPackage = "./magefiles/slipway"
+
+// program is a built executable.
+type program struct {
+	path string
+	data []byte
+	info *debug.BuildInfo
+}
+
+// version is what the go command recorded, and "slipway version" says.
+func (p program) version() string { return p.info.Main.Version }
+
+// build builds the program for each architecture.
+func (c commit) build(ctx context.Context, folder string) (map[string]program, error) {
+	all := map[string]program{}
+	for _, arch := range architectures {
+		err := progress.Run(ctx, "build "+arch, func(*progress.Step) (string, error) {
+			p, err := c.buildFor(ctx, arch, filepath.Join(folder, arch, "slipway"))
+			all[arch] = p
+			return "", err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// buildFor builds a static program. What a user's environment could change is set here.
+func (c commit) buildFor(ctx context.Context, arch, path string) (program, error) {
+	err := run.Run(ctx, run.Command{
+		Argv: []string{"go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, mainPackage},
+		Dir:  c.source,
+		Env: []string{
+			"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0",
+			"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off",
+		},
+	})
+	if err != nil {
+		return program{}, err
+	}
+	p := program{path: path}
+	if p.data, err = os.ReadFile(path); err != nil {
+		return p, err
+	}
+	if p.info, err = buildinfo.Read(bytes.NewReader(p.data)); err != nil {
+		return p, err
+	}
+	return p, c.checkRecord(p.info)
+}
+
+// checkRecord proves that the program says which source it was built from.
+func (c commit) checkRecord(info *debug.BuildInfo) error {
+	recorded := map[string]string{}
+	for _, s := range info.Settings {
+		recorded[s.Key] = s.Value
+	}
+	if recorded["vcs.revision"] != c.id || recorded["vcs.modified"] != "false" {
+		return fmt.Errorf("build %s: the go command recorded commit %q, modified %q", c.id, recorded["vcs.revision"], recorded["vcs.modified"])
+	}
+	if c.version != "" && info.Main.Version != c.version {
+		return fmt.Errorf("build version %s: the go command recorded %q", c.version, info.Main.Version)
+	}
+	return nil
+}
+
+// completions are where packages of Debian have them, by shell.
+var completions = map[string]string{
+	"bash": "usr/share/bash-completion/completions/slipway",
+	"zsh":  "usr/share/zsh/vendor-completions/_slipway",
+	"fish": "usr/share/fish/vendor_completions.d/slipway.fish",
+}
+
+// addCompletions has the program print the completions, which also proves that it runs.
+func (p *product) addCompletions(ctx context.Context) error {
+	native, ok := p.programs[runtime.GOARCH]
+	if !ok {
+		return fmt.Errorf("print completions: no released program runs on %s\nnext: release on a machine of %s", runtime.GOARCH, architectures)
+	}
+	for shell, name := range completions {
+		text, err := run.Output(ctx, run.Command{Argv: []string{native.path, "completion", shell}})
+		if err != nil {
+			return err
+		}
+		p.docs = append(p.docs, file{path: name, mode: 0o644, data: text})
+	}
+	return nil
+}
+
+const manFolder = "usr/share/man/man1"
+
+func (p *product) addManPages(write func(folder, version string, date time.Time) error) error {
+	folder := filepath.Join(filepath.Dir(p.source), "man")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	if err := write(folder, p.version, p.date); err != nil {
+		return fmt.Errorf("write the manual pages: %w", err)
+	}
+	pages, err := os.ReadDir(folder)
+	for _, page := range pages {
+		data, err := os.ReadFile(filepath.Join(folder, page.Name()))
+		if err != nil {
+			return err
+		}
+		p.docs = append(p.docs, file{path: path.Join(manFolder, page.Name()), mode: 0o644, data: data})
+	}
+	return err
+}
+
+const (
+	docFolder   = "usr/share/doc/slipway"
+	licencePath = docFolder + "/LICENSE"
+	noticesPath = docFolder + "/NOTICES"
+)
+
+// addLicences adds the licence of Slipway, and those of all that it links, which their
+// owners want to be passed on.
+func (p *product) addLicences(ctx context.Context) error {
+	own, err := os.ReadFile(filepath.Join(p.source, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	notices, err := source.Notices(ctx, p.source, mainPackage)
+	if err != nil {
+		return fmt.Errorf("read licences: %w", err)
+	}
+	p.licences = map[string]string{}
+	var texts bytes.Buffer
+	texts.WriteString("The programs of Slipway link these Go modules, and Go's standard library, which is under the\nlicence of golang.org/x/sys.\n")
+	for _, n := range notices {
+		fmt.Fprintf(&texts, "\n%s\n%s, %s\n\n%s\n", strings.Repeat("-", 60), n.Module, n.File, bytes.TrimSpace(n.Text))
+		if n.Licence != "" {
+			p.licences[n.Module] = n.Licence
+		}
+	}
+	p.docs = append(p.docs, file{path: noticesPath, mode: 0o644, data: texts.Bytes()}, file{path: licencePath, mode: 0o644, data: own})
+	return nil
+}

@@ -1,0 +1,142 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blang/semver/v4"
+
+	"slipway/layers/progress"
+	"slipway/layers/run"
+)
+
+// commit is the source of a release, in a clone of its own.
+type commit struct {
+	source  string // the clone
+	id      string
+	date    time.Time
+	author  string // NAME <MAIL>, who maintains the packages
+	version string // "": of a snapshot, which the go command chooses
+}
+
+// cloneCommit clones HEAD, so that no file which git does not know reaches a release.
+func cloneCommit(ctx context.Context, o Options, to string) (commit, error) {
+	c := commit{source: to}
+	err := progress.Run(ctx, "source", func(*progress.Step) (string, error) {
+		if err := refuseChanges(ctx, o.Root); err != nil {
+			return "", err
+		}
+		if err := c.readHead(ctx, o.Root); err != nil {
+			return "", err
+		}
+		if o.Program.Commit != c.id {
+			return "", fmt.Errorf("release %s: this program is of commit %s, and its manual pages too\nnext: go tool mage release", c.id, o.Program.Commit)
+		}
+		if err := c.chooseVersion(ctx, o.Root, o.Version); err != nil {
+			return "", err
+		}
+		return c.id, c.clone(ctx, o.Root)
+	})
+	return c, err
+}
+
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	out, err := run.Output(ctx, run.Command{Argv: append([]string{"git", "-C", dir}, args...)})
+	return strings.TrimSpace(string(out)), err
+}
+
+// refuseChanges refuses changes that are not committed: they would be missing.
+func refuseChanges(ctx context.Context, root string) error {
+	changed, err := git(ctx, root, "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if changed != "" {
+		first, _, _ := strings.Cut(changed, "\n")
+		return fmt.Errorf("release HEAD: the files here differ from it (%d), such as %q\nnext: git commit, or git stash --include-untracked", strings.Count(changed, "\n")+1, strings.TrimSpace(first))
+	}
+	return nil
+}
+
+func (c *commit) readHead(ctx context.Context, root string) error {
+	text, err := git(ctx, root, "log", "-1", "--no-show-signature", "--format=%H%n%ct%n%cn <%ce>", "HEAD")
+	if err != nil {
+		return err
+	}
+	lines := strings.SplitN(text, "\n", 3)
+	if len(lines) != 3 {
+		return fmt.Errorf("read HEAD: git log printed %q", text)
+	}
+	seconds, err := strconv.ParseInt(lines[1], 10, 64)
+	c.id, c.date, c.author = lines[0], time.Unix(seconds, 0).UTC(), lines[2]
+	return err
+}
+
+// chooseVersion takes the version that was asked for, or HEAD's tag.
+func (c *commit) chooseVersion(ctx context.Context, root, version string) error {
+	tags, err := headTags(ctx, root)
+	switch {
+	case err != nil:
+		return err
+	case version != "":
+		c.version = version
+		return c.refuseVersion(ctx, root)
+	case len(tags) > 1:
+		return fmt.Errorf("choose the version: HEAD has the tags %s\nnext: go tool mage release %s", strings.Join(tags, ", "), tags[0])
+	case len(tags) == 1:
+		c.version = tags[0]
+	}
+	return nil
+}
+
+// refuseVersion refuses a name that the go command takes for no version, and one that is
+// another commit's.
+func (c *commit) refuseVersion(ctx context.Context, root string) error {
+	if !isVersion(c.version) {
+		return fmt.Errorf("release version %q: it is no semantic version with a v\nnext: go tool mage release v0.1.0", c.version)
+	}
+	other, err := git(ctx, root, "rev-parse", "--quiet", "--verify", "refs/tags/"+c.version+"^{commit}")
+	var failure *run.Failure
+	switch {
+	case errors.As(err, &failure): // there is no such tag
+		return nil
+	case err == nil && other != c.id:
+		return fmt.Errorf("release version %s: this tag is commit %s, and HEAD is %s\nnext: git checkout %[1]s", c.version, other, c.id)
+	}
+	return err
+}
+
+func isVersion(name string) bool {
+	v, err := semver.Parse(strings.TrimPrefix(name, "v"))
+	return err == nil && len(v.Build) == 0 && name == "v"+v.String()
+}
+
+func headTags(ctx context.Context, root string) ([]string, error) {
+	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
+	return slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) }), err
+}
+
+// clone makes the clone. Its HEAD has at most the one tag that the go command shall record.
+func (c *commit) clone(ctx context.Context, root string) error {
+	if _, err := git(ctx, root, "-c", "advice.detachedHead=false", "clone", "--quiet", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null", ".", c.source); err != nil {
+		return err
+	}
+	if head, err := git(ctx, c.source, "rev-parse", "HEAD"); err != nil || head != c.id {
+		return errors.Join(err, fmt.Errorf("clone %s: its HEAD is %s, and was %s when the release began", root, head, c.id))
+	}
+	tags, err := headTags(ctx, c.source)
+	for _, tag := range tags {
+		if err == nil && tag != c.version {
+			_, err = git(ctx, c.source, "update-ref", "-d", "refs/tags/"+tag)
+		}
+	}
+	if err == nil && c.version != "" && !slices.Contains(tags, c.version) {
+		_, err = git(ctx, c.source, "update-ref", "refs/tags/"+c.version, c.id)
+	}
+	return err
+}

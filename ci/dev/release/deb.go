@@ -1,0 +1,125 @@
+package release
+
+import (
+	"bytes"
+	"crypto/md5"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+)
+
+// The package is written here rather than by dpkg-deb, whose bytes depend on the release of
+// Debian and on the number of processors. It is an ar archive of two tar archives: deb(5).
+
+const description = `builds Yocto images for Jetsons and BlueFields, and tests the boards
+ Slipway builds images for NVIDIA Jetson boards and BlueField DPUs, writes them
+ to devices, brings containers and settings onto running boards over SSH, and
+ proves by suites of checks that a board works.
+ .
+ It has one static program with all boards and suites inside.`
+
+// overrides are lintian's findings that are meant to be so.
+const overrides = `# One program runs on every release of Debian and Ubuntu.
+slipway: statically-linked-binary [usr/bin/slipway]
+# It has the words of an error, and nothing of zlib.
+slipway: embedded-library zlib [usr/bin/slipway]
+`
+
+const copyright = `Slipway
+Copyright (C) %d the authors of Slipway
+License: Apache-2.0
+
+The text of the licence is in /usr/share/common-licenses/Apache-2.0.
+The licences of the Go modules that the program links are in
+/usr/share/doc/slipway/NOTICES.gz.
+`
+
+// debVersion returns the version as dpkg compares it: a pre-release is before its release.
+func (p product) debVersion() string {
+	number, before, is := strings.Cut(p.number(), "-")
+	if !is {
+		return number
+	}
+	return number + "~" + strings.ReplaceAll(before, "-", ".")
+}
+
+func (p product) packDeb(arch string) ([]byte, error) {
+	files := p.debFiles(arch)
+	data, err := packTarGz("./", files, p.date)
+	if err != nil {
+		return nil, err
+	}
+	control, err := packTarGz("./", []file{
+		{path: "control", mode: 0o644, data: []byte(p.debControl(arch, files))},
+		{path: "md5sums", mode: 0o644, data: []byte(debSums(files))},
+	}, p.date)
+	if err != nil {
+		return nil, err
+	}
+	return packAr(p.date, []file{
+		{path: "debian-binary", data: []byte("2.0\n")}, {path: "control.tar.gz", data: control}, {path: "data.tar.gz", data: data},
+	}), nil
+}
+
+func (p product) debFiles(arch string) []file {
+	files := []file{
+		{path: "usr/bin/slipway", mode: 0o755, data: p.programs[arch].data},
+		{path: docFolder + "/copyright", mode: 0o644, data: fmt.Appendf(nil, copyright, p.date.Year())},
+		{path: docFolder + "/changelog.gz", mode: 0o644, data: compress([]byte(p.debChangelog()))},
+		{path: "usr/share/lintian/overrides/slipway", mode: 0o644, data: []byte(overrides)},
+	}
+	for _, f := range p.docs {
+		switch {
+		case f.path == licencePath: // Debian has the text
+			continue
+		case path.Dir(f.path) == manFolder, f.path == noticesPath:
+			f.path, f.data = f.path+".gz", compress(f.data)
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
+func (p product) debControl(arch string, files []file) string {
+	size := 0
+	for _, f := range files {
+		size += len(f.data)
+	}
+	return fmt.Sprintf(`Package: slipway
+Version: %s
+Architecture: %s
+Maintainer: %s
+Installed-Size: %d
+Recommends: ca-certificates, git, openssh-client
+Section: devel
+Priority: optional
+Description: %s
+`, p.debVersion(), arch, p.author, (size+1023)/1024, description)
+}
+
+func (p product) debChangelog() string {
+	return fmt.Sprintf("slipway (%s) unstable; urgency=medium\n\n  * Commit %s.\n\n -- %s  %s\n", p.debVersion(), p.id, p.author, p.date.Format(time.RFC1123Z))
+}
+
+// debSums is the list that "dpkg --verify" reads.
+func debSums(files []file) string {
+	var b strings.Builder
+	for _, f := range files {
+		fmt.Fprintf(&b, "%x  %s\n", md5.Sum(f.data), f.path)
+	}
+	return b.String()
+}
+
+// packAr packs files as ar(5) says.
+func packAr(date time.Time, files []file) []byte {
+	b := bytes.NewBufferString("!<arch>\n")
+	for _, f := range files {
+		fmt.Fprintf(b, "%-16s%-12d%-6d%-6d%-8s%-10d`\n", f.path, date.Unix(), 0, 0, "100644", len(f.data))
+		b.Write(f.data)
+		if len(f.data)%2 == 1 {
+			b.WriteByte('\n')
+		}
+	}
+	return b.Bytes()
+}

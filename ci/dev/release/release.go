@@ -1,0 +1,234 @@
+// Package release turns a commit of this repository into the files that users fetch: programs,
+// Debian packages, a container image, bills of material, and a signed list of digests. The same
+// commit, version and release of Go give the same bytes.
+package release
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/sshsig"
+	"slipway/flash/verify"
+	"slipway/images"
+	"slipway/layers/localfile"
+	"slipway/layers/lock"
+	"slipway/layers/progress"
+)
+
+// Options say what to release, and how.
+type Options struct {
+	Root     string // of the repository
+	Out      string // the folder that gets one folder for each version
+	Version  string // such as v0.1.0; "" is the tag of HEAD, or a snapshot
+	Key      string // the file of the key; "" is what KeyVariable names
+	Unsigned bool
+	// Program is this program. It must be of the released commit, since ManPages is.
+	Program images.Program
+	// ManPages writes the manual pages into a folder.
+	ManPages func(folder, version string, date time.Time) error
+}
+
+// KeyVariable names the key of a release where Options have none.
+const KeyVariable = "SLIPWAY_SIGNING_KEY"
+
+// readKey returns the key that signs, or nil where nothing shall be signed.
+func (o Options) readKey() (ssh.Signer, error) {
+	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
+	switch {
+	case o.Unsigned && o.Key != "":
+		return nil, errors.New("sign the release: both --key and --unsigned are given\nnext: leave one of them away")
+	case o.Unsigned:
+		return nil, nil
+	case path == "":
+		return nil, fmt.Errorf("sign the release: neither --key nor %s names a key\nnext: go tool mage release --key=FILE, or --unsigned to try it", KeyVariable)
+	}
+	return sshsig.ReadKey(path)
+}
+
+// architectures are those of the hosts and boards that run Slipway.
+var architectures = []string{"amd64", "arm64"}
+
+// Make makes all files of a release and lists them. Their folder appears as a whole, in place of
+// an earlier one.
+func Make(ctx context.Context, w io.Writer, o Options) error {
+	key, err := o.readKey()
+	if err != nil {
+		return err
+	}
+	folder, err := makeFolder(ctx, o, key)
+	if err != nil {
+		return err
+	}
+	return show(w, folder, key)
+}
+
+func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) {
+	work, unlock, err := openWork(o.Out)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	c, err := cloneCommit(ctx, o, filepath.Join(work, "source"))
+	if err != nil {
+		return "", err
+	}
+	programs, err := c.build(ctx, filepath.Join(work, "programs"))
+	if err != nil {
+		return "", err
+	}
+	p, err := c.collect(ctx, programs, o.ManPages)
+	if err != nil {
+		return "", err
+	}
+	files, err := p.pack(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := sign(files, key); err != nil {
+		return "", err
+	}
+	return publish(filepath.Join(work, "files"), filepath.Join(o.Out, p.version), files)
+}
+
+// openWork returns an empty folder that no other release uses meanwhile.
+func openWork(out string) (work string, unlock func(), err error) {
+	if err := localfile.MkdirAll(out); err != nil {
+		return "", nil, err
+	}
+	f, err := lock.Open(filepath.Join(out, ".lock"), 0o644)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := lock.Try(f); err != nil {
+		f.Close()
+		return "", nil, fmt.Errorf("begin a release in %s: %w", out, err)
+	}
+	work, err = filepath.Abs(filepath.Join(out, ".work")) // git and go run in other folders
+	if err != nil {
+		f.Close()
+		return "", nil, err
+	}
+	clear := func() error { return os.RemoveAll(work) }
+	unlock = func() { _ = clear(); f.Close() }
+	if err := errors.Join(clear(), os.Mkdir(work, 0o755)); err != nil {
+		unlock()
+		return "", nil, err
+	}
+	return work, unlock, nil
+}
+
+// product is all that the packages of a release hold.
+type product struct {
+	commit
+	programs map[string]program // by architecture
+	docs     []file             // completions, manual pages and licences, where a tar archive has them
+	licences map[string]string  // of the linked modules
+}
+
+// collect gathers what the packages hold beside the programs.
+func (c commit) collect(ctx context.Context, programs map[string]program, manPages func(string, string, time.Time) error) (product, error) {
+	p := product{commit: c, programs: programs}
+	p.version = programs[architectures[0]].version()
+	for _, step := range []func(context.Context) error{p.addCompletions, p.addLicences} {
+		if err := step(ctx); err != nil {
+			return p, err
+		}
+	}
+	err := p.addManPages(manPages)
+	slices.SortFunc(p.docs, comparePaths)
+	return p, err
+}
+
+// number is the version as file names have it.
+func (p product) number() string { return strings.TrimPrefix(p.version, "v") }
+
+// pack makes the files of the release, by name.
+func (p product) pack(ctx context.Context) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := progress.Run(ctx, "pack", func(s *progress.Step) (string, error) {
+		for _, arch := range architectures {
+			base := "slipway_" + p.number() + "_linux_" + arch
+			for name, make := range map[string]func() ([]byte, error){
+				base + ".tar.gz":   func() ([]byte, error) { return p.packTar(base, arch) },
+				base + ".cdx.json": func() ([]byte, error) { return p.billOfMaterials(arch) },
+				"slipway_" + p.number() + "_" + arch + ".deb": func() ([]byte, error) { return p.packDeb(arch) },
+			} {
+				s.Detail(name)
+				data, err := make()
+				if err != nil {
+					return "", fmt.Errorf("make %s: %w", name, err)
+				}
+				files[name] = data
+			}
+		}
+		image, err := p.packImage()
+		files["slipway_"+p.number()+"_oci.tar"] = image
+		return fmt.Sprintf("%d files", len(files)), err
+	})
+	return files, err
+}
+
+// sign adds the list of digests, and its signature where there is a key.
+func sign(files map[string][]byte, key ssh.Signer) error {
+	var sums bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(files[name]), name)
+	}
+	files[verify.SumsName] = sums.Bytes()
+	if key == nil {
+		return nil
+	}
+	signature, err := sshsig.Sign(key, &sums)
+	files[verify.SumsName+".sig"] = signature
+	return err
+}
+
+// publish writes the files and moves their folder to its place.
+func publish(from, to string, files map[string][]byte) (string, error) {
+	if err := os.Mkdir(from, 0o755); err != nil {
+		return "", err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(from, name), data, 0o644); err != nil {
+			return "", err
+		}
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) {
+		err = os.Rename(from, to)
+	}
+	if err != nil {
+		return "", fmt.Errorf("move the release to %s: %w", to, err)
+	}
+	return to, nil
+}
+
+// show lists the files of a release, and says who signed them.
+func show(w io.Writer, folder string, key ssh.Signer) error {
+	entries, err := os.ReadDir(folder)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			fmt.Fprintf(w, "%10d  %s\n", info.Size(), filepath.Join(folder, e.Name()))
+		}
+	}
+	if key == nil {
+		fmt.Fprintln(w, "unsigned: slipway verify refuses these files")
+		return err
+	}
+	fmt.Fprintf(w, "signed by %s %s\n", key.PublicKey().Type(), ssh.FingerprintSHA256(key.PublicKey()))
+	return err
+}
