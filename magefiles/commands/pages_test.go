@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the page of all commands")
 // The page of all commands is the one that the program would write.
 func TestReference(t *testing.T) {
 	const path = "../commands.md"
-	want := Reference()
+	want := reference()
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
