@@ -137,10 +137,11 @@ func (r Record) facts() []fact {
 		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS))), ""},
 		{"At one time", fmt.Sprintf("%s, %.1f on average", countTasks(r.Workers), r.averageParallel()), ""},
 		{"Processors", r.Load.fact(), ""},
-		{"Disk taken", formatSize(r.Disk.Used()), ""},
-		{"Disk free", formatSize(r.Disk.FreeBytesAfter), ""},
 		{"Exit status", fmt.Sprint(r.Exit), ""},
 		{"Log", r.Log, r.logLink(r.Log)},
+	}
+	if r.Disk.FreeBytesAfter > 0 { // it was measured
+		all = append(all, fact{"Disk taken", formatSize(r.Disk.Used()), ""}, fact{"Disk free", formatSize(r.Disk.FreeBytesAfter), ""})
 	}
 	for _, c := range r.Commits {
 		edited := ""
