@@ -33,6 +33,12 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 	switch w := c.words[i]; {
 	case len(w.choices) > 0:
 		return w.choices, cobra.ShellCompDirectiveNoFileComp
+	case w.name == "BOARD" && cmd.Parent().Name() == "virt":
+		return boardsThat(isVirtual), cobra.ShellCompDirectiveDefault // a folder may have one too
+	case w.name == "BOARD" && cmd.Parent().Name() == "rig":
+		return boardsThat(func(s images.Spec) bool { return s.Rig != nil }), cobra.ShellCompDirectiveNoFileComp
+	case w.name == "BOARD" && cmd.Name() == "up":
+		return boardsThat(func(s images.Spec) bool { return isVirtual(s) || s.Rig != nil }), cobra.ShellCompDirectiveNoFileComp
 	case w.name == "BOARD":
 		boards, _ := images.Boards()
 		return boards, cobra.ShellCompDirectiveDefault // a project file is one too
@@ -42,7 +48,7 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 	case w.name == "DEVICE":
 		return completeLast(toComplete, deviceNames(cmd.Context())), cobra.ShellCompDirectiveDefault
 	case w.name == "HOST":
-		return virtualBoards(), cobra.ShellCompDirectiveNoFileComp
+		return boardsThat(isVirtual), cobra.ShellCompDirectiveNoFileComp // reached by its name while it is on
 	case w.name == "COMMAND":
 		return commandNames(cmd.Root(), args), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -70,16 +76,18 @@ func deviceNames(ctx context.Context) (all []string) {
 	return all
 }
 
-// virtualBoards returns the boards that are reached by their name while they are on.
-func virtualBoards() (all []string) {
-	boards, _ := images.Boards()
+// boardsThat returns the boards that fit.
+func boardsThat(fit func(images.Spec) bool) (all []string) {
+	boards, _ := images.Boards() // a shell asks for names, not for errors
 	for _, name := range boards {
-		if spec, err := images.Load(name); err == nil && spec.Machine != nil {
+		if spec, err := images.Load(name); err == nil && fit(spec) {
 			all = append(all, name)
 		}
 	}
 	return all
 }
+
+func isVirtual(s images.Spec) bool { return s.Machine != nil }
 
 func suiteNames([]string) []string {
 	names, _ := suites.AllNames() // a shell asks for names, not for errors
