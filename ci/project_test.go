@@ -83,6 +83,22 @@ func TestCheckProject(t *testing.T) {
 	}
 }
 
+// From a folder inside boards/ the project is the same.
+func TestProjectFromInside(t *testing.T) {
+	inNewProject(t, "virt")
+	for _, folder := range []string{"boards", "lab"} {
+		t.Chdir(folder)
+		var out strings.Builder
+		if err := AddBoard(t.Context(), &out, "rack", "lab", ProjectOptions{DryRun: true}); err != nil || !strings.Contains(out.String(), "- {BOARD: rack, COMMAND: up}") {
+			t.Errorf("AddBoard in %s = %v\n%s", folder, err, out.String())
+		}
+		out.Reset()
+		if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, false); err != nil || !strings.Contains(out.String(), "suites/product.yml:1: ") {
+			t.Errorf("CheckProject in %s = %v\n%s", folder, err, out.String())
+		}
+	}
+}
+
 func TestInitAndAddBoard(t *testing.T) {
 	t.Chdir(t.TempDir())
 	outside := AddBoard(t.Context(), io.Discard, "x", "virt", ProjectOptions{})
