@@ -63,6 +63,8 @@ func TestCheckProject(t *testing.T) {
 		"an unknown suite":    {"boards/lab/board.yml", "extends: raspberrypi5\nsuites: [produkt]\n", `boards/lab/board.yml: suites: no suite "produkt": did you mean product?`},
 		"a wrong section":     {"suites/product.yml", "fiel: {/etc: {exists: true}}\n", `suites/product.yml:1:1: unknown section "fiel": did you mean file?`},
 		"an unknown kas key":  {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "boards/lab/kas.yml:2"},
+		"a kas key's place":   {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "did you mean machine?"},
+		"a step for kas":      {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "\nnext: layers dump lab, after correcting the file"},
 		"no YAML":             {"boards/lab/kas.yml", "header: [\n", "boards/lab/kas.yml"},
 		"a second board":      {"boards/rack/board.yml", "extends: lab\nsuites: [produkt]\n", "boards/rack/board.yml: suites:"},
 		"a name of its own":   {"boards/my board/board.yml", "extends: lab\n", `my board/board.yml: board name "my board": want letters`},
@@ -96,6 +98,17 @@ func TestProjectFromInside(t *testing.T) {
 		if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, false); err != nil || !strings.Contains(out.String(), "suites/product.yml:1: ") {
 			t.Errorf("CheckProject in %s = %v\n%s", folder, err, out.String())
 		}
+	}
+}
+
+// Without its project file a board of a project names the folder that lacks it, no clone.
+func TestCheckWithoutKas(t *testing.T) {
+	inNewProject(t, "raspberrypi5")
+	if err := os.Remove("boards/lab/kas.yml"); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, false); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5, and copy its kas.yml to /") {
+		t.Errorf("CheckProject = %v", err)
 	}
 }
 
