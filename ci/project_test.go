@@ -2,6 +2,7 @@ package ci
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"slipway/ci/doctor"
+	"slipway/ci/report"
 	"slipway/images"
 	"slipway/images/starter"
 )
@@ -109,6 +111,29 @@ func TestCheckWithoutKas(t *testing.T) {
 	}
 	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, false); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5, and copy its kas.yml to /") {
 		t.Errorf("CheckProject = %v", err)
+	}
+}
+
+// up reads the suites before it builds.
+func TestUpReadsSuitesFirst(t *testing.T) {
+	inNewProject(t, "virt")
+	if err := os.WriteFile("suites/product.yml", []byte("fil: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := images.Load("lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Up(t.Context(), spec, UpOptions{Build: images.Options{Dir: "build"}, Out: io.Discard})
+	if !errors.Is(err, report.ErrWrong) || len(r.Stages) != 1 || !strings.Contains(r.Stages[0].Saw, `suites/product.yml:1:1: unknown section "fil"`) {
+		t.Errorf("Up = %+v, %v", r.Stages, err)
+	}
+	if _, err := os.Stat("build"); err == nil {
+		t.Error("Up wrote into the build folder")
+	}
+	spec.Machine = nil
+	if _, err := Up(t.Context(), spec, UpOptions{}); err == nil || !strings.Contains(err.Error(), "\nnext: build lab") {
+		t.Errorf("Up of a board that is not virtual = %v", err)
 	}
 }
 
