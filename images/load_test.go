@@ -97,7 +97,7 @@ func TestErrorsOfYAML(t *testing.T) {
 		"- a\n":                                      `b/board.yml:1:1: want a mapping, not a list`,
 		"arch: amd64\narch: arm64\n":                 `b/board.yml:2:1: mapping key "arch" already defined at line 1`,
 		"a: b: c\n":                                  `b/board.yml:1:5: mapping values are not allowed`,
-		"flsh: 1\nsuits: 2\n":                        "b/board.yml:1:1: unknown key \"flsh\": did you mean flash?\nimages/boards/b/board.yml:2:1: unknown key \"suits\": did you mean suites?\nnext: ",
+		"flsh: 1\nsuits: 2\n":                        "b/board.yml:1:1: unknown key \"flsh\": did you mean flash?\nimages/boards/b/board.yml:2:1: unknown key \"suits\": did you mean suites?",
 		"":                                           "b/board.yml: no documents in stream",
 	} {
 		_, err := LoadFrom(board(map[string]string{"b/board.yml": text}), "b")
