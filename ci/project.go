@@ -195,7 +195,7 @@ func checkBoard(ctx context.Context, board string, opt images.Options) error {
 		return err
 	}
 	if _, err := suite.LoadAll(spec); err != nil {
-		return fmt.Errorf("%s: suites: %w", images.BoardFile(board), err)
+		return fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err)
 	}
 	if spec.Debian != nil {
 		return nil

@@ -43,7 +43,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+", then flash, deploy and smoke: up is for virtual boards"))
 	}
 	if _, err := suite.LoadAll(spec); err != nil { // a build takes minutes
-		r, err := report.New(spec), report.Because(ctx, report.ErrWrong, fmt.Errorf("%s: suites: %w", images.BoardFile(spec.Board), err))
+		r, err := report.New(spec), report.Because(ctx, report.ErrWrong, fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err))
 		r.AddFailure("smoke", err, suite.SuitesNext)
 		return r, err
 	}

@@ -298,7 +298,7 @@ func (s Spec) HostAuthorities() (string, error) {
 	}
 	data, err := s.File(s.SSH.HostCA)
 	if err != nil {
-		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.placeOf("ssh.hostCA"), err)
+		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.PlaceOf("ssh.hostCA"), err)
 	}
 	return string(data), nil
 }
