@@ -51,7 +51,10 @@ func (s Spec) validate() error {
 			return s.unknownValue("flash.kinds", k, devices)
 		}
 	}
-	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 {
+	if port := s.SSH.Port; port < 0 || port > 65535 {
+		return fmt.Errorf("%s: ssh.port: %d is not between 1 and 65535", s.PlaceOf("ssh.port"), port)
+	}
+	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 || gib == 0 && s.places["flash.largestGiB"] != "" {
 		return fmt.Errorf("%s: flash.largestGiB: %d is not between 1 and %d", s.PlaceOf("flash.largestGiB"), gib, 1<<20)
 	}
 	if name := s.Flash.Signers; name != "" && !filepath.IsAbs(name) {
