@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"slipway/ci/suite"
 	"slipway/images"
@@ -94,6 +95,22 @@ func shorten(path string) string {
 	return path
 }
 
+// lookAfter returns the command that shows why files could not be written into a folder.
+func lookAfter(err error, folder string) string {
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return plaintext.Either(full, "df -h ", "ls -ld ") + plaintext.Quote(nearestFolder(folder))
+}
+
+// nearestFolder returns a path, or the nearest one above it that exists.
+func nearestFolder(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
 // projectRecord is what was written, for programs.
 type projectRecord struct {
 	Folder string         `json:"folder"`
@@ -112,7 +129,7 @@ func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Pla
 	}
 	if err := write(ctx, folder, plan.Files); err != nil {
 		if err = fmt.Errorf("write the files of %s: %w", plan.Board, err); !strings.Contains(err.Error(), "\nnext: ") {
-			err = fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(folder))
+			err = fmt.Errorf("%w\nnext: %s", err, lookAfter(err, folder))
 		}
 		return err
 	}
@@ -195,7 +212,7 @@ func checkBoard(ctx context.Context, board string, opt images.Options) error {
 		return err
 	}
 	if _, err := suite.LoadAll(spec); err != nil {
-		return fmt.Errorf("%s: suites: %w", images.BoardFile(board), err)
+		return fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err)
 	}
 	if spec.Debian != nil {
 		return nil

@@ -2,14 +2,18 @@ package ci
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"slipway/ci/doctor"
+	"slipway/ci/report"
 	"slipway/images"
 	"slipway/images/starter"
 )
@@ -60,11 +64,13 @@ func TestCheckProject(t *testing.T) {
 		"an unknown value":    {"boards/lab/board.yml", "extends: raspberrypi5\nflash: {kinds: [blok]}\n", `boards/lab/board.yml:2:9: flash.kinds: unknown value "blok": did you mean block?`},
 		"an unknown board":    {"boards/lab/board.yml", "extends: raspberrypi6\n", `boards/lab/board.yml:1:1: extends: unknown value "raspberrypi6": did you mean raspberrypi`},
 		"a wrong kind":        {"boards/lab/board.yml", "extends: raspberrypi5\ndescription: [a]\n", `boards/lab/board.yml:2:14: want a text`},
-		"an unknown suite":    {"boards/lab/board.yml", "extends: raspberrypi5\nsuites: [produkt]\n", `boards/lab/board.yml: suites: no suite "produkt": did you mean product?`},
+		"an unknown suite":    {"boards/lab/board.yml", "extends: raspberrypi5\nsuites: [produkt]\n", `boards/lab/board.yml:2:1: suites: no suite "produkt": did you mean product?`},
 		"a wrong section":     {"suites/product.yml", "fiel: {/etc: {exists: true}}\n", `suites/product.yml:1:1: unknown section "fiel": did you mean file?`},
 		"an unknown kas key":  {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "boards/lab/kas.yml:2"},
+		"a kas key's place":   {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "did you mean machine?"},
+		"a step for kas":      {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "\nnext: layers dump lab, after correcting the file"},
 		"no YAML":             {"boards/lab/kas.yml", "header: [\n", "boards/lab/kas.yml"},
-		"a second board":      {"boards/rack/board.yml", "extends: lab\nsuites: [produkt]\n", "boards/rack/board.yml: suites:"},
+		"a second board":      {"boards/rack/board.yml", "extends: lab\nsuites: [produkt]\n", "boards/rack/board.yml:2:1: suites:"},
 		"a name of its own":   {"boards/my board/board.yml", "extends: lab\n", `my board/board.yml: board name "my board": want letters`},
 		"a project file name": {"boards/x.yml/board.yml", "extends: lab\n", `x.yml/board.yml: board name "x.yml"`},
 	} {
@@ -80,6 +86,56 @@ func TestCheckProject(t *testing.T) {
 				t.Errorf("CheckProject = %v; want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// From a folder inside boards/ the project is the same.
+func TestProjectFromInside(t *testing.T) {
+	inNewProject(t, "virt")
+	for _, folder := range []string{"boards", "lab"} {
+		t.Chdir(folder)
+		var out strings.Builder
+		if err := AddBoard(t.Context(), &out, "rack", "lab", ProjectOptions{DryRun: true}); err != nil || !strings.Contains(out.String(), "- {BOARD: rack, COMMAND: up}") {
+			t.Errorf("AddBoard in %s = %v\n%s", folder, err, out.String())
+		}
+		out.Reset()
+		if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, false); err != nil || !strings.Contains(out.String(), "suites/product.yml:1: ") {
+			t.Errorf("CheckProject in %s = %v\n%s", folder, err, out.String())
+		}
+	}
+}
+
+// Without its project file a board of a project names the folder that lacks it, no clone.
+func TestCheckWithoutKas(t *testing.T) {
+	inNewProject(t, "raspberrypi5")
+	if err := os.Remove("boards/lab/kas.yml"); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, false); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5, and copy its kas.yml to /") {
+		t.Errorf("CheckProject = %v", err)
+	}
+}
+
+// up reads the suites before it builds.
+func TestUpReadsSuitesFirst(t *testing.T) {
+	inNewProject(t, "virt")
+	if err := os.WriteFile("suites/product.yml", []byte("fil: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := images.Load("lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Up(t.Context(), spec, UpOptions{Build: images.Options{Dir: "build"}, Out: io.Discard})
+	if !errors.Is(err, report.ErrWrong) || len(r.Stages) != 1 || !strings.Contains(r.Stages[0].Saw, `suites/product.yml:1:1: unknown section "fil"`) {
+		t.Errorf("Up = %+v, %v", r.Stages, err)
+	}
+	if _, err := os.Stat("build"); err == nil {
+		t.Error("Up wrote into the build folder")
+	}
+	spec.Machine = nil
+	if _, err := Up(t.Context(), spec, UpOptions{}); err == nil || !strings.Contains(err.Error(), "\nnext: build lab") {
+		t.Errorf("Up of a board that is not virtual = %v", err)
 	}
 }
 
@@ -103,8 +159,11 @@ func TestInitAndAddBoard(t *testing.T) {
 			t.Errorf("after AddBoard(%+v) the board's folder: %v", opt, err)
 		}
 	}
-	if err := InitProject(t.Context(), &out, "/dev/null/x", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls -ld /dev/null/x") {
+	if err := InitProject(t.Context(), &out, "/dev/null/x", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls -ld /dev/null") {
 		t.Errorf("InitProject below a file: %v", err)
+	}
+	if got := lookAfter(fmt.Errorf("write: %w", syscall.ENOSPC), "no/such"); got != "df -h ." {
+		t.Errorf("after a full disk: %s", got)
 	}
 	if err := os.WriteFile("go.mod", []byte("module slipway\n"), 0o644); err != nil {
 		t.Fatal(err)

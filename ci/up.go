@@ -24,6 +24,7 @@ import (
 	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -39,7 +40,12 @@ type UpOptions struct {
 // seen and what to do. Up leaves nothing running unless opt.Keep is set.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
-		return report.Refused(spec, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke"))
+		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+", then flash, deploy and smoke: up is for virtual boards"))
+	}
+	if _, err := suite.LoadAll(spec); err != nil { // a build takes minutes
+		r, err := report.New(spec), report.Because(ctx, report.ErrWrong, fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err))
+		r.AddFailure("smoke", err, suite.SuitesNext)
+		return r, err
 	}
 	if err := report.Remove(opt.Build.BoardDir(spec)); err != nil {
 		return report.Refused(spec, err)

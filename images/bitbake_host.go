@@ -55,7 +55,7 @@ func Hindrances(ctx context.Context, spec Spec) []error {
 	}
 	if spec.Debian == nil {
 		checks = []func() error{
-			func() error { return checkUser(spec.TypedName(), os.Geteuid()) },
+			func() error { return checkUser(spec.TypedName(), BuildRequest{}, os.Geteuid()) },
 			checkPrograms,
 			func() error { return checkLocale(ctx) },
 		}
@@ -72,9 +72,9 @@ func Hindrances(ctx context.Context, spec Spec) []error {
 // ErrRoot is the hindrance that root is.
 var ErrRoot = errors.New("bitbake does not build as root")
 
-func checkUser(board string, uid int) error {
+func checkUser(board string, request BuildRequest, uid int) error {
 	if uid == 0 {
-		return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: sudo -u NAME -H %s build %s", ErrRoot, host.ProgramName(), board)
+		return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: sudo -u NAME -H %s build %s%s", ErrRoot, host.ProgramName(), board, request.flags())
 	}
 	return nil
 }

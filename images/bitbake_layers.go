@@ -2,12 +2,14 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"slipway/layers"
@@ -186,6 +188,9 @@ func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, e
 	for _, w := range p.Warnings {
 		progress.Start(ctx, "warning", 0, "").End(w, nil)
 	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !strings.Contains(err.Error(), "\nnext: ") {
+		err = fmt.Errorf("%w\nnext: layers dump %s, after correcting the file", err, plaintext.Quote(spec.TypedName()))
+	}
 	return p, err
 }
 
@@ -234,6 +239,9 @@ func projectFile(spec Spec) (string, error) {
 			}
 		}
 		if at == filepath.Dir(at) {
+			if folder, own := boardFolder(spec.Board); own {
+				return "", fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s, and copy its kas.yml to %s", BoardFile(spec.Board), strings.Join(projectFiles, " or "), plaintext.Quote(spec.Board), plaintext.Quote(spec.Extends), plaintext.Quote(folder))
+			}
 			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: run the same line in the top folder of a clone", spec.Board)
 		}
 	}

@@ -312,7 +312,8 @@ func TestRealBitbake(t *testing.T) {
 }
 
 func TestCheckHost(t *testing.T) {
-	if err := checkUser("orin", 0); !errors.Is(err, ErrRoot) || !strings.Contains(err.Error(), "build orin") {
+	request := BuildRequest{Targets: []string{"a", "b"}, Task: "fetch", Continue: true, DryRun: true}
+	if err := checkUser("orin", request, 0); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
 		t.Errorf("checkUser(root) = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())

@@ -15,8 +15,10 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 
 	"slipway/layers/lock"
+	"slipway/layers/plaintext"
 )
 
 // Options says where and how to build.
@@ -48,6 +50,25 @@ func (a BuildRequest) isAny() bool {
 		a.Targets = nil // an empty list of a command line is none
 	}
 	return !reflect.DeepEqual(a, BuildRequest{})
+}
+
+// flags returns the request as the flags of build, each after a blank.
+func (a BuildRequest) flags() (text string) {
+	if len(a.Targets) > 0 {
+		text += " --target=" + plaintext.Quote(strings.Join(a.Targets, ","))
+	}
+	if a.Task != "" {
+		text += " --task=" + plaintext.Quote(a.Task)
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"continue", a.Continue}, {"dry-run", a.DryRun}, {"parse", a.Parse}} {
+		if f.given {
+			text += " --" + f.name
+		}
+	}
+	return text
 }
 
 // ofDebian refuses what boards cannot do that bitbake does not build.
@@ -94,7 +115,7 @@ func Refused(spec Spec, opt Options) error {
 		return opt.Request.ofDebian(spec)
 	}
 	_, err := projectFile(spec)
-	return errors.Join(checkUser(spec.TypedName(), os.Geteuid()), err)
+	return errors.Join(checkUser(spec.TypedName(), opt.Request, os.Geteuid()), err)
 }
 
 // HostPackages are the Debian packages that building this board needs here.

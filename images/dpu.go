@@ -78,7 +78,7 @@ func (s Spec) validateDPU() error {
 		return nil
 	}
 	if err := s.DPU.validate(); err != nil {
-		return fmt.Errorf("%s: dpu.%w", s.placeOf("dpu"), err)
+		return fmt.Errorf("%s: dpu.%w", s.PlaceOf("dpu"), err)
 	}
 	return nil
 }

@@ -127,9 +127,9 @@ func nameOf(n *yaml.Node) string {
 	return ""
 }
 
-// placeOf returns where a key is written, or the nearest key above it; else the board's
+// PlaceOf returns where a key is written, or the nearest key above it; else the board's
 // file.
-func (s Spec) placeOf(key string) string {
+func (s Spec) PlaceOf(key string) string {
 	for ; key != ""; key = key[:max(strings.LastIndexByte(key, '.'), 0)] {
 		if place := s.places[key]; place != "" {
 			return place

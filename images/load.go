@@ -116,8 +116,23 @@ func LoadSource(board string) (Spec, error) {
 	return loadKnown(boards, names, board)
 }
 
+// ErrBoardFile means that a board.yml, or a file that it names, cannot be used as it is.
+var ErrBoardFile = errors.New("a board.yml is wrong")
+
+type boardFileError struct{ error }
+
+func (e boardFileError) Unwrap() []error { return []error{ErrBoardFile, e.error} }
+
 // LoadFrom is Load for boards that lie elsewhere than in this binary.
 func LoadFrom(boards fs.FS, board string) (Spec, error) {
+	spec, err := loadFrom(boards, board)
+	if err != nil {
+		err = boardFileError{err}
+	}
+	return spec, err
+}
+
+func loadFrom(boards fs.FS, board string) (Spec, error) {
 	chain, err := lineageOf(boards, board)
 	if err != nil {
 		return Spec{}, err
@@ -194,7 +209,7 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 		return err
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explainYAML(file, err))
+		return explainYAML(file, err)
 	}
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
@@ -283,7 +298,7 @@ func (s Spec) HostAuthorities() (string, error) {
 	}
 	data, err := s.File(s.SSH.HostCA)
 	if err != nil {
-		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.placeOf("ssh.hostCA"), err)
+		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.PlaceOf("ssh.hostCA"), err)
 	}
 	return string(data), nil
 }

@@ -57,6 +57,8 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
 `}, "bios is not for arm64"},
 		{"less than no disk", map[string]string{"b/board.yml": small + "build: {disk: {tmpGiB: -1}}\n", "b/kas.yml": ""}, "-1 GiB is not between"},
+		{"a largest disk of nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: 0}\n", "b/kas.yml": ""}, "board.yml:2:24: flash.largestGiB: 0"},
+		{"no port", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file]}\nssh: {port: 99999}\n", "b/kas.yml": ""}, "board.yml:3:7: ssh.port: 99999 is not between 1 and 65535"},
 		{"a largest disk of less than nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: -1}\n", "b/kas.yml": ""}, "flash.largestGiB: -1"},
 		{"a large file", map[string]string{"b/board.yml": small + strings.Repeat("#", maxBoardFileBytes), "b/kas.yml": ""}, "b/board.yml: larger than 1024 KiB"},
 		{"a task larger than a machine", map[string]string{"b/board.yml": small + "build: {taskMiB: 10000000}\n", "b/kas.yml": ""}, "build.taskMiB: 10000000"},
@@ -97,7 +99,7 @@ func TestErrorsOfYAML(t *testing.T) {
 		"- a\n":                                      `b/board.yml:1:1: want a mapping, not a list`,
 		"arch: amd64\narch: arm64\n":                 `b/board.yml:2:1: mapping key "arch" already defined at line 1`,
 		"a: b: c\n":                                  `b/board.yml:1:5: mapping values are not allowed`,
-		"flsh: 1\nsuits: 2\n":                        "b/board.yml:1:1: unknown key \"flsh\": did you mean flash?\nimages/boards/b/board.yml:2:1: unknown key \"suits\": did you mean suites?\nnext: ",
+		"flsh: 1\nsuits: 2\n":                        "b/board.yml:1:1: unknown key \"flsh\": did you mean flash?\nimages/boards/b/board.yml:2:1: unknown key \"suits\": did you mean suites?",
 		"":                                           "b/board.yml: no documents in stream",
 	} {
 		_, err := LoadFrom(board(map[string]string{"b/board.yml": text}), "b")

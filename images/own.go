@@ -245,7 +245,7 @@ func (s *Spec) findSuites() error {
 			continue
 		}
 		if suites[i] = s.ownFile(suite); suites[i] == "" {
-			return fmt.Errorf("%s: suites: no file %q in the board's folder\nnext: ls %s", s.placeOf("suites"), suite, filepath.Dir(BoardFile(s.Board)))
+			return fmt.Errorf("%s: suites: no file %q in the board's folder\nnext: ls %s", s.PlaceOf("suites"), suite, filepath.Dir(BoardFile(s.Board)))
 		}
 	}
 	s.Suites = suites

@@ -73,7 +73,7 @@ func (s Spec) validateRig() error {
 		err = s.rigScripts()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: rig: %w", s.placeOf("rig"), err)
+		return fmt.Errorf("%s: rig: %w", s.PlaceOf("rig"), err)
 	}
 	return nil
 }

@@ -37,9 +37,9 @@ func (s Spec) validate() error {
 	case len(s.Flash.Kinds) == 0 && s.Rig == nil:
 		return s.unknownValue("flash.kinds", "", devices)
 	case s.Debian != nil && s.Disk == nil && s.Rig == nil:
-		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", s.placeOf("debian"))
+		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", s.PlaceOf("debian"))
 	case s.Debian != nil && s.Disk != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
-		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", s.placeOf("disk.firmware"), s.Disk.Firmware, s.Arch)
+		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", s.PlaceOf("disk.firmware"), s.Disk.Firmware, s.Arch)
 	case s.Debian == nil && !slices.ContainsFunc(projectFiles, func(name string) bool { return s.files[name] != nil }):
 		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", BoardFile(s.Board), strings.Join(projectFiles, " or "))
 	}
@@ -51,12 +51,15 @@ func (s Spec) validate() error {
 			return s.unknownValue("flash.kinds", k, devices)
 		}
 	}
-	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 {
-		return fmt.Errorf("%s: flash.largestGiB: %d is not between 1 and %d", s.placeOf("flash.largestGiB"), gib, 1<<20)
+	if port := s.SSH.Port; port < 0 || port > 65535 {
+		return fmt.Errorf("%s: ssh.port: %d is not between 1 and 65535", s.PlaceOf("ssh.port"), port)
+	}
+	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 || gib == 0 && s.places["flash.largestGiB"] != "" {
+		return fmt.Errorf("%s: flash.largestGiB: %d is not between 1 and %d", s.PlaceOf("flash.largestGiB"), gib, 1<<20)
 	}
 	if name := s.Flash.Signers; name != "" && !filepath.IsAbs(name) {
 		if _, err := s.File(name); err != nil {
-			return fmt.Errorf("%s: flash.signers: %w", s.placeOf("flash.signers"), err)
+			return fmt.Errorf("%s: flash.signers: %w", s.PlaceOf("flash.signers"), err)
 		}
 	}
 	if !filepath.IsAbs(s.SSH.HostCA) {
@@ -88,16 +91,16 @@ func (s Spec) validateJetson() error {
 		return s.unknownValue("flash.chip", c, chips)
 	}
 	if r := s.Flash.Recovery; r.SSH != "" && len(r.Command) == 0 || slices.Contains(r.Command, "") {
-		return fmt.Errorf("%s: flash.recovery: ssh needs a command, a list of words: command: [relay, --on]", s.placeOf("flash.recovery"))
+		return fmt.Errorf("%s: flash.recovery: ssh needs a command, a list of words: command: [relay, --on]", s.PlaceOf("flash.recovery"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Flash.LimitsSec)) {
 		if sec := s.Flash.LimitsSec[name]; sec < 1 || sec > 86400 {
-			return fmt.Errorf("%s: flash.limitsSec.%s: %d is not between 1 and 86400", s.placeOf("flash.limitsSec."+name), name, sec)
+			return fmt.Errorf("%s: flash.limitsSec.%s: %d is not between 1 and 86400", s.PlaceOf("flash.limitsSec."+name), name, sec)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Flash.Module)) {
 		if value := s.Flash.Module[name]; !plainWord().MatchString(value) {
-			return fmt.Errorf("%s: flash.module.%s: %q is no plain word", s.placeOf("flash.module."+name), name, value)
+			return fmt.Errorf("%s: flash.module.%s: %q is no plain word", s.PlaceOf("flash.module."+name), name, value)
 		}
 	}
 	return nil
@@ -108,10 +111,10 @@ func (s Spec) validateUpdates() error {
 		return nil
 	}
 	if !path.IsAbs(s.Debian.Keyring) {
-		return fmt.Errorf("%s: debian.keyring: %q does not begin with /; it is a file of the image", s.placeOf("debian.keyring"), s.Debian.Keyring)
+		return fmt.Errorf("%s: debian.keyring: %q does not begin with /; it is a file of the image", s.PlaceOf("debian.keyring"), s.Debian.Keyring)
 	}
 	if _, err := s.File(manifestFile); err != nil {
-		return fmt.Errorf("%s: debian.keyring is for bundles, which need a manifest: %w", s.placeOf("debian.keyring"), err)
+		return fmt.Errorf("%s: debian.keyring is for bundles, which need a manifest: %w", s.PlaceOf("debian.keyring"), err)
 	}
 	return nil
 }
@@ -119,17 +122,17 @@ func (s Spec) validateUpdates() error {
 func (s Spec) validateBuild() error {
 	for _, id := range slices.Sorted(maps.Keys(s.Local)) {
 		if !filepath.IsAbs(s.Local[id]) {
-			return fmt.Errorf("%s: local.%s: %q is not an absolute path", s.placeOf("local."+id), id, s.Local[id])
+			return fmt.Errorf("%s: local.%s: %q is not an absolute path", s.PlaceOf("local."+id), id, s.Local[id])
 		}
 	}
 	d := s.Build.Disk
 	for _, gib := range []int{d.LayersGiB, d.DownloadsGiB, d.SstateGiB, d.TmpGiB, s.Build.MemoryGiB} {
 		if gib < 0 || gib > 1<<14 {
-			return fmt.Errorf("%s: build: %d GiB is not between 1 and %d", s.placeOf("build"), gib, 1<<14)
+			return fmt.Errorf("%s: build: %d GiB is not between 1 and %d", s.PlaceOf("build"), gib, 1<<14)
 		}
 	}
 	if s.Build.TaskMiB < 0 || s.Build.TaskMiB > 1<<20 {
-		return fmt.Errorf("%s: build.taskMiB: %d is not between 1 and %d", s.placeOf("build.taskMiB"), s.Build.TaskMiB, 1<<20)
+		return fmt.Errorf("%s: build.taskMiB: %d is not between 1 and %d", s.PlaceOf("build.taskMiB"), s.Build.TaskMiB, 1<<20)
 	}
 	return nil
 }
@@ -147,24 +150,24 @@ func (s Spec) validateDisk() error {
 			return s.unknownValue("disk.partitions."+p.Name+".use", p.Use, uses)
 		}
 		if p.SizeMiB <= 0 || p.SizeMiB > 1<<20 {
-			return fmt.Errorf("%s: partition %q: sizeMiB %d is not between 1 and %d", s.placeOf("disk.partitions."+p.Name), p.Name, p.SizeMiB, 1<<20)
+			return fmt.Errorf("%s: partition %q: sizeMiB %d is not between 1 and %d", s.PlaceOf("disk.partitions."+p.Name), p.Name, p.SizeMiB, 1<<20)
 		}
 		if p.Use == useRoot && seen[useSpare] > 0 {
-			return fmt.Errorf("%s: partition %q (root) comes after one with use spare; the first slot is the one that is filled and booted: put it first", s.placeOf("disk.partitions."+p.Name), p.Name)
+			return fmt.Errorf("%s: partition %q (root) comes after one with use spare; the first slot is the one that is filled and booted: put it first", s.PlaceOf("disk.partitions."+p.Name), p.Name)
 		}
 		seen[p.Use]++
 	}
 	for _, use := range []string{useLoader, useBoot, useRoot} {
 		if seen[use] != 1 {
-			return fmt.Errorf("%s: %d partitions with use %q; want one", s.placeOf("disk.partitions"), seen[use], use)
+			return fmt.Errorf("%s: %d partitions with use %q; want one", s.PlaceOf("disk.partitions"), seen[use], use)
 		}
 	}
 	if s.Machine != nil && seen[useData] != 1 {
-		return fmt.Errorf("%s: %d partitions with use %q; want one, where the machine's keys are kept", s.placeOf("disk.partitions"), seen[useData], useData)
+		return fmt.Errorf("%s: %d partitions with use %q; want one, where the machine's keys are kept", s.PlaceOf("disk.partitions"), seen[useData], useData)
 	}
 	return nil
 }
 
 func (s Spec) unknownValue(key, value string, allowed []string) error {
-	return fmt.Errorf("%s: %s: unknown value %q%s (have %s)", s.placeOf(key), key, value, plaintext.DidYouMean(value, allowed), strings.Join(allowed, ", "))
+	return fmt.Errorf("%s: %s: unknown value %q%s (have %s)", s.PlaceOf(key), key, value, plaintext.DidYouMean(value, allowed), strings.Join(allowed, ", "))
 }

@@ -90,5 +90,5 @@ func (r Repo) explainFetchError(err error) error {
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s, and write the id as commit:", r.ID, shown)
 	}
-	return r.at.errorf("repos.%s: cannot fetch from %s; \"git ls-remote %s\" asks it too: %w", r.ID, shown, shown, err)
+	return r.at.errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, err, plaintext.Quote(shown))
 }

@@ -146,7 +146,7 @@ func TestLoadRefusesFiles(t *testing.T) {
 		{"a list", "- header\n", "the file is a list; want keys with values"},
 		{"two documents", "header: {version: 1}\n---\nheader: {version: 1}\n", "p.yml:2:1: a second document begins here"},
 		{"a broken second document", "header: {version: 1}\n---\n[\n", "p.yml:4:1: not valid YAML"},
-		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file (have _source_dir,`},
+		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file: did you mean machine? (have _source_dir,`},
 		{"merge key", "header: {version: 1}\nrepos: {<<: a}\n", "the merge key << in repos needs keys with values"},
 		{"merge of itself", "header: {version: 1}\nrepos: &r {<<: *r}\n", "p.yml"},
 		{"wrong type", "header: {version: 1}\nmachine: [a]\n", "2:10: machine is a list; want a text"},
@@ -183,7 +183,7 @@ func TestLoadRefusesRepositories(t *testing.T) {
 	repo := func(keys string) string { return "header: {version: 1}\nrepos:\n  r: {" + keys + "}\n" }
 	mustRefuse(t, []refusal{
 		{"signed", repo("url: u, branch: b, signed: true, allowed_signers: [a]"), "repos.r: slipway checks no signatures; pin the commit"},
-		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r (have allowed_signers, branch, commit,`},
+		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r: did you mean commit? (have allowed_signers, branch, commit,`},
 		{"a patch without a repo", repo("url: u, branch: b, patches: {p: {path: x}}"), "3:39: repos.r.patches.p: no repo says where the patch lies"},
 		{"a patch without a path", repo("url: u, branch: b, patches: {p: {repo: r}}"), `repos.r.patches.p lacks the key "path"`},
 		{"numbers and texts as patches", repo("url: u, branch: b, patches: {1: {path: x, repo: r}, b: {path: y, repo: r}}"), "some keys are numbers to kas and some are texts"},

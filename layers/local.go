@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // ParseLocal reads the folders that a build uses in place of checkouts:
@@ -58,7 +60,7 @@ func (p *Project) useLocal(r *Repo) error {
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
-			return fmt.Errorf("local folder %s: the project has no repository %q (have %s)", p.local[id], id, strings.Join(p.repoIDs(), ", "))
+			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
 		}
 	}
 	return nil

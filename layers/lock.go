@@ -80,7 +80,7 @@ func (p Project) checkUpdate(update []string) error {
 		switch {
 		case id == AllPins:
 		case i < 0:
-			return fmt.Errorf("the project has no repository %q (have %s)", id, strings.Join(p.repoIDs(), ", "))
+			return fmt.Errorf("the project has no repository %q%s (have %s)", id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
 		case p.Repos[i].Local:
 			return fmt.Errorf("repository %s is the local folder %s, so its pin stays; lock it without SLIPWAY_LOCAL", id, p.Repos[i].Path)
 		case p.Repos[i].URL == "":

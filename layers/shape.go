@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // shape describes what a part of a project file may be.
@@ -85,8 +87,8 @@ func (s *shape) keyShape(key string, at position, path string) (*shape, error) {
 	if below, known := s.keys[key]; known {
 		return below, nil
 	}
-	return nil, at.errorf("unknown key %q in %s (have %s); fix it, or use kas if a newer kas reads it",
-		key, displayPath(path), strings.Join(s.knownKeys(), ", "))
+	return nil, at.errorf("unknown key %q in %s%s (have %s); fix it, or use kas if a newer kas reads it",
+		key, displayPath(path), plaintext.DidYouMean(key, s.knownKeys()), strings.Join(s.knownKeys(), ", "))
 }
 
 func (s *shape) knownKeys() []string {

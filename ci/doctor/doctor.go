@@ -104,7 +104,11 @@ func unreadProject(spec images.Spec, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
 		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", host.ProgramName() + " layers checkout " + spec.TypedName() + ", with a network"}
 	}
-	return Finding{"project", Stops, err.Error(), "the build reads it first", "fix the file"}
+	saw, next, found := strings.Cut(err.Error(), "\nnext: ")
+	if !found || strings.HasPrefix(next, "layers dump ") { // which only reads the file again
+		next = "correct the file"
+	}
+	return Finding{"project", Stops, saw, "the build reads it first", next}
 }
 
 // Conf checks a file of configuration alone, for a branch of meta-tegra.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,6 +207,9 @@ func (v *VM) isAlive() bool {
 		return false
 	}
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+	if errors.Is(err, fs.ErrPermission) { // another user's, of whom only the command line can be read
+		return len(cmdline) > 0
+	}
 	if err != nil {
 		return false
 	}

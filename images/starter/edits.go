@@ -40,9 +40,10 @@ func FindEdits(files []File) (all []Edit) {
 
 // ReadProject reads the files that Slipway or a pipeline reads, of the project with these boards.
 func ReadProject(boards string) (files []File, err error) {
+	project := filepath.Join(boards, "..") // filepath.Dir is the same folder again where boards is . or ..
 	patterns := []string{filepath.Join(boards, "*/board.yml"), filepath.Join(boards, "*/kas.yml")}
 	for _, pattern := range append(slices.Sorted(maps.Values(Pipelines)), "suites/*.yml", "suites/*.yaml", "ci/*") {
-		patterns = append(patterns, filepath.Join(filepath.Dir(boards), pattern))
+		patterns = append(patterns, filepath.Join(project, pattern))
 	}
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(pattern)

@@ -124,8 +124,8 @@ func TestInstallScript(t *testing.T) {
 			if tt.want == "" && (err != nil || string(text) != "the program") {
 				t.Errorf("install.sh: %v, installed %q\n%s", err, text, out)
 			}
-			if tt.want != "" && (err == nil || missing == nil || !strings.Contains(string(out), tt.want)) {
-				t.Errorf("install.sh: %v, installed %q; want %q and nothing installed\n%s", err, text, tt.want, out)
+			if tt.want != "" && (err == nil || missing == nil || !strings.Contains(string(out), tt.want) || !strings.Contains(string(out), "\nnext: ")) {
+				t.Errorf("install.sh: %v, installed %q; want %q, a next step and nothing installed\n%s", err, text, tt.want, out)
 			}
 		})
 	}

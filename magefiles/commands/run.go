@@ -94,7 +94,14 @@ func (s exitError) Unwrap() error   { return s.error }
 func (s exitError) Error() string {
 	text := s.error.Error()
 	before, step, found := cutLast(text, "\nnext: ")
-	if name, _, _ := strings.Cut(step, " "); !found || commandBelow(Root(), name) == nil {
+	if !found && (errors.Is(s.error, report.ErrWrong) || errors.Is(s.error, images.ErrBoardFile)) {
+		before, step, found = text, "boards, after correcting the file", true
+		if own, err := images.OwnFolder(); err == nil && own != "" {
+			step = "board check, after correcting the file"
+		}
+	}
+	name := strings.FieldsFunc(step+" ", func(r rune) bool { return r == ' ' || r == ',' })
+	if !found || len(name) == 0 || commandBelow(Root(), name[0]) == nil {
 		return text
 	}
 	return before + "\nnext: " + host.ProgramName() + " " + step

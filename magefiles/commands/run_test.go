@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -41,18 +42,32 @@ func TestExitStatus(t *testing.T) {
 		if got := StatusOf(err); got != tt.want {
 			t.Errorf("%s: exit status %d; want %d", tt.name, got, tt.want)
 		}
-		if tt.err != nil && (err.Error() != tt.err.Error() || !errors.Is(err, tt.err)) {
+		if tt.err != nil && (!strings.HasPrefix(err.Error(), tt.err.Error()) || !errors.Is(err, tt.err)) {
 			t.Errorf("%s: run = %v; want %v", tt.name, err, tt.err)
 		}
 	}
 	for text, want := range map[string]string{
 		"no artifact\nnext: build virt":            "no artifact\nnext: " + host.ProgramName() + " build virt",
 		"off\nnext: virt start x":                  "off\nnext: " + host.ProgramName() + " virt start x",
+		"no suite\nnext: suites, and correct it":   "no suite\nnext: " + host.ProgramName() + " suites, and correct it",
 		"no file\nnext: ls /x":                     "no file\nnext: ls /x",
 		"a\nnext: build x\nb\nnext: make it again": "a\nnext: build x\nb\nnext: make it again",
 	} {
 		if got := withStatus(withStatus(errors.New(text))).Error(); got != want {
 			t.Errorf("%q is shown as %q; want %q", text, got, want)
+		}
+	}
+	for _, own := range []bool{false, true} {
+		want := "bad\nnext: " + host.ProgramName() + " boards, after correcting the file"
+		if own {
+			t.Chdir(t.TempDir())
+			if err := errors.Join(os.MkdirAll("boards/lab", 0o755), os.WriteFile("boards/lab/board.yml", []byte("extends: virt\n"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			want = "bad\nnext: " + host.ProgramName() + " board check, after correcting the file"
+		}
+		if got := withStatus(report.Because(t.Context(), report.ErrWrong, errors.New("bad"))).Error(); got != want {
+			t.Errorf("a wrong file, in a project: %t: %q; want %q", own, got, want)
 		}
 	}
 	err := runFor(t.Context(), "no-such-board", images.Load, func(context.Context, images.Spec) error { return nil })
