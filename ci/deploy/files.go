@@ -99,7 +99,7 @@ func restartOrUndo(ctx context.Context, conn *target.Conn, done *filesDone, o Fi
 		return errors.Join(err, failed)
 	}
 	done.Undone = true
-	if failed := undo.RestartUnits(ctx, conn, o.Restart, 0); failed != nil {
+	if failed := undo.RestoreUnits(ctx, conn, o.Restart); failed != nil {
 		return errors.Join(err, fmt.Errorf("all files were put back, and still: %w", failed))
 	}
 	return fmt.Errorf("%w\n  all files were put back as they were, and the units run with them", err)
@@ -160,7 +160,7 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
-		err = errors.Join(err, undo.RestartUnits(ctx, conn, u.Units, 0))
+		err = errors.Join(err, undo.RestoreUnits(ctx, conn, u.Units))
 	}
 	return u, err
 }
