@@ -212,7 +212,7 @@ func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 		return err
 	}
 	if old, err := qemu.Find(dir); err == nil {
-		return fmt.Errorf("%s is on (pid %d) with that disk; stop it first: virt stop %[1]s", spec.Board, old.PID)
+		return fmt.Errorf("%s is on (pid %d) with that disk\nnext: virt stop %s", spec.Board, old.PID, plaintext.Quote(spec.TypedName()))
 	}
 	return nil
 }

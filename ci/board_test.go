@@ -311,7 +311,7 @@ func TestReportIsRemovedFirst(t *testing.T) {
 
 func TestStartOfWhatIsNotVirtual(t *testing.T) {
 	opt, noDisk := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b", Machine: &images.Machine{}}
-	if err := StartVirtual(t.Context(), io.Discard, opt, noDisk); err == nil || !strings.Contains(err.Error(), "\nnext: flash b "+filepath.Join(opt.MachineDir(noDisk), "disk.img")+", or up b --keep") {
+	if err := StartVirtual(t.Context(), io.Discard, opt, noDisk); err == nil || !strings.HasSuffix(err.Error(), "\nnext: flash b "+filepath.Join(opt.MachineDir(noDisk), "disk.img")) {
 		t.Errorf("StartVirtual without a disk = %v", err)
 	}
 	err := StartVirtual(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"})

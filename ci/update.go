@@ -74,15 +74,15 @@ type Outcome struct {
 // a failure it rolls back to the old system. The outcome always says which system runs.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
-	if err := report.Remove(dir); err != nil {
-		return Outcome{}, err
-	}
 	artifact := images.NoArtifact(spec, dir)
 	if a, err := images.ReadArtifact(dir); err == nil {
 		artifact = a
 	}
 	u := newUpdateRun(spec, artifact, how)
 	u.initOutcome(host, bundle)
+	if err := report.Remove(dir); err != nil {
+		return u.outcome, err
+	}
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
 		if err = u.loadInputs(ctx); err == nil { // before the board is contacted
 			u.conn, err = reach.Connect(ctx, opt, spec, host)
@@ -673,7 +673,7 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 // AskYes returns a function that asks the user a question. Only the answer "yes"
 // confirms.
 func AskYes(in io.Reader, out io.Writer) func(question string) error {
-	return AskYesOr(in, out, "not confirmed, and nothing was written; give --yes where nobody can be asked")
+	return AskYesOr(in, out, "not confirmed, and nothing was written\nnext: repeat the line, with --yes where nobody can be asked")
 }
 
 // AskYesOr is AskYes with another error text for any other answer.
@@ -684,6 +684,9 @@ func AskYesOr(in io.Reader, out io.Writer, refusal string) func(question string)
 		line, err := lines.ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
+		}
+		if !strings.HasSuffix(line, "\n") {
+			fmt.Fprintln(out)
 		}
 		if strings.TrimSpace(line) != "yes" {
 			return errors.New(refusal)

@@ -34,7 +34,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	dir := opt.MachineDir(spec)
 	disk := filepath.Join(dir, qemu.DiskName)
 	if _, err := os.Stat(disk); err != nil {
-		return fmt.Errorf("%s has no disk yet: %w\nnext: flash %[3]s %[4]s, or up %[3]s --keep, which also builds it", spec.Board, err, plaintext.Quote(spec.TypedName()), plaintext.Quote(disk))
+		return fmt.Errorf("%s has no disk yet: %w\nnext: flash %[3]s %[4]s", spec.Board, err, plaintext.Quote(spec.TypedName()), plaintext.Quote(disk))
 	}
 	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
+	"slipway/layers/localfile"
 )
 
 // ReceiptName is the file beside an artifact that says where it went last.
@@ -210,7 +211,7 @@ func (o Options) checkKind(kind string) error {
 func recordReceipts(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
 	path := filepath.Join(artifact.Dir(), ReceiptName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, localfile.Unwritable(artifact.Dir(), err)
 	}
 	receipts, err := work()
 	if len(receipts) == 0 {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"slipway/images"
+	"slipway/layers/localfile"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/crypto/ssh"
@@ -34,7 +35,7 @@ type Identity struct {
 func NewIdentity(dir string) (Identity, error) {
 	id, err := newIdentity(dir)
 	if err != nil {
-		return Identity{}, fmt.Errorf("make an SSH identity in %s: %w", dir, err)
+		return Identity{}, localfile.Unwritable(dir, fmt.Errorf("make an SSH identity in %s: %w", dir, err))
 	}
 	return id, nil
 }

@@ -332,7 +332,7 @@ func (j *imageJob) devicePaths() []string {
 func (j *imageJob) checkFit(context.Context) (err error) {
 	for _, d := range j.devices {
 		if d.Kind == device.Block && d.SizeBytes < j.size {
-			return fmt.Errorf("%s has %s, the image needs %s\nnext: take a larger one", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(j.size))
+			return fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(j.size))
 		}
 	}
 	if j.options.Identity != nil {

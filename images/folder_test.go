@@ -37,7 +37,7 @@ func TestLoadBuilt(t *testing.T) {
 		"usb/broken": home + "/usb/broken/artifact.json: ",
 		"usb/empty":  home + "/usb/empty: neither artifact.json nor an image of bitbake's is in this folder\nnext: ls " + home + "/usb/empty",
 		"usb/none/":  "neither artifact.json nor an image",
-		"usb/none":   `unknown board "usb/none"`,
+		"usb/none":   "unknown board \"usb/none\", and no folder of that name\nnext: ls usb",
 	} {
 		if spec, err := LoadBuilt(name); err == nil || !strings.Contains(err.Error(), strings.Split(want, ": did")[0]) {
 			t.Errorf("LoadBuilt(%s) = board %q, %v; want %s", name, spec.Board, err, want)

@@ -98,6 +98,9 @@ func Load(board string) (Spec, error) {
 
 func loadKnown(boards fs.FS, names []string, board string) (Spec, error) {
 	if !slices.Contains(names, board) {
+		if dir := filepath.Dir(board); dir != "." {
+			return Spec{}, fmt.Errorf("unknown board %q, and no folder of that name\nnext: ls %s", board, plaintext.Quote(dir))
+		}
 		return Spec{}, fmt.Errorf("unknown board %q%s\nnext: boards", board, plaintext.DidYouMean(board, names))
 	}
 	return LoadFrom(boards, board)

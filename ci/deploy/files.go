@@ -7,7 +7,9 @@ import (
 	"io"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +48,9 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		return err
 	}
 	defer remove()
+	if err := checkDestination(remote, folder == local, o.Delete); err != nil {
+		return err
+	}
 	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
 		defer reach.CloseOnInterrupt(conn, o.Now)()
 		var done filesDone
@@ -60,6 +65,24 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		return errors.Join(err, showFiles(w, done, remote, o))
 	})
 }
+
+// checkDestination refuses a relative path, and a folder of which --delete would remove what is
+// not of this deploy: the system's own, or that of a single file.
+func checkDestination(remote string, isFolder, remove bool) error {
+	clean := path.Clean(remote)
+	switch {
+	case !path.IsAbs(remote):
+		return fmt.Errorf("%q is no absolute path on the board\nnext: repeat the line with %s", remote, plaintext.Quote(path.Join("/", remote)))
+	case remove && !isFolder:
+		return fmt.Errorf("--delete of a single file would remove all others in %s\nnext: repeat the line without --delete", clean)
+	case remove && (clean == "/" || path.Dir(clean) == "/" && slices.Contains(systemFolders, path.Base(clean))):
+		return fmt.Errorf("--delete would remove the board's own files in %s\nnext: repeat the line without --delete, or with a folder below", clean)
+	}
+	return nil
+}
+
+// systemFolders hold what a board needs to run.
+var systemFolders = []string{"bin", "boot", "data", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr", "var"}
 
 // asFolder returns local if it is a folder, or else a new folder that contains only this
 // file.
@@ -99,10 +122,10 @@ func restartOrUndo(ctx context.Context, conn *target.Conn, done *filesDone, o Fi
 		return errors.Join(err, failed)
 	}
 	done.Undone = true
-	if failed := undo.RestartUnits(ctx, conn, o.Restart, 0); failed != nil {
+	if failed := undo.RestoreUnits(ctx, conn, o.Restart); failed != nil {
 		return errors.Join(err, fmt.Errorf("all files were put back, and still: %w", failed))
 	}
-	return fmt.Errorf("%w\n  all files were put back as they were, and the units run with them", err)
+	return fmt.Errorf("%w\n  all files were put back as they were", err)
 }
 
 func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error {
@@ -160,7 +183,7 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
-		err = errors.Join(err, undo.RestartUnits(ctx, conn, u.Units, 0))
+		err = errors.Join(err, undo.RestoreUnits(ctx, conn, u.Units))
 	}
 	return u, err
 }

@@ -68,3 +68,25 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		}
 	}
 }
+
+// --delete removes nothing that a typo would make the system's.
+func TestCheckDestination(t *testing.T) {
+	for _, tt := range []struct {
+		remote           string
+		isFolder, remove bool
+		want             string // at the error's end
+	}{
+		{"/opt/app", true, true, ""},
+		{"/", true, false, ""},
+		{"/etc", false, false, ""},
+		{"opt/app", true, false, "\nnext: repeat the line with /opt/app"},
+		{"/", true, true, ", or with a folder below"},
+		{"/opt/../etc/", true, true, ", or with a folder below"},
+		{"/opt/app", false, true, "\nnext: repeat the line without --delete"},
+	} {
+		err := checkDestination(tt.remote, tt.isFolder, tt.remove)
+		if (err != nil) != (tt.want != "") || err != nil && !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("checkDestination(%+v) = %v", tt, err)
+		}
+	}
+}

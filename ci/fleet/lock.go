@@ -64,7 +64,7 @@ func (p *plan) lockRun() (unlock func(), err error) {
 	if errors.Is(err, errHeld) {
 		err = fmt.Errorf("no board was asked: %s is %w\nnext: wait until that run has ended, then run this again", p.outputDir(), err)
 	}
-	return unlock, err
+	return unlock, localfile.Unwritable(filepath.Dir(filepath.Dir(p.outputDir())), err)
 }
 
 // lockHost keeps two runs on this machine from working on one host.

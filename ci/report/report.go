@@ -20,6 +20,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/terminal"
 )
@@ -265,7 +266,7 @@ func Remove(dir string) error {
 	}
 	for _, name := range names {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return localfile.Unwritable(dir, err)
 		}
 	}
 	return nil

@@ -65,12 +65,12 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
 		if token, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
-			return fmt.Errorf("--yes names %q, but %s is confirmed by %s, %q; nothing was written", strings.Join(yes, ", "), d.Path, what, token)
+			return fmt.Errorf("--yes names %q, but %s is confirmed by %s, %q; nothing was written\nnext: repeat the line with --yes=%[4]s", strings.Join(yes, ", "), d.Path, what, token)
 		}
 	}
 	for _, name := range yes {
 		if !slices.ContainsFunc(devices, func(d Device) bool { return d.isConfirmedBy(name) }) {
-			return fmt.Errorf("--yes names %q, which is none of the devices; nothing was written", name)
+			return fmt.Errorf("--yes names %q, which is none of the devices; nothing was written\nnext: devices", name)
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ func Ask(in io.Reader, out io.Writer) func([]Device) error {
 			return fmt.Errorf("not confirmed: the input ended before an answer; nothing was written\nnext: where nobody can type, add --yes=%s", strings.Join(tokens, ","))
 		}
 		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {
-			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written", typed, want)
+			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written\nnext: repeat the line, then type %[2]s", typed, want)
 		}
 		return nil
 	}

@@ -28,13 +28,13 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 		return Device{}, err
 	}
 	if m.amongDevices(path) {
-		return Device{}, fmt.Errorf("no such device\nnext: %s", m.suggestDisk(name))
+		return Device{}, fmt.Errorf("no such device%s\nnext: devices", m.suggestDisk(name))
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: %s", path, m.suggestDisk(name))
+		return Device{}, fmt.Errorf("%s is a link to nothing%s\nnext: devices", path, m.suggestDisk(name))
 	}
 	if why := strangeNameReason(name); why != "" && !meant {
-		return Device{}, fmt.Errorf("%s\nnext: %s; to make a file of that name: %s%s", why, m.suggestDisk(name), FilePrefix, name)
+		return Device{}, fmt.Errorf("%s; %s%s would make a file of that name%s\nnext: devices", why, FilePrefix, name, m.suggestDisk(name))
 	}
 	return Device{Path: path, Kind: File}, nil
 }
@@ -92,10 +92,9 @@ func deviceOf(dir string) uint64 {
 
 // suggestDisk names the disk that was perhaps meant, if it can be written.
 func (m machine) suggestDisk(name string) string {
-	const list = "devices"
 	u, err := m.findUses()
 	if err != nil {
-		return list
+		return ""
 	}
 	disks, _ := m.listDisks(u) // without them there is nothing to name
 	var names []string
@@ -107,7 +106,7 @@ func (m machine) suggestDisk(name string) string {
 	base := filepath.Base(name[strings.LastIndexByte(name, ':')+1:])
 	near := plaintext.Nearest(cmp.Or(base[strings.LastIndexByte(base, '\\')+1:], base), names)
 	if near == "" {
-		return list
+		return ""
 	}
-	return fmt.Sprintf("%s, or did you mean %s?", list, m.nodePath(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")))
+	return fmt.Sprintf(": did you mean %s?", m.nodePath(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")))
 }

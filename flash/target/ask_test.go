@@ -166,7 +166,7 @@ func TestFirstContactWithNobodyThere(t *testing.T) {
 	nobody(t)
 	s := targettest.StartSSHD(t)
 	a, fp := unknownServer(t, s)
-	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fp) {
+	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fp+"\nnext: ssh ") {
 		t.Errorf("Dial = %v; want %v with the fingerprint", err, ErrHostKey)
 	}
 	a.Pins = []string{"SHA256:" + strings.Repeat("A", 43)}

@@ -55,44 +55,45 @@ func (l *login) untrustedError(key ssh.PublicKey, err error) error {
 
 // unknownKeyError is the error of an unknown host key where nobody can be asked.
 func (l *login) unknownKeyError(key ssh.PublicKey) error {
-	return fmt.Errorf("%w: nothing is known of %s, which shows %s\n"+
-		"  compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it: %s\n  ssh %s true",
+	return fmt.Errorf("%w: nothing is known of %s, which shows %s; "+
+		"compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it%s\nnext: ssh %s true",
 		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
 // pinHint names an option of commands. It is for the board's key, not for a jump host's.
 func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
-		return "by"
+		return ""
 	}
-	return "deploy and smoke take --pin=" + ssh.FingerprintSHA256(key) + ", or by"
+	return "; deploy and smoke also take --pin=" + ssh.FingerprintSHA256(key)
 }
 
 func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {
 	where := fmt.Sprintf("%s pins %s", against[0].position(), describeKey(against[0].key))
-	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
+	return fmt.Errorf("%w: %s shows %s, but %s; %s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
 }
 
 // otherKindError is for a server that has no key of the pinned kind.
 func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
 	own, _ := l.trust.pinsOf(l.addr)
-	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s\n%s", ErrHostKey, l.addr,
+	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s; %s", ErrHostKey, l.addr,
 		strings.Join(l.trust.hostKeyAlgorithms(l.addr), ", "), Printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forgetHint(own))
 }
 
 // forgetHint says how to remove pinned keys from their files.
 func (l *login) forgetHint(pins []pin) string {
-	hint := "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:"
+	hint := "another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key"
 	name, _ := l.addr.hostNames()
 	var files []string
 	for _, p := range pins {
 		files = append(files, p.file)
 	}
 	slices.Sort(files)
+	var forget []string
 	for _, file := range slices.Compact(files) {
-		hint += "\n  ssh-keygen -R " + plaintext.Quote(name) + " -f " + plaintext.Quote(file)
+		forget = append(forget, "ssh-keygen -R "+plaintext.Quote(name)+" -f "+plaintext.Quote(file))
 	}
-	return hint
+	return hint + "\nnext: " + strings.Join(forget, " && ")
 }
 
 // sshArgs are the arguments that make ssh meet the same board with the same

@@ -33,7 +33,7 @@ func TestForgetNamesTheFileThatPins(t *testing.T) {
 			}
 		}
 		_, err := Dial(t.Context(), a)
-		if want := "ssh-keygen -R '" + name + "' -f " + plaintext.Quote(a.KnownHosts[1]); !errors.Is(err, ErrHostKey) || !strings.HasSuffix(err.Error(), want) {
+		if want := "\nnext: ssh-keygen -R '" + name + "' -f " + plaintext.Quote(a.KnownHosts[1]); !errors.Is(err, ErrHostKey) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: Dial = %v; want it to end with %q", kind, err, want)
 		}
 	}

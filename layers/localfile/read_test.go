@@ -1,7 +1,10 @@
 package localfile
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,5 +69,25 @@ func TestReadWhatIsNoFile(t *testing.T) {
 	w.Close()
 	if data, err := Read(fmt.Sprintf("/dev/fd/%d", r.Fd()), 1024); string(data) != "ab" || err != nil {
 		t.Errorf("ReadFile of a pipe without a name = %q, %v", data, err)
+	}
+}
+
+// An artifact on a read-only USB stick is copied before Slipway works on it.
+func TestUnwritable(t *testing.T) {
+	stick := t.TempDir()
+	t.Chdir(t.TempDir())
+	err := &fs.PathError{Op: "open", Path: stick + "/virt/x", Err: unix.EROFS}
+	want := "\nnext: mkdir -p build && cp -rT " + stick + "/virt build/virt"
+	if got := Unwritable(stick+"/virt", err); !errors.Is(got, unix.EROFS) || !strings.HasSuffix(got.Error(), want) {
+		t.Errorf("Unwritable = %v; want at its end %q", got, want)
+	}
+	if err := os.MkdirAll("build/virt", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := Unwritable("build/virt", err); !strings.HasSuffix(got.Error(), "\nnext: ls -ld build/virt") {
+		t.Errorf("Unwritable of build/virt = %v", got)
+	}
+	if got := Unwritable(stick, io.EOF); got != io.EOF {
+		t.Errorf("Unwritable = %v; want %v", got, io.EOF)
 	}
 }

@@ -66,6 +66,52 @@ func RestartUnits(ctx context.Context, c *target.Conn, units []string, watch tim
 	})
 }
 
+// RestoreUnits restarts units whose files were put back. It stops those that have no file any
+// more, because the deploy had added it.
+func RestoreUnits(ctx context.Context, c *target.Conn, units []string) error {
+	if err := CheckUnits(units); err != nil {
+		return err
+	}
+	left, err := stopRemovedUnits(ctx, c, units)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	return RestartUnits(ctx, c, left, 0)
+}
+
+// stopRemovedUnits stops the units without a file. It returns the others.
+func stopRemovedUnits(ctx context.Context, c *target.Conn, units []string) (left []string, err error) {
+	if _, err := c.Output(ctx, "systemctl", "daemon-reload"); err != nil {
+		return nil, err
+	}
+	for _, name := range units {
+		u, err := showUnit(ctx, c, name)
+		if err != nil {
+			return nil, err
+		}
+		if u["LoadState"] != "not-found" {
+			left = append(left, name)
+		} else if err := stopRemovedUnit(ctx, c, name, u["ActiveState"]); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+func stopRemovedUnit(ctx context.Context, c *target.Conn, name, state string) error {
+	if state == "inactive" {
+		return nil // systemctl stop refuses a unit that systemd does not know
+	}
+	return progress.Run(ctx, "stop "+name, func(*progress.Step) (string, error) {
+		if state == "failed" {
+			_, err := c.Output(ctx, "systemctl", "reset-failed", name)
+			return "it has no file any more", err
+		}
+		_, err := c.Output(ctx, "systemctl", "stop", name)
+		return "it has no file any more", err
+	})
+}
+
 // checkUnitLoads refuses a unit whose files systemd cannot load. Otherwise a restart would
 // only stop it.
 func checkUnitLoads(ctx context.Context, c *target.Conn, name string) error {

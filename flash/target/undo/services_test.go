@@ -100,3 +100,32 @@ func TestRestartWatches(t *testing.T) {
 	err := RestartUnits(t.Context(), c, []string{"a"}, time.Hour)
 	targettest.CheckError(t, err, "does not run: a: loaded, active")
 }
+
+// Undo stops a unit that the deploy had added, and restarts the others.
+func TestRestoreUnits(t *testing.T) {
+	c, dir := fakeSystemd(t)
+	removed := strings.Replace(running, "=loaded", "=not-found", 1)
+	for name, text := range map[string]string{
+		"old.state": running, "old.next": running,
+		"new.state":    removed,
+		"broken.state": strings.Replace(removed, "=active", "=failed", 1),
+		"never.state":  strings.Replace(removed, "=active", "=inactive", 1),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RestoreUnits(t.Context(), c, []string{"new", "old", "broken", "never"}); err != nil {
+		t.Error(err)
+	}
+	calls, _ := os.ReadFile(filepath.Join(dir, "calls"))
+	var changes []string
+	for line := range strings.Lines(string(calls)) {
+		if !strings.HasPrefix(line, "show ") && line != "daemon-reload\n" {
+			changes = append(changes, strings.TrimSpace(line))
+		}
+	}
+	if got, want := strings.Join(changes, ", "), "stop new, reset-failed broken, restart old"; got != want {
+		t.Errorf("systemctl %s; want %s", got, want)
+	}
+}
