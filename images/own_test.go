@@ -150,10 +150,11 @@ func TestProjectFileAsBoard(t *testing.T) {
 	replayed(t)
 	p, _ := tinyProject(t, standIn(t), "tiny-image")
 	folder := filepath.Dir(p.File)
-	placeBoards(t, folder, map[string]string{"my.debug.yml": "header: {version: 14}\n", "virt.yml": "header: {version: 14}\n", "my lab/kas.yml": "header: {version: 14}\n"})
+	placeBoards(t, folder, map[string]string{"my.debug.yml": "header: {version: 14}\n", "virt.yml": "header: {version: 14}\n", "my lab/kas.yml": "header: {version: 14}\n", "oe.conf.json": "{}"})
 	t.Chdir(folder)
 	for text, want := range map[string]string{
 		"my.debug.yml": "my", "virt.yml": "virt-project", "kas.yml": "meta-tiny", "./kas.yml:my.debug.yml": "meta-tiny", "my lab/kas.yml": "my-lab",
+		"oe.conf.json": "oe", "oe.conf.json#poky,machine/qemuarm64": "oe-poky-machine-qemuarm64",
 	} {
 		if spec, err := Load(text); spec.Board != want || err != nil {
 			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
