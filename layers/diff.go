@@ -188,6 +188,9 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 		return Project{}, err
 	}
 	defer os.RemoveAll(dir)
+	if workTree(cmp.Or(p.Root, ".")) == "" {
+		return Project{}, fmt.Errorf("%s is in no git repository, so nothing older is known of it\nnext: layers diff %s --from=FILE, with an older project or lock file", p.File, plaintext.Quote(p.File))
+	}
 	if err := exportFiles(ctx, p.Root, ref, dir); err != nil {
 		return Project{}, err
 	}
@@ -215,7 +218,7 @@ func exportFiles(ctx context.Context, root, ref, dir string) error {
 	t := treeIn(root, nil)
 	commit, err := t.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
-		return fmt.Errorf("%q is neither a file nor a commit of %s", ref, cmp.Or(root, "."))
+		return fmt.Errorf("%q is neither a file nor a commit of %s\nnext: git -C %s tag", ref, cmp.Or(root, "."), plaintext.Quote(cmp.Or(root, ".")))
 	}
 	index := []string{"GIT_INDEX_FILE=" + filepath.Join(dir, "index")}
 	run := func(stdin string, args ...string) (string, error) {

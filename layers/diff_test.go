@@ -114,8 +114,11 @@ func TestLoadAt(t *testing.T) {
 	if err != nil || then.Repos[0].Commit != first || now.Repos[0].Commit != second {
 		t.Errorf("LoadAt(HEAD) = %+v, %v; want r at %s", then.Repos, err, first)
 	}
+	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "HEAD", Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "p.yml is in no git repository") || !strings.Contains(err.Error(), "\nnext: layers diff p.yml --from=FILE") {
+		t.Errorf("LoadAt without git = %v; want it to name --from", err)
+	}
 	for _, ref := range []string{"none", "--all", ""} {
-		if _, err := LoadAt(t.Context(), now, ref, Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "neither a file nor a commit") {
+		if _, err := LoadAt(t.Context(), now, ref, Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "neither a file nor a commit") || !strings.Contains(err.Error(), "\nnext: git -C ") {
 			t.Errorf("LoadAt(%q) = %v; want it refused", ref, err)
 		}
 	}
