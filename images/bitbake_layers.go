@@ -149,6 +149,8 @@ func olderProject(ctx context.Context, p layers.Project, from string, ws layers.
 
 func writeMove(w io.Writer, m layers.Move) {
 	switch {
+	case m.Was != "" && m.From == "":
+		fmt.Fprintf(w, "%s  pinned at %.12s, was %s of its server\n", m.ID, m.To, m.Was)
 	case m.From == "":
 		fmt.Fprintf(w, "%s  new, at %.12s\n", m.ID, m.To)
 	case m.To == "":

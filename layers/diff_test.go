@@ -51,6 +51,7 @@ func TestDiff(t *testing.T) {
 		{"back", r("a", second), r("a", first), 9, []Move{{ID: "a", From: second, To: first, Behind: 1, Commits: []Change{}}}},
 		{"aside", r("a", second), r("a", side), 9, []Move{{ID: "a", From: second, To: side, Ahead: 1, Behind: 1, Commits: []Change{{side, "side"}}}}},
 		{"new and gone", r("a", first), r("b", first), 9, []Move{{ID: "b", To: first, Commits: []Change{}}, {ID: "a", From: first, Commits: []Change{}}}},
+		{"pinned", "  a: {url: " + url + ", branch: main}\n", r("a", first), 9, []Move{{ID: "a", Was: "main", To: first, Commits: []Change{}}}},
 		{"not at the server", r("a", sha), r("a", first), 9, []Move{{ID: "a", From: sha, To: first, Commits: []Change{}, Unknown: "not our ref " + sha}}},
 	}
 	for _, tt := range tests {

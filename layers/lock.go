@@ -69,8 +69,20 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 		}
 		all := len(floating)
 		moved, err := in.writeLocks(ctx, floating)
-		return fmt.Sprintf("%d of %d repositories moved", moved, all), err
+		return in.describePins(moved, all), err
 	})
+}
+
+// describePins tells what Lock did, and in which file where there is only one.
+func (in *reading) describePins(moved, all int) string {
+	first := in.firstLock().path
+	switch {
+	case moved == 0:
+		return fmt.Sprintf("nothing moved: %d of %d pins are at their servers' commits", all, all)
+	case len(in.locks) == 0 || len(in.locks) == 1 && in.locks[0].path == first:
+		return fmt.Sprintf("%d of %d pins are new, in %s", moved, all, first)
+	}
+	return fmt.Sprintf("%d of %d pins are new", moved, all)
 }
 
 // checkUpdate refuses repositories whose pin cannot move.
