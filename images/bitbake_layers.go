@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"slipway/layers"
@@ -170,11 +171,20 @@ func writeMove(w io.Writer, m layers.Move) {
 	}
 }
 
-// loadProject reads a board's project file. It lies in the clone and not in this
-// binary, because it names layers and recipes that lie there too.
+// loadProject is readProject for a command about a board, whose errors end in a next step.
 func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
+	p, err := readProject(ctx, spec, opt)
+	if err != nil && spec.Debian == nil && ctx.Err() == nil && !strings.Contains(err.Error(), "\nnext: ") {
+		err = fmt.Errorf("%w\nnext: layers dump %s, once that is right", err, plaintext.Quote(spec.TypedName()))
+	}
+	return p, err
+}
+
+// readProject reads a board's project file. It lies in the clone and not in this
+// binary, because it names layers and recipes that lie there too.
+func readProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
 	if spec.Debian != nil {
-		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers", spec.Board)
+		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)
 	}
 	path, err := projectFile(spec)
 	if err != nil {

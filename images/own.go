@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"slipway/layers/lazy"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -287,7 +288,7 @@ func specOfProject(files string, boards []string) (Spec, error) {
 		return Spec{}, err
 	}
 	if !onDisk(path) {
-		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, filepath.Dir(first))
+		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, plaintext.Quote(localfile.NearestFolder(first)))
 	}
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	if slices.ContainsFunc(projectFiles, func(p string) bool { return p == filepath.Base(path) }) || name == "" {

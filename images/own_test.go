@@ -163,6 +163,19 @@ func TestProjectFileAsBoard(t *testing.T) {
 	if _, err := Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
 		t.Errorf("Load of no file: %v", err)
 	}
+	if _, err := Load("no/where/none.yml"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
+		t.Errorf("Load of a file in no folder: %v; want the nearest folder", err)
+	}
+	if _, err := Load("my lab"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls 'my lab'/*.yml") {
+		t.Errorf("Load of a folder with project files: %v; want them", err)
+	}
+	broken, err := Load("oe.conf.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: layers dump oe.conf.json, once that is right") {
+		t.Errorf("checkout of an empty file = %v; want a next step", err)
+	}
 	spec, err := Load("kas.yml")
 	if err != nil {
 		t.Fatal(err)
