@@ -223,7 +223,7 @@ func TestCheckoutShowsNoPassword(t *testing.T) {
 	p := load(t, t.TempDir(), repoFile("url: http://user:secret@127.0.0.1:1/r, commit: "+sha))
 	ws := mirrored(t)
 	err := Checkout(t.Context(), p, ws)
-	if err == nil || !strings.Contains(err.Error(), "from http://127.0.0.1:1/r;") || strings.Contains(err.Error(), "secret") {
+	if err == nil || !strings.Contains(err.Error(), "from http://127.0.0.1:1/r:") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("Checkout = %v; want the url without its password", err)
 	}
 	if _, err := p.Repos[0].lookUp(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
