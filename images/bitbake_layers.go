@@ -151,6 +151,8 @@ func olderProject(ctx context.Context, p layers.Project, from string, ws layers.
 
 func writeMove(w io.Writer, m layers.Move) {
 	switch {
+	case m.Was != "" && m.From == "":
+		fmt.Fprintf(w, "%s  pinned at %.12s, was %s of its server\n", m.ID, m.To, m.Was)
 	case m.From == "":
 		fmt.Fprintf(w, "%s  new, at %.12s\n", m.ID, m.To)
 	case m.To == "":
@@ -170,11 +172,20 @@ func writeMove(w io.Writer, m layers.Move) {
 	}
 }
 
-// loadProject reads a board's project file. It lies in the clone and not in this
-// binary, because it names layers and recipes that lie there too.
+// loadProject is readProject for a command about a board, whose errors end in a next step.
 func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
+	p, err := readProject(ctx, spec, opt)
+	if err != nil && spec.Debian == nil && ctx.Err() == nil && !strings.Contains(err.Error(), "\nnext: ") {
+		err = fmt.Errorf("%w\nnext: layers dump %s, once that is right", err, plaintext.Quote(spec.TypedName()))
+	}
+	return p, err
+}
+
+// readProject reads a board's project file. It lies in the clone and not in this
+// binary, because it names layers and recipes that lie there too.
+func readProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
 	if spec.Debian != nil {
-		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers", spec.Board)
+		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)
 	}
 	path, err := projectFile(spec)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +81,7 @@ func (s Shell) Become() error {
 	}
 	program, err := exec.LookPath(s.Argv[0])
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\nnext: layers shell --help", err)
 	}
 	return syscall.Exec(program, s.Argv, env)
 }

@@ -91,7 +91,11 @@ func Load(board string) (Spec, error) {
 		return specOfProject(board, names)
 	}
 	if isFolderName(board) && !slices.Contains(names, board) {
-		return Spec{}, fmt.Errorf("%s is a folder: want the name of a board or a project file\nnext: boards", board)
+		next := "boards"
+		if found, _ := filepath.Glob(filepath.Join(board, "*.yml")); len(found) > 0 {
+			next = "ls " + plaintext.Quote(board) + "/*.yml"
+		}
+		return Spec{}, fmt.Errorf("%s is a folder: want the name of a board or a project file\nnext: %s", board, next)
 	}
 	return loadKnown(boards, names, board)
 }

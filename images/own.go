@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"slipway/layers/lazy"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -207,10 +208,21 @@ func isThere(files fs.FS, name string) bool {
 }
 
 // isProjectFile reports whether a board's name is that of project files, as kas takes them:
-// a.yml or a.yml:b.yml.
+// a.yml or a.yml:b.yml. A file of bitbake-setup may have choices behind its name:
+// a.conf.json#configuration,machine/name.
 func isProjectFile(board string) bool {
-	first, _, _ := strings.Cut(board, ":")
+	first, _ := firstProjectFile(board)
 	return slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(first))
+}
+
+// firstProjectFile returns the first of a board's project files, and the choices behind its
+// name.
+func firstProjectFile(board string) (file, choices string) {
+	if file, choices, found := strings.Cut(board, ".conf.json#"); found {
+		return file + ".conf.json", choices
+	}
+	file, _, _ = strings.Cut(board, ":")
+	return file, ""
 }
 
 // OwnSuites are the user's own suites by name: the files suites/NAME.yml beside the folder of
@@ -267,19 +279,23 @@ func (s *Spec) ownFile(name string) string {
 var notInName = lazy.Regexp(`[^A-Za-z0-9._-]+`)
 
 // specOfProject returns the board that is made of project files alone. Its name, and its
-// folder below build/, is that of the first file, or of the folder of a kas.yml.
+// folder below build/, is that of the first file, or of the folder of a kas.yml. Choices of
+// bitbake-setup's are added to it: two of them are two builds.
 func specOfProject(files string, boards []string) (Spec, error) {
-	first, _, _ := strings.Cut(files, ":")
+	first, choices := firstProjectFile(files)
 	path, err := filepath.Abs(first)
 	if err != nil {
 		return Spec{}, err
 	}
 	if !onDisk(path) {
-		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, filepath.Dir(first))
+		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, plaintext.Quote(localfile.NearestFolder(first)))
 	}
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	if slices.ContainsFunc(projectFiles, func(p string) bool { return p == filepath.Base(path) }) || name == "" {
 		name = filepath.Base(filepath.Dir(path))
+	}
+	if choices != "" {
+		name += "-" + choices
 	}
 	if name = notInName().ReplaceAllString(name, "-"); slices.Contains(boards, name) {
 		name += "-project" // has a folder of its own

@@ -150,10 +150,11 @@ func TestProjectFileAsBoard(t *testing.T) {
 	replayed(t)
 	p, _ := tinyProject(t, standIn(t), "tiny-image")
 	folder := filepath.Dir(p.File)
-	placeBoards(t, folder, map[string]string{"my.debug.yml": "header: {version: 14}\n", "virt.yml": "header: {version: 14}\n", "my lab/kas.yml": "header: {version: 14}\n"})
+	placeBoards(t, folder, map[string]string{"my.debug.yml": "header: {version: 14}\n", "virt.yml": "header: {version: 14}\n", "my lab/kas.yml": "header: {version: 14}\n", "oe.conf.json": "{}"})
 	t.Chdir(folder)
 	for text, want := range map[string]string{
 		"my.debug.yml": "my", "virt.yml": "virt-project", "kas.yml": "meta-tiny", "./kas.yml:my.debug.yml": "meta-tiny", "my lab/kas.yml": "my-lab",
+		"oe.conf.json": "oe", "oe.conf.json#poky,machine/qemuarm64": "oe-poky-machine-qemuarm64",
 	} {
 		if spec, err := Load(text); spec.Board != want || err != nil {
 			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
@@ -161,6 +162,19 @@ func TestProjectFileAsBoard(t *testing.T) {
 	}
 	if _, err := Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
 		t.Errorf("Load of no file: %v", err)
+	}
+	if _, err := Load("no/where/none.yml"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
+		t.Errorf("Load of a file in no folder: %v; want the nearest folder", err)
+	}
+	if _, err := Load("my lab"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls 'my lab'/*.yml") {
+		t.Errorf("Load of a folder with project files: %v; want them", err)
+	}
+	broken, err := Load("oe.conf.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: layers dump oe.conf.json, once that is right") {
+		t.Errorf("checkout of an empty file = %v; want a next step", err)
 	}
 	spec, err := Load("kas.yml")
 	if err != nil {

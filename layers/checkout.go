@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -223,7 +224,7 @@ func (c *checkout) refuseLinks(r Repo) error {
 // final name is always complete.
 func (c *checkout) createTree(ctx context.Context, r Repo, dir string) error {
 	if !isFree(dir) {
-		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout; move it away", dir, r.ID)
+		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout\nnext: mv %s %s", dir, r.ID, plaintext.Quote(dir), plaintext.Quote(dir+".old"))
 	}
 	c.markMoved(r)
 	partial := filepath.Join(filepath.Dir(dir), ".partial-"+filepath.Base(dir))

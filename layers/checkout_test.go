@@ -209,7 +209,7 @@ func TestCheckoutOfACommitThatNobodyHas(t *testing.T) {
 	p := load(t, t.TempDir(), repoFile("url: "+url+", branch: main")+"overrides:\n  repos:\n    r: {commit: "+sha+"}\n")
 	ws := mirrored(t)
 	err := Checkout(t.Context(), p, ws)
-	want := p.File + ":6:17: repos.r: commit " + sha + " is not in " + url + "; is the url or the commit mistyped?"
+	want := p.File + ":6:17: repos.r: commit " + sha + " is not in " + url + "; is the url or the commit mistyped?\nnext: git ls-remote " + url
 	if err == nil || err.Error() != want {
 		t.Errorf("Checkout = %v; want %q", err, want)
 	}
@@ -396,7 +396,7 @@ func TestCheckoutStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
-	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped; run it again") {
+	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped: ") || !strings.HasSuffix(err.Error(), "\nnext: run the same line again, and it goes on") {
 		t.Errorf("Checkout of a stopped context = %v; want it to say so", err)
 	}
 	if exists(filepath.Join(dir, ".partial-r")) {
@@ -430,7 +430,7 @@ func TestCheckoutOnAFullDisk(t *testing.T) {
 			}
 			t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
 			p := loadRepo(t, "url: "+url+", branch: main")
-			if err := Checkout(t.Context(), p, ws); err == nil || !strings.HasPrefix(err.Error(), disk+": the disk is full; make room there") {
+			if err := Checkout(t.Context(), p, ws); err == nil || !strings.HasPrefix(err.Error(), disk+": the disk is full: ") || !strings.Contains(err.Error(), "\nnext: df -h "+disk+", make room there") {
 				t.Errorf("Checkout = %v; want it to say that %s is full", err, disk)
 			}
 			var stat unix.Statfs_t

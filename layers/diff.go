@@ -20,6 +20,7 @@ type Move struct {
 	ID      string   `json:"repository"`
 	URL     string   `json:"url"`
 	From    string   `json:"from,omitempty"` // "" where it is new
+	Was     string   `json:"was,omitempty"`  // the branch or tag that it had, where no commit was pinned
 	To      string   `json:"to,omitempty"`   // "" where it is gone
 	Ahead   int      `json:"ahead"`          // commits that To has and From lacks
 	Behind  int      `json:"behind"`         // commits that From has and To lacks
@@ -77,7 +78,7 @@ func movesBetween(older, newer Project) []Move {
 		from := was[r.ID]
 		delete(was, r.ID)
 		if r.URL != "" && from != r.Commit {
-			moves = append(moves, Move{ID: r.ID, URL: r.URL, From: from, To: r.Commit, Commits: []Change{}, repo: r})
+			moves = append(moves, Move{ID: r.ID, URL: r.URL, From: from, Was: older.floatingRef(r.ID), To: r.Commit, Commits: []Change{}, repo: r})
 		}
 	}
 	for _, r := range older.Repos { // in their order
@@ -86,6 +87,16 @@ func movesBetween(older, newer Project) []Move {
 		}
 	}
 	return moves
+}
+
+// floatingRef returns the branch or tag of a repository that has no commit.
+func (p Project) floatingRef(id string) string {
+	for _, r := range p.Repos {
+		if r.ID == id && r.isFloating() {
+			return cmp.Or(r.Tag, r.Branch)
+		}
+	}
+	return ""
 }
 
 // pinnedCommits returns the commits of a project's repositories. A lock file that is
@@ -188,6 +199,9 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 		return Project{}, err
 	}
 	defer os.RemoveAll(dir)
+	if workTree(cmp.Or(p.Root, ".")) == "" {
+		return Project{}, fmt.Errorf("%s is in no git repository, so nothing older is known of it\nnext: layers diff %s --from=FILE, with an older project or lock file", p.File, plaintext.Quote(p.File))
+	}
 	if err := exportFiles(ctx, p.Root, ref, dir); err != nil {
 		return Project{}, err
 	}
@@ -215,7 +229,7 @@ func exportFiles(ctx context.Context, root, ref, dir string) error {
 	t := treeIn(root, nil)
 	commit, err := t.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
-		return fmt.Errorf("%q is neither a file nor a commit of %s", ref, cmp.Or(root, "."))
+		return fmt.Errorf("%q is neither a file nor a commit of %s\nnext: git -C %s tag", ref, cmp.Or(root, "."), plaintext.Quote(cmp.Or(root, ".")))
 	}
 	index := []string{"GIT_INDEX_FILE=" + filepath.Join(dir, "index")}
 	run := func(stdin string, args ...string) (string, error) {

@@ -51,6 +51,7 @@ func TestDiff(t *testing.T) {
 		{"back", r("a", second), r("a", first), 9, []Move{{ID: "a", From: second, To: first, Behind: 1, Commits: []Change{}}}},
 		{"aside", r("a", second), r("a", side), 9, []Move{{ID: "a", From: second, To: side, Ahead: 1, Behind: 1, Commits: []Change{{side, "side"}}}}},
 		{"new and gone", r("a", first), r("b", first), 9, []Move{{ID: "b", To: first, Commits: []Change{}}, {ID: "a", From: first, Commits: []Change{}}}},
+		{"pinned", "  a: {url: " + url + ", branch: main}\n", r("a", first), 9, []Move{{ID: "a", Was: "main", To: first, Commits: []Change{}}}},
 		{"not at the server", r("a", sha), r("a", first), 9, []Move{{ID: "a", From: sha, To: first, Commits: []Change{}, Unknown: "not our ref " + sha}}},
 	}
 	for _, tt := range tests {
@@ -114,8 +115,11 @@ func TestLoadAt(t *testing.T) {
 	if err != nil || then.Repos[0].Commit != first || now.Repos[0].Commit != second {
 		t.Errorf("LoadAt(HEAD) = %+v, %v; want r at %s", then.Repos, err, first)
 	}
+	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "HEAD", Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "p.yml is in no git repository") || !strings.Contains(err.Error(), "\nnext: layers diff p.yml --from=FILE") {
+		t.Errorf("LoadAt without git = %v; want it to name --from", err)
+	}
 	for _, ref := range []string{"none", "--all", ""} {
-		if _, err := LoadAt(t.Context(), now, ref, Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "neither a file nor a commit") {
+		if _, err := LoadAt(t.Context(), now, ref, Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "neither a file nor a commit") || !strings.Contains(err.Error(), "\nnext: git -C ") {
 			t.Errorf("LoadAt(%q) = %v; want it refused", ref, err)
 		}
 	}

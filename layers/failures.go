@@ -33,9 +33,9 @@ func (c *checkout) explainError(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: the checkout was stopped; run it again, and it goes on: %w", c.ws.Dir, context.Cause(ctx))
+		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: run the same line again, and it goes on", c.ws.Dir, context.Cause(ctx))
 	case diskFull(err):
-		return fmt.Errorf("%s: the disk is full; make room there, then run it again, and it goes on: %w", c.failedFolder(err), err)
+		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s, make room there, then run the same line again, and it goes on", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
 	}
 	return err
 }
@@ -76,8 +76,11 @@ func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 	return err == nil && newer
 }
 
+// shownURL returns the url of r for a command that is shown to a person.
+func shownURL(r Repo) string { return plaintext.Quote(plaintext.HideLogins(r.URL)) }
+
 func (r Repo) noCommitError() error {
-	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, plaintext.HideLogins(r.URL))
+	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))
 }
 
 // explainFetchError adds where the url of a failed fetch comes from.
@@ -86,7 +89,7 @@ func (r Repo) explainFetchError(err error) error {
 	if !errors.As(err, &failure) || diskFull(err) {
 		return err
 	}
-	shown := plaintext.HideLogins(r.URL)
+	shown := shownURL(r)
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s, and write the id as commit:", r.ID, shown)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // The versions of kas's format that Load reads.
@@ -73,6 +75,9 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 		names = []string{files}
 	}
 	for _, name := range names {
+		if named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" }); name == "" && len(named) > 0 {
+			return nil, fmt.Errorf("%s: a file's name is empty; a colon stands between two names\nnext: layers dump %s", files, plaintext.Quote(strings.Join(named, ":")))
+		}
 		path, err := filepath.Abs(name)
 		if err != nil {
 			return nil, err

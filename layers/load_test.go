@@ -222,6 +222,16 @@ func TestLoadRefusesSettings(t *testing.T) {
 	})
 }
 
+func TestLoadOfAnEmptyName(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.yml")
+	for _, name := range []string{file + ":", ":" + file} {
+		_, err := Load(t.Context(), name, Workspace{Dir: t.TempDir()})
+		if err == nil || !strings.HasSuffix(err.Error(), "\nnext: layers dump "+file) {
+			t.Errorf("Load(%q) = %v; want the line without the colon", name, err)
+		}
+	}
+}
+
 func TestLoadRefusesFilesOfTwoRepositories(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"in/p.yml": "", "other/.git/HEAD": "", "other/q.yml": ""})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -46,7 +47,7 @@ func (p *Project) useLocal(r *Repo) error {
 	}
 	switch info, err := os.Stat(dir); {
 	case err != nil:
-		return fmt.Errorf("local folder of repository %s: %w", r.ID, err)
+		return fmt.Errorf("local folder of repository %s: %w", r.ID, localfile.NotHere(dir, err))
 	case !info.IsDir():
 		return fmt.Errorf("local folder of repository %s: %s is not a folder", r.ID, dir)
 	case strings.ContainsAny(dir, " \"\\$") || strings.ContainsFunc(dir, isControl):
@@ -60,7 +61,7 @@ func (p *Project) useLocal(r *Repo) error {
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
-			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
+			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)\nnext: export SLIPWAY_LOCAL=REPOSITORY=FOLDER", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
 		}
 	}
 	return nil

@@ -69,8 +69,20 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 		}
 		all := len(floating)
 		moved, err := in.writeLocks(ctx, floating)
-		return fmt.Sprintf("%d of %d repositories moved", moved, all), err
+		return in.describePins(moved, all), err
 	})
+}
+
+// describePins tells what Lock did, and in which file where there is only one.
+func (in *reading) describePins(moved, all int) string {
+	first := in.firstLock().path
+	switch {
+	case moved == 0:
+		return fmt.Sprintf("nothing moved: %d of %d pins are at their servers' commits", all, all)
+	case len(in.locks) == 0 || len(in.locks) == 1 && in.locks[0].path == first:
+		return fmt.Sprintf("%d of %d pins are new, in %s", moved, all, first)
+	}
+	return fmt.Sprintf("%d of %d pins are new", moved, all)
 }
 
 // checkUpdate refuses repositories whose pin cannot move.
@@ -80,7 +92,7 @@ func (p Project) checkUpdate(update []string) error {
 		switch {
 		case id == AllPins:
 		case i < 0:
-			return fmt.Errorf("the project has no repository %q%s (have %s)", id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
+			return fmt.Errorf("the project has no repository %q%s (have %s)\nnext: layers lock --help", id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
 		case p.Repos[i].Local:
 			return fmt.Errorf("repository %s is the local folder %s, so its pin stays; lock it without SLIPWAY_LOCAL", id, p.Repos[i].Path)
 		case p.Repos[i].URL == "":
@@ -280,7 +292,7 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	}
 	out, err := run.Output(ctx, gitCommand("", argv))
 	if err != nil {
-		return tip{}, err
+		return tip{}, r.explainFetchError(err)
 	}
 	found := map[string]string{}
 	for line := range strings.Lines(string(out)) { // a signed tag has a second line, for the commit that it holds
@@ -293,7 +305,7 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	}
 	t := tip{ref: ref, commit: cmp.Or(found[ref+"^{}"], found[ref]), object: found[ref]}
 	if !wholeCommit().MatchString(t.commit) {
-		return tip{}, r.at.errorf("repos.%s: %s has no %s", r.ID, plaintext.HideLogins(r.URL), strings.Join(refs, " or "))
+		return tip{}, r.at.errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shownURL(r), strings.Join(refs, " or "))
 	}
 	return t, nil
 }

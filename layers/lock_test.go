@@ -243,3 +243,17 @@ func TestLockKeepsOtherOverrides(t *testing.T) {
 		t.Errorf("lock = %q, %v; want its url and commit %s", lock, err, second)
 	}
 }
+
+// Lock says what it did, and where.
+func TestDescribePins(t *testing.T) {
+	in := &reading{loader: &loader{files: []string{"/lab/p.yml"}}}
+	for moved, want := range map[int]string{0: "nothing moved: 2 of 2 pins are at their servers' commits", 1: "1 of 2 pins are new, in /lab/p.lock.yml"} {
+		if got := in.describePins(moved, 2); got != want {
+			t.Errorf("describePins(%d, 2) = %q; want %q", moved, got, want)
+		}
+	}
+	in.locks = []lockFile{{path: "/lab/p.lock.yml"}, {path: "/lab/q.lock.yml"}}
+	if got, want := in.describePins(1, 2), "1 of 2 pins are new"; got != want {
+		t.Errorf("describePins of two lock files = %q; want %q", got, want)
+	}
+}

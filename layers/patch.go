@@ -137,7 +137,7 @@ func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	defer root.Close()
 	info, err := root.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("no patch in repository %s: %w", patch.Repo, err)
+		return nil, fmt.Errorf("no patch in repository %s: %w", patch.Repo, localfile.NotHere(filepath.Join(top, name), err))
 	}
 	if !info.IsDir() {
 		f, err := readPatchFile(root, patch, name)

@@ -111,7 +111,7 @@ func TestCheckoutPatches(t *testing.T) {
 		{"of its own repository", nil, []Patch{{"fix", "r", "patches/own.patch"}}, map[string]string{"conf/layer.conf": "own"}, ""},
 		{"one that does not apply", map[string]string{"patches/fix.patch": changeLine("two", "fixed")}, onePatch, nil, "does not apply to commit"},
 		{"nothing at all", map[string]string{"patches/fix.patch": ""}, onePatch, nil, "does not apply to commit"},
-		{"none there", nil, onePatch, nil, "no patch in repository here"},
+		{"none there", nil, onePatch, nil, "no such file or directory\nnext: ls /"},
 		{"no series", map[string]string{"patches/fix.patch/a.patch": ""}, onePatch, nil, "without a file series"},
 		{"a series that names nothing", map[string]string{"patches/fix.patch/series": "\ngone.patch -p1\n"}, onePatch, nil, "series:2: openat patches/fix.patch/gone.patch -p1"},
 		{

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // What one configuration may hold. Real ones stay far below.
@@ -132,7 +134,7 @@ func (s *setup) pickConfiguration(chains [][]*value, words []string) ([]string, 
 	}
 	at := s.file.get("bitbake-setup", "configurations").at
 	if len(words) == 0 {
-		return nil, at.errorf("which configuration? A board's file must leave one; elsewhere write it behind the file's name: #%s (or %s)", names[0], strings.Join(names[1:], ", "))
+		return nil, at.errorf("which configuration? A board's file must leave one; elsewhere write it behind the file's name: #%s (or %s)\nnext: layers dump %s", names[0], strings.Join(names[1:], ", "), plaintext.Quote(at.file+"#"+names[0]))
 	}
 	return nil, at.errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
 }
@@ -168,7 +170,7 @@ func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
 	var chosen []*value
 	if oneOf != nil {
 		for _, key := range oneOf.keys {
-			option, err := chooseOne("oe-fragments-one-of."+key, oneOf.dict[key], words)
+			option, err := s.chooseOne("oe-fragments-one-of."+key, oneOf.dict[key], words)
 			if err != nil {
 				return err
 			}
@@ -209,7 +211,7 @@ func fragmentNames(v *value) ([]*value, error) {
 	return names, nil
 }
 
-func chooseOne(path string, possible *value, words []string) (*value, error) {
+func (s *setup) chooseOne(path string, possible *value, words []string) (*value, error) {
 	options, err := fragmentNames(possible.get("options"))
 	if err != nil {
 		return nil, err
@@ -223,9 +225,18 @@ func chooseOne(path string, possible *value, words []string) (*value, error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return nil, possible.at.errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s", path, strings.Join(names, ", "))
+		return nil, possible.at.errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s%s", path, strings.Join(names, ", "), s.adviseChoice(possible.at.file, words, chosen, names))
 	}
 	return chosen[0], nil
+}
+
+// adviseChoice returns the command with the first of the names added to the choices.
+func (s *setup) adviseChoice(path string, words []string, chosen []*value, names []string) string {
+	if len(chosen) > 0 || len(names) == 0 {
+		return ""
+	}
+	choices := slices.Concat([]string{chainName(s.chain)}, words, names[:1])
+	return "\nnext: layers dump " + plaintext.Quote(path+"#"+strings.Join(choices, ","))
 }
 
 // enableFragment adds a fragment as bitbake-config-build does: a later machine or

@@ -123,10 +123,10 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"empty configurations", "", setupText(setupCore, ""), "configurations is empty"},
 		{"no sources", "", `{"version": "1.0", "description": "", "bitbake-setup": {"configurations": [` + setupOne + `]}}`, `:1:1: the file lacks the key "sources"`},
 		{"expires", "", strings.Replace(setupText(setupCore, setupOne), `"d"`, `"d", "expires": "soon"`, 1), `expires is "soon"; want a date such as`},
-		{"which", "", setupText(setupCore, two), "which configuration? A board's file must leave one; elsewhere write it behind the file's name: #one (or two)"},
+		{"which", "", setupText(setupCore, two), "which configuration? A board's file must leave one; elsewhere write it behind the file's name: #one (or two)\nnext: layers dump "},
 		{"not one", "#three", setupText(setupCore, two), `no configuration is named "three" (have one, two)`},
 		{"no choice", "#one,machine/x", setupText(setupCore, setupOne), `configuration "one" has no choice "machine/x"`},
-		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): machine/a"},
+		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): machine/a\nnext: layers dump "},
 		{"one-of twice", "#one,machine/a", setupText(setupCore, fmt.Sprintf(nested, `, "oe-fragments-one-of": {}`)), "oe-fragments-one-of cannot be added to that of line 1"},
 		{"notes of two kinds", "#xone", setupText(setupCore, `{"name": "x", "notes": "n", "configurations": [{"name": "one", "notes": ["m"]}]}`), "notes cannot be added to that of line 1"},
 		{"control character in a key", "", `{"a\u001bb": 1}`, `:1:2: a key in the file holds a control character: "a\x1bb"`},
@@ -160,6 +160,10 @@ func TestLoadSetupErrors(t *testing.T) {
 				t.Errorf("Load = %v; want %q", err, test.want)
 			}
 		})
+	}
+	_, folder, err := setupProject(t, map[string]string{".git/HEAD": "", "x.conf.json": setupText(setupCore, fmt.Sprintf(nested, ""))}, "x.conf.json")
+	if want := "\nnext: layers dump '" + filepath.Join(folder, "x.conf.json") + "#one,machine/a'"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("Load without a choice = %v; want it to end in %q", err, want)
 	}
 	if _, _, err := setupProject(t, nil, "a.yml:b.conf.json"); err == nil || !strings.Contains(err.Error(), "cannot be merged with others") {
 		t.Errorf("Load(a.yml:b.conf.json) = %v; want it refused", err)

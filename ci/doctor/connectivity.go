@@ -21,7 +21,7 @@ var defaultConnectivity = "https://www.yoctoproject.org/connectivity.html"
 // checkConnectivity asks the servers that bitbake's own check asks. bitbake asks them
 // without mirrors, before the first build in a folder.
 func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
-	if p.layers.Branch["openembedded-core"] == "" {
+	if _, there := p.layers.Branch["openembedded-core"]; !there {
 		return nil
 	}
 	noNetwork, err := p.effectiveSetting("BB_NO_NETWORK")

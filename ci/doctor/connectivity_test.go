@@ -11,6 +11,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/plaintext"
 )
 
 // A machine that reaches mirrors alone is stopped by bitbake's own check.
@@ -35,6 +36,7 @@ func TestConnectivity(t *testing.T) {
 		{"one of two", "none", `CONNECTIVITY_CHECK_URIS = "$H/fine $H/other"`, Stops, "/other does not answer"},
 		{"options of the fetcher", "none", `CONNECTIVITY_CHECK_URIS = "$H/fine;downloadfilename=x"`, OK, "answers"},
 		{"no network is wanted", "none", `BB_NO_NETWORK = "1"`, OK, "not asked"},
+		{"a pinned commit of master", "none", "", Stops, "does not answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if defaultConnectivity = "http://127.0.0.1:1/"; tt.usual != "none" {
@@ -43,7 +45,7 @@ func TestConnectivity(t *testing.T) {
 			dir := t.TempDir()
 			p := boardBuild{
 				ws:      layers.Workspace{Dir: filepath.Join(dir, "board/layers")},
-				layers:  lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}},
+				layers:  lint.Layers{Branch: map[string]string{"openembedded-core": plaintext.Either(strings.Contains(tt.name, "master"), "", "scarthgap")}},
 				Options: Options{Build: images.Options{Dir: dir}},
 			}
 			if err := os.MkdirAll(filepath.Dir(p.siteConf()), 0o755); err != nil {

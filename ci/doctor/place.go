@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
+	"slipway/layers/host"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -114,7 +116,7 @@ func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 		return []Finding{{"running", Stops, "another slipway is building " + p.spec.Board + " here", "two builds in one folder spoil each other", "wait for it, or stop it; " + lock + " is its mark"}}
 	}
 	if isLocked(filepath.Join(p.bitbakeDir(), "bitbake.lock")) {
-		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbakeDir(), "the build uses it, with the settings of its start", "if nobody is using it: in that folder's environment, bitbake -m"}}
+		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbakeDir(), "the build uses it, with the settings of its start", "if nobody is using it: " + host.ProgramName() + " layers shell " + plaintext.Quote(p.spec.TypedName()) + " --command='bitbake -m'"}}
 	}
 	return []Finding{okFinding("running", "no other build in %s", filepath.Dir(lock))}
 }

@@ -324,9 +324,20 @@ func TestExplain(t *testing.T) {
 		{Recipe: "llvm", Task: "do_compile", Log: "/b/log.2", Tail: "y", Why: "memory", Next: "less"},
 	}}
 	err := r.explainFailure(&run.Failure{Argv: []string{"bitbake"}, Status: "exit status 1"})
-	want := "failed: gcc do_compile, llvm do_compile\n  log of the failed task: /b/log.1\n  why: memory\n  next: less\n  log of the failed task: /b/log.2\nbitbake: exit status 1"
+	want := "failed: gcc do_compile, llvm do_compile\n  log of the failed task: /b/log.1\n  log of the failed task: /b/log.2\nbitbake: exit status 1\n  why: memory\nnext: less"
 	if err == nil || err.Error() != want {
 		t.Errorf("explain = %q; want %q", err, want)
+	}
+	for tail, want := range map[string]string{
+		"ERROR:  OE-core's config sanity checker\n    Fetcher failure for URL: 'https://a.example/x'. URL doesn't work.":    "bitbake: exit status 1\n  | ERROR:  OE-core's config sanity checker\n  |     Fetcher failure for URL: 'https://a.example/x'. URL doesn't work.\n  full log: /b/log\n  why: bitbake's check of the network cannot reach https://a.example/x\nnext: ",
+		"ERROR: The following layer directories do not exist:\nERROR:    /b/../layers/oe/metaa":                             "project file names a layer that is not there: /b/../layers/oe/metaa\nnext: ls /b/../layers/oe, ",
+		"ImportError: cannot import name 'MutableMapping' from 'collections' (/usr/lib/python3.11/collections/__init__.py)": "\n  why: this bitbake is too old for the Python of this machine\nnext: ",
+		"odd": "\nnext: less /b/log",
+	} {
+		err := Record{}.explainFailure(&run.Failure{Argv: []string{"bitbake"}, Status: "exit status 1", Tail: tail, Log: "/b/log"})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "next: ") != 1 {
+			t.Errorf("explain of %q = %v; want %q", tail, err, want)
+		}
 	}
 	if err := r.explainFailure(context.Canceled); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "gcc") {
 		t.Errorf("explain of what was stopped = %v; want it as it is", err)

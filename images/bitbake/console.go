@@ -1,6 +1,7 @@
 package bitbake
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -229,7 +231,7 @@ func (r Record) explainFailure(err error) error {
 	if !errors.As(err, &failure) {
 		return err
 	}
-	var b strings.Builder
+	var b, known strings.Builder
 	if len(r.Failures) > 0 {
 		fmt.Fprintf(&b, "failed: %s", r.failedTasks())
 	}
@@ -241,14 +243,27 @@ func (r Record) explainFailure(err error) error {
 		if len(r.Failures) == 1 && f.Tail != "" {
 			fmt.Fprintf(&b, "\n  | %s", strings.ReplaceAll(f.Tail, "\n", "\n  | "))
 		}
-		said.writeReason(&b, f.Why, f.Next)
+		said.writeReason(&known, f.Why, f.Next)
 	}
 	why, next := explainKnownFailure(failure.Tail + "\n" + strings.Join(r.Errors, "\n"))
-	said.writeReason(&b, why, next)
-	if b.Len() == 0 {
-		return err
+	said.writeReason(&known, why, next)
+	if b.Len() > 0 {
+		b.WriteString("\n")
 	}
-	return fmt.Errorf("%s\n%w", strings.TrimPrefix(b.String(), "\n"), err)
+	return fmt.Errorf("%s%w%s", strings.TrimPrefix(b.String(), "\n"), err, cmp.Or(known.String(), r.adviseLog(failure)))
+}
+
+// adviseLog returns the next step where no cause is known: to read the log.
+func (r Record) adviseLog(failure *run.Failure) string {
+	for _, f := range r.Failures {
+		if f.Log != "" {
+			return "\nnext: less " + plaintext.Quote(f.Log)
+		}
+	}
+	if failure.Log == "" {
+		return ""
+	}
+	return "\nnext: less " + plaintext.Quote(failure.Log)
 }
 
 // reasons are the explanations that were written already.
@@ -260,5 +275,5 @@ func (s reasons) writeReason(b *strings.Builder, why, next string) {
 		return
 	}
 	s[why] = true
-	fmt.Fprintf(b, "\n  why: %s\n  next: %s", why, next)
+	fmt.Fprintf(b, "\n  why: %s\nnext: %s", why, next)
 }

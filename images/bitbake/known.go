@@ -52,6 +52,21 @@ var knownFailures = []knownFailure{
 		"a branch may have been rewritten or deleted: look at SRCREV and branch of the recipe's SRC_URI, or use a layer that is newer",
 	},
 	{
+		lazy.Regexp(`Fetcher failure for URL: '([^']+)'\. URL doesn't work`),
+		"bitbake's check of the network cannot reach $1",
+		`BB_NO_NETWORK=1 in the environment, where all sources are here; where mirrors have them, CONNECTIVITY_CHECK_URIS = "" in conf/site.conf of the build folder`,
+	},
+	{
+		lazy.Regexp(`layer directories do not exist:\s+(?:ERROR: +)?((\S+)/[^/\s]+)`),
+		"the project file names a layer that is not there: $1",
+		"ls $2, then correct layers: in the project file",
+	},
+	{
+		lazy.Regexp(`ImportError: cannot import name '\w+' from 'collections'|ModuleNotFoundError: No module named '(?:imp|asyncore|asynchat|smtpd|distutils)'`),
+		"this bitbake is too old for the Python of this machine",
+		"python3 --version, then name a newer bitbake in the project file, or build in a container whose Python is older",
+	},
+	{
 		lazy.Regexp(`(?i)network access disabled.*BB_NO_NETWORK|BB_NO_NETWORK is set`),
 		"something must be downloaded, and BB_NO_NETWORK forbids it",
 		"build once with the network (build BOARD --task=fetch), or fill DL_DIR from another machine",

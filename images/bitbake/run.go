@@ -3,6 +3,7 @@ package bitbake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,7 +71,9 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 		err = errors.Join(err, t.stopProcesses(t.leftoverProcesses()))
 	}
 	rec.setOutcome(ctx, t, err)
-	err = rec.explainFailure(err)
+	if err = rec.explainFailure(err); ctx.Err() != nil && err != nil {
+		err = fmt.Errorf("%w\nnext: run the same line again, and it goes on", err)
+	}
 	return rec, errors.Join(err, times.saveDurations(t.Dir, rec), rec.save(t.Dir))
 }
 

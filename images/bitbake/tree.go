@@ -20,6 +20,7 @@ import (
 
 	"slipway/layers"
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -51,7 +52,7 @@ func Find(p layers.Project, ws layers.Workspace, dir, build string) (Tree, error
 		}
 	}
 	if t.Programs == "" {
-		return t, fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos", p.File)
+		return t, fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s, once it is there", p.File, plaintext.Quote(p.File))
 	}
 	return t, nil
 }

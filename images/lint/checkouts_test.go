@@ -125,6 +125,13 @@ func TestCheckoutsOfAProject(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Where != p.File+":3:9" || all[1].Where != p.File+":8:15" {
 		t.Errorf("Project: %v\n%s; want pokky and muls", err, write(all))
 	}
+	for block, want := range map[string]int{"POKY_BBLAYERS_CONF_VERSION = \"2\"\nBBPATH = \"${TOPDIR}\"": 2, "BBLAYERS += \"/x\"": 0, "require more.conf": 0} {
+		p.BBLayersConf = map[string]string{"a": block}
+		if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != want {
+			t.Errorf("with %q in bblayers.conf: %v\n%s; want %d findings", block, err, write(all), want)
+		}
+	}
+	p.BBLayersConf = nil
 	put(t, filepath.Join(dir, "build/conf/distro/pokky.conf"), "")
 	if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != 1 {
 		t.Errorf("with the distro in the build folder: %v\n%s; want muls", err, write(all))

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"slipway/layers"
+	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -180,12 +181,25 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 		}
 	}
 	l.Recipes = sync.OnceValue(func() map[string]bool { return namesFromFiles(folders) })
-	if len(p.BBLayersConf) == 0 { // which may name layers of its own
+	if !namesLayers(p.BBLayersConf) {
 		l.Checkout = newCheckout(folders)
 	}
 	l.DistroName = p.Distro
 	l.Distro, l.DistroKnown = readDistro(p.Distro, folders)
 	return l
+}
+
+// moreLayers finds what can add layers to bblayers.conf.
+var moreLayers = lazy.Regexp(`(?m)^\s*(?:BBLAYERS|include|require|inherit)\b|\bINHERIT\b`)
+
+// namesLayers reports whether blocks of bblayers.conf may name layers of their own.
+func namesLayers(blocks map[string]string) bool {
+	for _, text := range blocks {
+		if moreLayers().MatchString(text) {
+			return true
+		}
+	}
+	return false
 }
 
 // namesFromFiles returns the names that the files of layers define, in the form of the

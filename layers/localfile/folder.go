@@ -44,9 +44,14 @@ func NotHere(name string, err error) error {
 	if !errors.As(err, &path) {
 		return err
 	}
+	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, plaintext.Quote(NearestFolder(name)))
+}
+
+// NearestFolder returns the folder of a file that is not there, or the nearest above it that is.
+func NearestFolder(name string) string {
 	above := filepath.Dir(filepath.Clean(name))
 	for _, none := os.Stat(above); none != nil && above != "." && above != "/"; _, none = os.Stat(above) {
 		above = filepath.Dir(above)
 	}
-	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, plaintext.Quote(above))
+	return above
 }

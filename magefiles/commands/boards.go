@@ -72,6 +72,8 @@ func doctorCommand() *Command {
 	c.Long = `Each finding says what is wrong, why it matters, and which command fixes it. The exit status
 is an error if the build would stop. Without BOARD it looks for the default virtual board.
 
+` + orProjectFile + `
+
 With --conf and --branch, doctor reads only a bitbake configuration. It lists the names in it
 that this branch of meta-tegra lacks, and what to write instead.`
 	c.Example = `slipway doctor jetson-orin-nano-devkit
@@ -103,7 +105,7 @@ slipway doctor --conf=local.conf --branch=scarthgap`
 
 func buildCommand() *Command {
 	c := New("build BOARD", "Make a board's image, below build/<board>")
-	c.Long = `BOARD is a name, or a project file of kas or bitbake-setup.
+	c.Long = orProjectFile + `
 
 Slipway makes virtual boards of Debian packages, in minutes. bitbake builds the others from
 images/boards/<board>/kas.yml. That takes hours the first time, and not as root. doctor says

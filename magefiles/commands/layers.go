@@ -7,14 +7,20 @@ import (
 	"slipway/images"
 )
 
+// orProjectFile says what else than a board these commands and build take.
+const orProjectFile = `BOARD is a name, or a project file of kas or bitbake-setup.`
+
 func layersCheckoutCommand() *Command {
 	c := New("checkout BOARD", "Fetch a board's layers and check out the commits that it names")
 	c.Long = `The checkouts are below build/<board>/layers. Slipway writes bitbake's conf folder beside
 them. It does not touch files that you changed there, and stops at commits of yours. build
 does the same first.
 
+` + orProjectFile + `
+
 SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they are.`
-	c.Example = `slipway layers checkout jetson-orin-nano-devkit`
+	c.Example = `slipway layers checkout jetson-orin-nano-devkit
+slipway layers checkout kas.yml  # somebody else's project`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
@@ -27,7 +33,9 @@ SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they ar
 func layersLockCommand() *Command {
 	c := New("lock BOARD", "Pin the branches of a board's layers in its lock file")
 	c.Long = `Slipway pins the commits of the checkouts or, without those, the servers'. The lock file is
-beside the project file. Slipway does not change older pins without --update.`
+beside the project file. Slipway does not change older pins without --update.
+
+` + orProjectFile
 	c.Example = `slipway layers lock jetson-orin-nano-devkit
 slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
 	update := c.Words("update", "move the pins of these repositories to their servers' commits, with commas between them; --update alone moves all")
@@ -43,6 +51,7 @@ slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
 
 func layersDumpCommand() *Command {
 	c := New("dump BOARD", "Print a board's project file with all that it includes")
+	c.Long = orProjectFile
 	c.Example = `slipway layers dump jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
@@ -56,7 +65,7 @@ func layersDumpCommand() *Command {
 
 func layersStatusCommand() *Command {
 	c := New("status BOARD", "Compare a board's checkouts with what its project file names")
-	c.Long = `It asks no server.`
+	c.Long = `It asks no server. ` + orProjectFile
 	c.Example = `slipway layers status jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
@@ -71,7 +80,9 @@ func layersStatusCommand() *Command {
 func layersDiffCommand() *Command {
 	c := New("diff BOARD", "Tell what moved since an older state of a board's project")
 	c.Long = `The older state is a commit, branch or tag of this clone, or a project or lock file. Slipway
-also prints the subjects of the commits.`
+also prints the subjects of the commits.
+
+` + orProjectFile
 	c.Example = `slipway layers diff jetson-orin-nano-devkit
 slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, so what is not committed yet")
@@ -87,7 +98,7 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 
 func layersShellCommand() *Command {
 	c := New("shell BOARD", "Open a shell where bitbake works on a board, or run one program there")
-	c.Long = `Its exit status is the shell's.`
+	c.Long = `Its exit status is the shell's. ` + orProjectFile
 	c.Example = `slipway layers shell jetson-orin-nano-devkit
 slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-layers'`
 	command := c.Text("command=COMMAND", "", "a program and its arguments; no shell looks at them")

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,7 +94,7 @@ func (s exitError) Unwrap() error   { return s.error }
 // Error ends with a line that can be typed: packages say "next: build virt", and do not know by
 // what name the user started this program.
 func (s exitError) Error() string {
-	text := s.error.Error()
+	text := withPermissionStep(s.error)
 	before, step, found := cutLast(text, "\nnext: ")
 	if !found && (errors.Is(s.error, report.ErrWrong) || errors.Is(s.error, images.ErrBoardFile)) {
 		before, step, found = text, "boards, after correcting the file", true
@@ -105,6 +107,17 @@ func (s exitError) Error() string {
 		return text
 	}
 	return before + "\nnext: " + host.ProgramName() + " " + step
+}
+
+// withPermissionStep returns the text of an error. One about rights ends in how to look at
+// them, if it has no next step of its own.
+func withPermissionStep(err error) string {
+	var path *fs.PathError
+	text := err.Error()
+	if strings.Contains(text, "\nnext: ") || !errors.Is(err, fs.ErrPermission) || !errors.As(err, &path) {
+		return text
+	}
+	return text + "\nnext: ls -ld " + plaintext.Quote(filepath.Dir(path.Path)) + ", or go on in a folder of yours"
 }
 
 func cutLast(text, sep string) (before, after string, found bool) {

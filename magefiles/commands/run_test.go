@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -68,6 +69,15 @@ func TestExitStatus(t *testing.T) {
 		}
 		if got := withStatus(report.Because(t.Context(), report.ErrWrong, errors.New("bad"))).Error(); got != want {
 			t.Errorf("a wrong file, in a project: %t: %q; want %q", own, got, want)
+		}
+	}
+	denied := error(&fs.PathError{Op: "mkdir", Path: "/lab/x y/build", Err: fs.ErrPermission})
+	for want, err := range map[string]error{
+		"make it: mkdir /lab/x y/build: permission denied\nnext: ls -ld '/lab/x y', or go on in a folder of yours": fmt.Errorf("make it: %w", denied),
+		"mkdir /lab/x y/build: permission denied\nnext: id":                                                        fmt.Errorf("%w\nnext: id", denied),
+	} {
+		if got := withStatus(err).Error(); got != want {
+			t.Errorf("%q is shown as %q; want %q", err, got, want)
 		}
 	}
 	err := runFor(t.Context(), "no-such-board", images.Load, func(context.Context, images.Spec) error { return nil })
