@@ -175,9 +175,6 @@ func writeMove(w io.Writer, m layers.Move) {
 // loadProject is readProject for a command about a board, whose errors end in a next step.
 func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
 	p, err := readProject(ctx, spec, opt)
-	if err != nil && spec.Debian == nil && ctx.Err() == nil && !strings.Contains(err.Error(), "\nnext: ") {
-		err = fmt.Errorf("%w\nnext: layers dump %s, once that is right", err, plaintext.Quote(spec.TypedName()))
-	}
 	return p, err
 }
 

@@ -173,7 +173,7 @@ func TestProjectFileAsBoard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: layers dump oe.conf.json, once that is right") {
+	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: layers dump oe.conf.json, after correcting the file") {
 		t.Errorf("checkout of an empty file = %v; want a next step", err)
 	}
 	spec, err := Load("kas.yml")
