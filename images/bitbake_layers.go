@@ -172,15 +172,9 @@ func writeMove(w io.Writer, m layers.Move) {
 	}
 }
 
-// loadProject is readProject for a command about a board, whose errors end in a next step.
-func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
-	p, err := readProject(ctx, spec, opt)
-	return p, err
-}
-
-// readProject reads a board's project file. It lies in the clone and not in this
+// loadProject reads a board's project file. It lies in the clone and not in this
 // binary, because it names layers and recipes that lie there too.
-func readProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
+func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
 	if spec.Debian != nil {
 		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)
 	}

@@ -15,7 +15,7 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return layers.Project{}, layers.Workspace{}, err
 	}
-	p, err := readProject(ctx, spec, opt)
+	p, err := loadProject(ctx, spec, opt)
 	return p, opt.workspace(spec), err
 }
 

@@ -97,7 +97,7 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	if checkOnly(cmd) {
 		return nil
 	}
-	return withStatus(firstError(useBoards(cmd), func() error { return c.Run(cmd.Context(), words) }))
+	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(cmd.Context(), words) })))
 }
 
 // readWords gives each word its place.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
@@ -43,7 +45,15 @@ func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
-	return withStatus(work(progress.With(ctx, reporter)))
+	return withStatus(withRepeat(ctx, work(progress.With(ctx, reporter))))
+}
+
+// withRepeat adds the next step to the error of work that a signal ended.
+func withRepeat(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || strings.Contains(err.Error(), "\nnext: ") {
+		return err
+	}
+	return fmt.Errorf("%w\nnext: repeat the line", err)
 }
 
 // passedOn is how long after a Ctrl-C another program, such as mage, may send the same
@@ -74,7 +84,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
-	return withStatus(work(progress.With(ctx, reporter), now))
+	return withStatus(withRepeat(ctx, work(progress.With(ctx, reporter), now)))
 }
 
 // withStatus lets Mage exit with the status of the error's kind. Mage asks only the
@@ -84,6 +94,18 @@ func withStatus(err error) error {
 		return err
 	}
 	return exitError{err}
+}
+
+// withStep adds a next step to a command's error that has none of its own.
+func withStep(cmd *cobra.Command, err error) error {
+	var ended report.ContainerFailed
+	switch {
+	case err == nil || errors.As(err, new(usageError)) || errors.As(err, &ended) || strings.Contains(err.Error(), "\nnext: "):
+		return err
+	case errors.Is(err, report.ErrFailed):
+		return fmt.Errorf("%w\nnext: do what each failed check says above, then repeat the line", err)
+	}
+	return fmt.Errorf("%w\nnext: %s", err, strings.Join(helpLine(pathOf(cmd)), " "))
 }
 
 type exitError struct{ error }

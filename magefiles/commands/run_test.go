@@ -102,3 +102,33 @@ func TestCtrlCIsNotMages(t *testing.T) {
 		t.Errorf("run = %v, and %d signals for Mage; want the work ended, and none", err, len(mages))
 	}
 }
+
+// A command's error without a next step gets one.
+func TestStepOfLastResort(t *testing.T) {
+	name := host.ProgramName()
+	for want, err := range map[string]error{
+		"it broke\nnext: " + name + " deploy files --help": errors.New("it broke"),
+		"it broke\nnext: ls": errors.New("it broke\nnext: ls"),
+		"2 of 3 checks: the board failed its checks\nnext: do what each failed check says above, then repeat the line": fmt.Errorf("2 of 3 checks: %w", report.ErrFailed),
+		"the container's program ended with status 7":                                                                  report.ContainerFailed{Status: 7},
+	} {
+		root := newRoot()
+		cmd, _, found := root.Find([]string{"deploy", "files"})
+		if found != nil {
+			t.Fatal(found)
+		}
+		if got := withStatus(withStep(cmd, withStatus(err))).Error(); got != want {
+			t.Errorf("%q is shown as %q; want %q", err, got, want)
+		}
+	}
+	stopped := WithSignals(t.Context(), func(ctx context.Context) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	})
+	if !strings.HasSuffix(stopped.Error(), "\nnext: repeat the line") {
+		t.Errorf("a stopped command: %q; want its next step", stopped)
+	}
+}
