@@ -35,7 +35,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	if err != nil {
 		return err
 	}
-	return writePlan(ctx, w, folder, plan, nil, true, opt)
+	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder), true, opt)
 }
 
 // refuseProject refuses a folder in which the boards of a project would not be found.

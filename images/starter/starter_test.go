@@ -368,3 +368,28 @@ func TestPlanBoard(t *testing.T) {
 		t.Errorf("FindEdits = %q", found)
 	}
 }
+
+// A project is begun in a repository that has a page and a list of ignored files.
+func TestLeaveOut(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{"README.md", ".gitignore"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("mine\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan := planProject(t, "virt")
+	n := len(plan.Files)
+	edits := plan.LeaveOut(folder)
+	if len(edits) != 2 || len(plan.Files) != n-2 || !strings.Contains(edits[0].String()+edits[1].String(), folder+"/.gitignore:1: it is kept as it is: add the line /build/") {
+		t.Errorf("LeaveOut = %v, %d of %d files", edits, len(plan.Files), n)
+	}
+	if err := Write(t.Context(), folder, plan.Files); err != nil {
+		t.Errorf("Write = %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "README.md")); string(text) != "mine\n" {
+		t.Errorf("README.md holds %q, %v", text, err)
+	}
+	if edits := plan.LeaveOut(t.TempDir()); len(edits) > 0 {
+		t.Errorf("LeaveOut of a new folder = %v", edits)
+	}
+}

@@ -46,6 +46,21 @@ func makeFolders(folder string) (made []string, err error) {
 	return made, nil
 }
 
+// LeaveOut takes the files out of a plan that a repository often has already. It returns what
+// the user adds to them.
+func (p *Plan) LeaveOut(folder string) (edits []Edit) {
+	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
+		line, often := map[string]string{"README.md": "the commands below", ".gitignore": "the line /build/, so that git leaves out what is built"}[f.Path]
+		at := filepath.Join(folder, f.Path)
+		if _, err := os.Lstat(at); err != nil || !often {
+			return false
+		}
+		edits = append(edits, Edit{at, 1, "it is kept as it is: add " + line})
+		return true
+	})
+	return edits
+}
+
 // Check refuses what Write would refuse because files exist already.
 func Check(_ context.Context, folder string, files []File) error {
 	var taken []string

@@ -26,8 +26,9 @@ func initCommand() *Command {
 - README.md and .gitignore
 - with --ci, a pipeline, and a script that fetches Slipway and proves who released it
 
-Slipway replaces no file. If a file exists already, or if you stop it, it writes nothing. At
-the end it lists what only you know, and the next commands.`
+Slipway replaces no file. A README.md and a .gitignore of yours stay as they are. If another file
+exists already, or if you stop it, it writes nothing. At the end it lists what only you know, and
+the next commands.`
 	c.Example = `slipway init lab --like=jetson-orin-nano-devkit --ci=github
 slipway init --like=virt --name=virt-lab --dry-run`
 	like := c.like()
