@@ -112,7 +112,10 @@ func Refused(spec Spec, opt Options) error {
 	case spec.Rig != nil:
 		return fmt.Errorf("board %s has no image: it is made of namespaces; rig build makes its userland, rig up all of it", spec.Board)
 	case spec.Debian != nil:
-		return opt.Request.ofDebian(spec)
+		if err := opt.Request.ofDebian(spec); err != nil || spec.Debian.Hook == "" {
+			return err
+		}
+		return checkClone()
 	}
 	_, err := projectFile(spec)
 	return errors.Join(checkUser(spec.TypedName(), opt.Request, os.Geteuid()), err)

@@ -42,9 +42,17 @@ var pinPattern = lazy.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 func checkPins(pins []string) error {
 	for _, p := range pins {
-		if !pinPattern().MatchString(p) {
-			return fmt.Errorf("%q is no fingerprint of a host key; want SHA256:…, as ssh-keygen -l prints it", p)
+		if err := CheckPin(p); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// CheckPin refuses what is no fingerprint of a host key.
+func CheckPin(pin string) error {
+	if !pinPattern().MatchString(pin) {
+		return fmt.Errorf("%q is no fingerprint of a host key; want SHA256:…, as ssh-keygen -l prints it", pin)
 	}
 	return nil
 }

@@ -266,7 +266,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 		return nil
 	}
 	form := c.reportForm()
-	pin := c.Text("pin=FINGERPRINT", "", "fingerprint of the board's host key, as for deploy")
+	pin := c.pin("fingerprint of the board's host key, as for deploy")
 	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {

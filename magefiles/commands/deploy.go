@@ -31,7 +31,7 @@ then answer. Without a terminal, give --pin=SHA256:…`
 	c.exits = exitsOfBoard
 	c.Example = `slipway deploy virt virt
 slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
-	pin := c.Text("pin=FINGERPRINT", "", "pin the board's unknown host key if it has this fingerprint")
+	pin := c.pin("pin the board's unknown host key if it has this fingerprint")
 	rate := c.rate()
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {

@@ -59,6 +59,16 @@ func (c *Command) Text(name, otherwise, usage string) *string {
 	return &value
 }
 
+// pin adds the flag with the fingerprint of a host key.
+func (c *Command) pin(usage string) *string {
+	var value string
+	c.addFlag("pin", usage, "FINGERPRINT", func(text string) error {
+		value = text
+		return target.CheckPin(text)
+	})
+	return &value
+}
+
 func notBlank(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return errBlank

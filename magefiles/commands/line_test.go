@@ -168,6 +168,7 @@ func TestWrongLines(t *testing.T) {
 		"flash virt d --yes=,":                        "--yes=,: a name is empty",
 		"flash virt a,":                               `DEVICE "a,": a name is empty`,
 		"fleet smoke b i --parallel=0":                "--parallel=0: want a number, 1 or more",
+		"smoke b h --pin=SHA256:short":                `--pin=SHA256:short: "SHA256:short" is no fingerprint of a host key; want SHA256:`,
 		"fleet smoke b i --canary=-1":                 "--canary=-1: want a number, 0 or more",
 		"fleet smoke b i --stop-after=two":            "--stop-after=two: want a number",
 		"fleet smoke b i --retries=1.5":               "--retries=1.5: want a number",
@@ -198,7 +199,7 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 		}
 		words = append(words, fmt.Sprintf("no-such-%d", len(words)))
 	}
-	values := map[string]string{"N": "2", "TIME": "1s", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap"}
+	values := map[string]string{"N": "2", "TIME": "1s", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap", "FINGERPRINT": "SHA256:" + strings.Repeat("A", 43)}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "smoke" && f.Name == "json" {
 			return
