@@ -198,14 +198,20 @@ func recipesGrub(t *testing.T) string {
 	return strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "q").Replace(string(source))
 }
 
+// GRUB breaks long lines, so its command line for the kernel is short.
 func debianGrub(t *testing.T) string {
+	t.Helper()
+	return debianGrubWith(t, "q")
+}
+
+func debianGrubWith(t *testing.T, cmdline string) string {
 	t.Helper()
 	spec, err := Default()
 	if err != nil {
 		t.Fatal(err)
 	}
 	small := *spec.Disk
-	small.Cmdline = "q" // GRUB breaks long lines
+	small.Cmdline = cmdline
 	spec.Disk = &small
 	return disk{spec: spec}.grubConfig()
 }

@@ -103,7 +103,8 @@ type Debian struct {
 	Keyring string `yaml:"keyring" json:"keyring,omitempty"`
 }
 
-// Disk is a whole-disk image: a GPT, a boot loader, file systems.
+// Disk is a whole-disk image: a GPT, a boot loader, file systems. Where bitbake makes it,
+// the partitions only say what each is for.
 type Disk struct {
 	Firmware   string          `yaml:"firmware" json:"firmware"` // bios or uefi
 	Cmdline    string          `yaml:"cmdline" json:"cmdline"`   // of the kernel, before root= and rauc.slot=
@@ -113,7 +114,7 @@ type Disk struct {
 // DiskPartition is one line of a disk's table.
 type DiskPartition struct {
 	Name    string `yaml:"name" json:"name"`
-	SizeMiB int64  `yaml:"sizeMiB" json:"sizeMiB"`
+	SizeMiB int64  `yaml:"sizeMiB" json:"sizeMiB"` // 0 where bitbake makes the disk
 	Use     string `yaml:"use" json:"use"` // loader, boot, root, spare (a root slot left empty) or data
 }
 

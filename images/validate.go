@@ -149,7 +149,7 @@ func (s Spec) validateDisk() error {
 		if !slices.Contains(uses, p.Use) {
 			return s.unknownValue("disk.partitions."+p.Name+".use", p.Use, uses)
 		}
-		if p.SizeMiB <= 0 || p.SizeMiB > 1<<20 {
+		if bitbakes := s.Debian == nil && p.SizeMiB == 0; !bitbakes && (p.SizeMiB <= 0 || p.SizeMiB > 1<<20) {
 			return fmt.Errorf("%s: partition %q: sizeMiB %d is not between 1 and %d", s.PlaceOf("disk.partitions."+p.Name), p.Name, p.SizeMiB, 1<<20)
 		}
 		if p.Use == useRoot && seen[useSpare] > 0 {

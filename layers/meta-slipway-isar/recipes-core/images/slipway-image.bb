@@ -1,0 +1,57 @@
+DESCRIPTION = "Board with two root slots, RAUC, containerd and slipway-hook"
+LICENSE = "Apache-2.0"
+PV = "0.1"
+
+inherit image
+
+IMAGE_PREINSTALL += " \
+    containerd \
+    dbus \
+    e2fsprogs \
+    grub-common \
+    iproute2 \
+    openssh-server \
+    rauc \
+    rauc-service \
+    runc \
+    systemd-sysv \
+    tiny-initramfs \
+    udev \
+    xz-utils \
+"
+IMAGE_INSTALL += "slipway-board slipway-hook"
+
+# slipway-board has the file.
+ROOTFS_CONFIGURE_COMMAND:remove = "image_configure_fstab"
+
+# What a board has no use for, and an update would carry.
+SLIPWAY_EXCLUDE ?= " \
+    /usr/share/doc/* \
+    /usr/share/man/* \
+    /usr/share/info/* \
+    /usr/share/locale/* \
+    /usr/share/grub/* \
+    /usr/lib/udev/hwdb.d/* \
+    /lib/udev/hwdb.d/* \
+    /usr/bin/containerd-shim \
+    /usr/bin/containerd-shim-runc-v1 \
+"
+ROOTFS_CONFIGURE_COMMAND += "slipway_configure_dpkg"
+slipway_configure_dpkg() {
+    set -f
+    printf 'path-exclude=%s\n' ${SLIPWAY_EXCLUDE} | sudo tee '${IMAGE_ROOTFS}/etc/dpkg/dpkg.cfg.d/slipway'
+    set +f
+}
+
+# Each board gets its own keys when it is flashed. An empty machine-id is made anew at boot,
+# as "uninitialized" would be too, but without what systemd does at a first boot.
+ROOTFS_INSTALL_COMMAND += "slipway_delete_keys"
+slipway_delete_keys() {
+    sudo rm -f '${IMAGE_ROOTFS}'/etc/ssh/ssh_host_*
+}
+ROOTFS_POSTPROCESS_COMMAND += "slipway_finish"
+slipway_finish() {
+    sudo truncate -s 0 '${IMAGE_ROOTFS}/etc/machine-id'
+    echo '${MACHINE}' | sudo tee '${IMAGE_ROOTFS}/etc/hostname'
+}
+ISAR_RELEASE_CMD = "echo ${PV}"
