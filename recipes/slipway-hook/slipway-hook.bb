@@ -3,6 +3,7 @@
 SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
 DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
 containers that ask for it."
+SECTION = "console/utils"
 # Ours is Apache-2.0; the binary is static, so its modules' and Go's licences count too.
 LICENSE = "Apache-2.0 & MPL-2.0 & BSD-3-Clause & MIT"
 LIC_FILES_CHKSUM = " \
