@@ -1,4 +1,4 @@
-# Tried with scarthgap: parsed, and its licence proved; not built.
+# Tried with scarthgap: its licence proved (../TESTED.md); not built.
 SUMMARY = "Memory set aside in huge pages for DPDK"
 DESCRIPTION = "systemd mounts /dev/hugepages by itself; the pages are taken at boot, while memory \
 is still whole."

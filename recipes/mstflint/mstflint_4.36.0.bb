@@ -1,5 +1,6 @@
-# Tried with scarthgap: parsed (its source could not be fetched here); on Debian 12 for amd64: compiled with the same options,
-# from a clone without its two largest files (a copy of sqlite and a table for Spectrum6).
+# Tried with scarthgap: fetched, unpacked, and its licence proved (../TESTED.md). On Debian 12
+# for amd64: compiled with the same options, from a clone without its two largest files (a copy
+# of sqlite and a table for Spectrum6).
 SUMMARY = "Reads and writes the firmware and settings of NVIDIA's network adapters"
 DESCRIPTION = "mstflint burns firmware, mstconfig sets what lasts over a restart, mstreg reads registers, \
 and mstresourcedump reads resources. They reach the adapter over PCI."
