@@ -61,7 +61,10 @@ func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBu
 
 // runBitbake runs bitbake, and keeps what the checkouts are at.
 func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (bitbake.Record, error) {
-	tree, err := bitbake.Find(b.project, b.workspace, b.dir, b.build)
+	tree, err := bitbake.Find(ctx, b.project, b.workspace, b.dir, b.build)
+	if err == nil {
+		err = tree.CheckPrograms()
+	}
 	if err != nil {
 		return bitbake.Record{}, err
 	}

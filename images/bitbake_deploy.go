@@ -76,7 +76,7 @@ func (b *projectBuild) deployFolder(ctx context.Context, record bitbake.Record) 
 	if dir := record.Variables["DEPLOY_DIR_IMAGE"]; dir != "" {
 		return dir, nil
 	}
-	tree, err := bitbake.Find(b.project, b.workspace, b.dir, b.build)
+	tree, err := bitbake.Find(ctx, b.project, b.workspace, b.dir, b.build)
 	if err != nil {
 		return "", err
 	}

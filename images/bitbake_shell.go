@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"slipway/images/bitbake"
+	"slipway/images/cache"
 	"slipway/layers"
 )
 
@@ -49,13 +50,15 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err := layers.Configure(project, b.workspace, b.build); err != nil {
 		return Shell{}, err
 	}
-	tree, err := bitbake.Find(project, b.workspace, b.dir, b.build)
+	tree, err := bitbake.Find(ctx, project, b.workspace, b.dir, b.build)
 	if err != nil {
 		return Shell{}, err
 	}
-	given, err := cacheFor(ctx, spec, project, tree.Programs, b.dir, b.build)
-	if err != nil {
-		return Shell{}, err
+	var given cache.BitbakeOptions
+	if tree.Programs != "" {
+		if given, err = cacheFor(ctx, spec, project, tree.Programs, b.dir, b.build); err != nil {
+			return Shell{}, err
+		}
 	}
 	tree.Set = given.Set
 	env := tree.Environment()

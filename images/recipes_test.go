@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,3 +170,66 @@ func TestEachRecipeIsOfOneLayer(t *testing.T) {
 }
 
 var layerGlob = lazy.Regexp(`\$\{LAYERDIR\}/(\.\./\S+)`)
+
+// styleGuide is the order of variables in the recipe style guide of the Yocto Project. A
+// recipe may leave each of them out.
+var styleGuide = []string{
+	"SUMMARY", "DESCRIPTION", "HOMEPAGE", "BUGTRACKER", "SECTION", "LICENSE", "LIC_FILES_CHKSUM",
+	"DEPENDS", "PROVIDES", "PV", "SRC_URI", "SRCREV", "S", "inherit", "EXTRA_OECONF", "PACKAGECONFIG",
+	"PACKAGE_ARCH", "PACKAGES", "FILES", "RDEPENDS", "RRECOMMENDS", "RSUGGESTS", "RPROVIDES", "RCONFLICTS",
+	"BBCLASSEXTEND",
+}
+
+// findStyle returns what a recipe has against the style guide.
+func findStyle(name, text string) []string {
+	var wrong []string
+	for _, wanted := range []string{"SUMMARY", "DESCRIPTION", "SECTION"} {
+		if wanted == "SECTION" && !strings.Contains(name, "/recipes/") {
+			continue // image.bbclass has one for all images
+		}
+		if !regexp.MustCompile(`(?m)^` + wanted + ` = "`).MatchString(text) {
+			wrong = append(wrong, "it has no "+wanted)
+		}
+	}
+	if summary := recipeSummary().FindStringSubmatch(text); summary != nil && len(summary[1]) > 80 {
+		wrong = append(wrong, "its SUMMARY has more than 80 characters")
+	}
+	last := 0
+	for _, match := range recipeVariable().FindAllStringSubmatch(text, -1) {
+		at := slices.Index(styleGuide, match[1])
+		switch {
+		case at < 0, match[1] == "SUMMARY" && match[2] != "": // of another package
+			continue
+		case match[1] == "PACKAGE_ARCH" && strings.Contains(text, "inherit packagegroup"):
+			continue // packagegroup.bbclass reads it
+		}
+		if at < last {
+			wrong = append(wrong, match[1]+" stands behind "+styleGuide[last])
+		}
+		last = max(last, at)
+	}
+	return wrong
+}
+
+var (
+	recipeSummary  = lazy.Regexp(`(?m)^SUMMARY = "(.*)"$`)
+	recipeVariable = lazy.Regexp(`(?m)^(inherit|[A-Z_]+)((?:[:_][^\s=]+)?)(?: \S*= "| [a-z$])`)
+)
+
+func TestRecipesFollowTheStyleGuide(t *testing.T) {
+	for _, pattern := range []string{"../recipes/*/*.bb", "../recipes/dynamic-layers/*/*/*.bb", "*.bb"} {
+		recipes, err := filepath.Glob(pattern)
+		if err != nil || len(recipes) == 0 {
+			t.Fatalf("recipes in %s: %v, %v", pattern, recipes, err)
+		}
+		for _, recipe := range recipes {
+			text, err := os.ReadFile(recipe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, wrong := range findStyle(recipe, string(text)) {
+				t.Errorf("%s: %s", recipe, wrong)
+			}
+		}
+	}
+}

@@ -3,6 +3,8 @@
 # The initramfs of a boot stream: what slipway-bfb-install needs, and no more. The image
 # that it writes is put behind it by classes/slipway-bfb.bbclass.
 SUMMARY = "Installer in a BlueField's boot stream"
+DESCRIPTION = "This image runs from memory. It writes another image to the disk of the BlueField. \
+slipway-bfb.bbclass puts that image behind it."
 LICENSE = "MIT"
 
 COMPATIBLE_MACHINE = "^bluefield[23]$"

@@ -1,5 +1,7 @@
 # Tried: parsed and dry-run for the boards that ci/TESTED.md names. Not yet built.
 SUMMARY = "The least image that Slipway can reach, prove and give containers' libraries"
+DESCRIPTION = "systemd, an SSH server and the container hook. SLIPWAY_AUTHORIZED_KEYS names the keys \
+that may log in."
 LICENSE = "MIT"
 
 inherit core-image extrausers

@@ -2,6 +2,8 @@
 require slipway-image-base.bb
 
 SUMMARY = "The base image with containers, an update engine and what the smoke suites run"
+DESCRIPTION = "The suites containers and base run on this image. Its update engine switches between \
+two root slots."
 
 # Which engine switches the slots is the business of the machine or the distribution.
 IMAGE_INSTALL += "packagegroup-slipway-containers packagegroup-slipway-smoke ${SLIPWAY_UPDATE_ENGINE}"

@@ -39,6 +39,11 @@ func Configure(p Project, ws Workspace, build string) error {
 	if err := removeSetupConf(conf); err != nil {
 		return err
 	}
+	// It names the template of the release that was built last. A newer
+	// oe-init-build-env refuses an older one's, although it needs none.
+	if err := os.Remove(filepath.Join(conf, "templateconf.cfg")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := writeChanged(filepath.Join(conf, "bblayers.conf"), bblayers); err != nil {
 		return err
 	}

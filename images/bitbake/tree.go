@@ -9,10 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,33 +26,65 @@ import (
 type Tree struct {
 	Dir      string // of the board: logs and records
 	Build    string // what bitbake calls TOPDIR
-	Programs string // the folder that holds bitbake
-	Scripts  string // OpenEmbedded's; "" without it
+	Programs string // the folder that holds bitbake; "" where only a shell is possible
 
 	Env  map[string]*string // the project's default values; nil: passed on only where set
 	Set  []string           // NAME=value: overrules all others, and reaches the recipes
 	Post []string           // files with configuration to read after all other (bitbake -R)
+
+	project string            // the project file
+	sourced map[string]string // what the checkouts' own script set; nil without a script
 }
 
-// Find looks for bitbake in the checkouts: in a folder of its own, as in poky, or
-// as a repository.
-func Find(p layers.Project, ws layers.Workspace, dir, build string) (Tree, error) {
-	t := Tree{Dir: dir, Build: build, Env: p.Env}
+// Find looks for bitbake in the checkouts, and for the script that sets up its
+// environment. It runs the script: conf/ must be written before, or the script writes
+// one from its own templates.
+func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build string) (Tree, error) {
+	t := Tree{Dir: dir, Build: build, Env: p.Env, project: p.File}
+	script, err := findInitScript(p, ws)
+	if err != nil {
+		return t, err
+	}
+	t.Programs = findPrograms(p, ws, script)
+	if script == "" {
+		return t, t.CheckPrograms()
+	}
+	var bitbake string // where the script need not look for it
+	if t.Programs != "" {
+		bitbake = filepath.Dir(t.Programs)
+	}
+	if t.sourced, err = sourceScript(ctx, script, build, bitbake); err == nil {
+		t.Programs = cmp.Or(addedPrograms(t.sourced["PATH"]), t.Programs)
+	}
+	return t, err
+}
+
+// findPrograms looks for bitbake in the places where OpenEmbedded's script looks, then
+// in the other checkouts: in a folder of its own, as in poky, or as a repository. It
+// returns "" where there is none.
+func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
+	var places []string
+	if script != "" {
+		places = []string{filepath.Join(filepath.Dir(script), "bitbake/bin"), filepath.Join(filepath.Dir(script), "../bitbake/bin")}
+	}
 	for _, r := range p.Repos {
 		at := p.Dir(ws, r)
-		for _, programs := range []string{filepath.Join(at, "bitbake/bin"), filepath.Join(at, "bin")} {
-			if pathExists(filepath.Join(programs, "bitbake")) && t.Programs == "" {
-				t.Programs = programs
-			}
-		}
-		if pathExists(filepath.Join(at, "oe-init-build-env")) {
-			t.Scripts = filepath.Join(at, "scripts")
+		places = append(places, filepath.Join(at, "bitbake/bin"), filepath.Join(at, "bin"))
+	}
+	for _, programs := range places {
+		if pathExists(filepath.Join(programs, "bitbake")) {
+			return programs
 		}
 	}
-	if t.Programs == "" {
-		return t, fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s, once it is there", p.File, plaintext.Quote(p.File))
+	return ""
+}
+
+// CheckPrograms returns an error where there is no bitbake.
+func (t Tree) CheckPrograms() error {
+	if t.Programs != "" {
+		return nil
 	}
-	return t, nil
+	return fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s, once it is there", t.project, plaintext.Quote(t.project))
 }
 
 func pathExists(path string) bool {
@@ -77,65 +107,6 @@ func (t Tree) logPath(j Job) string {
 		return filepath.Join(t.Dir, dryRunLogName)
 	}
 	return t.Log()
-}
-
-// passedVariables are what bitbake lets through from the environment, besides its own
-// short list and the project's env. They say how to reach servers, or how much of the
-// machine to use.
-var passedVariables = []string{
-	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
-	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashDirVariable,
-}
-
-// hashDirVariable names the folder of bitbake's database of equivalent hashes, since
-// 2.18.
-const hashDirVariable = "BB_HASHSERVE_DB_DIR"
-
-// Environment returns the environment that oe-init-build-env would set up in a shell.
-func (t Tree) Environment() []string {
-	path := []string{t.Programs}
-	if t.Scripts != "" {
-		path = append(path, t.Scripts)
-	}
-	names := slices.Concat(passedVariables, slices.Sorted(maps.Keys(t.Env)))
-	for _, set := range t.Set {
-		if name, _, _ := strings.Cut(set, "="); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	env := []string{
-		"PATH=" + strings.Join(append(path, os.Getenv("PATH")), ":"),
-		"BUILDDIR=" + t.Build,
-		"BBPATH=" + t.Build,
-		"LC_ALL=en_US.UTF-8",
-		t.passVariable() + "=" + strings.Join(names, " "),
-	}
-	return slices.Concat(env, t.defaultEnv(), t.Set)
-}
-
-// defaultEnv returns the variables that the user's environment may overrule. Boards
-// share downloads and shared state: both are safe to share and large.
-func (t Tree) defaultEnv() []string {
-	values := map[string]string{
-		"DL_DIR":     filepath.Join(filepath.Dir(t.Dir), "downloads"),
-		"SSTATE_DIR": filepath.Join(filepath.Dir(t.Dir), "sstate-cache"),
-	}
-	for name, value := range t.Env {
-		if value != nil {
-			values[name] = *value
-		}
-	}
-	// The hashes belong to what was built. bitbake refuses to start if they are on NFS.
-	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); values[hashDirVariable] == "" && !onNFS(sstate) {
-		values[hashDirVariable] = sstate
-	}
-	var env []string
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if _, set := os.LookupEnv(name); !set {
-			env = append(env, name+"="+values[name])
-		}
-	}
-	return env
 }
 
 // onNFS reports whether dir, or its nearest existing parent, is on NFS.
@@ -161,15 +132,6 @@ func (t Tree) Version() string {
 		return string(m[1])
 	}
 	return ""
-}
-
-// passVariable returns the name of bitbake's list of variables to let through. Each
-// generation of bitbake refuses the other's name.
-func (t Tree) passVariable() string {
-	if strings.HasPrefix(t.Version(), "1.") {
-		return "BB_ENV_EXTRAWHITE"
-	}
-	return "BB_ENV_PASSTHROUGH_ADDITIONS"
 }
 
 // Command returns the command line of one of bitbake's programs in the build folder. It

@@ -1,7 +1,10 @@
 # Tried with scarthgap: parsed, fetched, and its licence proved; its ptest ran on Debian 12.
 # bitbake has not built it.
-SUMMARY = "NVIDIA's scripts for BlueFields: versions, settings, boot streams, messages to rshim"
+SUMMARY = "NVIDIA's scripts for BlueFields: versions, settings, boot streams"
+DESCRIPTION = "Scripts of NVIDIA that read versions and settings of a BlueField, pack boot streams and \
+send messages to rshim."
 HOMEPAGE = "https://github.com/Mellanox/bfscripts"
+SECTION = "console/utils"
 LICENSE = "BSD-2-Clause & BSD-3-Clause"
 LIC_FILES_CHKSUM = " \
     file://LICENSE;md5=974ad22346487f8c791ae7b0a8120ae2 \
@@ -48,9 +51,9 @@ FILES:${PN}-mkbfb = "${bindir}/mlx-mkbfb"
 RDEPENDS:${PN}-mkbfb = "python3-core"
 # bfver looks for strings, bfcfg reads variables of the firmware by hexdump and xxd,
 # and bfsbdump is Python.
-RDEPENDS:${PN} = "bash mlxbf-bootctl util-linux-getopt util-linux-hexdump binutils pciutils python3-core"
+RDEPENDS:${PN} = "bash binutils mlxbf-bootctl pciutils python3-core util-linux-getopt util-linux-hexdump"
+RDEPENDS:${PN}:class-native = ""
 RDEPENDS:${PN}-ptest = "${PN}-mkbfb"
 RRECOMMENDS:${PN} = "efibootmgr vim-xxd"
-RDEPENDS:${PN}:class-native = ""
 
 BBCLASSEXTEND = "native"

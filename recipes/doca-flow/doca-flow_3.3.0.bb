@@ -4,6 +4,7 @@ SUMMARY = "NVIDIA's DOCA Flow, for zebra's plugin dplane_doca"
 DESCRIPTION = "Whoever has a BlueField with NVIDIA's image makes the archive there: \
 tar -C /opt/mellanox/doca -cJf doca-flow-3.3.0-aarch64.tar.xz include lib"
 HOMEPAGE = "https://docs.nvidia.com/doca/sdk/doca-flow/index.html"
+SECTION = "libs"
 LICENSE = "CLOSED"
 # Without a mirror there is no licence to accept either, and another sentence to say.
 LICENSE_FLAGS = "${@'' if d.getVar('NVIDIA_DOCA_MIRROR') == 'https://nowhere.invalid' else 'commercial'}"

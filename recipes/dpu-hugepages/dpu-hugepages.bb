@@ -1,7 +1,8 @@
-# Tried with scarthgap: parsed, and its licence proved; not built.
+# Tried with scarthgap: its licence proved (../TESTED.md); not built.
 SUMMARY = "Memory set aside in huge pages for DPDK"
 DESCRIPTION = "systemd mounts /dev/hugepages by itself; the pages are taken at boot, while memory \
 is still whole."
+SECTION = "base"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 

@@ -4,6 +4,7 @@ SUMMARY = "Shows the steering rules that an mlx5 device holds"
 DESCRIPTION = "Two parsers for dumps of a ConnectX's or a BlueField's steering tables: one for \
 rules that software steers, one for those that the hardware does (dv_flow_en=2)."
 HOMEPAGE = "https://github.com/Mellanox/mlx_steering_dump"
+SECTION = "console/network"
 LICENSE = "GPL-2.0-only | MIT"
 LIC_FILES_CHKSUM = " \
     file://COPYING.md;md5=ab16bd0cc2204f6c0003533a21729735 \

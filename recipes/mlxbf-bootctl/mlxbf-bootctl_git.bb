@@ -1,7 +1,10 @@
 # Tried with scarthgap: parsed, fetched, and its licence proved; on Debian 12 for amd64:
 # compiled by the same make lines.
-SUMMARY = "The two boot partitions of a BlueField: which one boots next, and what is in them"
+SUMMARY = "Shows and switches the two boot partitions of a BlueField"
+DESCRIPTION = "The program reads and switches the two boot partitions of a BlueField. It also writes boot \
+streams to them."
 HOMEPAGE = "https://github.com/Mellanox/mlxbf-bootctl"
+SECTION = "console/utils"
 LICENSE = "BSD-2-Clause"
 LIC_FILES_CHKSUM = "file://LICENSE;md5=2f39be0fb8f6fef3a14999ee4590647d"
 

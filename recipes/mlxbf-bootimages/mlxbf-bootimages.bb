@@ -2,6 +2,7 @@
 SUMMARY = "A BlueField's firmware for its Arm cores: what a boot stream begins with"
 DESCRIPTION = "NVIDIA gives default.bfb and boot_update2.cap out with its BlueField software \
 (package mlxbf-bootimages, folder /lib/firmware/mellanox/boot), under terms of its own."
+SECTION = "bootloaders"
 LICENSE = "CLOSED"
 # Without the files there is no licence to accept either, and another sentence to say.
 LICENSE_FLAGS = "${@'commercial' if d.getVar('SLIPWAY_BOOTIMAGES') else ''}"
@@ -11,6 +12,9 @@ SLIPWAY_BOOTIMAGES ??= ""
 
 FILESEXTRAPATHS:prepend := "${SLIPWAY_BOOTIMAGES}:"
 SRC_URI = "file://default.bfb file://boot_update2.cap"
+# Where files are unpacked changed its name in Yocto 5.1.
+SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
+S = "${SLIPWAY_FILES}"
 
 INHIBIT_DEFAULT_DEPS = "1"
 COMPATIBLE_MACHINE = "^bluefield[23]$"
@@ -21,10 +25,6 @@ python () {
 }
 
 inherit deploy nopackages
-
-# Where files are unpacked changed its name in Yocto 5.1.
-SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
-S = "${SLIPWAY_FILES}"
 
 do_configure[noexec] = "1"
 do_compile[noexec] = "1"

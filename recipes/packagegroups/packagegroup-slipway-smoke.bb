@@ -1,6 +1,9 @@
 # The programs that ci/suites run on a board, and those that their advice names.
 # Busybox has some of them, with fewer options.
 SUMMARY = "What the smoke suites run on a board"
+DESCRIPTION = "The programs that the suites of Slipway run on a board. Busybox has some of them, with fewer \
+options."
+SECTION = "base"
 LICENSE = "MIT"
 
 inherit packagegroup

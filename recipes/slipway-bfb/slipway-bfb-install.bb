@@ -1,6 +1,9 @@
 # Tried with scarthgap: parsed; the installer on a loop device (images/recipes_dpu_test.go),
 # on no BlueField.
 SUMMARY = "Writes an image to a BlueField's disk, started by a boot stream"
+DESCRIPTION = "The program looks at chip, disk and image, writes the image, reads it back, and reports \
+through rshim."
+SECTION = "base"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 

@@ -4,7 +4,10 @@
 # Tried with kirkstone: the hook was compiled by it. (The release came through the Go
 # module proxy; the checksums are those that Yocto 5.0 has.) Go 1.22 gets no more fixes.
 SUMMARY = "Go's own release, for programs that Yocto's Go is too old for"
+DESCRIPTION = "Yocto 4.0 has Go 1.17, which cannot compile slipway-hook. Only slipway-go.bbclass uses this \
+Go."
 HOMEPAGE = "https://go.dev"
+SECTION = "devel"
 LICENSE = "BSD-3-Clause"
 CVE_PRODUCT = "golang:go"
 LIC_FILES_CHKSUM = "file://LICENSE;md5=5d4950ecb7b26d2c5e4e7b4e0dd74707"

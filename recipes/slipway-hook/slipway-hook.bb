@@ -3,8 +3,11 @@
 SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
 DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
 containers that ask for it."
+SECTION = "console/utils"
 # Ours is Apache-2.0; the binary is static, so its modules' and Go's licences count too.
-LICENSE = "Apache-2.0 & MPL-2.0 & BSD-3-Clause & MIT"
+LICENSE = "Apache-2.0 ${SLIPWAY_AND} MPL-2.0 ${SLIPWAY_AND} BSD-3-Clause ${SLIPWAY_AND} MIT"
+# master warns of "&", which the releases want.
+SLIPWAY_AND = "${@'AND' if 'blacksail' in d.getVar('LAYERSERIES_CORENAMES').split() else '&'}"
 LIC_FILES_CHKSUM = " \
     file://${COMMON_LICENSE_DIR}/Apache-2.0;md5=89aea4e17d99a7cacdbeed46a0096b10 \
     file://src/${GO_IMPORT}/vendor/cyphar.com/go-pathrs/COPYING;md5=f75d2927d3c1ed2414ef72048f5ad640 \

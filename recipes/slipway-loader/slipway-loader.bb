@@ -1,21 +1,24 @@
 # Tried with scarthgap: parsed, and its files made. wic put them on a disk from which GRUB
 # booted, by the firmware of a virtual amd64 machine.
 SUMMARY = "GRUB's configuration for two root slots, and the block that it remembers them in"
+DESCRIPTION = "GRUB starts the slot that the block names. The block holds the order of the slots, and which \
+of them started well."
+SECTION = "bootloaders"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
 SRC_URI = "file://grub.cfg.in"
 
-inherit deploy nopackages
-
-INHIBIT_DEFAULT_DEPS = "1"
-PACKAGE_ARCH = "${MACHINE_ARCH}"
-
-APPEND ?= ""
-
 # Where files are unpacked changed its name in Yocto 5.1.
 SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
 S = "${SLIPWAY_FILES}"
+B = "${WORKDIR}/build"
+
+inherit deploy nopackages
+
+INHIBIT_DEFAULT_DEPS = "1"
+
+APPEND ?= ""
 
 python do_compile() {
     import os
@@ -30,7 +33,6 @@ python do_compile() {
         f.write(block.ljust(1024, "#"))
 }
 
-B = "${WORKDIR}/build"
 do_compile[dirs] = "${B}"
 do_install[noexec] = "1"
 
@@ -39,3 +41,5 @@ do_deploy() {
 	install -m 0644 ${B}/grubenv ${DEPLOYDIR}/slipway-grubenv
 }
 addtask deploy after do_compile before do_build
+
+PACKAGE_ARCH = "${MACHINE_ARCH}"

@@ -14,10 +14,12 @@ SLIPWAY_CSV_LIB = "${@bb.utils.which(d.getVar('BBPATH'), 'lib/slipway_csv.py')}"
 LICENSE ?= "MIT"
 LIC_FILES_CHKSUM ?= "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
-INHIBIT_DEFAULT_DEPS = "1"
-PACKAGE_ARCH = "${MACHINE_ARCH}"
+# Where files are unpacked changed its name in Yocto 5.1.
 S = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
 B = "${WORKDIR}/build"
+
+INHIBIT_DEFAULT_DEPS = "1"
+PACKAGE_ARCH = "${MACHINE_ARCH}"
 
 do_configure[noexec] = "1"
 

@@ -6,9 +6,6 @@
 
 COMPATIBLE_MACHINE:bluefield = "^bluefield[23]$"
 
-# Other machines of the same processor have a DPDK without them.
-PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
-
 PACKAGECONFIG[mlx5] = ",,rdma-core"
 PACKAGECONFIG:append:bluefield = " mlx5"
 
@@ -32,6 +29,10 @@ EXTRA_OEMESON:bluefield = " \
     -Denable_drivers=${SLIPWAY_DPDK_DRIVERS} -Denable_apps=${SLIPWAY_DPDK_APPS} \
 "
 
+# Other machines of the same processor have a DPDK without them.
+PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
+
+SUMMARY:${PN}-test-apps = "testpmd, test-mldev, test-flow-perf and proc-info"
 PACKAGES:prepend:bluefield = "${PN}-test-apps "
 FILES:${PN}-test-apps = " \
     ${bindir}/dpdk-proc-info \
@@ -39,5 +40,4 @@ FILES:${PN}-test-apps = " \
     ${bindir}/dpdk-test-mldev \
     ${bindir}/dpdk-testpmd \
 "
-SUMMARY:${PN}-test-apps = "testpmd, test-mldev, test-flow-perf and proc-info"
 RDEPENDS:${PN}-tools:append:bluefield = " python3-core"

@@ -2,6 +2,9 @@
 # which came later. Not built.
 # What a DPU's image has besides the base: see ci/suite/suites/dpu*.yml for what uses it.
 SUMMARY = "FRR and DPDK with the DPU's switch, and NVIDIA's tools for the DPU itself"
+DESCRIPTION = "What slipway-image-dpu has besides slipway-image-base: routing, DPDK, an example, and NVIDIA's \
+tools for the DPU."
+SECTION = "net"
 LICENSE = "MIT"
 
 # A board's packages are among them.
@@ -19,7 +22,7 @@ RDEPENDS:${PN} = " \
     rdma-core \
 "
 # The DPU: firmware, boot partitions, versions, steering tables.
-RDEPENDS:${PN} += " \
+RDEPENDS:${PN} += "\
     bfscripts \
     ethtool \
     iproute2-devlink iproute2-ip iproute2-tc \

@@ -7,6 +7,7 @@ SUMMARY = "The driver through which a host starts and watches a BlueField"
 DESCRIPTION = "Makes /dev/rshimN: boot streams are pushed into it, and the DPU's console, network \
 and messages come out of it. Over PCIe or USB, with CUSE."
 HOMEPAGE = "https://github.com/Mellanox/rshim-user-space"
+SECTION = "console/utils"
 # MIT is what unpacks PLDM packages.
 LICENSE = "(GPL-2.0-only | BSD-3-Clause) & MIT"
 LIC_FILES_CHKSUM = " \

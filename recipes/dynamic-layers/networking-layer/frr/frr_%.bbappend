@@ -11,8 +11,6 @@ FILESEXTRAPATHS:prepend := "${THISDIR}/files:"
 
 PACKAGECONFIG[dpdk] = "--enable-dp-dpdk,,dpdk"
 PACKAGECONFIG:append:bluefield = " dpdk"
-# Other machines of the same processor have an FRR without them.
-PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
 
 # Each folder of patches is named after the versions that need it.
 SLIPWAY_FRR_PATCHES = " \
@@ -64,12 +62,15 @@ SRC_URI:append:bluefield = " file://rules.txt"
 do_install:append:bluefield() {
 	install -D -m 0644 ${SLIPWAY_FRR_UNPACKED}/rules.txt ${D}${datadir}/slipway/frr-rules.txt
 }
-SUMMARY:${PN}-dplane-rules = "Rules that a plugin must offload, or leave to the kernel"
-FILES:${PN}-dplane-rules = "${datadir}/slipway/frr-rules.txt"
 
-PACKAGES:prepend:bluefield = "${PN}-dplane-dpdk ${PN}-dplane-rules "
+# Other machines of the same processor have an FRR without them.
+PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
+
 SUMMARY:${PN}-dplane-dpdk = "zebra's dataplane plugin for DPDK"
+SUMMARY:${PN}-dplane-rules = "Rules that a plugin must offload, or leave to the kernel"
+PACKAGES:prepend:bluefield = "${PN}-dplane-dpdk ${PN}-dplane-rules "
 FILES:${PN}-dplane-dpdk = "${libdir}/frr/modules/zebra_dplane_dpdk.so"
+FILES:${PN}-dplane-rules = "${datadir}/slipway/frr-rules.txt"
 # netbase has /etc/protocols, without which pbrd knows no "match ip-protocol udp".
 RDEPENDS:${PN}-dplane-dpdk = "${PN} ${PN}-dplane-rules dpdk netbase"
 

@@ -1,5 +1,8 @@
 # Tried with scarthgap: parsed. Not yet built.
 SUMMARY = "RAUC bundle that brings a board with two slots the full image"
+DESCRIPTION = "A board with slipway-slots takes this bundle. It is signed by RAUC_KEY_FILE, and has a list of \
+blocks, so that a board fetches only what changed."
+SECTION = "base"
 LICENSE = "MIT"
 
 inherit bundle

@@ -1,6 +1,7 @@
 # Tried with scarthgap: parsed, and its files made.
 SUMMARY = "Two root slots: what RAUC and systemd need to know of the disk"
 DESCRIPTION = "For machines with conf/machine/include/efi-slots.inc."
+SECTION = "base"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
@@ -12,15 +13,14 @@ SRC_URI = "file://system.conf.in file://data.mount file://boot-env.mount file://
 # every bundle: an example's key would be worse than no key.
 RAUC_KEYRING_FILE ??= ""
 
-inherit systemd features_check
-
-REQUIRED_DISTRO_FEATURES = "systemd"
-PACKAGE_ARCH = "${MACHINE_ARCH}"
-INHIBIT_DEFAULT_DEPS = "1"
-
 # Where files are unpacked changed its name in Yocto 5.1.
 SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
 S = "${SLIPWAY_FILES}"
+
+inherit systemd features_check
+
+REQUIRED_DISTRO_FEATURES = "systemd"
+INHIBIT_DEFAULT_DEPS = "1"
 
 do_compile[noexec] = "1"
 do_install() {
@@ -41,7 +41,7 @@ do_install[vardepsexclude] += "RAUC_KEYRING_FILE"
 do_install[file-checksums] += "${@'%s:True' % d.getVar('RAUC_KEYRING_FILE') if d.getVar('RAUC_KEYRING_FILE') else ''}"
 
 SYSTEMD_SERVICE:${PN} = "data.mount boot-env.mount"
+PACKAGE_ARCH = "${MACHINE_ARCH}"
 FILES:${PN} = "${nonarch_libdir}/slipway ${sysconfdir} ${systemd_system_unitdir} /data /boot/env"
-
+RDEPENDS:${PN} = "dosfstools e2fsprogs-e2fsck e2fsprogs-resize2fs grub-editenv rauc rauc-mark-good util-linux-fsck"
 RPROVIDES:${PN} = "virtual-rauc-conf"
-RDEPENDS:${PN} = "rauc rauc-mark-good grub-editenv e2fsprogs-resize2fs util-linux-fsck e2fsprogs-e2fsck dosfstools"

@@ -1,12 +1,14 @@
 # Tried: parsed. No Jetson was at hand to update.
 SUMMARY = "Which slot of a Jetson SWUpdate writes, and whose updates it takes"
+DESCRIPTION = "SWUpdate writes the slot that did not start. SLIPWAY_UPDATE_CERT names the certificate whose \
+updates the board takes."
+SECTION = "base"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
 SRC_URI = "file://30-slot file://before-update file://socket.conf file://service.conf"
 
 COMPATIBLE_MACHINE = "(tegra)"
-PACKAGE_ARCH = "${MACHINE_ARCH}"
 INHIBIT_DEFAULT_DEPS = "1"
 
 # The certificate, on the building machine, whose signature the board asks of an
@@ -35,6 +37,7 @@ do_install() {
 do_install[vardepsexclude] += "SLIPWAY_UPDATE_CERT"
 do_install[file-checksums] += "${@'%s:True' % d.getVar('SLIPWAY_UPDATE_CERT') if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
 
+PACKAGE_ARCH = "${MACHINE_ARCH}"
 FILES:${PN} = "${libdir}/swupdate ${nonarch_libdir}/slipway ${sysconfdir} ${systemd_system_unitdir}"
 # Busybox's od has no -A, -t and -j.
-RDEPENDS:${PN} = "swupdate swupdate-client tegra-redundant-boot coreutils"
+RDEPENDS:${PN} = "coreutils swupdate swupdate-client tegra-redundant-boot"

@@ -2,14 +2,15 @@
 # Jetson was at hand to update.
 SUMMARY = "Update of a Jetson's other slot, for SWUpdate"
 DESCRIPTION = "bitbake slipway-update; then, on the board: swupdate-client <file>.swu, and reboot."
+SECTION = "base"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
 COMPATIBLE_MACHINE = "(tegra)"
 
-inherit swupdate image_types_tegra
-
 SRC_URI = "file://sw-description file://next-slot.sh"
+
+inherit swupdate image_types_tegra
 
 SLIPWAY_UPDATE_IMAGE ?= "slipway-image-full"
 SLIPWAY_UPDATE_ROOT = "${SLIPWAY_UPDATE_IMAGE}-${MACHINE}.rootfs.tar.gz"

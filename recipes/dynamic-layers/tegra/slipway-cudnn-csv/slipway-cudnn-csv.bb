@@ -2,6 +2,7 @@
 SUMMARY = "cuDNN, for containers"
 DESCRIPTION = "Images of NVIDIA's for JetPack 5 and later bring these libraries along; smaller \
 images take the board's."
+SECTION = "libs"
 
 SLIPWAY_CSV = "cudnn"
 

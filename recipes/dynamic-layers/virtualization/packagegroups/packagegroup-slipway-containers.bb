@@ -2,6 +2,8 @@
 # meta-tegra's branch, so it is said here and nowhere else.
 # Tried: parsed with kirkstone, scarthgap, wrynose and master.
 SUMMARY = "Container engines, our hook, and NVIDIA's parts where the board has them"
+DESCRIPTION = "containerd, docker and slipway-hook. A Jetson also gets NVIDIA's container toolkit."
+SECTION = "base"
 LICENSE = "MIT"
 
 # A board's packages are among them.

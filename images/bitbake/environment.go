@@ -1,0 +1,224 @@
+package bitbake
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers"
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// initScripts set up bitbake's environment in a shell. kas chooses by build system too.
+var initScripts = map[string]string{"openembedded": "oe-init-build-env", "isar": "isar-init-build-env"}
+
+// findInitScript returns the script of the project's build system, "" where no
+// repository has one. As kas does, it refuses two.
+func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
+	system, _, _ := strings.Cut(p.BuildSystem, "-")
+	name := initScripts[cmp.Or(system, "openembedded")]
+	var found string
+	for _, r := range p.Repos {
+		path := filepath.Join(p.Dir(ws, r), name)
+		if path == found || !pathExists(path) {
+			continue
+		}
+		if found != "" {
+			return "", fmt.Errorf("%s: two repositories hold an %s: %s and %s; remove one of them from repos\nnext: layers dump %s",
+				p.File, name, filepath.Dir(found), filepath.Dir(path), plaintext.Quote(p.File))
+		}
+		found = path
+	}
+	return found, nil
+}
+
+// sourceLine runs a script, and prints the environment that the script leaves. As in
+// kas, the first command of it that fails ends it.
+const sourceLine = `set -e; script=$1; shift; source "$script" "$@" >&2; exec env -0`
+
+// sourceScript returns the variables that a script leaves in a clean shell, which has
+// PATH and HOME of the user and nothing else. The authors test their scripts with bash.
+func sourceScript(ctx context.Context, script, build, bitbake string) (map[string]string, error) {
+	out, err := run.Output(ctx, run.Command{
+		Argv: []string{"bash", "--noprofile", "--norc", "-c", sourceLine, "bash", script, build, bitbake},
+		Dir:  filepath.Dir(script), Unset: otherVariables("PATH", "HOME"),
+	})
+	if err == nil {
+		var vars map[string]string
+		if vars, err = parseVariables(out); err == nil {
+			return vars, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	var failed *run.Failure
+	if errors.As(err, &failed) {
+		failed.Argv = []string{script, build} // not the shell's own words
+	}
+	return nil, fmt.Errorf("set up bitbake's environment: %w\nnext: bash -c %s", err,
+		plaintext.SingleQuote(". "+plaintext.Quote(script)+" "+plaintext.Quote(build)))
+}
+
+// otherVariables returns the names of this process's variables but for those to keep.
+func otherVariables(keep ...string) []string {
+	var names []string
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); !slices.Contains(keep, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+const (
+	maxEnvironmentBytes = 4 << 20 // the kernel gives a program less
+	maxVariables        = 2000
+)
+
+var variableName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// shellVariables describe the shell that ran the script.
+var shellVariables = []string{"PWD", "OLDPWD", "SHLVL", "_", "HOME"}
+
+// parseVariables reads what env -0 prints. A function that the shell exports has no
+// plain name, and is left out.
+func parseVariables(out []byte) (map[string]string, error) {
+	if len(out) > maxEnvironmentBytes {
+		return nil, fmt.Errorf("it leaves an environment of more than %d bytes", maxEnvironmentBytes)
+	}
+	vars := map[string]string{}
+	for variable := range bytes.SplitSeq(out, []byte{0}) {
+		name, value, _ := strings.Cut(string(variable), "=")
+		if variableName().MatchString(name) && !slices.Contains(shellVariables, name) {
+			vars[name] = value
+		}
+	}
+	if len(vars) > maxVariables {
+		return nil, fmt.Errorf("it leaves %d variables; at most %d are read", len(vars), maxVariables)
+	}
+	return vars, nil
+}
+
+// addedPrograms looks for bitbake in the folders that a script added to PATH. A bitbake
+// of the machine is none of the project's.
+func addedPrograms(path string) string {
+	users := filepath.SplitList(os.Getenv("PATH"))
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) && !slices.Contains(users, dir) && pathExists(filepath.Join(dir, "bitbake")) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// passedVariables are what bitbake lets through from the environment, besides its own
+// short list, the project's env and what the script sets. They say how to reach servers,
+// or how much of the machine to use.
+var passedVariables = []string{
+	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
+	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashDirVariable,
+}
+
+// hashDirVariable names the folder of bitbake's database of equivalent hashes, since
+// 2.18.
+const hashDirVariable = "BB_HASHSERVE_DB_DIR"
+
+// The names of bitbake's list of variables to let through. Each generation of bitbake
+// refuses the other's name.
+const (
+	passSince2  = "BB_ENV_PASSTHROUGH_ADDITIONS"
+	passBefore2 = "BB_ENV_EXTRAWHITE"
+)
+
+// passVariable returns the name that this bitbake knows.
+func (t Tree) passVariable() string {
+	_, old := t.sourced[passBefore2]
+	_, recent := t.sourced[passSince2]
+	if version := t.Version(); strings.HasPrefix(version, "1.") || version == "" && old && !recent {
+		return passBefore2
+	}
+	return passSince2
+}
+
+// passedNames returns the names of the variables to let through. Of those that the
+// script names it takes the ones that the script sets: the others, as MACHINE, would be
+// the user's, and change what the project file says.
+func (t Tree) passedNames() []string {
+	names := slices.Concat(passedVariables, slices.Sorted(maps.Keys(t.Env)))
+	for _, set := range t.Set {
+		name, _, _ := strings.Cut(set, "=")
+		names = append(names, name)
+	}
+	for _, name := range strings.Fields(t.sourced[passSince2] + " " + t.sourced[passBefore2]) {
+		if _, set := t.sourced[name]; set {
+			names = append(names, name)
+		}
+	}
+	var unique []string
+	for _, name := range names {
+		if !slices.Contains(unique, name) {
+			unique = append(unique, name)
+		}
+	}
+	return unique
+}
+
+// Environment returns the environment that the project's script sets up in a shell, or
+// what OpenEmbedded's would where the project has none.
+func (t Tree) Environment() []string {
+	values := map[string]string{"LC_ALL": "en_US.UTF-8", "BUILDDIR": t.Build, "BBPATH": t.Build, "PATH": os.Getenv("PATH")}
+	maps.Copy(values, t.sourced)
+	if t.Programs != "" && !slices.Contains(filepath.SplitList(values["PATH"]), t.Programs) {
+		values["PATH"] = t.Programs + ":" + values["PATH"]
+	}
+	maps.DeleteFunc(values, func(name, _ string) bool { return name == passSince2 || name == passBefore2 || t.isUsers(name) })
+	values[t.passVariable()] = strings.Join(t.passedNames(), " ")
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		env = append(env, name+"="+values[name])
+	}
+	return slices.Concat(env, t.defaultEnv(), t.Set)
+}
+
+// isUsers reports whether the user set a variable that overrules the script.
+func (t Tree) isUsers(name string) bool {
+	_, set := os.LookupEnv(name)
+	_, projects := t.Env[name]
+	return set && name != "PATH" && (projects || slices.Contains(passedVariables, name))
+}
+
+// defaultEnv returns the variables that the user's environment may overrule. Boards
+// share downloads and shared state: both are safe to share and large.
+func (t Tree) defaultEnv() []string {
+	shared := filepath.Dir(t.Dir)
+	values := map[string]string{
+		"DL_DIR":     cmp.Or(t.sourced["DL_DIR"], filepath.Join(shared, "downloads")),
+		"SSTATE_DIR": cmp.Or(t.sourced["SSTATE_DIR"], filepath.Join(shared, "sstate-cache")),
+	}
+	for name, value := range t.Env {
+		if value != nil {
+			values[name] = *value
+		}
+	}
+	// The hashes belong to what was built. bitbake refuses to start if they are on NFS.
+	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); cmp.Or(values[hashDirVariable], t.sourced[hashDirVariable]) == "" && !onNFS(sstate) {
+		values[hashDirVariable] = sstate
+	}
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if _, set := os.LookupEnv(name); !set {
+			env = append(env, name+"="+values[name])
+		}
+	}
+	return env
+}
