@@ -35,11 +35,11 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 		return Artifact{}, err
 	}
 	b.warnOfFindings(ctx)
-	record, err := b.runBitbake(ctx, spec, opt)
+	_, err = b.runBitbake(ctx, spec, opt)
 	if err != nil || !opt.Request.makesImages() {
 		return Artifact{}, err
 	}
-	return b.collectArtifact(ctx, spec, record, len(opt.Request.Targets) > 0)
+	return b.collectArtifact(ctx, spec, len(opt.Request.Targets) > 0)
 }
 
 // projectBuild is the build of a project, from checkouts to an artifact.
@@ -49,6 +49,15 @@ type projectBuild struct {
 	dir       string // of the board
 	build     string // what bitbake calls TOPDIR
 	states    []layers.State
+	tree      bitbake.Tree
+}
+
+// commits returns what the checkouts are at.
+func (b *projectBuild) commits() (all []bitbake.Commit) {
+	for _, s := range b.states {
+		all = append(all, commitOf(s))
+	}
+	return all
 }
 
 func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBuild, error) {
@@ -76,12 +85,14 @@ func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (
 	if b.states, err = layers.Status(ctx, b.project, b.workspace); err != nil {
 		return bitbake.Record{}, err
 	}
-	var commits []bitbake.Commit
-	for _, s := range b.states {
-		commits = append(commits, commitOf(s))
+	signed, err := signingVariables(ctx, b.project, opt)
+	if err != nil {
+		return bitbake.Record{}, err
 	}
+	tree.Set = append(tree.Set, signed...)
+	b.tree = tree
 	return tree.Run(ctx, bitbake.Job{
-		Board: spec.Board, Machine: b.project.Machine, Commits: commits, Targets: b.project.Targets, Task: b.project.Task,
+		Board: spec.Board, Machine: b.project.Machine, Commits: b.commits(), Targets: b.project.Targets, Task: b.project.Task,
 		Continue: opt.Request.Continue, DryRun: opt.Request.DryRun, Parse: opt.Request.Parse, Now: opt.Now,
 	})
 }

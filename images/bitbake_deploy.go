@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,23 +37,19 @@ var endings = []struct{ kind, ending string }{
 	{Tegraflash, "tegraflash.tar.gz"},
 	{Tegraflash, "tegraflash.zip"},
 	{BFB, "bfb"},
+	{Bundle, "raucb"},
+	{Container, "oci.tar"},
 }
 
 // collectArtifact makes an artifact of what bitbake deployed. Where other targets were
 // requested, there may be no image among them: then the earlier artifact stays.
-func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, record bitbake.Record, others bool) (Artifact, error) {
-	deploy, err := b.deployFolder(ctx, record)
-	if err != nil {
+func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
+	images, err := b.findImages(ctx)
+	if err != nil || len(images) == 0 && others {
 		return Artifact{}, err
 	}
-	images := b.findImages(deploy)
-	if len(images) == 0 && others {
-		return Artifact{}, nil
-	}
 	a := Artifact{Board: spec.Board, Project: spec.project, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: b.dir}
-	for _, s := range b.states {
-		a.Layers = append(a.Layers, commitOf(s))
-	}
+	a.Layers = b.commits()
 	if a.Key, err = b.artifactKey(a.Layers); err != nil {
 		return Artifact{}, err
 	}
@@ -61,26 +58,18 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, record bi
 		if err := removeDescription(b.dir); err != nil {
 			return "", err
 		}
-		a.Files, err = b.collectFiles(ctx, deploy, images, known)
+		if a.Files, err = b.collectFiles(ctx, images, known); err != nil {
+			return "", err
+		}
+		if disk, none := a.File(DiskImage); none == nil && strings.HasSuffix(disk.Name, ".wic") {
+			a.Partitions, err = readPartitions(ctx, spec, a.Path(disk))
+		}
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
 		return Artifact{}, err
 	}
 	return a, a.Save(b.dir)
-}
-
-// deployFolder is where bitbake puts images. The event log has it. To ask
-// bitbake takes seconds.
-func (b *projectBuild) deployFolder(ctx context.Context, record bitbake.Record) (string, error) {
-	if dir := record.Variables["DEPLOY_DIR_IMAGE"]; dir != "" {
-		return dir, nil
-	}
-	tree, err := bitbake.Find(ctx, b.project, b.workspace, b.dir, b.build)
-	if err != nil {
-		return "", err
-	}
-	return tree.Variable(ctx, "DEPLOY_DIR_IMAGE")
 }
 
 // artifactKey hashes the commits and the configuration that bitbake was given.
@@ -96,27 +85,6 @@ func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 		conf["toolcfg.conf"] = fragments
 	}
 	return hashOf(made, conf)
-}
-
-// image is a file that bitbake deployed.
-type image struct{ kind, name string }
-
-// findImages finds one file of each kind in the deploy folder, by the names that Yocto
-// links to the newest build of an image. Images of other configurations (mc:...) are
-// elsewhere and stay there.
-func (b *projectBuild) findImages(deploy string) []image {
-	var found []image
-	have := map[string]bool{}
-	for _, target := range b.project.Targets {
-		for _, e := range endings {
-			name := deployedName(deploy, target+"-"+b.project.Machine, e.ending)
-			if name != "" && !have[e.kind] {
-				have[e.kind] = true
-				found = append(found, image{e.kind, name})
-			}
-		}
-	}
-	return found
 }
 
 // unchangedFiles returns the files of the earlier artifact that did not change since it
@@ -140,18 +108,19 @@ func (b *projectBuild) unchangedFiles() map[string]File {
 }
 
 // collectFiles puts the images of the deploy folder into the board's folder.
-func (b *projectBuild) collectFiles(ctx context.Context, deploy string, images []image, known map[string]File) ([]File, error) {
-	if len(images) == 0 {
-		return nil, fmt.Errorf(`%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
-			deploy, strings.Join(b.project.Targets, ", "))
+func (b *projectBuild) collectFiles(ctx context.Context, images []image, known map[string]File) ([]File, error) {
+	if !slices.ContainsFunc(images, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
+		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
+			strings.Join(b.project.Targets, ", "))
 	}
 	var files []File
 	for _, i := range images {
-		if f := known[i.name]; f.Kind == i.kind && sameFile(filepath.Join(deploy, i.name), filepath.Join(b.dir, i.name)) {
+		name := filepath.Base(i.name)
+		if f := known[name]; f.Kind == i.kind && sameFile(i.name, filepath.Join(b.dir, name)) {
 			files = append(files, f)
 			continue
 		}
-		f, err := b.collectFile(ctx, filepath.Join(deploy, i.name), i.kind)
+		f, err := b.collectFile(ctx, i.name, i.kind)
 		if err != nil {
 			return nil, err
 		}
@@ -160,11 +129,14 @@ func (b *projectBuild) collectFiles(ctx context.Context, deploy string, images [
 	return files, nil
 }
 
-// deployedName returns the name of an image's file; "" where there is none. Newer releases
+// flashed are the kinds of files that are written to a board.
+var flashed = []string{DiskImage, Tegraflash, BFB}
+
+// deployedName returns the path of an image's file; "" where there is none. Some releases
 // put .rootfs before the ending.
-func deployedName(dir, image, ending string) string {
+func deployedName(image, ending string) string {
 	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
-		if onDisk(filepath.Join(dir, name)) {
+		if onDisk(name) {
 			return name
 		}
 	}

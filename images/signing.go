@@ -13,9 +13,12 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/layers"
 )
 
 // signing is who signs a board's update bundles, and whom its image trusts: files in
@@ -42,6 +45,32 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 	cert := filepath.Join(dir, "update.cert.pem")
 	s = signing{keyring: cert, key: filepath.Join(dir, "update.key.pem"), cert: cert}
 	return s, s.makeKey(ctx, dir)
+}
+
+// signingVariables returns the variables of a project that asks for them (env) where the
+// environment has none: a board that bitbake builds takes the same updates as others here.
+func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]string, error) {
+	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
+		if value, named := p.Env[name]; !named || value != nil {
+			return nil, nil
+		}
+		if os.Getenv(name) != "" {
+			return nil, nil
+		}
+	}
+	s, err := signingOf(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	var set []string
+	for name, path := range map[string]string{keyringVariable: s.keyring, keyVariable: s.key, certVariable: s.cert} {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		set = append(set, name+"="+path)
+	}
+	slices.Sort(set)
+	return set, nil
 }
 
 // checkKeyring refuses a signer that no keyring makes the board trust.

@@ -115,7 +115,7 @@ type Disk struct {
 type DiskPartition struct {
 	Name    string `yaml:"name" json:"name"`
 	SizeMiB int64  `yaml:"sizeMiB" json:"sizeMiB"` // 0 where bitbake makes the disk
-	Use     string `yaml:"use" json:"use"` // loader, boot, root, spare (a root slot left empty) or data
+	Use     string `yaml:"use" json:"use"`         // loader, boot, root, spare (a root slot left empty) or data
 }
 
 // Machine is the virtual hardware of a board that has no other.

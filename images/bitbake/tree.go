@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,6 +154,27 @@ func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	out, err := run.Output(ctx, t.Command("bitbake-getvar", append(argv, name)...))
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return lines[len(lines)-1], err // notes come before the value
+}
+
+// Variables returns variables as bitbake has them for a target, which may be of another
+// configuration (mc:NAME:TARGET). What a target does not set is left out.
+func (t Tree) Variables(ctx context.Context, target string, names ...string) (map[string]string, error) {
+	argv := []string{"-e", target}
+	for _, file := range t.Post {
+		argv = append(argv, "-R", file)
+	}
+	out, err := run.Output(ctx, t.Command("bitbake", argv...))
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), `="`)
+		if name = strings.TrimPrefix(name, "export "); found && slices.Contains(names, name) {
+			values[name] = strings.TrimSuffix(value, `"`)
+		}
+	}
+	return values, nil
 }
 
 // variableFromDump finds the value in bitbake's printed configuration (bitbake -e).

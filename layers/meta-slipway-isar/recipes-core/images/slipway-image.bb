@@ -21,8 +21,12 @@ IMAGE_PREINSTALL += " \
 "
 IMAGE_INSTALL += "slipway-board slipway-hook"
 
-# slipway-board has the file.
-ROOTFS_CONFIGURE_COMMAND:remove = "image_configure_fstab"
+# The virtual board's, in place of Isar's.
+FILESEXTRAPATHS:prepend := "${LAYERDIR_slipway-isar}/../../images/boards/virt/overlay:"
+SRC_URI += "file://etc/fstab"
+image_configure_fstab() {
+    sudo install -m 0644 '${WORKDIR}/etc/fstab' '${IMAGE_ROOTFS}/etc/fstab'
+}
 
 # What a board has no use for, and an update would carry.
 SLIPWAY_EXCLUDE ?= " \

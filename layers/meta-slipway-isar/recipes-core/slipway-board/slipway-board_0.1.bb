@@ -19,6 +19,7 @@ DEBIAN_DEPENDS = "rauc, grub-common, containerd, openssh-server, systemd"
 
 do_install() {
     cp -R --no-preserve=ownership '${WORKDIR}/overlay/.' '${D}/'
+    rm '${D}/etc/fstab' # which no package has; slipway-image.bb installs it
     sed -i 's|^compatible=.*|compatible=slipway-${MACHINE}|' '${D}/etc/rauc/system.conf'
     if [ -n '${RAUC_KEYRING_FILE}' ]; then
         install -m 0644 '${WORKDIR}/keyring${RAUC_KEYRING_FILE}' '${D}/etc/rauc/keyring.pem'
