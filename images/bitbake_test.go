@@ -217,7 +217,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 	b := projectBuild{dir: dir}
 	gather := func() File {
 		t.Helper()
-		files, err := b.collectFiles(t.Context(), deploy, []image{{DiskImage, name}}, b.unchangedFiles())
+		files, err := b.collectFiles(t.Context(), []image{{DiskImage, filepath.Join(deploy, name)}}, b.unchangedFiles())
 		if err != nil {
 			t.Fatal(err)
 		}
