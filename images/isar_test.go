@@ -1,7 +1,6 @@
 package images
 
 import (
-	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -9,13 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var updateGolden = flag.Bool("update", false, "write the files that tests compare with")
-
 // The boot loader of Isar's images is configured as that of the boards made of packages.
 func TestIsarGrub(t *testing.T) {
 	const file = "../layers/meta-slipway-isar/recipes-core/images/files/grub.cfg.in"
 	want := "# Made by images/grub.go: go test ./images -run IsarGrub -update\n" + debianGrubWith(t, "@CMDLINE@")
-	if *updateGolden {
+	if *updateFiles {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}

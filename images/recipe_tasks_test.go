@@ -22,7 +22,7 @@ import (
 	"slipway/layers/lazy"
 )
 
-var updateTasks = flag.Bool("update", false, "write what each recipe's tasks came to into recipes/TESTED.md")
+var updateFiles = flag.Bool("update", false, "write the files that tests compare with, and recipes/TESTED.md")
 
 // taskBoards are boards whose layers read our recipes, in the order of releases. A recipe
 // that the first board of a release skips is tried with the next. master is not locked:
@@ -119,7 +119,7 @@ func (o outcomes) compare(t *testing.T) {
 		t.Fatalf("%s has no table that begins with recipe", tasksPage)
 	}
 	page := string(head) + o.table()
-	if *updateTasks {
+	if *updateFiles {
 		if err := os.WriteFile(tasksPage, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,13 +43,17 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if err := tinyboard.BuildHook(ctx, hook); err != nil {
 		return err
 	}
+	hosts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
 	size := tinyboard.Size{Libraries: 8, Links: 4, Devices: 2, Folders: 1}
 	return tinyboard.In(filepath.Join(dir, "memory"), hook, size, func(b *tinyboard.Board) error {
 		image, err := b.NewImage(ctx, b.Dir)
 		if err != nil {
 			return err
 		}
-		s := soakedHook{b, image}
+		s := soakedHook{b, image, slices.Collect(mounts(hosts))}
 		if err := s.keepPlan(ctx); err != nil {
 			return err
 		}
@@ -59,6 +64,31 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 type soakedHook struct {
 	board *tinyboard.Board
 	image tinyboard.Image
+	hosts []string // the mounts that the board's namespace began with
+}
+
+// mounts returns what is mounted where, of a mountinfo file.
+func mounts(info []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line := range strings.Lines(string(info)) {
+			what, from, _ := strings.Cut(line, " - ")
+			if f := strings.Fields(what); len(f) > 4 && !yield(f[4]+" "+from) {
+				return
+			}
+		}
+	}
+}
+
+// boardMounts lists the mounts of the board's namespace but those of the host: they end
+// here too when another program deletes their folder.
+func (s soakedHook) boardMounts() (list string, err error) {
+	info, err := os.ReadFile("/proc/thread-self/mountinfo")
+	for m := range mounts(info) {
+		if !slices.Contains(s.hosts, m) {
+			list += m
+		}
+	}
+	return list, err
 }
 
 // keepPlan runs containers until the hook keeps its plan: it keeps none of a board that
@@ -181,7 +211,7 @@ func (s soakedHook) rewriteList(version int) error {
 // describeRemains lists what containers and the hook can leave behind. The result must be
 // the same before and after.
 func (s soakedHook) describeRemains() (string, error) {
-	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	mounts, err := s.boardMounts()
 	if err != nil {
 		return "", err
 	}
