@@ -37,7 +37,7 @@ EOIMAGER
 # power cut has damaged that. It has no journal, as GRUB writes to it and replays none.
 IMAGER_INSTALL:bootenv = "e2fsprogs grub-common"
 IMAGE_CMD:bootenv() {
-    rm -rf '${WORKDIR}/bootenv'
+    sudo rm -rf '${WORKDIR}/bootenv' # the imager's files are root's
     mkdir '${WORKDIR}/bootenv'
     sed 's|@CMDLINE@|${@' '.join(d.getVar('SLIPWAY_CMDLINE').split())}|' '${WORKDIR}/grub.cfg.in' >'${WORKDIR}/bootenv/grub.cfg'
     truncate -s 16M '${IMAGE_FILE_HOST}'
@@ -55,8 +55,8 @@ EOIMAGER
 IMAGE_TYPEDEP:wic += "slot esp bootenv"
 IMAGE_TYPEDEP:raucb = "slot"
 
-# Later builds have larger versions. No task runs again because of the time alone.
-SLIPWAY_VERSION ?= "${DATETIME}"
+# An update without a version of its own has the time at which it was made.
+SLIPWAY_VERSION ?= ""
 RAUC_KEY_FILE ??= ""
 RAUC_CERT_FILE ??= ""
 RAUC_KEYRING_FILE ??= ""
@@ -70,16 +70,17 @@ SCHROOT_MOUNTS[vardepvalue] = ""
 
 IMAGE_SRC_URI:raucb = "file://bundle"
 IMAGER_INSTALL:raucb = "rauc squashfs-tools"
-do_image_raucb[vardepsexclude] += "SLIPWAY_VERSION DATETIME RAUC_KEY_FILE RAUC_CERT_FILE RAUC_KEYRING_FILE"
+IMAGE_CMD:raucb[vardepsexclude] = "RAUC_KEY_FILE RAUC_CERT_FILE RAUC_KEYRING_FILE"
 do_image_raucb[file-checksums] += "${@(d.getVar('RAUC_CERT_FILE') or '') + ':True' if os.path.isabs(d.getVar('RAUC_CERT_FILE') or '') else ''}"
 # Small blocks, because who streams a bundle fetches whole ones.
 IMAGE_CMD:raucb() {
     if [ -z '${RAUC_KEY_FILE}' ] || [ -z '${RAUC_CERT_FILE}' ] || [ -z '${RAUC_KEYRING_FILE}' ]; then
         bbfatal "no key signs the update: set RAUC_KEY_FILE, RAUC_CERT_FILE and RAUC_KEYRING_FILE to files in PEM, or take raucb out of IMAGE_FSTYPES"
     fi
-    rm -rf '${WORKDIR}/content'
+    sudo rm -rf '${WORKDIR}/content'
     mkdir '${WORKDIR}/content'
-    sed 's|^compatible=.*|compatible=slipway-${MACHINE}|; s|@VERSION@|${SLIPWAY_VERSION}|' '${WORKDIR}/bundle/manifest.raucm' >'${WORKDIR}/content/manifest.raucm'
+    version='${SLIPWAY_VERSION}'
+    sed "s|^compatible=.*|compatible=slipway-${MACHINE}|; s|@VERSION@|${version:-$(date -u +%Y%m%d%H%M%S)}|" '${WORKDIR}/bundle/manifest.raucm' >'${WORKDIR}/content/manifest.raucm'
     install -m 0755 '${WORKDIR}/bundle/hook' '${WORKDIR}/content/hook'
     cp --sparse=always '${DEPLOY_DIR_IMAGE}/${IMAGE_FULLNAME}.slot' '${WORKDIR}/content/root.ext4'
     rm -f '${IMAGE_FILE_HOST}'

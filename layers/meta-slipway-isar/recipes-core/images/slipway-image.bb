@@ -1,6 +1,8 @@
 DESCRIPTION = "Board with two root slots, RAUC, containerd and slipway-hook"
 LICENSE = "Apache-2.0"
 PV = "0.1"
+# BUILD_ID in /etc/os-release.
+ISAR_RELEASE_CMD ?= "echo ${PV}"
 
 inherit image
 
@@ -58,4 +60,3 @@ slipway_finish() {
     sudo truncate -s 0 '${IMAGE_ROOTFS}/etc/machine-id'
     echo '${MACHINE}' | sudo tee '${IMAGE_ROOTFS}/etc/hostname'
 }
-ISAR_RELEASE_CMD = "echo ${PV}"
