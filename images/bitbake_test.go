@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func replay() {
 	build := os.Getenv("BUILDDIR")
 	if os.Args[1] == "-e" {
-		fmt.Printf("# a comment\nDEPLOY_DIR_IMAGE=\"%s\"\nIMAGE_LINK_NAME=\"%s-qemuarm64\"\n", deployFolder(build), os.Args[2])
+		answerNames(build, os.Args[2])
 		return
 	}
 	record := strings.Join(append(os.Args[1:], "cwd="+here(), "locale="+os.Getenv("LC_ALL"),
@@ -63,6 +63,22 @@ func replay() {
 		must(os.WriteFile(filepath.Join(deployed, target+"-qemuarm64.wic.gz"), make([]byte, 4096), 0o644))
 	}
 	os.Exit(status)
+}
+
+// answerNames says where a target's images are, and keeps that it was asked. As real ones
+// do, it knows other names for the targets of other configurations, and none for some.
+func answerNames(build, target string) {
+	asked, err := os.OpenFile(filepath.Join(build, "asked-names"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	must(err)
+	_, err = fmt.Fprintln(asked, target)
+	must(err)
+	fmt.Printf("# a comment\n#   IMAGE_LINK_NAME=\"wrong\"\nDEPLOY_DIR_IMAGE=\"%s\"\n", deployFolder(build))
+	switch {
+	case strings.HasPrefix(target, "mc:"):
+		fmt.Printf("export IMAGE_FULLNAME=\"%s-debian\"\n", target[strings.LastIndex(target, ":")+1:])
+	case target != "no-image":
+		fmt.Printf("IMAGE_LINK_NAME=\"%s-qemuarm64\"\n", target)
+	}
 }
 
 func deployFolder(build string) string { return filepath.Join(build, "tmp/deploy/images/qemuarm64") }

@@ -47,7 +47,7 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []string, err erro
 		return nil, err
 	}
 	kept.Targets = b.project.Targets
-	if edited := slices.ContainsFunc(b.states, func(s layers.State) bool { return s.Edited || s.Repo.Local }); !edited && kept.read() {
+	if !slices.ContainsFunc(b.states, mayChange) && kept.read() {
 		return kept.Names, nil
 	}
 	for _, target := range b.project.Targets {
@@ -61,6 +61,9 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []string, err erro
 	}
 	return kept.Names, kept.write()
 }
+
+// mayChange reports whether the files of a repository can change while its commit stays.
+func mayChange(s layers.State) bool { return s.Edited || s.Head == "" || s.Repo.Local }
 
 // deployedFile keeps what bitbake said, in a board's folder.
 const deployedFile = "deployed.json"
