@@ -118,6 +118,7 @@ processor. A stopped run of mutations or tests goes on where it was.`
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
 go tool mage soak update --kills=30
+go tool mage soak update --board=isar-amd64 --kills=3
 go tool mage soak rules --rounds=20
 go tool mage soak mutations --only=swflow
 go tool mage soak tests --only=slipway/flash`
@@ -126,9 +127,10 @@ go tool mage soak tests --only=slipway/flash`
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
 	rounds := c.Number("rounds", 0, 1, "how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least), and tests runs each; 1, 5 and 200 if not given")
 	each := c.Span("each", 0, "how long tests goes on with each of them; until it had its rounds if not given")
+	board := c.Text("board=BOARD", "", "the virtual board of update; the default one if not given")
 	only := c.Text("only=PATTERN", "", "only mutations whose names match this pattern, or tests \"package name\"")
 	c.Run = signalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Only: *only}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Board: *board, Only: *only}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

@@ -28,6 +28,7 @@ type Options struct {
 	MiB        int           // size of the flashed image; 0: the area's default
 	Rounds     int           // in areas that kill nothing; 0: the area's default
 	Each       time.Duration // time limit of a test; 0: none
+	Board      string        // of the area update; "": the default one
 	Only       string        // pattern that selects mutations or tests by name
 	Self       []string      // the program with our commands
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci"
+	"slipway/ci/dev/tinyclone"
 	"slipway/ci/reach"
 	"slipway/flash/qemu"
 	"slipway/flash/target/relay"
@@ -89,27 +90,39 @@ var updateCases = []updateCase{
 	{"back to the first slot", "two", "new", ""},
 }
 
-// soakedSystems are the systems in the bundles, each as a change of the board.
-var soakedSystems = []struct {
+// soakedSystem is a system in a bundle, as a change of the board that is made of packages,
+// and as a configuration of Isar's image.
+type soakedSystem struct {
 	name   string
 	change func(images.Spec) images.Spec
-}{
-	{"one", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "one\n") }},
-	{"two", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "two\n") }},
-	{"kernel", func(s images.Spec) images.Spec { return withoutFiles(s, "vmlinuz", "boot/vmlinuz-*") }},
-	{"init", func(s images.Spec) images.Spec { return withoutFiles(s, "usr/lib/systemd/systemd") }},
+	conf   string
+}
+
+var soakedSystems = []soakedSystem{
+	{"one", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "one\n") }, ""},
+	{"two", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "two\n") }, ""},
+	{"kernel", func(s images.Spec) images.Spec { return withoutFiles(s, "vmlinuz", "boot/vmlinuz-*") }, inSlot("rm vmlinuz")},
+	{"init", func(s images.Spec) images.Spec { return withoutFiles(s, "usr/lib/systemd/systemd") }, inSlot("rm usr/lib/systemd/systemd", "rm lib/systemd/systemd")},
 	{"unit", func(s images.Spec) images.Spec {
 		debian := *s.Debian
 		debian.Enable = append(slices.Clone(debian.Enable), "fails.service")
 		s.Debian = &debian
 		return s.WithFile("overlay/usr/lib/systemd/system/fails.service", "[Service]\nType=oneshot\nExecStart=false\n")
-	}},
+	},
+		`IMAGE_CMD:slot:prepend = " printf '[Service]\nType=oneshot\nExecStart=false\n' >'${WORKDIR}/fails.service'; "` + "\n" +
+			inSlot("write ${WORKDIR}/fails.service etc/systemd/system/fails.service", "symlink etc/systemd/system/multi-user.target.wants/fails.service ../fails.service"),
+	},
 	{"other", func(s images.Spec) images.Spec {
 		const manifest = "bundle/manifest.raucm"
 		text, _ := s.File(manifest) // a board with a keyring has one
 		return s.WithFile(manifest, strings.Replace(string(text), "compatible=", "compatible=not-", 1))
-	}},
-	{"other-signer", func(s images.Spec) images.Spec { return s }},
+	}, `SLIPWAY_COMPATIBLE:pn-slipway-image = "not-slipway"`},
+	{"other-signer", func(s images.Spec) images.Spec { return s }, ""},
+}
+
+// inSlot returns a configuration of Isar's image that changes the file system of its slot.
+func inSlot(requests ...string) string {
+	return fmt.Sprintf(`IMAGE_CMD:slot:append = " printf '%s\\n' | sudo debugfs -w -f - '${IMAGE_FILE_HOST}'"`, strings.Join(requests, `\n`))
 }
 
 func withoutFiles(s images.Spec, files ...string) images.Spec {
@@ -123,6 +136,7 @@ type soakedUpdate struct {
 	w       io.Writer
 	random  *rand.Rand
 	job     Job
+	clone   *tinyclone.Clone // of a board that bitbake builds
 	spec    images.Spec
 	build   images.Options
 	relay   *relay.Relay
@@ -137,6 +151,9 @@ type soakedUpdate struct {
 
 func newSoakedUpdate(ctx context.Context, w io.Writer, dir string, opt Options) (*soakedUpdate, error) {
 	spec, err := images.Default()
+	if opt.Board != "" {
+		spec, err = images.Load(opt.Board)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +167,13 @@ func newSoakedUpdate(ctx context.Context, w io.Writer, dir string, opt Options) 
 		bundles: map[string]string{}, keys: map[string]string{}, digests: map[string]string{}, came: map[string]int{},
 	}
 	s.job = Job{Argv: opt.Self, Dir: dir}
+	if spec.Debian == nil {
+		clone, err := tinyclone.Isar(dir, spec)
+		if err != nil {
+			return nil, err
+		}
+		s.clone = &clone
+	}
 	if s.relay, err = relay.New(); err != nil {
 		return nil, err
 	}
@@ -162,9 +186,21 @@ func newSoakedUpdate(ctx context.Context, w io.Writer, dir string, opt Options) 
 // prepareBoard makes the bundles and the board's disk.
 func (s *soakedUpdate) prepareBoard(ctx context.Context, dir string) error {
 	for _, system := range soakedSystems {
-		if err := s.packBundle(ctx, dir, system.name, system.change(s.spec)); err != nil {
+		file := filepath.Join(dir, system.name+".raucb")
+		pack := s.packBundle
+		if s.clone != nil {
+			pack = s.bitbakeBundle
+		}
+		key, err := pack(ctx, dir, system, file)
+		if err != nil {
+			return fmt.Errorf("bundle %s: %w", system.name, err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
 			return err
 		}
+		s.bundles[system.name], s.keys[system.name] = file, key
+		fmt.Fprintf(s.w, "bundle %s: %d MiB\n", system.name, info.Size()>>20)
 	}
 	return s.flashDisk(ctx)
 }
@@ -172,29 +208,58 @@ func (s *soakedUpdate) prepareBoard(ctx context.Context, dir string) error {
 // firstTook is the assumed time of an update, until one was measured.
 const firstTook = 3 * time.Minute
 
-// packBundle builds a system and keeps its bundle.
-func (s *soakedUpdate) packBundle(ctx context.Context, dir, name string, spec images.Spec) error {
+// packBundle builds a system of packages and keeps its bundle.
+func (s *soakedUpdate) packBundle(ctx context.Context, dir string, system soakedSystem, file string) (key string, err error) {
 	opt := s.build
-	if name == "other-signer" {
+	if system.name == otherSigner {
 		opt.Dir = filepath.Join(dir, "elsewhere") // with a key of its own
 	}
-	file := filepath.Join(dir, name+".raucb")
-	a, err := ci.BuildBundle(ctx, s.w, spec, opt, file)
-	if err != nil {
-		return err
+	a, err := ci.BuildBundle(ctx, s.w, system.change(s.spec), opt, file)
+	return a.Key, err
+}
+
+// otherSigner is a system whose bundle is signed by a key that the board does not know.
+const otherSigner = "other-signer"
+
+// bitbakeBundle has bitbake build a system and keeps its bundle.
+func (s *soakedUpdate) bitbakeBundle(ctx context.Context, dir string, system soakedSystem, file string) (key string, err error) {
+	if err := s.clone.WriteIsar(fmt.Sprintf("ISAR_RELEASE_CMD = \"echo %s\"\n%s", system.name, system.conf)); err != nil {
+		return "", err
 	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
+	if system.name == otherSigner {
+		keys := filepath.Join(dir, "elsewhere")
+		if s.job.Env, err = otherKey(ctx, keys); err != nil {
+			return "", err
+		}
+		defer func() { s.job.Env = nil }()
 	}
-	s.bundles[name], s.keys[name] = file, a.Key
-	fmt.Fprintf(s.w, "bundle %s: %d MiB\n", name, info.Size()>>20)
-	return nil
+	if err := s.runCommand(ctx, s.w, "build", s.spec.Board); err != nil {
+		return "", err
+	}
+	a, err := images.OpenArtifact(s.clone.Built)
+	if err != nil {
+		return "", err
+	}
+	bundle, err := a.File(images.Bundle)
+	if err != nil {
+		return "", err
+	}
+	return system.name, os.Link(a.Path(bundle), file) // bitbake makes the next one as another file
+}
+
+// otherKey makes a key and returns the variables that have bitbake sign with it.
+func otherKey(ctx context.Context, dir string) ([]string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	key, cert := filepath.Join(dir, "key.pem"), filepath.Join(dir, "cert.pem")
+	make := run.Command{Argv: []string{"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other", "-keyout", key, "-out", cert}}
+	return []string{"RAUC_KEY_FILE=" + key, "RAUC_CERT_FILE=" + cert, "RAUC_KEYRING_FILE=" + cert}, run.Run(ctx, make)
 }
 
 // flashDisk writes the board's own image to its virtual disk.
 func (s *soakedUpdate) flashDisk(ctx context.Context) error {
-	if _, err := ci.Build(ctx, s.w, s.spec, s.build); err != nil {
+	if err := s.buildOwn(ctx); err != nil {
 		return err
 	}
 	disk := filepath.Join(s.build.MachineDir(s.spec), qemu.DiskName)
@@ -202,6 +267,18 @@ func (s *soakedUpdate) flashDisk(ctx context.Context) error {
 		return err
 	}
 	return s.runCommand(ctx, io.Discard, "flash", s.spec.Board, disk, "--yes="+disk)
+}
+
+// buildOwn builds the board as it is.
+func (s *soakedUpdate) buildOwn(ctx context.Context) error {
+	if s.clone == nil {
+		_, err := ci.Build(ctx, s.w, s.spec, s.build)
+		return err
+	}
+	if err := s.clone.WriteIsar(""); err != nil {
+		return err
+	}
+	return s.runCommand(ctx, s.w, "build", s.spec.Board)
 }
 
 // runCommand runs one of our commands to its end.

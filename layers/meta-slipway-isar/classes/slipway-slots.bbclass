@@ -80,7 +80,7 @@ IMAGE_CMD:raucb() {
     sudo rm -rf '${WORKDIR}/content'
     mkdir '${WORKDIR}/content'
     version='${SLIPWAY_VERSION}'
-    sed "s|^compatible=.*|compatible=slipway-${MACHINE}|; s|@VERSION@|${version:-$(date -u +%Y%m%d%H%M%S)}|" '${WORKDIR}/bundle/manifest.raucm' >'${WORKDIR}/content/manifest.raucm'
+    sed "s|^compatible=.*|compatible=${SLIPWAY_COMPATIBLE}|; s|@VERSION@|${version:-$(date -u +%Y%m%d%H%M%S)}|" '${WORKDIR}/bundle/manifest.raucm' >'${WORKDIR}/content/manifest.raucm'
     install -m 0755 '${WORKDIR}/bundle/hook' '${WORKDIR}/content/hook'
     cp --sparse=always '${DEPLOY_DIR_IMAGE}/${IMAGE_FULLNAME}.slot' '${WORKDIR}/content/root.ext4'
     rm -f '${IMAGE_FILE_HOST}'

@@ -20,11 +20,11 @@ DEBIAN_DEPENDS = "rauc, grub-common, containerd, openssh-server, systemd"
 do_install() {
     cp -R --no-preserve=ownership '${WORKDIR}/overlay/.' '${D}/'
     rm '${D}/etc/fstab' # which no package has; slipway-image.bb installs it
-    sed -i 's|^compatible=.*|compatible=slipway-${MACHINE}|' '${D}/etc/rauc/system.conf'
+    sed -i 's|^compatible=.*|compatible=${SLIPWAY_COMPATIBLE}|' '${D}/etc/rauc/system.conf'
     if [ -n '${RAUC_KEYRING_FILE}' ]; then
         install -m 0644 '${WORKDIR}/keyring${RAUC_KEYRING_FILE}' '${D}/etc/rauc/keyring.pem'
     fi
-    install -d '${D}/etc/systemd/system' '${D}/etc/systemd/system-generators' '${D}/etc/slipway' '${D}/boot/env' '${D}/data'
+    install -d '${D}/etc/systemd/system' '${D}/etc/systemd/system-generators' '${D}/boot/env' '${D}/data'
     for unit in ${SLIPWAY_MASK}; do
         ln -s /dev/null '${D}/etc/systemd/system/'$unit
     done
@@ -35,6 +35,5 @@ do_install() {
     install -d '${D}/usr/lib/systemd/system-preset'
     printf 'enable %s\n' ${SLIPWAY_ENABLE} >'${D}/usr/lib/systemd/system-preset/50-slipway.preset'
     echo 'disable *' >>'${D}/usr/lib/systemd/system-preset/50-slipway.preset'
-    echo '{"board":"${MACHINE}"}' >'${D}/etc/slipway/image.json'
 }
 SLIPWAY_ENABLE ?= "systemd-networkd.service containerd.service rauc-still-good.service ssh.service"
