@@ -13,9 +13,12 @@ import (
 	"slipway/layers/run"
 )
 
+// hostProgram is a program that a build runs, and the Debian package that holds it.
+type hostProgram struct{ program, pkg string }
+
 // hostPrograms are the programs that OpenEmbedded wants of a machine, and the
 // Debian packages that hold them.
-var hostPrograms = []struct{ program, pkg string }{
+var hostPrograms = []hostProgram{
 	{"bunzip2", "bzip2"},
 	{"chrpath", "chrpath"},
 	{"cpio", "cpio"},
@@ -55,10 +58,14 @@ func Hindrances(ctx context.Context, spec Spec) []error {
 	}
 	if spec.Debian == nil {
 		checks = []func() error{
-			func() error { return checkUser(spec.TypedName(), BuildRequest{}, os.Geteuid()) },
-			checkPrograms,
+			func() error { return checkPrograms(hostPrograms) },
 			func() error { return checkLocale(ctx) },
 		}
+		if BuildsWithIsar(ctx, spec) {
+			checks = isarChecks(ctx, spec)
+		}
+		asUser := func() error { return checkUser(spec.TypedName(), BuildRequest{}, os.Geteuid()) }
+		checks = append([]func() error{asUser}, checks...)
 	}
 	var all []error
 	for _, check := range checks {
@@ -80,9 +87,9 @@ func checkUser(board string, request BuildRequest, uid int) error {
 }
 
 // checkPrograms finds out now what bitbake would stop at minutes later.
-func checkPrograms() error {
+func checkPrograms(programs []hostProgram) error {
 	var missing []string
-	for _, p := range hostPrograms {
+	for _, p := range programs {
 		if _, err := exec.LookPath(p.program); err != nil {
 			missing = append(missing, p.pkg)
 		}

@@ -331,7 +331,7 @@ func TestCheckHost(t *testing.T) {
 		t.Errorf("checkUser(root) = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := checkPrograms(); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends bzip2 chrpath") {
+	if err := checkPrograms(hostPrograms); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends bzip2 chrpath") {
 		t.Errorf("checkPrograms without any = %v; want the apt line", err)
 	}
 }

@@ -123,6 +123,9 @@ func Refused(spec Spec, opt Options) error {
 
 // HostPackages are the Debian packages that building this board needs here.
 func HostPackages(spec Spec) []string {
+	if spec.Debian == nil && BuildsWithIsar(context.Background(), spec) {
+		return isarPackages(spec)
+	}
 	if spec.Debian == nil {
 		return bitbakePackages()
 	}

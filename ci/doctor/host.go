@@ -24,10 +24,13 @@ func checkClone(_ context.Context, p boardBuild) []Finding {
 	if !images.NeedsClone(p.spec) {
 		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(images.OwnProjectFile(p.spec), images.BoardFile(p.spec.Board)))}
 	}
-	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Fix: "clone Slipway, install Go, and run this in the clone's top folder"}
+	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone", Fix: "clone Slipway, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
 		f.Saw = "this folder is not Slipway's clone"
 		return []Finding{f}
+	}
+	if p.spec.Debian == nil {
+		return []Finding{okFinding("clone", "here")}
 	}
 	path, err := exec.LookPath("go")
 	if err != nil {
@@ -109,6 +112,9 @@ func builderCommands(p boardBuild) string {
 	if inside, err := filepath.Rel(here, p.Build.Dir); filepath.IsAbs(p.Build.Dir) && (err != nil || !filepath.IsLocal(inside)) {
 		build := plaintext.Quote(p.Build.Dir)
 		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
+	}
+	if strings.HasPrefix(p.project.BuildSystem, "isar") {
+		fix += "usermod -aG sbuild builder && echo 'builder ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/builder && "
 	}
 	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + p.spec.TypedName()
 }

@@ -37,6 +37,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"build":     Build,
 	"flash":     Flash,
 	"hook":      Hook,
+	"isar":      Isar,
 	"layers":    Layers,
 	"mutations": Mutations,
 	"rules":     Rules,

@@ -1,0 +1,87 @@
+package images
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// isarUser makes this test binary print what is in the way of the user who runs it.
+const isarUser = "SLIPWAY_ISAR_USER"
+
+// A user who is in no group and may not run sudo is told both, and how to mend it.
+func TestIsarChecksOfUsers(t *testing.T) {
+	if os.Getenv(isarUser) != "" {
+		fmt.Println("group:", checkSbuildGroup())
+		fmt.Println("sudo:", checkSudo(t.Context()))
+		return
+	}
+	group, err := user.LookupGroup("sbuild")
+	if _, none := exec.LookPath("sudo"); err != nil || none != nil || os.Geteuid() != 0 {
+		t.Skip("needs root, and the Debian packages sbuild and sudo")
+	}
+	self := filepath.Join(t.TempDir(), "self") // where other users may read it
+	program, err := os.Executable()
+	must(err)
+	must(exec.Command("cp", program, self).Run())
+	for dir := filepath.Dir(self); dir != os.TempDir() && len(dir) > 1; dir = filepath.Dir(dir) {
+		must(os.Chmod(dir, 0o755))
+	}
+	for groups, want := range map[string][]string{
+		"--clear-groups": {
+			"group: sbuild, which builds Isar's packages, is only for its group, and nobody is not in it\nnext: sudo usermod -aG sbuild nobody && newgrp sbuild\n",
+			"sudo: Isar runs sudo, which asks nobody for a password here\nnext, as root: echo 'nobody ALL=(ALL) NOPASSWD: ALL' | tee /etc/sudoers.d/slipway-nobody\n",
+		},
+		"--groups=" + group.Gid: {"group: <nil>\n"},
+	} {
+		cmd := exec.Command("setpriv", "--reuid=nobody", "--regid=nogroup", groups, self, "-test.run=^TestIsarChecksOfUsers$")
+		cmd.Env = append(os.Environ(), isarUser+"=1", "HOME=/nonexistent")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("setpriv %s: %v\n%s", groups, err, out)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(out), w) {
+				t.Errorf("%s: %s\nwant %s", groups, out, w)
+			}
+		}
+	}
+}
+
+// What Isar needs is known from the project file alone, before anything is fetched.
+func TestIsarPackages(t *testing.T) {
+	for board, want := range map[string]bool{"isar-amd64": true, "isar-trixie-amd64": true, "qemux86-64": false} {
+		spec, err := Load(board)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages := HostPackages(spec)
+		if got := slices.Contains(packages, "sbuild") && !slices.Contains(packages, "chrpath"); got != want {
+			t.Errorf("HostPackages(%s) = %q; want those of Isar: %v", board, packages, want)
+		}
+		if got := slices.Contains(packages, "qemu-user-static"); got != (want && runtime.GOARCH != spec.Arch) {
+			t.Errorf("HostPackages(%s) has qemu-user-static: %v", board, got)
+		}
+	}
+}
+
+func TestCheckForeign(t *testing.T) {
+	if err := checkForeign(t.Context(), runtime.GOARCH); err != nil {
+		t.Errorf("checkForeign of this machine's own = %v", err)
+	}
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	for answer, wrong := range map[string]bool{"exit 0": false, "exit 1": true} {
+		must(os.WriteFile(filepath.Join(bin, "arch-test"), []byte("#!/bin/sh\n"+answer+"\n"), 0o755))
+		err := checkForeign(t.Context(), "riscv64")
+		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "next: sudo apt-get") {
+			t.Errorf("arch-test says %q: checkForeign = %v", answer, err)
+		}
+	}
+}
