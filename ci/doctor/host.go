@@ -42,7 +42,7 @@ func checkClone(_ context.Context, p boardBuild) []Finding {
 
 func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
-	needed := append(images.HostPackages(p.spec), qemu.HostPackages(p.spec)...)
+	needed := append(images.HostPackages(ctx, p.spec, p.Build), qemu.HostPackages(p.spec)...)
 	missing, err := host.Missing(ctx, needed...)
 	switch {
 	case err != nil:
@@ -59,21 +59,22 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 // checkUser has.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
-	for _, err := range images.Hindrances(ctx, p.spec) {
-		if !errors.Is(err, images.ErrRoot) {
-			all = append(all, hindranceFinding(err))
+	for _, c := range images.CheckHost(ctx, p.spec, p.Build) {
+		switch {
+		case c.Err == nil && c.What == "user" || errors.Is(c.Err, images.ErrRoot):
+		case c.Err == nil:
+			all = append(all, okFinding(c.What, "%s", c.Fine))
+		default:
+			all = append(all, hindranceFinding(c.What, c.Err))
 		}
-	}
-	if len(all) == 0 {
-		return []Finding{okFinding("build", "this machine has what it asks for first")}
 	}
 	return all
 }
 
-func hindranceFinding(err error) Finding {
+func hindranceFinding(what string, err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
-	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
+	return Finding{what, Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
 }
 
 // checkUser checks who builds. A container often has no user but root, and no sudo.
