@@ -2,8 +2,10 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"runtime"
 	"slices"
@@ -114,7 +116,7 @@ func checkSbuildGroup() error {
 	case err != nil || slices.Contains(groups, id) || os.Getegid() == id:
 		return err
 	case isMember("sbuild"):
-		return fmt.Errorf("sbuild is only for its group: %s is in it since after the login\nnext: newgrp sbuild", userName())
+		return fmt.Errorf("sbuild is only for its group: %s was added to it after this login\nnext: newgrp sbuild", userName())
 	}
 	return fmt.Errorf("sbuild is only for its group: %s is not in it\nnext: sudo usermod -aG sbuild %[1]s && newgrp sbuild", userName())
 }
@@ -140,18 +142,28 @@ func userName() string {
 	return strconv.Itoa(os.Getuid())
 }
 
-var schrootFile = lazy.Regexp(`/etc/schroot/chroot\.d/[A-Za-z0-9._-]+`)
+var schrootFile = lazy.Regexp(`/etc/schroot/[A-Za-z0-9._/-]+`)
 
-// checkSchroot wants schroot to read its configuration: a file of another build that it
-// cannot read stops it for all.
+// checkSchroot wants schroot to be set-user-ID, and to read its configuration: a file that
+// it cannot read stops it for all builds. Isar's builds write files there.
 func checkSchroot(ctx context.Context) error {
-	_, err := run.Output(ctx, run.Command{Argv: []string{"schroot", "--list"}, Env: []string{"LC_ALL=C"}})
-	if err == nil || ctx.Err() != nil {
+	const again = "sudo apt-get install -y --reinstall schroot"
+	path, err := exec.LookPath("schroot")
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSetuid == 0 {
+		return errors.Join(err, fmt.Errorf("%s has lost its set-user-ID bit\nnext: %s", path, again))
+	}
+	if _, err = run.Output(ctx, run.Command{Argv: []string{"schroot", "--list"}, Env: []string{"LC_ALL=C"}}); err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	next := "sudo apt-get install -y --reinstall schroot"
-	if file := schrootFile().FindString(err.Error()); file != "" {
+	next, file := again, schrootFile().FindString(err.Error())
+	switch {
+	case strings.HasPrefix(file, "/etc/schroot/chroot.d/isar-"): // of a build that ended badly
 		next = "sudo rm " + file
+	case file != "":
+		next = "sudoedit " + file
 	}
 	return fmt.Errorf("schroot does not begin: %s\nnext: %s", run.LastLine(err), next)
 }
@@ -176,7 +188,7 @@ func AllowNamespaces() string {
 			return "echo " + limit.setting + " | sudo tee /etc/sysctl.d/60-bitbake.conf && sudo sysctl --system"
 		}
 	}
-	return "allow user namespaces on this machine; in a container, start it with --security-opt seccomp=unconfined or as a privileged one"
+	return "leave the chroot if you are in one, and allow user namespaces on this machine; start a container with --security-opt seccomp=unconfined or as a privileged one"
 }
 
 // emulationPackages are what runs programs of another processor.

@@ -107,12 +107,23 @@ func TestRunsHere(t *testing.T) {
 	}
 }
 
-// schroot names the file that it cannot read, and that file is to go.
+// schroot names the file that it cannot read. One of an ended build is to go.
 func TestCheckSchroot(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	must(os.WriteFile(filepath.Join(bin, "schroot"), []byte("#!/bin/sh\necho 'E: /etc/schroot/chroot.d/isar-builder-1: line 1 \"x\": Invalid line' >&2; exit 1\n"), 0o755))
-	if err := checkSchroot(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "Invalid line\nnext: sudo rm /etc/schroot/chroot.d/isar-builder-1") {
-		t.Errorf("checkSchroot = %v; want the file removed", err)
+	for file, want := range map[string]string{
+		"/etc/schroot/chroot.d/isar-builder-1": "sudo rm /etc/schroot/chroot.d/isar-builder-1",
+		"/etc/schroot/schroot.conf":            "sudoedit /etc/schroot/schroot.conf",
+	} {
+		path := filepath.Join(bin, "schroot")
+		must(os.WriteFile(path, []byte("#!/bin/sh\necho 'E: "+file+": line 1: Invalid line' >&2; exit 1\n"), 0o755))
+		must(os.Chmod(path, 0o755|os.ModeSetuid))
+		if err := checkSchroot(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "Invalid line\nnext: "+want) {
+			t.Errorf("checkSchroot = %v; want next: %s", err, want)
+		}
+		must(os.Chmod(path, 0o755))
+		if err := checkSchroot(t.Context()); err == nil || !strings.Contains(err.Error(), "set-user-ID") {
+			t.Errorf("checkSchroot of a program without rights = %v; want it refused", err)
+		}
 	}
 }
