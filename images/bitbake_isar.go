@@ -51,7 +51,7 @@ func isIsar(system string) bool { return strings.HasPrefix(system, "isar") }
 
 // isarPackages returns the Debian packages that a build with Isar needs on this machine.
 func isarPackages(spec Spec) []string {
-	packages := []string{"ca-certificates", "debian-archive-keyring", "locales"}
+	packages := []string{"ca-certificates", "debian-archive-keyring", "fdisk", "locales"}
 	for _, p := range isarPrograms {
 		packages = append(packages, p.pkg)
 	}

@@ -55,6 +55,9 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err
 	}
+	if err := t.releaseMounts(ctx); err != nil {
+		return Record{}, err
+	}
 	rec := t.newRecord(j)
 	if err := removeFiles(filepath.Join(t.Dir, dryRunRecordName), filepath.Join(t.Dir, dryRunPageName), filepath.Join(t.Dir, dryRunLogName)); err != nil {
 		return rec, err
@@ -68,7 +71,7 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	times := loadForecast(t.Dir)
 	err := t.runAndFollow(ctx, j, &rec, times)
 	if ctx.Err() != nil {
-		err = errors.Join(err, t.stopProcesses(t.leftoverProcesses()))
+		err = errors.Join(err, t.stopProcesses(t.leftoverProcesses()), t.releaseMounts(ctx))
 	}
 	rec.setOutcome(ctx, t, err)
 	if err = rec.explainFailure(err); ctx.Err() != nil && err != nil {
