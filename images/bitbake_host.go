@@ -57,15 +57,15 @@ func Hindrances(ctx context.Context, spec Spec) []error {
 		func() error { return ownsOthers(ctx) },
 	}
 	if spec.Debian == nil {
-		checks = []func() error{
-			func() error { return checkPrograms(hostPrograms) },
-			func() error { return checkLocale(ctx) },
-		}
+		programs, more := hostPrograms, []func() error(nil)
 		if BuildsWithIsar(ctx, spec) {
-			checks = isarChecks(ctx, spec)
+			programs, more = isarPrograms, isarChecks(ctx, spec)
 		}
-		asUser := func() error { return checkUser(spec.TypedName(), BuildRequest{}, os.Geteuid()) }
-		checks = append([]func() error{asUser}, checks...)
+		checks = append([]func() error{
+			func() error { return checkUser(spec.TypedName(), BuildRequest{}, os.Geteuid()) },
+			func() error { return checkPrograms(programs) },
+			func() error { return checkLocale(ctx) },
+		}, more...)
 	}
 	var all []error
 	for _, check := range checks {

@@ -45,7 +45,7 @@ var isarPrograms = []hostProgram{
 
 // isarPackages returns the Debian packages that a build with Isar needs on this machine.
 func isarPackages(spec Spec) []string {
-	packages := []string{"ca-certificates", "fdisk"}
+	packages := []string{"ca-certificates", "fdisk", "locales"}
 	for _, p := range isarPrograms {
 		packages = append(packages, p.pkg)
 	}
@@ -62,12 +62,9 @@ func BuildsWithIsar(ctx context.Context, spec Spec) bool {
 	return err == nil && strings.HasPrefix(p.BuildSystem, "isar")
 }
 
-// isarChecks are the checks of this machine before a build with Isar.
+// isarChecks are what else is checked before a build with Isar.
 func isarChecks(ctx context.Context, spec Spec) []func() error {
-	checks := []func() error{
-		func() error { return checkPrograms(isarPrograms) },
-		func() error { return checkForeign(ctx, spec.Arch) },
-	}
+	checks := []func() error{func() error { return checkForeign(ctx, spec.Arch) }}
 	if os.Geteuid() != 0 { // who cannot build at all
 		checks = append(checks, func() error { return checkSudo(ctx) }, checkSbuildGroup)
 	}
