@@ -39,6 +39,7 @@ var isarPrograms = []hostProgram{
 	{"schroot", "schroot"},
 	{"sudo", "sudo"},
 	{"unzip", "unzip"},
+	{"wget", "wget"},
 	{"xz", "xz-utils"},
 	{"zstd", "zstd"},
 }

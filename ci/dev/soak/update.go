@@ -122,7 +122,7 @@ var soakedSystems = []soakedSystem{
 
 // inSlot returns a configuration of Isar's image that changes the file system of its slot.
 func inSlot(requests ...string) string {
-	return fmt.Sprintf(`IMAGE_CMD:slot:append = " printf '%s\\n' | sudo debugfs -w -f - '${IMAGE_FILE_HOST}'"`, strings.Join(requests, `\n`))
+	return fmt.Sprintf(`IMAGE_CMD:slot:append = " printf '%s\n' | sudo debugfs -w -f - '${IMAGE_FILE_HOST}'"`, strings.Join(requests, `\n`))
 }
 
 func withoutFiles(s images.Spec, files ...string) images.Spec {
