@@ -52,15 +52,20 @@ func checkIsarReport(t *testing.T, file, build string) {
 	}
 	var report struct {
 		Stages []struct{ Name, Status string }
-		Checks []struct{ Suite, Status string }
+		Suites []struct {
+			Name   string
+			Checks []struct{ Status string }
+		}
 	}
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
 	passed := map[string]int{}
-	for _, c := range report.Checks {
-		if c.Status == "passed" {
-			passed[c.Suite]++
+	for _, s := range report.Suites {
+		for _, c := range s.Checks {
+			if c.Status == "passed" {
+				passed[s.Name]++
+			}
 		}
 	}
 	for _, suite := range []string{"base", "slots", "containers"} {
