@@ -54,7 +54,10 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 		return Artifact{}, err
 	}
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
-		known := b.unchangedFiles()
+		known, earlier := b.unchangedFiles(), Artifact{}
+		if old, none := OpenArtifact(b.dir); none == nil {
+			earlier = old
+		}
 		if err := removeDescription(b.dir); err != nil {
 			return "", err
 		}
@@ -63,6 +66,9 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 		}
 		if disk, none := a.File(DiskImage); none == nil && strings.HasSuffix(disk.Name, ".wic") {
 			a.Partitions, err = readPartitions(ctx, spec, a.Path(disk))
+		}
+		if earlier.Key == a.Key && slices.Equal(earlier.Files, a.Files) {
+			a.Built = earlier.Built // nothing was built anew
 		}
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})

@@ -1,13 +1,12 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 
@@ -71,36 +70,41 @@ func ServeCache(ctx context.Context, opt Options, board string, serve cache.Serv
 		serve.Dir = opt.Dir
 	}
 	var err error
-	if serve.Bitbake, err = checkedOutBitbake(opt, board); err != nil {
+	if serve.Bitbake, err = checkedOutBitbake(ctx, opt, board); err != nil {
 		return err
 	}
 	return cache.Serve(ctx, serve)
 }
 
 // checkedOutBitbake is the folder of a board's bitbake; for "" the newest of all boards'.
-func checkedOutBitbake(opt Options, board string) (string, error) {
-	of := board
-	if board == "" {
-		of = "*"
-	} else if _, err := Load(board); err != nil {
-		return "", err
-	}
-	var best string
-	var newest cache.Version
-	for _, below := range []string{"*/bitbake", "*"} {
-		found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(of, checkoutsName, below, "bin/bitbake-hashserv"))
+func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, error) {
+	checkouts := []string{filepath.Join(opt.Dir, cmp.Or(board, "*"), checkoutsName, "*")}
+	if board != "" {
+		spec, err := Load(board)
 		if err != nil {
 			return "", err
 		}
-		for _, program := range found {
-			dir := filepath.Join(opt.Dir, program, "../..")
-			if v, err := cache.VersionOf(dir); err == nil && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
-				best, newest = dir, v
+		if p, ws, err := Project(ctx, spec, opt); err == nil { // its repositories may be folders elsewhere
+			for _, r := range p.Repos {
+				checkouts = append(checkouts, p.Dir(ws, r))
+			}
+		}
+	}
+	var best string
+	var newest cache.Version
+	for _, checkout := range checkouts {
+		for _, below := range []string{"bitbake", ""} {
+			found, _ := filepath.Glob(filepath.Join(checkout, below, "bin/bitbake-hashserv"))
+			for _, program := range found {
+				dir := filepath.Join(program, "../..")
+				if v, err := cache.VersionOf(dir); err == nil && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
+					best, newest = dir, v
+				}
 			}
 		}
 	}
 	if best == "" {
-		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run\nnext: layers checkout BOARD", filepath.Join(opt.Dir, of))
+		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run\nnext: layers checkout BOARD", filepath.Join(opt.Dir, cmp.Or(board, "*")))
 	}
 	return filepath.Abs(best)
 }

@@ -96,7 +96,7 @@ func TestCheckedOutBitbake(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := Options{Dir: dir}
-	if _, err := checkedOutBitbake(opt, ""); err == nil || !strings.Contains(err.Error(), "layers checkout") {
+	if _, err := checkedOutBitbake(t.Context(), opt, ""); err == nil || !strings.Contains(err.Error(), "layers checkout") {
 		t.Errorf("with no checkout: %v; want what to do", err)
 	}
 	old, newest := filepath.Join(dir, boards[0], "layers/poky/bitbake"), filepath.Join(dir, boards[1], "layers/bitbake")
@@ -104,11 +104,11 @@ func TestCheckedOutBitbake(t *testing.T) {
 	fakeCheckout(t, newest, "2.18.0")
 	fakeCheckout(t, filepath.Join(dir, "other/layers/bitbake"), "2.8.1")
 	for board, want := range map[string]string{"": newest, boards[0]: old, boards[1]: newest} {
-		if got, err := checkedOutBitbake(opt, board); err != nil || got != want {
+		if got, err := checkedOutBitbake(t.Context(), opt, board); err != nil || got != want {
 			t.Errorf("bitbake of %q = %s, %v; want %s", board, got, err, want)
 		}
 	}
-	if _, err := checkedOutBitbake(opt, "no-such"); err == nil || !strings.Contains(err.Error(), "unknown board") {
+	if _, err := checkedOutBitbake(t.Context(), opt, "no-such"); err == nil || !strings.Contains(err.Error(), "unknown board") {
 		t.Errorf("of an unknown board: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,22 +18,29 @@ func TestImageNamesAreAskedOnce(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
 	gitInit(t, p.Root)
+	var built time.Time
 	for _, tt := range []struct {
 		name   string
 		change func(*layers.Project)
-		asked  int // in all
+		asked  int  // in all
+		again  bool // the artifact is that of the build before
 	}{
-		{"the first build", func(*layers.Project) {}, 1},
-		{"nothing changed", func(*layers.Project) {}, 1},
+		{"the first build", func(*layers.Project) {}, 1, false},
+		{"nothing changed", func(*layers.Project) {}, 1, true},
 		{"another variable", func(p *layers.Project) {
 			p.LocalConf = map[string]string{"links": `IMAGE_LINK_NAME = "x"`}
-		}, 2},
-		{"nothing changed again", func(*layers.Project) {}, 2},
+		}, 2, false},
+		{"nothing changed again", func(*layers.Project) {}, 2, true},
 	} {
 		tt.change(&p)
-		if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
+		a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
+		if again := a.Built.Equal(built); again != tt.again {
+			t.Errorf("%s: the artifact is of %s, and the one before of %s", tt.name, a.Built, built)
+		}
+		built = a.Built
 		if n := countAsked(t, dir); n != tt.asked {
 			t.Errorf("%s: bitbake was asked %d times; want %d", tt.name, n, tt.asked)
 		}

@@ -99,6 +99,9 @@ func soakCommand() *commands.Command {
 	c.OneOf(soak.Areas())
 	c.Long = `build needs SLIPWAY_BITBAKE, which names a git clone of bitbake, and a user who is not root.
 
+isar, which needs what "doctor isar-amd64" wants and a user who is not root, builds a real
+image: with recipes that fail, on a disk that is full, and killed.
+
 hook, which needs root, starts containers that get a board's files. None may fail, and nothing
 may be left of them.
 

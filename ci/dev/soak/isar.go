@@ -43,7 +43,7 @@ func Isar(ctx context.Context, w io.Writer, dir string, opt Options) error {
 			return fmt.Errorf("a full disk in %s: %w", p.task, err)
 		}
 	}
-	return Kill(ctx, w, s.job, 2, opt)
+	return errors.Join(Kill(ctx, w, s.job, 2, opt), s.clone.RemoveBuilt(context.WithoutCancel(ctx)))
 }
 
 type soakedIsar struct {
@@ -64,10 +64,9 @@ func (s soakedIsar) beginRound(ctx context.Context, round int) error {
 	return s.clone.WriteIsar(fmt.Sprintf(`ISAR_RELEASE_CMD = "echo round %d"`, round))
 }
 
-// clean removes all that bitbake built. Files of root file systems are root's.
+// clean removes all that bitbake built.
 func (s soakedIsar) clean(ctx context.Context) error {
-	shared := filepath.Join(s.dir, "build/sstate-cache")
-	return run.Run(ctx, run.Command{Argv: []string{"sudo", "rm", "-rf", "--one-file-system", filepath.Join(s.clone.Built, "bitbake/tmp"), shared}})
+	return errors.Join(s.clone.RemoveBuilt(ctx), os.RemoveAll(filepath.Join(s.dir, "build/sstate-cache")))
 }
 
 // describeState describes the image, and what a build can leave outside of its folder. A

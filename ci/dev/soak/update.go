@@ -122,7 +122,7 @@ var soakedSystems = []soakedSystem{
 
 // inSlot returns a configuration of Isar's image that changes the file system of its slot.
 func inSlot(requests ...string) string {
-	return fmt.Sprintf(`IMAGE_CMD:slot:append = " printf '%s\\n' | sudo debugfs -w -f - '${IMAGE_FILE_HOST}'"`, strings.Join(requests, `\n`))
+	return fmt.Sprintf(`IMAGE_CMD:slot:append = " printf '%s\n' | sudo debugfs -w -f - '${IMAGE_FILE_HOST}'"`, strings.Join(requests, `\n`))
 }
 
 func withoutFiles(s images.Spec, files ...string) images.Spec {
@@ -228,7 +228,7 @@ func (s *soakedUpdate) bitbakeBundle(ctx context.Context, dir string, system soa
 	}
 	if system.name == otherSigner {
 		keys := filepath.Join(dir, "elsewhere")
-		if s.job.Env, err = otherKey(ctx, keys); err != nil {
+		if s.job.Env, err = tinyclone.Key(ctx, keys); err != nil {
 			return "", err
 		}
 		defer func() { s.job.Env = nil }()
@@ -245,16 +245,6 @@ func (s *soakedUpdate) bitbakeBundle(ctx context.Context, dir string, system soa
 		return "", err
 	}
 	return system.name, os.Link(a.Path(bundle), file) // bitbake makes the next one as another file
-}
-
-// otherKey makes a key and returns the variables that have bitbake sign with it.
-func otherKey(ctx context.Context, dir string) ([]string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	key, cert := filepath.Join(dir, "key.pem"), filepath.Join(dir, "cert.pem")
-	make := run.Command{Argv: []string{"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other", "-keyout", key, "-out", cert}}
-	return []string{"RAUC_KEY_FILE=" + key, "RAUC_CERT_FILE=" + cert, "RAUC_KEYRING_FILE=" + cert}, run.Run(ctx, make)
 }
 
 // flashDisk writes the board's own image to its virtual disk.
@@ -329,6 +319,9 @@ func (s *soakedUpdate) close() error {
 		err = vm.Stop()
 	} else if errors.Is(err, qemu.ErrOff) {
 		err = nil
+	}
+	if s.clone != nil {
+		err = errors.Join(err, s.clone.RemoveBuilt(context.Background()))
 	}
 	return errors.Join(err, s.relay.Close())
 }

@@ -1,6 +1,7 @@
 package tinyclone
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"slipway/images"
+	"slipway/layers/run"
 )
 
 // Isar fills a folder with a project of a board that Isar's bitbake builds. The layer is
@@ -21,7 +23,11 @@ func Isar(dir string, spec images.Spec) (Clone, error) {
 	if err != nil {
 		return Clone{}, err
 	}
-	c := Clone{Dir: dir, Board: spec.Board, Built: images.Options{Dir: filepath.Join(dir, "build")}.BoardDir(spec)}
+	source, err := filepath.Abs(".")
+	if err != nil {
+		return Clone{}, err
+	}
+	c := Clone{Dir: dir, Board: spec.Board, source: source, Built: images.Options{Dir: filepath.Join(dir, "build")}.BoardDir(spec)}
 	if err := os.MkdirAll(filepath.Dir(c.projectFile()), 0o755); err != nil {
 		return Clone{}, err
 	}
@@ -34,18 +40,32 @@ func (c Clone) projectFile() string {
 
 // WriteIsar writes the project file with lines for conf/local.conf.
 func (c Clone) WriteIsar(conf string) error {
-	source, err := filepath.Abs(".")
-	if err != nil {
-		return err
-	}
 	text := fmt.Sprintf(`header:
   version: 14
   includes: [{repo: slipway, file: images/boards/%s/kas.yml}]
 repos:
   slipway: {path: %q}
-`, c.Board, source)
+`, c.Board, c.source)
 	if conf != "" {
 		text += "local_conf_header:\n  trial: |\n    " + strings.ReplaceAll(strings.TrimSpace(conf), "\n", "\n    ") + "\n"
 	}
 	return os.WriteFile(c.projectFile(), []byte(text), 0o644)
+}
+
+// RemoveBuilt removes what bitbake built. Files of root file systems are root's.
+func (c Clone) RemoveBuilt(ctx context.Context) error {
+	return run.Run(ctx, run.Command{Argv: []string{"sudo", "-n", "rm", "-rf", "--one-file-system", filepath.Join(c.Built, "bitbake/tmp")}})
+}
+
+// Key makes a key in a folder, and returns the variables with which a build signs updates.
+func Key(ctx context.Context, dir string) (variables []string, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	key, cert := filepath.Join(dir, "key.pem"), filepath.Join(dir, "cert.pem")
+	request := []string{"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=trial", "-keyout", key, "-out", cert}
+	return []string{"RAUC_KEY_FILE=" + key, "RAUC_CERT_FILE=" + cert, "RAUC_KEYRING_FILE=" + cert}, run.Run(ctx, run.Command{Argv: request})
 }

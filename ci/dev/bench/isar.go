@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci/dev/tinyclone"
+	"slipway/images"
+	"slipway/images/bitbake"
+	"slipway/images/cache"
+	"slipway/layers/run"
+)
+
+// Isar builds the image of isar-amd64 three times, each time in a new build folder: with
+// nothing but the downloads, with the sstate of the first build in a folder, and from a
+// server of it. Then it measures a build that finds all tasks done, as Build does.
+func Isar(ctx context.Context, w io.Writer) error {
+	spec, err := images.Load("isar-amd64")
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return keepOnFailure(ctx, "bench-isar-", func(dir string) (err error) {
+		b := isarBench{self: self, dir: dir, spec: spec}
+		defer func() { err = errors.Join(err, b.removeBuilt(context.WithoutCancel(ctx))) }()
+		if err := b.prepare(ctx); err != nil {
+			return err
+		}
+		rows, ratios, err := b.measureCache(ctx, w)
+		if err != nil {
+			return err
+		}
+		done, err := b.measureDone(ctx)
+		if err != nil {
+			return err
+		}
+		return PrintTable(w, append(rows, done...), append(ratios, buildRatios(done)...)...)
+	})
+}
+
+type isarBench struct {
+	self, dir string
+	spec      images.Spec
+	clones    []tinyclone.Clone
+	env       []string // of all builds
+}
+
+// prepare makes the folders, a key that all builds sign with, and the downloads.
+func (b *isarBench) prepare(ctx context.Context) (err error) {
+	if b.env, err = tinyclone.Key(ctx, filepath.Join(b.dir, "keys")); err != nil {
+		return err
+	}
+	if b.dir, err = filepath.Abs(b.dir); err != nil {
+		return err
+	}
+	b.env = append(b.env, "DL_DIR="+filepath.Join(b.dir, "downloads"))
+	for _, name := range []string{"first", "folder", "server"} {
+		clone, err := tinyclone.Isar(filepath.Join(b.dir, name), b.spec)
+		if err != nil {
+			return err
+		}
+		b.clones = append(b.clones, clone)
+	}
+	return b.build(ctx, 0, cache.Environment+"=off", "--task=fetch")
+}
+
+// build runs slipway build in a clone, with one more variable.
+func (b *isarBench) build(ctx context.Context, clone int, variable string, flags ...string) error {
+	argv := append([]string{b.self, "build", b.spec.Board}, flags...)
+	return run.Run(ctx, run.Command{Argv: argv, Dir: b.clones[clone].Dir, Env: append(b.env, variable), Log: filepath.Join(b.dir, "build.log")})
+}
+
+func (b *isarBench) removeBuilt(ctx context.Context) (err error) {
+	for _, c := range b.clones {
+		err = errors.Join(err, c.RemoveBuilt(ctx))
+	}
+	return err
+}
+
+// measureCache times one build of each kind: each takes minutes.
+func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, ratios []Ratio, err error) {
+	server, stop, err := b.serve(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	sstate := filepath.Join(b.clones[0].Dir, "build/sstate-cache")
+	for i, v := range []struct{ name, variable string }{
+		{"build without a cache", cache.Environment + "=off"},
+		{"build with another folder's sstate", "SSTATE_DIR=" + sstate},
+		{"build with a cache server", cache.Environment + "=" + server},
+	} {
+		began := time.Now()
+		if err := b.build(ctx, i, v.variable); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", v.name, err)
+		}
+		rows = append(rows, Row{Name: v.name, Times: []time.Duration{time.Since(began)}})
+		record, err := bitbake.Open(b.clones[i].Built)
+		if err != nil {
+			return nil, nil, err
+		}
+		fmt.Fprintf(w, "%s: %.1f s, %d tasks ran, %d were taken from shared state\n", v.name, time.Since(began).Seconds(), record.Counts.Ran, record.Setscene.Hits)
+	}
+	saved := func(row Row) float64 { return (rows[0].Median() - row.Median()).Seconds() }
+	return rows, []Ratio{
+		TimeRatio("alone_over_folder", rows[0], rows[1]), TimeRatio("alone_over_server", rows[0], rows[2]),
+		{"folder_saves_s", saved(rows[1])}, {"server_saves_s", saved(rows[2])},
+	}, nil
+}
+
+// serve starts slipway cache serve for the first clone. It returns the server's address.
+func (b *isarBench) serve(ctx context.Context) (address string, stop func() error, err error) {
+	cmd := exec.CommandContext(ctx, b.self, "cache", "serve", "--board="+b.spec.Board, "--listen=127.0.0.1:0")
+	cmd.Dir, cmd.Env = b.clones[0].Dir, append(os.Environ(), b.env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() error { return errors.Join(cmd.Cancel(), cmd.Wait()) }
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if _, found, ok := strings.Cut(lines.Text(), "cache: "); ok {
+			go io.Copy(io.Discard, out)
+			return strings.TrimSpace(found), stop, nil
+		}
+	}
+	return "", nil, fmt.Errorf("cache serve named no address: %w\n%s", stop(), said.String())
+}
+
+// measureDone measures a build of the first clone that finds all tasks done.
+func (b *isarBench) measureDone(ctx context.Context) ([]Row, error) {
+	clone := b.clones[0]
+	for _, variable := range b.env { // the bitbake that is measured beside ours has the same
+		name, value, _ := strings.Cut(variable, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	back, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chdir(clone.Dir); err != nil { // where the project file is
+		return nil, err
+	}
+	defer func() { _ = os.Chdir(back) }()
+	opt := images.Options{Dir: filepath.Join(clone.Dir, "build"), Offline: true}
+	project, ws, err := images.Project(ctx, b.spec, opt)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := bitbake.Find(ctx, project, ws, clone.Built, opt.BitbakeDir(b.spec))
+	if err != nil {
+		return nil, err
+	}
+	return measureBuild(ctx, clone, tree, project.Targets[0], b.self)
+}
