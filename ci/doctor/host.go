@@ -80,8 +80,9 @@ func hindranceFinding(what string, err error) Finding {
 // checkUser checks who builds. A container often has no user but root, and no sudo.
 func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
-		fix := "sudo -u NAME -H " + host.ProgramName() + " build " + p.spec.TypedName()
-		if inContainer() {
+		user := os.Getenv("SUDO_USER")
+		fix := "sudo -u " + cmp.Or(user, "NAME") + " -H " + host.ProgramName() + " build " + p.spec.TypedName()
+		if inContainer() || p.buildsWithIsar() && user == "" { // whose user needs more than a home
 			fix = builderCommands(p)
 		}
 		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", fix}}
@@ -103,7 +104,7 @@ func checkUser(_ context.Context, p boardBuild) []Finding {
 // this user may enter: git and go refuse another user's clone, and root's home is
 // closed to others.
 func builderCommands(p boardBuild) string {
-	fix := "useradd -m builder && "
+	fix := "{ id -u builder || useradd -m builder; } && "
 	here, err := os.Getwd()
 	if err == nil && openToAll(here) {
 		fix += "chown -R builder: . && "
@@ -114,11 +115,13 @@ func builderCommands(p boardBuild) string {
 		build := plaintext.Quote(p.Build.Dir)
 		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
-	if strings.HasPrefix(p.project.BuildSystem, "isar") {
+	if p.buildsWithIsar() {
 		fix += "usermod -aG sbuild builder && echo 'builder ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/builder && "
 	}
 	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + p.spec.TypedName()
 }
+
+func (p boardBuild) buildsWithIsar() bool { return strings.HasPrefix(p.project.BuildSystem, "isar") }
 
 // openToAll reports whether every user may enter a folder and those above it.
 func openToAll(dir string) bool {
