@@ -92,8 +92,12 @@ func Hindrances(ctx context.Context, spec Spec, opt Options) error {
 func debianChecks(ctx context.Context, spec Spec) []hostCheck {
 	return []hostCheck{
 		{"emulation", "this machine runs programs for " + spec.Arch, "", func() error { return runsHere(ctx, spec) }},
-		{"owners", "this user can make files of other owners", "", func() error { return ownsOthers(ctx) }},
+		ownersCheck(ctx),
 	}
+}
+
+func ownersCheck(ctx context.Context) hostCheck {
+	return hostCheck{"owners", "this user can make files of other owners", "", func() error { return ownsOthers(ctx) }}
 }
 
 func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
@@ -104,7 +108,7 @@ func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	programs := hostPrograms
 	if isIsar(system) {
 		programs = isarPrograms
-		checks = append(checks, isarChecks(ctx, spec)...)
+		checks = append(checks, isarChecks(ctx, spec, system)...)
 	}
 	return append(checks, hostCheck{"programs", fmt.Sprintf("all %d that %s runs", len(programs), cmp.Or(system, defaultBuildSystem)), "", func() error { return checkPrograms(programs) }})
 }

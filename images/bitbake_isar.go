@@ -50,10 +50,13 @@ var isarPrograms = []hostProgram{
 func isIsar(system string) bool { return strings.HasPrefix(system, "isar") }
 
 // isarPackages returns the Debian packages that a build with Isar needs on this machine.
-func isarPackages(spec Spec) []string {
+func isarPackages(spec Spec, system string) []string {
 	packages := []string{"ca-certificates", "debian-archive-keyring", "fdisk", "locales"}
 	for _, p := range isarPrograms {
 		packages = append(packages, p.pkg)
+	}
+	if system == rootless {
+		packages = append(packages, "uidmap")
 	}
 	if spec.Arch != runtime.GOARCH {
 		packages = append(packages, emulationPackages()...)
@@ -61,14 +64,20 @@ func isarPackages(spec Spec) []string {
 	return packages
 }
 
+// rootless is Isar without sudo, which makes files of other owners in a user namespace.
+const rootless = "isar-rootless"
+
 // isarChecks are what else is checked before a build with Isar. Root cannot build at all.
-func isarChecks(ctx context.Context, spec Spec) []hostCheck {
+func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }},
 		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }},
 	}
-	if os.Geteuid() == 0 {
+	switch {
+	case os.Geteuid() == 0:
 		return checks
+	case system == rootless:
+		return append(checks, ownersCheck(ctx))
 	}
 	return append(checks,
 		hostCheck{"sudo", "without a password, and it can mount", "sudo", func() error { return checkSudo(ctx) }},

@@ -74,6 +74,18 @@ func TestIsarPackages(t *testing.T) {
 	}
 }
 
+// Isar without privileges wants other things of its user.
+func TestIsarRootless(t *testing.T) {
+	if packages := isarPackages(Spec{Arch: runtime.GOARCH}, rootless); !slices.Contains(packages, "uidmap") {
+		t.Errorf("isarPackages(%s) = %q; want uidmap", rootless, packages)
+	}
+	for _, c := range isarChecks(t.Context(), Spec{Arch: runtime.GOARCH}, rootless) {
+		if c.what == "sudo" || c.what == "group sbuild" {
+			t.Errorf("isarChecks(%s) has %s; want it only where Isar has privileges", rootless, c.what)
+		}
+	}
+}
+
 // A file of another repository may name the build system. Until it is here, the files that
 // are here count.
 func TestBuildSystem(t *testing.T) {

@@ -124,10 +124,10 @@ func Refused(spec Spec, opt Options) error {
 // HostPackages are the Debian packages that building this board needs here. They are those
 // of OpenEmbedded if the build system is not known before a checkout.
 func HostPackages(ctx context.Context, spec Spec, opt Options) []string {
-	switch {
-	case spec.Debian == nil && isIsar(BuildSystem(ctx, spec, opt)):
-		return isarPackages(spec)
-	case spec.Debian == nil:
+	if spec.Debian == nil {
+		if system := BuildSystem(ctx, spec, opt); isIsar(system) {
+			return isarPackages(spec, system)
+		}
 		return bitbakePackages()
 	}
 	if spec.Rig != nil {

@@ -121,7 +121,7 @@ func builderCommands(p boardBuild) string {
 	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + p.spec.TypedName()
 }
 
-func (p boardBuild) buildsWithIsar() bool { return strings.HasPrefix(p.project.BuildSystem, "isar") }
+func (p boardBuild) buildsWithIsar() bool { return p.project.BuildSystem == "isar-privileged" }
 
 // openToAll reports whether every user may enter a folder and those above it.
 func openToAll(dir string) bool {
