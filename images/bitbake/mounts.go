@@ -43,35 +43,44 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	return progress.Run(ctx, "clear", func(*progress.Step) (string, error) {
-		err := runReleases(ctx, releaseCommands(sessions, chroots, mounts))
+		err := endAll(ctx, sessions, mounts)
 		if err != nil {
 			err = fmt.Errorf("%s: a broken off build left mounts, and they cannot be ended: %w\nnext: sudo umount %s", build, err, strings.Join(mounts, " "))
 		}
+		forgetChroots(ctx, chroots)
 		return fmt.Sprintf("%d mounts and %d sessions of schroot of tasks that were broken off", len(mounts), len(sessions)), err
 	})
 }
 
-// releaseCommands returns what ends sessions and mounts. schroot ends the programs in a
-// session, and unmounts what it mounted.
-func releaseCommands(sessions, chroots, mounts []string) (all [][]string) {
-	for _, name := range sessions {
-		all = append(all, []string{"schroot", "--end-session", "--force", "--chroot=session:" + name})
-	}
-	for _, at := range mounts {
-		all = append(all, []string{"umount", "--", at})
-	}
-	for _, name := range chroots {
-		all = append(all, []string{"rm", "-rf", "--", filepath.Join(schrootChroots, name), filepath.Join(filepath.Dir(schrootChroots), name)})
-	}
-	return all
-}
-
-func runReleases(ctx context.Context, commands [][]string) (err error) {
-	for _, argv := range commands {
+// endAll ends sessions, then mounts. schroot ends the programs in a session, and unmounts
+// what it mounted.
+func endAll(ctx context.Context, sessions, mounts []string) (err error) {
+	asRoot := func(argv ...string) {
 		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})
 		err = errors.Join(err, failed)
 	}
+	for _, name := range sessions {
+		asRoot("schroot", "--end-session", "--force", "--chroot=session:"+name)
+	}
+	for _, at := range mounts {
+		asRoot("umount", "--", at)
+	}
 	return err
+}
+
+// Isar's builds have this lock while they use schroot, which does not like a file to go
+// while it reads all of them.
+const schrootLock = "/tmp/schroot.lock"
+
+// forgetChroots removes the files of chroots that nothing uses any more. Where another
+// build works they stay, which does no harm.
+func forgetChroots(ctx context.Context, names []string) {
+	for _, name := range names {
+		_ = run.Run(ctx, run.Command{Argv: []string{
+			"flock", "--exclusive", "--wait", "5", schrootLock,
+			"sudo", "-n", "rm", "-rf", "--", filepath.Join(schrootChroots, name), filepath.Join(filepath.Dir(schrootChroots), name),
+		}})
+	}
 }
 
 const maxChrootBytes = 64 << 10
