@@ -271,6 +271,7 @@ func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 		"log of the failed task: /b/tmp/work/broken-image/temp/log.do_compile.",
 		"exit status 1",
 		"full log: " + filepath.Join(dir, "bitbake.log"),
+		"page of the build: " + filepath.Join(dir, "build.html"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("build = %v; want an error with %q", err, want)

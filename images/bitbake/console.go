@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -250,7 +251,16 @@ func (r Record) explainFailure(err error) error {
 	if b.Len() > 0 {
 		b.WriteString("\n")
 	}
-	return fmt.Errorf("%s%w%s", strings.TrimPrefix(b.String(), "\n"), err, cmp.Or(known.String(), r.adviseLog(failure)))
+	return fmt.Errorf("%s%w%s%s", strings.TrimPrefix(b.String(), "\n"), err, r.namePage(), cmp.Or(known.String(), r.adviseLog(failure)))
+}
+
+// namePage returns a line with the page of the run, which save writes beside the log.
+func (r Record) namePage() string {
+	if r.Log == "" {
+		return ""
+	}
+	_, page := r.fileNames()
+	return "\n  page of the build: " + filepath.Join(filepath.Dir(r.Log), page)
 }
 
 // adviseLog returns the next step where no cause is known: to read the log.
