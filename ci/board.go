@@ -64,7 +64,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 		return images.Artifact{}, err
 	}
 	log := images.LogPath(opt.BoardDir(spec), "apt")
-	if err := host.Ensure(ctx, w, log, images.HostPackages(spec)...); err != nil {
+	if err := host.Ensure(ctx, w, log, images.HostPackages(ctx, spec, opt)...); err != nil {
 		return images.Artifact{}, err
 	}
 	return images.Build(ctx, spec, opt)

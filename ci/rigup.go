@@ -55,7 +55,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return err
 	}
-	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(spec)...); err != nil {
+	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(ctx, spec, opt)...); err != nil {
 		return err
 	}
 	layers, err := softrig.Build(ctx, spec, opt)
@@ -135,7 +135,7 @@ func (u *rigRun) rigStages() []stage {
 }
 
 func (u *rigRun) installPackages(ctx context.Context) (string, error) {
-	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec))
+	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(ctx, u.spec, u.opt.Build))
 }
 
 func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {

@@ -42,6 +42,9 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+", then flash, deploy and smoke: up is for virtual boards"))
 	}
+	if err := images.CheckUser(spec, "up", opt.Build.Request); err != nil {
+		return report.Refused(spec, err)
+	}
 	if _, err := suite.LoadAll(spec); err != nil { // a build takes minutes
 		r, err := report.New(spec), report.Because(ctx, report.ErrWrong, fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err))
 		r.AddFailure("smoke", err, suite.SuitesNext)
@@ -125,7 +128,7 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 }
 
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
-	needed := append(images.HostPackages(u.spec), qemu.HostPackages(u.spec)...)
+	needed := append(images.HostPackages(ctx, u.spec, u.opt.Build), qemu.HostPackages(u.spec)...)
 	return installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
 }
 

@@ -43,7 +43,7 @@ func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	}
 	t.Chdir("..")
 	setTempDir(t)
-	if missing, err := host.Missing(t.Context(), images.HostPackages(spec)...); err != nil || len(missing) > 0 {
+	if missing, err := host.Missing(t.Context(), images.HostPackages(t.Context(), spec, images.Options{})...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
 	build := images.Options{Dir: filepath.Join("build", "test", name), Cache: filepath.Join("build", "cache")}

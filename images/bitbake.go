@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -13,10 +12,14 @@ import (
 // buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
 // earlier build still holds, so it runs every time.
 func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
-	if err := errors.Join(Hindrances(ctx, spec)...); err != nil {
+	system := BuildSystem(ctx, spec, opt)
+	if err := Hindrances(ctx, spec, opt); err != nil {
 		return Artifact{}, err
 	}
 	project, err := loadProject(ctx, spec, opt)
+	if err == nil && system == "" { // a file that was just checked out says it
+		err = Hindrances(ctx, spec, opt)
+	}
 	if err != nil {
 		return Artifact{}, err
 	}

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -48,49 +51,101 @@ func bitbakePackages() []string {
 	return packages
 }
 
-// Hindrances are why this machine cannot build the board, as far as that can be told
-// in a second. Build stops at the same things. The first line of each says what is
-// wrong, the others what to do.
-func Hindrances(ctx context.Context, spec Spec) []error {
-	checks := []func() error{
-		func() error { return runsHere(ctx, spec) },
-		func() error { return ownsOthers(ctx) },
-	}
+// HostCheck is what one check of this machine found.
+type HostCheck struct {
+	What string // the subject, in a few words
+	Fine string // what this machine has, if Err is nil
+	Err  error  // its first line says what is wrong, the others what to do
+}
+
+// hostCheck is a check of this machine.
+type hostCheck struct {
+	what, fine string
+	program    string // that the check runs: without it the check of programs has said enough
+	check      func() error
+}
+
+// CheckHost checks in about a second what a build of the board needs of this machine
+// besides packages.
+func CheckHost(ctx context.Context, spec Spec, opt Options) (done []HostCheck) {
+	checks := debianChecks(ctx, spec)
 	if spec.Debian == nil {
-		programs, more := hostPrograms, []func() error(nil)
-		if BuildsWithIsar(ctx, spec) {
-			programs, more = isarPrograms, isarChecks(ctx, spec)
-		}
-		checks = append([]func() error{
-			func() error { return checkUser(spec.TypedName(), BuildRequest{}, os.Geteuid()) },
-			func() error { return checkPrograms(programs) },
-			func() error { return checkLocale(ctx) },
-		}, more...)
+		checks = bitbakeChecks(ctx, spec, BuildSystem(ctx, spec, opt))
 	}
+	for _, c := range checks {
+		if c.program == "" || hasProgram(c.program) {
+			done = append(done, HostCheck{c.what, c.fine, c.check()})
+		}
+	}
+	return done
+}
+
+// Hindrances are why this machine cannot build the board. Build stops at the same things.
+func Hindrances(ctx context.Context, spec Spec, opt Options) error {
 	var all []error
-	for _, check := range checks {
-		if err := check(); err != nil {
-			all = append(all, err)
-		}
+	for _, c := range CheckHost(ctx, spec, opt) {
+		all = append(all, c.Err)
 	}
-	return all
+	return errors.Join(all...)
+}
+
+func debianChecks(ctx context.Context, spec Spec) []hostCheck {
+	return []hostCheck{
+		{"emulation", "this machine runs programs for " + spec.Arch, "", func() error { return runsHere(ctx, spec) }},
+		ownersCheck(ctx),
+	}
+}
+
+func ownersCheck(ctx context.Context) hostCheck {
+	return hostCheck{"owners", "this user can make files of other owners", "", func() error { return ownsOthers(ctx) }}
+}
+
+func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
+	checks := []hostCheck{
+		{"user", "not root", "", func() error { return CheckUser(spec, "build", BuildRequest{}) }},
+		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }},
+	}
+	programs := hostPrograms
+	if isIsar(system) {
+		programs = isarPrograms
+		checks = append(checks, isarChecks(ctx, spec, system)...)
+	}
+	return append(checks, hostCheck{"programs", fmt.Sprintf("all %d that %s runs", len(programs), cmp.Or(system, defaultBuildSystem)), "", func() error { return checkPrograms(programs) }})
+}
+
+// defaultBuildSystem is assumed as long as no file that is here names one.
+const defaultBuildSystem = "openembedded"
+
+// BuildSystem returns the build system of a board's project. It fetches nothing. The name
+// is empty if only a file can say it that is not checked out yet.
+func BuildSystem(ctx context.Context, spec Spec, opt Options) string {
+	p, _, err := Project(ctx, spec, Options{Dir: opt.Dir, Cache: opt.Cache, Offline: true})
+	if err != nil && !errors.Is(err, layers.ErrNotHere) {
+		return defaultBuildSystem // another stage says what is wrong with the file
+	}
+	return p.BuildSystem
 }
 
 // ErrRoot is the hindrance that root is.
 var ErrRoot = errors.New("bitbake does not build as root")
 
-func checkUser(board string, request BuildRequest, uid int) error {
-	if uid == 0 {
-		return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: sudo -u NAME -H %s build %s%s", ErrRoot, host.ProgramName(), board, request.flags())
+// CheckUser refuses root. The next step is the same command with its flags as another user.
+func CheckUser(spec Spec, command string, request BuildRequest) error {
+	if spec.Debian != nil || os.Geteuid() != 0 {
+		return nil
 	}
-	return nil
+	return rootError(command + " " + plaintext.Quote(spec.TypedName()) + request.flags())
+}
+
+func rootError(line string) error {
+	return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: sudo -u %s -H %s %s", ErrRoot, cmp.Or(os.Getenv("SUDO_USER"), "NAME"), host.ProgramName(), line)
 }
 
 // checkPrograms finds out now what bitbake would stop at minutes later.
 func checkPrograms(programs []hostProgram) error {
 	var missing []string
 	for _, p := range programs {
-		if _, err := exec.LookPath(p.program); err != nil {
+		if !hasProgram(p.program) {
 			missing = append(missing, p.pkg)
 		}
 	}
@@ -111,4 +166,9 @@ func checkLocale(ctx context.Context) error {
 		return fmt.Errorf("bitbake needs the locale en_US.UTF-8, which this machine lacks; run:\n  sudo localedef -i en_US -f UTF-8 en_US.UTF-8")
 	}
 	return nil
+}
+
+func hasProgram(name string) bool {
+	_, err := exec.LookPath(name)
+	return err == nil
 }

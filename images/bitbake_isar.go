@@ -13,14 +13,15 @@ import (
 	"strings"
 
 	"slipway/layers/host"
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
-// This file says what Isar wants of the machine: its bitbake runs mmdebstrap and sbuild
-// through sudo.
+// This file says what Isar wants of the machine: its bitbake runs mmdebstrap, sbuild and
+// bubblewrap, and mounts through sudo.
 
 // isarPrograms are the programs that Isar's recipes run, and the Debian packages that hold
-// them.
+// them. newgrp is for the user.
 var isarPrograms = []hostProgram{
 	{"apt-ftparchive", "apt-utils"},
 	{"arch-test", "arch-test"},
@@ -31,6 +32,8 @@ var isarPrograms = []hostProgram{
 	{"gbp", "git-buildpackage"},
 	{"git", "git"},
 	{"mmdebstrap", "mmdebstrap"},
+	{"mount", "mount"},
+	{"newgrp", "login"},
 	{"pristine-tar", "pristine-tar"},
 	{"python3", "python3"},
 	{"quilt", "quilt"},
@@ -44,63 +47,101 @@ var isarPrograms = []hostProgram{
 	{"zstd", "zstd"},
 }
 
+func isIsar(system string) bool { return strings.HasPrefix(system, "isar") }
+
 // isarPackages returns the Debian packages that a build with Isar needs on this machine.
-func isarPackages(spec Spec) []string {
-	packages := []string{"ca-certificates", "fdisk", "locales"}
+func isarPackages(spec Spec, system string) []string {
+	packages := []string{"ca-certificates", "debian-archive-keyring", "fdisk", "locales"}
 	for _, p := range isarPrograms {
 		packages = append(packages, p.pkg)
 	}
+	if system == rootless {
+		packages = append(packages, "uidmap")
+	}
 	if spec.Arch != runtime.GOARCH {
-		packages = append(packages, "binfmt-support", "qemu-user-static")
+		packages = append(packages, emulationPackages()...)
 	}
 	return packages
 }
 
-// BuildsWithIsar reports whether a board's project is of Isar. Only the project file and
-// those that it includes here are read; without them it is OpenEmbedded's.
-func BuildsWithIsar(ctx context.Context, spec Spec) bool {
-	p, _, err := Project(ctx, spec, Options{Offline: true})
-	return err == nil && strings.HasPrefix(p.BuildSystem, "isar")
-}
+// rootless is Isar without sudo, which makes files of other owners in a user namespace.
+const rootless = "isar-rootless"
 
-// isarChecks are what else is checked before a build with Isar.
-func isarChecks(ctx context.Context, spec Spec) []func() error {
-	checks := []func() error{func() error { return checkForeign(ctx, spec.Arch) }}
-	if os.Geteuid() != 0 { // who cannot build at all
-		checks = append(checks, func() error { return checkSudo(ctx) }, checkSbuildGroup)
+// isarChecks are what else is checked before a build with Isar. Root cannot build at all.
+func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
+	checks := []hostCheck{
+		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }},
+		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }},
 	}
-	return checks
+	switch {
+	case os.Geteuid() == 0:
+		return checks
+	case system == rootless:
+		return append(checks, ownersCheck(ctx))
+	}
+	return append(checks,
+		hostCheck{"sudo", "without a password, and it can mount", "sudo", func() error { return checkSudo(ctx) }},
+		hostCheck{"group sbuild", "this process is in it", "sbuild", checkSbuildGroup},
+		hostCheck{"schroot", "it reads its configuration", "schroot", func() error { return checkSchroot(ctx) }})
 }
 
-// checkSudo wants sudo without a password: a password is asked for where nobody sees it.
+// checkSudo wants sudo without a password: nobody sees what asks for one. Isar mounts as
+// root, which many containers do not let root do.
 func checkSudo(ctx context.Context) error {
-	if _, err := exec.LookPath("sudo"); err != nil {
-		return nil // checkPrograms says so
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "true"}, Env: []string{"LC_ALL=C"}}); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("Isar runs sudo, which refuses %s here: %s\nnext: %s", userName(), run.LastLine(err), allowSudo())
 	}
-	_, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "true"}})
-	if err == nil || ctx.Err() != nil {
-		return ctx.Err()
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "unshare", "--mount", "true"}}); err != nil {
+		return fmt.Errorf("Isar mounts through sudo, and root may not mount here: %s\nnext: start the container with --privileged, or build outside of it", run.LastLine(err))
 	}
-	name := userName()
-	return fmt.Errorf("Isar runs sudo, which asks %s for a password here\nnext, as root: echo '%[1]s ALL=(ALL) NOPASSWD: ALL' | tee /etc/sudoers.d/slipway-%[1]s", name)
+	return ctx.Err()
+}
+
+// allowSudo returns the command that lets this user run sudo without a password.
+func allowSudo() string {
+	line := fmt.Sprintf("echo '%s ALL=(ALL) NOPASSWD: ALL' | %%stee -a /etc/sudoers.d/slipway", userName())
+	if isMember("sudo") {
+		return fmt.Sprintf(line, "sudo ")
+	}
+	return "su root -c \"" + fmt.Sprintf(line, "") + "\""
 }
 
 // checkSbuildGroup wants this process to be in the group sbuild. A user who was just added
-// is in it after the next login.
+// is in it after the next login, or in the shell of newgrp.
 func checkSbuildGroup() error {
 	group, err := user.LookupGroup("sbuild")
 	if err != nil {
-		return nil // without sbuild there is no such group, and checkPrograms says so
+		return fmt.Errorf("sbuild builds Isar's packages, and its group is missing: %w\nnext: sudo apt-get install -y --reinstall sbuild", err)
 	}
 	id, err := strconv.Atoi(group.Gid)
 	if err != nil {
 		return err
 	}
 	groups, err := os.Getgroups()
-	if err != nil || slices.Contains(groups, id) || os.Getegid() == id {
+	switch {
+	case err != nil || slices.Contains(groups, id) || os.Getegid() == id:
 		return err
+	case isMember("sbuild"):
+		return fmt.Errorf("sbuild is only for its group: %s was added to it after this login\nnext: newgrp sbuild", userName())
 	}
-	return fmt.Errorf("sbuild, which builds Isar's packages, is only for its group, and %s is not in it\nnext: sudo usermod -aG sbuild %[1]s && newgrp sbuild", userName())
+	return fmt.Errorf("sbuild is only for its group: %s is not in it\nnext: sudo usermod -aG sbuild %[1]s && newgrp sbuild", userName())
+}
+
+// isMember reports whether the next login of the user is in a group.
+func isMember(name string) bool {
+	group, err := user.LookupGroup(name)
+	if err != nil {
+		return false
+	}
+	u, err := user.Current()
+	if err != nil {
+		return false
+	}
+	ids, err := u.GroupIds()
+	return err == nil && slices.Contains(ids, group.Gid)
 }
 
 func userName() string {
@@ -110,17 +151,70 @@ func userName() string {
 	return strconv.Itoa(os.Getuid())
 }
 
-// checkForeign wants the kernel to run programs of the board's processor.
-func checkForeign(ctx context.Context, arch string) error {
-	if arch == runtime.GOARCH {
-		return nil
+var schrootFile = lazy.Regexp(`/etc/schroot/[A-Za-z0-9._/-]+`)
+
+// checkSchroot wants schroot to be set-user-ID, and to read its configuration: a file that
+// it cannot read stops it for all builds. Isar's builds write files there.
+func checkSchroot(ctx context.Context) error {
+	const again = "sudo apt-get install -y --reinstall schroot"
+	path, err := exec.LookPath("schroot")
+	if err != nil {
+		return err
 	}
-	if _, err := exec.LookPath("arch-test"); err != nil {
-		return nil // checkPrograms says so
+	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSetuid == 0 {
+		return errors.Join(err, fmt.Errorf("%s has lost its set-user-ID bit\nnext: %s", path, again))
 	}
-	_, err := run.Output(ctx, run.Command{Argv: []string{"arch-test", arch}})
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return fmt.Errorf("this machine runs no programs for %s, and Isar's packages are installed by such programs\nnext: %s && sudo systemctl restart binfmt-support", arch, host.AptLine([]string{"binfmt-support", "qemu-user-static"}))
+	if _, err = run.Output(ctx, run.Command{Argv: []string{"schroot", "--list"}, Env: []string{"LC_ALL=C"}}); err == nil || ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return err
+	next, file := again, schrootFile().FindString(err.Error())
+	switch {
+	case strings.HasPrefix(file, "/etc/schroot/chroot.d/isar-"): // of a build that ended badly
+		next = "sudo rm " + file
+	case file != "":
+		next = "sudoedit " + file
+	}
+	return fmt.Errorf("schroot does not begin: %s\nnext: %s", run.LastLine(err), next)
+}
+
+// checkBubblewrap tries what Isar does around each command in a root file system.
+func checkBubblewrap(ctx context.Context) error {
+	err := run.Run(ctx, run.Command{Argv: []string{"bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--", "true"}})
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("Isar runs commands in bubblewrap, which cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
+}
+
+// AllowNamespaces returns what lets users of this machine make user namespaces.
+func AllowNamespaces() string {
+	for _, limit := range []struct{ path, refuses, setting string }{
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
+		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},
+		{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=10000"},
+	} {
+		if value, err := os.ReadFile(limit.path); err == nil && strings.TrimSpace(string(value)) == limit.refuses {
+			return "echo " + limit.setting + " | sudo tee /etc/sysctl.d/60-bitbake.conf && sudo sysctl --system"
+		}
+	}
+	return "leave the chroot if you are in one, and allow user namespaces on this machine; start a container with --security-opt seccomp=unconfined or as a privileged one"
+}
+
+// emulationPackages are what runs programs of another processor.
+func emulationPackages() []string { return []string{"qemu-user-static", "binfmt-support", "arch-test"} }
+
+// qemuNames are the processors' names in the files of qemu-user, where they differ.
+var qemuNames = map[string]string{"arm64": "aarch64", "amd64": "x86_64"}
+
+// enableEmulation has the kernel run programs for an architecture until it boots again. The
+// packages do that at every boot, where systemd runs.
+func enableEmulation(arch string) string {
+	if name := qemuNames[arch]; name != "" {
+		arch = name
+	}
+	conf := "/usr/lib/binfmt.d/qemu-" + arch + ".conf"
+	if _, err := os.Stat(conf); err != nil {
+		return host.AptLine(emulationPackages())
+	}
+	return "sudo sh -c 'b=/proc/sys/fs/binfmt_misc; [ -e $b/register ] || mount -t binfmt_misc binfmt_misc $b; [ -e $b/qemu-" + arch + " ] || cat " + conf + " >$b/register; echo 1 >$b/qemu-" + arch + "; echo 1 >$b/status'"
 }

@@ -35,8 +35,8 @@ func TestIsarChecksOfUsers(t *testing.T) {
 	}
 	for groups, want := range map[string][]string{
 		"--clear-groups": {
-			"group: sbuild, which builds Isar's packages, is only for its group, and nobody is not in it\nnext: sudo usermod -aG sbuild nobody && newgrp sbuild\n",
-			"sudo: Isar runs sudo, which asks nobody for a password here\nnext, as root: echo 'nobody ALL=(ALL) NOPASSWD: ALL' | tee /etc/sudoers.d/slipway-nobody\n",
+			"group: sbuild is only for its group: nobody is not in it\nnext: sudo usermod -aG sbuild nobody && newgrp sbuild\n",
+			"sudo: Isar runs sudo, which refuses nobody here: sudo: a password is required\nnext: su root -c \"echo 'nobody ALL=(ALL) NOPASSWD: ALL' | tee -a /etc/sudoers.d/slipway\"\n",
 		},
 		"--groups=" + group.Gid: {"group: <nil>\n"},
 	} {
@@ -61,27 +61,81 @@ func TestIsarPackages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packages := HostPackages(spec)
+		packages := HostPackages(t.Context(), spec, Options{})
 		if got := slices.Contains(packages, "sbuild") && !slices.Contains(packages, "chrpath"); got != want {
 			t.Errorf("HostPackages(%s) = %q; want those of Isar: %v", board, packages, want)
 		}
 		if got := slices.Contains(packages, "qemu-user-static"); got != (want && runtime.GOARCH != spec.Arch) {
 			t.Errorf("HostPackages(%s) has qemu-user-static: %v", board, got)
 		}
+		if got := slices.ContainsFunc(CheckHost(t.Context(), spec, Options{}), func(c HostCheck) bool { return c.What == "locale" }); !got {
+			t.Errorf("CheckHost(%s) does not look for bitbake's locale", board)
+		}
 	}
 }
 
-func TestCheckForeign(t *testing.T) {
-	if err := checkForeign(t.Context(), runtime.GOARCH); err != nil {
-		t.Errorf("checkForeign of this machine's own = %v", err)
+// Isar without privileges wants other things of its user.
+func TestIsarRootless(t *testing.T) {
+	if packages := isarPackages(Spec{Arch: runtime.GOARCH}, rootless); !slices.Contains(packages, "uidmap") {
+		t.Errorf("isarPackages(%s) = %q; want uidmap", rootless, packages)
+	}
+	for _, c := range isarChecks(t.Context(), Spec{Arch: runtime.GOARCH}, rootless) {
+		if c.what == "sudo" || c.what == "group sbuild" {
+			t.Errorf("isarChecks(%s) has %s; want it only where Isar has privileges", rootless, c.what)
+		}
+	}
+}
+
+// A file of another repository may name the build system. Until it is here, the files that
+// are here count.
+func TestBuildSystem(t *testing.T) {
+	for said, want := range map[string]string{"": "", "build_system: isar": "isar-privileged"} {
+		dir := t.TempDir()
+		must(os.CopyFS(filepath.Join(dir, "b"), os.DirFS("boards/isar-amd64")))
+		must(os.WriteFile(filepath.Join(dir, "b/kas.yml"), []byte("header: {version: 14, includes: [{repo: r, file: kas.yml}]}\nrepos: {r: {url: /nonexistent, branch: main}}\n"+said+"\n"), 0o644))
+		t.Setenv("SLIPWAY_BOARDS", dir)
+		spec, err := Load("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := BuildSystem(t.Context(), spec, Options{Dir: t.TempDir()}); got != want {
+			t.Errorf("BuildSystem with %q in the file = %q; want %q", said, got, want)
+		}
+	}
+}
+
+func TestRunsHere(t *testing.T) {
+	if err := runsHere(t.Context(), Spec{Arch: runtime.GOARCH}); err != nil {
+		t.Errorf("runsHere of this machine's own = %v", err)
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
 	for answer, wrong := range map[string]bool{"exit 0": false, "exit 1": true} {
 		must(os.WriteFile(filepath.Join(bin, "arch-test"), []byte("#!/bin/sh\n"+answer+"\n"), 0o755))
-		err := checkForeign(t.Context(), "riscv64")
-		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "next: sudo apt-get") {
-			t.Errorf("arch-test says %q: checkForeign = %v", answer, err)
+		err := runsHere(t.Context(), Spec{Arch: "riscv64"})
+		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "\nnext: sudo ") {
+			t.Errorf("arch-test says %q: runsHere = %v", answer, err)
+		}
+	}
+}
+
+// schroot names the file that it cannot read. One of an ended build is to go.
+func TestCheckSchroot(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	for file, want := range map[string]string{
+		"/etc/schroot/chroot.d/isar-builder-1": "sudo rm /etc/schroot/chroot.d/isar-builder-1",
+		"/etc/schroot/schroot.conf":            "sudoedit /etc/schroot/schroot.conf",
+	} {
+		path := filepath.Join(bin, "schroot")
+		must(os.WriteFile(path, []byte("#!/bin/sh\necho 'E: "+file+": line 1: Invalid line' >&2; exit 1\n"), 0o755))
+		must(os.Chmod(path, 0o755|os.ModeSetuid))
+		if err := checkSchroot(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "Invalid line\nnext: "+want) {
+			t.Errorf("checkSchroot = %v; want next: %s", err, want)
+		}
+		must(os.Chmod(path, 0o755))
+		if err := checkSchroot(t.Context()); err == nil || !strings.Contains(err.Error(), "set-user-ID") {
+			t.Errorf("checkSchroot of a program without rights = %v; want it refused", err)
 		}
 	}
 }

@@ -327,8 +327,8 @@ func TestRealBitbake(t *testing.T) {
 
 func TestCheckHost(t *testing.T) {
 	request := BuildRequest{Targets: []string{"a", "b"}, Task: "fetch", Continue: true, DryRun: true}
-	if err := checkUser("orin", request, 0); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
-		t.Errorf("checkUser(root) = %v; want what to do", err)
+	if err := rootError("build orin" + request.flags()); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
+		t.Errorf("rootError = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())
 	if err := checkPrograms(hostPrograms); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends bzip2 chrpath") {

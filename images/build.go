@@ -118,15 +118,16 @@ func Refused(spec Spec, opt Options) error {
 		return checkClone()
 	}
 	_, err := projectFile(spec)
-	return errors.Join(checkUser(spec.TypedName(), opt.Request, os.Geteuid()), err)
+	return errors.Join(CheckUser(spec, "build", opt.Request), err)
 }
 
-// HostPackages are the Debian packages that building this board needs here.
-func HostPackages(spec Spec) []string {
-	if spec.Debian == nil && BuildsWithIsar(context.Background(), spec) {
-		return isarPackages(spec)
-	}
+// HostPackages are the Debian packages that building this board needs here. They are those
+// of OpenEmbedded if the build system is not known before a checkout.
+func HostPackages(ctx context.Context, spec Spec, opt Options) []string {
 	if spec.Debian == nil {
+		if system := BuildSystem(ctx, spec, opt); isIsar(system) {
+			return isarPackages(spec, system)
+		}
 		return bitbakePackages()
 	}
 	if spec.Rig != nil {
@@ -140,7 +141,7 @@ func HostPackages(spec Spec) []string {
 		all = append(all, "uidmap")
 	}
 	if spec.Arch != runtime.GOARCH { // the packages' scripts run in emulation
-		all = append(all, "qemu-user-static", "binfmt-support", "arch-test")
+		all = append(all, emulationPackages()...)
 	}
 	return all
 }

@@ -131,7 +131,7 @@ func runsHere(ctx context.Context, spec Spec) error {
 		return nil
 	}
 	if err := run.Run(ctx, run.Command{Argv: []string{"arch-test", spec.Arch}}); err != nil {
-		return fmt.Errorf("this machine cannot run %[1]s programs yet: %[2]w\n  as root: mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; update-binfmts --enable", spec.Arch, err)
+		return fmt.Errorf("this machine runs no programs for %s: %s\nnext: %s", spec.Arch, run.LastLine(err), enableEmulation(spec.Arch))
 	}
 	return nil
 }

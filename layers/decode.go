@@ -61,6 +61,16 @@ func (in *reading) buildProject() (Project, error) {
 	return p, p.checkLocal()
 }
 
+// partialProject returns the project with what files that are still missing can hardly
+// change.
+func (in *reading) partialProject() Project {
+	s := in.merged.get("build_system")
+	if s == nil {
+		return Project{}
+	}
+	return Project{BuildSystem: buildSystems[s.text]}
+}
+
 // projectSettings returns the project without its repositories.
 func (in *reading) projectSettings() Project {
 	m := in.merged

@@ -45,6 +45,9 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 		return Project{}, err
 	}
 	in, err := l.readAll(ctx)
+	if errors.Is(err, ErrNotHere) {
+		return in.partialProject(), err
+	}
 	if err != nil {
 		return Project{}, err
 	}
@@ -105,7 +108,7 @@ func (l *loader) readAll(ctx context.Context) (*reading, error) {
 		}
 		moved, err := l.checkOutSources(ctx, in)
 		if err != nil {
-			return nil, err
+			return in, err
 		}
 		if !moved {
 			return in, nil

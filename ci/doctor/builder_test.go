@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"slipway/images"
+	"slipway/layers"
 	"slipway/layers/host"
 )
 
@@ -40,5 +41,9 @@ func TestLineForRootInContainer(t *testing.T) {
 		if !strings.Contains(line, tt.want) || strings.Contains(line, tt.not) || !strings.HasSuffix(line, " -- env HOME=/home/builder "+host.ProgramName()+" build b") {
 			t.Errorf("in %s: %s", tt.here, line)
 		}
+	}
+	isar := builderCommands(boardBuild{spec: images.Spec{Board: "b"}, project: layers.Project{BuildSystem: "isar-privileged"}})
+	if !strings.Contains(isar, " && usermod -aG sbuild builder && ") || !strings.Contains(isar, "NOPASSWD") {
+		t.Errorf("for Isar: %s; want the group sbuild and sudo", isar)
 	}
 }

@@ -87,7 +87,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 		looks = slices.Concat(baseChecks, bitbakeChecks)
 		var err error
 		if p.project, p.ws, err = images.Project(ctx, spec, opt.Build); err != nil {
-			findings = append(findings, unreadProject(spec, err))
+			findings = append(findings, unreadProject(spec, p.project, err))
 		} else {
 			p.layers = lint.LayersOf(p.project, p.ws)
 			looks = append(looks, projectChecks...)
@@ -100,9 +100,13 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	return err
 }
 
-func unreadProject(spec images.Spec, err error) Finding {
+func unreadProject(spec images.Spec, partial layers.Project, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
-		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", host.ProgramName() + " layers checkout " + spec.TypedName() + ", with a network"}
+		why := "what it is built of was not looked at"
+		if partial.BuildSystem == "" {
+			why += "; the checks are those of OpenEmbedded, and Isar needs other things"
+		}
+		return Finding{"project", Warning, err.Error(), why, host.ProgramName() + " layers checkout " + spec.TypedName() + ", with a network"}
 	}
 	saw, next, found := strings.Cut(err.Error(), "\nnext: ")
 	if !found || strings.HasPrefix(next, "layers dump ") { // which only reads the file again

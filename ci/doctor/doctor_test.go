@@ -38,7 +38,7 @@ func find(all []Finding, what string) (Finding, bool) {
 func TestLookSeesWhatBuildDoes(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // so that every board lacks something
 	foreign := map[string]string{"amd64": "virt-arm64", "arm64": "virt"}[runtime.GOARCH]
-	for _, tt := range []struct{ board, fix string }{{"jetson-orin-nano-devkit", "sudo "}, {foreign, "as root: "}} {
+	for _, tt := range []struct{ board, what, fix string }{{"jetson-orin-nano-devkit", "programs", "sudo "}, {foreign, "emulation", "sudo "}} {
 		spec, err := images.Load(tt.board)
 		if err != nil {
 			t.Fatal(err)
@@ -55,11 +55,11 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 		if roots := slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { return !strings.Contains(f.Saw, "root") }); len(roots) > 1 {
 			t.Errorf("Look for %s speaks of root more than once: %+v", tt.board, roots)
 		}
-		f, found := find(all, "build")
+		f, found := find(all, tt.what)
 		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Fix, tt.fix) {
 			t.Errorf("Look for %s: %+v; want %q to fix it", tt.board, f, tt.fix)
 		}
-		build := errors.Join(images.Hindrances(t.Context(), spec)...)
+		build := images.Hindrances(t.Context(), spec, opt.Build)
 		if build == nil || !strings.Contains(build.Error(), f.Saw) {
 			t.Errorf("Hindrances(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
 		}
@@ -74,7 +74,7 @@ func TestBuildable(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	all := checkBuildable(t.Context(), boardBuild{spec: images.Spec{Board: "b"}})
-	if f := all[len(all)-1]; f.State != Stops || !strings.Contains(f.Saw, "en_US.UTF-8") || !strings.Contains(f.Fix, "localedef") {
+	if f, _ := find(all, "locale"); f.State != Stops || !strings.Contains(f.Saw, "en_US.UTF-8") || !strings.Contains(f.Fix, "localedef") {
 		t.Errorf("buildable without a locale: %+v", all)
 	}
 	for _, f := range all {
@@ -86,10 +86,10 @@ func TestBuildable(t *testing.T) {
 
 func TestUnread(t *testing.T) {
 	spec := images.Spec{Board: "b"}
-	if f := unreadProject(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Fix, "layers checkout b") {
+	if f := unreadProject(spec, layers.Project{}, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Why, "those of OpenEmbedded") || !strings.Contains(f.Fix, "layers checkout b") {
 		t.Errorf("offline, without a repository: %+v", f)
 	}
-	if f := unreadProject(spec, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
+	if f := unreadProject(spec, layers.Project{}, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
 		t.Errorf("a broken file: %+v", f)
 	}
 }

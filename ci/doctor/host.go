@@ -42,7 +42,7 @@ func checkClone(_ context.Context, p boardBuild) []Finding {
 
 func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
-	needed := append(images.HostPackages(p.spec), qemu.HostPackages(p.spec)...)
+	needed := append(images.HostPackages(ctx, p.spec, p.Build), qemu.HostPackages(p.spec)...)
 	missing, err := host.Missing(ctx, needed...)
 	switch {
 	case err != nil:
@@ -59,28 +59,30 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 // checkUser has.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
-	for _, err := range images.Hindrances(ctx, p.spec) {
-		if !errors.Is(err, images.ErrRoot) {
-			all = append(all, hindranceFinding(err))
+	for _, c := range images.CheckHost(ctx, p.spec, p.Build) {
+		switch {
+		case c.Err == nil && c.What == "user" || errors.Is(c.Err, images.ErrRoot):
+		case c.Err == nil:
+			all = append(all, okFinding(c.What, "%s", c.Fine))
+		default:
+			all = append(all, hindranceFinding(c.What, c.Err))
 		}
-	}
-	if len(all) == 0 {
-		return []Finding{okFinding("build", "this machine has what it asks for first")}
 	}
 	return all
 }
 
-func hindranceFinding(err error) Finding {
+func hindranceFinding(what string, err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
-	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
+	return Finding{what, Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
 }
 
 // checkUser checks who builds. A container often has no user but root, and no sudo.
 func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
-		fix := "sudo -u NAME -H " + host.ProgramName() + " build " + p.spec.TypedName()
-		if inContainer() {
+		user := os.Getenv("SUDO_USER")
+		fix := "sudo -u " + cmp.Or(user, "NAME") + " -H " + host.ProgramName() + " build " + p.spec.TypedName()
+		if inContainer() || p.buildsWithIsar() && user == "" { // whose user needs more than a home
 			fix = builderCommands(p)
 		}
 		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", fix}}
@@ -102,7 +104,7 @@ func checkUser(_ context.Context, p boardBuild) []Finding {
 // this user may enter: git and go refuse another user's clone, and root's home is
 // closed to others.
 func builderCommands(p boardBuild) string {
-	fix := "useradd -m builder && "
+	fix := "{ id -u builder || useradd -m builder; } && "
 	here, err := os.Getwd()
 	if err == nil && openToAll(here) {
 		fix += "chown -R builder: . && "
@@ -113,11 +115,13 @@ func builderCommands(p boardBuild) string {
 		build := plaintext.Quote(p.Build.Dir)
 		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
-	if strings.HasPrefix(p.project.BuildSystem, "isar") {
+	if p.buildsWithIsar() {
 		fix += "usermod -aG sbuild builder && echo 'builder ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/builder && "
 	}
 	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + p.spec.TypedName()
 }
+
+func (p boardBuild) buildsWithIsar() bool { return p.project.BuildSystem == "isar-privileged" }
 
 // openToAll reports whether every user may enter a folder and those above it.
 func openToAll(dir string) bool {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/host"
 	"slipway/layers/run"
@@ -95,18 +96,7 @@ func checkUserNamespaces(ctx context.Context, p boardBuild) []Finding {
 	if err == nil {
 		return []Finding{okFinding("namespaces", "a user namespace without a network can be made")}
 	}
-	f := Finding{"namespaces", Stops, "no user namespace can be made: " + briefError(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", "allow user namespaces on this machine; in a container, start it with --security-opt seccomp=unconfined or as a privileged one"}
-	for _, limit := range []struct{ path, refuses, fix string }{
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
-		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},
-		{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=10000"},
-	} {
-		if readKernelFile(limit.path) == limit.refuses {
-			f.Fix = "echo " + limit.fix + " | sudo tee /etc/sysctl.d/60-bitbake.conf && sudo sysctl --system"
-			break
-		}
-	}
-	return []Finding{f}
+	return []Finding{{"namespaces", Stops, "no user namespace can be made: " + briefError(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", images.AllowNamespaces()}}
 }
 
 // briefError returns an error in one line: for a program, the last line that it

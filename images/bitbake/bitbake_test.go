@@ -71,6 +71,7 @@ func TestKnown(t *testing.T) {
 		{"locale of 2.x", "Please make sure locale 'en_US.UTF-8' is available on your system", "locale", "localedef"},
 		{"inotify of 2.0", "ERROR: No space left on device or exceeds fs.inotify.max_user_watches?", "inotify", "max_user_watches"},
 		{"namespaces", "ERROR: User namespaces are not usable by BitBake, possibly due to AppArmor.", "user namespaces", "apparmor"},
+		{"bubblewrap", "| bwrap: Can't mount on symlink destination /bin", "bubblewrap is newer", "releases/isar.yml"},
 		{"a locale by the way", "| + export LC_ALL=en_US.UTF-8\n| cannot find -lnothing", "", ""},
 		{"anything else", "| cannot find -lnothing", "", ""},
 	}

@@ -117,6 +117,11 @@ var knownFailures = []knownFailure{
 		"bitbake-cookerdaemon.log in the build folder says which; end what still runs there and build again",
 	},
 	{
+		lazy.Regexp(`bwrap: Can't mount on symlink destination`),
+		"this machine's bubblewrap is newer than this Isar knows: it mounts over no symbolic link",
+		"build on Debian 12, or add images/releases/isar.yml's patch of Slipway's clone to the project file",
+	},
+	{
 		lazy.Regexp(`User namespaces are not usable by BitBake`),
 		"this machine forbids user namespaces, with which bitbake keeps tasks off the network",
 		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bitbake",

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // bitbake's server, its workers and their tasks are sessions of their own. They
@@ -71,11 +73,36 @@ func (p process) isRunning() bool {
 	return err == nil && now.began == p.began
 }
 
-// sendSignal signals the process if it still runs.
+// sendSignal signals the process if it still runs. Isar's tasks run programs as root, by
+// sudo without a password.
 func (p process) sendSignal(s unix.Signal) {
-	if p.isRunning() {
-		_ = unix.Kill(p.pid, s) // it may end before
+	if !p.isRunning() {
+		return
 	}
+	if err := unix.Kill(p.pid, s); errors.Is(err, unix.EPERM) { // another error: it has ended
+		_ = run.Run(context.Background(), run.Command{Argv: []string{"sudo", "-n", "kill", "-s", strconv.Itoa(int(s)), strconv.Itoa(p.pid)}})
+	}
+}
+
+// brokenOff are the tasks that an interrupt breaks off. Some outlive the worker that
+// started them, and nothing but their number tells them from other programs then.
+type brokenOff struct {
+	mu    sync.Mutex
+	tasks []process
+}
+
+func (b *brokenOff) remember(all []process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tasks = append(b.tasks, all...)
+}
+
+// stillRunning returns those of the tasks that have not ended, with what they started.
+func (b *brokenOff) stillRunning() []process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(b.tasks), func(p process) bool { return !p.isRunning() })
+	return withChildren(left, listProcesses())
 }
 
 // lockHolder returns the process that holds the build folder's lock, 0 if there is
@@ -115,6 +142,11 @@ func (t Tree) leftoverProcesses() []process {
 	slices.SortStableFunc(found, func(a, b process) int {
 		return boolInt(b.pid == server) - boolInt(a.pid == server)
 	})
+	return withChildren(found, all)
+}
+
+// withChildren returns the processes with all below them.
+func withChildren(found, all []process) []process {
 	for i := 0; i < len(found); i++ { // found grows by the children
 		for _, p := range all {
 			if p.parent == found[i].pid && !slices.Contains(found, p) {

@@ -1,7 +1,10 @@
 package bitbake
 
 import (
+	"bufio"
+	"fmt"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -27,5 +30,31 @@ func TestServerWithoutLockIsStopped(t *testing.T) {
 	<-ended
 	if again := here.leftoverProcesses(); len(again) > 0 {
 		t.Errorf("left after stop = %v; want nothing", again)
+	}
+}
+
+// A task that outlives its worker is ended with what it started meanwhile.
+func TestBrokenOff(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "read go; sleep 60 & echo started; wait")
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { _ = cmd.Wait() }()
+	task, err := readProcess(fmt.Sprintf("/proc/%d", cmd.Process.Pid))
+	must(t, err)
+	var b brokenOff
+	b.remember([]process{task, {pid: 1, began: "long ago"}})
+	fmt.Fprintln(in, "go")
+	_, err = bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	left := b.stillRunning()
+	if len(left) != 2 || left[0].pid != task.pid || !strings.Contains(left[1].argv, "sleep 60") {
+		t.Errorf("stillRunning = %v; want the task and its sleep", left)
+	}
+	must(t, Tree{Build: t.TempDir()}.stopProcesses(left))
+	if left := waitForExit(left, 0); len(left) > 0 {
+		t.Errorf("after stopProcesses there are %v", left)
 	}
 }

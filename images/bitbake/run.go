@@ -55,6 +55,9 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err
 	}
+	if err := t.releaseMounts(ctx); err != nil {
+		return Record{}, err
+	}
 	rec := t.newRecord(j)
 	if err := removeFiles(filepath.Join(t.Dir, dryRunRecordName), filepath.Join(t.Dir, dryRunPageName), filepath.Join(t.Dir, dryRunLogName)); err != nil {
 		return rec, err
@@ -66,9 +69,11 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 		return rec, err
 	}
 	times := loadForecast(t.Dir)
-	err := t.runAndFollow(ctx, j, &rec, times)
+	broken := &brokenOff{}
+	err := t.runAndFollow(ctx, j, &rec, times, broken)
 	if ctx.Err() != nil {
-		err = errors.Join(err, t.stopProcesses(t.leftoverProcesses()))
+		left := append(t.leftoverProcesses(), broken.stillRunning()...)
+		err = errors.Join(err, t.stopProcesses(left), t.releaseMounts(ctx))
 	}
 	rec.setOutcome(ctx, t, err)
 	if err = rec.explainFailure(err); ctx.Err() != nil && err != nil {
@@ -89,7 +94,7 @@ func (t Tree) newRecord(j Job) Record {
 
 // runAndFollow runs bitbake, with its console text and its event log read at the same
 // time.
-func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast) error {
+func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast, broken *brokenOff) error {
 	w := newWatch(ctx, rec, times)
 	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine, afterPoll: w.showConsoleIfSilent}
 	ended, read := make(chan struct{}), make(chan error, 1)
@@ -98,26 +103,28 @@ func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times foreca
 	load := startLoad(sampled, rec.Started, loadEvery)
 	err := run.Run(ctx, run.Command{
 		Argv: j.bitbakeArgs(t), Dir: t.Build, Env: append(t.Environment(), "BBEVENTLOG="+t.eventLogPath()),
-		Stop: j.stopFunc(w, ended), Log: rec.Log, Line: w.readConsoleLine,
+		Stop: j.stopFunc(w, ended, func() { broken.remember(t.leftoverProcesses()) }), Log: rec.Log, Line: w.readConsoleLine,
 	})
 	close(ended)
 	stopSampling()
 	rec.Load = load()
-	if broken := <-read; broken != nil {
-		w.noteBadLine(broken)
+	if badLine := <-read; badLine != nil {
+		w.noteBadLine(badLine)
 	}
 	w.finishBuild(err)
 	return err
 }
 
 // stopFunc returns a function that ends bitbake. The first interrupt lets the running
-// tasks finish, the second breaks them off. A bitbake that ignores both is killed.
-func (j Job) stopFunc(w *watch, ended <-chan struct{}) func(*os.Process) error {
+// tasks finish, the second breaks them off, right after breaking is called. A bitbake that
+// ignores both is killed.
+func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os.Process) error {
 	return func(p *os.Process) error {
 		err := p.Signal(os.Interrupt)
 		w.tellStopping(j.Now != nil)
 		go func() {
 			j.waitForTasks(ended)
+			breaking()
 			_ = p.Signal(os.Interrupt) // it may have ended
 			select {
 			case <-ended:

@@ -70,6 +70,18 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.cause }
 
+// LastLine returns the last line that a failed program printed, or the first line of another
+// error.
+func LastLine(err error) string {
+	text := err.Error()
+	var failed *Failure
+	if errors.As(err, &failed) && failed.Tail != "" {
+		text = failed.Tail[strings.LastIndexByte(failed.Tail, '\n')+1:]
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return plaintext.Printable(line)
+}
+
 func indent(s string) string {
 	return "  | " + strings.ReplaceAll(plaintext.Printable(s), "\n", "\n  | ")
 }

@@ -1,0 +1,119 @@
+package bitbake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/progress"
+	"slipway/layers/run"
+)
+
+// Isar's tasks mount file systems into root file systems below tmp/work, and open sessions
+// of schroot, all as root. A task that is broken off leaves them. The next build stops at
+// them, or removes files through them.
+
+// The folders of schroot: each file of the first is an open session, each of the second a
+// chroot that sessions can be opened of.
+const (
+	schrootSessions = "/var/lib/schroot/session"
+	schrootChroots  = "/etc/schroot/chroot.d"
+)
+
+const releaseTimeout = time.Minute
+
+// releaseMounts ends the sessions of schroot and the mounts that tasks of this build
+// folder left. Nothing else may build there.
+func (t Tree) releaseMounts(ctx context.Context) error {
+	build, err := filepath.EvalSymlinks(t.Build)
+	if err != nil {
+		return nil // nothing was built there
+	}
+	sessions, chroots := chrootsBelow(schrootSessions, build), chrootsBelow(schrootChroots, build)
+	mounts, err := mountsBelow("/proc/self/mounts", filepath.Join(build, "tmp/work"))
+	if err != nil || len(sessions)+len(chroots)+len(mounts) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	return progress.Run(ctx, "clear", func(*progress.Step) (string, error) {
+		err := endAll(ctx, sessions, mounts)
+		if err != nil {
+			err = fmt.Errorf("%s: a broken off build left mounts, and they cannot be ended: %w\nnext: sudo umount %s", build, err, strings.Join(mounts, " "))
+		}
+		forgetChroots(ctx, chroots)
+		return fmt.Sprintf("%d mounts and %d sessions of schroot of tasks that were broken off", len(mounts), len(sessions)), err
+	})
+}
+
+// endAll ends sessions, then mounts. schroot ends the programs in a session, and unmounts
+// what it mounted.
+func endAll(ctx context.Context, sessions, mounts []string) (err error) {
+	asRoot := func(argv ...string) {
+		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})
+		err = errors.Join(err, failed)
+	}
+	for _, name := range sessions {
+		asRoot("schroot", "--end-session", "--force", "--chroot=session:"+name)
+	}
+	for _, at := range mounts {
+		asRoot("umount", "--", at)
+	}
+	return err
+}
+
+// Isar's builds have this lock while they use schroot, which does not like a file to go
+// while it reads all of them.
+const schrootLock = "/tmp/schroot.lock"
+
+// forgetChroots removes the files of chroots that nothing uses any more. Where another
+// build works they stay, which does no harm.
+func forgetChroots(ctx context.Context, names []string) {
+	for _, name := range names {
+		_ = run.Run(ctx, run.Command{Argv: []string{
+			"flock", "--exclusive", "--wait", "5", schrootLock,
+			"sudo", "-n", "rm", "-rf", "--", filepath.Join(schrootChroots, name), filepath.Join(filepath.Dir(schrootChroots), name),
+		}})
+	}
+}
+
+const maxChrootBytes = 64 << 10
+
+// chrootsBelow returns the names of schroot's files in a folder whose chroots lie below
+// dir. A file that cannot be read is of somebody else.
+func chrootsBelow(folder, dir string) (names []string) {
+	entries, _ := os.ReadDir(folder) // without schroot there is none
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(folder, e.Name()))
+		if err != nil {
+			continue
+		}
+		text, _ := io.ReadAll(io.LimitReader(f, maxChrootBytes))
+		f.Close()
+		if strings.Contains(string(text), "\ndirectory="+dir+"/") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// mountNames are the characters that the kernel writes in octal.
+var mountNames = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// mountsBelow returns where something is mounted below dir, the last mounted first.
+func mountsBelow(file, dir string) (found []string, err error) {
+	text, err := os.ReadFile(file)
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(mountNames.Replace(fields[1]), dir+"/") {
+			found = append(found, mountNames.Replace(fields[1]))
+		}
+	}
+	slices.Reverse(found)
+	return found, err
+}
