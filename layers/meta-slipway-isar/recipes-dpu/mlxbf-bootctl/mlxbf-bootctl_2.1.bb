@@ -9,3 +9,8 @@ SRCREV = "570fd137f39486b2b41e90897fc63881efde4f68"
 inherit dpkg
 
 DEB_BUILD_OPTIONS = "noautodbgsym"
+
+# In Debian /sbin is a link to /usr/sbin, and packages have their files there.
+do_prepare_build() {
+    printf '\noverride_dh_auto_install:\n\tdh_auto_install -- SBINDIR=/usr/sbin\n' >>'${S}/debian/rules'
+}

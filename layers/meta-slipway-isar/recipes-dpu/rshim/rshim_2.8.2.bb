@@ -9,3 +9,8 @@ SRCREV = "b8a331beac795e2a033185012a53af67aac9576b"
 inherit dpkg
 
 DEB_BUILD_OPTIONS = "noautodbgsym"
+
+# Its control file names libfuse2 alone.
+do_prepare_build() {
+    sed -i 's/^Depends: .*/Depends: ${shlibs:Depends}, ${misc:Depends}, python3/' '${S}/debian/control'
+}
