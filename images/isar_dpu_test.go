@@ -42,7 +42,7 @@ func revisionOf(t *testing.T, pattern string) string {
 	return m[1]
 }
 
-// The emulated DPU has the ports and machines of the rig, and its drivers the same arguments.
+// The emulated DPU has the ports and places of the rig, and its drivers the same arguments.
 func TestIsarsPortsAreThoseOfTheRig(t *testing.T) {
 	rig, dpu := boardOf(t, "bluefield-rig-trixie"), boardOf(t, "isar-dpu")
 	var want []string
@@ -50,7 +50,7 @@ func TestIsarsPortsAreThoseOfTheRig(t *testing.T) {
 		want = append(want, strings.Join([]string{"port", p.Name, p.Address}, " "))
 	}
 	for _, p := range rig.Rig.Places {
-		want = append(want, strings.Join([]string{"machine", p.Name, p.Port, p.Address}, " "))
+		want = append(want, strings.Join([]string{"place", p.Name, p.Port, p.Address}, " "))
 	}
 	text, err := os.ReadFile(isarDPU + "dpu-ports/files/ports.conf")
 	if err != nil {
