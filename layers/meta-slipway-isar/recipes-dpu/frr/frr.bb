@@ -7,7 +7,8 @@ LICENSE = "GPL-2.0-or-later"
 SLIPWAY_FRR_FILES = "${LAYERDIR_slipway-isar}/../../recipes/dynamic-layers/networking-layer/frr/files"
 FILESEXTRAPATHS:prepend := "${SLIPWAY_FRR_FILES}:"
 
-# Debian applies patches in the order of their names, whatever their folders are called.
+# Debian applies patches in the order of their names, whatever their folders are called. Only
+# a change to these words of debian.txt builds frr again, not one to what else it says.
 def slipway_frr_patches(d):
     import glob
     folder, release = d.getVar('SLIPWAY_FRR_FILES'), d.getVar('BASE_DISTRO_CODENAME')
@@ -21,7 +22,6 @@ def slipway_frr_patches(d):
 
 SRC_URI = " \
     apt://frr \
-    file://debian.txt \
     file://rules.txt \
     ${@' '.join('file://%s;apply=no' % p for p in slipway_frr_patches(d))} \
 "
