@@ -42,14 +42,14 @@ func revisionOf(t *testing.T, pattern string) string {
 	return m[1]
 }
 
-// The emulated DPU has the ports and places of the rig, and its drivers the same arguments.
+// The emulated DPU has the ports and places of the rig.
 func TestIsarsPortsAreThoseOfTheRig(t *testing.T) {
-	rig, dpu := boardOf(t, "bluefield-rig-trixie"), boardOf(t, "isar-dpu")
+	rig := boardOf(t, "bluefield-rig-trixie").Rig
 	var want []string
-	for _, p := range rig.Rig.Ports {
+	for _, p := range rig.Ports {
 		want = append(want, strings.Join([]string{"port", p.Name, p.Address}, " "))
 	}
-	for _, p := range rig.Rig.Places {
+	for _, p := range rig.Places {
 		want = append(want, strings.Join([]string{"place", p.Name, p.Port, p.Address}, " "))
 	}
 	text, err := os.ReadFile(isarDPU + "dpu-ports/files/ports.conf")
@@ -58,22 +58,28 @@ func TestIsarsPortsAreThoseOfTheRig(t *testing.T) {
 	}
 	got := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool { return strings.HasPrefix(line, "#") })
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("ports.conf is not what board.yml of the rig has (-want +got):\n%s", diff)
+		t.Errorf("ports.conf differs from the rig's board.yml (-want +got):\n%s", diff)
 	}
-	moved := func(args []string) (all []string) {
-		for _, arg := range args {
-			all = append(all, strings.Replace(arg, "/usr/lib/slipway/", "/usr/lib/dpdk-slipway/", 1))
-		}
-		return all
+}
+
+// The emulated DPU's drivers have the rig's arguments. Only their folder is another one.
+func TestIsarsDriversHaveTheRigsArguments(t *testing.T) {
+	want, got := *boardOf(t, "bluefield-rig-trixie").DPU, *boardOf(t, "isar-dpu").DPU
+	want.EAL = moveDrivers(want.EAL)
+	inference := *want.Inference
+	inference.EAL = moveDrivers(inference.EAL)
+	want.Inference = &inference
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("dpu of isar-dpu differs from the rig's (-want +got):\n%s", diff)
 	}
-	want2 := *rig.DPU
-	want2.EAL = moved(want2.EAL)
-	inference := *want2.Inference
-	inference.EAL = moved(inference.EAL)
-	want2.Inference = &inference
-	if diff := cmp.Diff(want2, *dpu.DPU); diff != "" {
-		t.Errorf("dpu of isar-dpu is not that of the rig, with the drivers' other folder (-want +got):\n%s", diff)
+}
+
+// moveDrivers returns arguments with the folder of the layer's drivers in place of the rig's.
+func moveDrivers(args []string) (all []string) {
+	for _, arg := range args {
+		all = append(all, strings.Replace(arg, "/usr/lib/slipway/", "/usr/lib/dpdk-slipway/", 1))
 	}
+	return all
 }
 
 func boardOf(t *testing.T, name string) Spec {
