@@ -26,9 +26,9 @@ func smallRig(t *testing.T, suite string) *rigRun {
 	if err := softrig.Needs(); err != nil {
 		t.Skip(err)
 	}
-	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl"} {
+	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl", "ethtool"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%v; apt-get install openssh-server iproute2 procps", err)
+			t.Skipf("%v; apt-get install openssh-server iproute2 procps ethtool", err)
 		}
 	}
 	dir := t.TempDir()

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -78,28 +80,16 @@ func ServeCache(ctx context.Context, opt Options, board string, serve cache.Serv
 
 // checkedOutBitbake is the folder of a board's bitbake; for "" the newest of all boards'.
 func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, error) {
-	checkouts := []string{filepath.Join(opt.Dir, cmp.Or(board, "*"), checkoutsName, "*")}
-	if board != "" {
-		spec, err := Load(board)
-		if err != nil {
-			return "", err
-		}
-		if p, ws, err := Project(ctx, spec, opt); err == nil { // its repositories may be folders elsewhere
-			for _, r := range p.Repos {
-				checkouts = append(checkouts, p.Dir(ws, r))
-			}
-		}
+	checkouts, err := checkoutsOf(ctx, opt, board)
+	if err != nil {
+		return "", err
 	}
 	var best string
 	var newest cache.Version
 	for _, checkout := range checkouts {
-		for _, below := range []string{"bitbake", ""} {
-			found, _ := filepath.Glob(filepath.Join(checkout, below, "bin/bitbake-hashserv"))
-			for _, program := range found {
-				dir := filepath.Join(program, "../..")
-				if v, err := cache.VersionOf(dir); err == nil && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
-					best, newest = dir, v
-				}
+		for _, dir := range []string{filepath.Join(checkout, "bitbake"), checkout} {
+			if v, err := cache.VersionOf(dir); err == nil && onDisk(filepath.Join(dir, "bin/bitbake-hashserv")) && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
+				best, newest = dir, v
 			}
 		}
 	}
@@ -107,4 +97,25 @@ func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, 
 		return "", fmt.Errorf("no bitbake is checked out in %s, whose servers could run\nnext: layers checkout BOARD", filepath.Join(opt.Dir, cmp.Or(board, "*")))
 	}
 	return filepath.Abs(best)
+}
+
+// checkoutsOf returns the folders of a board's repositories; for "" of all boards'.
+func checkoutsOf(ctx context.Context, opt Options, board string) (dirs []string, err error) {
+	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), checkoutsName, "*"))
+	for _, f := range found {
+		dirs = append(dirs, filepath.Join(opt.Dir, f))
+	}
+	if board == "" || err != nil {
+		return dirs, err
+	}
+	spec, err := Load(board)
+	if err != nil {
+		return nil, err
+	}
+	if p, ws, err := Project(ctx, spec, opt); err == nil { // its repositories may be elsewhere (SLIPWAY_LOCAL)
+		for _, r := range p.Repos {
+			dirs = append(dirs, p.Dir(ws, r))
+		}
+	}
+	return dirs, nil
 }

@@ -52,9 +52,9 @@ func needRig(t *testing.T) {
 	if err := Needs(); err != nil {
 		t.Skip(err)
 	}
-	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl"} {
+	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl", "ethtool"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%v; apt-get install openssh-server iproute2 procps", err)
+			t.Skipf("%v; apt-get install openssh-server iproute2 procps ethtool", err)
 		}
 	}
 }
@@ -94,6 +94,11 @@ func TestRig(t *testing.T) {
 	}
 	if port, place := said(t, conn, "cat", forwarding), said(t, conn, "ip", "netns", "exec", "leaf2", "cat", forwarding); port != "1" || place != "0" {
 		t.Errorf("the rig forwards: %s, and leaf2: %s; want 1 and 0", port, place)
+	}
+	for _, line := range []string{"ethtool -k p0", "ip netns exec leaf2 ethtool -k eth0"} { // drivers would see packets without checksums
+		if got := said(t, conn, "sh", "-c", line+" | grep ^tx-checksumming"); got != "tx-checksumming: off" {
+			t.Errorf("%s prints %q; want tx-checksumming: off", line, got)
+		}
 	}
 	for _, port := range []string{"p0", "pf0vf0"} { // a switch without rules
 		said(t, conn, "ip", "link", "add", "sw-"+port, "type", "bridge")
