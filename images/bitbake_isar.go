@@ -92,10 +92,10 @@ func checkSudo(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("Isar runs sudo, which refuses %s here: %s\nnext: %s", userName(), run.LastLine(err), allowSudo())
+		return fmt.Errorf("sudo, which Isar runs, refuses %s here: %s\nnext: %s", userName(), run.LastLine(err), allowSudo())
 	}
 	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "unshare", "--mount", "true"}}); err != nil {
-		return fmt.Errorf("Isar mounts through sudo, and root may not mount here: %s\nnext: start the container with --privileged, or build outside of it", run.LastLine(err))
+		return fmt.Errorf("root, as whom Isar mounts, may not mount here: %s\nnext: start the container with --privileged, or build outside of it", run.LastLine(err))
 	}
 	return ctx.Err()
 }
@@ -183,7 +183,7 @@ func checkBubblewrap(ctx context.Context) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("Isar runs commands in bubblewrap, which cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
+	return fmt.Errorf("bubblewrap, which Isar runs, cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
 }
 
 // AllowNamespaces returns what lets users of this machine make user namespaces.

@@ -36,7 +36,7 @@ func TestIsarChecksOfUsers(t *testing.T) {
 	for groups, want := range map[string][]string{
 		"--clear-groups": {
 			"group: sbuild is only for its group: nobody is not in it\nnext: sudo usermod -aG sbuild nobody && newgrp sbuild\n",
-			"sudo: Isar runs sudo, which refuses nobody here: sudo: a password is required\nnext: su root -c \"echo 'nobody ALL=(ALL) NOPASSWD: ALL' | tee -a /etc/sudoers.d/slipway\"\n",
+			"sudo: sudo, which Isar runs, refuses nobody here: sudo: a password is required\nnext: su root -c \"echo 'nobody ALL=(ALL) NOPASSWD: ALL' | tee -a /etc/sudoers.d/slipway\"\n",
 		},
 		"--groups=" + group.Gid: {"group: <nil>\n"},
 	} {

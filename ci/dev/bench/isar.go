@@ -117,7 +117,8 @@ func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, 
 	saved := func(row Row) float64 { return (rows[0].Median() - row.Median()).Seconds() }
 	return rows, []Ratio{
 		TimeRatio("alone_over_folder", rows[0], rows[1]), TimeRatio("alone_over_server", rows[0], rows[2]),
-		{"folder_saves_s", saved(rows[1])}, {"server_saves_s", saved(rows[2])},
+		{"folder_saves_s", saved(rows[1])},
+		{"server_saves_s", saved(rows[2])},
 	}, nil
 }
 

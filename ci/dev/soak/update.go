@@ -103,12 +103,13 @@ var soakedSystems = []soakedSystem{
 	{"two", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "two\n") }, ""},
 	{"kernel", func(s images.Spec) images.Spec { return withoutFiles(s, "vmlinuz", "boot/vmlinuz-*") }, inSlot("rm vmlinuz")},
 	{"init", func(s images.Spec) images.Spec { return withoutFiles(s, "usr/lib/systemd/systemd") }, inSlot("rm usr/lib/systemd/systemd", "rm lib/systemd/systemd")},
-	{"unit", func(s images.Spec) images.Spec {
-		debian := *s.Debian
-		debian.Enable = append(slices.Clone(debian.Enable), "fails.service")
-		s.Debian = &debian
-		return s.WithFile("overlay/usr/lib/systemd/system/fails.service", "[Service]\nType=oneshot\nExecStart=false\n")
-	},
+	{
+		"unit", func(s images.Spec) images.Spec {
+			debian := *s.Debian
+			debian.Enable = append(slices.Clone(debian.Enable), "fails.service")
+			s.Debian = &debian
+			return s.WithFile("overlay/usr/lib/systemd/system/fails.service", "[Service]\nType=oneshot\nExecStart=false\n")
+		},
 		`IMAGE_CMD:slot:prepend = " printf '[Service]\nType=oneshot\nExecStart=false\n' >'${WORKDIR}/fails.service'; "` + "\n" +
 			inSlot("write ${WORKDIR}/fails.service etc/systemd/system/fails.service", "symlink etc/systemd/system/multi-user.target.wants/fails.service ../fails.service"),
 	},
