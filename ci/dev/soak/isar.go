@@ -135,8 +135,8 @@ func (s soakedIsar) findRemains(ctx context.Context) (found []string, err error)
 type failingRecipe struct{ name, conf, task, says string }
 
 var failingRecipes = []failingRecipe{
-	{"a task that fails", `do_install:append:pn-slipway-board = " echo no such register; exit 7"`, "do_install", "no such register"},
-	{"a program that does not compile", `do_prepare_build:append:pn-slipway-hook = " echo 'package hook; var x int = true' >'${S}/broken.go'"`, "do_dpkg_build", "broken.go"},
+	{"a task that fails", tinyclone.Only("do_install:append", "slipway-board", " echo no such register; exit 7"), "do_install", "no such register"},
+	{"a program that does not compile", tinyclone.Only("do_prepare_build:append", "slipway-hook", " echo package hook, and no more >${S}/broken.go"), "do_dpkg_build", "broken.go"},
 }
 
 // failRecipe builds with a recipe that fails. The error and the page must have its log.

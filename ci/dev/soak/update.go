@@ -117,7 +117,7 @@ var soakedSystems = []soakedSystem{
 		const manifest = "bundle/manifest.raucm"
 		text, _ := s.File(manifest) // a board with a keyring has one
 		return s.WithFile(manifest, strings.Replace(string(text), "compatible=", "compatible=not-", 1))
-	}, `SLIPWAY_COMPATIBLE:pn-slipway-image = "not-slipway"`},
+	}, tinyclone.Only("SLIPWAY_COMPATIBLE:append", "slipway-image", "-not")},
 	{"other-signer", func(s images.Spec) images.Spec { return s }, ""},
 }
 

@@ -52,6 +52,12 @@ repos:
 	return os.WriteFile(c.projectFile(), []byte(text), 0o644)
 }
 
+// Only returns a line of configuration that adds to a variable in one recipe alone: Isar's
+// recipes have no overrides of their own.
+func Only(assigned, recipe, value string) string {
+	return fmt.Sprintf(`%s = "${@'%s' if d.getVar('PN') == '%s' else ''}"`, assigned, value, recipe)
+}
+
 // RemoveBuilt removes what bitbake built. Files of root file systems are root's.
 func (c Clone) RemoveBuilt(ctx context.Context) error {
 	return run.Run(ctx, run.Command{Argv: []string{"sudo", "-n", "rm", "-rf", "--one-file-system", filepath.Join(c.Built, "bitbake/tmp")}})
