@@ -136,7 +136,7 @@ type failingRecipe struct{ name, conf, task, says string }
 
 var failingRecipes = []failingRecipe{
 	{"a task that fails", tinyclone.Only("do_install:append", "slipway-board", " echo no such register; exit 7"), "do_install", "no such register"},
-	{"a program that does not compile", tinyclone.Only("do_prepare_build:append", "slipway-hook", " echo package hook, and no more >${S}/broken.go"), "do_dpkg_build", "broken.go"},
+	{"a program that does not compile", tinyclone.Only("do_prepare_build:append", "slipway-hook", " echo package hook, and no more >../source/broken.go"), "do_dpkg_build", "broken.go"},
 }
 
 // failRecipe builds with a recipe that fails. The error and the page must have its log.
