@@ -92,6 +92,10 @@ func TestTailOf(t *testing.T) {
 	if got := logTail(log); !strings.HasSuffix(got, "a line\nthe [31mend") || strings.Count(got, "\n") != tailLines-1 {
 		t.Errorf("logTail = %q; want the last lines without escapes", got)
 	}
+	must(t, os.WriteFile(log, []byte("cc hook.c\nhook.c:1: error: no such type\ndpkg-buildpackage: error: debian/rules failed\n"+strings.Repeat("Cleanup\n", 99)), 0o644))
+	if got, want := logTail(log), "cc hook.c\nhook.c:1: error: no such type\ndpkg-buildpackage: error: debian/rules failed"; got != want {
+		t.Errorf("logTail of sbuild's log = %q; want %q", got, want)
+	}
 	for _, path := range []string{"", dir, filepath.Join(dir, "none"), "/dev/zero"} {
 		if got := logTail(path); got != "" {
 			t.Errorf("logTail(%q) = %q; want nothing", path, got)

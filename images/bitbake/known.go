@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -169,5 +170,17 @@ func logTail(path string) string {
 		return ""
 	}
 	lines := strings.Split(strings.TrimRight(plaintext.Printable(strings.ToValidUTF8(string(text[:n]), "\uFFFD")), "\n"), "\n")
+	lines = cutSummary(lines)
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+}
+
+// cutSummary leaves out what sbuild says after the package's own build has failed: a
+// hundred lines of clean-up and statistics.
+func cutSummary(lines []string) []string {
+	for i, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "dpkg-buildpackage: error:") {
+			return lines[:i+1]
+		}
+	}
+	return lines
 }
