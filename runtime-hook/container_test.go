@@ -192,7 +192,7 @@ var runs int
 // runContainer starts the container and returns what its script printed.
 func (l *lab) runContainer(c container) (string, error) {
 	l.t.Helper()
-	cmd, id := l.command("bundle", c)
+	cmd, id := l.command("run", "bundle", c)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
@@ -205,8 +205,8 @@ func (l *lab) runContainer(c container) (string, error) {
 	return stdout.String(), err
 }
 
-// command returns the command that runs the container of a bundle, and its id.
-func (l *lab) command(bundle string, c container) (cmd *exec.Cmd, id string) {
+// command returns the command that runs or creates the container of a bundle, and its id.
+func (l *lab) command(verb, bundle string, c container) (cmd *exec.Cmd, id string) {
 	l.t.Helper()
 	data, err := json.Marshal(l.spec(c))
 	must(l.t, err)
@@ -214,7 +214,7 @@ func (l *lab) command(bundle string, c container) (cmd *exec.Cmd, id string) {
 	write(l.t, filepath.Join(bundle, "config.json"), string(data))
 	runs++
 	id = fmt.Sprintf("slipway-test-%d-%d", os.Getpid(), runs)
-	cmd = exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), "run", "--bundle", bundle, id)
+	cmd = exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), verb, "--bundle", bundle, id)
 	// A root that logged in is a member of its group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Groups: []uint32{0}}}
 	return cmd, id

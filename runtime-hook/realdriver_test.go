@@ -166,6 +166,10 @@ func (d *realDriver) container(l *lab, way, names, script string) container {
 	if way == "hook" {
 		c.stage = "createRuntime"
 	}
+	var cdi cdiSpec
+	if names != "" && way == "CDI" {
+		cdi = readCDI(l.t, hookBinary(l.t), "cdi", "--output=-")
+	}
 	c.spec = func(s *specs.Spec) {
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}})
 		denied(s)
@@ -176,7 +180,7 @@ func (d *realDriver) container(l *lab, way, names, script string) container {
 				allow(l.t, s, device)
 			}
 		case way == "CDI" && names != "":
-			readCDI(l.t, hookBinary(l.t), "cdi", "--output=-").apply(l.t, s, names)
+			cdi.apply(l.t, s, names)
 		}
 	}
 	return c
@@ -217,7 +221,9 @@ type cdiSpec struct {
 func readCDI(t *testing.T, program string, args ...string) (s cdiSpec) {
 	t.Helper()
 	out, err := exec.Command(program, args...).Output()
-	must(t, err)
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+	}
 	must(t, json.Unmarshal(out, &s))
 	return s
 }
@@ -356,7 +362,7 @@ func (d *realDriver) testTwo(t *testing.T, engine string) {
 	}
 	var both []*waiting
 	for _, bundle := range []string{"bundle", "bundle2"} {
-		cmd, _ := l.command(bundle, d.container(l, "hook", "all", d.program+" wait"))
+		cmd, _ := l.command("run", bundle, d.container(l, "hook", "all", d.program+" wait"))
 		both = append(both, startWaiting(t, cmd))
 	}
 	for _, w := range both {
