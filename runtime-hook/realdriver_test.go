@@ -30,6 +30,11 @@ type realDriver struct {
 	uuid      string   // of the first GPU; "" if the driver reports none
 }
 
+var (
+	cudaPath    = regexp.MustCompile(`libcuda\.so\.1 .* => (/.*)`) // in what ldconfig -p prints
+	cudaVersion = regexp.MustCompile(`CUDA ([0-9]+\.[0-9]+)\n`)    // in what testdata/gpu.c prints
+)
+
 // findDriver skips the test on a machine without the driver, a compiler or runc.
 func findDriver(t *testing.T) *realDriver {
 	t.Helper()
@@ -37,7 +42,7 @@ func findDriver(t *testing.T) *realDriver {
 		t.Skip("needs /dev/nvidia0, a GPU with NVIDIA's driver")
 	}
 	out, _ := exec.Command("ldconfig", "-p").Output()
-	found := regexp.MustCompile(`libcuda\.so\.1 .* => (/.*)`).FindSubmatch(out)
+	found := cudaPath.FindSubmatch(out)
 	if found == nil {
 		t.Skip("needs libcuda.so.1 of NVIDIA's driver, where ldconfig finds it")
 	}
@@ -303,6 +308,7 @@ func (d *realDriver) testWay(t *testing.T, engine, way string) {
 	}
 	t.Logf("the container printed\n%s\nand the log is\n%s", want["all"], log)
 	d.testUnknown(l, way)
+	d.testRequired(l, way, cudaVersion.FindStringSubmatch(want["all"])[1])
 }
 
 // become makes the lab's engine slipway-runtime if that is the way.
@@ -329,6 +335,29 @@ func (d *realDriver) testUnknown(l *lab, way string) {
 	said := "names GPU " + unknown + "; the board has GPU 0 (" + d.uuid + ")"
 	if err == nil || !strings.Contains(err.Error()+string(log), said) {
 		l.t.Errorf("with %s: %v, log %q; want a failure that says %q", unknown, err, log, said)
+	}
+}
+
+// testRequired runs containers that require an older and a newer driver than the machine's.
+func (d *realDriver) testRequired(l *lab, way, cuda string) {
+	l.t.Helper()
+	if way == "CDI" { // an engine asks for the device whatever the image requires
+		return
+	}
+	driver := strings.TrimSpace(d.query(l.t, "driver_version", "0"))
+	for required, said := range map[string]string{
+		"cuda>=11.0,driver>=470": "",
+		"driver>=9999":           "the board has driver " + driver,
+		"cuda>=99":               "the board has cuda " + cuda,
+	} {
+		must(l.t, os.RemoveAll("/run/slipway/hook.log"))
+		c := d.container(l, way, "all", ":")
+		c.env = append(c.env, "NVIDIA_REQUIRE_CUDA="+required)
+		_, err := l.runContainer(c)
+		log, _ := os.ReadFile("/run/slipway/hook.log")
+		if (err == nil) != (said == "") || err != nil && !strings.Contains(err.Error()+string(log), said) {
+			l.t.Errorf("with an image that requires %s: %v, log %q; want a failure that says %q", required, err, log, said)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,11 @@ import (
 	"slipway/runtime-hook/internal/csv"
 )
 
-const timedStarts = 30
+const (
+	timedStarts = 30
+	// rest is the time for the kernel to remove the mounts of the container before.
+	rest = 100 * time.Millisecond
+)
 
 // timedWay is one way to start a container, with the times of its starts.
 type timedWay struct {
@@ -35,8 +40,9 @@ func TestRealDriverTimes(t *testing.T) {
 	}
 	d := findDriver(t)
 	l := d.newLab(t, "runc")
-	// NVIDIA's runtime reads lists of three names.
+	// NVIDIA's runtime reads lists of three names, and its hook fails without an ld.so.conf.
 	must(t, os.Rename(csv.Dir+"/test.csv", csv.Dir+"/l4t.csv"))
+	write(t, l.rootfs("/etc/ld.so.conf"), "include /etc/ld.so.conf.d/*.conf\n")
 	plain := d.container(l, "none", "", ":")
 	ways := []*timedWay{{name: "runc without a GPU", set: func() container { return plain }}}
 	ways = append(ways, d.ownWays(l)...)
@@ -55,9 +61,10 @@ func TestRealDriverTimes(t *testing.T) {
 		}
 		ways = slices.DeleteFunc(ways, func(other *timedWay) bool { return w == other })
 	}
-	for round := range timedStarts {
-		for i := range ways { // none is always behind the same one
-			w := ways[(i+round)%len(ways)]
+	for range timedStarts {
+		for _, i := range rand.Perm(len(ways)) { // none is always behind the same one
+			w := ways[i]
+			time.Sleep(rest)
 			took, out, err := l.timeStart(w.set())
 			if err != nil {
 				t.Fatalf("%s: %q, %v", w.name, out, err)

@@ -71,11 +71,12 @@ static void fill(uint32_t *numbers)
 static void describe(int device)
 {
     char name[256];
-    int major, minor;
+    int major, minor, cuda;
     CALL(cuDeviceGetName, (char *, int, int), name, sizeof name, device);
     CALL(cuDeviceGetAttribute, (int *, int, int), &major, CAPABILITY_MAJOR, device);
     CALL(cuDeviceGetAttribute, (int *, int, int), &minor, CAPABILITY_MINOR, device);
-    printf("%s, %d.%d\n", name, major, minor);
+    CALL(cuDriverGetVersion, (int *), &cuda);
+    printf("%s, %d.%d, CUDA %d.%d\n", name, major, minor, cuda / 1000, cuda % 1000 / 10);
 }
 
 static void copy_back(uint32_t *numbers, uint64_t memory)
