@@ -150,16 +150,27 @@ func (l *lab) shell() {
 // program puts the host's program into the image, with all libraries but without.
 func (l *lab) program(path, without string) {
 	l.t.Helper()
+	l.copy(append(l.linked(path, without), path)...)
+}
+
+// linked returns the libraries that the linker loads for the host's file, all but without.
+func (l *lab) linked(path, without string) (files []string) {
+	l.t.Helper()
 	out, err := exec.Command("ldd", path).Output()
 	if err != nil {
 		l.t.Skipf("needs %s and ldd (Debian packages xz-utils, libc-bin): %v", path, err)
 	}
-	files := []string{path}
 	for _, word := range strings.Fields(string(out)) {
 		if filepath.IsAbs(word) && !strings.Contains(word, without) {
 			files = append(files, word)
 		}
 	}
+	return files
+}
+
+// copy puts files of the host into the image.
+func (l *lab) copy(files ...string) {
+	l.t.Helper()
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		must(l.t, err)
@@ -181,25 +192,32 @@ var runs int
 // runContainer starts the container and returns what its script printed.
 func (l *lab) runContainer(c container) (string, error) {
 	l.t.Helper()
-	spec := l.spec(c)
-	data, err := json.Marshal(spec)
-	must(l.t, err)
-	write(l.t, filepath.Join(l.dir, "bundle/config.json"), string(data))
-	runs++
-	id := fmt.Sprintf("slipway-test-%d-%d", os.Getpid(), runs)
-	cmd := exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), "run", "--bundle", filepath.Join(l.dir, "bundle"), id)
-	// A root that logged in is a member of its group.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Groups: []uint32{0}}}
+	cmd, id := l.command("run", "bundle", c)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	err = cmd.Run()
+	err := cmd.Run()
 	if err != nil {
 		exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), "delete", "--force", id).Run()
 		err = fmt.Errorf("%w\n%s", err, stderr.String())
 	}
 	return stdout.String(), err
+}
+
+// command returns the command that runs or creates the container of a bundle, and its id.
+func (l *lab) command(verb, bundle string, c container) (cmd *exec.Cmd, id string) {
+	l.t.Helper()
+	data, err := json.Marshal(l.spec(c))
+	must(l.t, err)
+	bundle = filepath.Join(l.dir, bundle)
+	write(l.t, filepath.Join(bundle, "config.json"), string(data))
+	runs++
+	id = fmt.Sprintf("slipway-test-%d-%d", os.Getpid(), runs)
+	cmd = exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), verb, "--bundle", bundle, id)
+	// A root that logged in is a member of its group.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Groups: []uint32{0}}}
+	return cmd, id
 }
 
 func (l *lab) spec(c container) *specs.Spec {

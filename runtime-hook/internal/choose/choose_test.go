@@ -77,6 +77,11 @@ func twoGPUs(t *testing.T) string {
 	})
 }
 
+// oneGPU is a board whose only GPU has a UUID.
+func oneGPU(t *testing.T) string {
+	return tree(t, map[string]string{"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: \t " + uuid0 + "\nDevice Minor: \t 0\n"})
+}
+
 func devices(paths ...string) (p plan.Plan) {
 	for _, d := range paths {
 		p.Devices = append(p.Devices, plan.Device{Path: d})
@@ -155,7 +160,8 @@ func TestFromRefuses(t *testing.T) {
 }
 
 func TestOfGPUs(t *testing.T) {
-	two := twoGPUs(t)
+	one, two := oneGPU(t), twoGPUs(t)
+	only := []string{"/dev/nvidia0", "/dev/nvidiactl"}
 	nodes := []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidiactl", "/dev/dri/card0", "/dev/dri/card1", "/dev/dri/renderD129"}
 	first := []string{"/dev/nvidia1", "/dev/nvidia2", "/dev/nvidiactl", "/dev/dri/card0"}
 	second := []string{"/dev/nvidia0", "/dev/nvidia2", "/dev/nvidiactl", "/dev/dri/card0", "/dev/dri/card1", "/dev/dri/renderD129"}
@@ -172,6 +178,7 @@ func TestOfGPUs(t *testing.T) {
 		{two, "1,0", nodes, nodes, ""},
 		{two, strings.ToLower(uuid1[:4]) + uuid1[4:], nodes, nil, "no name of a GPU"},
 		{two, uuid1, nodes, second, ""},
+		{two, uuid1[4:], nodes, second, ""},
 		{two, "nvidia.com/gpu=" + uuid0, nodes, first, ""},
 		{two, "nvidia.com/gpu=all,0", nodes, nodes, ""},
 		{two, "0,2", nodes, nil, "GPU 2; the board has GPU 0 (" + uuid0 + "), GPU 1 (" + uuid1 + ")"},
@@ -188,6 +195,10 @@ func TestOfGPUs(t *testing.T) {
 		{t.TempDir(), "3", orin, orin, ""},
 		{t.TempDir(), uuid0, []string{"/dev/nvidia0", "/dev/nvmap"}, []string{"/dev/nvidia0", "/dev/nvmap"}, ""},
 		{t.TempDir(), "1", nil, nil, ""},
+		{one, "3", only, only, ""},
+		{one, uuid0, only, only, ""},
+		{one, uuid0[4:], only, only, ""},
+		{one, "0," + uuid1, only, nil, uuid1 + "; the board has GPU 0 (" + uuid0 + ")"},
 		// The driver tells nothing.
 		{t.TempDir(), "1", []string{"/dev/nvidia10", "/dev/nvidia2", "/dev/nvidia-uvm"}, []string{"/dev/nvidia10", "/dev/nvidia-uvm"}, ""},
 	}

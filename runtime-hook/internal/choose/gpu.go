@@ -102,7 +102,7 @@ func parseName(word string) (n gpuName, isAll bool, err error) {
 	case strings.HasPrefix(id, "MIG-") || strings.Contains(id, ":"):
 		return gpuName{}, false, noMIG(word)
 	case isUUID(strings.TrimPrefix(id, "GPU-")):
-		return gpuName{index: -1, uuid: id}, false, nil
+		return gpuName{index: -1, uuid: "GPU-" + strings.TrimPrefix(id, "GPU-")}, false, nil
 	}
 	index, err := strconv.ParseUint(id, 10, 16)
 	if err != nil {
@@ -133,7 +133,8 @@ func isUUID(s string) bool {
 }
 
 // unchosenNodes returns the nodes of the GPUs that the container did not choose. On a
-// board with one GPU every name means that one.
+// board with one GPU every number means that one, and so does a UUID if the driver reports
+// none.
 func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, error) {
 	if s.gpus == nil {
 		return nil, nil
@@ -143,13 +144,13 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, e
 		// Also the nodes of GPUs that the driver does not report, and of a display.
 		gpus = append(gpusByNode(p), gpus...)
 	} else if len(gpus) < 2 {
-		return nil, nil
+		return nil, s.checkUUIDs(gpus)
 	}
 	chosen := map[int]bool{}
 	for _, n := range s.gpus {
 		i := slices.IndexFunc(gpus, n.matches)
 		if i < 0 {
-			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, gpuList(gpus))
+			return nil, n.notThere(gpus)
 		}
 		if gpus[i].Lacks != "" {
 			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %w", gpus[i].NotListed())
@@ -165,6 +166,22 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, e
 		}
 	}
 	return others, nil
+}
+
+// checkUUIDs refuses each UUID that is not the one that the driver reports of the only GPU.
+func (s Selection) checkUUIDs(gpus []GPU) error {
+	for _, n := range s.gpus {
+		for _, g := range gpus {
+			if n.index < 0 && g.UUID != "" && !n.matches(g) {
+				return n.notThere(gpus)
+			}
+		}
+	}
+	return nil
+}
+
+func (n gpuName) notThere(gpus []GPU) error {
+	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, gpuList(gpus))
 }
 
 func (n gpuName) matches(g GPU) bool {
