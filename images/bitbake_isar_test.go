@@ -30,9 +30,16 @@ func TestIsarChecksOfUsers(t *testing.T) {
 	program, err := os.Executable()
 	must(err)
 	must(exec.Command("cp", program, self).Run())
-	for dir := filepath.Dir(self); dir != os.TempDir() && len(dir) > 1; dir = filepath.Dir(dir) {
-		must(os.Chmod(dir, 0o755))
+	for dir := filepath.Dir(self); len(dir) > 1; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		must(err)
+		if info.Mode().Perm()&0o005 != 0o005 {
+			must(os.Chmod(dir, 0o755))
+		}
 	}
+	tmp := filepath.Join(filepath.Dir(self), "tmp")
+	must(os.Mkdir(tmp, 0o777))
+	must(os.Chmod(tmp, 0o777))
 	for groups, want := range map[string][]string{
 		"--clear-groups": {
 			"group: sbuild is only for its group: nobody is not in it\nnext: sudo usermod -aG sbuild nobody && newgrp sbuild\n",
@@ -41,7 +48,7 @@ func TestIsarChecksOfUsers(t *testing.T) {
 		"--groups=" + group.Gid: {"group: <nil>\n"},
 	} {
 		cmd := exec.Command("setpriv", "--reuid=nobody", "--regid=nogroup", groups, self, "-test.run=^TestIsarChecksOfUsers$")
-		cmd.Env = append(os.Environ(), isarUser+"=1", "HOME=/nonexistent")
+		cmd.Env = append(os.Environ(), isarUser+"=1", "HOME=/nonexistent", "TMPDIR="+tmp)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("setpriv %s: %v\n%s", groups, err, out)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -79,7 +80,7 @@ func newLab(t *testing.T, engine string) *lab {
 	runtime.LockOSThread()
 	must(t, unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS))
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-	detachOtherTests(t, filepath.Dir(l.dir))
+	hostMounts = mountsHere(t)
 	must(t, unix.Mount("tmpfs", l.dir, "tmpfs", 0, ""))
 	t.Cleanup(func() { unix.Unmount(l.dir, unix.MNT_DETACH) })
 	for _, d := range []string{"upper", "work", "bundle/rootfs"} {
@@ -94,21 +95,6 @@ func newLab(t *testing.T, engine string) *lab {
 		t.Fatal(err)
 	}
 	return l
-}
-
-// detachOtherTests takes the mounts of other tests out of this namespace. A private copy of
-// one goes all the same when its test removes the folder, and look would see that.
-func detachOtherTests(t *testing.T, own string) {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
-	must(t, err)
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	for _, line := range strings.Split(strings.TrimSpace(string(mounts)), "\n") {
-		point := unescape.Replace(strings.Fields(line)[4])
-		if strings.HasPrefix(point, os.TempDir()+"/") && !strings.HasPrefix(point, own+"/") {
-			_ = unix.Unmount(point, unix.MNT_DETACH) // one below another has gone with it
-		}
-	}
 }
 
 func must(t *testing.T, err error) {
@@ -527,10 +513,24 @@ func look(t *testing.T) string {
 		b.WriteByte('\n')
 		return nil
 	}))
+	for _, m := range mountsHere(t) {
+		if !slices.Contains(hostMounts, m) {
+			b.WriteString(m)
+		}
+	}
+	return b.String()
+}
+
+// hostMounts are the mounts that the namespace of the last lab began with. Another program
+// ends one here too when it removes its folder, so look leaves them out.
+var hostMounts []string
+
+// mountsHere lists the mounts of this thread's namespace.
+func mountsHere(t *testing.T) []string {
+	t.Helper()
 	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	must(t, err)
-	b.Write(mounts)
-	return b.String()
+	return strings.SplitAfter(string(mounts), "\n")
 }
 
 // A device that the runtime's own rules deny opens in the container.
