@@ -70,13 +70,17 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	}
 	times := loadForecast(t.Dir)
 	broken := &brokenOff{}
+	asked := ctx
+	ctx, ended := endWhenFull(asked, t.Build, fullEvery, fullBytes)
+	defer ended()
+	j.Now = endNow(asked, ctx, j.Now)
 	err := t.runAndFollow(ctx, j, &rec, times, broken)
 	if ctx.Err() != nil {
 		left := append(t.leftoverProcesses(), broken.stillRunning()...)
 		err = errors.Join(err, t.stopProcesses(left), t.releaseMounts(ctx))
 	}
-	rec.setOutcome(ctx, t, err)
-	if err = rec.explainFailure(err); ctx.Err() != nil && err != nil {
+	rec.setOutcome(asked, t, err)
+	if err = rec.explainFailure(err); asked.Err() != nil && err != nil {
 		err = fmt.Errorf("%w\nnext: run the same line again, and it goes on", err)
 	}
 	return rec, errors.Join(err, times.saveDurations(t.Dir, rec), rec.save(t.Dir))

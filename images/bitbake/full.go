@@ -1,0 +1,77 @@
+package bitbake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// On a full disk some programs of a task wait for each other for ever: mmdebstrap 1.3 does.
+// Then bitbake waits too, and says nothing.
+
+// errFull is why a build on a full disk was ended.
+var errFull = errors.New("the disk is full")
+
+const (
+	fullEvery = 10 * time.Second
+	fullLooks = 3        // in a row: a task that fails ends by itself meanwhile
+	fullBytes = 16 << 20 // what is too little for any task
+)
+
+// endWhenFull returns a context that ends when the disk of a folder has stayed full, and a
+// function to call when the build has ended.
+func endWhenFull(ctx context.Context, dir string, every time.Duration, least int64) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		looks := time.NewTicker(every)
+		defer looks.Stop()
+		for full := 0; full < fullLooks; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-looks.C:
+			}
+			if free, known := spaceOf(dir); known && free < least {
+				full++
+			} else {
+				full = 0
+			}
+		}
+		cancel(fmt.Errorf("%w: %s has had less than %d MiB for %s\nnext: free some space and build again, which goes on where it stopped", errFull, dir, least>>20, fullLooks*every))
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// spaceOf returns the free space where bitbake builds. Its tmp may be another disk.
+func spaceOf(build string) (free int64, known bool) {
+	for _, dir := range []string{filepath.Join(build, "tmp"), build} {
+		if _, err := os.Stat(dir); err == nil {
+			return freeBytes(dir), true
+		}
+	}
+	return 0, false
+}
+
+// endNow returns the channel that says when tasks are not waited for: when now does, or as
+// soon as the disk is full. The user's context is asked, and ctx ends on a full disk too.
+func endNow(asked, ctx context.Context, now <-chan struct{}) <-chan struct{} {
+	if now == nil {
+		return nil
+	}
+	either := make(chan struct{})
+	go func() {
+		defer close(either)
+		select {
+		case <-now:
+			return
+		case <-ctx.Done():
+		}
+		if asked.Err() != nil { // else the disk is full, or the build over
+			<-now
+		}
+	}()
+	return either
+}
