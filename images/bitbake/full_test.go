@@ -45,6 +45,7 @@ func TestEndNow(t *testing.T) {
 			asked, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			ctx, end := context.WithCancelCause(asked)
+			defer end(nil)
 			now := make(chan struct{})
 			either := endNow(asked, ctx, now)
 			if full {
