@@ -32,7 +32,7 @@ type timedWay struct {
 	times []time.Duration
 }
 
-// TestRealDriverTimes prints how long a container takes from its start to its end with a
+// TestRealDriverTimes prints how long a container takes until its program has ended with a
 // real driver, by our ways and by NVIDIA's.
 func TestRealDriverTimes(t *testing.T) {
 	if os.Getenv("SLIPWAY_LONG") == "" {
@@ -139,7 +139,7 @@ func (d *realDriver) givesGPU(l *lab, w *timedWay) bool {
 	return false
 }
 
-// timeStart runs a container on a fresh overlay and returns the time of its life.
+// timeStart runs a container on a fresh overlay and returns the time until it ends.
 func (l *lab) timeStart(c container) (took time.Duration, out string, err error) {
 	l.t.Helper()
 	changes := filepath.Join(l.dir, "changes")
@@ -149,32 +149,34 @@ func (l *lab) timeStart(c container) (took time.Duration, out string, err error)
 	}
 	options := fmt.Sprintf("lowerdir=%s/image,upperdir=%s/upper,workdir=%s/work", l.dir, changes, changes)
 	must(l.t, unix.Mount("overlay", l.rootfs("/"), "overlay", 0, options))
+	cmd, id := l.command("create", "bundle", c)
 	begin := time.Now()
-	out, err = l.live(c)
+	out, err = l.createAndStart(cmd, id)
 	took = time.Since(begin)
+	err = errors.Join(err, l.call("delete", "--force", id)) // which waits for the cgroup now and then
 	must(l.t, unix.Unmount(l.rootfs("/"), unix.MNT_DETACH))
 	return took, out, err
 }
 
-// live creates, starts and deletes a container, as engines do. NVIDIA's runtime does nothing
-// for a container that is run by one call.
-func (l *lab) live(c container) (string, error) {
+// createAndStart starts a container as engines do, and returns what it printed until its end.
+// NVIDIA's runtime does nothing for a container that is run by one call.
+func (l *lab) createAndStart(create *exec.Cmd, id string) (string, error) {
 	l.t.Helper()
-	cmd, id := l.command("create", "bundle", c)
 	out, in, err := os.Pipe()
 	must(l.t, err)
 	defer out.Close()
-	cmd.Stdout, cmd.Stderr = in, in
-	err = cmd.Run()
+	create.Stdout, create.Stderr = in, in
+	err = create.Run()
 	in.Close()
-	call := func(verb ...string) error {
-		return exec.Command(l.engine, append([]string{"--root", filepath.Join(l.dir, "state")}, verb...)...).Run()
-	}
 	if err == nil {
-		err = call("start", id)
+		err = l.call("start", id)
 	}
-	text, readErr := io.ReadAll(out) // until the container ends
-	return string(text), errors.Join(err, readErr, call("delete", "--force", id))
+	text, readErr := io.ReadAll(out)
+	return string(text), errors.Join(err, readErr)
+}
+
+func (l *lab) call(args ...string) error {
+	return exec.Command(l.engine, append([]string{"--root", filepath.Join(l.dir, "state")}, args...)...).Run()
 }
 
 // logTimes prints the median of each way, and what it adds to the first.
