@@ -95,7 +95,7 @@ const remainsLimit = time.Minute
 // listRemains returns mounts, sessions of schroot and processes of the build.
 func (s soakedIsar) listRemains(ctx context.Context) (found []string, err error) {
 	for end := time.Now().Add(remainsLimit); ; {
-		if found, err = s.findRemains(ctx); err != nil || len(found) == 0 || time.Now().After(end) {
+		if found, err = s.findRemains(); err != nil || len(found) == 0 || time.Now().After(end) {
 			return found, err
 		}
 		select {
@@ -106,7 +106,7 @@ func (s soakedIsar) listRemains(ctx context.Context) (found []string, err error)
 	}
 }
 
-func (s soakedIsar) findRemains(ctx context.Context) (found []string, err error) {
+func (s soakedIsar) findRemains() (found []string, err error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return nil, err
@@ -116,11 +116,13 @@ func (s soakedIsar) findRemains(ctx context.Context) (found []string, err error)
 			found = append(found, strings.TrimSpace(line))
 		}
 	}
-	sessions, err := run.Output(ctx, run.Command{Argv: []string{"schroot", "--list", "--all-sessions"}})
-	if err != nil {
-		return nil, err
+	sessions, _ := filepath.Glob("/var/lib/schroot/session/*")
+	for _, name := range sessions {
+		text, _ := os.ReadFile(name) // fails for sessions that end meanwhile
+		if strings.Contains(string(text), "="+s.clone.Built+"/") {
+			found = append(found, "session of schroot "+filepath.Base(name))
+		}
 	}
-	found = append(found, strings.Fields(string(sessions))...)
 	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, p := range processes {
 		argv, _ := os.ReadFile(p) // fails for processes that end meanwhile
