@@ -58,13 +58,17 @@ func ListBoards(w io.Writer, asJSON bool) error {
 	return errors.Join(tw.Flush(), wrong)
 }
 
-// Build installs the host packages that a build needs, and calls images.Build.
+// Build installs the host packages that a build needs, mends this machine where root can,
+// and calls images.Build.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	if err := images.Refused(spec, opt); err != nil {
 		return images.Artifact{}, err
 	}
 	log := images.LogPath(opt.BoardDir(spec), "apt")
 	if err := host.Ensure(ctx, w, log, images.HostPackages(ctx, spec, opt)...); err != nil {
+		return images.Artifact{}, err
+	}
+	if err := images.MendHost(ctx, w, spec, opt); err != nil {
 		return images.Artifact{}, err
 	}
 	return images.Build(ctx, spec, opt)

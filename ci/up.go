@@ -5,6 +5,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type UpOptions struct {
 	Keep  bool      // leave the board on
 }
 
-// Up installs host packages, builds a virtual board's image, flashes a virtual disk,
+// Up installs host packages, mends this machine for the build where root can, builds a virtual board's image, flashes a virtual disk,
 // boots, deploys and runs the smoke suites. If a stage fails, the report says what was
 // seen and what to do. Up leaves nothing running unless opt.Keep is set.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
@@ -129,7 +130,11 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	needed := append(images.HostPackages(ctx, u.spec, u.opt.Build), qemu.HostPackages(u.spec)...)
-	return installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
+	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
+	if err != nil && !errors.Is(err, errCached) {
+		return saw, err
+	}
+	return saw, cmp.Or(images.MendHost(ctx, u.opt.Out, u.spec, u.opt.Build), err)
 }
 
 // installMissing installs the packages that all later stages need, in one call of apt.

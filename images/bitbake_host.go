@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -63,21 +64,48 @@ type hostCheck struct {
 	what, fine string
 	program    string // that the check runs: without it the check of programs has said enough
 	check      func() error
+	mend       func(context.Context, io.Writer) error // nil if a person must
 }
 
 // CheckHost checks in about a second what a build of the board needs of this machine
 // besides packages.
 func CheckHost(ctx context.Context, spec Spec, opt Options) (done []HostCheck) {
+	for _, c := range hostChecks(ctx, spec, opt) {
+		done = append(done, HostCheck{c.what, c.fine, c.check()})
+	}
+	return done
+}
+
+// hostChecks returns the checks whose programs are installed.
+func hostChecks(ctx context.Context, spec Spec, opt Options) []hostCheck {
 	checks := debianChecks(ctx, spec)
 	if spec.Debian == nil {
 		checks = bitbakeChecks(ctx, spec, BuildSystem(ctx, spec, opt))
 	}
+	return slices.DeleteFunc(checks, func(c hostCheck) bool { return c.program != "" && !hasProgram(c.program) })
+}
+
+// MendHost runs what mends this machine for a build, each command shown on w first. This
+// process starts again if it must be in a group that its user was added to. MendHost does
+// nothing for a user who may not become root: the build says what is missing.
+func MendHost(ctx context.Context, w io.Writer, spec Spec, opt Options) error {
+	err := mendAll(ctx, w, hostChecks(ctx, spec, opt))
+	if errors.Is(err, host.ErrNotRoot) {
+		return nil
+	}
+	return err
+}
+
+func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	for _, c := range checks {
-		if c.program == "" || hasProgram(c.program) {
-			done = append(done, HostCheck{c.what, c.fine, c.check()})
+		if c.mend == nil || c.check() == nil {
+			continue
+		}
+		if err := c.mend(ctx, w); err != nil {
+			return fmt.Errorf("%s: %w", c.what, err)
 		}
 	}
-	return done
+	return ctx.Err()
 }
 
 // Hindrances are why this machine cannot build the board. Build stops at the same things.
@@ -91,26 +119,27 @@ func Hindrances(ctx context.Context, spec Spec, opt Options) error {
 
 func debianChecks(ctx context.Context, spec Spec) []hostCheck {
 	return []hostCheck{
-		{"emulation", "this machine runs programs for " + spec.Arch, "", func() error { return runsHere(ctx, spec) }},
+		{what: "emulation", fine: "this machine runs programs for " + spec.Arch, check: func() error { return runsHere(ctx, spec) }},
 		ownersCheck(ctx),
 	}
 }
 
 func ownersCheck(ctx context.Context) hostCheck {
-	return hostCheck{"owners", "this user can make files of other owners", "", func() error { return ownsOthers(ctx) }}
+	return hostCheck{what: "owners", fine: "this user can make files of other owners", check: func() error { return ownsOthers(ctx) }}
 }
 
 func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
-		{"user", "not root", "", func() error { return CheckUser(spec, "build", BuildRequest{}) }},
-		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }},
+		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", BuildRequest{}) }},
+		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }, mendLocale},
 	}
 	programs := hostPrograms
 	if isIsar(system) {
 		programs = isarPrograms
 		checks = append(checks, isarChecks(ctx, spec, system)...)
 	}
-	return append(checks, hostCheck{"programs", fmt.Sprintf("all %d that %s runs", len(programs), cmp.Or(system, defaultBuildSystem)), "", func() error { return checkPrograms(programs) }})
+	fine := fmt.Sprintf("all %d that %s runs", len(programs), cmp.Or(system, defaultBuildSystem))
+	return append(checks, hostCheck{what: "programs", fine: fine, check: func() error { return checkPrograms(programs) }})
 }
 
 // defaultBuildSystem is assumed as long as no file that is here names one.
@@ -155,6 +184,10 @@ func checkPrograms(programs []hostProgram) error {
 	return nil
 }
 
+var makeLocale = []string{"localedef", "-i", "en_US", "-f", "UTF-8", "en_US.UTF-8"}
+
+func mendLocale(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }
+
 // Without this locale bitbake tries for half a minute before it says so.
 func checkLocale(ctx context.Context) error {
 	out, err := run.Output(ctx, run.Command{Argv: []string{"locale", "-a"}})
@@ -163,7 +196,7 @@ func checkLocale(ctx context.Context) error {
 	}
 	have := strings.Fields(strings.ToLower(string(out)))
 	if !slices.Contains(have, "en_us.utf8") && !slices.Contains(have, "en_us.utf-8") {
-		return fmt.Errorf("bitbake needs the locale en_US.UTF-8, which this machine lacks; run:\n  sudo localedef -i en_US -f UTF-8 en_US.UTF-8")
+		return fmt.Errorf("bitbake needs the locale en_US.UTF-8, which this machine lacks; run:\n  sudo %s", strings.Join(makeLocale, " "))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -70,8 +71,8 @@ const rootless = "isar-rootless"
 // isarChecks are what else is checked before a build with Isar. Root cannot build at all.
 func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
-		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }},
-		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }},
+		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, nil},
+		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }, nil},
 	}
 	switch {
 	case os.Geteuid() == 0:
@@ -80,9 +81,9 @@ func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 		return append(checks, ownersCheck(ctx))
 	}
 	return append(checks,
-		hostCheck{"sudo", "without a password, and it can mount", "sudo", func() error { return checkSudo(ctx) }},
-		hostCheck{"group sbuild", "this process is in it", "sbuild", checkSbuildGroup},
-		hostCheck{"schroot", "it reads its configuration", "schroot", func() error { return checkSchroot(ctx) }})
+		hostCheck{"sudo", "without a password, and it can mount", "sudo", func() error { return checkSudo(ctx) }, nil},
+		hostCheck{"group sbuild", "this process is in it", "sbuild", checkSbuildGroup, joinSbuildGroup},
+		hostCheck{"schroot", "it reads its configuration", "schroot", func() error { return checkSchroot(ctx) }, nil})
 }
 
 // checkSudo wants sudo without a password: nobody sees what asks for one. Isar mounts as
@@ -128,6 +129,20 @@ func checkSbuildGroup() error {
 		return fmt.Errorf("sbuild is only for its group: %s was added to it after this login\nnext: newgrp sbuild", userName())
 	}
 	return fmt.Errorf("sbuild is only for its group: %s is not in it\nnext: sudo usermod -aG sbuild %[1]s && newgrp sbuild", userName())
+}
+
+// joinSbuildGroup adds the user to the group, and starts this process again as a member.
+func joinSbuildGroup(ctx context.Context, w io.Writer) error {
+	group, err := user.LookupGroup("sbuild")
+	if err != nil {
+		return err
+	}
+	if !isMember(group.Name) {
+		if err := host.RunAsRoot(ctx, w, []string{"usermod", "-aG", group.Name, userName()}); err != nil {
+			return err
+		}
+	}
+	return host.StartAgain(ctx, w, group.Gid)
 }
 
 // isMember reports whether the next login of the user is in a group.

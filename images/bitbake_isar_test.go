@@ -1,7 +1,10 @@
 package images
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -10,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/layers/host"
 )
 
 // isarUser makes this test binary print what is in the way of the user who runs it.
@@ -144,5 +149,27 @@ func TestCheckSchroot(t *testing.T) {
 		if err := checkSchroot(t.Context()); err == nil || !strings.Contains(err.Error(), "set-user-ID") {
 			t.Errorf("checkSchroot of a program without rights = %v; want it refused", err)
 		}
+	}
+}
+
+// What root can mend is mended in order, as long as a check fails.
+func TestMendAll(t *testing.T) {
+	var mended []string
+	check := func(name string, fine bool, failure error) hostCheck {
+		return hostCheck{
+			what:  name,
+			check: func() error { return map[bool]error{false: errors.New("not fine")}[fine] },
+			mend: func(context.Context, io.Writer) error {
+				mended = append(mended, name)
+				return failure
+			},
+		}
+	}
+	byHand := check("by hand", false, nil)
+	byHand.mend = nil
+	checks := []hostCheck{check("fine", true, nil), byHand, check("a", false, nil), check("b", false, host.ErrNotRoot), check("c", false, nil)}
+	err := mendAll(t.Context(), io.Discard, checks)
+	if want := []string{"a", "b"}; !slices.Equal(mended, want) || !errors.Is(err, host.ErrNotRoot) || !strings.HasPrefix(err.Error(), "b: ") {
+		t.Errorf("mended %q, %v; want %q, and that it is not root", mended, err, want)
 	}
 }

@@ -1,5 +1,6 @@
 // Package host finds the Debian packages that this machine lacks, and can install them. It
-// also knows by what name Slipway was started. It runs apt and dpkg-query.
+// runs other commands as root, and starts Slipway again in its user's new groups. It also
+// knows by what name Slipway was started. It runs apt, dpkg-query and sudo.
 package host
 
 import (
@@ -85,10 +86,10 @@ func rootCommand(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	if _, err := exec.LookPath("sudo"); err != nil {
-		return nil, fmt.Errorf("not root, and sudo is not installed")
+		return nil, fmt.Errorf("%w, and sudo is not installed", ErrNotRoot)
 	}
 	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
-		return nil, fmt.Errorf("not root, and sudo asks for a password (run \"sudo -v\" first)")
+		return nil, fmt.Errorf("%w, and sudo asks for a password (run \"sudo -v\" first)", ErrNotRoot)
 	}
 	return []string{"sudo", "-n"}, nil
 }

@@ -1,0 +1,52 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"slices"
+	"strings"
+	"syscall"
+
+	"slipway/layers/run"
+)
+
+// ErrNotRoot is the error of a user who may not run commands as root.
+var ErrNotRoot = errors.New("not root")
+
+// RunAsRoot shows a command on w, and runs it as root.
+func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
+	rights, err := rootCommand(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "Running:\n  sudo %s\n", strings.Join(argv, " "))
+	return run.Run(ctx, run.Command{Argv: append(rights, argv...)})
+}
+
+// StartAgain replaces this process by the same command with all groups that its user has by
+// now: a process keeps the groups that it began with. It returns if sudo does not allow it,
+// or if the new process would not be in the group either.
+func StartAgain(ctx context.Context, w io.Writer, gid string) error {
+	u, err := user.Current()
+	if err != nil {
+		return err
+	}
+	sudo, err := exec.LookPath("sudo")
+	if err != nil {
+		return fmt.Errorf("%w, and sudo is not installed", ErrNotRoot)
+	}
+	asUser := []string{sudo, "-n", "--preserve-env", "-u", u.Username, "--"}
+	groups, err := run.Output(ctx, run.Command{Argv: append(slices.Clone(asUser), "id", "-G")})
+	if err != nil || !slices.Contains(strings.Fields(string(groups)), gid) {
+		return errors.Join(fmt.Errorf("%w to change the groups of a process", ErrNotRoot), err)
+	}
+	fmt.Fprintln(w, "Starting again, to be in the new group.")
+	// sudo sets these two itself.
+	argv := append(asUser, "env", "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"))
+	return syscall.Exec(sudo, append(argv, os.Args...), os.Environ())
+}
