@@ -248,6 +248,9 @@ func (r Record) explainFailure(err error) error {
 	}
 	why, next := explainKnownFailure(failure.Tail + "\n" + strings.Join(r.Errors, "\n"))
 	said.writeReason(&known, why, next)
+	if r.Disk.Full && !strings.Contains(known.String(), "the disk is full") {
+		said.writeReason(&known, fullWhy, fullNext)
+	}
 	if b.Len() > 0 {
 		b.WriteString("\n")
 	}

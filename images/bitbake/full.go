@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,15 +17,25 @@ import (
 var errFull = errors.New("the disk is full")
 
 const (
-	fullEvery = 10 * time.Second
-	fullLooks = 3        // in a row: a task that fails ends by itself meanwhile
+	fullEvery = time.Second
+	fullLooks = 30       // in a row: a task that fails ends by itself meanwhile
 	fullBytes = 16 << 20 // what is too little for any task
 )
 
-// endWhenFull returns a context that ends when the disk of a folder has stayed full, and a
-// function to call when the build has ended.
-func endWhenFull(ctx context.Context, dir string, every time.Duration, least int64) (context.Context, func()) {
+// endWhenFull returns a context that ends when the disk of a folder has stayed full. The
+// function is to be called when the build has ended, and returns whether the disk was full
+// at some time. Many programs do not say why they could not write.
+func endWhenFull(ctx context.Context, dir string, every time.Duration, least int64) (_ context.Context, ended func() bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	var seen atomic.Bool
+	isFull := func() bool {
+		free, known := spaceOf(dir)
+		full := known && free < least
+		if full {
+			seen.Store(true)
+		}
+		return full
+	}
 	go func() {
 		looks := time.NewTicker(every)
 		defer looks.Stop()
@@ -34,15 +45,34 @@ func endWhenFull(ctx context.Context, dir string, every time.Duration, least int
 				return
 			case <-looks.C:
 			}
-			if free, known := spaceOf(dir); known && free < least {
+			if isFull() {
 				full++
 			} else {
 				full = 0
 			}
 		}
-		cancel(fmt.Errorf("%w: %s has had less than %d MiB for %s\nnext: free some space and build again, which goes on where it stopped", errFull, dir, least>>20, fullLooks*every))
+		cancel(fmt.Errorf("%w: %s has had less than %d MiB for %s\nnext: %s", errFull, dir, least>>20, fullLooks*every, fullNext))
 	}()
-	return ctx, func() { cancel(nil) }
+	return ctx, func() bool {
+		isFull()
+		cancel(nil)
+		return seen.Load()
+	}
+}
+
+const (
+	fullWhy  = "the disk is full, or was while it ran"
+	fullNext = "free some space and build again, which goes on where it stopped"
+)
+
+// noteFull records that the disk was full, as the cause of failures that have no other.
+func (r *Record) noteFull() {
+	r.Disk.Full = true
+	for i, f := range r.Failures {
+		if f.Why == "" {
+			r.Failures[i].Why, r.Failures[i].Next = fullWhy, fullNext
+		}
+	}
 }
 
 // spaceOf returns the free space where bitbake builds. Its tmp may be another disk.

@@ -158,7 +158,8 @@ type Failure struct {
 type Disk struct {
 	FreeBytesBefore int64 `json:"freeBytesBefore"`
 	FreeBytesAfter  int64 `json:"freeBytesAfter"`
-	LeastFreeBytes  int64 `json:"leastFreeBytes"` // as seen while it ran
+	LeastFreeBytes  int64 `json:"leastFreeBytes"` // as bitbake saw while it ran
+	Full            bool  `json:"full,omitempty"` // at some time while it ran
 }
 
 // Used returns how much less is free than before: what this build took, if nothing else

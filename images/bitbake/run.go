@@ -72,12 +72,14 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	broken := &brokenOff{}
 	asked := ctx
 	ctx, ended := endWhenFull(asked, t.Build, fullEvery, fullBytes)
-	defer ended()
 	j.Now = endNow(asked, ctx, j.Now)
 	err := t.runAndFollow(ctx, j, &rec, times, broken)
 	if ctx.Err() != nil {
 		left := append(t.leftoverProcesses(), broken.stillRunning()...)
 		err = errors.Join(err, t.stopProcesses(left), t.releaseMounts(ctx))
+	}
+	if ended() {
+		rec.noteFull()
 	}
 	rec.setOutcome(asked, t, err)
 	if err = rec.explainFailure(err); asked.Err() != nil && err != nil {
