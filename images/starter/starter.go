@@ -72,9 +72,9 @@ type choices struct {
 
 	Suites   string // a list in YAML; "" leaves those of Like
 	NoHook   bool   // the hook of Like is left out, as a clone is needed for it
-	Virtual  bool   // a board that up can take from nothing to a report
+	Virtual  bool   // a server's own runner can build and boot the board
 	Hardware bool   // a kas.yml is written
-	Make     string // the command of the pipeline
+	Make     string // what makes the board, here and in the pipeline: build, or up for a virtual one
 	Steps    []Step
 }
 
@@ -149,7 +149,7 @@ func newChoices(req Request, like images.Spec) choices {
 		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().Version, Make: "build",
 		NoHook: like.Debian != nil, Virtual: like.Debian != nil && like.Machine != nil, Hardware: like.Debian == nil,
 	}
-	if c.Virtual {
+	if like.Machine != nil {
 		c.Make = "up"
 	}
 	return c
@@ -224,7 +224,7 @@ func (c choices) steps(pinned bool) []Step {
 		steps = append(steps, Step{"layers lock " + c.Name, "pin the layers that have no commit"})
 	}
 	steps = append(steps, Step{"doctor " + c.Name, "is this machine ready?"})
-	if c.Virtual {
+	if c.Make == "up" {
 		return append(steps, Step{"up " + c.Name, "from nothing to a report"})
 	}
 	return append(steps,

@@ -74,6 +74,10 @@ func TestProjectLikeEachBoard(t *testing.T) {
 			if err != nil || spec.Board != like.Board+"-lab" || spec.Extends != like.Board || spec.Arch != like.Arch || !slices.Contains(spec.Suites, "product") {
 				t.Fatalf("Load = %+v, %v; want a board like %s", spec, err, like.Board)
 			}
+			last := plan.Next[len(plan.Next)-1].Line
+			if up := strings.HasPrefix(last, "up "); up != (like.Machine != nil) {
+				t.Errorf("the last command is %q, for a board with a virtual machine: %v", last, like.Machine != nil)
+			}
 			if images.NeedsClone(spec) {
 				t.Errorf("NeedsClone(%s) = true; want a board that is built anywhere", spec.Board)
 			}
