@@ -142,6 +142,13 @@ func assignLanes(tasks []Task, free *[]int64) []int {
 	return at
 }
 
+// barKinds are the kinds of tasks by how their names begin. Isar's dpkg_build compiles.
+var barKinds = []struct{ prefix, kind string }{
+	{"do_fetch", "fetch"}, {"do_unpack", "fetch"},
+	{"do_configure", "compile"}, {"do_compile", "compile"}, {"do_install", "compile"}, {"do_dpkg_build", "compile"},
+	{"do_bootstrap", "image"}, {"do_rootfs", "image"}, {"do_image", "image"},
+}
+
 // barKind returns the kind of a task, which is the colour of its bar.
 func (t Task) barKind() string {
 	switch {
@@ -149,10 +156,11 @@ func (t Task) barKind() string {
 		return "failed"
 	case t.Shared == Hit:
 		return "hit"
-	case strings.HasPrefix(t.Task, "do_fetch"), strings.HasPrefix(t.Task, "do_unpack"):
-		return "fetch"
-	case strings.HasPrefix(t.Task, "do_compile"), strings.HasPrefix(t.Task, "do_configure"), strings.HasPrefix(t.Task, "do_install"):
-		return "compile"
+	}
+	for _, k := range barKinds {
+		if strings.HasPrefix(t.Task, k.prefix) {
+			return k.kind
+		}
 	}
 	return "rest"
 }

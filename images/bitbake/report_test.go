@@ -153,3 +153,18 @@ func TestBarsOfCriticalPathStay(t *testing.T) {
 		t.Errorf("%d bars, %d cut, the last %q; want %d, %d and the critical one", len(c.Bars), c.Cut, last.Kind, maxBars, maxBars+1)
 	}
 }
+
+// Both build systems' tasks have the colours of what they do.
+func TestBarKind(t *testing.T) {
+	for task, want := range map[string]string{
+		"do_fetch": "fetch", "do_compile": "compile", "do_dpkg_build": "compile", "do_rootfs": "image", "do_rootfs_install": "image",
+		"do_bootstrap": "image", "do_image_wic": "image", "do_package": "rest",
+	} {
+		if got := (Task{Task: task, Outcome: TaskSucceeded}).barKind(); got != want {
+			t.Errorf("%s is drawn as %q; want %q", task, got, want)
+		}
+	}
+	if got := (Task{Task: "do_fetch", Outcome: TaskSucceeded, Shared: Hit}).barKind(); got != "hit" {
+		t.Errorf("a task from shared state is drawn as %q", got)
+	}
+}
