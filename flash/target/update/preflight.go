@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"slipway/flash/target"
+	"slipway/layers/progress"
 )
 
 // Finding is the result of one check before anything is written.
@@ -62,7 +64,7 @@ var preflights = []struct {
 // Preflight checks whether a bundle can be installed, and writes nothing. It leaves the
 // signature to CheckSignature, as the engine needs the bundle for that.
 func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
-	status, err := e.Status(ctx)
+	status, err := settledStatus(ctx, c, e)
 	if err != nil {
 		return nil, status, err
 	}
@@ -78,6 +80,33 @@ func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules R
 		return all, status, context.Cause(ctx)
 	}
 	return all, status, nil
+}
+
+// startLimit is how long Preflight waits for a board that still starts.
+const startLimit = time.Minute
+
+// settledStatus returns the engine's status. The start of a board ends with marking the
+// system that runs as good: on a board that still starts, settledStatus waits for that.
+func settledStatus(ctx context.Context, c *target.Conn, e Engine) (Status, error) {
+	status, err := e.Status(ctx)
+	if booted, _ := status.BootedSlot(); err != nil || booted.State != Bad {
+		return status, err
+	}
+	limited, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	err = progress.Run(limited, "start", func(s *progress.Step) (string, error) {
+		s.Detail("the system that runs is not marked good; waiting until the board has started")
+		// It fails without systemd, and where a unit has failed.
+		_, err := c.Run(limited, "systemctl", "is-system-running", "--wait")
+		return "", err
+	})
+	if ctx.Err() != nil {
+		return status, context.Cause(ctx)
+	}
+	if err != nil && limited.Err() == nil {
+		return status, err
+	}
+	return e.Status(ctx)
 }
 
 // CheckSignature lets the engine verify a bundle's signature. It also checks the claims that

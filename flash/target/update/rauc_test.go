@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"slipway/flash/target/update"
@@ -56,6 +57,47 @@ func TestRAUCThatStartsLate(t *testing.T) {
 				t.Errorf("the D-Bus started RAUC %d times; want a second time", n)
 			}
 		})
+	}
+}
+
+// startingEngine is the engine of a board that starts: at first the system that runs is not
+// marked good.
+type startingEngine struct {
+	update.Engine
+	bad int // how many times Status still says so
+}
+
+func (e *startingEngine) Status(ctx context.Context) (update.Status, error) {
+	status, err := e.Engine.Status(ctx)
+	for i, slot := range status.Slots {
+		if slot.Booted && e.bad > 0 {
+			status.Slots[i].State = update.Bad
+		}
+	}
+	e.bad--
+	return status, err
+}
+
+// A board that still starts gets the time to mark its system good.
+func TestPreflightWaitsForStart(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	b, err := update.OpenBundle(r.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := updatetest.Connect(t)
+	for bad, want := range map[int]update.Verdict{0: update.Checked, 1: update.Checked, 2: update.Refused} {
+		engine, err := update.FindEngine(t.Context(), c, r.Bus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		findings, _, err := update.Preflight(t.Context(), c, &startingEngine{engine, bad}, b, update.Rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.IndexFunc(findings, func(f update.Finding) bool { return f.Name == "slots" }); findings[i].Verdict != want {
+			t.Errorf("not good for %d looks: %s, %s; want %s", bad, findings[i].Verdict, findings[i].Saw, want)
+		}
 	}
 }
 
