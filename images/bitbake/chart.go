@@ -144,9 +144,15 @@ func assignLanes(tasks []Task, free *[]int64) []int {
 
 // barKinds are the kinds of tasks by how their names begin. Isar's dpkg_build compiles.
 var barKinds = []struct{ prefix, kind string }{
-	{"do_fetch", "fetch"}, {"do_unpack", "fetch"},
-	{"do_configure", "compile"}, {"do_compile", "compile"}, {"do_install", "compile"}, {"do_dpkg_build", "compile"},
-	{"do_bootstrap", "image"}, {"do_rootfs", "image"}, {"do_image", "image"},
+	{"do_fetch", "fetch"},
+	{"do_unpack", "fetch"},
+	{"do_configure", "compile"},
+	{"do_compile", "compile"},
+	{"do_install", "compile"},
+	{"do_dpkg_build", "compile"},
+	{"do_bootstrap", "image"},
+	{"do_rootfs", "image"},
+	{"do_image", "image"},
 }
 
 // barKind returns the kind of a task, which is the colour of its bar.
