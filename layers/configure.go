@@ -28,12 +28,12 @@ func Configure(p Project, ws Workspace, build string) error {
 	if p.setup != nil {
 		return p.configureSetup(ws, build)
 	}
-	bblayers, err := p.bblayersConf(ws, build)
-	if err != nil {
-		return err
-	}
 	conf := filepath.Join(build, "conf")
 	if err := os.MkdirAll(conf, 0o755); err != nil {
+		return err
+	}
+	bblayers, err := p.bblayersConf(ws, build)
+	if err != nil {
 		return err
 	}
 	if err := removeSetupConf(conf); err != nil {
@@ -94,17 +94,34 @@ func (p Project) bblayersConf(ws Workspace, build string) ([]byte, error) {
 	writeHeader(&b, p.BBLayersConf)
 	b.WriteString("BBLAYERS ?= \" \\\n    ")
 	for i, l := range p.sortedLayers(ws) {
-		rel, err := filepath.Rel(build, l.path)
+		path, err := bblayersPath(build, l.path)
 		if err != nil {
 			return nil, err
 		}
 		if i > 0 {
 			b.WriteString(" \\\n    ")
 		}
-		b.WriteString("${TOPDIR}/" + rel)
+		b.WriteString(path)
 	}
 	b.WriteString("\"\nBBPATH ?= \"${TOPDIR}\"\nBBFILES ??= \"\"\n")
 	return b.Bytes(), nil
+}
+
+// bblayersPath returns a layer's path as bblayers.conf has it. Where the build folder is
+// behind a symbolic link, ../ leads elsewhere. kas writes it all the same.
+func bblayersPath(build, layer string) (string, error) {
+	rel, err := filepath.Rel(build, layer)
+	if err != nil {
+		return "", err
+	}
+	want, err := os.Stat(layer)
+	if err != nil { // bitbake says that it is missing
+		return "${TOPDIR}/" + rel, nil
+	}
+	if found, err := os.Stat(build + "/" + rel); err != nil || !os.SameFile(found, want) {
+		return layer, nil
+	}
+	return "${TOPDIR}/" + rel, nil
 }
 
 func writeHeader(b *bytes.Buffer, blocks map[string]string) {

@@ -68,6 +68,30 @@ BBFILES ??= ""
 	}
 }
 
+// The build folder may be on another disk, behind a symbolic link.
+func TestConfigureBehindLink(t *testing.T) {
+	dir := t.TempDir()
+	disk := filepath.Join(t.TempDir(), "a/b/c")
+	if err := os.MkdirAll(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	build := filepath.Join(dir, "build")
+	if err := os.Symlink(disk, build); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]string{"inside/conf/layer.conf": "", "build/layers/oe/meta/conf/layer.conf": ""})
+	ws := Workspace{Dir: filepath.Join(build, "layers")}
+	p := load(t, dir, "header: {version: 14}\nrepos:\n  here: {layers: {inside: }}\n  oe: {url: u, commit: "+strings.Repeat("1", 40)+", layers: {meta: }}\n")
+	if err := Configure(p, ws, filepath.Join(build, "bitbake")); err != nil {
+		t.Fatal(err)
+	}
+	got := conf(t, filepath.Join(build, "bitbake"), "bblayers.conf")
+	want := "BBLAYERS ?= \" \\\n    " + dir + "/inside \\\n    ${TOPDIR}/../layers/oe/meta\"\n"
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("bblayers.conf = %q; want %q at its start", got, want)
+	}
+}
+
 func TestConfigureWritesOnlyChanges(t *testing.T) {
 	dir := t.TempDir()
 	build := filepath.Join(dir, "build")

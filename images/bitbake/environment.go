@@ -140,11 +140,19 @@ const (
 	passBefore2 = "BB_ENV_EXTRAWHITE"
 )
 
-// passVariable returns the name that this bitbake knows.
+// passVariable returns the name that this bitbake knows. Its version does not tell: the
+// name changed between two commits of 1.53.0. A bitbake without this file is known to the
+// script alone.
 func (t Tree) passVariable() string {
+	source, _ := os.ReadFile(filepath.Join(t.Programs, "../lib/bb/utils.py"))
+	for _, name := range []string{passSince2, passBefore2} {
+		if bytes.Contains(source, []byte(name)) {
+			return name
+		}
+	}
 	_, old := t.sourced[passBefore2]
 	_, recent := t.sourced[passSince2]
-	if version := t.Version(); strings.HasPrefix(version, "1.") || version == "" && old && !recent {
+	if old && !recent {
 		return passBefore2
 	}
 	return passSince2

@@ -41,8 +41,6 @@ func scriptProject(t *testing.T, header string, files map[string]string) (layers
 	return p, ws, build
 }
 
-const releases = `__version__ = "2.8.1"`
-
 func TestFind(t *testing.T) {
 	const own = "touch ran; export OWN=1 PATH=$PWD/tools:$PATH\n"
 	tests := []struct {
@@ -116,13 +114,14 @@ export -f f
 		t.Setenv(name, "") // so that it comes back
 		must(t, os.Unsetenv(name))
 	}
-	for _, tt := range []struct{ name, version, pass, other string }{
-		{"recent", releases, passSince2, passBefore2},
-		{"old", `__version__ = "1.46.0"`, passBefore2, passSince2},
+	for _, tt := range []struct{ name, source, pass, other string }{
+		{"recent", passSince2, passSince2, passBefore2},
+		{"old", passBefore2, passBefore2, passSince2},
+		{"of another form", "", passSince2, passBefore2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, ws, build := scriptProject(t, "env: {EDITION: project, FORWARD: null}", map[string]string{
-				"x/oe-init-build-env": script, "x/bitbake/bin/bitbake": "", "x/bitbake/lib/bb/__init__.py": tt.version + "\n",
+				"x/oe-init-build-env": script, "x/bitbake/bin/bitbake": "", "x/bitbake/lib/bb/utils.py": "if '" + tt.source + "' in os.environ:\n",
 			})
 			tree, err := Find(t.Context(), p, ws, filepath.Dir(build), build)
 			must(t, err)
