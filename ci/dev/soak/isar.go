@@ -69,20 +69,23 @@ func (s soakedIsar) clean(ctx context.Context) error {
 	return errors.Join(s.clone.RemoveBuilt(ctx), os.RemoveAll(filepath.Join(s.dir, "build/sstate-cache")))
 }
 
-// describeState describes the image, and what a build can leave outside of its folder. A
-// bundle has a version and a signature of its own.
+// describeState describes the image, and what a build can leave outside of its folder. Each
+// build gives its file systems and its bundle other identifiers.
 func (s soakedIsar) describeState(ctx context.Context, _ int) (string, error) {
 	a, err := images.OpenArtifact(s.clone.Built)
 	if err != nil {
 		return "", err
 	}
+	disk, err := a.File(images.DiskImage)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	for _, f := range a.Files {
-		digest := f.SHA256
-		if f.Kind == images.Bundle {
-			digest = ""
-		}
-		fmt.Fprintf(&b, "%s %s %s\n", f.Kind, f.Name, digest)
+		fmt.Fprintf(&b, "%s %s\n", f.Kind, f.Name)
+	}
+	if err := writeRootFiles(ctx, &b, a.Path(disk)); err != nil {
+		return "", err
 	}
 	remains, err := s.listRemains(ctx)
 	fmt.Fprintf(&b, "left: %q\n", remains)

@@ -134,9 +134,24 @@ func (j Job) compareState(ctx context.Context, round int, want string) error {
 	}
 	got, err := j.State(ctx, round)
 	if err == nil && got != want {
-		return fmt.Errorf("round %d left\n%swant\n%s", round, got, want)
+		return fmt.Errorf("round %d left\n%swant\n%s", round, linesNotIn(want, got), linesNotIn(got, want))
 	}
 	return err
+}
+
+// linesNotIn returns the lines of got that other lacks.
+func linesNotIn(other, got string) string {
+	var b strings.Builder
+	known := map[string]bool{}
+	for line := range strings.Lines(other) {
+		known[line] = true
+	}
+	for line := range strings.Lines(got) {
+		if !known[line] {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 func (j Job) newCommand(ctx context.Context, out io.Writer) *exec.Cmd {

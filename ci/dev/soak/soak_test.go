@@ -1,17 +1,22 @@
 package soak
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/ci/dev/tinyboard"
 	"slipway/flash"
@@ -257,4 +262,37 @@ func TestMutationsDigest(t *testing.T) {
 	if again, _ := verdictInputs(spec, layers, script); err != nil || !bytes.Equal(again, all) {
 		t.Errorf("another suite, or a test, changes the digest; %v", err)
 	}
+}
+
+// The files of two builds are the same if only times and the initramfs differ.
+func TestWriteArchived(t *testing.T) {
+	list := func(at int64, files map[string]string) string {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(at, 0)}), write(w, files[name])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := writeArchived(&out, &archive); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	first := list(1, map[string]string{"./boot/initrd.img-6": "a", "./etc/os-release": "one"})
+	if again := list(2, map[string]string{"./boot/initrd.img-6": "bc", "./etc/os-release": "one"}); again != first || strings.Count(first, "\n") != 2 {
+		t.Errorf("files of another build: %s\nwant %s", again, first)
+	}
+	if other := list(1, map[string]string{"./boot/initrd.img-6": "a", "./etc/os-release": "two"}); other == first {
+		t.Errorf("another /etc/os-release gives the same lines: %s", other)
+	}
+}
+
+func write(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
+	return err
 }
