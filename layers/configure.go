@@ -32,6 +32,9 @@ func Configure(p Project, ws Workspace, build string) error {
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
+	if err := writeChanged(filepath.Join(build, "CACHEDIR.TAG"), []byte(cacheTag)); err != nil {
+		return err
+	}
 	bblayers, err := p.bblayersConf(ws, build)
 	if err != nil {
 		return err
@@ -49,6 +52,9 @@ func Configure(p Project, ws Workspace, build string) error {
 	}
 	return writeChanged(filepath.Join(conf, "local.conf"), p.localConf())
 }
+
+// cacheTag tells programs that make backups to leave the folder out: it can be built again.
+const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# bitbake builds here.\n"
 
 func writeChanged(path string, content []byte) error {
 	old, err := os.ReadFile(path)

@@ -168,3 +168,16 @@ func TestConfigureAsKas(t *testing.T) {
 		t.Logf("bblayers.conf: (-kas +ours)\n%s", diff)
 	}
 }
+
+// Backups leave a build folder out, as tar does with this option.
+func TestConfigureTagsCache(t *testing.T) {
+	dir := t.TempDir()
+	p := load(t, dir, fmt.Sprintf(confProject, "u", "u"))
+	if err := Configure(p, Workspace{Dir: dir}, filepath.Join(dir, "build")); err != nil {
+		t.Fatal(err)
+	}
+	listed, err := exec.Command("tar", "--exclude-caches-all", "-C", dir, "-cvf", "/dev/null", ".").CombinedOutput()
+	if err != nil || strings.Contains(string(listed), "build/conf") {
+		t.Errorf("tar keeps the build folder: %v\n%s", err, listed)
+	}
+}
