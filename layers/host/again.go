@@ -45,8 +45,13 @@ func StartAgain(ctx context.Context, w io.Writer, gid string) error {
 	if err != nil || !slices.Contains(strings.Fields(string(groups)), gid) {
 		return errors.Join(fmt.Errorf("%w to change the groups of a process", ErrNotRoot), err)
 	}
+	line, err := os.ReadFile("/proc/self/cmdline") // os.Args has changed where Mage runs this
+	if err != nil {
+		return err
+	}
 	fmt.Fprintln(w, "Starting again, to be in the new group.")
 	// sudo sets these two itself.
 	argv := append(asUser, "env", "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"))
-	return syscall.Exec(sudo, append(argv, os.Args...), os.Environ())
+	argv = append(argv, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")...)
+	return syscall.Exec(sudo, argv, os.Environ())
 }
