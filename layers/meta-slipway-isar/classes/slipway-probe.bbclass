@@ -9,10 +9,22 @@ IMAGE_CMD:oci_tar() {
     rm -rf '${WORKDIR}/probe'
     mkdir -p '${WORKDIR}/probe/root/usr' '${WORKDIR}/probe/oci/blobs/sha256'
     cp -R '${WORKDIR}/container/.' '${WORKDIR}/probe/root/'
-    (cd '${IMAGE_ROOTFS}' && cp --parents -L ${SLIPWAY_PROBE_FILES} '${WORKDIR}/probe/root/')
+    # The loader is an absolute link, which cp would follow to this machine's own.
+    cd '${IMAGE_ROOTFS}'
+    for file in ${SLIPWAY_PROBE_FILES}; do
+        at=$file
+        while link=$(readlink "$at"); do
+            case $link in
+            /*) at=.$link ;;
+            *) at=$(dirname "$at")/$link ;;
+            esac
+        done
+        install -D -m 755 "$at" '${WORKDIR}/probe/root/'"$file"
+    done
     for dir in bin lib lib64; do # as merged-/usr systems have them
         ln -s usr/$dir '${WORKDIR}/probe/root/'$dir
     done
+    chmod -R u=rwX,go=rX '${WORKDIR}/probe/root'
     tar -C '${WORKDIR}/probe/root' --sort=name --owner=0 --group=0 --numeric-owner --mtime=@${SOURCE_DATE_EPOCH} -cf '${WORKDIR}/probe/blob' .
 
     # Moves the file blob to its place among the blobs, and says what describes it.
