@@ -21,9 +21,9 @@ import (
 	"slipway/layers/run"
 )
 
-// Isar builds the image of isar-amd64 three times, each time in a new build folder: with
-// nothing but the downloads, with the sstate of the first build in a folder, and from a
-// server of it. Then it measures a build that finds all tasks done, as Build does.
+// Isar builds the image of isar-amd64 four times, each time in a new build folder: without a
+// cache, with an empty one that it fills, with the folder of that, and from a server of it.
+// Then it measures a build that finds all tasks done, as Build does.
 func Isar(ctx context.Context, w io.Writer) error {
 	spec, err := images.Load("isar-amd64")
 	if err != nil {
@@ -58,7 +58,7 @@ type isarBench struct {
 	env       []string // of all builds
 }
 
-// prepare makes the folders, a key that all builds sign with, and the downloads.
+// prepare makes the folders, a key that all builds sign with, and the downloads of each.
 func (b *isarBench) prepare(ctx context.Context) (err error) {
 	if b.env, err = tinyclone.Key(ctx, filepath.Join(b.dir, "keys")); err != nil {
 		return err
@@ -66,15 +66,19 @@ func (b *isarBench) prepare(ctx context.Context) (err error) {
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return err
 	}
-	b.env = append(b.env, "DL_DIR="+filepath.Join(b.dir, "downloads"))
-	for _, name := range []string{"first", "folder", "server"} {
+	for _, name := range []string{"alone", "first", "folder", "server"} {
 		clone, err := tinyclone.Isar(filepath.Join(b.dir, name), b.spec)
 		if err != nil {
 			return err
 		}
 		b.clones = append(b.clones, clone)
 	}
-	return b.build(ctx, 0, cache.Environment+"=off", "--task=fetch")
+	for clone := range b.clones {
+		if err := b.build(ctx, clone, cache.Environment+"=off", "--task=fetch"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // build runs slipway build in a clone, with one more variable.
@@ -97,11 +101,12 @@ func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, 
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	sstate := filepath.Join(b.clones[0].Dir, "build/sstate-cache")
+	folder := cache.Environment + "=" + filepath.Join(b.clones[1].Dir, "build")
 	for i, v := range []struct{ name, variable string }{
 		{"build without a cache", cache.Environment + "=off"},
-		{"build with another folder's sstate", "SSTATE_DIR=" + sstate},
-		{"build with a cache server", cache.Environment + "=" + server},
+		{"build that fills an empty cache", folder},
+		{"build with that folder", folder},
+		{"build with a server of it", cache.Environment + "=" + server},
 	} {
 		began := time.Now()
 		if err := b.build(ctx, i, v.variable); err != nil {
@@ -116,16 +121,17 @@ func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, 
 	}
 	saved := func(row Row) float64 { return (rows[0].Median() - row.Median()).Seconds() }
 	return rows, []Ratio{
-		TimeRatio("alone_over_folder", rows[0], rows[1]), TimeRatio("alone_over_server", rows[0], rows[2]),
-		{"folder_saves_s", saved(rows[1])},
-		{"server_saves_s", saved(rows[2])},
+		TimeRatio("filling_over_alone", rows[1], rows[0]),
+		TimeRatio("alone_over_folder", rows[0], rows[2]), TimeRatio("alone_over_server", rows[0], rows[3]),
+		{"folder_saves_s", saved(rows[2])},
+		{"server_saves_s", saved(rows[3])},
 	}, nil
 }
 
-// serve starts slipway cache serve for the first clone. It returns the server's address.
+// serve starts slipway cache serve for the clone that fills. It returns the server's address.
 func (b *isarBench) serve(ctx context.Context) (address string, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, b.self, "cache", "serve", "--board="+b.spec.Board, "--listen=127.0.0.1:0")
-	cmd.Dir, cmd.Env = b.clones[0].Dir, append(os.Environ(), b.env...)
+	cmd.Dir, cmd.Env = b.clones[1].Dir, append(os.Environ(), b.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
