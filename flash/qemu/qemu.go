@@ -75,7 +75,11 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	sshPort, err := port.Free()
+	name, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	sshPort, err := port.FreeFor(name) // whoever waits for the board finds it after a power cut
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package port
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"net"
 	"syscall"
@@ -18,9 +19,22 @@ const (
 )
 
 // Free returns a port on which nothing listens.
-func Free() (int, error) {
+func Free() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
+
+// FreeFor returns the same port for the same name each time, or another one while something
+// listens on that.
+func FreeFor(name string) (int, error) {
+	hash := fnv.New64a()
+	hash.Write([]byte(name)) // never fails
+	names := rand.New(rand.NewPCG(hash.Sum64(), 0))
+	return firstFree(func() int { return names.IntN(ports) })
+}
+
+const ports = highest - lowest + 1
+
+func firstFree(next func() int) (int, error) {
 	for range 200 {
-		port := lowest + rand.IntN(highest-lowest+1)
+		port := lowest + next()
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue

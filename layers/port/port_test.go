@@ -37,3 +37,25 @@ func TestFree(t *testing.T) {
 		defer l.Close()
 	}
 }
+
+// A name has a port of its own, as long as nothing else listens there.
+func TestFreeFor(t *testing.T) {
+	first, err := FreeFor("a board")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := FreeFor("a board"); err != nil || again != first {
+		t.Errorf("FreeFor = %d, then %d, %v; want the same port", first, again, err)
+	}
+	if other, err := FreeFor("another board"); err != nil || other == first {
+		t.Errorf("FreeFor of another name = %d, %v; want another port than %d", other, err, first)
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if taken, err := FreeFor("a board"); err != nil || taken == first {
+		t.Errorf("FreeFor = %d, %v; want another port than %d, which is taken", taken, err, first)
+	}
+}
