@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 
 	"slipway/layers"
 	"slipway/layers/host"
@@ -69,10 +70,14 @@ type hostCheck struct {
 
 // CheckHost checks in about a second what a build of the board needs of this machine
 // besides packages.
-func CheckHost(ctx context.Context, spec Spec, opt Options) (done []HostCheck) {
-	for _, c := range hostChecks(ctx, spec, opt) {
-		done = append(done, HostCheck{c.what, c.fine, c.check()})
+func CheckHost(ctx context.Context, spec Spec, opt Options) []HostCheck {
+	checks := hostChecks(ctx, spec, opt)
+	done := make([]HostCheck, len(checks))
+	var all sync.WaitGroup
+	for i, c := range checks {
+		all.Go(func() { done[i] = HostCheck{c.what, c.fine, c.check()} })
 	}
+	all.Wait()
 	return done
 }
 
