@@ -1,8 +1,8 @@
 package bench
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,8 +22,9 @@ import (
 )
 
 // Isar builds the image of isar-amd64 four times, each time in a new build folder: without a
-// cache, with an empty one that it fills, with the folder of that, and from a server of it.
-// Then it measures a build that finds all tasks done, as Build does.
+// cache, with an empty cache that it fills, with the folder of that cache, and from the
+// cache's servers as another machine does. Then it measures a build that finds all tasks
+// done, as Build does.
 func Isar(ctx context.Context, w io.Writer) error {
 	spec, err := images.Load("isar-amd64")
 	if err != nil {
@@ -66,7 +67,7 @@ func (b *isarBench) prepare(ctx context.Context) (err error) {
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"alone", "first", "folder", "server"} {
+	for _, name := range []string{"alone", "filling", "folder", "servers"} {
 		clone, err := tinyclone.Isar(filepath.Join(b.dir, name), b.spec)
 		if err != nil {
 			return err
@@ -96,20 +97,20 @@ func (b *isarBench) removeBuilt(ctx context.Context) (err error) {
 
 // measureCache times one build of each kind: each takes minutes.
 func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, ratios []Ratio, err error) {
-	server, stop, err := b.serve(ctx)
+	served, stop, err := b.serve(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	folder := cache.Environment + "=" + filepath.Join(b.clones[1].Dir, "build")
-	for i, v := range []struct{ name, variable string }{
-		{"build without a cache", cache.Environment + "=off"},
-		{"build that fills an empty cache", folder},
-		{"build with that folder", folder},
-		{"build with a server of it", cache.Environment + "=" + server},
+	remote := fmt.Sprintf("{sstate: %[1]s/sstate, downloads: %[1]s/downloads, hashserv: '%[2]s', prserv: '%[3]s'}", served.Cache, served.Hashserv, served.PRServ)
+	for i, v := range []struct{ name, setting string }{
+		{"build without a cache", "off"},
+		{"build that fills an empty cache", served.Cache},
+		{"build with the cache's folder", served.Cache},
+		{"build with the cache's servers", remote},
 	} {
 		began := time.Now()
-		if err := b.build(ctx, i, v.variable); err != nil {
+		if err := b.build(ctx, i, cache.Environment+"="+v.setting); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", v.name, err)
 		}
 		rows = append(rows, Row{Name: v.name, Times: []time.Duration{time.Since(began)}})
@@ -117,39 +118,37 @@ func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, 
 		if err != nil {
 			return nil, nil, err
 		}
-		fmt.Fprintf(w, "%s: %.1f s, %d tasks ran, %d were taken from shared state\n", v.name, time.Since(began).Seconds(), record.Counts.Ran, record.Setscene.Hits)
+		fmt.Fprintf(w, "%s: %.1f s, %d tasks ran, %d were taken from shared state\n", v.name, rows[i].Median().Seconds(), record.Counts.Ran, record.Setscene.Hits)
 	}
 	saved := func(row Row) float64 { return (rows[0].Median() - row.Median()).Seconds() }
 	return rows, []Ratio{
 		TimeRatio("filling_over_alone", rows[1], rows[0]),
-		TimeRatio("alone_over_folder", rows[0], rows[2]), TimeRatio("alone_over_server", rows[0], rows[3]),
+		TimeRatio("alone_over_folder", rows[0], rows[2]), TimeRatio("alone_over_servers", rows[0], rows[3]),
 		{"folder_saves_s", saved(rows[2])},
-		{"server_saves_s", saved(rows[3])},
+		{"servers_save_s", saved(rows[3])},
 	}, nil
 }
 
-// serve starts slipway cache serve for the clone that fills. It returns the server's address.
-func (b *isarBench) serve(ctx context.Context) (address string, stop func() error, err error) {
-	cmd := exec.CommandContext(ctx, b.self, "cache", "serve", "--board="+b.spec.Board, "--listen=127.0.0.1:0")
+// serve starts slipway cache serve for an empty folder, with the bitbake of the clone that fills it.
+func (b *isarBench) serve(ctx context.Context) (served cache.Status, stop func() error, err error) {
+	cmd := exec.CommandContext(ctx, b.self, "cache", "serve", filepath.Join(b.dir, "cache"), "--board="+b.spec.Board, "--listen=127.0.0.1:0", "--json")
 	cmd.Dir, cmd.Env = b.clones[1].Dir, append(os.Environ(), b.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return "", nil, err
+		return cache.Status{}, nil, err
 	}
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
-		return "", nil, err
+		return cache.Status{}, nil, err
 	}
 	stop = func() error { return errors.Join(cmd.Cancel(), cmd.Wait()) }
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if _, found, ok := strings.Cut(lines.Text(), "cache: "); ok {
-			go io.Copy(io.Discard, out)
-			return strings.TrimSpace(found), stop, nil
-		}
+	if err := json.NewDecoder(out).Decode(&served); err != nil {
+		return cache.Status{}, nil, fmt.Errorf("cache serve did not say where: %w\n%s", errors.Join(err, stop()), said.String())
 	}
-	return "", nil, fmt.Errorf("cache serve named no address: %w\n%s", stop(), said.String())
+	go io.Copy(io.Discard, out)
+	return served, stop, nil
 }
 
 // measureDone measures a build of the first clone that finds all tasks done.
