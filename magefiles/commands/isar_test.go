@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"slipway/images/bitbake/bitbaketest"
 )
 
@@ -40,6 +42,43 @@ func TestUpIsar(t *testing.T) {
 			t.Fatalf("up isar-amd64: %v\n%s", err, out)
 		}
 		checkIsarReport(t, filepath.Join(clone, "build/isar-amd64/report.json"), want)
+	}
+	checkIsarSignatures(t, filepath.Join(clone, "build/isar-amd64/bitbake/tmp/stamps"), clone)
+}
+
+// checkIsarSignatures checks that no input of a task names the folder or the user of this
+// build. Otherwise another clone's shared state would never be taken.
+func checkIsarSignatures(t *testing.T, stamps, clone string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(stamps, "*/slipway-*/*.sigdata.*"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files of signatures in %s, %v; want at least 20", len(files), stamps, err)
+	}
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := zstd.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer z.Close()
+		var signature struct {
+			Varvals map[string]any
+		}
+		if err := json.NewDecoder(z).Decode(&signature); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if _, found := signature.Varvals["SCHROOT_USER"]; found {
+			t.Errorf("%s depends on the name of the user", filepath.Base(file))
+		}
+		for name, value := range signature.Varvals {
+			if text, ok := value.(string); ok && strings.Contains(text, clone) {
+				t.Errorf("%s: %s = %q names the folder of this build", filepath.Base(file), name, text)
+			}
+		}
 	}
 }
 
