@@ -47,9 +47,6 @@ func checkResults(r target.Result, status match.Matcher, read func(string) parts
 	var f Finding
 	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
 	if read == nil {
-		if !f.OK() {
-			f.saw = []string{DescribeResult(r)}
-		}
 		return f
 	}
 	if isCut, _ := truncatedOutputs(r); isCut {
@@ -71,7 +68,9 @@ type binary struct {
 	dir        string // on the board, where its folder is made
 	args, env  []string
 	exitStatus match.Matcher
-	read       func(string) parts.Outcome // nil: the exit status alone counts
+	stdout     match.Matcher
+	figures    figures                    // in stdout
+	read       func(string) parts.Outcome // nil: the results are not in stdout
 }
 
 func readBinary(e *Entry) Probe {
@@ -82,6 +81,7 @@ func readBinary(e *Entry) Probe {
 	b := binary{
 		local: filepath.Join(filepath.Dir(e.File), name), dir: e.Text("dir", "/tmp"),
 		args: e.List("args"), env: e.List("env"), exitStatus: e.readExitStatus(),
+		stdout: e.Matcher("stdout", match.Text), figures: e.readFigures(),
 	}
 	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
 		e.Fail(e.Fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
@@ -131,7 +131,19 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	if err != nil {
 		return f, err
 	}
-	return checkResults(r, b.exitStatus, b.read), nil
+	return b.checkOutput(r), nil
+}
+
+func (b binary) checkOutput(r target.Result) Finding {
+	f := checkResults(r, b.exitStatus, b.read)
+	isCut, _ := truncatedOutputs(r)
+	f.expectWhole("stdout", b.stdout, isCut)
+	f.ExpectMatch("stdout", b.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
+	if b.read == nil && !f.OK() {
+		f.saw = []string{DescribeResult(r)}
+	}
+	b.figures.check(&f, string(r.Stdout), isCut)
+	return f
 }
 
 // RemoveFolder removes a folder of the board. It works after a check's timeout too.

@@ -18,6 +18,7 @@ type command struct {
 	argv                       []string
 	line                       string // as a user types it
 	exitStatus, stdout, stderr match.Matcher
+	figures                    figures // in stdout
 }
 
 func readCommand(e *Entry) Probe {
@@ -26,6 +27,7 @@ func readCommand(e *Entry) Probe {
 		exitStatus: e.readExitStatus(),
 		stdout:     e.Matcher("stdout", match.Text),
 		stderr:     e.Matcher("stderr", match.Text),
+		figures:    e.readFigures(),
 	}
 	script := e.Text("exec", e.Name)
 	switch {
@@ -67,6 +69,7 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if !f.OK() {
 		f.saw = []string{DescribeResult(r)}
 	}
+	c.figures.check(&f, string(r.Stdout), outIsCut)
 	return f, nil
 }
 

@@ -61,6 +61,7 @@ func (c containerd) Next() string {
 type containerProgram struct {
 	spec               container.Spec
 	exitStatus, output match.Matcher
+	figures            figures // in the output
 }
 
 func readContainer(e *Entry) Probe {
@@ -71,6 +72,7 @@ func readContainer(e *Entry) Probe {
 		},
 		exitStatus: e.readExitStatus(),
 		output:     e.Matcher("output", match.Text),
+		figures:    e.readFigures(),
 	}
 	if c.spec.Image == "" {
 		e.Fail(e.Key, "a container needs an image")
@@ -111,6 +113,7 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	if !f.OK() {
 		f.saw = []string{status + "\noutput: " + quoteOutput(exit.Output)}
 	}
+	c.figures.check(&f, string(exit.Output), exit.Truncated)
 	return f, nil
 }
 

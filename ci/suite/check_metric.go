@@ -1,11 +1,14 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"regexp"
 	"strconv"
+
+	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
@@ -44,9 +47,8 @@ func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	}
 }
 
-// metric is a number that a command prints.
-type metric struct {
-	command command
+// figure is a number in a program's output.
+type figure struct {
 	name    string
 	unit    string
 	path    string         // in JSON; "": the output is the number
@@ -55,15 +57,10 @@ type metric struct {
 	limits  Limits
 }
 
-func readMetric(e *Entry) Probe {
-	m := metric{unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.readLimits()}
-	m.name, _ = e.readMeta()
-	if c, ok := readCommand(e).(command); ok {
-		m.command = c
-	}
-	if e.Fields["exec"] == nil && e.Fields["argv"] == nil {
-		e.Fail(e.Key, "a metric needs exec or argv: a command that prints a number")
-	}
+var figureKeys = []string{"json", "match", "scale", "unit", "min", "max", "within"}
+
+func (e *Entry) readFigure(name string) figure {
+	m := figure{name: name, unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.readLimits()}
 	if scale := e.Decimal("scale"); scale != nil {
 		m.scale = *scale
 	}
@@ -74,7 +71,7 @@ func readMetric(e *Entry) Probe {
 	return m
 }
 
-func (m *metric) readPattern(e *Entry) {
+func (m *figure) readPattern(e *Entry) {
 	n := e.Scalar("match", "a regular expression")
 	if n == nil {
 		return
@@ -91,23 +88,18 @@ func (m *metric) readPattern(e *Entry) {
 	m.pattern = re
 }
 
-func (m metric) Inspect(ctx context.Context, s *Session) (Finding, error) {
-	var f Finding
-	out, err := s.Output(ctx, m.command.argv...)
-	if err != nil {
-		return f, err
-	}
-	v, err := m.findNumber(out)
+// check finds the number in an output and compares it with its limits.
+func (m figure) check(f *Finding, out string) {
+	v, err := m.find(out)
 	if err != nil {
 		f.Expect(false, "a number", err.Error())
-		return f, nil
+		return
 	}
-	m.limits.CheckMetric(&f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
-	return f, nil
+	m.limits.CheckMetric(f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
 }
 
-// findNumber returns the number in a command's output.
-func (m metric) findNumber(out string) (float64, error) {
+// find returns the number in a program's output.
+func (m figure) find(out string) (float64, error) {
 	text := out
 	switch {
 	case m.path != "":
@@ -131,6 +123,81 @@ func (m metric) findNumber(out string) (float64, error) {
 		return 0, fmt.Errorf("no number: %s", quoteOutput([]byte(text)))
 	}
 	return v * m.scale, nil
+}
+
+// metric is a number that a command prints.
+type metric struct {
+	command command
+	figure  figure
+}
+
+func readMetric(e *Entry) Probe {
+	name, _ := e.readMeta()
+	m := metric{figure: e.readFigure(name)}
+	if c, ok := readCommand(e).(command); ok {
+		m.command = c
+	}
+	if e.Fields["exec"] == nil && e.Fields["argv"] == nil {
+		e.Fail(e.Key, "a metric needs exec or argv: a command that prints a number")
+	}
+	return m
+}
+
+func (m metric) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	out, err := s.Output(ctx, m.command.argv...)
+	if err != nil {
+		return f, err
+	}
+	m.figure.check(&f, out)
+	return f, nil
+}
+
+// figures are the numbers in the output of a check's program.
+type figures []figure
+
+const maxFigures = 50
+
+// readFigures reads the attribute metrics: numbers by their names.
+func (e *Entry) readFigures() (all figures) {
+	n := e.Fields["metrics"]
+	if n == nil {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content)/2 > maxFigures {
+		e.Fail(n, "metrics must be a mapping of at most %d names, not %s", maxFigures, strict.KindOf(n))
+		return nil
+	}
+	for key, value := range strict.Pairs(n) {
+		one, err := strict.NewEntry(e.File, "metric", figureKeys, key, value)
+		if err != nil {
+			e.Err = cmp.Or(e.Err, err)
+			return nil
+		}
+		number := &Entry{Entry: one}
+		m := number.readFigure(key.Value)
+		if m.path == "" && m.pattern == nil {
+			number.Fail(key, "metric %q needs match or json: where the number is in the output", key.Value)
+		}
+		e.Err = cmp.Or(e.Err, one.Err)
+		all = append(all, m)
+	}
+	return all
+}
+
+// check compares the numbers with their limits, if the check passed so far. A program that
+// failed need not have printed them.
+func (all figures) check(f *Finding, out string, cut bool) {
+	if len(all) == 0 || !f.OK() {
+		return
+	}
+	if cut {
+		f.Expect(false, "all of the output", "output: "+moreThan(len(out)))
+		return
+	}
+	for _, m := range all {
+		m.check(f, out)
+	}
 }
 
 func (m metric) Next() string { return m.command.Next() }

@@ -48,6 +48,10 @@ func TestMetricsOfRecordedBoards(t *testing.T) {
 		{"nothing matches", suitetest.Recorded{"a": "b\n"}, "metric: {x: {argv: [a], match: 'c(.)'}}", "failed: nothing in the output matches /c(.)/:\nb / a number"},
 		{"the command failed", suitetest.Recorded{"a": "exit 1\n", "true": ""}, "metric: {x: {argv: [a]}}", "failed: a: exit status 1, no output / an answer"},
 		{"nothing to compare with", suitetest.Recorded{"a": "5\n"}, "metric: {x: {argv: [a], within: 10%}}", "passed: x 5; x: nothing to compare with yet"},
+		{"numbers of a command", suitetest.Recorded{"a": "in=5 ms\nout=7 ms\n"}, "command: {x: {argv: [a], metrics: {in: {match: 'in=(\\S+)', unit: ms}, out: {match: 'out=(\\S+)', scale: 1000, unit: us, max: 8000}}}}", "passed: exit status 0; in 5 ms; out 7000 us"},
+		{"a number of a command is too large", suitetest.Recorded{"a": "in=5\n"}, "command: {x: {argv: [a], metrics: {in: {match: 'in=(.)', max: 4}}}}", "failed: in 5 / in: at most 4"},
+		{"a command prints other numbers", suitetest.Recorded{"a": "out=5\n"}, "command: {x: {argv: [a], metrics: {in: {match: 'in=(.)'}}}}", "failed: nothing in the output matches /in=(.)/:\nout=5 / a number"},
+		{"a command that failed", suitetest.Recorded{"a": "exit 1\n"}, "command: {x: {argv: [a], metrics: {in: {match: 'in=(.)'}}}}", "failed: exit status 1, no output / exit status: 0"},
 		{"cool", heat, "temperature: {x: {max: 85}}", "passed: coretemp/Core 0 61.5 °C; cpu-thermal 48.25 °C; cpu-thermal #2 51 °C"},
 		{"hot", heat, "temperature: {x: {sensors: [cpu-*], max: 50}}", "failed: cpu-thermal #2 51 °C / cpu-thermal #2: at most 50 °C"},
 		{"by the label", heat, "temperature: {x: {sensors: [Core 0], min: 20}}", "passed: coretemp/Core 0 61.5 °C"},
@@ -172,7 +176,7 @@ func FuzzMetrics(f *testing.F) {
 		for _, parse := range []func(map[string]string) []sensor{parseTemperatures, parsePowers} {
 			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, numberDuplicates(parse(files)))
 		}
-		if v, err := (metric{scale: 1e-3}).findNumber(text); err == nil {
+		if v, err := (figure{scale: 1e-3}).find(text); err == nil {
 			found.metrics = append(found.metrics, reading{Metric: report.Metric{Name: "x", Value: v}})
 		}
 		r := report.Report{Suites: []report.SuiteResult{{Checks: []report.CheckResult{{}}}}}
