@@ -72,7 +72,7 @@ var kinds = []Kind{
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status", "stdout", "metrics"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
-	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output", "metrics"}, readContainer},
+	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "gpus", "exit-status", "output", "metrics"}, readContainer},
 }
 
 // Kinds returns the sections that a suite may have.

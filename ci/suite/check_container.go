@@ -68,7 +68,7 @@ func readContainer(e *Entry) Probe {
 	c := containerProgram{
 		spec: container.Spec{
 			Image: e.Text("image", ""), Argv: e.List("argv"), Env: e.List("env"),
-			Hook: e.Text("hook", ""), Timeout: e.readTimeout(),
+			Hook: e.Text("hook", ""), GPUs: e.Text("gpus", ""), Timeout: e.readTimeout(),
 		},
 		exitStatus: e.readExitStatus(),
 		output:     e.Matcher("output", match.Text),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,9 +29,29 @@ func gone(t *testing.T, pid string) {
 	}
 }
 
+// needTerminals skips the test where only root's sshd can make terminals: it gives them to
+// the group tty, and an ordinary user may not.
+func needTerminals(t *testing.T) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); fields[1] == "/dev/pts" {
+			last = fields[3]
+		}
+	}
+	if os.Geteuid() != 0 && !strings.Contains(last, "gid=") {
+		t.Skip("needs root, or /dev/pts mounted with the option gid (mount -o remount,gid=5,mode=620 /dev/pts): it has " + last)
+	}
+}
+
 // A dialogue: each answer is there before the next question, and both outputs are one.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
+	needTerminals(t)
 	c := connect(t)
 	var said []string
 	err := c.Terminal(t.Context(), func(keys io.Writer, screen io.Reader) error {
@@ -50,6 +71,7 @@ func TestTerminal(t *testing.T) {
 // The program ends with its dialogue, with its context, and by itself.
 func TestTerminalEndsTheProgram(t *testing.T) {
 	t.Parallel()
+	needTerminals(t)
 	c := connect(t)
 	wrong := errors.New("wrong answer")
 	pid := func(screen io.Reader) string {
