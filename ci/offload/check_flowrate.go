@@ -60,6 +60,9 @@ func (c flowRate) Inspect(ctx context.Context, s *suite.Session) (f suite.Findin
 	return f, nil
 }
 
+// Metrics returns the names of the check's metrics.
+func (flowRate) Metrics() []string { return []string{"rules inserted", "rules removed"} }
+
 const rateProgram = "dpdk-test-flow-perf"
 
 // argv returns a command line for rules like those of the check flow on port 0, each with

@@ -65,6 +65,14 @@ func readPBR(e *suite.Entry) suite.Probe {
 // Alone returns true because the plugin uses the ports exclusively.
 func (pbr) Alone() bool { return true }
 
+// Metrics returns the names of the check's metrics.
+func (p pbr) Metrics() []string {
+	if p.churn.rules == 0 {
+		return nil
+	}
+	return []string{"zebra's growth", "zebra's new objects per rule", "flow insertion rate", "counter poll"}
+}
+
 func (p pbr) Next() string {
 	return "on the board: vtysh -c \"" + plugins[p.plugin].ports + "\" -c \"show pbr map\" -c \"" + plugins[p.plugin].flow +
 		"\". zebra wants -M with the arguments of eal, or of doca, in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"

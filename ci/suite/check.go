@@ -93,11 +93,12 @@ var unsupportedKeys = map[string]string{
 }
 
 // readCheck reads one check of a section.
-func (k Kind) readCheck(file string, key, value *yaml.Node) (Check, error) {
+func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, error) {
 	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
 	if err != nil {
 		return Check{}, err
 	}
+	e.programs = p
 	probe := k.Read(e)
 	c := Check{
 		Kind: k.Name, key: e.Name, Timeout: e.readTimeout(), Skip: IsTrue(e.Flag("skip")), Alone: IsTrue(e.Flag("alone")),

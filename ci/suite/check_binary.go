@@ -65,6 +65,7 @@ func (r resultsCommand) Next() string { return r.command.Next() }
 // binary is a local program that is sent to the board, run there, and removed.
 type binary struct {
 	local      string // path on this machine
+	content    []byte // of a built-in suite's program; nil: the file at local
 	dir        string // on the board, where its folder is made
 	args, env  []string
 	exitStatus match.Matcher
@@ -91,6 +92,11 @@ func readBinary(e *Entry) Probe {
 			e.Fail(e.Fields["env"], "env must be NAME=value, not %q", v)
 		}
 	}
+	content, err := e.programs.read(name)
+	if err != nil {
+		e.Fail(e.Key, "path: %v", err)
+	}
+	b.content = content
 	b.readOutput(e)
 	return b
 }
@@ -113,7 +119,12 @@ func (b *binary) readOutput(e *Entry) {
 const runInFolderScript = `cd "$1" && shift && exec "$@"`
 
 func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) {
-	if _, err := os.Stat(b.local); errors.Is(err, fs.ErrNotExist) {
+	local, remove, err := b.localFile()
+	if err != nil {
+		return f, err
+	}
+	defer remove()
+	if _, err := os.Stat(local); errors.Is(err, fs.ErrNotExist) {
 		f.Next = "build it first, for the board: GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go test -c -o " + ShellLine([]string{b.local})
 		f.Expect(false, "a program to send", b.local+" does not exist on this machine")
 		return f, nil
@@ -124,7 +135,7 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 		return f, err
 	}
 	name := filepath.Base(b.local)
-	if err := s.put(ctx, b.local, dir+"/"+name, 0o700); err != nil {
+	if err := s.put(ctx, local, dir+"/"+name, 0o700); err != nil {
 		return f, err
 	}
 	r, err := s.Board.Run(ctx, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runInFolderScript, "sh", dir, "./" + name}, b.args)...)
@@ -132,6 +143,22 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 		return f, err
 	}
 	return b.checkOutput(r), nil
+}
+
+// localFile returns the program as a file, and the function that removes what it made.
+func (b binary) localFile() (file string, remove func(), err error) {
+	if b.content == nil {
+		return b.local, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "slipway-program-")
+	if err != nil {
+		return "", nil, err
+	}
+	file = filepath.Join(dir, filepath.Base(b.local))
+	if err := os.WriteFile(file, b.content, 0o700); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return file, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 func (b binary) checkOutput(r target.Result) Finding {
@@ -145,6 +172,13 @@ func (b binary) checkOutput(r target.Result) Finding {
 	b.figures.check(&f, string(r.Stdout), isCut)
 	return f
 }
+
+func (b binary) judge(status int, output string) Finding {
+	return b.checkOutput(target.Result{Status: status, Stdout: []byte(output)})
+}
+
+// Metrics returns the names of the check's metrics.
+func (b binary) Metrics() []string { return b.figures.names() }
 
 // RemoveFolder removes a folder of the board. It works after a check's timeout too.
 func (s *Session) RemoveFolder(ctx context.Context, dir string) error {

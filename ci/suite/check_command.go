@@ -59,6 +59,14 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
+	return c.judgeResult(r), nil
+}
+
+func (c command) judge(status int, output string) Finding {
+	return c.judgeResult(target.Result{Status: status, Stdout: []byte(output)})
+}
+
+func (c command) judgeResult(r target.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
 	outIsCut, errIsCut := truncatedOutputs(r)
@@ -70,8 +78,11 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		f.saw = []string{DescribeResult(r)}
 	}
 	c.figures.check(&f, string(r.Stdout), outIsCut)
-	return f, nil
+	return f
 }
+
+// Metrics returns the names of the check's metrics.
+func (c command) Metrics() []string { return c.figures.names() }
 
 func (c command) Next() string { return "run it by hand on the board: " + c.line }
 

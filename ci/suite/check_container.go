@@ -103,6 +103,15 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	if err != nil {
 		return f, err
 	}
+	return c.judgeExit(exit), nil
+}
+
+func (c containerProgram) judge(status int, output string) Finding {
+	return c.judgeExit(container.Exit{Status: uint32(status), Output: []byte(output)})
+}
+
+func (c containerProgram) judgeExit(exit container.Exit) Finding {
+	var f Finding
 	status := fmt.Sprintf("exit status %d", exit.Status)
 	f.ExpectMatch("exit status", c.exitStatus, int(exit.Status), status)
 	f.expectWhole("output", c.output, exit.Truncated)
@@ -114,8 +123,11 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 		f.saw = []string{status + "\noutput: " + quoteOutput(exit.Output)}
 	}
 	c.figures.check(&f, string(exit.Output), exit.Truncated)
-	return f, nil
+	return f
 }
+
+// Metrics returns the names of the check's metrics.
+func (c containerProgram) Metrics() []string { return c.figures.names() }
 
 func (c containerProgram) Next() string {
 	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"

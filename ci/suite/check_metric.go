@@ -185,6 +185,13 @@ func (e *Entry) readFigures() (all figures) {
 	return all
 }
 
+func (all figures) names() (names []string) {
+	for _, m := range all {
+		names = append(names, m.name)
+	}
+	return names
+}
+
 // check compares the numbers with their limits, if the check passed so far. A program that
 // failed need not have printed them.
 func (all figures) check(f *Finding, out string, cut bool) {
@@ -199,6 +206,17 @@ func (all figures) check(f *Finding, out string, cut bool) {
 		m.check(f, out)
 	}
 }
+
+func (m metric) judge(status int, output string) (f Finding) {
+	f.Expect(status == 0, "exit status 0", fmt.Sprintf("exit status %d", status))
+	if f.OK() {
+		m.figure.check(&f, output)
+	}
+	return f
+}
+
+// Metrics returns the name of the check's metric.
+func (m metric) Metrics() []string { return []string{m.figure.name} }
 
 func (m metric) Next() string { return m.command.Next() }
 

@@ -3,6 +3,8 @@ package suite
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
+	"path"
 	"strings"
 	"time"
 
@@ -39,6 +41,23 @@ var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause"
 type Entry struct {
 	*strict.Entry
 	Limit time.Duration // the kind's default timeout; 0: DefaultTimeout
+
+	programs programs
+}
+
+// programs is the folder of a suite, which may hold programs for the board.
+type programs struct {
+	files fs.FS
+	dir   string
+}
+
+// read returns a program of a built-in suite, and nil if the suite is a file of this
+// machine, which has the program as a file too.
+func (p programs) read(name string) ([]byte, error) {
+	if p.files != fs.FS(embedded) {
+		return nil, nil
+	}
+	return fs.ReadFile(p.files, path.Join(p.dir, name))
 }
 
 func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {

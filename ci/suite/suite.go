@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -29,8 +30,23 @@ import (
 	"slipway/layers/plaintext"
 )
 
-//go:embed suites/*.yml
+//go:embed suites/*.yml workloads/*/*
 var embedded embed.FS
+
+// builtIn returns the files of the built-in suites by their names. A workload's suite has
+// the name of its folder.
+var builtIn = sync.OnceValue(func() map[string]string {
+	files := map[string]string{}
+	plain, _ := fs.Glob(embedded, "suites/*.yml")
+	for _, f := range plain {
+		files[strings.TrimSuffix(path.Base(f), ".yml")] = f
+	}
+	workloads, _ := fs.Glob(embedded, "workloads/*/suite.yml")
+	for _, f := range workloads {
+		files[path.Base(path.Dir(f))] = f
+	}
+	return files
+})
 
 // Suite is a list of checks, in the order in which they are written.
 type Suite struct {
@@ -70,13 +86,7 @@ const (
 )
 
 // Names returns the names of the built-in suites.
-func Names() []string {
-	files, _ := fs.Glob(embedded, "suites/*.yml")
-	for i, f := range files {
-		files[i] = strings.TrimSuffix(path.Base(f), ".yml")
-	}
-	return files
-}
+func Names() []string { return slices.Sorted(maps.Keys(builtIn())) }
 
 // AllNames returns the names of the built-in suites and of the user's own.
 func AllNames() ([]string, error) {
@@ -116,14 +126,15 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 	if err != nil {
 		return Suite{}, err
 	}
-	l, file := loader{files: embedded, text: text}, path.Join("suites", name+".yml")
+	l, file := loader{files: embedded, text: text}, builtIn()[name]
 	if images.IsSuiteFile(name) {
 		own = name
 	}
 	switch {
 	case own != "":
 		l, file = loader{files: os.DirFS(filepath.Dir(own)), dir: filepath.Dir(own), text: text}, filepath.Base(own)
-	case !slices.Contains(Names(), name):
+		name = strings.TrimSuffix(file, path.Ext(file))
+	case file == "":
 		return Suite{}, unknownSuite(name)
 	}
 	if err := l.includeFile(file, 0); err != nil {
@@ -132,7 +143,7 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 	if len(l.checks) == 0 {
 		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.displayPath(file))
 	}
-	s := Suite{Name: strings.TrimSuffix(path.Base(file), path.Ext(file)), Checks: l.checks}
+	s := Suite{Name: name, Checks: l.checks}
 	for i := range s.Checks {
 		s.Checks[i].suite = s.Name
 	}
@@ -175,7 +186,7 @@ func (l *loader) includeFile(file string, depth int) error {
 		if key.Value == "gossfile" {
 			err = l.readGossfiles(file, value, depth)
 		} else {
-			err = l.readSection(l.displayPath(file), key, value)
+			err = l.readSection(file, key, value)
 		}
 		if err != nil {
 			return err
@@ -241,7 +252,8 @@ func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error
 }
 
 // readSection reads the checks of one kind.
-func (l *loader) readSection(file string, key, section *yaml.Node) error {
+func (l *loader) readSection(from string, key, section *yaml.Node) error {
+	file := l.displayPath(from)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
 	if i < 0 {
 		return strict.At(file, key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, kindNames()), strings.Join(kindNames(), ", "))
@@ -250,7 +262,7 @@ func (l *loader) readSection(file string, key, section *yaml.Node) error {
 		return strict.At(file, section, "%s must be a mapping of checks", key.Value)
 	}
 	for key, value := range strict.Pairs(section) {
-		c, err := kinds[i].readCheck(file, key, value)
+		c, err := kinds[i].readCheck(file, key, value, programs{l.files, path.Dir(from)})
 		if err == nil {
 			err = l.resolveNeeds(c.needs)
 		}
@@ -260,7 +272,7 @@ func (l *loader) readSection(file string, key, section *yaml.Node) error {
 		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
 			return strict.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
 		}
-		if err := l.readFollowers(file, c); err != nil {
+		if err := l.readFollowers(from, c); err != nil {
 			return err
 		}
 	}
@@ -268,16 +280,16 @@ func (l *loader) readSection(file string, key, section *yaml.Node) error {
 }
 
 // readFollowers reads the checks that run after c, and only if c passes.
-func (l *loader) readFollowers(file string, c Check) error {
+func (l *loader) readFollowers(from string, c Check) error {
 	if c.then == nil {
 		return nil
 	}
 	if c.then.Kind != yaml.MappingNode {
-		return strict.At(file, c.then, "then must be a mapping of sections, not %s", strict.KindOf(c.then))
+		return strict.At(l.displayPath(from), c.then, "then must be a mapping of sections, not %s", strict.KindOf(c.then))
 	}
 	first := len(l.checks)
 	for key, value := range strict.Pairs(c.then) {
-		if err := l.readSection(file, key, value); err != nil {
+		if err := l.readSection(from, key, value); err != nil {
 			return err
 		}
 	}
@@ -328,7 +340,7 @@ func describe(name string) (string, error) {
 		return "", err
 	}
 	if own == "" {
-		text, err := embedded.ReadFile("suites/" + name + ".yml")
+		text, err := embedded.ReadFile(builtIn()[name])
 		return firstSentence(string(text)), err
 	}
 	text, err := localfile.Read(own, maxSuiteBytes)

@@ -307,8 +307,8 @@ func TestMissesInWords(t *testing.T) {
 // FuzzSuite checks that no file causes a panic, and that every parsed check has a name and a
 // timeout.
 func FuzzSuite(f *testing.F) {
-	for _, name := range Names() {
-		data, err := embedded.ReadFile("suites/" + name + ".yml")
+	for _, file := range builtIn() {
+		data, err := embedded.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -245,6 +245,20 @@ func suitesCommand() *Command {
 	return c
 }
 
+func workloadsCommand() *Command {
+	c := New("workloads [WORKLOAD]", "List the systems that suites prove, with their recipes")
+	c.Long = `With WORKLOAD it says what that one proves, what it needs, which recipes it has for each
+release, and where it was proved. ci/workloads.md has all of it as a table.`
+	c.Example = `slipway workloads
+slipway workloads cuda-warp
+slipway smoke root@10.0.0.7 --suite=cuda-warp,cupy`
+	asJSON := c.Switch("json", "print them as JSON")
+	c.Run = func(_ context.Context, words []string) error {
+		return suites.ShowWorkloads(os.Stdout, words[0], *asJSON)
+	}
+	return c
+}
+
 func smokeCommand() *Command {
 	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
 	c.Long = `BOARD is a name, or the folder of a build, also of another machine. The host is as for deploy.

@@ -233,7 +233,7 @@ func openMutationRig(ctx context.Context, w io.Writer, kind string) (*mutationRi
 func verdictInputs(spec images.Spec, layers []string, script string) ([]byte, error) {
 	described, err := json.Marshal(spec)
 	all := fmt.Appendf(nil, "%q %q %q", described, layers, script)
-	for _, pattern := range []string{"ci/*.go", "ci/suite/*.go", "ci/suite/match/*.go", "ci/offload/*.go", "ci/reach/*.go", "ci/rig/*.go", "ci/suite/suites/" + spec.Suites[0] + ".yml"} {
+	for _, pattern := range []string{"ci/*.go", "ci/suite/*.go", "ci/suite/match/*.go", "ci/offload/*.go", "ci/reach/*.go", "ci/rig/*.go", "ci/suite/suites/" + spec.Suites[0] + ".yml", "ci/suite/workloads/" + spec.Suites[0] + "/*"} {
 		files, gerr := filepath.Glob(pattern)
 		err = errors.Join(err, gerr)
 		for _, file := range files {

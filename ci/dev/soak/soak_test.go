@@ -243,6 +243,7 @@ func TestMutationsDigest(t *testing.T) {
 		{"the rig's code", func() { write("ci/rig/rig.go", "1") }},
 		{"the suite", func() { write("ci/suite/suites/suite.yml", "1") }},
 		{"the suite again", func() { write("ci/suite/suites/suite.yml", "2") }},
+		{"the workload", func() { write("ci/suite/workloads/suite/suite.yml", "1") }},
 		{"the board", func() { spec.Board = "b" }},
 		{"the driver", func() { layers[0] = "drivers-2" }},
 		{"the script", func() { script = "make again" }},
@@ -258,6 +259,7 @@ func TestMutationsDigest(t *testing.T) {
 	}
 	all, err := verdictInputs(spec, layers, script)
 	write("ci/suite/suites/other.yml", "1")
+	write("ci/suite/workloads/other/suite.yml", "1")
 	write("ci/check_flow_test.go", "1")
 	if again, _ := verdictInputs(spec, layers, script); err != nil || !bytes.Equal(again, all) {
 		t.Errorf("another suite, or a test, changes the digest; %v", err)

@@ -66,7 +66,7 @@ def main():
 
     numbers = random.integers(-1000, 1000, SIZE, dtype=numpy.int64)
     sums = cuda.device_array(blocks, dtype=numpy.int64)
-    block_sums[blocks, threads](numbers, sums)
+    block_sums[blocks, threads](cuda.to_device(numbers), sums)
     total = int(sums.copy_to_host().sum())
     compare("reduction", total == int(numbers.sum()), f"got {total}, want {int(numbers.sum())}")
     print("Result = " + ("FAIL" if failed else "PASS"))

@@ -1,6 +1,6 @@
 # Tried with scarthgap: parsed; bitbake found a recipe for all of it, but for dpdk-ml-sw,
 # which came later. Not built.
-# What a DPU's image has besides the base: see ci/suite/suites/dpu*.yml for what uses it.
+# What a DPU's image has besides the base: see ci/suite/workloads/dpu-* for what uses it.
 SUMMARY = "FRR and DPDK with the DPU's switch, and NVIDIA's tools for the DPU itself"
 DESCRIPTION = "What slipway-image-dpu has besides slipway-image-base: routing, DPDK, an example, and NVIDIA's \
 tools for the DPU."

@@ -1,0 +1,266 @@
+package suite
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/images/strict"
+	"slipway/layers/plaintext"
+)
+
+// Workload is a system that people put on boards, with the suite that proves it. It is a
+// folder below workloads.
+type Workload struct {
+	Name    string            `json:"name"`
+	System  string            `json:"system"`
+	Proves  string            `json:"proves"`
+	Needs   string            `json:"needs"`
+	Recipes map[string]string `json:"recipes"` // by Releases
+	Proved  map[string]string `json:"proved"`  // by Proofs: what or which boards
+	Checks  []string          `json:"checks"`
+	Metrics []string          `json:"metrics"`
+}
+
+// Releases are those that a workload can have recipes for: L4T's, that of DPUs, Isar, and
+// Debian's own packages.
+var Releases = []string{"r32", "r35", "r36", "r39", "dpu", "isar", "debian"}
+
+// Proofs are the ways in which a workload can have been proved, the strongest first.
+var Proofs = []string{"hardware", "real programs", "virtual board", "rig", "simulated", "recorded"}
+
+// Workloads returns all workloads, sorted by name.
+func Workloads() ([]Workload, error) {
+	files, err := fs.Glob(embedded, "workloads/*/workload.yml")
+	all := make([]Workload, 0, len(files))
+	for _, file := range files {
+		text, rerr := embedded.ReadFile(file)
+		w, perr := parseWorkload(file, text)
+		if err = cmp.Or(err, rerr, perr); err != nil {
+			return nil, err
+		}
+		w.Name = path.Base(path.Dir(file))
+		s, lerr := Load(w.Name)
+		if lerr != nil {
+			return nil, lerr
+		}
+		for _, c := range s.Checks {
+			w.Checks = append(w.Checks, c.Name)
+			if p, ok := c.probe.(interface{ Metrics() []string }); ok {
+				w.Metrics = append(w.Metrics, p.Metrics()...)
+			}
+		}
+		slices.Sort(w.Metrics)
+		w.Metrics = slices.Compact(w.Metrics)
+		all = append(all, w)
+	}
+	return all, err
+}
+
+// FindWorkload returns the workload of a name.
+func FindWorkload(name string) (Workload, error) {
+	all, err := Workloads()
+	if err != nil {
+		return Workload{}, err
+	}
+	var names []string
+	for _, w := range all {
+		if w.Name == name {
+			return w, nil
+		}
+		names = append(names, w.Name)
+	}
+	return Workload{}, fmt.Errorf("no workload %q%s (have %s)\nnext: workloads", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))
+}
+
+const maxWorkloadText = 2000
+
+var workloadKeys = []string{"system", "proves", "needs", "recipes", "proved"}
+
+// parseWorkload reads a workload.yml.
+func parseWorkload(file string, text []byte) (Workload, error) {
+	root, err := strict.ParseMapping(file, text, "a workload is a mapping ("+strings.Join(workloadKeys, ", ")+")")
+	if err != nil {
+		return Workload{}, err
+	}
+	key := &yaml.Node{Kind: yaml.ScalarNode, Value: path.Base(path.Dir(file)), Line: 1, Column: 1}
+	e, err := strict.NewEntry(file, "workload", workloadKeys, key, root)
+	if err != nil {
+		return Workload{}, err
+	}
+	w := Workload{
+		System: readSentence(e, "system"), Proves: readSentence(e, "proves"), Needs: readSentence(e, "needs"),
+		Recipes: readTexts(e, "recipes", Releases), Proved: readTexts(e, "proved", Proofs),
+	}
+	return w, e.Err
+}
+
+func readSentence(e *strict.Entry, key string) string {
+	text := strings.TrimSpace(e.Text(key, ""))
+	if n := cmp.Or(e.Fields[key], e.Key); text == "" || len(text) > maxWorkloadText || strings.ContainsAny(text, "|\n\x00") {
+		e.Fail(n, "%s must be one line of text, of at most %d bytes and without |", key, maxWorkloadText)
+	}
+	return text
+}
+
+// readTexts reads a mapping of some of the allowed keys to texts.
+func readTexts(e *strict.Entry, key string, allowed []string) map[string]string {
+	n := cmp.Or(e.Fields[key], e.Key)
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		e.Fail(n, "%s must be a mapping with at least one of %s", key, strings.Join(allowed, ", "))
+		return nil
+	}
+	one, err := strict.NewEntry(e.File, key, allowed, e.Key, n)
+	if err != nil {
+		e.Err = cmp.Or(e.Err, err)
+		return nil
+	}
+	texts := map[string]string{}
+	for name := range one.Fields {
+		texts[name] = readSentence(one, name)
+	}
+	e.Err = cmp.Or(e.Err, one.Err)
+	return texts
+}
+
+// inOrder returns "a, b: text" for the texts that are the same, in the order of keys.
+func inOrder(texts map[string]string, keys []string) []string {
+	var lines []string
+	for i := 0; i < len(keys); {
+		text, found := texts[keys[i]]
+		same := i + 1
+		for found && same < len(keys) && texts[keys[same]] == text {
+			same++
+		}
+		if found {
+			lines = append(lines, strings.Join(keys[i:same], ", ")+": "+text)
+		}
+		i = same
+	}
+	return lines
+}
+
+// ShowWorkloads writes the catalogue, or all that is known of one workload.
+func ShowWorkloads(w io.Writer, name string, asJSON bool) error {
+	all, err := Workloads()
+	if name != "" {
+		var one Workload
+		one, err = FindWorkload(name)
+		all = []Workload{one}
+	}
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		if name != "" {
+			return enc.Encode(all[0])
+		}
+		return enc.Encode(all)
+	case name != "":
+		return all[0].write(w)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "WORKLOAD\tSYSTEM\tRECIPES FOR\tPROVED BY")
+	for _, one := range all {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", one.Name, one.System, keysInOrder(one.Recipes, Releases), keysInOrder(one.Proved, Proofs))
+	}
+	fmt.Fprintln(tw, "\nRun one on a board: smoke HOST --suite=WORKLOAD")
+	return tw.Flush()
+}
+
+func keysInOrder(texts map[string]string, keys []string) string {
+	var has []string
+	for _, key := range keys {
+		if texts[key] != "" {
+			has = append(has, key)
+		}
+	}
+	return strings.Join(has, ", ")
+}
+
+func (w Workload) write(out io.Writer) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range []struct {
+		name  string
+		lines []string
+	}{
+		{"workload", []string{w.Name}},
+		{"system", []string{w.System}},
+		{"proves", []string{w.Proves}},
+		{"needs", []string{w.Needs}},
+		{"recipes", inOrder(w.Recipes, Releases)},
+		{"checks", w.Checks},
+		{"metrics", w.Metrics},
+		{"proved", inOrder(w.Proved, Proofs)},
+	} {
+		for i, line := range row.lines {
+			fmt.Fprintf(tw, "%s\t%s\n", plaintext.Either(i == 0, row.name, ""), line)
+		}
+	}
+	return tw.Flush()
+}
+
+// WriteWorkloadsPage writes the catalogue's page, in Markdown.
+func WriteWorkloadsPage(w io.Writer) error {
+	all, err := Workloads()
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(w, `# Workloads
+
+A workload is a system that people put on boards. Its suite proves it, and its metrics are kept over time.
+
+`+"```"+`
+go tool mage workloads  # this table, shorter
+go tool mage workloads cuda-warp  # all that is known of one
+go tool mage smoke root@192.0.2.7 --suite=cuda-warp  # run it on a board
+`+"```"+`
+
+This page is generated. To add a workload, add a folder to `+"`ci/suite/workloads`"+` with these files, and run `+"`go test ./ci -run TestWorkloadsPage -update`"+`:
+
+- `+"`workload.yml`"+`: what it proves, what it needs, its recipes, and where it was proved
+- `+"`suite.yml`"+`: its [checks](suites.md)
+- the programs that the suite sends to the board
+- `+"`recorded.txtar`"+`: output of the real programs, where it was proved so. The checks judge it in a test.
+- `+"`simulated.txtar`"+`: output written by hand, likewise
+
+`)
+	fmt.Fprintln(w, "| workload | proves | needs | recipes | checks | metrics | proved |\n|---|---|---|---|---|---|---|")
+	for _, one := range all {
+		cells := []string{
+			"**" + one.Name + "**: " + one.System, one.Proves, one.Needs, strings.Join(inOrder(one.Recipes, Releases), "<br>"),
+			strings.Join(one.Checks, "<br>"), cmp.Or(strings.Join(one.Metrics, ", "), "the time of each check"), strings.Join(inOrder(one.Proved, Proofs), "<br>"),
+		}
+		_, err = fmt.Fprintln(w, "| "+strings.Join(cells, " | ")+" |")
+	}
+	return err
+}
+
+// WorkloadFile returns a file of a workload's folder.
+func WorkloadFile(name, file string) ([]byte, error) {
+	return embedded.ReadFile(path.Join("workloads", name, file))
+}
+
+// JudgeRecorded returns what a check finds in recorded output of its program, of a status.
+func JudgeRecorded(c Check, status int, output string) (Finding, error) {
+	p, ok := c.probe.(interface {
+		judge(status int, output string) Finding
+	})
+	if !ok {
+		return Finding{}, fmt.Errorf("check %q reads no program's output", c.Name)
+	}
+	return p.judge(status, output), nil
+}
+
+// Misses returns what the finding lacks.
+func (f Finding) Misses() []string { return slices.Clone(f.Want) }

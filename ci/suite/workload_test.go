@@ -1,0 +1,73 @@
+package suite
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+const goodWorkload = "system: a\nproves: b\nneeds: c\nrecipes: {r36: d}\nproved: {recorded: e}\n"
+
+func TestParseWorkload(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"all of it", goodWorkload, ""},
+		{"no system", strings.Replace(goodWorkload, "system: a\n", "", 1), "system must be one line of text"},
+		{"an unknown key", goodWorkload + "author: x\n", `w/workload.yml:6:1: unknown attribute "author" of a workload`},
+		{"an unknown release", strings.Replace(goodWorkload, "r36", "r33", 1), `w/workload.yml:4:11: unknown attribute "r33" of a recipes`},
+		{"no recipe", strings.Replace(goodWorkload, "{r36: d}", "{}", 1), "w/workload.yml:4:10: recipes must be a mapping with at least one of r32"},
+		{"a recipe without text", strings.Replace(goodWorkload, "r36: d", "r36: ''", 1), "w/workload.yml:4:16: r36 must be one line of text"},
+		{"a proof that is a list", strings.Replace(goodWorkload, "{recorded: e}", "[recorded]", 1), "w/workload.yml:5:9: proved must be a mapping"},
+		{"a cell that breaks the table", strings.Replace(goodWorkload, "needs: c", "needs: c | d", 1), "w/workload.yml:3:8: needs must be one line of text"},
+		{"not a mapping", "- a\n", "a workload is a mapping"},
+	} {
+		_, err := parseWorkload("w/workload.yml", []byte(tt.text))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func FuzzParseWorkload(f *testing.F) {
+	f.Add([]byte(goodWorkload))
+	f.Add([]byte("recipes: {r36: }\nproved: {rig: |\n  a\n  b}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		w, err := parseWorkload("w/workload.yml", text)
+		if err != nil {
+			return
+		}
+		for _, cell := range []string{w.System, w.Proves, w.Needs} {
+			if cell == "" || strings.ContainsAny(cell, "|\n") {
+				t.Errorf("%q breaks the table", cell)
+			}
+		}
+		if len(w.Recipes) == 0 || len(w.Proved) == 0 {
+			t.Errorf("no recipes or no proof: %+v", w)
+		}
+	})
+}
+
+// A program of a built-in suite is sent as the file that it is, and no copy of it is left.
+func TestBuiltInPrograms(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s, err := Load("pycuda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.Checks[0].probe.(binary)
+	file, remove, err := b.localFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := WorkloadFile("pycuda", "pycuda_multiply.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %d bytes, %v; want %d", file, len(got), err, len(want))
+	}
+	remove()
+	if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

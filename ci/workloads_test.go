@@ -1,0 +1,218 @@
+package ci
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"slipway/ci/suite"
+	"slipway/images"
+)
+
+var update = flag.Bool("update", false, "write the generated pages")
+
+// The page is what the files of the workloads say.
+func TestWorkloadsPage(t *testing.T) {
+	var page bytes.Buffer
+	if err := suite.WriteWorkloadsPage(&page); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("workloads.md", page.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("workloads.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(page.String(), string(got)); diff != "" {
+		t.Errorf("workloads.md is not what the workloads say; go test ./ci -run TestWorkloadsPage -update writes it\n%s", diff)
+	}
+	for _, row := range strings.Split(page.String(), "\n") {
+		if cells := strings.Split(row, " | "); strings.HasPrefix(row, "| **") && (len(cells) != 7 || slices.ContainsFunc(cells, func(c string) bool { return strings.Trim(c, " |") == "" })) {
+			t.Errorf("a row has an empty cell: %s", row)
+		}
+	}
+}
+
+func TestShowWorkloads(t *testing.T) {
+	var list, one, all bytes.Buffer
+	if err := suite.ShowWorkloads(&list, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := suite.ShowWorkloads(&one, "cuda-warp", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := suite.ShowWorkloads(&all, "", true); err != nil {
+		t.Fatal(err)
+	}
+	var parsed []suite.Workload
+	if err := json.Unmarshal(all.Bytes(), &parsed); err != nil || len(parsed) != strings.Count(list.String(), "\n")-3 {
+		t.Errorf("%d workloads in JSON, %v; want those of\n%s", len(parsed), err, &list)
+	}
+	for _, want := range []string{"cuda-warp ", "r32, r35, r36, r39 ", "real programs, recorded\n"} {
+		if !strings.Contains(list.String(), want) {
+			t.Errorf("the list lacks %q:\n%s", want, &list)
+		}
+	}
+	for _, want := range []string{"recipes   r32, r35, r36, r39: slipway-cuda-warp\n", "metrics   compute capability\n", "          scan\n"} {
+		if !strings.Contains(one.String(), want) {
+			t.Errorf("cuda-warp lacks %q:\n%s", want, &one)
+		}
+	}
+	if err := suite.ShowWorkloads(&one, "cuda-wrap", false); err == nil || !strings.Contains(err.Error(), "did you mean cuda-warp") || !strings.Contains(err.Error(), "\nnext: workloads") {
+		t.Errorf("an unknown workload: %v", err)
+	}
+}
+
+// Each board that a workload says it was proved on has its suite.
+func TestWorkloadsName(t *testing.T) {
+	all, err := suite.Workloads()
+	if err != nil || len(all) < 15 {
+		t.Fatalf("%d workloads, %v", len(all), err)
+	}
+	for _, w := range all {
+		for _, how := range []string{"virtual board", "rig"} {
+			for board := range strings.SplitSeq(w.Proved[how], ", ") {
+				if board == "" {
+					continue
+				}
+				spec, err := images.Load(board)
+				if err != nil || !slices.Contains(spec.Suites, w.Name) {
+					t.Errorf("%s: %s %s: its suites are %q, %v", w.Name, how, board, spec.Suites, err)
+				}
+			}
+		}
+	}
+}
+
+// The checks judge what the real programs printed. Each has an output that passes and one
+// that fails, for the reason that stands in the name.
+func TestRecordedWorkloads(t *testing.T) {
+	all, err := suite.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		s, err := suite.Load(w.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readsOutput := slices.ContainsFunc(s.Checks, func(c suite.Check) bool {
+			_, err := suite.JudgeRecorded(c, 0, "")
+			return err == nil
+		})
+		for _, how := range []string{"recorded", "simulated"} {
+			_, claimed := w.Proved[how]
+			text, err := suite.WorkloadFile(w.Name, how+".txtar")
+			if want := claimed && readsOutput; want != (err == nil) {
+				t.Errorf("%s: proved by %s output: %v, %s.txtar: %v", w.Name, how, want, how, err)
+			}
+			if err == nil {
+				checkOutputs(t, w.Name+"/"+how+".txtar", s.Checks, txtar.Parse(text).Files)
+			}
+		}
+	}
+}
+
+// checkOutputs checks what the checks find in outputs. Each check that reads output needs
+// one that passes and one that fails.
+func checkOutputs(t *testing.T, name string, checks []suite.Check, outputs []txtar.File) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, file := range outputs {
+		kind, rest, _ := strings.Cut(file.Name, ": ")
+		i := slices.IndexFunc(checks, func(c suite.Check) bool { return strings.HasPrefix(rest, c.Name) })
+		if i < 0 || kind != "pass" && kind != "fail" {
+			t.Errorf("%s: %q is not pass: CHECK or fail: CHECK: REASON", name, file.Name)
+			continue
+		}
+		status, output := 0, string(file.Data)
+		if after, ok := strings.CutPrefix(output, "exit 1\n"); ok {
+			status, output = 1, after
+		}
+		f, err := suite.JudgeRecorded(checks[i], status, output)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		reason := strings.TrimPrefix(strings.TrimPrefix(rest, checks[i].Name), ": ")
+		misses := strings.Join(f.Misses(), "; ")
+		switch {
+		case kind == "pass" && misses != "":
+			t.Errorf("%s: %q fails: %s", name, file.Name, misses)
+		case kind == "fail" && (misses == "" || !strings.Contains(misses, reason)):
+			t.Errorf("%s: %q misses %q", name, file.Name, misses)
+		}
+		seen[kind+checks[i].Name] = true
+	}
+	for _, c := range checks {
+		if _, err := suite.JudgeRecorded(c, 0, ""); err == nil && (!seen["pass"+c.Name] || !seen["fail"+c.Name]) {
+			t.Errorf("%s lacks an output that passes or one that fails for %q", name, c.Name)
+		}
+	}
+}
+
+// An nvpmodel of ours plays the board: each mode is set and read back, and the mode of
+// before is there afterwards, also when the workload fails or the script is ended.
+func TestPowerModes(t *testing.T) {
+	script, err := filepath.Abs("suite/workloads/power/power-modes.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	write("bin/nvpmodel", `#!/bin/sh
+case $1 in
+-q) echo "NV Power Mode: $(sed -n "s/^< POWER_MODEL ID=$(cat $STATE) NAME=\([^ ]*\) >/\1/p" $CONF)"; cat $STATE ;;
+-m) [ "$2" != 3 ] || { read -r yes || exit 255; }; [ -z "${STUCK-}" ] || exit 0; echo "$2" >$STATE ;;
+esac
+`)
+	conf := write("nvpmodel.conf", "# modes\n< POWER_MODEL ID=0 NAME=MAXN >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=2 NAME=MODE_15W >\n< POWER_MODEL ID=3 NAME=RESTART >\n< PM_CONFIG DEFAULT=2 >\n")
+	write("hwmon/hwmon3/in1_label", "VDD_IN\n")
+	write("hwmon/hwmon3/in1_input", "5000\n")
+	write("hwmon/hwmon3/curr1_input", "1200\n")
+	state := write("state", "2\n")
+	for _, tt := range []struct {
+		name, workload, env string
+		ok                  bool
+		want                []string
+	}{
+		{"all modes", "sleep 0.5; echo Throughput: 60 qps", "", true, []string{"OK mode=0 name=MAXN rate=60 watts=6.00 rate_per_watt=10.00", "OK mode=2 name=MODE_15W", "SKIP mode=3", "OK restored mode 2", "Result = PASS"}},
+		{"a workload that fails", "exit 7", "", false, []string{"FAIL mode=0 name=MAXN: the workload ended with 7", "OK restored mode 2", "Result = FAIL"}},
+		{"a mode that does not stay", "true", "STUCK=1", false, []string{"FAIL mode=0 name=MAXN: read back 2 MODE_15W", "Result = FAIL"}},
+		{"an end in the middle", "kill -TERM $PPID; sleep 1", "", false, []string{"OK restored mode 2"}},
+	} {
+		cmd := exec.Command("sh", script)
+		saved := filepath.Join(dir, "saved")
+		cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+saved, "HWMON="+dir+"/hwmon", "WORKLOAD="+tt.workload, tt.env)
+		out, err := cmd.CombinedOutput()
+		mode, _ := os.ReadFile(state)
+		_, left := os.Stat(saved)
+		if (err == nil) != tt.ok || string(mode) != "2\n" || left == nil {
+			t.Errorf("%s: %v, mode %s, file of the mode of before: %v\n%s", tt.name, err, mode, left, out)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: printed\n%s\nwant %q", tt.name, out, want)
+			}
+		}
+	}
+}
