@@ -71,7 +71,7 @@ const rootless = "isar-rootless"
 // isarChecks are what else is checked before a build with Isar. Root cannot build at all.
 func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
-		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, nil},
+		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return mendEmulation(ctx, w, spec.Arch) }},
 		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }, nil},
 	}
 	switch {
@@ -220,6 +220,25 @@ func emulationPackages() []string { return []string{"qemu-user-static", "binfmt-
 
 // qemuNames are the processors' names in the files of qemu-user, where they differ.
 var qemuNames = map[string]string{"arm64": "aarch64", "amd64": "x86_64"}
+
+// binfmtDir is where the kernel lists the emulators of other processors.
+const binfmtDir = "/proc/sys/fs/binfmt_misc"
+
+// mendEmulation does what enableEmulation says.
+func mendEmulation(ctx context.Context, w io.Writer, arch string) error {
+	if name := qemuNames[arch]; name != "" {
+		arch = name
+	}
+	if _, err := os.Stat(binfmtDir + "/register"); err != nil {
+		if err := host.RunAsRoot(ctx, w, []string{"mount", "-t", "binfmt_misc", "binfmt_misc", binfmtDir}); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(binfmtDir + "/qemu-" + arch); err == nil {
+		return nil // it is switched off, and a person did that
+	}
+	return host.RunAsRoot(ctx, w, []string{"dd", "status=none", "if=/usr/lib/binfmt.d/qemu-" + arch + ".conf", "of=" + binfmtDir + "/register"})
+}
 
 // enableEmulation has the kernel run programs for an architecture until it boots again. The
 // packages do that at every boot, where systemd runs.

@@ -20,6 +20,9 @@ DEBIAN_DEPENDS = "rauc, grub-common, containerd, openssh-server, systemd"
 do_install() {
     cp -R --no-preserve=ownership '${WORKDIR}/overlay/.' '${D}/'
     rm '${D}/etc/fstab' # which no package has; slipway-image.bb installs it
+    if [ '${MACHINE_SERIAL}' != ttyS0 ]; then
+        mv '${D}/etc/systemd/system/serial-getty@ttyS0.service.d' '${D}/etc/systemd/system/serial-getty@${MACHINE_SERIAL}.service.d'
+    fi
     sed -i 's|^compatible=.*|compatible=${SLIPWAY_COMPATIBLE}|' '${D}/etc/rauc/system.conf'
     if [ -n '${RAUC_KEYRING_FILE}' ]; then
         install -m 0644 '${WORKDIR}/keyring${RAUC_KEYRING_FILE}' '${D}/etc/rauc/keyring.pem'
