@@ -68,7 +68,7 @@ func TestIsarChecksOfUsers(t *testing.T) {
 
 // What Isar needs is known from the project file alone, before anything is fetched.
 func TestIsarPackages(t *testing.T) {
-	for board, want := range map[string]bool{"isar-amd64": true, "isar-trixie-amd64": true, "qemux86-64": false} {
+	for board, want := range map[string]bool{"isar-amd64": true, "isar-arm64": true, "isar-trixie-amd64": true, "qemux86-64": false} {
 		spec, err := Load(board)
 		if err != nil {
 			t.Fatal(err)
@@ -128,6 +128,39 @@ func TestRunsHere(t *testing.T) {
 		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "\nnext: sudo ") {
 			t.Errorf("arch-test says %q: runsHere = %v", answer, err)
 		}
+	}
+}
+
+// inNamespace makes this test binary enable an emulator in a namespace of its own.
+const inNamespace = "SLIPWAY_EMULATION"
+
+// A kernel that knows no emulator gets the one that the package describes.
+func TestMendEmulation(t *testing.T) {
+	if os.Getenv(inNamespace) != "" {
+		must(exec.Command("mount", "-t", "binfmt_misc", "binfmt_misc", binfmtDir).Run())
+		for _, want := range []string{"Running:\n  sudo dd status=none if=/usr/lib/binfmt.d/qemu-aarch64.conf of=" + binfmtDir + "/register\n", ""} {
+			var out strings.Builder
+			if err := mendEmulation(t.Context(), &out, "arm64"); err != nil || out.String() != want {
+				t.Errorf("mendEmulation = %v, and printed %q; want %q", err, out.String(), want)
+			}
+		}
+		if text, err := os.ReadFile(binfmtDir + "/qemu-aarch64"); err != nil || !strings.HasPrefix(string(text), "enabled\n") {
+			t.Errorf("the kernel has %q, %v; want the emulator", text, err)
+		}
+		return
+	}
+	if _, err := os.Stat("/usr/lib/binfmt.d/qemu-aarch64.conf"); err != nil {
+		t.Skip("needs the Debian package qemu-user-static")
+	}
+	if out, err := exec.Command("unshare", "-rm", "mount", "-t", "binfmt_misc", "binfmt_misc", binfmtDir).CombinedOutput(); err != nil {
+		t.Skipf("needs a kernel with binfmt_misc for each namespace (Linux 6.7) and unshare: %v\n%s", err, out)
+	}
+	program, err := os.Executable()
+	must(err)
+	cmd := exec.Command("unshare", "-rm", program, "-test.run=^TestMendEmulation$")
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
