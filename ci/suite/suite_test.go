@@ -90,7 +90,7 @@ func TestSuiteErrors(t *testing.T) {
 		{"NUL", "command:\n  \"a\\0b\": {}", "exec holds a NUL"},
 		{"option as unit", "service:\n  --all: {}", "\"--all\" is not a unit's name"},
 	})
-	if _, err := Load("nope"); err == nil || !strings.Contains(err.Error(), "have base, bluefield, containers, dpu") {
+	if _, err := Load("nope"); err == nil || !strings.Contains(err.Error(), "have base, bluefield, containers, cuda-bandwidth") {
 		t.Errorf("LoadSuite(nope) = %v", err)
 	}
 	if _, err := Load("./nope.yml"); err == nil || !strings.Contains(err.Error(), "no such suite file") {

@@ -58,6 +58,7 @@ slipway_delete_keys() {
 ROOTFS_POSTPROCESS_COMMAND += "slipway_finish"
 slipway_finish() {
     sudo truncate -s 0 '${IMAGE_ROOTFS}/etc/machine-id'
+    sudo chown root:root '${IMAGE_ROOTFS}/etc/apt/trusted.gpg.d' # Isar leaves it to the user who builds
     sudo install -d '${IMAGE_ROOTFS}/etc/slipway'
     echo '{"board":"${MACHINE}","key":"'"$(${ISAR_RELEASE_CMD})"'"}' | sudo tee '${IMAGE_ROOTFS}/etc/slipway/image.json'
     echo '${MACHINE}' | sudo tee '${IMAGE_ROOTFS}/etc/hostname'

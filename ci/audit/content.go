@@ -1,0 +1,182 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
+)
+
+// buildMarks are parts of the paths in which bitbake works.
+var buildMarks = []string{"/recipe-sysroot", "/tmp/work/", "/tmp/work-shared/", "/tmp-glibc/work/", "/bitbake/tmp/"}
+
+// buildFolder returns which folder of a build a text names; "" for none.
+func (a *auditor) buildFolder(text string) string {
+	for _, mark := range slices.Concat(a.opt.Built, buildMarks) {
+		if strings.Contains(text, mark) {
+			return mark
+		}
+	}
+	return ""
+}
+
+// pages are folders of documents, which nothing runs.
+var pages = []string{"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/help/"}
+
+const maxTextBytes = 1 << 20
+
+func (a *auditor) checkContent(name string, data []byte) {
+	if slices.ContainsFunc(pages, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+		return
+	}
+	for _, mark := range slices.Concat(a.opt.Built, buildMarks) {
+		if i := bytes.Index(data, []byte(mark)); i >= 0 {
+			a.found("build path", name, "it names %s", around(data, i))
+			break
+		}
+	}
+	if strings.HasSuffix(name, ".pyc") {
+		a.checkBytecode(name, data)
+	}
+	if bytes.HasPrefix(data, []byte("#!")) {
+		a.checkScript(name, data)
+	}
+	if len(data) <= maxTextBytes && !bytes.ContainsRune(data, 0) {
+		a.checkSecrets(name, data)
+	}
+}
+
+// around returns the word of a text at a place.
+func around(data []byte, i int) string {
+	isEnd := func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(" \"'<>=:;,", r) }
+	from, to := max(0, i-200), min(len(data), i+200)
+	start := from + bytes.LastIndexFunc(data[from:i], isEnd) + 1
+	if end := bytes.IndexFunc(data[i:to], isEnd); end >= 0 {
+		to = i + end
+	}
+	return plaintext.Clean(string(data[start:to]), 300)
+}
+
+// bytecodeMagics are the first two bytes of .pyc files, by the version of Python.
+var bytecodeMagics = map[uint16]string{
+	3379: "3.6", 3394: "3.7", 3413: "3.8", 3425: "3.9", 3439: "3.10", 3495: "3.11", 3531: "3.12", 3571: "3.13", 3627: "3.14",
+}
+
+// checkBytecode compares bytecode with the Python that its name or folder is for.
+func (a *auditor) checkBytecode(name string, data []byte) {
+	if len(data) < 17 || data[2] != '\r' || data[3] != '\n' {
+		a.found("python bytecode", name, "it is cut off, or no bytecode")
+		return
+	}
+	is := bytecodeMagics[binary.LittleEndian.Uint16(data)]
+	want := ""
+	if _, tag, ok := strings.Cut(path.Base(name), ".cpython-3"); ok {
+		tag, _, _ = strings.Cut(tag, ".")
+		want = "3." + tag
+	} else if found := pythonFolder().FindStringSubmatch(name); found != nil {
+		want = found[1]
+	}
+	switch {
+	case is == "" || want == "":
+	case is != want:
+		a.found("python bytecode", name, "it is of Python %s; its place is of Python %s", is, want)
+	case data[16]&0x7f != 'c': // marshal's sign of a code object
+		a.found("python bytecode", name, "bad marshal data: it holds no code object")
+	case !a.tree.exists("usr/bin/python"+want) && !a.tree.exists("usr/local/bin/python"+want):
+		a.found("python bytecode", name, "it is of Python %s, which the image does not have", is)
+	}
+}
+
+var pythonFolder = lazy.Regexp(`/python(3\.[0-9]+)/`)
+
+var programFolders = []string{"bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "etc/init.d"}
+
+// checkScript wants the interpreter of a program that people run.
+func (a *auditor) checkScript(name string, data []byte) {
+	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) {
+		return
+	}
+	line, _, _ := bytes.Cut(data[2:min(len(data), 300)], []byte("\n"))
+	words := strings.Fields(string(line))
+	if len(words) == 0 {
+		return
+	}
+	if !a.tree.exists(words[0]) {
+		a.found("script", name, "it wants %s, which is not there", plaintext.Clean(words[0], 200))
+		return
+	}
+	if path.Base(words[0]) == "env" && len(words) > 1 && !strings.HasPrefix(words[1], "-") && !slices.ContainsFunc(programFolders[:6], func(dir string) bool { return a.tree.exists(path.Join(dir, words[1])) }) {
+		a.found("script", name, "it wants %s, which is in no folder of programs", plaintext.Clean(words[1], 200))
+	}
+}
+
+// secret is what no image should hold.
+type secret struct {
+	rule, what string
+	name       func() *regexp.Regexp // of the file; nil: any
+	text       func() *regexp.Regexp // in the file; nil: any
+}
+
+var secrets = []secret{
+	{"private key", "a private key", nil, lazy.Regexp(`(?m)^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----\r?\n[A-Za-z0-9+/=]{16}`)},
+	{"credentials", "a login of servers", lazy.Regexp(`(^|/)\.(netrc|git-credentials|pgpass)$`), nil},
+	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)(\.docker/config\.json|\.dockercfg|containers/auth\.json)$`), lazy.Regexp(`"auth" *: *"[^"]+"`)},
+	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)\.(npmrc|pypirc)$`), lazy.Regexp(`(_authToken|password) *[=:]`)},
+	{"credentials", "a key of a cloud", nil, lazy.Regexp(`\b(AKIA|ASIA)[0-9A-Z]{16}\b`)},
+	{"credentials", "a token of a forge", nil, lazy.Regexp(`\b(gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,}|glpat-[A-Za-z0-9_-]{20})`)},
+	{"credentials", "the password of a network", lazy.Regexp(`(wpa_supplicant[^/]*\.conf|\.nmconnection|iwd/[^/]*\.psk)$`), lazy.Regexp(`(?mi)^\s*(psk|password|wep-key0|passphrase)=.+`)},
+	{"credentials", "a password in an address", lazy.Regexp(`^etc/`), lazy.Regexp(`(?m)^[^#\n]*https?://[^/\s:@$]+:[^/\s:@$]+@`)},
+	{"credentials", "what somebody typed", lazy.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), nil},
+}
+
+func (a *auditor) checkSecrets(name string, data []byte) {
+	for _, s := range secrets {
+		if s.name != nil && !s.name().MatchString(name) {
+			continue
+		}
+		if s.text != nil && !s.text().Match(data) {
+			continue
+		}
+		if hostKey().MatchString(name) {
+			a.found("host key", name, "the key by which each board of this image would prove that it is itself")
+			return
+		}
+		a.found(s.rule, name, "%s", s.what)
+		return
+	}
+}
+
+var hostKey = lazy.Regexp(`^etc/(ssh|dropbear)/[^/]*host[^/]*key$`)
+
+// checkUnits wants the programs of enabled units.
+func (a *auditor) checkUnits() {
+	for _, name := range a.tree.names() {
+		dir := path.Base(path.Dir(name))
+		if !strings.Contains(name, "systemd/system/") || !strings.HasSuffix(dir, ".wants") && !strings.HasSuffix(dir, ".requires") || a.tree.files[name].mode&fs.ModeSymlink == 0 {
+			continue
+		}
+		file, ok := a.tree.resolve(name)
+		if !ok {
+			if target := a.tree.files[name].link; !strings.HasPrefix(target, "/dev/") && !strings.Contains(path.Base(name), "@") {
+				a.found("unit", name, "leads to %s, which is not there", target)
+			}
+			continue
+		}
+		text := a.tree.readText(file)
+		if strings.Contains(text, "\nCondition") || strings.Contains(text, "\nAssert") {
+			continue // it may be meant for boards that have the program
+		}
+		for line := range strings.Lines(text) {
+			command, ok := strings.CutPrefix(line, "ExecStart=")
+			if words := strings.Fields(strings.TrimLeft(command, "@:+!|")); ok && len(words) > 0 && strings.HasPrefix(words[0], "/") && !a.tree.exists(words[0]) {
+				a.found("unit", name, "it starts %s, which is not there", plaintext.Clean(words[0], 200))
+			}
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package audit
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// program is what an ELF file says of itself.
+type program struct {
+	machine         elf.Machine
+	class           elf.Class
+	kind            elf.Type
+	interpreter     string
+	needed          []string
+	rpath, runpath  []string
+	hasRunpath      bool
+	needs           map[string][]string // versions of symbols, by library
+	defines         []string            // versions of symbols
+	executableStack bool
+	textRelocations bool
+	sms             []string // for which GPUs it has code
+	vermagic        string   // of a kernel module
+}
+
+// architectures are Debian's names of the machines that boards have.
+var architectures = map[elf.Machine]string{
+	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "armhf", elf.EM_386: "i386", elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64el", elf.EM_S390: "s390x",
+}
+
+const emCUDA = elf.Machine(190)
+
+// readProgram returns nil for a file that is no ELF file, or one that is cut.
+func readProgram(data []byte) *program {
+	if !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
+		return nil
+	}
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return nil
+	}
+	p := &program{machine: f.Machine, class: f.Class, kind: f.Type, needs: map[string][]string{}}
+	for _, prog := range f.Progs {
+		switch prog.Type {
+		case elf.PT_INTERP:
+			if prog.Filesz < 4096 && prog.Off+prog.Filesz <= uint64(len(data)) {
+				p.interpreter = strings.TrimRight(string(data[prog.Off:prog.Off+prog.Filesz]), "\x00")
+			}
+		case elf.PT_GNU_STACK:
+			p.executableStack = prog.Flags&elf.PF_X != 0
+		}
+	}
+	p.needed, _ = f.DynString(elf.DT_NEEDED)
+	p.rpath = splitPaths(f, elf.DT_RPATH)
+	p.runpath = splitPaths(f, elf.DT_RUNPATH)
+	p.hasRunpath = len(p.runpath) > 0
+	if flags, err := f.DynValue(elf.DT_FLAGS); err == nil && len(flags) > 0 {
+		p.textRelocations = flags[0]&uint64(elf.DF_TEXTREL) != 0
+	}
+	if rel, err := f.DynValue(elf.DT_TEXTREL); err == nil && len(rel) > 0 {
+		p.textRelocations = true
+	}
+	if needs, err := f.DynamicVersionNeeds(); err == nil {
+		for _, lib := range needs {
+			for _, need := range lib.Needs {
+				if need.Flags&elf.VER_FLG_WEAK == 0 {
+					p.needs[lib.Name] = append(p.needs[lib.Name], need.Dep)
+				}
+			}
+		}
+	}
+	if defines, err := f.DynamicVersions(); err == nil {
+		for _, v := range defines {
+			p.defines = append(p.defines, v.Name)
+		}
+	}
+	p.readGPUCode(f)
+	if s := f.Section(".modinfo"); s != nil && s.Size < 1<<20 && f.Type == elf.ET_REL {
+		if info, err := s.Data(); err == nil {
+			for field := range bytes.SplitSeq(info, []byte{0}) {
+				if value, ok := bytes.CutPrefix(field, []byte("vermagic=")); ok {
+					p.vermagic, _, _ = strings.Cut(string(value), " ")
+				}
+			}
+		}
+	}
+	return p
+}
+
+func splitPaths(f *elf.File, tag elf.DynTag) (paths []string) {
+	all, _ := f.DynString(tag)
+	for _, list := range all {
+		paths = append(paths, strings.Split(list, ":")...)
+	}
+	return paths
+}
+
+// readGPUCode reads for which GPUs there is code: of a cubin, or of the fat binaries that
+// nvcc puts into a program.
+func (p *program) readGPUCode(f *elf.File) {
+	for _, s := range f.Sections {
+		if s.Name != ".nv_fatbin" || s.Size > maxFileBytes {
+			continue
+		}
+		if data, err := s.Data(); err == nil {
+			p.sms = append(p.sms, readFatbins(data)...)
+		}
+	}
+	slices.Sort(p.sms)
+	p.sms = slices.Compact(p.sms)
+}
+
+const fatbinMagic = 0xba55ed50
+
+// readFatbins returns the GPUs of all fat binaries: "87", or "ptx72" for code that a driver
+// compiles for GPUs of 7.2 and newer.
+func readFatbins(data []byte) (sms []string) {
+	le := binary.LittleEndian
+	for len(data) >= 16 {
+		if le.Uint32(data) != fatbinMagic {
+			data = data[min(8, len(data)):] // padding
+			continue
+		}
+		header, size := uint64(le.Uint16(data[6:])), le.Uint64(data[8:])
+		if header < 16 || header+size < header || header+size > uint64(len(data)) {
+			return sms
+		}
+		for entries := data[header : header+size]; len(entries) >= 64; {
+			kind, head, length, sm := le.Uint16(entries), uint64(le.Uint32(entries[4:])), le.Uint64(entries[8:]), le.Uint32(entries[28:])
+			if head < 64 || head+length < head || head+length > uint64(len(entries)) {
+				break
+			}
+			switch kind {
+			case 1:
+				sms = append(sms, fmt.Sprintf("ptx%d", sm))
+			case 2:
+				sms = append(sms, fmt.Sprint(sm))
+			}
+			entries = entries[head+length:]
+		}
+		data = data[header+size:]
+	}
+	return sms
+}
+
+// foreign are folders whose ELF files run elsewhere than on the board's processor.
+var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
+
+func isForeign(name string) bool {
+	return slices.ContainsFunc(foreign, func(dir string) bool { return strings.HasPrefix(name, dir) })
+}
+
+// commonArch returns the architecture that most programs have.
+func (a *auditor) commonArch() string {
+	count := map[string]int{}
+	best := ""
+	for name, p := range a.programs {
+		if arch := architectures[p.machine]; arch != "" && !isForeign(name) {
+			if count[arch]++; count[arch] > count[best] || count[arch] == count[best] && arch < best {
+				best = arch
+			}
+		}
+	}
+	return best
+}
+
+func (a *auditor) checkProgram(name string, p *program) {
+	if isForeign(name) {
+		return
+	}
+	a.checkGPU(name, p)
+	arch := architectures[p.machine]
+	if arch == "" {
+		return // of a GPU, or for the kernel's own virtual machine
+	}
+	if arch != a.report.Arch {
+		a.found("architecture", name, "it is for %s; the board is %s", arch, a.report.Arch)
+		return
+	}
+	if p.vermagic != "" {
+		if _, rest, ok := strings.Cut("/"+name, "/lib/modules/"); ok {
+			if kernel, _, _ := strings.Cut(rest, "/"); kernel != p.vermagic {
+				a.found("kernel module", name, "it is for Linux %s, in the folder of %s", p.vermagic, kernel)
+			}
+		}
+	}
+	if p.kind == elf.ET_REL || p.kind == elf.ET_CORE {
+		return
+	}
+	if p.interpreter != "" && !a.tree.exists(p.interpreter) {
+		a.found("interpreter", name, "it wants %s, which is not there", p.interpreter)
+		return
+	}
+	if p.executableStack {
+		a.found("executable stack", name, "its stack may hold code")
+	}
+	if p.textRelocations {
+		a.found("text relocations", name, "the loader must write into its code")
+	}
+	for _, dir := range slices.Concat(p.rpath, p.runpath) {
+		if !strings.HasPrefix(dir, "/") && !strings.HasPrefix(dir, "$ORIGIN") && !strings.HasPrefix(dir, "${ORIGIN}") || strings.HasPrefix(dir, "/tmp") || strings.HasPrefix(dir, "/home/") || a.buildFolder(dir) != "" {
+			a.found("search path", name, "it looks for libraries in %q", dir)
+		}
+	}
+	a.checkLibraries(name, p)
+}
+
+func (a *auditor) checkLibraries(name string, p *program) {
+	dirs := a.searchPath(name, p)
+	musl := strings.Contains(p.interpreter, "ld-musl")
+	for _, lib := range p.needed {
+		found := a.findLibrary(lib, dirs, p)
+		if found == nil {
+			if p.interpreter == "" && a.isPrivate(lib, p) {
+				continue
+			}
+			a.found("library", name, "it needs %s, which no folder of libraries has", lib)
+			continue
+		}
+		for _, version := range p.needs[lib] {
+			if !musl && len(found.defines) > 0 && !slices.Contains(found.defines, version) {
+				a.found("library version", name, "it needs %s of %s, which has no such version", version, lib)
+			}
+		}
+	}
+}
+
+// findLibrary returns the first library that the loader would take: it passes over those of
+// other machines.
+func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
+	if strings.Contains(lib, "/") {
+		dirs = []string{""}
+	}
+	for _, dir := range dirs {
+		real, ok := a.tree.resolve(path.Join(dir, lib))
+		if !ok {
+			continue
+		}
+		if found := a.programs[real]; found != nil && found.machine == p.machine && found.class == p.class {
+			return found
+		}
+	}
+	return nil
+}
+
+// isPrivate reports whether a library lies somewhere: the program that loads a plugin has
+// already loaded the libraries of its own folders.
+func (a *auditor) isPrivate(lib string, p *program) bool {
+	if a.private == nil {
+		a.private = map[string][]*program{}
+		for name, other := range a.programs {
+			a.private[path.Base(name)] = append(a.private[path.Base(name)], other)
+		}
+	}
+	return slices.ContainsFunc(a.private[lib], func(o *program) bool { return o.machine == p.machine && o.class == p.class })
+}
+
+// searchPath returns the folders in which the loader looks for a program's libraries.
+func (a *auditor) searchPath(name string, p *program) []string {
+	dirs := p.runpath
+	if !p.hasRunpath {
+		dirs = p.rpath
+	}
+	var all []string
+	for _, dir := range dirs {
+		all = append(all, strings.NewReplacer("$ORIGIN", "/"+path.Dir(name), "${ORIGIN}", "/"+path.Dir(name), "$LIB", "lib").Replace(dir))
+	}
+	if a.libraries == nil {
+		a.libraries = a.readLinkerConf("etc/ld.so.conf", 0)
+		for _, dir := range []string{"lib", "usr/lib", "lib64", "usr/lib64", "usr/local/lib"} {
+			a.libraries = append(a.libraries, dir)
+			for _, triplet := range []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "arm-linux-gnueabihf", "i386-linux-gnu", "riscv64-linux-gnu"} {
+				if a.tree.exists(path.Join(dir, triplet)) {
+					a.libraries = append(a.libraries, path.Join(dir, triplet))
+				}
+			}
+		}
+	}
+	return append(all, a.libraries...)
+}
+
+// readLinkerConf returns the folders of ld.so.conf and of the files that it includes.
+func (a *auditor) readLinkerConf(file string, depth int) (dirs []string) {
+	if depth > 5 {
+		return nil
+	}
+	for line := range strings.Lines(a.tree.readText(file)) {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		if pattern, ok := strings.CutPrefix(line, "include "); ok {
+			pattern = strings.TrimPrefix(path.Join("/etc", strings.TrimSpace(pattern)), "/etc/")
+			for _, name := range a.tree.names() {
+				if ok, _ := path.Match("etc/"+pattern, name); ok {
+					dirs = append(dirs, a.readLinkerConf(name, depth+1)...)
+				}
+			}
+		} else if strings.HasPrefix(line, "/") {
+			dirs = append(dirs, line)
+		}
+	}
+	return dirs
+}
+
+// checkGPU judges for which GPUs a program has code.
+func (a *auditor) checkGPU(name string, p *program) {
+	if a.opt.SM == "" || len(p.sms) == 0 {
+		return
+	}
+	for _, sm := range p.sms {
+		ptx, isPTX := strings.CutPrefix(sm, "ptx")
+		if sm == a.opt.SM || isPTX && len(ptx) <= len(a.opt.SM) && (len(ptx) < len(a.opt.SM) || ptx <= a.opt.SM) || !isPTX && sameGeneration(sm, a.opt.SM) {
+			return
+		}
+	}
+	a.found("GPU code", name, "it has code for sm_%s; the board has sm_%s", strings.Join(p.sms, ", sm_"), a.opt.SM)
+}
+
+// sameGeneration reports whether code of an older GPU runs on a newer one: where the first
+// figure is the same.
+func sameGeneration(code, gpu string) bool {
+	return len(code) == len(gpu) && len(code) > 1 && code[:len(code)-1] == gpu[:len(gpu)-1] && code <= gpu
+}

@@ -1,0 +1,137 @@
+package audit
+
+import (
+	"os/exec"
+	"path"
+	"strconv"
+	"strings"
+
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
+)
+
+// accounts are the numbers of the image's users and groups.
+type accounts struct{ users, groups map[int]bool }
+
+func (a *auditor) readAccounts() accounts {
+	read := func(file string) map[int]bool {
+		ids := map[int]bool{0: true, 65534: true}
+		for line := range strings.Lines(a.tree.readText(file)) {
+			if fields := strings.Split(line, ":"); len(fields) > 2 {
+				if id, err := strconv.Atoi(fields[2]); err == nil {
+					ids[id] = true
+				}
+			}
+		}
+		return ids
+	}
+	return accounts{read("etc/passwd"), read("etc/group")}
+}
+
+func (c accounts) known(e entry) bool { return c.users[e.uid] && c.groups[e.gid] }
+
+// commonPasswords are those that people meet first. The name of the account is one too.
+var commonPasswords = []string{"root", "toor", "password", "passwd", "admin", "1234", "12345", "123456", "changeme", "default", "test", "user", "ubuntu", "debian", "raspberry", "nvidia", "jetson", "bluefield", "yocto", "oelinux123", "slipway", "linux"}
+
+// checkSystem judges accounts, logins and identities.
+func (a *auditor) checkSystem() {
+	for line := range strings.Lines(a.tree.readText("etc/shadow")) {
+		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) > 1 {
+			a.checkPassword("etc/shadow", fields[0], fields[1])
+		}
+	}
+	for line := range strings.Lines(a.tree.readText("etc/passwd")) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) < 3 {
+			continue
+		}
+		if fields[1] != "x" {
+			a.checkPassword("etc/passwd", fields[0], fields[1])
+		}
+		if fields[2] == "0" && fields[0] != "root" {
+			a.found("access", "etc/passwd", "%s is root by another name", plaintext.Clean(fields[0], 100))
+		}
+	}
+	for _, name := range []string{"etc/machine-id", "var/lib/dbus/machine-id"} {
+		if a.tree.files[name].mode.IsRegular() && machineID().MatchString(a.tree.readText(name)) {
+			a.found("machine id", name, "each board of this image would have it")
+		}
+	}
+	for _, name := range a.tree.names() {
+		if !a.tree.files[name].mode.IsRegular() {
+			continue
+		}
+		switch base := path.Base(name); {
+		case strings.HasSuffix(name, ".ssh/authorized_keys") || strings.HasSuffix(name, ".ssh/authorized_keys2"):
+			if line := firstLine(a.tree.readText(name)); line != "" {
+				a.found("access", name, "who has this key may log in to each board: %s", line)
+			}
+		case name == "etc/ssh/sshd_config" || path.Dir(name) == "etc/ssh/sshd_config.d" && strings.HasSuffix(base, ".conf"):
+			a.checkSSHD(name)
+		case name == "etc/sudoers" || path.Dir(name) == "etc/sudoers.d":
+			for line := range strings.Lines(a.tree.readText(name)) {
+				if strings.Contains(line, "NOPASSWD") && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+					a.found("access", name, "root without a password: %s", plaintext.Clean(strings.TrimSpace(line), 200))
+				}
+			}
+		}
+	}
+}
+
+var machineID = lazy.Regexp(`^[0-9a-f]{32}\n?$`)
+
+// firstLine returns the first line that is no comment.
+func firstLine(text string) string {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			return plaintext.Clean(line, 80)
+		}
+	}
+	return ""
+}
+
+func (a *auditor) checkSSHD(name string) {
+	for line := range strings.Lines(a.tree.readText(name)) {
+		words := strings.Fields(strings.ToLower(strings.ReplaceAll(line, "=", " ")))
+		if len(words) > 0 && words[0] == "match" {
+			return
+		}
+		if len(words) > 1 && words[1] == "yes" && (words[0] == "permitrootlogin" || words[0] == "permitemptypasswords") {
+			a.found("root login", name, "%s", strings.TrimSpace(line))
+		}
+	}
+}
+
+// checkPassword judges the second field of a line of shadow.
+func (a *auditor) checkPassword(file, account, hash string) {
+	shown := plaintext.Clean(account, 100)
+	if hash == "" {
+		a.found("password", file, "%s logs in without a password", shown)
+		return
+	}
+	if strings.ContainsAny(hash[:1], "*!x") || account == "" {
+		return
+	}
+	for _, password := range append([]string{account}, commonPasswords...) {
+		if hashes(password, hash) {
+			a.found("password", file, "the password of %s is %q", shown, password)
+			return
+		}
+	}
+	a.found("password", file, "%s has the same password on each board of this image", shown)
+}
+
+var saltedHash = lazy.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
+
+// hashes reports whether a password has this hash. OpenSSL computes those of MD5, SHA-256
+// and SHA-512; others are known to nobody.
+func hashes(password, hash string) bool {
+	found := saltedHash().FindStringSubmatch(hash)
+	if found == nil {
+		return false
+	}
+	cmd := exec.Command("openssl", "passwd", "-"+found[1], "-salt", found[2], "-stdin")
+	cmd.Stdin = strings.NewReader(password + "\n")
+	out, err := cmd.Output()
+	return err == nil && strings.TrimSpace(string(out)) == hash
+}

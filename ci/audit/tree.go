@@ -1,0 +1,278 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/diskfs/go-diskfs"
+	"github.com/diskfs/go-diskfs/filesystem"
+	"github.com/diskfs/go-diskfs/filesystem/ext4"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/plaintext"
+)
+
+// entry is what a folder says of a file.
+type entry struct {
+	mode         fs.FileMode
+	size         int64
+	uid, gid     int
+	major, minor uint32
+	link         string // where a symbolic link leads
+	capabilities bool
+}
+
+// tree is a root file system. Names are relative to its root.
+type tree struct {
+	name  string
+	files map[string]entry
+	bytes int64 // of the image: no file holds more
+	open  func(name string) (io.ReadCloser, error)
+	close func() error
+}
+
+// Limits of a root file system, far above those of real ones.
+const (
+	maxFiles     = 2_000_000
+	maxFileBytes = 256 << 20 // what is behind it is not read
+	maxLinks     = 40
+)
+
+// Close closes the image.
+func (t *tree) Close() error { return t.close() }
+
+func (t *tree) names() []string {
+	names := make([]string, 0, len(t.files))
+	for name := range t.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// read returns what a regular file holds.
+func (t *tree) read(name string) ([]byte, error) { return t.head(name, maxFileBytes) }
+
+// head returns the first n bytes of a regular file.
+func (t *tree) head(name string, n int64) (data []byte, err error) {
+	err = guard(func() error {
+		f, err := t.open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		// One read of all: go-diskfs 1.9.4 panics in some reads that begin within a block.
+		data = make([]byte, min(n, t.files[name].size, t.bytes))
+		_, err = io.ReadFull(f, data)
+		return err
+	})
+	return data, err
+}
+
+// patience is how long a file, or all folders, of an image may take.
+var patience = 10 * time.Minute
+
+// guard makes an error of a panic, and of a read that does not end: the image's file system
+// is read by a library that trusts it, and the image may be damaged. Such a read goes on
+// until the program ends.
+func guard(work func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("its file system is damaged: %s", plaintext.Clean(fmt.Sprint(p), 200))
+			}
+		}()
+		done <- work()
+	}()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-limit.C:
+		return fmt.Errorf("its file system is damaged: it was not read in %s", patience)
+	}
+}
+
+// resolve follows links, also those of folders, and returns the name of what is there.
+func (t *tree) resolve(name string) (string, bool) {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	for range maxLinks {
+		done, rest := "", name
+		again := false
+		for rest != "" {
+			part, after, _ := strings.Cut(rest, "/")
+			at := path.Join(done, part)
+			info, ok := t.files[at]
+			if !ok {
+				return "", false
+			}
+			if info.mode&fs.ModeSymlink != 0 {
+				target := info.link
+				if !strings.HasPrefix(target, "/") {
+					target = "/" + path.Join(done, target)
+				}
+				name, again = strings.TrimPrefix(path.Clean(path.Join(target, after)), "/"), true
+				break
+			}
+			done, rest = at, after
+		}
+		if !again {
+			return done, true
+		}
+	}
+	return "", false
+}
+
+// exists reports whether a path leads to something.
+func (t *tree) exists(name string) bool { _, ok := t.resolve(name); return ok }
+
+// readText returns a small file's text, and "" where there is none.
+func (t *tree) readText(name string) string {
+	name, ok := t.resolve(name)
+	if !ok || !t.files[name].mode.IsRegular() {
+		return ""
+	}
+	data, err := t.head(name, 1<<20)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// openFolder opens a root file system that lies in a folder.
+func openFolder(dir string) (*tree, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{name: dir, files: map[string]entry{}, bytes: math.MaxInt64, close: root.Close, open: func(name string) (io.ReadCloser, error) { return root.Open(name) }}
+	var device uint64
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		sys, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		if name == "." {
+			device = sys.Dev
+			return nil
+		}
+		e := entry{mode: info.Mode(), size: info.Size(), uid: int(sys.Uid), gid: int(sys.Gid), major: unix.Major(sys.Rdev), minor: unix.Minor(sys.Rdev)}
+		if e.mode&fs.ModeSymlink != 0 {
+			e.link, err = root.Readlink(name)
+		}
+		if n, xerr := unix.Lgetxattr(filepath.Join(dir, name), "security.capability", nil); xerr == nil && n > 0 {
+			e.capabilities = true
+		}
+		t.files[name] = e
+		if sys.Dev != device && info.IsDir() { // what is mounted there is another file system
+			return fs.SkipDir
+		}
+		return errors.Join(err, t.checkSize())
+	})
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return t, nil
+}
+
+func (t *tree) checkSize() error {
+	if len(t.files) > maxFiles {
+		return fmt.Errorf("%s has more than %d files", t.name, maxFiles)
+	}
+	return nil
+}
+
+// openImage opens the root file systems of a disk image: all of its ext4 partitions that
+// have a folder etc, or the image itself if it has no partitions.
+func openImage(file string) (trees []*tree, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	d, err := diskfs.Open(file, diskfs.WithOpenMode(diskfs.ReadOnly))
+	if err != nil {
+		return nil, err
+	}
+	err = guard(func() error {
+		if table, terr := d.GetPartitionTable(); terr == nil {
+			for i := range table.GetPartitions() {
+				f, ferr := d.GetFilesystem(i + 1)
+				if ferr != nil || f.Type() != filesystem.TypeExt4 {
+					continue
+				}
+				t, terr := readExt4(fmt.Sprintf("%s, partition %d", file, i+1), f)
+				if terr != nil {
+					return terr
+				}
+				if _, ok := t.files["etc"]; ok {
+					trees = append(trees, t)
+				}
+			}
+			return nil
+		}
+		f, err := d.GetFilesystem(0)
+		if err != nil {
+			return err
+		}
+		if f.Type() != filesystem.TypeExt4 {
+			return errors.New("it is neither ext4 nor a disk with partitions")
+		}
+		t, err := readExt4(file, f)
+		trees = []*tree{t}
+		return err
+	})
+	if err == nil && len(trees) == 0 {
+		err = errors.New("it has no partition with ext4 and a folder etc")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", file, err), d.Close())
+	}
+	for _, t := range trees {
+		t.close, t.bytes = d.Close, info.Size()
+	}
+	return trees, nil
+}
+
+// readExt4 reads all folders of a file system.
+func readExt4(name string, f filesystem.FileSystem) (*tree, error) {
+	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
+	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == "." || name == "lost+found" {
+			return err
+		}
+		if strings.Count(name, "/") > 100 {
+			return fmt.Errorf("folders are more than 100 deep: %.200q", name)
+		}
+		info, err := fs.Stat(f, name)
+		if err != nil {
+			return err
+		}
+		e := entry{mode: info.Mode(), size: info.Size()}
+		if sys, ok := info.Sys().(*ext4.StatT); ok {
+			e.uid, e.gid, e.link = int(sys.UID), int(sys.GID), sys.LinkTarget
+			e.major, e.minor = sys.Major, sys.Minor
+		}
+		t.files[name] = e
+		return t.checkSize()
+	})
+	return t, err
+}
