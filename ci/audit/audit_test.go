@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -397,25 +397,82 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// FuzzImage: a damaged image is an error, and never ends the program.
-func FuzzImage(f *testing.F) {
-	if _, err := exec.LookPath("mke2fs"); err != nil {
-		f.Skip("needs mke2fs (Debian package e2fsprogs)")
+// imageToAudit makes this test binary audit an image, for the process that isolates it.
+const imageToAudit = "SLIPWAY_IMAGE_TO_AUDIT"
+
+func TestMain(m *testing.M) {
+	if image := os.Getenv(imageToAudit); image != "" {
+		if err := Answer(context.Background(), os.Stdout, Target{Image: image}, Options{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
-	dir := f.TempDir()
+	os.Exit(m.Run())
+}
+
+// isolate audits an image in a process of its own.
+func isolate(t *testing.T, image string) ([]Report, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Isolate(t.Context(), []string{self}, []string{imageToAudit + "=" + image})
+}
+
+// tinyImage returns a small image of ext4.
+func tinyImage(t testing.TB) []byte {
+	t.Helper()
+	if _, err := exec.LookPath("mke2fs"); err != nil {
+		t.Skip("needs mke2fs (Debian package e2fsprogs)")
+	}
+	dir := t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "root/etc"), 0o755), os.WriteFile(filepath.Join(dir, "root/etc/passwd"), []byte("root:x:0:0\n"), 0o644), os.Symlink("etc", filepath.Join(dir, "root/conf"))); err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
 	image := filepath.Join(dir, "image")
 	if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal,^resize_inode", "-N", "32", "-d", filepath.Join(dir, "root"), image, "256k").CombinedOutput(); err != nil {
-		f.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
 	good, err := os.ReadFile(image)
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	patience = 2 * time.Second
-	f.Cleanup(func() { patience = 10 * time.Minute })
+	return good
+}
+
+// An image whose reader wants memory without end is an error, as is one that is no image.
+func TestIsolate(t *testing.T) {
+	good := tinyImage(t)
+	greedy := bytes.Clone(good)
+	le := binary.LittleEndian
+	le.PutUint32(greedy[1024+0x64:], le.Uint32(greedy[1024+0x64:])&^0x400) // no checksums
+	le.PutUint32(greedy[1024+0x60:], le.Uint32(greedy[1024+0x60:])|0x80)   // large numbers of blocks
+	le.PutUint32(greedy[1024+0x150:], 0xffff)
+	for _, tt := range []struct {
+		name  string
+		image []byte
+		want  string // of the error
+	}{
+		{"good", good, ""},
+		{"greedy", greedy, "its file system is damaged"},
+		{"no image", []byte(strings.Repeat("text", 1000)), "image: "},
+	} {
+		file := filepath.Join(t.TempDir(), "image")
+		if err := os.WriteFile(file, tt.image, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reports, err := isolate(t, file)
+		if tt.want == "" && (err != nil || len(reports) != 1 || reports[0].Files != 3) || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %+v, %v; want %q", tt.name, reports, err, tt.want)
+		}
+	}
+}
+
+// FuzzImage: a damaged image gives a report or an error.
+func FuzzImage(f *testing.F) {
+	good := tinyImage(f)
 	f.Add(uint32(0), []byte{})
 	f.Add(uint32(1024+0x38), []byte{0, 0})
 	f.Add(uint32(1024+0x18), []byte{0xff, 0xff, 0xff, 0x7f})
@@ -426,13 +483,8 @@ func FuzzImage(f *testing.F) {
 		if err := os.WriteFile(file, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		trees, err := openImage(file)
-		if err != nil {
-			return
-		}
-		for _, tr := range trees {
-			_, _ = Run(t.Context(), tr, Options{})
-			tr.Close()
+		if reports, err := isolate(t, file); err == nil && len(reports) == 0 {
+			t.Error("neither a report nor an error")
 		}
 	})
 }

@@ -1,0 +1,166 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"slipway/images"
+	"slipway/layers/run"
+)
+
+// Target is what is audited.
+type Target struct {
+	Folder string // a root file system; "": Image
+	Image  string // a disk, or one ext4 file system
+	Arch   string // of the board, if the artifact says it
+	Built  string // the folder in which the artifact was built, if there is one
+}
+
+// Find returns what a name on the command line stands for: a board with a build, the folder
+// of an artifact or of a root file system, or an image.
+func Find(name, buildDir string) (Target, error) {
+	dir := name
+	if !strings.Contains(name, "/") {
+		if built := filepath.Join(buildDir, name); isArtifact(built) {
+			dir = built
+		}
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return Target{}, fmt.Errorf("audit %s: no such file, folder or build\nnext: build %s, or name an image", name, filepath.Base(name))
+	case isArtifact(dir):
+		return findArtifact(dir)
+	case info.IsDir():
+		return Target{Folder: dir}, nil
+	case compressed(dir):
+		return Target{}, fmt.Errorf("audit %s: it is compressed\nnext: unpack it first, and audit the image", name)
+	}
+	return Target{Image: dir}, nil
+}
+
+func compressed(file string) bool {
+	switch filepath.Ext(file) {
+	case ".xz", ".gz", ".zst", ".bz2", ".zip", ".raucb", ".swu":
+		return true
+	}
+	return false
+}
+
+func isArtifact(dir string) bool {
+	_, err := os.Stat(images.ArtifactPath(dir))
+	return err == nil
+}
+
+func findArtifact(dir string) (Target, error) {
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		return Target{}, err
+	}
+	t := Target{Arch: a.Arch}
+	if built, err := filepath.Abs(filepath.Join(dir, "bitbake")); err == nil {
+		if _, err := os.Stat(built); err == nil {
+			t.Built = built
+		}
+	}
+	for _, kind := range []string{"disk", "rootfs"} {
+		if file, err := a.File(kind); err == nil && !compressed(file.Name) {
+			t.Image = filepath.Join(dir, file.Name)
+			return t, nil
+		}
+	}
+	return t, fmt.Errorf("audit %s: the artifact has no disk image\nnext: name the image that its archive of NVIDIA's tools holds", dir)
+}
+
+// Audit audits all root file systems of a target, in this process.
+func Audit(ctx context.Context, t Target, opt Options) (reports []Report, err error) {
+	var trees []*tree
+	if t.Folder != "" {
+		one, err := openFolder(t.Folder)
+		if err != nil {
+			return nil, err
+		}
+		trees = []*tree{one}
+	} else if trees, err = openImage(t.Image); err != nil {
+		return nil, err
+	}
+	defer trees[0].Close()
+	if opt.Arch == "" {
+		opt.Arch = t.Arch
+	}
+	if t.Built != "" {
+		opt.Built = append(opt.Built, t.Built)
+	}
+	for _, one := range trees {
+		r, err := Run(ctx, one, opt)
+		if err != nil {
+			return reports, err
+		}
+		reports = append(reports, r)
+	}
+	return reports, nil
+}
+
+// Limits of the process that reads an image. A damaged one makes its reader want memory
+// without end.
+const (
+	maxMemory = 8 << 30
+	maxTime   = 15 * time.Minute
+)
+
+// answer is what the process that reads an image prints.
+type answer struct {
+	Reports []Report `json:"reports"`
+	Error   string   `json:"error"`
+}
+
+// Answer audits a target and writes what came of it for Isolate.
+func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
+	var a answer
+	reports, err := Audit(ctx, t, opt)
+	if a.Reports = reports; err != nil {
+		a.Error = err.Error()
+	}
+	return json.NewEncoder(w).Encode(a)
+}
+
+// Isolate audits by a command that runs Answer in a process of its own.
+func Isolate(ctx context.Context, argv, env []string) ([]Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	out, err := run.Output(ctx, run.Command{Argv: append([]string{"prlimit", fmt.Sprintf("--as=%d", maxMemory), "--core=0"}, argv...), Env: env})
+	var a answer
+	switch jerr := json.Unmarshal(out, &a); {
+	case jerr == nil && a.Error != "":
+		return a.Reports, errors.New(a.Error)
+	case jerr == nil:
+		return a.Reports, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, fmt.Errorf("its file system is damaged: it was not read in %s", maxTime)
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("its file system is damaged, and ended the process that read it: %w", cmp.Or(err, io.ErrUnexpectedEOF))
+}
+
+// Write writes a report as text: a line for each finding, and the next step once a rule.
+func (r Report) Write(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %s, %d files, %d programs, %.0f MiB read\n", r.System, r.Arch, r.Files, r.Programs, float64(r.Bytes)/(1<<20))
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, f := range r.Findings {
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", f.Rule, f.Path, f.Saw)
+		if i+1 == len(r.Findings) || r.Findings[i+1].Rule != f.Rule {
+			fmt.Fprintf(tw, "\tnext: %s\n", f.Next)
+		}
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,91 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"slipway/ci/audit"
+	"slipway/ci/report"
+)
+
+// auditHere makes an audit answer for the process that isolates it.
+const auditHere = "SLIPWAY_AUDIT_HERE"
+
+func auditCommand() *Command {
+	c := New("audit TARGET", "Look through an image for what breaks on the board, and for secrets")
+	c.Long = `TARGET is a board that is built, the folder of an artifact or of a root file system, a disk
+image, or an ext4 file system. Nothing is mounted, and nothing is changed.
+
+The audit finds:
+- programs for another processor, or without their interpreter or libraries
+- libraries that are too old for a program, and paths of the build machine
+- Python bytecode of another version, GPU code for another GPU (with --sm)
+- kernel modules, scripts, units and links that lead nowhere
+- private keys, passwords, tokens, host keys, and accounts that everybody knows
+- setuid programs, files that everyone may write, and owners that the image lacks
+
+For a finding that is wanted, give its rule and path: --allow="setuid /usr/bin/helper".`
+	c.exits = []exit{{4, "there are findings"}}
+	c.Example = `slipway audit isar-amd64
+slipway audit image.wic --arch=arm64 --sm=87
+slipway audit /srv/rootfs --json`
+	arch := c.choice("arch", "", []string{"amd64", "arm64", "armhf", "i386", "riscv64"}, "the board's architecture; that of most programs if not given")
+	sm := c.Text("sm", "", "the board's GPU, as in sm_87: 87 for Orin, 72 for Xavier")
+	allow := c.Names("allow", "findings that are wanted: \"RULE PATH\", with * in PATH and commas between them")
+	asJSON := c.Switch("json", "print the reports as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		target, err := audit.Find(words[0], options.Dir)
+		if err != nil {
+			return err
+		}
+		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
+		if os.Getenv(auditHere) != "" {
+			return audit.Answer(ctx, os.Stdout, target, opt)
+		}
+		reports, err := auditReports(ctx, words[0], target, opt)
+		if err != nil {
+			return fmt.Errorf("audit %s: %w", words[0], err)
+		}
+		if *asJSON {
+			enc := json.NewEncoder(os.Stdout)
+			enc.SetIndent("", "  ")
+			if err := enc.Encode(reports); err != nil {
+				return err
+			}
+		}
+		found := 0
+		for _, r := range reports {
+			if found += len(r.Findings); !*asJSON {
+				if err := r.Write(os.Stdout); err != nil {
+					return err
+				}
+			}
+		}
+		if found > 0 {
+			return fmt.Errorf("audit %s: %d findings: %w\nnext: do what the lines say, or --allow what is wanted", words[0], found, report.ErrFailed)
+		}
+		return nil
+	}
+	return c
+}
+
+// auditReports audits a folder here, and an image in another process.
+func auditReports(ctx context.Context, name string, target audit.Target, opt audit.Options) ([]audit.Report, error) {
+	if target.Image == "" {
+		return audit.Audit(ctx, target, opt)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	argv := []string{self, "audit", name}
+	for _, flag := range []struct{ name, value string }{{"arch", opt.Arch}, {"sm", opt.SM}, {"allow", strings.Join(opt.Allow, ",")}} {
+		if flag.value != "" {
+			argv = append(argv, "--"+flag.name+"="+flag.value)
+		}
+	}
+	return audit.Isolate(ctx, argv, []string{auditHere + "=1"})
+}
