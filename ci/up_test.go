@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/reach"
+	"slipway/ci/audit"
 	"slipway/ci/report"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
@@ -196,12 +197,26 @@ func testUpWhole(t *testing.T) {
 	if err != nil || result.Failed() || result.Counts().Checks[report.Passed] < 15 {
 		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", result.Counts(), err)
 	}
+	r.auditImage(t)
 	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
 	r.runOnBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
 	wantCheck(t, r.wantSmokeFails(t), "CSV", "libnothere.so.1")
 	r.runOnBoard(t, "rm", "/usr/bin/slipway-hook")
 	wantCheck(t, r.wantSmokeFails(t), "hook", "slipway-hook")
 	r.stopSmoke(t)
+}
+
+// auditImage wants nothing to be found in the board's image.
+func (r virtualBuild) auditImage(t *testing.T) {
+	t.Helper()
+	target, err := audit.Find(r.opt.Build.BoardDir(r.spec), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports, err := audit.Audit(t.Context(), target, audit.Options{})
+	if err != nil || len(reports) != 1 || reports[0].Programs < 500 || len(reports[0].Findings) > 0 {
+		t.Errorf("audit of %+v = %+v, %v; want one root file system with many programs and no finding", target, reports, err)
+	}
 }
 
 // stopSmoke ends a smoke run by Ctrl-C. up's own stages end alike; see testUpStops.
