@@ -25,7 +25,7 @@ func (o Options) withDefaults(rounds, mib int) Options {
 
 var areas = map[string]func(context.Context, io.Writer, Options) error{
 	"build": withoutOptions(Build), "hook": withoutOptions(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
-	"fleet": Fleet, "isar": withoutOptions(Isar), "layers": withoutOptions(Layers), "up": withoutOptions(Up), "update": withoutOptions(Update),
+	"fleet": Fleet, "isar": withoutOptions(Isar), "layers": withoutOptions(Layers), "rest": withoutOptions(Rest), "up": withoutOptions(Up), "update": withoutOptions(Update),
 }
 
 // withoutOptions refuses options for an area that has none.

@@ -25,6 +25,7 @@ var stages = []stage{
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
 	{"layers/htmlstyle", 0, "every stage may write a page"},
 	{"layers/host", 0, "every stage may need packages of the host"},
+	{"recipes", 0, "a program of a board is compiled without the rest"},
 	{"layers", 1, "a checkout is the same for every image"},
 	{"images", 2, "an image is built on machines that reach no board"},
 	{"flash/target", 3, "a connection serves whatever is done with a board"},

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// worker computes on one GPU, or on the processor. Its calls come one at a time.
+type worker interface {
+	null() error
+	squares(numbers []float32) (float64, error) // the sum of their squares
+	close() error
+}
+
+// Limits of a request.
+const (
+	maxBody     = 16 << 20
+	maxDuration = 10 * time.Second // in the queue and on the worker
+)
+
+// job is a request on its way to a worker.
+type job struct {
+	ctx     context.Context
+	numbers []float32 // nil: the null request
+	done    chan result
+}
+
+type result struct {
+	sum float64
+	err error
+}
+
+// engine is an HTTP server in front of workers. Requests wait in a queue of fixed length:
+// what does not fit is refused at once, so that the others are answered in time.
+type engine struct {
+	queue   chan job
+	ended   chan struct{}
+	workers sync.WaitGroup
+	mux     *http.ServeMux
+}
+
+// newEngine starts a goroutine for each worker.
+func newEngine(workers []worker, depth int) *engine {
+	e := &engine{queue: make(chan job, depth), ended: make(chan struct{}), mux: http.NewServeMux()}
+	e.mux.HandleFunc("GET /null", e.serveNull)
+	e.mux.HandleFunc("POST /squares", e.serveSquares)
+	e.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]int{"workers": len(workers), "queued": len(e.queue)})
+	})
+	for _, one := range workers {
+		e.workers.Add(1)
+		go func() {
+			defer e.workers.Done()
+			e.work(one)
+		}()
+	}
+	return e
+}
+
+// work takes jobs until the engine ends, and then those that still wait.
+func (e *engine) work(w worker) {
+	for {
+		select {
+		case j := <-e.queue:
+			j.done <- j.run(w)
+			continue
+		case <-e.ended:
+		}
+		select {
+		case j := <-e.queue:
+			j.done <- j.run(w)
+		default:
+			return
+		}
+	}
+}
+
+func (j job) run(w worker) (r result) {
+	switch {
+	case j.ctx.Err() != nil: // nobody waits for it any more
+		r.err = j.ctx.Err()
+	case j.numbers == nil:
+		r.err = w.null()
+	default:
+		r.sum, r.err = w.squares(j.numbers)
+	}
+	return r
+}
+
+// close ends the workers when the queue is empty.
+func (e *engine) close() {
+	close(e.ended)
+	e.workers.Wait()
+}
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
+
+var errFull = errors.New("the queue is full")
+
+// do queues a request and waits for its result.
+func (e *engine) do(ctx context.Context, numbers []float32) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxDuration)
+	defer cancel()
+	j := job{ctx, numbers, make(chan result, 1)}
+	select {
+	case e.queue <- j:
+	default:
+		return 0, errFull
+	}
+	select {
+	case r := <-j.done:
+		return r.sum, r.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (e *engine) serveNull(w http.ResponseWriter, r *http.Request) {
+	if _, err := e.do(r.Context(), nil); err != nil {
+		refuse(w, err)
+	}
+}
+
+// serveSquares takes numbers of 32 bits, little endian, and answers with JSON.
+func (e *engine) serveSquares(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil && (len(body) == 0 || len(body)%4 != 0) {
+		err = fmt.Errorf("a body of %d bytes holds no numbers of 4 bytes", len(body))
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	numbers := make([]float32, len(body)/4)
+	for i := range numbers {
+		numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[4*i:]))
+	}
+	sum, err := e.do(r.Context(), numbers)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"sum": sum, "numbers": len(numbers)})
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, errFull):
+		w.Header().Set("Retry-After", "1")
+		status = http.StatusServiceUnavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusGatewayTimeout
+	}
+	http.Error(w, err.Error(), status)
+}
+
+// processor is the worker of a board without a GPU.
+type processor struct{}
+
+func (processor) null() error  { return nil }
+func (processor) close() error { return nil }
+
+func (processor) squares(numbers []float32) (sum float64, err error) {
+	for _, n := range numbers {
+		sum += float64(n) * float64(n)
+	}
+	if math.IsNaN(sum) || math.IsInf(sum, 0) {
+		return 0, errors.New("the sum is no number")
+	}
+	return sum, nil
+}
+
+// program is a worker in a process of its own, such as slipway-rest-cuda. It reads requests
+// and writes answers, both little endian:
+//
+//	request: u32 operation (0 null, 1 squares), u32 count, count times f32
+//	answer:  u32 status (0 well), f64 sum
+type program struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  io.Reader
+	buf  []byte
+	dead error // a worker that broke off is not asked again: its answers may be shifted
+}
+
+// startProgram starts a worker, with the number of its GPU as its last argument.
+func startProgram(argv []string, gpu int) (*program, error) {
+	cmd := exec.Command(argv[0], append(argv[1:], fmt.Sprint(gpu))...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &program{cmd: cmd, in: in, out: out}
+	if err := p.null(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s for GPU %d: %w", argv[0], gpu, err), p.close())
+	}
+	return p, nil
+}
+
+func (p *program) null() error {
+	_, err := p.ask(0, nil)
+	return err
+}
+
+func (p *program) squares(numbers []float32) (float64, error) { return p.ask(1, numbers) }
+
+func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
+	if p.dead != nil {
+		return 0, p.dead
+	}
+	le := binary.LittleEndian
+	p.buf = le.AppendUint32(p.buf[:0], operation)
+	p.buf = le.AppendUint32(p.buf, uint32(len(numbers)))
+	for _, n := range numbers {
+		p.buf = le.AppendUint32(p.buf, math.Float32bits(n))
+	}
+	var answer [12]byte
+	_, err := p.in.Write(p.buf)
+	if err == nil {
+		_, err = io.ReadFull(p.out, answer[:])
+	}
+	if err != nil {
+		p.dead = fmt.Errorf("the worker has ended: %w", err)
+		return 0, p.dead
+	}
+	if status := le.Uint32(answer[:]); status != 0 {
+		return 0, fmt.Errorf("the worker failed with %d", status)
+	}
+	return math.Float64frombits(le.Uint64(answer[4:])), nil
+}
+
+// close ends the worker by the end of its input.
+func (p *program) close() error {
+	err := p.in.Close()
+	timer := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	return errors.Join(err, p.cmd.Wait())
+}
