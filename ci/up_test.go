@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/ci/reach"
 	"slipway/ci/audit"
+	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/flash/qemu"
 	"slipway/flash/target"

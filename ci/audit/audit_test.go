@@ -367,8 +367,14 @@ func TestFatbins(t *testing.T) {
 		gpu  string
 		runs bool
 	}{
-		{[]string{"87"}, "87", true}, {[]string{"80"}, "87", true}, {[]string{"72"}, "87", false}, {[]string{"90"}, "87", false},
-		{[]string{"72", "ptx72"}, "87", true}, {[]string{"ptx90"}, "87", false}, {[]string{"ptx87"}, "110", true}, {[]string{"87"}, "110", false},
+		{[]string{"87"}, "87", true},
+		{[]string{"80"}, "87", true},
+		{[]string{"72"}, "87", false},
+		{[]string{"90"}, "87", false},
+		{[]string{"72", "ptx72"}, "87", true},
+		{[]string{"ptx90"}, "87", false},
+		{[]string{"ptx87"}, "110", true},
+		{[]string{"87"}, "110", false},
 		{[]string{"ptx110"}, "87", false},
 	} {
 		a := &auditor{opt: Options{SM: tt.gpu}, report: &Report{}}

@@ -32,8 +32,6 @@ var architectures = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "armhf", elf.EM_386: "i386", elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64el", elf.EM_S390: "s390x",
 }
 
-const emCUDA = elf.Machine(190)
-
 // readProgram returns nil for a file that is no ELF file, or one that is cut.
 func readProgram(data []byte) *program {
 	if !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/diskfs/go-diskfs"
-	"github.com/diskfs/go-diskfs/filesystem"
+	"github.com/diskfs/go-diskfs/backend/file"
 	"github.com/diskfs/go-diskfs/filesystem/ext4"
+	"github.com/diskfs/go-diskfs/partition"
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/plaintext"
@@ -203,57 +203,57 @@ func (t *tree) checkSize() error {
 
 // openImage opens the root file systems of a disk image: all of its ext4 partitions that
 // have a folder etc, or the image itself if it has no partitions.
-func openImage(file string) (trees []*tree, err error) {
-	info, err := os.Stat(file)
+func openImage(name string) (trees []*tree, err error) {
+	info, err := os.Stat(name)
 	if err != nil {
 		return nil, err
 	}
-	d, err := diskfs.Open(file, diskfs.WithOpenMode(diskfs.ReadOnly))
+	image, err := file.OpenFromPath(name, true)
 	if err != nil {
 		return nil, err
 	}
 	err = guard(func() error {
-		if table, terr := d.GetPartitionTable(); terr == nil {
-			for i := range table.GetPartitions() {
-				f, ferr := d.GetFilesystem(i + 1)
-				if ferr != nil || f.Type() != filesystem.TypeExt4 {
-					continue
-				}
-				t, terr := readExt4(fmt.Sprintf("%s, partition %d", file, i+1), f)
-				if terr != nil {
-					return terr
-				}
-				if _, ok := t.files["etc"]; ok {
-					trees = append(trees, t)
-				}
+		table, terr := partition.Read(image, sector, sector)
+		if terr != nil {
+			f, err := ext4.Read(image, info.Size(), 0, sector)
+			if err != nil {
+				return errors.New("it is neither ext4 nor a disk with partitions")
 			}
-			return nil
-		}
-		f, err := d.GetFilesystem(0)
-		if err != nil {
+			t, err := readExt4(name, f)
+			trees = []*tree{t}
 			return err
 		}
-		if f.Type() != filesystem.TypeExt4 {
-			return errors.New("it is neither ext4 nor a disk with partitions")
+		for i, p := range table.GetPartitions() {
+			f, ferr := ext4.Read(image, p.GetSize(), p.GetStart(), sector)
+			if ferr != nil {
+				continue
+			}
+			t, terr := readExt4(fmt.Sprintf("%s, partition %d", name, i+1), f)
+			if terr != nil {
+				return terr
+			}
+			if _, ok := t.files["etc"]; ok {
+				trees = append(trees, t)
+			}
 		}
-		t, err := readExt4(file, f)
-		trees = []*tree{t}
-		return err
+		return nil
 	})
 	if err == nil && len(trees) == 0 {
 		err = errors.New("it has no partition with ext4 and a folder etc")
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", file, err), d.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), image.Close())
 	}
 	for _, t := range trees {
-		t.close, t.bytes = d.Close, info.Size()
+		t.close, t.bytes = image.Close, info.Size()
 	}
 	return trees, nil
 }
 
+const sector = 512
+
 // readExt4 reads all folders of a file system.
-func readExt4(name string, f filesystem.FileSystem) (*tree, error) {
+func readExt4(name string, f *ext4.FileSystem) (*tree, error) {
 	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
 	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == "." || name == "lost+found" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v4"
 
 	"slipway/images/strict"
@@ -246,21 +247,100 @@ This page is generated. To add a workload, add a folder to `+"`ci/suite/workload
 	return err
 }
 
-// WorkloadFile returns a file of a workload's folder.
-func WorkloadFile(name, file string) ([]byte, error) {
-	return embedded.ReadFile(path.Join("workloads", name, file))
+// Verdict is what a check finds in an output that a workload brings along.
+type Verdict struct {
+	File   string // recorded.txtar or simulated.txtar
+	Output string // "pass: CHECK" or "fail: CHECK: REASON"
+	Wrong  string // why the verdict is not the one that Output says; "" if it is
 }
 
-// JudgeRecorded returns what a check finds in recorded output of its program, of a status.
-func JudgeRecorded(c Check, status int, output string) (Finding, error) {
-	p, ok := c.probe.(interface {
-		judge(status int, output string) Finding
-	})
-	if !ok {
-		return Finding{}, fmt.Errorf("check %q reads no program's output", c.Name)
+// JudgeOutputs has the checks judge the outputs that the workload brings along. A check that
+// reads output needs one that passes and one that fails.
+func (w Workload) JudgeOutputs() (all []Verdict, err error) {
+	s, err := Load(w.Name)
+	if err != nil {
+		return nil, err
 	}
-	return p.judge(status, output), nil
+	for _, how := range []string{"recorded", "simulated"} {
+		if w.Proved[how] == "" || !slices.ContainsFunc(s.Checks, Check.readsOutput) {
+			continue
+		}
+		file := path.Join("workloads", w.Name, how+".txtar")
+		text, err := embedded.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		seen := map[string]bool{}
+		for _, output := range txtar.Parse(text).Files {
+			v := Verdict{File: file, Output: output.Name}
+			kind, rest, _ := strings.Cut(output.Name, ": ")
+			i := slices.IndexFunc(s.Checks, func(c Check) bool { return c.readsOutput() && strings.HasPrefix(rest, c.Name) })
+			if i < 0 || kind != "pass" && kind != "fail" {
+				v.Wrong = "it is neither pass: CHECK nor fail: CHECK: REASON"
+			} else {
+				v.Wrong = s.Checks[i].judgeOutput(kind, rest, string(output.Data))
+				seen[kind+s.Checks[i].Name] = true
+			}
+			all = append(all, v)
+		}
+		for _, c := range s.Checks {
+			if c.readsOutput() && (!seen["pass"+c.Name] || !seen["fail"+c.Name]) {
+				all = append(all, Verdict{File: file, Output: c.Name, Wrong: "it lacks an output that passes, or one that fails"})
+			}
+		}
+	}
+	return all, nil
 }
 
-// Misses returns what the finding lacks.
-func (f Finding) Misses() []string { return slices.Clone(f.Want) }
+// judge is a probe that reads a program's output.
+type judge interface {
+	judge(status int, output string) Finding
+}
+
+func (c Check) readsOutput() bool {
+	_, ok := c.probe.(judge)
+	return ok
+}
+
+// judgeOutput returns why an output is not judged as its name says; "" if it is.
+func (c Check) judgeOutput(kind, name, output string) string {
+	status := 0
+	if rest, failed := strings.CutPrefix(output, "exit 1\n"); failed {
+		status, output = 1, rest
+	}
+	misses := strings.Join(c.probe.(judge).judge(status, output).Want, "; ")
+	reason := strings.TrimPrefix(strings.TrimPrefix(name, c.Name), ": ")
+	switch {
+	case kind == "pass" && misses != "":
+		return "it fails: " + misses
+	case kind == "fail" && misses == "":
+		return "it passes"
+	case kind == "fail" && !strings.Contains(misses, reason):
+		return "it fails for another reason: " + misses
+	}
+	return ""
+}
+
+// ShowOutputs writes how the checks of a workload judge the outputs that it brings along.
+func ShowOutputs(w io.Writer, name string) error {
+	one, err := FindWorkload(name)
+	if err != nil {
+		return err
+	}
+	all, err := one.JudgeOutputs()
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("workload %s brings no output along: it was proved by %s", name, keysInOrder(one.Proved, Proofs))
+	}
+	wrong := 0
+	for _, v := range all {
+		fmt.Fprintln(w, v.Output)
+		if v.Wrong != "" {
+			wrong++
+			fmt.Fprintln(w, "  wrong: "+v.Wrong)
+		}
+	}
+	if wrong > 0 {
+		err = fmt.Errorf("%d of %d outputs of %s are judged wrongly", wrong, len(all), name)
+	}
+	return err
+}

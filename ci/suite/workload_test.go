@@ -59,7 +59,7 @@ func TestBuiltInPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := WorkloadFile("pycuda", "pycuda_multiply.py")
+	want, err := os.ReadFile("workloads/pycuda/pycuda_multiply.py")
 	if err != nil {
 		t.Fatal(err)
 	}

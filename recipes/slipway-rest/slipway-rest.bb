@@ -9,7 +9,6 @@ LIC_FILES_CHKSUM = "file://${COMMON_LICENSE_DIR}/Apache-2.0;md5=89aea4e17d99a7ca
 
 PV = "0.1"
 
-FILESEXTRAPATHS:prepend := "${THISDIR}:"
 SRC_URI = "file://slipway-rest;subdir=${BP}/src"
 S = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}/${BP}"
 

@@ -14,7 +14,7 @@ import (
 func Rest(ctx context.Context, w io.Writer) error {
 	return keepOnFailure(ctx, "bench-rest-", func(dir string) error {
 		program := filepath.Join(dir, "slipway-rest")
-		if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./recipes/slipway-rest/slipway-rest"}}); err != nil {
+		if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./recipes/slipway-rest/files/slipway-rest"}}); err != nil {
 			return err
 		}
 		cmd := run.Prepare(ctx, run.Command{Argv: []string{program, "bench"}})

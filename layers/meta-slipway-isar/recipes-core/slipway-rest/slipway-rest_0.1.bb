@@ -3,7 +3,7 @@ DESCRIPTION = "HTTP server that computes on a board's GPUs, or on its processor"
 MAINTAINER = "Slipway <slipway@localhost>"
 LICENSE = "Apache-2.0"
 
-FILESEXTRAPATHS:prepend := "${LAYERDIR_slipway-isar}/../../recipes/slipway-rest:"
+FILESEXTRAPATHS:prepend := "${LAYERDIR_slipway-isar}/../../recipes/slipway-rest/files:"
 SRC_URI = "file://slipway-rest file://rules"
 
 inherit dpkg
