@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -262,34 +263,58 @@ func (w Workload) JudgeOutputs() (all []Verdict, err error) {
 		return nil, err
 	}
 	for _, how := range []string{"recorded", "simulated"} {
-		if w.Proved[how] == "" || !slices.ContainsFunc(s.Checks, Check.readsOutput) {
-			continue
-		}
 		file := path.Join("workloads", w.Name, how+".txtar")
 		text, err := embedded.ReadFile(file)
-		if err != nil {
+		claimed := w.Proved[how] != "" && slices.ContainsFunc(s.Checks, Check.readsOutput)
+		switch {
+		case claimed && err != nil:
 			return nil, err
-		}
-		seen := map[string]bool{}
-		for _, output := range txtar.Parse(text).Files {
-			v := Verdict{File: file, Output: output.Name}
-			kind, rest, _ := strings.Cut(output.Name, ": ")
-			i := slices.IndexFunc(s.Checks, func(c Check) bool { return c.readsOutput() && strings.HasPrefix(rest, c.Name) })
-			if i < 0 || kind != "pass" && kind != "fail" {
-				v.Wrong = "it is neither pass: CHECK nor fail: CHECK: REASON"
-			} else {
-				v.Wrong = s.Checks[i].judgeOutput(kind, rest, string(output.Data))
-				seen[kind+s.Checks[i].Name] = true
-			}
-			all = append(all, v)
-		}
-		for _, c := range s.Checks {
-			if c.readsOutput() && (!seen["pass"+c.Name] || !seen["fail"+c.Name]) {
-				all = append(all, Verdict{File: file, Output: c.Name, Wrong: "it lacks an output that passes, or one that fails"})
-			}
+		case !claimed && err == nil:
+			all = append(all, Verdict{File: file, Output: how, Wrong: "workload.yml does not say that it was proved so"})
+		case claimed:
+			all = append(all, judgeFile(file, text, s.Checks)...)
 		}
 	}
 	return all, nil
+}
+
+// judgeFile has the checks judge the outputs of a file.
+func judgeFile(file string, text []byte, checks []Check) (all []Verdict) {
+	seen := map[string]bool{}
+	for _, output := range txtar.Parse(text).Files {
+		v := Verdict{File: file, Output: output.Name}
+		c, kind, reason := readOutputName(output.Name, checks)
+		if kind == "" {
+			v.Wrong = "it is neither pass: CHECK nor fail: CHECK: REASON"
+		} else {
+			v.Wrong = c.judgeOutput(kind, reason, string(output.Data))
+			seen[kind+c.Name] = true
+		}
+		all = append(all, v)
+	}
+	for _, c := range checks {
+		if c.readsOutput() && (!seen["pass"+c.Name] || !seen["fail"+c.Name]) {
+			all = append(all, Verdict{File: file, Output: c.Name, Wrong: "it lacks an output that passes, or one that fails"})
+		}
+	}
+	return all
+}
+
+// readOutputName returns the check that an output is of, "pass" or "fail", and the reason to
+// fail. Without a kind the name is not one of an output.
+func readOutputName(name string, checks []Check) (c Check, kind, reason string) {
+	for _, c := range checks {
+		if !c.readsOutput() {
+			continue
+		}
+		if name == "pass: "+c.Name {
+			return c, "pass", ""
+		}
+		if reason, ok := strings.CutPrefix(name, "fail: "+c.Name+": "); ok && reason != "" {
+			return c, "fail", reason
+		}
+	}
+	return c, "", ""
 }
 
 // judge is a probe that reads a program's output.
@@ -302,14 +327,19 @@ func (c Check) readsOutput() bool {
 	return ok
 }
 
-// judgeOutput returns why an output is not judged as its name says; "" if it is.
-func (c Check) judgeOutput(kind, name, output string) string {
+// judgeOutput returns why an output is not judged as its name says; "" if it is. A first line
+// "exit N" is the program's status.
+func (c Check) judgeOutput(kind, reason, output string) string {
 	status := 0
-	if rest, failed := strings.CutPrefix(output, "exit 1\n"); failed {
-		status, output = 1, rest
+	if rest, ok := strings.CutPrefix(output, "exit "); ok {
+		line, rest, _ := strings.Cut(rest, "\n")
+		n, err := strconv.ParseUint(line, 10, 8)
+		if err != nil {
+			return fmt.Sprintf("exit %q is no status from 0 to 255", line)
+		}
+		status, output = int(n), rest
 	}
 	misses := strings.Join(c.probe.(judge).judge(status, output).Want, "; ")
-	reason := strings.TrimPrefix(strings.TrimPrefix(name, c.Name), ": ")
 	switch {
 	case kind == "pass" && misses != "":
 		return "it fails: " + misses

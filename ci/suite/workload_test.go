@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"slipway/ci/suite/suitetest"
 )
 
 const goodWorkload = "system: a\nproves: b\nneeds: c\nrecipes: {r36: d}\nproved: {recorded: e}\n"
@@ -69,5 +71,34 @@ func TestBuiltInPrograms(t *testing.T) {
 	remove()
 	if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// The checks judge outputs by their names. What is wrong with a file of outputs is said.
+func TestJudgeOutputs(t *testing.T) {
+	s, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "command:\n  a: {argv: [x], stdout: [good], exit-status: 3}\n  a b: {argv: [x], stdout: [good]}\nfile:\n  /c: {exists: true}\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"judged as they say", "-- pass: a --\nexit 3\ngood\n-- fail: a: good --\nexit 3\nbad\n-- pass: a b --\ngood\n-- fail: a b: exit status --\nexit 255\ngood\n", ""},
+		{"a pass that fails", "-- pass: a --\ngood\n", "it fails: exit status: 3"},
+		{"a fail that passes", "-- fail: a: good --\nexit 3\ngood\n", "it passes"},
+		{"another reason", "-- fail: a: good --\ngood\n", "it fails for another reason: exit status: 3"},
+		{"no reason", "-- fail: a:  --\nexit 3\nbad\n", "it is neither"},
+		{"a longer name than the check's", "-- pass: a bc --\ngood\n", "it is neither"},
+		{"a check without output", "-- pass: /c --\n", "it is neither"},
+		{"no status", "-- pass: a --\nexit 256\ngood\n", "is no status"},
+		{"one output alone", "-- pass: a --\nexit 3\ngood\n", "it lacks an output"},
+	} {
+		var wrong []string
+		for _, v := range judgeFile("x.txtar", []byte(tt.text), s.Checks) {
+			if v.Wrong != "" {
+				wrong = append(wrong, v.Wrong)
+			}
+		}
+		if got := strings.Join(wrong, "; "); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
+		}
 	}
 }
