@@ -310,7 +310,7 @@ func readOutputName(name string, checks []Check) (c Check, kind, reason string) 
 		if name == "pass: "+c.Name {
 			return c, "pass", ""
 		}
-		if reason, ok := strings.CutPrefix(name, "fail: "+c.Name+": "); ok && reason != "" {
+		if reason, ok := strings.CutPrefix(name, "fail: "+c.Name+": "); ok {
 			return c, "fail", reason
 		}
 	}

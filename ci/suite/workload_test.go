@@ -102,3 +102,14 @@ func TestJudgeOutputs(t *testing.T) {
 		}
 	}
 }
+
+// Outputs of which workload.yml says nothing are wrong.
+func TestUnclaimedOutputs(t *testing.T) {
+	got, err := Workload{Name: "cuda-warp"}.JudgeOutputs()
+	if err != nil || len(got) != 1 || !strings.Contains(got[0].Wrong, "does not say") {
+		t.Errorf("outputs without a claim: %v, %v", got, err)
+	}
+	if _, err := (Workload{Name: "containers", Proved: map[string]string{"recorded": "x"}}).JudgeOutputs(); err == nil {
+		t.Error("a claim without outputs passes")
+	}
+}
