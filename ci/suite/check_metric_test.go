@@ -122,6 +122,34 @@ func TestMetricsAreCompared(t *testing.T) {
 	}
 }
 
+// Each number of a command's output is compared with its own of the last run that passed.
+func TestMetricsOfOneCommand(t *testing.T) {
+	dir := t.TempDir()
+	if err := (images.Artifact{}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := specOf(t, "command: {x: {argv: [run], metrics: {qps: {match: 'qps=(\\S+)', within: 10%}, latency: {json: nothing, unit: ms}}}}")
+	if _, err := runSuites(t.Context(), &Session{Board: suitetest.Recorded{"run": "qps=1", "true": ""}}, spec, a); !errors.Is(err, report.ErrFailed) {
+		t.Errorf("an output without JSON: %v", err)
+	}
+	spec = specOf(t, "command: {x: {argv: [run], metrics: {qps: {match: 'qps=(\\S+)', within: 10%}, latency: {match: 'ms=(\\S+)', unit: ms, within: 50%}}}}")
+	for _, step := range []struct{ output, want string }{
+		{"qps=100 ms=8", "passed: exit status 0; qps 100; latency 8 ms; qps: nothing to compare with yet; latency: nothing to compare with yet"},
+		{"qps=95 ms=11", "passed: exit status 0; qps 95; latency 11 ms"},
+		{"qps=94 ms=17", "failed: latency 17 ms / latency: within 50 % of 11 ms, as in the last run that passed"},
+		{"qps=80 ms=11", "failed: qps 80 / qps: within 10 % of 95, as in the last run that passed"},
+	} {
+		r, _ := runSuites(t.Context(), &Session{Board: suitetest.Recorded{"run": step.output, "true": ""}}, spec, a)
+		if diff := cmp.Diff(step.want, suitetest.FormatResult(r.Suites[0].Checks[0])); diff != "" {
+			t.Errorf("%s: %s", step.output, diff)
+		}
+	}
+}
+
 // measuringBoard returns a board with a serial number and a number to measure.
 func measuringBoard(serial, number string) suitetest.Recorded {
 	return suitetest.Recorded{"sh -c grep": "/proc/device-tree/serial-number:" + serial + "\n", "sh -c cat /number": number, "true": ""}

@@ -56,15 +56,22 @@ func Workloads() ([]Workload, error) {
 		}
 		for _, c := range s.Checks {
 			w.Checks = append(w.Checks, c.Name)
-			if p, ok := c.probe.(interface{ Metrics() []string }); ok {
-				w.Metrics = append(w.Metrics, p.Metrics()...)
-			}
+			w.Metrics = append(w.Metrics, c.Metrics()...)
 		}
 		slices.Sort(w.Metrics)
 		w.Metrics = slices.Compact(w.Metrics)
 		all = append(all, w)
 	}
 	return all, err
+}
+
+// Metrics returns the names of the metrics that a check can have. Sensors have those of the
+// board, and none here.
+func (c Check) Metrics() []string {
+	if p, ok := c.probe.(interface{ Metrics() []string }); ok {
+		return p.Metrics()
+	}
+	return nil
 }
 
 // FindWorkload returns the workload of a name.
