@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +91,39 @@ func TestWorkloadsName(t *testing.T) {
 				spec, err := images.Load(board)
 				if err != nil || !slices.Contains(spec.Suites, w.Name) {
 					t.Errorf("%s: %s %s: its suites are %q, %v", w.Name, how, board, spec.Suites, err)
+				}
+			}
+		}
+	}
+}
+
+// Each recipe that a workload names and no other layer has is one of this repository.
+func TestWorkloadsRecipes(t *testing.T) {
+	ours := map[string]bool{}
+	for _, root := range []string{"../recipes", "../layers"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if ext := filepath.Ext(path); ext == ".bb" || ext == ".bbappend" {
+				name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ext), "_")
+				ours[name] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := suite.Workloads()
+	if err != nil || !ours["slipway-hook"] {
+		t.Fatalf("%d recipes, %v", len(ours), err)
+	}
+	for _, w := range all {
+		for release, text := range w.Recipes {
+			if strings.Contains(text, " of meta-") || strings.HasPrefix(text, "none ") || release == "debian" {
+				continue
+			}
+			for recipe := range strings.SplitSeq(text, ", ") {
+				if name, _, _ := strings.Cut(recipe, " "); !ours[name] {
+					t.Errorf("%s: %s: there is no recipe %s", w.Name, release, name)
 				}
 			}
 		}
