@@ -180,6 +180,7 @@ esac
 	write("hwmon/hwmon3/in1_input", "5000\n")
 	write("hwmon/hwmon3/curr1_input", "1200\n")
 	state := write("state", "2\n")
+	pids := filepath.Join(dir, "pids")
 	for _, tt := range []struct {
 		name, workload, env string
 		ok                  bool
@@ -188,12 +189,24 @@ esac
 		{"all modes", "sleep 0.5; echo Throughput: 60 qps", "", true, []string{"OK mode=0 name=MAXN rate=60 watts=6.00 rate_per_watt=10.00", "OK mode=2 name=MODE_15W", "SKIP mode=3", "OK restored mode 2", "Result = PASS"}},
 		{"a workload that fails", "exit 7", "", false, []string{"FAIL mode=0 name=MAXN: the workload ended with 7", "OK restored mode 2", "Result = FAIL"}},
 		{"a mode that does not stay", "true", "STUCK=1", false, []string{"FAIL mode=0 name=MAXN: read back 2 MODE_15W", "Result = FAIL"}},
-		{"an end in the middle", "kill -TERM $PPID; sleep 1", "", false, []string{"OK restored mode 2"}},
+		{"an end in the middle", "kill -TERM $PPID; sleep 600", "", false, []string{"OK restored mode 2"}},
+		{"a workload that hangs", "sleep 600", "LIMIT=1", false, []string{"FAIL mode=0 name=MAXN: the workload did not end in 1 s", "OK restored mode 2", "Result = FAIL"}},
+		{"a workload that hangs and ignores signals", "trap '' HUP INT TERM; sleep 600; sleep 600", "LIMIT=1", false, []string{"FAIL mode=2 name=MODE_15W: the workload did not end in 1 s", "OK restored mode 2"}},
+		{"a workload that fills the disk", "head -c 30000000 /dev/zero && echo Throughput: 60 qps", "", false, []string{"FAIL mode=0 name=MAXN: the workload ended with ", "OK restored mode 2", "Result = FAIL"}},
+		{"a workload that prints garbage", "head -c 1000000 /dev/urandom", "", false, []string{"FAIL mode=0 name=MAXN: the workload printed no Throughput", "OK restored mode 2"}},
 	} {
+		_ = os.Remove(pids)
+		tt.workload = "echo $$ >>" + pids + "; " + tt.workload
 		cmd := exec.Command("sh", script)
 		saved := filepath.Join(dir, "saved")
 		cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+saved, "HWMON="+dir+"/hwmon", "WORKLOAD="+tt.workload, tt.env)
 		out, err := cmd.CombinedOutput()
+		ran, _ := os.ReadFile(pids)
+		for pid := range strings.FieldsSeq(string(ran)) {
+			if _, err := os.Stat("/proc/" + pid); err == nil {
+				t.Errorf("%s: the workload still runs as %s", tt.name, pid)
+			}
+		}
 		mode, _ := os.ReadFile(state)
 		_, left := os.Stat(saved)
 		if (err == nil) != tt.ok || string(mode) != "2\n" || left == nil {
@@ -204,5 +217,22 @@ esac
 				t.Errorf("%s: printed\n%s\nwant %q", tt.name, out, want)
 			}
 		}
+	}
+
+	// The connection breaks: nobody reads what the script prints.
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("state", "0\n")
+	cmd := exec.Command("sh", script)
+	cmd.Stdout = writer
+	cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+dir+"/saved", "HWMON="+dir+"/hwmon", "WORKLOAD=echo Throughput: 60 qps")
+	if err := errors.Join(cmd.Start(), reader.Close(), writer.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if mode, err := os.ReadFile(state); string(mode) != "0\n" || err != nil {
+		t.Errorf("without a reader: mode %s, %v; want that of before", mode, err)
 	}
 }
