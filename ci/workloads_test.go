@@ -198,6 +198,7 @@ esac
 		_ = os.Remove(pids)
 		tt.workload = "echo $$ >>" + pids + "; " + tt.workload
 		cmd := exec.Command("sh", script)
+		cmd.Dir = dir
 		saved := filepath.Join(dir, "saved")
 		cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+saved, "HWMON="+dir+"/hwmon", "WORKLOAD="+tt.workload, tt.env)
 		out, err := cmd.CombinedOutput()
@@ -209,6 +210,9 @@ esac
 		}
 		mode, _ := os.ReadFile(state)
 		_, left := os.Stat(saved)
+		if files, err := filepath.Glob(dir + "/out.*"); err != nil || len(files) > 0 {
+			t.Errorf("%s: left behind: %v, %v", tt.name, files, err)
+		}
 		if (err == nil) != tt.ok || string(mode) != "2\n" || left == nil {
 			t.Errorf("%s: %v, mode %s, file of the mode of before: %v\n%s", tt.name, err, mode, left, out)
 		}
@@ -226,6 +230,7 @@ esac
 	}
 	write("state", "0\n")
 	cmd := exec.Command("sh", script)
+	cmd.Dir = dir
 	cmd.Stdout = writer
 	cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+dir+"/saved", "HWMON="+dir+"/hwmon", "WORKLOAD=echo Throughput: 60 qps")
 	if err := errors.Join(cmd.Start(), reader.Close(), writer.Close()); err != nil {

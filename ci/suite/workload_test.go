@@ -2,11 +2,16 @@ package suite
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
+	"slipway/images"
 )
 
 const goodWorkload = "system: a\nproves: b\nneeds: c\nrecipes: {r36: d}\nproved: {recorded: e}\n"
@@ -111,5 +116,58 @@ func TestUnclaimedOutputs(t *testing.T) {
 	}
 	if _, err := (Workload{Name: "containers", Proved: map[string]string{"recorded": "x"}}).JudgeOutputs(); err == nil {
 		t.Error("a claim without outputs passes")
+	}
+}
+
+// Over SSH the suite of power modes ends by its timeout, or its script is killed: the mode of
+// before is restored, and nothing is left.
+func TestPowerIsRestored(t *testing.T) {
+	text, err := os.ReadFile("workloads/power/suite.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("workloads/power/power-modes.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t)
+	for _, tt := range []struct{ name, workload, want string }{
+		{"a workload that hangs", "sleep 600", "no answer in time (3s)"},
+		{"a script that is killed", "kill -KILL $PPID", "exit status 137"},
+	} {
+		dir := t.TempDir()
+		state, saved := filepath.Join(dir, "state"), filepath.Join(dir, "saved")
+		env := "    env: ['PATH=" + dir + ":/usr/bin:/bin', 'CONF=" + dir + "/conf', 'SAVED=" + saved + "', 'HWMON=" + dir + "', 'WORKLOAD=touch " + dir + "/ran; " + tt.workload + "']"
+		suite := regexp.MustCompile(`(?m)^    env: .*`).ReplaceAllLiteralString(string(text), env)
+		suite = strings.NewReplacer("timeout: 900000", "timeout: 3000", "path: power-modes.sh", "path: power-modes.sh\n    dir: "+dir,
+			"/run/slipway-power-mode", saved, "nvpmodel -m", dir+"/nvpmodel -m").Replace(suite)
+		spec := specOf(t, suite)
+		for name, data := range map[string]string{
+			filepath.Join(filepath.Dir(spec.Suites[0]), "power-modes.sh"): string(script),
+			filepath.Join(dir, "conf"):                                    "< POWER_MODEL ID=0 NAME=MAXN >\n",
+			filepath.Join(dir, "nvpmodel"):                                "#!/bin/sh\ncase $1 in\n-q) echo NV Power Mode: MAXN; cat " + state + " ;;\n-m) echo $2 >" + state + " ;;\nesac\n",
+			state:                                                         "2\n",
+		} {
+			if err := os.WriteFile(name, []byte(data), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := Run(t.Context(), conn, spec, images.Artifact{})
+		if len(r.Suites) == 0 {
+			t.Fatalf("%v in\n%s", err, suite)
+		}
+		if c := r.Suites[0].Checks[0]; !errors.Is(err, report.ErrFailed) || !strings.Contains(c.Saw, tt.want) {
+			t.Errorf("%s: %v: %+v; want %s", tt.name, err, c, tt.want)
+		}
+		mode, err := os.ReadFile(state)
+		if _, left := os.Stat(saved); string(mode) != "2\n" || err != nil || left == nil {
+			t.Errorf("%s: mode %s, %v, file of the mode of before: %v", tt.name, mode, err, left)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "ran")); err != nil {
+			t.Errorf("%s: the workload did not run: %v", tt.name, err)
+		}
+		if folders, err := filepath.Glob(filepath.Join(dir, "slipway-*")); err != nil || len(folders) > 0 {
+			t.Errorf("%s: left behind: %v, %v", tt.name, folders, err)
+		}
 	}
 }

@@ -33,7 +33,8 @@ case $before in
 '' | *[!0-9]*) echo "FAIL nvpmodel -q names no mode"; echo "Result = FAIL"; exit 1 ;;
 esac
 echo "$before" >"$saved" || exit 1
-out=$(mktemp) || exit 1
+# Slipway runs the script in a folder of its own, and removes that.
+out=$(mktemp ./out.XXXXXX) || exit 1
 pid=
 endWorkload() { [ -z "$pid" ] || kill -KILL "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null; }
 restore() {
