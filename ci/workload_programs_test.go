@@ -42,7 +42,8 @@ echo "&&&& PASSED TensorRT.trtexec [TensorRT v$VERSION] [b10] # trtexec $*"
 	}{
 		{"a board with a GPU", "--fp16", []string{"GPU=8.7"}, true, []string{
 			"OK built a plan for compute 8.7 TensorRT 100300\nplan=0 KiB\n", "REFUSED a plan for compute 0.0 TensorRT 100300: the board has compute 8.7 TensorRT 100300\n",
-			"Throughput: 60 qps", "percentile(99%) = 3 ms", "memory=97 MiB\n", "Result = PASS\n"}},
+			"Throughput: 60 qps", "percentile(99%) = 3 ms", "memory=97 MiB\n", "Result = PASS\n",
+		}},
 		{"a plan that is the same everywhere", "", []string{"GPU=0.0"}, false, []string{"FAIL refusal", "Result = FAIL\n"}},
 		{"an option that trtexec lacks", "--bad", []string{"GPU=8.7"}, false, []string{"FAIL build: trtexec ended with 9\n", "Result = FAIL\n"}},
 		{"no plan", "", []string{"GPU=8.7", "LOST=1"}, false, []string{"FAIL build: no plan\n"}},
