@@ -171,3 +171,47 @@ func TestPowerIsRestored(t *testing.T) {
 		}
 	}
 }
+
+// The samples of TensorRT set the clocks to their maximum. The clocks of before are restored,
+// and the samples' folder is removed, also after samples that fail or hang.
+func TestClocksAreRestored(t *testing.T) {
+	text, err := os.ReadFile("workloads/tensorrt-tests/suite.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, samples, want string }{
+		{"samples that pass", "echo Tests run: 2; echo Tests passed: 2; echo Tests skipped: 0; echo Tests failed: 0", "OK restored clocks; run 2; passed 2; skipped 0"},
+		{"samples that fail", "echo Tests failed: 1; exit 1", "OK restored clocks / exit status: 0\n"},
+		{"samples that hang", "echo $$ >$HOME/pid; sleep 600; sleep 600", "failed: no answer in time (2s)"},
+	} {
+		dir := t.TempDir()
+		clocks := filepath.Join(dir, "clocks")
+		t.Setenv("HOME", dir)
+		t.Setenv("PATH", dir+":/usr/bin:/bin")
+		for name, data := range map[string]string{
+			"jetson_clocks":      "#!/bin/sh\ncase $1 in\n--store) cp " + clocks + " \"$2\" ;;\n--restore) cp \"$2\" " + clocks + " ;;\n*) echo most >" + clocks + " ;;\nesac\n",
+			"run-tensorrt-tests": "#!/bin/sh\njetson_clocks\necho >sample\n" + tt.samples + "\n",
+			"clocks":             "few\n",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := runHere(t, t.Context(), dir, strings.NewReplacer("/run/slipway-clocks", dir+"/stored", "timeout: 3600000", "timeout: 2000").Replace(string(text)))
+		if got := suitetest.FormatResult(r.Checks[0]); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %s; want %s", tt.name, got, tt.want)
+		}
+		pid, _ := os.ReadFile(filepath.Join(dir, "pid"))
+		if line, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/cmdline"); len(pid) > 0 && len(line) > 0 {
+			t.Errorf("%s: the samples still run as %s: %q", tt.name, pid, line)
+		}
+		if got, err := os.ReadFile(clocks); string(got) != "few\n" || err != nil {
+			t.Errorf("%s: the clocks are %q, %v", tt.name, got, err)
+		}
+		for _, left := range []string{"stored", "slipway-tensorrt-tests"} {
+			if _, err := os.Stat(filepath.Join(dir, left)); err == nil {
+				t.Errorf("%s: left behind: %s", tt.name, left)
+			}
+		}
+	}
+}
