@@ -3,8 +3,10 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"debug/elf"
 	"fmt"
 	"io/fs"
 	"path"
@@ -40,6 +42,7 @@ type Options struct {
 
 // Rules are what an audit looks for, with the next step.
 var Rules = map[string]string{
+	"damaged":          "build or copy the file again: the board may have lost power, or its disk may have been full",
 	"architecture":     "build it for the board; a program that bitbake did not build may be the build machine's",
 	"interpreter":      "link it with gcc of the board's toolchain (-Wl,--dynamic-linker names the loader), not with ld",
 	"library":          "install the package that has the library, or add it to the recipe's RDEPENDS",
@@ -64,6 +67,7 @@ var Rules = map[string]string{
 	"access":           "remove the key or the account, if nobody in the field needs it",
 	"setuid":           "remove the bit (chmod u-s,g-s), or allow it by name",
 	"writable":         "remove the right to write for others (chmod o-w), or set the sticky bit of the folder",
+	"readable":         "remove the right to read for others (chmod o-r)",
 	"device":           "remove the device node; the kernel makes those of /dev",
 	"capability":       "remove the capability, or allow it by name",
 }
@@ -113,7 +117,7 @@ const maxFindings = 10_000
 
 // recommended are findings in Debian's own packages: what the file needs is of a package
 // that its own only recommends.
-var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel"}
+var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel", "script /etc/sv/*/run"}
 
 func (a *auditor) found(rule, name, format string, args ...any) {
 	where := "/" + name
@@ -131,7 +135,13 @@ func (a *auditor) found(rule, name, format string, args ...any) {
 // readFile reads a regular file and judges what it holds.
 func (a *auditor) readFile(name string) error {
 	info := a.tree.files[name]
-	if !info.mode.IsRegular() || info.size == 0 {
+	if !info.mode.IsRegular() {
+		return nil
+	}
+	if info.size == 0 {
+		if isProgram(name, info) {
+			a.found("damaged", name, "it is empty")
+		}
 		return nil
 	}
 	data, err := a.tree.read(name)
@@ -139,11 +149,22 @@ func (a *auditor) readFile(name string) error {
 		return fmt.Errorf("read /%s of %s: %w", name, a.tree.name, err)
 	}
 	a.report.Bytes += int64(len(data))
-	if p := readProgram(data); p != nil {
+	switch p := readProgram(data); {
+	case p != nil:
 		a.programs[name] = p
+	case bytes.HasPrefix(data, []byte(elf.ELFMAG)) && isProgram(name, info):
+		a.found("damaged", name, "it is cut off")
+	default:
+		a.checkGPU(name, readCubins(data))
 	}
 	a.checkContent(name, data)
 	return nil
+}
+
+// isProgram reports whether a file should be a program or a library.
+func isProgram(name string, info entry) bool {
+	dir := path.Dir(name)
+	return slices.Contains(programFolders, dir) && info.mode.Perm()&0o111 != 0 || slices.Contains(libraryFolders, dir) && strings.Contains(path.Base(name), ".so")
 }
 
 // checkEntry judges what stands in the folder: rights, owner, kind.
@@ -185,6 +206,9 @@ var knownSetuid = []string{
 	"busybox.suid", "schroot", "bwrap", "locate", "mlocate", "plocate", "procmail", "dotlockfile", "Xorg.wrap", "snap-confine", "postdrop", "postqueue", "screen", "sg", "login", "login.shadow",
 }
 
+// systemFolders are those in which distributions have programs.
+var systemFolders = []string{"bin/", "sbin/", "lib/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/"}
+
 func (a *auditor) checkSetuid(name string, info entry) {
 	head, _ := a.tree.head(name, 2)
 	switch {
@@ -192,7 +216,7 @@ func (a *auditor) checkSetuid(name string, info entry) {
 		a.found("setuid", name, "a script that runs as another account")
 	case info.mode.Perm()&0o022 != 0:
 		a.found("setuid", name, "%s: others may write a program that runs as another account", info.mode)
-	case !slices.Contains(knownSetuid, path.Base(name)):
+	case !slices.Contains(knownSetuid, path.Base(name)) || !slices.ContainsFunc(systemFolders, func(dir string) bool { return strings.HasPrefix(name, dir) }):
 		a.found("setuid", name, "%s of %d:%d: no distribution has this program so", info.mode, info.uid, info.gid)
 	}
 }
@@ -205,7 +229,8 @@ func (a *auditor) checkLink(name, target string) {
 		a.found("build path", name, "leads to %s", target)
 		return
 	}
-	if !strings.Contains(path.Base(name), ".so") || !slices.ContainsFunc(libraryFolders, func(dir string) bool { return strings.HasPrefix(name, dir+"/") }) {
+	isLibrary := strings.Contains(path.Base(name), ".so") && slices.ContainsFunc(libraryFolders, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
+	if !isLibrary && !slices.Contains(programFolders, path.Dir(name)) {
 		return
 	}
 	if _, ok := a.tree.resolve(name); !ok && !strings.HasSuffix(name, ".so") { // X.so alone is for compiling

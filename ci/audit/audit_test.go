@@ -101,7 +101,7 @@ func plantBase(t *testing.T) *planter {
 			p.write(strings.TrimPrefix(word, "/"), string(data), 0o755)
 		}
 	}
-	p.write("usr/bin/env", "", 0o755)
+	p.write("usr/bin/env", "x", 0o755)
 	passwd := "root:x:0:0::/root:/bin/sh\n"
 	if p.user != 0 {
 		passwd += fmt.Sprintf("tester:x:%d:%d::/home/tester:/bin/sh\n", p.user, os.Getegid())
@@ -111,7 +111,7 @@ func plantBase(t *testing.T) *planter {
 	p.write("etc/shadow", "root:*:19000:0:99999:7:::\ntester:!:19000:0:99999:7:::\n", 0o640)
 	p.write("etc/machine-id", "", 0o444)
 	p.write("etc/ssh/sshd_config", "#PermitRootLogin yes\nPermitRootLogin prohibit-password\nMatch User x\n  PermitEmptyPasswords yes\n", 0o644)
-	p.write("usr/bin/python3.11", "", 0o755)
+	p.write("usr/bin/python3.11", "x", 0o755)
 	p.link("usr/bin/python3", "python3.11")
 	p.write("usr/bin/su", "x", fs.ModeSetuid|0o755)
 	p.write("tmp/.keep", "", 0o644)
@@ -119,6 +119,9 @@ func plantBase(t *testing.T) *planter {
 		t.Fatal(err)
 	}
 	p.write("usr/lib/python3.11/__pycache__/good.cpython-311.pyc", bytecode(3495, 0xe3), 0o644)
+	p.write("usr/lib/own/__pycache__/future.cpython-399.pyc", bytecode(9999, 0xe3), 0o644)
+	p.write("etc/examples", "keys of the users are in /home/*/.ssh, as /home/USER/.ssh/x\n", 0o644)
+	p.write("usr/lib/models/good.plan", "ftrt"+cubin(7, 0x340557), 0o644)
 	p.write("usr/bin/run-good", "#!/usr/bin/env python3\n", 0o755)
 	return p
 }
@@ -142,6 +145,19 @@ func fatbin(kind uint16, sm uint32) []byte {
 	le.PutUint16(head[6:], 16)
 	le.PutUint64(head[8:], uint64(len(entry)))
 	return append(head, entry...)
+}
+
+// cubin returns the head of a cubin, with flags as ptxas writes them: 0x340557 is of ptxas
+// 11.8 for sm_87.
+func cubin(abi byte, flags uint32) string {
+	head := make([]byte, 64)
+	copy(head, "\x7fELF\x02\x01\x01\x33")
+	head[8] = abi
+	binary.LittleEndian.PutUint16(head[18:], cubinMachine)
+	binary.LittleEndian.PutUint32(head[20:], 1)
+	binary.LittleEndian.PutUint32(head[48:], flags)
+	binary.LittleEndian.PutUint16(head[52:], 64)
+	return string(head)
 }
 
 // asmBytes writes data as an assembler's list of bytes.
@@ -177,7 +193,7 @@ var faults = []planted{
 		p.write("usr/bin/too-new", strings.Replace(p.read("usr/bin/good"), "GLIBC_2.2.5\x00", "GLIBC_2.9.9\x00", 1), 0o755)
 	}},
 	{"search path", "/usr/bin/rpath-home", func(p *planter) {
-		p.compile("usr/bin/rpath-home", aProgram, "-Wl,-rpath,/home/builder/out/lib")
+		p.compile("usr/bin/rpath-home", aProgram, "-Wl,-rpath,/home/builder/lib")
 	}},
 	{"search path", "/usr/bin/rpath-here", func(p *planter) { p.compile("usr/bin/rpath-here", aProgram, "-Wl,-rpath,lib") }},
 	{"executable stack", "/usr/bin/stack", func(p *planter) { p.compile("usr/bin/stack", aProgram, "-z", "execstack") }},
@@ -196,18 +212,36 @@ var faults = []planted{
 	{"python bytecode", "/opt/app/__pycache__/new.cpython-312.pyc", func(p *planter) {
 		p.write("opt/app/__pycache__/new.cpython-312.pyc", bytecode(3531, 0xe3), 0o644)
 	}},
+	{"python bytecode", "/usr/lib/python3.11/__pycache__/magic.cpython-311.pyc", func(p *planter) {
+		p.write("usr/lib/python3.11/__pycache__/magic.cpython-311.pyc", bytecode(9999, 0xe3), 0o644)
+	}},
+	{"python bytecode", "/srv/app/main.pyc", func(p *planter) { p.write("srv/app/main.pyc", bytecode(3571, 0xe3), 0o644) }},
 	{"GPU code", "/usr/bin/kernel", func(p *planter) {
 		p.compile("usr/bin/kernel", aProgram+"__asm__(\".section .nv_fatbin,\\\"a\\\"\\n.byte "+asmBytes(append(fatbin(2, 72), fatbin(1, 90)...))+"\\n.text\\n\");\n")
 	}},
+	{"GPU code", "/usr/lib/models/old.plan", func(p *planter) {
+		p.write("usr/lib/models/old.plan", "ftrt"+cubin(7, 0x340548)+cubin(7, 0x34053e), 0o644)
+	}},
+	{"GPU code", "/usr/share/app/kernel.cubin", func(p *planter) {
+		p.write("usr/share/app/kernel.cubin", cubin(8, 0x6405), 0o644)
+	}},
+	{"damaged", "/usr/bin/empty", func(p *planter) { p.write("usr/bin/empty", "", 0o755) }},
+	{"damaged", "/usr/lib/libempty.so.2", func(p *planter) { p.write("usr/lib/libempty.so.2", "", 0o644) }},
+	{"damaged", "/usr/bin/half", func(p *planter) { p.write("usr/bin/half", p.read("usr/bin/good")[:5000], 0o755) }},
 	{"kernel module", "/usr/lib/modules/6.1.0-1/x.ko", func(p *planter) {
 		p.compile("usr/lib/modules/6.1.0-1/x.ko", "__attribute__((section(\".modinfo\"))) const char v[] = \"vermagic=6.6.1 SMP\";\n", "-c")
 	}},
 	{"build path", "/etc/app.conf", func(p *planter) {
 		p.write("etc/app.conf", "prefix=/srv/yocto/tmp/work/cortexa78/app/1.0/image\n", 0o644)
 	}},
+	{"build path", "/usr/lib/pkgconfig/app.pc", func(p *planter) {
+		p.write("usr/lib/pkgconfig/app.pc", "libdir=/home/builder/project/out\n", 0o644)
+	}},
 	{"build path", "/usr/lib/app", func(p *planter) { p.link("usr/lib/app", "/srv/yocto/tmp/work/x/app") }},
 	{"script", "/usr/bin/no-interpreter", func(p *planter) { p.write("usr/bin/no-interpreter", "#!/opt/perl/bin/perl\n", 0o755) }},
 	{"script", "/usr/bin/no-env", func(p *planter) { p.write("usr/bin/no-env", "#!/usr/bin/env ruby\n", 0o755) }},
+	{"script", "/usr/bin/windows", func(p *planter) { p.write("usr/bin/windows", "#!/usr/bin/good\r\necho x\r\n", 0o755) }},
+	{"script", "/opt/app/run.sh", func(p *planter) { p.write("opt/app/run.sh", "#!/bin/zsh\n", 0o755) }},
 	{"unit", "/etc/systemd/system/multi-user.target.wants/app.service", func(p *planter) {
 		p.write("usr/lib/systemd/system/app.service", "[Service]\nExecStart=@/opt/app/run run --now\n", 0o644)
 		p.link("etc/systemd/system/multi-user.target.wants/app.service", "/usr/lib/systemd/system/app.service")
@@ -216,6 +250,19 @@ var faults = []planted{
 		p.link("etc/systemd/system/multi-user.target.wants/gone.service", "/usr/lib/systemd/system/gone.service")
 	}},
 	{"link", "/usr/lib/libgone.so.1", func(p *planter) { p.link("usr/lib/libgone.so.1", "libgone.so.1.2.3") }},
+	{"link", "/usr/bin/vi", func(p *planter) { p.link("usr/bin/vi", "/etc/alternatives/vi") }},
+	{"private key", "/etc/app/account.json", func(p *planter) {
+		p.write("etc/app/account.json", "{\"private_key\": \"-----BEGIN "+strings.ReplaceAll(aKey, "\n", "\\n")+"\"}\n", 0o600)
+	}},
+	{"private key", "/etc/app/locked.key", func(p *planter) {
+		p.write("etc/app/locked.key", "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n", 0o600)
+	}},
+	{"private key", "/root/secret.asc", func(p *planter) {
+		p.write("root/secret.asc", "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQVYBGNabcdefghijklmno\n", 0o600)
+	}},
+	{"private key", "/etc/wireguard/wg0.conf", func(p *planter) {
+		p.write("etc/wireguard/wg0.conf", "[Interface]\nPrivateKey = "+strings.Repeat("aB1", 14)+"c=\n", 0o600)
+	}},
 	{"private key", "/etc/app/tls.key", func(p *planter) { p.write("etc/app/tls.key", "-----BEGIN RSA "+aKey, 0o600) }},
 	{"host key", "/etc/ssh/ssh_host_ed25519_key", func(p *planter) {
 		p.write("etc/ssh/ssh_host_ed25519_key", "-----BEGIN OPENSSH "+aKey, 0o600)
@@ -250,6 +297,11 @@ var faults = []planted{
 		p.write("etc/passwd", p.read("etc/passwd")+"toor:x:0:0::/root:/bin/sh\n", 0o644)
 	}},
 	{"access", "/etc/sudoers.d/lab", func(p *planter) { p.write("etc/sudoers.d/lab", "tester ALL=(ALL) NOPASSWD: ALL\n", 0o440) }},
+	{"access", "/etc/systemd/system/getty@tty1.service.d/own.conf", func(p *planter) {
+		p.write("etc/systemd/system/getty@tty1.service.d/own.conf", "[Service]\nExecStart=-/sbin/agetty --autologin root %I\n", 0o644)
+	}},
+	{"readable", "/etc/shadow-", func(p *planter) { p.write("etc/shadow-", "root:*:19000:0:99999:7:::\n", 0o644) }},
+	{"setuid", "/opt/app/su", func(p *planter) { p.write("opt/app/su", "x", fs.ModeSetuid|0o755) }},
 	{"setuid", "/usr/bin/helper", func(p *planter) { p.write("usr/bin/helper", "x", fs.ModeSetuid|0o755) }},
 	{"setuid", "/usr/bin/mount", func(p *planter) { p.write("usr/bin/mount", "#!/usr/bin/good\n", fs.ModeSetuid|0o755) }},
 	{"writable", "/etc/app/state", func(p *planter) { p.write("etc/app/state", "x", 0o666) }},
@@ -265,6 +317,18 @@ var faults = []planted{
 	}},
 	{"credentials", "/etc/app/token", func(p *planter) { p.write("etc/app/token", "ghp_"+strings.Repeat("a1B2", 9)+"\n", 0o600) }},
 	{"credentials", "/etc/app/cloud", func(p *planter) { p.write("etc/app/cloud", "id = AKIA"+strings.Repeat("A1", 8)+"\n", 0o600) }},
+	{"credentials", "/root/.aws/credentials", func(p *planter) {
+		p.write("root/.aws/credentials", "aws_secret_access_key = "+strings.Repeat("aB1/", 10)+"\n", 0o600)
+	}},
+	{"credentials", "/root/.kube/config", func(p *planter) {
+		p.write("root/.kube/config", "users:\n- user:\n    token: abcdef\n", 0o600)
+	}},
+	{"credentials", "/etc/hostapd/hostapd.conf", func(p *planter) {
+		p.write("etc/hostapd/hostapd.conf", "wpa_passphrase=lab\n", 0o600)
+	}},
+	{"credentials", "/etc/app/chat", func(p *planter) {
+		p.write("etc/app/chat", "token: xoxb-123456789012-abcdefABCDEF\n", 0o600)
+	}},
 	{"credentials", "/etc/wpa_supplicant/wpa_supplicant.conf", func(p *planter) {
 		p.write("etc/wpa_supplicant/wpa_supplicant.conf", "network={\n  psk=\"lab\"\n}\n", 0o600)
 	}},
@@ -362,6 +426,9 @@ func TestFatbins(t *testing.T) {
 	if got := readFatbins(both); !slices.Equal(got, []string{"87", "ptx87"}) {
 		t.Errorf("readFatbins = %q", got)
 	}
+	if got := readCubins([]byte("ftrt" + cubin(8, 0x6405) + "x" + cubin(7, 0x340557) + "\x7fELF\x02\x01")); !slices.Equal(got, []string{"100", "87"}) {
+		t.Errorf("readCubins = %q", got)
+	}
 	for _, tt := range []struct {
 		sms  []string
 		gpu  string
@@ -378,7 +445,7 @@ func TestFatbins(t *testing.T) {
 		{[]string{"ptx110"}, "87", false},
 	} {
 		a := &auditor{opt: Options{SM: tt.gpu}, report: &Report{}}
-		a.checkGPU("x", &program{sms: tt.sms})
+		a.checkGPU("x", tt.sms)
 		if runs := len(a.report.Findings) == 0; runs != tt.runs {
 			t.Errorf("code for %q on sm_%s: found runs %v; want %v", tt.sms, tt.gpu, runs, tt.runs)
 		}
@@ -394,6 +461,7 @@ func FuzzProgram(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		readFatbins(data)
+		readCubins(data)
 		if p := readProgram(data); p != nil && !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
 			t.Error("no ELF file is a program")
 		}

@@ -2,8 +2,10 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -41,6 +43,7 @@ func (a *auditor) checkContent(name string, data []byte) {
 			break
 		}
 	}
+	a.checkHome(name, data)
 	if strings.HasSuffix(name, ".pyc") {
 		a.checkBytecode(name, data)
 	}
@@ -51,6 +54,33 @@ func (a *auditor) checkContent(name string, data []byte) {
 		a.checkSecrets(name, data)
 	}
 }
+
+// homePath is the rest of a path below somebody's home folder.
+var homePath = lazy.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
+
+// checkHome wants no path below a home folder that the board lacks. In usr/share and in
+// descriptions of Python's packages such paths are examples.
+func (a *auditor) checkHome(name string, data []byte) {
+	if strings.HasPrefix(name, "usr/share/") || strings.Contains(name, ".dist-info/") {
+		return
+	}
+	mark := []byte("/home/")
+	for at := 0; ; {
+		i := bytes.Index(data[at:], mark)
+		if i < 0 {
+			return
+		}
+		start := at + i
+		at = start + len(mark)
+		inPath := start > 0 && homePathPart().Match(data[start-1:start])
+		if user := homePath().FindSubmatch(data[at:min(len(data), at+300)]); user != nil && !inPath && !a.tree.exists("home/"+string(user[1])) {
+			a.found("build path", name, "it names %s", around(data, start))
+			return
+		}
+	}
+}
+
+var homePathPart = lazy.Regexp(`[\w./-]`)
 
 // around returns the word of a text at a place.
 func around(data []byte, i int) string {
@@ -74,7 +104,8 @@ func (a *auditor) checkBytecode(name string, data []byte) {
 		a.found("python bytecode", name, "it is cut off, or no bytecode")
 		return
 	}
-	is := bytecodeMagics[binary.LittleEndian.Uint16(data)]
+	magic := binary.LittleEndian.Uint16(data)
+	is := bytecodeMagics[magic]
 	want := ""
 	if _, tag, ok := strings.Cut(path.Base(name), ".cpython-3"); ok {
 		tag, _, _ = strings.Cut(tag, ".")
@@ -82,8 +113,11 @@ func (a *auditor) checkBytecode(name string, data []byte) {
 	} else if found := pythonFolder().FindStringSubmatch(name); found != nil {
 		want = found[1]
 	}
+	want = cmp.Or(want, is)
 	switch {
-	case is == "" || want == "":
+	case is == "" && slices.Contains(slices.Collect(maps.Values(bytecodeMagics)), want):
+		a.found("python bytecode", name, "bad magic number: %d is not of Python %s", magic, want)
+	case is == "": // of a Python that this program does not know
 	case is != want:
 		a.found("python bytecode", name, "it is of Python %s; its place is of Python %s", is, want)
 	case data[16]&0x7f != 'c': // marshal's sign of a code object
@@ -97,12 +131,19 @@ var pythonFolder = lazy.Regexp(`/python(3\.[0-9]+)/`)
 
 var programFolders = []string{"bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "etc/init.d"}
 
+// ownFolders are those of programs that no distribution brings along.
+var ownFolders = []string{"opt/", "srv/", "home/", "root/", "usr/local/", "etc/"}
+
 // checkScript wants the interpreter of a program that people run.
 func (a *auditor) checkScript(name string, data []byte) {
-	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) {
+	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) && !slices.ContainsFunc(ownFolders, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
 		return
 	}
 	line, _, _ := bytes.Cut(data[2:min(len(data), 300)], []byte("\n"))
+	if bytes.HasSuffix(line, []byte("\r")) {
+		a.found("script", name, "its first line ends as on Windows, so the kernel finds no interpreter")
+		return
+	}
 	words := strings.Fields(string(line))
 	if len(words) == 0 {
 		return
@@ -120,19 +161,30 @@ func (a *auditor) checkScript(name string, data []byte) {
 type secret struct {
 	rule, what string
 	name       func() *regexp.Regexp // of the file; nil: any
+	hint       string                // each such text has it; "": any text
 	text       func() *regexp.Regexp // in the file; nil: any
 }
 
 var secrets = []secret{
-	{"private key", "a private key", nil, lazy.Regexp(`(?m)^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----\r?\n[A-Za-z0-9+/=]{16}`)},
-	{"credentials", "a login of servers", lazy.Regexp(`(^|/)\.(netrc|git-credentials|pgpass)$`), nil},
-	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)(\.docker/config\.json|\.dockercfg|containers/auth\.json)$`), lazy.Regexp(`"auth" *: *"[^"]+"`)},
-	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)\.(npmrc|pypirc)$`), lazy.Regexp(`(_authToken|password) *[=:]`)},
-	{"credentials", "a key of a cloud", nil, lazy.Regexp(`\b(AKIA|ASIA)[0-9A-Z]{16}\b`)},
-	{"credentials", "a token of a forge", nil, lazy.Regexp(`\b(gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,}|glpat-[A-Za-z0-9_-]{20})`)},
-	{"credentials", "the password of a network", lazy.Regexp(`(wpa_supplicant[^/]*\.conf|\.nmconnection|iwd/[^/]*\.psk)$`), lazy.Regexp(`(?mi)^\s*(psk|password|wep-key0|passphrase)=.+`)},
-	{"credentials", "a password in an address", lazy.Regexp(`^etc/`), lazy.Regexp(`(?m)^[^#\n]*https?://[^/\s:@$]+:[^/\s:@$]+@`)},
-	{"credentials", "what somebody typed", lazy.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), nil},
+	{"private key", "a private key", nil, "PRIVATE KEY", lazy.Regexp(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\\n|\\r|\s)+([A-Za-z0-9+/=]{16}|[A-Z][A-Za-z-]+: \S)`)},
+	{"private key", "a private key", nil, "PuTTY-User-Key-File-", lazy.Regexp(`^PuTTY-User-Key-File-[0-9]`)},
+	{"private key", "a private key of WireGuard", nil, "PrivateKey", lazy.Regexp(`(?m)^\s*PrivateKey *= *[A-Za-z0-9+/]{43}=`)},
+	{"credentials", "a login of servers", lazy.Regexp(`(^|/)\.(netrc|git-credentials|pgpass)$`), "", nil},
+	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)(\.docker/config\.json|\.dockercfg|containers/auth\.json)$`), "auth", lazy.Regexp(`"auth" *: *"[^"]+"`)},
+	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)\.(npmrc|pypirc)$`), "", lazy.Regexp(`(_authToken|password) *[=:]`)},
+	{"credentials", "a login of a cluster", lazy.Regexp(`(^|/)(\.kube/config|kubeconfig[^/]*|k3s\.yaml|[^/]*\.kubeconfig)$`), "", lazy.Regexp(`(?m)^\s*(- )?(token|password|client-key-data): *\S`)},
+	{"credentials", "a key of a cloud", nil, "AKIA", lazy.Regexp(`\bAKIA[0-9A-Z]{16}\b`)},
+	{"credentials", "a key of a cloud", nil, "ASIA", lazy.Regexp(`\bASIA[0-9A-Z]{16}\b`)},
+	{"credentials", "a key of a cloud", nil, "AIza", lazy.Regexp(`\bAIza[0-9A-Za-z_-]{35}\b`)},
+	{"credentials", "a key of a cloud", nil, "aws_secret_access_key", lazy.Regexp(`aws_secret_access_key"?\s*[=:]\s*"?[A-Za-z0-9+/=]{40}`)},
+	{"credentials", "a token of a chat", nil, "xox", lazy.Regexp(`\bxox[abprs]-[0-9]{8,}-[0-9A-Za-z-]{10,}`)},
+	{"credentials", "a token of a forge", nil, "gh", lazy.Regexp(`\bgh[pousr]_[A-Za-z0-9]{36}`)},
+	{"credentials", "a token of a forge", nil, "github_pat_", lazy.Regexp(`\bgithub_pat_[A-Za-z0-9_]{60,}`)},
+	{"credentials", "a token of a forge", nil, "glpat-", lazy.Regexp(`\bglpat-[A-Za-z0-9_-]{20}`)},
+	{"credentials", "the password of a network", lazy.Regexp(`(wpa_supplicant[^/]*\.conf|hostapd[^/]*\.conf|\.nmconnection|iwd/[^/]*\.psk)$`), "", lazy.Regexp(`(?mi)^\s*(psk|password|wep-key0|wpa_passphrase|wpa_psk|passphrase)=.+`)},
+	{"credentials", "a password in an address", lazy.Regexp(`^etc/`), "://", lazy.Regexp(`(?m)^[^#\n]*https?://[^/\s:@$]+:[^/\s:@$]+@`)},
+	{"access", "a console logs in by itself", lazy.Regexp(`^(etc|usr/lib|lib)/(systemd/system/.*\.(service|conf)|inittab)$`), "getty", lazy.Regexp(`(?m)^[^#\n]*(--autologin|getty .*\s-a) +\S`)},
+	{"credentials", "what somebody typed", lazy.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), "", nil},
 }
 
 func (a *auditor) checkSecrets(name string, data []byte) {
@@ -140,7 +192,7 @@ func (a *auditor) checkSecrets(name string, data []byte) {
 		if s.name != nil && !s.name().MatchString(name) {
 			continue
 		}
-		if s.text != nil && !s.text().Match(data) {
+		if !bytes.Contains(data, []byte(s.hint)) || s.text != nil && !s.text().Match(data) {
 			continue
 		}
 		if hostKey().MatchString(name) {

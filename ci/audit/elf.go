@@ -32,7 +32,7 @@ var architectures = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "armhf", elf.EM_386: "i386", elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64el", elf.EM_S390: "s390x",
 }
 
-// readProgram returns nil for a file that is no ELF file, or one that is cut.
+// readProgram returns nil for a file that is no ELF file, or one that is cut off.
 func readProgram(data []byte) *program {
 	if !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
 		return nil
@@ -41,7 +41,7 @@ func readProgram(data []byte) *program {
 	if err != nil {
 		return nil
 	}
-	p := &program{machine: f.Machine, class: f.Class, kind: f.Type, needs: map[string][]string{}}
+	p := &program{machine: f.Machine, class: f.Class, kind: f.Type, needs: map[string][]string{}, sms: readCubins(data)}
 	for _, prog := range f.Progs {
 		switch prog.Type {
 		case elf.PT_INTERP:
@@ -97,8 +97,7 @@ func splitPaths(f *elf.File, tag elf.DynTag) (paths []string) {
 	return paths
 }
 
-// readGPUCode reads for which GPUs there is code: of a cubin, or of the fat binaries that
-// nvcc puts into a program.
+// readGPUCode reads for which GPUs the fat binaries have code that nvcc puts into a program.
 func (p *program) readGPUCode(f *elf.File) {
 	for _, s := range f.Sections {
 		if s.Name != ".nv_fatbin" || s.Size > maxFileBytes {
@@ -110,6 +109,31 @@ func (p *program) readGPUCode(f *elf.File) {
 	}
 	slices.Sort(p.sms)
 	p.sms = slices.Compact(p.sms)
+}
+
+// cubinMachine is the machine of a cubin, an ELF file for a GPU.
+const cubinMachine = 190
+
+// readCubins returns the GPUs of all cubins in a file: a cubin itself, a program or a plan of
+// TensorRT that holds some.
+func readCubins(data []byte) (sms []string) {
+	le := binary.LittleEndian
+	for at := 0; ; at += len(elf.ELFMAG) {
+		i := bytes.Index(data[at:], []byte(elf.ELFMAG+"\x02\x01")) // of 64 bits, little endian
+		if i < 0 || len(data)-at-i < 64 {
+			break
+		}
+		at += i
+		if head := data[at:]; le.Uint16(head[18:]) == cubinMachine {
+			flags := le.Uint32(head[48:])
+			if head[8] >= 8 { // the ABI of CUDA 12.8 and later
+				flags >>= 8
+			}
+			sms = append(sms, fmt.Sprint(flags&0xff))
+		}
+	}
+	slices.Sort(sms)
+	return slices.Compact(sms)
 }
 
 const fatbinMagic = 0xba55ed50
@@ -167,10 +191,10 @@ func (a *auditor) commonArch() string {
 }
 
 func (a *auditor) checkProgram(name string, p *program) {
+	a.checkGPU(name, p.sms)
 	if isForeign(name) {
 		return
 	}
-	a.checkGPU(name, p)
 	arch := architectures[p.machine]
 	if arch == "" {
 		return // of a GPU, or for the kernel's own virtual machine
@@ -303,18 +327,18 @@ func (a *auditor) readLinkerConf(file string, depth int) (dirs []string) {
 	return dirs
 }
 
-// checkGPU judges for which GPUs a program has code.
-func (a *auditor) checkGPU(name string, p *program) {
-	if a.opt.SM == "" || len(p.sms) == 0 {
+// checkGPU judges for which GPUs a file has code.
+func (a *auditor) checkGPU(name string, sms []string) {
+	if a.opt.SM == "" || len(sms) == 0 {
 		return
 	}
-	for _, sm := range p.sms {
+	for _, sm := range sms {
 		ptx, isPTX := strings.CutPrefix(sm, "ptx")
 		if sm == a.opt.SM || isPTX && len(ptx) <= len(a.opt.SM) && (len(ptx) < len(a.opt.SM) || ptx <= a.opt.SM) || !isPTX && sameGeneration(sm, a.opt.SM) {
 			return
 		}
 	}
-	a.found("GPU code", name, "it has code for sm_%s; the board has sm_%s", strings.Join(p.sms, ", sm_"), a.opt.SM)
+	a.found("GPU code", name, "it has code for sm_%s; the board has sm_%s", strings.Join(sms, ", sm_"), a.opt.SM)
 }
 
 // sameGeneration reports whether code of an older GPU runs on a newer one: where the first

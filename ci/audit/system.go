@@ -52,6 +52,11 @@ func (a *auditor) checkSystem() {
 			a.found("access", "etc/passwd", "%s is root by another name", plaintext.Clean(fields[0], 100))
 		}
 	}
+	for _, name := range []string{"etc/shadow", "etc/gshadow", "etc/shadow-", "etc/sudoers"} {
+		if mode := a.tree.files[name].mode; mode.IsRegular() && mode.Perm()&0o004 != 0 {
+			a.found("readable", name, "%s, which every account may read", mode)
+		}
+	}
 	for _, name := range []string{"etc/machine-id", "var/lib/dbus/machine-id"} {
 		if a.tree.files[name].mode.IsRegular() && machineID().MatchString(a.tree.readText(name)) {
 			a.found("machine id", name, "each board of this image would have it")
