@@ -1,5 +1,5 @@
-# Parsed with meta-tegra. NVIDIA's compiler was not at hand to build it. Its source was
-# compiled by nvcc 13.0 and ran on an x86-64 server.
+# Parsed with meta-tegra, not built by bitbake. Debian's nvcc 11.8 compiled the source for
+# arm64 and sm_53, sm_62, sm_72 and sm_87. nvcc 13.0's program ran on an x86-64 server.
 SUMMARY = "The worker of slipway-rest on a GPU"
 DESCRIPTION = "slipway-rest starts this program for each GPU. It computes what requests ask for, and answers \
 on its output."
