@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 )
@@ -44,6 +45,7 @@ type result struct {
 // what does not fit is refused at once, so that the others are answered in time.
 type engine struct {
 	queue   chan job
+	bodies  chan struct{} // one for each body in memory
 	ended   chan struct{}
 	workers sync.WaitGroup
 	mux     *http.ServeMux
@@ -51,7 +53,7 @@ type engine struct {
 
 // newEngine starts a goroutine for each worker.
 func newEngine(workers []worker, depth int) *engine {
-	e := &engine{queue: make(chan job, depth), ended: make(chan struct{}), mux: http.NewServeMux()}
+	e := &engine{queue: make(chan job, depth), bodies: make(chan struct{}, depth+len(workers)), ended: make(chan struct{}), mux: http.NewServeMux()}
 	e.mux.HandleFunc("GET /null", e.serveNull)
 	e.mux.HandleFunc("POST /squares", e.serveSquares)
 	e.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
@@ -133,6 +135,13 @@ func (e *engine) serveNull(w http.ResponseWriter, r *http.Request) {
 
 // serveSquares takes numbers of 32 bits, little endian, and answers with JSON.
 func (e *engine) serveSquares(w http.ResponseWriter, r *http.Request) {
+	select {
+	case e.bodies <- struct{}{}:
+		defer func() { <-e.bodies }()
+	default:
+		refuse(w, errFull)
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil && (len(body) == 0 || len(body)%4 != 0) {
 		err = fmt.Errorf("a body of %d bytes holds no numbers of 4 bytes", len(body))
@@ -188,33 +197,49 @@ func (processor) squares(numbers []float32) (sum float64, err error) {
 //	request: u32 operation (0 null, 1 squares), u32 count, count times f32
 //	answer:  u32 status (0 well), f64 sum
 type program struct {
+	argv []string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  io.Reader
 	buf  []byte
 	dead error // a worker that broke off is not asked again: its answers may be shifted
+	died time.Time
 }
+
+// How long a worker may take for an answer, and how soon one that broke off starts again.
+var (
+	patience     = maxDuration
+	restartPause = time.Second
+)
 
 // startProgram starts a worker, with the number of its GPU as its last argument.
 func startProgram(argv []string, gpu int) (*program, error) {
-	cmd := exec.Command(argv[0], append(argv[1:], fmt.Sprint(gpu))...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &program{cmd: cmd, in: in, out: out}
-	if err := p.null(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s for GPU %d: %w", argv[0], gpu, err), p.close())
+	p := &program{argv: append(slices.Clip(argv), fmt.Sprint(gpu))}
+	if err := p.start(); err != nil {
+		return nil, fmt.Errorf("%s for GPU %d: %w", argv[0], gpu, err)
 	}
 	return p, nil
+}
+
+// start starts the process and has it answer a null request.
+func (p *program) start() (err error) {
+	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if p.out, err = p.cmd.StdoutPipe(); err != nil {
+		return err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	p.dead = nil
+	if _, err = p.exchange(0, nil); err != nil && p.dead == nil {
+		err = errors.Join(err, p.close())
+		p.dead, p.died = err, time.Now()
+	}
+	return err
 }
 
 func (p *program) null() error {
@@ -224,10 +249,21 @@ func (p *program) null() error {
 
 func (p *program) squares(numbers []float32) (float64, error) { return p.ask(1, numbers) }
 
+// ask exchanges a request for an answer. It first starts a worker again that broke off.
 func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 	if p.dead != nil {
-		return 0, p.dead
+		if time.Since(p.died) < restartPause {
+			return 0, p.dead
+		}
+		if err := p.start(); err != nil {
+			p.dead, p.died = err, time.Now()
+			return 0, err
+		}
 	}
+	return p.exchange(operation, numbers)
+}
+
+func (p *program) exchange(operation uint32, numbers []float32) (float64, error) {
 	le := binary.LittleEndian
 	p.buf = le.AppendUint32(p.buf[:0], operation)
 	p.buf = le.AppendUint32(p.buf, uint32(len(numbers)))
@@ -235,12 +271,18 @@ func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 		p.buf = le.AppendUint32(p.buf, math.Float32bits(n))
 	}
 	var answer [12]byte
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	_, err := p.in.Write(p.buf)
 	if err == nil {
 		_, err = io.ReadFull(p.out, answer[:])
 	}
+	if !timer.Stop() {
+		err = fmt.Errorf("it did not answer in %s", patience)
+	}
 	if err != nil {
-		p.dead = fmt.Errorf("the worker has ended: %w", err)
+		_ = p.cmd.Process.Kill()
+		_ = p.close() // err says more
+		p.dead, p.died = fmt.Errorf("the worker has ended: %w", err), time.Now()
 		return 0, p.dead
 	}
 	if status := le.Uint32(answer[:]); status != 0 {
@@ -251,6 +293,9 @@ func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 
 // close ends the worker by the end of its input.
 func (p *program) close() error {
+	if p.dead != nil {
+		return nil // it is closed
+	}
 	err := p.in.Close()
 	timer := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()

@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 		work(os.Stdin, os.Stdout, math.MaxInt)
 	case "once":
 		work(os.Stdin, os.Stdout, 1)
+	case "silently":
+		work(os.Stdin, os.Stdout, 1)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		time.Sleep(time.Hour)
 	case "badly":
 		_, _ = os.Stdout.Write(append([]byte{7, 0, 0, 0}, make([]byte, 8)...))
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -81,6 +85,61 @@ func TestProgram(t *testing.T) {
 	}
 	if _, err := startSelf(t, "badly"); err == nil || !strings.Contains(err.Error(), "GPU 3: the worker failed with 7") {
 		t.Errorf("a worker that fails: %v", err)
+	}
+}
+
+// A worker that does not answer is ended, and one that has ended starts again.
+func TestWorkerStartsAgain(t *testing.T) {
+	t.Cleanup(func() { patience, restartPause = maxDuration, time.Second })
+	p, err := startSelf(t, "silently")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patience = 300 * time.Millisecond
+	pid := p.cmd.Process.Pid
+	if _, err := p.squares([]float32{1}); err == nil || !strings.Contains(err.Error(), "did not answer in 300ms") {
+		t.Errorf("a worker that does not answer: %v", err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("its process is still there: %v", err)
+	}
+	t.Setenv(asWorker, "well")
+	if _, err := p.squares([]float32{1}); err == nil {
+		t.Error("a worker started again at once")
+	}
+	patience, restartPause = maxDuration, 0
+	if sum, err := p.squares([]float32{1, 2}); err != nil || sum != 5 {
+		t.Errorf("after its restart: %v, %v; want 5", sum, err)
+	}
+}
+
+// Requests whose bodies are still on their way count as waiting.
+func TestBodiesAreBounded(t *testing.T) {
+	_, url := serveTest(t, processor{}, 1)
+	for range 2 { // one in the queue, one for the worker
+		body, feed := io.Pipe()
+		t.Cleanup(func() { feed.Close() })
+		r, err := http.NewRequestWithContext(t.Context(), "POST", url+"/squares", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if answer, err := http.DefaultClient.Do(r); err == nil {
+				answer.Body.Close()
+			}
+		}()
+		if _, err := feed.Write(make([]byte, 64<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := squaresRequest(url, 1)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if status, _ := q.send(t.Context(), http.DefaultClient); status == http.StatusServiceUnavailable {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a third body was taken")
+		}
 	}
 }
 
@@ -164,12 +223,25 @@ func TestQueue(t *testing.T) {
 	if err := <-errs; !errors.Is(err, context.Canceled) {
 		t.Errorf("who left got %v", err)
 	}
-	h.may <- struct{}{}
+	close(h.may)
 	if err := <-errs; err != nil {
 		t.Errorf("who waited got %v", err)
 	}
-	if n := <-h.done; n != 1 || len(h.done) > 0 {
-		t.Errorf("computed %v, and %d others; want 1 alone", n, len(h.done))
+	if n := <-h.done; n != 1 {
+		t.Errorf("computed %v; want 1", n)
+	}
+	// A request of the load that was still on its way may be computed: its first number is 0.
+	err := errFull
+	for errors.Is(err, errFull) {
+		_, err = e.do(t.Context(), []float32{3})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	for n := <-h.done; n != 3; n = <-h.done {
+		if n == 2 {
+			t.Error("computed what nobody waited for")
+		}
 	}
 }
 
