@@ -86,7 +86,7 @@ type auditor struct {
 
 // Run audits a root file system.
 func Run(ctx context.Context, t *tree, opt Options) (Report, error) {
-	a := &auditor{tree: t, opt: opt, report: &Report{System: t.name, Files: len(t.files)}, programs: map[string]*program{}}
+	a := &auditor{tree: t, opt: opt, report: &Report{System: t.name, Files: len(t.files), Findings: []Finding{}}, programs: map[string]*program{}}
 	a.accounts = a.readAccounts()
 	names := t.names()
 	for _, name := range names {

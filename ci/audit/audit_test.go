@@ -377,8 +377,8 @@ func TestFaults(t *testing.T) {
 	p := plantBase(t)
 	opt := Options{SM: "87"}
 	folder, err := openFolder(p.dir)
-	if r := auditOne(t, []*tree{folder}, err, opt); len(r.Findings) > 0 || r.Programs < 3 {
-		t.Fatalf("without a fault: %+v", r)
+	if r := auditOne(t, []*tree{folder}, err, opt); len(r.Findings) > 0 || r.Findings == nil || r.Programs < 3 {
+		t.Fatalf("without a fault: %+v", r) // nil would be null in JSON
 	}
 	trees, err := openImage(p.image())
 	if r := auditOne(t, trees, err, opt); len(r.Findings) > 0 || r.Programs < 3 {
@@ -396,6 +396,9 @@ func TestFaults(t *testing.T) {
 		t.Errorf("in a folder (-want +got):\n%s", diff)
 	}
 	for _, f := range r.Findings {
+		if want := "it has code for sm_72, compute_90; the board has sm_87"; f.Path == "/usr/bin/kernel" && f.Saw != want {
+			t.Errorf("%s: %s; want %s", f.Path, f.Saw, want)
+		}
 		if f.Next == "" || f.Saw == "" {
 			t.Errorf("%+v says too little", f)
 		}

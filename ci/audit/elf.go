@@ -338,7 +338,7 @@ func (a *auditor) checkGPU(name string, sms []string) {
 			return
 		}
 	}
-	a.found("GPU code", name, "it has code for sm_%s; the board has sm_%s", strings.Join(sms, ", sm_"), a.opt.SM)
+	a.found("GPU code", name, "it has code for %s; the board has sm_%s", strings.ReplaceAll("sm_"+strings.Join(sms, ", sm_"), "sm_ptx", "compute_"), a.opt.SM)
 }
 
 // sameGeneration reports whether code of an older GPU runs on a newer one: where the first
