@@ -21,7 +21,7 @@ IMAGE_PREINSTALL += " \
     udev \
     xz-utils \
 "
-IMAGE_INSTALL += "slipway-board slipway-hook slipway-rest"
+IMAGE_INSTALL += "slipway-board slipway-crosscheck slipway-hook slipway-rest"
 
 # The virtual board's, in place of Isar's.
 FILESEXTRAPATHS:prepend := "${LAYERDIR_slipway-isar}/../../images/boards/virt/overlay:"

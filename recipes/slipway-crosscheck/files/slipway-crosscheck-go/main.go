@@ -1,0 +1,191 @@
+// slipway-crosscheck-go does what a Go program of another machine gets wrong: each part is
+// compared with what it must give. The workload programs runs it.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"math/bits"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// parts are what the program tries.
+var parts = []struct {
+	name string
+	try  func() error
+}{
+	{"panics", tryPanics},
+	{"threads", tryThreads},
+	{"numbers of 128 bits", tryWideNumbers},
+	{"numbers as text", tryTexts},
+	{"byte order", tryByteOrder},
+	{"processor", tryProcessor},
+	{"other programs", tryPrograms},
+	{"accounts and addresses", tryAccounts},
+	{"time zones", tryZones},
+}
+
+func main() {
+	well := true
+	for _, part := range parts {
+		if err := part.try(); err != nil {
+			well = false
+			fmt.Printf("FAIL %s: %v\n", part.name, err)
+		} else {
+			fmt.Println("OK", part.name)
+		}
+	}
+	rate, err := hash()
+	if err != nil {
+		well = false
+		fmt.Println("FAIL sha256:", err)
+	} else {
+		fmt.Printf("OK sha256\nsha256=%.1f MB/s\n", rate)
+	}
+	fmt.Println("program:", runtime.GOARCH, runtime.Version())
+	if !well {
+		fmt.Println("Result = FAIL")
+		os.Exit(1)
+	}
+	fmt.Println("Result = PASS")
+}
+
+func tryPanics() (err error) {
+	defer func() {
+		if p, ok := recover().(runtime.Error); !ok || !strings.Contains(p.Error(), "nil pointer") {
+			err = fmt.Errorf("a read of nothing gave %v", p)
+		}
+	}()
+	var nothing *int
+	return fmt.Errorf("read %d of nothing", *nothing)
+}
+
+func tryThreads() error {
+	var sum atomic.Int64
+	var all sync.WaitGroup
+	for range 64 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			garbage := make([][]byte, 0, 100)
+			for i := range 100 {
+				garbage = append(garbage, make([]byte, 1000+i))
+			}
+			sum.Add(int64(len(garbage)))
+		}()
+	}
+	all.Wait()
+	runtime.GC()
+	if n := sum.Load(); n != 6400 {
+		return fmt.Errorf("the sum is %d", n)
+	}
+	return nil
+}
+
+func tryWideNumbers() error {
+	high, low := bits.Mul64(math.MaxUint64, math.MaxUint64)
+	if q, r := bits.Div64(high, low, math.MaxUint64); high != math.MaxUint64-1 || low != 1 || q != math.MaxUint64 || r != 0 {
+		return fmt.Errorf("%d %d, %d rest %d", high, low, q, r)
+	}
+	return nil
+}
+
+func tryTexts() error {
+	tenth, _ := strconv.ParseFloat("0.1", 64)
+	if text := fmt.Sprint(tenth+0.2, math.MaxFloat64, float32(math.SmallestNonzeroFloat32)); text != "0.30000000000000004 1.7976931348623157e+308 1e-45" {
+		return fmt.Errorf("it is %q", text)
+	}
+	return nil
+}
+
+func tryByteOrder() error {
+	order := binary.NativeEndian.Uint32([]byte{1, 2, 3, 4})
+	if (order == 0x04030201) != (runtime.GOARCH == "arm64" || runtime.GOARCH == "amd64" || runtime.GOARCH == "arm" || runtime.GOARCH == "riscv64") {
+		return fmt.Errorf("it is %#x on %s", order, runtime.GOARCH)
+	}
+	return nil
+}
+
+// tryProcessor wants a program for the kernel's own processor, not one that is emulated or
+// of another word size.
+func tryProcessor() error {
+	out, err := exec.Command("uname", "-m").Output()
+	if err != nil {
+		return err
+	}
+	kernel := strings.TrimSpace(string(out))
+	if want := map[string]string{"arm64": "aarch64", "amd64": "x86_64", "riscv64": "riscv64"}[runtime.GOARCH]; want != kernel {
+		return fmt.Errorf("the program is for %s, and the kernel is %s", runtime.GOARCH, kernel)
+	}
+	return nil
+}
+
+func tryPrograms() error {
+	cmd := exec.Command("cat")
+	cmd.Stdin = strings.NewReader("through a pipe")
+	out, err := cmd.Output()
+	if err == nil && string(out) != "through a pipe" {
+		err = fmt.Errorf("cat gave %q", out)
+	}
+	return err
+}
+
+// tryAccounts asks for what Go reads itself without the C library.
+func tryAccounts() error {
+	root, err := user.Lookup("root")
+	if err != nil {
+		return err
+	}
+	addresses, err := net.LookupHost("localhost")
+	if err != nil {
+		return err
+	}
+	if root.Uid != "0" || len(addresses) == 0 || !net.ParseIP(addresses[0]).IsLoopback() {
+		return fmt.Errorf("root is %s, and localhost is %q", root.Uid, addresses)
+	}
+	return nil
+}
+
+func tryZones() error {
+	t := time.Date(2026, 3, 29, 1, 30, 0, 0, time.FixedZone("", 3600))
+	if got := t.UTC().Format(time.RFC3339); got != "2026-03-29T00:30:00Z" {
+		return fmt.Errorf("it is %s", got)
+	}
+	if d := time.Until(time.Now().Add(time.Hour)); d < 59*time.Minute || d > 61*time.Minute {
+		return fmt.Errorf("an hour is %s", d)
+	}
+	return nil
+}
+
+// hash returns how many million bytes a second SHA-256 takes, which each architecture has
+// an assembler of its own for.
+func hash() (float64, error) {
+	data := make([]byte, 1<<20)
+	h := sha256.New()
+	began := time.Now()
+	n := 0
+	for ; n < 8 || time.Since(began) < 500*time.Millisecond; n++ {
+		if n == 8 {
+			if got := hex.EncodeToString(h.Sum(nil)); got != zeros8 {
+				return 0, fmt.Errorf("8 MiB of zeros are %s", got)
+			}
+		}
+		h.Write(data)
+	}
+	return float64(n) * float64(len(data)) / 1e6 / time.Since(began).Seconds(), nil
+}
+
+// zeros8 is the SHA-256 of 8 MiB of zeros.
+const zeros8 = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74"
