@@ -213,7 +213,9 @@ func (r virtualBuild) auditImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports, err := audit.Audit(t.Context(), target, audit.Options{})
+	// Who holds the serial line of a virtual machine holds the machine.
+	console := "access /etc/systemd/system/serial-getty@*.service.d/login.conf"
+	reports, err := audit.Audit(t.Context(), target, audit.Options{Allow: []string{console}})
 	if err != nil || len(reports) != 1 || reports[0].Programs < 500 || len(reports[0].Findings) > 0 {
 		t.Errorf("audit of %+v = %+v, %v; want one root file system with many programs and no finding", target, reports, err)
 	}
