@@ -8,7 +8,7 @@ SRC_URI = "file://CMakeLists.txt file://loop-depth.cpp file://loops.ll file://ru
 
 inherit dpkg
 
-DEBIAN_BUILD_DEPENDS = "cmake:native, llvm-dev"
+DEBIAN_BUILD_DEPENDS = "cmake, llvm-dev"
 # opt is in the package llvm.
 DEBIAN_DEPENDS = "\${shlibs:Depends}, \${misc:Depends}, llvm"
 DPKG_ARCH = "any"
