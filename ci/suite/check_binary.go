@@ -34,7 +34,7 @@ func readResults(e *Entry, read func(string) parts.Outcome) Probe {
 }
 
 func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error) {
-	result, err := s.Board.Run(ctx, r.command.argv...)
+	result, err := s.runGuarded(ctx, "", r.command.argv...)
 	if err != nil {
 		return Finding{}, err
 	}
@@ -138,7 +138,7 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	if err := s.put(ctx, local, dir+"/"+name, 0o700); err != nil {
 		return f, err
 	}
-	r, err := s.Board.Run(ctx, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runInFolderScript, "sh", dir, "./" + name}, b.args)...)
+	r, err := s.runGuarded(ctx, dir, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runInFolderScript, "sh", dir, "./" + name}, b.args)...)
 	if err != nil {
 		return f, err
 	}

@@ -55,7 +55,7 @@ func (e *Entry) readExitStatus() match.Matcher {
 }
 
 func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
-	r, err := s.Board.Run(ctx, c.argv...)
+	r, err := s.runGuarded(ctx, "", c.argv...)
 	if err != nil {
 		return Finding{}, err
 	}

@@ -25,7 +25,7 @@ func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Arti
 		_, err := files.Put(ctx, conn, local, remote, mode)
 		return err
 	}
-	s := &Session{Board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, Stream: conn.Stream, Terminal: conn.Terminal}
+	s := &Session{Board: guardedBoard{conn}, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, Stream: conn.Stream, Terminal: conn.Terminal}
 	for _, option := range options {
 		option(s)
 	}
