@@ -21,3 +21,8 @@ FILES:${PN} += "${libdir}/slipway ${datadir}/slipway"
 # opt is in llvm, and since Yocto 5.3 in llvm-bin.
 RDEPENDS:${PN} = "llvm"
 RRECOMMENDS:${PN} = "llvm-bin"
+
+python () {
+    if 'kirkstone' in (d.getVar('LAYERSERIES_CORENAMES') or '').split():
+        raise bb.parse.SkipRecipe("LLVM 13 of Yocto 4.0 has no files for CMake")
+}
