@@ -19,8 +19,7 @@ inherit cmake
 
 FILES:${PN} += "${libdir}/slipway ${datadir}/slipway"
 # opt is in llvm, and since Yocto 5.3 in llvm-bin.
-RDEPENDS:${PN} = "llvm"
-RRECOMMENDS:${PN} = "llvm-bin"
+RDEPENDS:${PN} = "${@bb.utils.contains('LAYERSERIES_CORENAMES', 'scarthgap', 'llvm', 'llvm-bin', d)}"
 
 python () {
     if 'kirkstone' in (d.getVar('LAYERSERIES_CORENAMES') or '').split():
