@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"slipway/ci/audit"
+	"slipway/ci/reach"
 	"slipway/ci/report"
+	"slipway/flash/target"
 )
 
 // auditHere makes an audit answer for the process that isolates it.
@@ -18,6 +20,9 @@ func auditCommand() *Command {
 	c := New("audit TARGET", "Look through an image for what breaks on the board, and for secrets")
 	c.Long = `TARGET is a board that is built, the folder of an artifact or of a root file system, a disk
 image, or an ext4 file system. Nothing is mounted, and nothing is changed.
+
+TARGET is also a board that runs: user@host, or with --live a name. tar on the board sends its
+root file system, which Slipway keeps in a temporary file until it has read it.
 
 The audit finds:
 - programs for another processor, or without their interpreter or libraries
@@ -31,51 +36,83 @@ For a finding that is wanted, give its rule and path: --allow="setuid /usr/bin/h
 	c.exits = []exit{{4, "there are findings"}}
 	c.Example = `slipway audit isar-amd64
 slipway audit image.wic --arch=arm64 --sm=87
-slipway audit /srv/rootfs --json`
+slipway audit /srv/rootfs --json
+slipway audit root@10.0.0.7
+slipway audit virt --live`
 	arch := c.choice("arch", "", []string{"amd64", "arm64", "armhf", "i386", "riscv64"}, "the board's architecture; that of most programs if not given")
 	sm := c.Text("sm", "", "the board's GPU, as in sm_87: 87 for Orin, 72 for Xavier")
 	allow := c.Names("allow", "findings that are wanted: \"RULE PATH\", with * in PATH and commas between them")
 	asJSON := c.Switch("json", "print the reports as JSON")
+	live := c.Switch("live", "TARGET is a board that runs: a virtual board, or a host of your ssh_config")
+	pin := c.pin("fingerprint of the board's host key, as for deploy")
+	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
-		target, err := audit.Find(words[0], options.Dir)
+		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
+		if *live || strings.Contains(words[0], "@") {
+			return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
+				one, err := auditBoard(ctx, words[0], *pin, opt)
+				if err != nil {
+					return fmt.Errorf("audit %s: %w", words[0], err)
+				}
+				return showAudit(words[0], []audit.Report{one}, *asJSON)
+			})
+		}
+		found, err := audit.Find(words[0], options.Dir)
 		if err != nil {
 			return err
 		}
-		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
 		if os.Getenv(auditHere) != "" {
-			return audit.Answer(ctx, os.Stdout, target, opt)
+			return audit.Answer(ctx, os.Stdout, found, opt)
 		}
-		reports, err := auditReports(ctx, words[0], target, opt)
+		reports, err := auditReports(ctx, words[0], found, opt)
 		if err != nil {
 			return fmt.Errorf("audit %s: %w", words[0], err)
 		}
-		if *asJSON {
-			enc := json.NewEncoder(os.Stdout)
-			enc.SetIndent("", "  ")
-			if err := enc.Encode(reports); err != nil {
-				return err
-			}
-		}
-		found := 0
-		for _, r := range reports {
-			if found += len(r.Findings); !*asJSON {
-				if err := r.Write(os.Stdout); err != nil {
-					return err
-				}
-			}
-		}
-		if found > 0 {
-			return fmt.Errorf("audit %s: %d findings: %w\nnext: do what the lines say, or --allow what is wanted", words[0], found, report.ErrFailed)
-		}
-		return nil
+		return showAudit(words[0], reports, *asJSON)
 	}
 	return c
 }
 
+// showAudit prints the reports. Findings are an error.
+func showAudit(name string, reports []audit.Report, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(reports); err != nil {
+			return err
+		}
+	}
+	found := 0
+	for _, r := range reports {
+		if found += len(r.Findings); !asJSON {
+			if err := r.Write(os.Stdout); err != nil {
+				return err
+			}
+		}
+	}
+	if found > 0 {
+		return fmt.Errorf("audit %s: %d findings: %w\nnext: do what the lines say, or --allow what is wanted", name, found, report.ErrFailed)
+	}
+	return nil
+}
+
+// auditBoard audits a board that runs.
+func auditBoard(ctx context.Context, host, pin string, opt audit.Options) (r audit.Report, err error) {
+	spec, err := smokeSpec(ctx, "", host, nil)
+	if err != nil {
+		return r, err
+	}
+	err = reach.WithConnection(ctx, options, spec, host, func(conn *target.Conn) error {
+		r, err = audit.AuditBoard(ctx, conn, opt)
+		return err
+	}, pin)
+	return r, err
+}
+
 // auditReports audits a folder here, and an image in another process.
-func auditReports(ctx context.Context, name string, target audit.Target, opt audit.Options) ([]audit.Report, error) {
-	if target.Image == "" {
-		return audit.Audit(ctx, target, opt)
+func auditReports(ctx context.Context, name string, found audit.Target, opt audit.Options) ([]audit.Report, error) {
+	if found.Image == "" {
+		return audit.Audit(ctx, found, opt)
 	}
 	self, err := os.Executable()
 	if err != nil {

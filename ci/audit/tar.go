@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"slipway/flash/target"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+)
+
+// tarScript writes the file system of a folder as a tar archive. BusyBox's tar cannot stay
+// on one file system, so it leaves out what is always another.
+const tarScript = `cd "$1" || exit
+if tar --version 2>/dev/null | grep -q GNU; then
+	exec tar --one-file-system --numeric-owner --xattrs --xattrs-include=security.capability -cf - .
+fi
+exec tar -cf - --exclude=./proc --exclude=./sys --exclude=./dev --exclude=./run --exclude=./tmp .`
+
+// AuditBoard audits the root file system of a board that runs. Keys and numbers that each
+// board makes for itself are no findings there.
+func AuditBoard(ctx context.Context, conn *target.Conn, opt Options) (Report, error) {
+	return auditBoard(ctx, conn, "/", opt)
+}
+
+func auditBoard(ctx context.Context, conn *target.Conn, root string, opt Options) (Report, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reader, writer := io.Pipe()
+	var said target.LimitedBuffer
+	status := make(chan error, 1)
+	go func() {
+		code, err := conn.Stream(ctx, nil, writer, &said, "sh", "-c", tarScript, "sh", root)
+		if err == nil && code > 1 && !strings.Contains(string(said.Bytes()), "Permission denied") {
+			err = fmt.Errorf("tar on the board: exit status %d: %s", code, plaintext.OneLine(string(said.Bytes())))
+		}
+		writer.CloseWithError(err) // nil is the end of the archive
+		status <- err
+	}()
+	t, err := readTar(ctx, conn.Address().Name(), reader)
+	if err != nil {
+		cancel(err)
+		reader.CloseWithError(err)
+		return Report{}, errors.Join(err, skipSame(err, <-status))
+	}
+	defer t.Close()
+	_, err = io.Copy(io.Discard, reader) // what tar pads the archive with
+	if err = errors.Join(err, <-status); err != nil {
+		return Report{}, err
+	}
+	opt.Live = true
+	r, err := Run(ctx, t, opt)
+	for line := range strings.Lines(string(said.Bytes())) {
+		if strings.Contains(line, "Permission denied") {
+			r.Unread++
+		}
+	}
+	return r, err
+}
+
+// skipSame returns an error that says something new.
+func skipSame(err, other error) error {
+	if other == nil || errors.Is(err, other) || errors.Is(other, context.Canceled) {
+		return nil
+	}
+	return other
+}
+
+// maxSpool is how much of a board's files is kept here while they are judged.
+const maxSpool = 32 << 30
+
+// readTar reads the root file system in a tar archive. The files' content goes to a
+// temporary file, which is gone when the tree is closed.
+func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error) {
+	spool, err := os.CreateTemp("", "slipway-audit-")
+	if err != nil {
+		return nil, err
+	}
+	step := progress.Start(ctx, "read "+name, 0, "")
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, spool.Close())
+		}
+		detail := ""
+		if err == nil {
+			detail = fmt.Sprintf("%d files, %d MiB", len(t.files), t.bytes>>20)
+		}
+		step.End(detail, err)
+	}()
+	if err := os.Remove(spool.Name()); err != nil {
+		return nil, err
+	}
+	places := map[string]int64{} // of a file's content in spool
+	t = &tree{name: name, files: map[string]entry{}, close: spool.Close}
+	t.open = func(name string) (io.ReadCloser, error) {
+		at, ok := places[name]
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return io.NopCloser(io.NewSectionReader(spool, at, t.bytes)), nil
+	}
+	archive := tar.NewReader(r)
+	for {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return t, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("its archive is damaged: %w", err)
+		}
+		inside := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+		if inside == "" {
+			continue
+		}
+		if h.Typeflag == tar.TypeLink {
+			other := strings.TrimPrefix(path.Clean("/"+h.Linkname), "/")
+			if e, ok := t.files[other]; ok {
+				t.files[inside], places[inside] = e, places[other]
+			}
+			continue
+		}
+		e := entry{mode: h.FileInfo().Mode(), size: h.Size, uid: h.Uid, gid: h.Gid, major: uint32(h.Devmajor), minor: uint32(h.Devminor)}
+		if h.Typeflag == tar.TypeSymlink {
+			e.link = h.Linkname
+		}
+		_, e.capabilities = h.PAXRecords["SCHILY.xattr.security.capability"]
+		t.files[inside] = e
+		places[inside] = t.bytes
+		n, err := io.Copy(spool, io.LimitReader(archive, maxFileBytes))
+		t.bytes += n
+		step.Detail(fmt.Sprintf("%d files, %d MiB", len(t.files), t.bytes>>20))
+		if err != nil {
+			return nil, fmt.Errorf("read /%s: %w", inside, err)
+		}
+		if t.bytes > maxSpool {
+			return nil, fmt.Errorf("%s holds more than %d GiB", name, int64(maxSpool>>30))
+		}
+		if err := errors.Join(t.checkSize(), context.Cause(ctx)); err != nil {
+			return nil, err
+		}
+	}
+}

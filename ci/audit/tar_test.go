@@ -1,0 +1,138 @@
+package audit
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/flash/target"
+	"slipway/flash/target/sshd"
+)
+
+func connect(t *testing.T) *target.Conn {
+	t.Helper()
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
+	}
+	t.Setenv("SSH_AUTH_SOCK", "")
+	s, err := sshd.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	c, err := target.Dial(t.Context(), target.Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A board over SSH shows the same faults as its folder here, but for what each board makes
+// for itself.
+func TestBoard(t *testing.T) {
+	p := plantBase(t)
+	p.link("usr/bin/hard-link", "good")
+	if err := os.Remove(filepath.Join(p.dir, "usr/bin/hard-link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(p.dir, "usr/bin/good"), filepath.Join(p.dir, "usr/bin/hard-link")); err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{SM: "87"}
+	conn := connect(t)
+	r, err := auditBoard(t.Context(), conn, p.dir, opt)
+	if err != nil || len(r.Findings) > 0 || r.Programs < 4 {
+		t.Fatalf("without a fault: %+v, %v", r, err)
+	}
+	for _, f := range faults {
+		f.plant(p)
+	}
+	folder, err := openFolder(p.dir)
+	want := slices.DeleteFunc(say(auditOne(t, []*tree{folder}, err, opt).Findings), func(line string) bool {
+		return strings.HasPrefix(line, "host key ") || strings.HasPrefix(line, "machine id ")
+	})
+	r, err = auditBoard(t.Context(), conn, p.dir, opt)
+	if diff := cmp.Diff(want, say(r.Findings)); diff != "" || err != nil {
+		t.Errorf("with GNU tar, %v (-want +got):\n%s", err, diff)
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("needs busybox")
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(busybox, filepath.Join(bin, "tar")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH")) // a new server hands it on
+	r, err = auditBoard(t.Context(), connect(t), p.dir, opt)
+	if diff := cmp.Diff(want, say(r.Findings)); diff != "" || err != nil {
+		t.Errorf("with BusyBox's tar, %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// A board without tar, and one whose connection ends, are errors.
+func TestBoardFails(t *testing.T) {
+	conn := connect(t)
+	if _, err := auditBoard(t.Context(), conn, "/nonexistent", Options{}); err == nil {
+		t.Error("a folder that is not there is audited")
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("Ctrl-C"))
+	if _, err := auditBoard(ctx, conn, t.TempDir(), Options{}); err == nil || !strings.Contains(err.Error(), "Ctrl-C") {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+// FuzzTar: an archive from a board gives a tree or an error, and its names stay inside.
+func FuzzTar(f *testing.F) {
+	var good bytes.Buffer
+	w := tar.NewWriter(&good)
+	for _, h := range []*tar.Header{
+		{Name: "./etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3},
+		{Name: "./etc/link", Typeflag: tar.TypeSymlink, Linkname: "passwd"},
+		{Name: "./etc/hard", Typeflag: tar.TypeLink, Linkname: "./etc/passwd"},
+		{Name: "../../escape", Typeflag: tar.TypeReg, Mode: 0o755, Size: 0},
+	} {
+		if err := w.WriteHeader(h); err != nil {
+			f.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := w.Write(make([]byte, h.Size)); err != nil {
+				f.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good.Bytes())
+	f.Add(good.Bytes()[:700])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tree, err := readTar(t.Context(), "x", bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		defer tree.Close()
+		for name := range tree.files {
+			if !filepath.IsLocal(name) {
+				t.Errorf("name %q leads outside", name)
+			}
+		}
+		if _, err := Run(t.Context(), tree, Options{}); err != nil {
+			t.Logf("an error is an answer: %v", err)
+		}
+	})
+}
