@@ -175,10 +175,18 @@ case $1 in
 -m) [ "$2" != 3 ] || { read -r yes || exit 255; }; [ -z "${STUCK-}" ] || exit 0; echo "$2" >$STATE ;;
 esac
 `)
+	write("bin/tegrastats", `#!/bin/sh
+while :; do
+	echo "RAM 1234/7772MB (lfb 4x4MB) SWAP 0/3886MB CPU [10%@729,off] GR3D_FREQ 0% cpu@44C VDD_IN 5000mW/4900mW VDD_CPU_GPU_CV 500mW/500mW VDD_SOC 1400mW/1400mW"
+	sleep 0.1
+done
+`)
 	conf := write("nvpmodel.conf", "# modes\n< POWER_MODEL ID=0 NAME=MAXN >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=2 NAME=MODE_15W >\n< POWER_MODEL ID=3 NAME=RESTART >\n< PM_CONFIG DEFAULT=2 >\n")
 	write("hwmon/hwmon3/in1_label", "VDD_IN\n")
 	write("hwmon/hwmon3/in1_input", "5000\n")
 	write("hwmon/hwmon3/curr1_input", "1200\n")
+	write("thermal/thermal_zone0/temp", "41000\n")
+	write("thermal/thermal_zone1/temp", "47500\n")
 	state := write("state", "2\n")
 	pids := filepath.Join(dir, "pids")
 	for _, tt := range []struct {
@@ -186,21 +194,22 @@ esac
 		ok                  bool
 		want                []string
 	}{
-		{"all modes", "sleep 0.5; echo Throughput: 60 qps", "", true, []string{"OK mode=0 name=MAXN rate=60 watts=6.00 rate_per_watt=10.00", "OK mode=2 name=MODE_15W", "SKIP mode=3", "OK restored mode 2", "Result = PASS"}},
-		{"a workload that fails", "exit 7", "", false, []string{"FAIL mode=0 name=MAXN: the workload ended with 7", "OK restored mode 2", "Result = FAIL"}},
-		{"a mode that does not stay", "true", "STUCK=1", false, []string{"FAIL mode=0 name=MAXN: read back 2 MODE_15W", "Result = FAIL"}},
+		{"all modes", "sleep 0.5; echo Throughput: 60 qps; [ $BATCH -gt 0 ]", "BATCHES=1 8", true, []string{"OK mode=0 name=MAXN batch=1 rate=60 watts=6.00 rate_per_watt=10.00 celsius=47.5", "OK mode=0 name=MAXN batch=8 rate=60", "OK mode=2 name=MODE_15W batch=1", "SKIP mode=3", "OK restored mode 2", "Result = PASS"}},
+		{"a workload that fails", "exit 7", "", false, []string{"FAIL mode=0 name=MAXN batch=1: the workload ended with 7", "OK restored mode 2", "Result = FAIL"}},
+		{"a mode that does not stay", "true", "STUCK=1", false, []string{"FAIL mode=0 name=MAXN batch=-: read back 2 MODE_15W", "Result = FAIL"}},
 		{"an end in the middle", "kill -TERM $PPID; sleep 600", "", false, []string{"OK restored mode 2"}},
-		{"a workload that hangs", "sleep 600", "LIMIT=1", false, []string{"FAIL mode=0 name=MAXN: the workload did not end in 1 s", "OK restored mode 2", "Result = FAIL"}},
-		{"a workload that hangs and ignores signals", "trap '' HUP INT TERM; sleep 600; sleep 600", "LIMIT=1", false, []string{"FAIL mode=2 name=MODE_15W: the workload did not end in 1 s", "OK restored mode 2"}},
-		{"a workload that fills the disk", "head -c 30000000 /dev/zero && echo Throughput: 60 qps", "", false, []string{"FAIL mode=0 name=MAXN: the workload ended with ", "OK restored mode 2", "Result = FAIL"}},
-		{"a workload that prints garbage", "head -c 1000000 /dev/urandom", "", false, []string{"FAIL mode=0 name=MAXN: the workload printed no Throughput", "OK restored mode 2"}},
+		{"a workload that hangs", "sleep 600", "LIMIT=1", false, []string{"FAIL mode=0 name=MAXN batch=1: the workload did not end in 1 s", "OK restored mode 2", "Result = FAIL"}},
+		{"a workload that hangs and ignores signals", "trap '' HUP INT TERM; sleep 600; sleep 600", "LIMIT=1", false, []string{"FAIL mode=2 name=MODE_15W batch=1: the workload did not end in 1 s", "OK restored mode 2"}},
+		{"a workload that fills the disk", "head -c 30000000 /dev/zero && echo Throughput: 60 qps", "", false, []string{"FAIL mode=0 name=MAXN batch=1: the workload ended with ", "OK restored mode 2", "Result = FAIL"}},
+		{"a workload that prints garbage", "head -c 1000000 /dev/urandom", "", false, []string{"FAIL mode=0 name=MAXN batch=1: the workload printed no Throughput", "OK restored mode 2"}},
+		{"tegrastats of an Orin", "sleep 0.5; echo Throughput: 60 qps", "HWMON=/nowhere", true, []string{"batch=1 rate=60 watts=5.00 rate_per_watt=12.00"}},
 	} {
 		_ = os.Remove(pids)
 		tt.workload = "echo $$ >>" + pids + "; " + tt.workload
 		cmd := exec.Command("sh", script)
 		cmd.Dir = dir
 		saved := filepath.Join(dir, "saved")
-		cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+saved, "HWMON="+dir+"/hwmon", "WORKLOAD="+tt.workload, tt.env)
+		cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+saved, "HWMON="+dir+"/hwmon", "THERMAL="+dir+"/thermal", "WORKLOAD="+tt.workload, tt.env)
 		out, err := cmd.CombinedOutput()
 		ran, _ := os.ReadFile(pids)
 		for pid := range strings.FieldsSeq(string(ran)) {

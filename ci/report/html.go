@@ -51,6 +51,7 @@ type view struct {
 	Failures                     []shownFailure
 	Charts                       []chart
 	Gauges                       []gauge
+	Tables                       []shownTable
 	Logs                         []shownLog
 	Files                        []file // with the same content, beside the page
 }
@@ -117,7 +118,7 @@ func (p page) newView(r Report) view {
 		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]
 		v.Program = "Slipway " + p.String()
 	}
-	v.Headline, v.Gauges, v.Files, v.Logs = r.headline(), r.metricGauges(p.past), p.files, p.listLogs(r)
+	v.Headline, v.Gauges, v.Tables, v.Files, v.Logs = r.headline(), r.metricGauges(p.past), r.listTables(), p.files, p.listLogs(r)
 	for _, f := range r.Failures() {
 		v.Failures = append(v.Failures, shownFailure{f, often[f.key()]})
 	}

@@ -110,6 +110,7 @@ type CheckResult struct {
 	Proves   Proof    `json:"proves,omitempty"`   // where it passed, and tells hardware from software
 	Attempts int      `json:"attempts,omitempty"` // how often it was tried, where that was more than once
 	Metrics  []Metric `json:"metrics,omitempty"`
+	Table    *Table   `json:"table,omitempty"`
 }
 
 // Proof is what a check that passed has shown about a function that hardware or
@@ -358,7 +359,7 @@ func (r Report) Tidy() Report {
 			c := &r.Suites[i].Checks[j]
 			c.Name, c.Saw = plaintext.Clean(c.Name, 200), plaintext.Clean(c.Saw, MaxSawBytes)
 			c.Want, c.Next = plaintext.Clean(c.Want, MaxSawBytes), plaintext.Clean(c.Next, MaxSawBytes)
-			c.Metrics = tidyMetrics(c.Metrics)
+			c.Metrics, c.Table = tidyMetrics(c.Metrics), c.Table.tidy()
 		}
 	}
 	r.Logs = slices.Clone(r.Logs)

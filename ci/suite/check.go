@@ -37,7 +37,7 @@ type Kind struct {
 // kinds are the sections that goss and Slipway share, then Slipway's own, then those of
 // Register.
 var kinds = []Kind{
-	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr", "metrics"}, readCommand},
+	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr", "metrics", "table"}, readCommand},
 	{"file", "a file, folder, link or device node", []string{
 		"path", "exists", "mode", "size", "owner", "group", "uid", "gid", "filetype", "linked-to",
 		"contents", "contains", "md5", "sha256", "sha512",
@@ -69,7 +69,7 @@ var kinds = []Kind{
 	{"power", "the rails of power monitors, in W", []string{"sensors", "min", "max", "within"}, readPower},
 	{"tap", "a command that prints TAP", []string{"exec", "argv", "exit-status"}, readTAPCommand},
 	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
-	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status", "stdout", "metrics"}, readBinary},
+	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status", "stdout", "metrics", "table"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "gpus", "exit-status", "output", "metrics"}, readContainer},
@@ -120,6 +120,7 @@ type Finding struct {
 	saw, Want []string // shown if it fails
 	Next      string   // replaces the suite's Next, if the cause is not the one that the suite expects
 	metrics   []reading
+	table     *report.Table
 	Proves    report.Proof
 	parts     []parts.Part // each becomes a result of its own
 }

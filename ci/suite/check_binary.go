@@ -71,6 +71,7 @@ type binary struct {
 	exitStatus match.Matcher
 	stdout     match.Matcher
 	figures    figures                    // in stdout
+	table      *table                     // in stdout
 	read       func(string) parts.Outcome // nil: the results are not in stdout
 }
 
@@ -82,7 +83,7 @@ func readBinary(e *Entry) Probe {
 	b := binary{
 		local: filepath.Join(filepath.Dir(e.File), name), dir: e.Text("dir", "/tmp"),
 		args: e.List("args"), env: e.List("env"), exitStatus: e.readExitStatus(),
-		stdout: e.Matcher("stdout", match.Text), figures: e.readFigures(),
+		stdout: e.Matcher("stdout", match.Text), figures: e.readFigures(), table: e.readTable(),
 	}
 	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
 		e.Fail(e.Fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
@@ -170,6 +171,7 @@ func (b binary) checkOutput(r target.Result) Finding {
 		f.saw = []string{DescribeResult(r)}
 	}
 	b.figures.check(&f, string(r.Stdout), isCut)
+	b.table.check(&f, string(r.Stdout))
 	return f
 }
 

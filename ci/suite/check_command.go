@@ -19,6 +19,7 @@ type command struct {
 	line                       string // as a user types it
 	exitStatus, stdout, stderr match.Matcher
 	figures                    figures // in stdout
+	table                      *table  // in stdout
 }
 
 func readCommand(e *Entry) Probe {
@@ -28,6 +29,7 @@ func readCommand(e *Entry) Probe {
 		stdout:     e.Matcher("stdout", match.Text),
 		stderr:     e.Matcher("stderr", match.Text),
 		figures:    e.readFigures(),
+		table:      e.readTable(),
 	}
 	script := e.Text("exec", e.Name)
 	switch {
@@ -78,6 +80,7 @@ func (c command) judgeResult(r target.Result) Finding {
 		f.saw = []string{DescribeResult(r)}
 	}
 	c.figures.check(&f, string(r.Stdout), outIsCut)
+	c.table.check(&f, string(r.Stdout))
 	return f
 }
 

@@ -179,6 +179,7 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
 	}
+	r.Table = f.table
 	if err != nil {
 		f.Expect(false, "an answer", err.Error())
 	}

@@ -139,7 +139,7 @@ func TestPowerIsRestored(t *testing.T) {
 		state, saved := filepath.Join(dir, "state"), filepath.Join(dir, "saved")
 		env := "    env: ['PATH=" + dir + ":/usr/bin:/bin', 'CONF=" + dir + "/conf', 'SAVED=" + saved + "', 'HWMON=" + dir + "', 'WORKLOAD=touch " + dir + "/ran; " + tt.workload + "']"
 		suite := regexp.MustCompile(`(?m)^    env: .*`).ReplaceAllLiteralString(string(text), env)
-		suite = strings.NewReplacer("timeout: 900000", "timeout: 3000", "path: power-modes.sh", "path: power-modes.sh\n    dir: "+dir,
+		suite = strings.NewReplacer("timeout: 1800000", "timeout: 3000", "path: power-modes.sh", "path: power-modes.sh\n    dir: "+dir,
 			"/run/slipway-power-mode", saved, "nvpmodel -m", dir+"/nvpmodel -m").Replace(suite)
 		spec := specOf(t, suite)
 		for name, data := range map[string]string{

@@ -1,0 +1,150 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/layers/plaintext"
+)
+
+// Table is what a check's program printed in columns, such as a row for each power mode.
+type Table struct {
+	Labels  int        `json:"labels"` // how many of the columns name the row
+	Columns []string   `json:"columns"`
+	Rows    [][]string `json:"rows"` // each as long as Columns
+}
+
+// Limits of a table. What is more is cut off.
+const (
+	MaxTableRows    = 200
+	MaxTableColumns = 20
+	maxTableCell    = 100
+)
+
+// tidy returns a table within the limits, or nil if nothing is left of it.
+func (t *Table) tidy() *Table {
+	if t == nil || len(t.Columns) == 0 || len(t.Rows) == 0 {
+		return nil
+	}
+	clean := Table{Columns: tidyCells(t.Columns, len(t.Columns))}
+	clean.Labels = max(0, min(t.Labels, len(clean.Columns)))
+	for _, row := range t.Rows[:min(len(t.Rows), MaxTableRows)] {
+		clean.Rows = append(clean.Rows, tidyCells(row, len(t.Columns)))
+	}
+	return &clean
+}
+
+// tidyCells returns n cells, but at most MaxTableColumns.
+func tidyCells(cells []string, n int) []string {
+	clean := make([]string, min(n, MaxTableColumns))
+	for i := range min(len(clean), len(cells)) {
+		clean[i] = oneLine(plaintext.Clean(cells[i], maxTableCell))
+	}
+	return clean
+}
+
+// shownTable is a table as the page draws it.
+type shownTable struct {
+	Check   string
+	Columns []string
+	Rows    []shownRow
+}
+
+// shownRow has the text of its label, and a bar for each number.
+type shownRow struct {
+	Label string
+	Cells []shownCell
+}
+
+// shownCell is a cell with its bar, in hundredths of the column's greatest number.
+type shownCell struct {
+	Text string
+	W    float64
+}
+
+// listTables returns the tables of a report, for its page.
+func (r Report) listTables() (all []shownTable) {
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			if t := c.Table.tidy(); t != nil {
+				all = append(all, t.shown(c.Name))
+			}
+		}
+	}
+	return all
+}
+
+func (t Table) shown(check string) shownTable {
+	most := make([]float64, len(t.Columns))
+	for _, row := range t.Rows {
+		for i, cell := range row {
+			most[i] = max(most[i], positive(cell))
+		}
+	}
+	s := shownTable{Check: check, Columns: slices.Concat([]string{strings.Join(t.Columns[:t.Labels], ", ")}, t.Columns[t.Labels:])}
+	for _, row := range t.Rows {
+		shown := shownRow{Label: strings.Join(row[:t.Labels], ", ")}
+		for i := t.Labels; i < len(row); i++ {
+			cell := shownCell{Text: row[i]}
+			if most[i] > 0 {
+				cell.W = 100 * (positive(row[i]) / most[i])
+			}
+			shown.Cells = append(shown.Cells, cell)
+		}
+		s.Rows = append(s.Rows, shown)
+	}
+	return s
+}
+
+// positive returns a cell's number, or 0 for one that has no bar.
+func positive(cell string) float64 {
+	if v, err := strconv.ParseFloat(cell, 64); err == nil && isNumber(v) && v > 0 {
+		return v
+	}
+	return 0
+}
+
+// renderCSV renders the tables of the checks. Tables with other columns come after an empty
+// line, with a header of their own.
+func renderCSV(all []Report) ([]byte, error) {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	var columns []string
+	for _, r := range all {
+		for _, s := range r.Suites {
+			for _, c := range s.Checks {
+				t := c.Table.tidy()
+				if t == nil {
+					continue
+				}
+				if !slices.Equal(columns, t.Columns) {
+					if columns != nil {
+						w.Flush()
+						b.WriteByte('\n')
+					}
+					columns = t.Columns
+					_ = w.Write(slices.Concat([]string{"board", "suite", "check"}, spreadsheetCells(columns)))
+				}
+				for _, row := range t.Rows {
+					_ = w.Write(spreadsheetCells(slices.Concat([]string{r.boardLabel(), s.Name, c.Name}, row)))
+				}
+			}
+		}
+	}
+	w.Flush()
+	return b.Bytes(), w.Error()
+}
+
+// spreadsheetCells returns cells that no spreadsheet takes for a formula.
+func spreadsheetCells(cells []string) []string {
+	safe := slices.Clone(cells)
+	for i, cell := range safe {
+		if _, err := strconv.ParseFloat(cell, 64); err != nil && cell != "" && strings.ContainsRune("=+-@|%", rune(cell[0])) {
+			safe[i] = "'" + cell
+		}
+	}
+	return safe
+}

@@ -1,0 +1,85 @@
+package suite
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/report"
+	"slipway/images/strict"
+)
+
+// table is what a check reads from lines of its program: words KEY=VALUE become columns.
+type table struct {
+	lines  *regexp.Regexp
+	labels []string // columns that name a row
+}
+
+// readTable reads the attribute table.
+func (e *Entry) readTable() *table {
+	n := e.Fields["table"]
+	if n == nil {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		e.Fail(n, "table must be a mapping with lines and labels, not %s", strict.KindOf(n))
+		return nil
+	}
+	one, err := strict.NewEntry(e.File, "table", []string{"lines", "labels"}, e.Key, n)
+	if err != nil {
+		e.Err = err
+		return nil
+	}
+	inner := &Entry{Entry: one}
+	t := &table{labels: inner.List("labels")}
+	if text := inner.Scalar("lines", "a regular expression"); text == nil {
+		inner.Fail(n, "table needs lines: a regular expression that finds its rows")
+	} else if t.lines, err = regexp.Compile(text.Value); err != nil {
+		inner.Fail(text, "lines: %v", err)
+	}
+	e.Err = one.Err
+	return t
+}
+
+// read returns the table of an output. Rows keep to the columns of the first one.
+func (t *table) read(output string) *report.Table {
+	all := report.Table{}
+	for line := range strings.Lines(output) {
+		if !t.lines.MatchString(strings.TrimSpace(line)) || len(all.Rows) == report.MaxTableRows {
+			continue
+		}
+		cells := map[string]string{}
+		var keys []string
+		for word := range strings.FieldsSeq(line) {
+			if key, value, ok := strings.Cut(word, "="); ok && key != "" && cells[key] == "" {
+				cells[key] = value
+				keys = append(keys, key)
+			}
+		}
+		if all.Columns == nil {
+			isLabel := func(key string) bool { return slices.Contains(t.labels, key) }
+			all.Columns = slices.Clone(slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !isLabel(key) }))
+			all.Labels = len(all.Columns)
+			all.Columns = append(all.Columns, slices.DeleteFunc(keys, isLabel)...)
+		}
+		row := make([]string, len(all.Columns))
+		for i, column := range all.Columns {
+			row[i] = cells[column]
+		}
+		all.Rows = append(all.Rows, row)
+	}
+	return &all
+}
+
+// check adds the table of an output to the finding. A check that passes has one.
+func (t *table) check(f *Finding, output string) {
+	if t == nil {
+		return
+	}
+	f.table = t.read(output)
+	if f.OK() && len(f.table.Rows) == 0 {
+		f.Expect(false, "a line that matches /"+t.lines.String()+"/", "no row of the table")
+	}
+}
