@@ -10,7 +10,8 @@ inherit dpkg
 
 # As for slipway-hook.
 DEBIAN_BUILD_DEPENDS = "golang-go:native (>= 2:1.22), rustc:native, libstd-rust-dev"
-DEBIAN_BUILD_DEPENDS:bookworm = "golang-1.23-go:native, rustc:native, libstd-rust-dev"
+# rustc of Debian 12 and the newer one for browsers must not be mixed.
+DEBIAN_BUILD_DEPENDS:bookworm = "golang-1.23-go:native, rustc-web:native, libstd-rust-web-dev"
 DPKG_ARCH = "any"
 S = "${WORKDIR}/source"
 
