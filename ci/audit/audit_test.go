@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -409,6 +410,28 @@ func TestFaults(t *testing.T) {
 	r = auditOne(t, trees, err, opt)
 	if diff := cmp.Diff(want, say(r.Findings)); diff != "" {
 		t.Errorf("in an image (-want +got):\n%s", diff)
+	}
+}
+
+// A sparse file of an image does not stop the audit.
+func TestSparse(t *testing.T) {
+	p := plantBase(t)
+	for name, at := range map[string]int64{"var/log/lastlog": 0, "var/lib/middle": 1 << 20} {
+		file, err := os.OpenFile(p.write(name, "x", 0o644), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = file.WriteAt([]byte("end"), at)
+		if err := errors.Join(err, file.Truncate(2<<20), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := patience
+	patience = 5 * time.Second
+	t.Cleanup(func() { patience = before })
+	trees, err := openImage(p.image())
+	if r := auditOne(t, trees, err, Options{}); len(r.Findings) > 0 || r.Programs < 3 {
+		t.Errorf("%+v", r)
 	}
 }
 

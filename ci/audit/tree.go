@@ -73,10 +73,27 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 		defer f.Close()
 		// One read of all: go-diskfs 1.9.4 panics in some reads that begin within a block.
 		data = make([]byte, min(n, t.files[name].size, t.bytes))
-		_, err = io.ReadFull(f, data)
-		return err
+		return readAll(f, data)
 	})
 	return data, err
+}
+
+// readAll fills data. go-diskfs 1.9.4 reads nothing, again and again, of a hole at the end of a
+// file: what it does not read is zeros. In other holes it reads what stands on the disk there.
+func readAll(r io.Reader, data []byte) error {
+	for len(data) > 0 {
+		n, err := r.Read(data)
+		data = data[n:]
+		switch {
+		case err == io.EOF && len(data) == 0, err == nil && n == 0:
+			return nil
+		case err == io.EOF:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 // patience is how long a file, or all folders, of an image may take.
