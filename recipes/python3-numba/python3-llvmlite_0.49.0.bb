@@ -1,4 +1,4 @@
-# Its source was fetched, unpacked and parsed. Nothing was built.
+# Parsed and planned by bitbake, which fetched and unpacked its source. Nothing was built.
 SUMMARY = "Python's access to LLVM, for Numba"
 
 require numba.inc

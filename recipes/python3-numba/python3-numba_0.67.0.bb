@@ -1,4 +1,4 @@
-# Its source was fetched, unpacked and parsed. Nothing was built.
+# Parsed and planned by bitbake. No whole copy of its source was at hand.
 SUMMARY = "Compiler of Python's functions for processors and GPUs"
 DESCRIPTION = "The workload numba proves it on a GPU. CUDA's libnvvm and libdevice must be on the board."
 
