@@ -48,7 +48,8 @@ slipway audit virt --live`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
-		if *live || strings.Contains(words[0], "@") {
+		_, notHere := os.Stat(words[0])
+		if *live || strings.Contains(words[0], "@") && notHere != nil {
 			return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
 				one, err := auditBoard(ctx, words[0], *pin, opt)
 				if err != nil {
