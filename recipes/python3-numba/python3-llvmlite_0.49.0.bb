@@ -1,8 +1,8 @@
 # Parsed and planned by bitbake, which fetched and unpacked its source. Nothing was built.
 SUMMARY = "Python's access to LLVM, for Numba"
-
-require numba.inc
-
+DESCRIPTION = "Numba compiles Python's functions by it. Each release is for one version of LLVM."
+HOMEPAGE = "https://llvmlite.readthedocs.io"
+SECTION = "devel/python"
 LICENSE = "BSD-2-Clause & Apache-2.0"
 LIC_FILES_CHKSUM = " \
     file://LICENSE;md5=57c7cdf8c8d2dcbc7528fe68e52b3a17 \
@@ -17,6 +17,7 @@ TAG = "v${PV}"
 
 # cmake makes the file with the toolchain; setuptools3 has the tasks.
 inherit cmake setuptools3
+require numba.inc
 
 export CMAKE_ARGS = "-DCMAKE_TOOLCHAIN_FILE=${WORKDIR}/toolchain.cmake"
 export LLVMLITE_SHARED = "ON"

@@ -305,9 +305,12 @@ func TestEarlyStreamsThatNobodyTakes(t *testing.T) {
 	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
 	taken := e.nextStream(t.Context())
 	left := e.nextStream(t.Context())
-	var err error
-	go func() { e.opened <- left }()
 	e.close()
+	rest := &earlyStreams{opened: make(chan *stream, 1)}
+	rest.opened <- left
+	close(rest.opened)
+	rest.close()
+	var err error
 	for began := time.Now(); err == nil && time.Since(began) < targettest.LongEnough; time.Sleep(time.Millisecond) {
 		_, err = left.conn.Run(t.Context(), "true")
 	}
