@@ -58,6 +58,9 @@ func (t *table) read(output string) *report.Table {
 				keys = append(keys, key)
 			}
 		}
+		if len(keys) == 0 {
+			continue
+		}
 		if all.Columns == nil {
 			isLabel := func(key string) bool { return slices.Contains(t.labels, key) }
 			all.Columns = slices.Clone(slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !isLabel(key) }))
