@@ -39,7 +39,6 @@ type Options struct {
 	SM    string   // of the board's GPU, such as 87; "": GPU code is not judged
 	Built []string // folders of the build, which no file may name
 	Allow []string // patterns "RULE PATH" of findings that are known and wanted
-	Live  bool     // the board runs: it has its own host keys and machine id
 }
 
 // Rules are what an audit looks for, with the next step.
@@ -122,9 +121,6 @@ const maxFindings = 10_000
 var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel", "script /etc/sv/*/run"}
 
 func (a *auditor) found(rule, name, format string, args ...any) {
-	if a.opt.Live && (rule == "host key" || rule == "machine id") {
-		return
-	}
 	where := "/" + name
 	for _, pattern := range slices.Concat(a.opt.Allow, recommended) {
 		allowed, glob, _ := strings.Cut(pattern, " /")
@@ -164,6 +160,11 @@ func (a *auditor) readFile(name string) error {
 	}
 	a.checkContent(name, data)
 	return nil
+}
+
+// isBelow reports whether a file lies below one of the folders, which end with a slash.
+func isBelow(name string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(name, dir) })
 }
 
 // isProgram reports whether a file should be a program or a library.
@@ -221,7 +222,7 @@ func (a *auditor) checkSetuid(name string, info entry) {
 		a.found("setuid", name, "a script that runs as another account")
 	case info.mode.Perm()&0o022 != 0:
 		a.found("setuid", name, "%s: others may write a program that runs as another account", info.mode)
-	case !slices.Contains(knownSetuid, path.Base(name)) || !slices.ContainsFunc(systemFolders, func(dir string) bool { return strings.HasPrefix(name, dir) }):
+	case !slices.Contains(knownSetuid, path.Base(name)) || !isBelow(name, systemFolders):
 		a.found("setuid", name, "%s of %d:%d: no distribution has this program so", info.mode, info.uid, info.gid)
 	}
 }

@@ -34,7 +34,7 @@ var pages = []string{"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr
 const maxTextBytes = 1 << 20
 
 func (a *auditor) checkContent(name string, data []byte) {
-	if slices.ContainsFunc(pages, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+	if isBelow(name, pages) {
 		return
 	}
 	for _, mark := range slices.Concat(a.opt.Built, buildMarks) {
@@ -136,7 +136,7 @@ var ownFolders = []string{"opt/", "srv/", "home/", "root/", "usr/local/", "etc/"
 
 // checkScript wants the interpreter of a program that people run.
 func (a *auditor) checkScript(name string, data []byte) {
-	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) && !slices.ContainsFunc(ownFolders, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) && !isBelow(name, ownFolders) {
 		return
 	}
 	line, _, _ := bytes.Cut(data[2:min(len(data), 300)], []byte("\n"))

@@ -172,16 +172,12 @@ func readFatbins(data []byte) (sms []string) {
 // foreign are folders whose ELF files run elsewhere than on the board's processor.
 var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
 
-func isForeign(name string) bool {
-	return slices.ContainsFunc(foreign, func(dir string) bool { return strings.HasPrefix(name, dir) })
-}
-
 // commonArch returns the architecture that most programs have.
 func (a *auditor) commonArch() string {
 	count := map[string]int{}
 	best := ""
 	for name, p := range a.programs {
-		if arch := architectures[p.machine]; arch != "" && !isForeign(name) {
+		if arch := architectures[p.machine]; arch != "" && !isBelow(name, foreign) {
 			if count[arch]++; count[arch] > count[best] || count[arch] == count[best] && arch < best {
 				best = arch
 			}
@@ -192,7 +188,7 @@ func (a *auditor) commonArch() string {
 
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
-	if isForeign(name) {
+	if isBelow(name, foreign) {
 		return
 	}
 	arch := architectures[p.machine]

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"slipway/flash/target"
@@ -24,6 +25,9 @@ if tar --version 2>/dev/null | grep -q GNU; then
 fi
 exec tar -cf - --exclude=./proc --exclude=./sys --exclude=./dev --exclude=./run --exclude=./tmp .`
 
+// ownOfBoards are findings that a board makes itself: an image must not have them.
+var ownOfBoards = []string{"host key /etc/ssh/*", "host key /etc/dropbear/*", "machine id /etc/machine-id", "machine id /var/lib/dbus/machine-id"}
+
 // AuditBoard audits the root file system of a board that runs. Keys and numbers that each
 // board makes for itself are no findings there.
 func AuditBoard(ctx context.Context, conn *target.Conn, opt Options) (Report, error) {
@@ -35,43 +39,31 @@ func auditBoard(ctx context.Context, conn *target.Conn, root string, opt Options
 	defer cancel(nil)
 	reader, writer := io.Pipe()
 	var said target.LimitedBuffer
-	status := make(chan error, 1)
 	go func() {
 		code, err := conn.Stream(ctx, nil, writer, &said, "sh", "-c", tarScript, "sh", root)
-		if err == nil && code > 1 && !strings.Contains(string(said.Bytes()), "Permission denied") {
+		if err == nil && code > 1 && !strings.Contains(string(said.Bytes()), unreadable) {
 			err = fmt.Errorf("tar on the board: exit status %d: %s", code, plaintext.OneLine(string(said.Bytes())))
 		}
 		writer.CloseWithError(err) // nil is the end of the archive
-		status <- err
 	}()
 	t, err := readTar(ctx, conn.Address().Name(), reader)
 	if err != nil {
 		cancel(err)
 		reader.CloseWithError(err)
-		return Report{}, errors.Join(err, skipSame(err, <-status))
-	}
-	defer t.Close()
-	_, err = io.Copy(io.Discard, reader) // what tar pads the archive with
-	if err = errors.Join(err, <-status); err != nil {
 		return Report{}, err
 	}
-	opt.Live = true
-	r, err := Run(ctx, t, opt)
-	for line := range strings.Lines(string(said.Bytes())) {
-		if strings.Contains(line, "Permission denied") {
-			r.Unread++
-		}
+	defer t.Close()
+	if _, err := io.Copy(io.Discard, reader); err != nil { // what tar pads the archive with
+		return Report{}, err
 	}
+	opt.Allow = slices.Concat(opt.Allow, ownOfBoards)
+	r, err := Run(ctx, t, opt)
+	r.Unread = strings.Count(string(said.Bytes()), unreadable)
 	return r, err
 }
 
-// skipSame returns an error that says something new.
-func skipSame(err, other error) error {
-	if other == nil || errors.Is(err, other) || errors.Is(other, context.Canceled) {
-		return nil
-	}
-	return other
-}
+// unreadable is what tar says of a file that only root may read.
+const unreadable = "Permission denied"
 
 // maxSpool is how much of a board's files is kept here while they are judged.
 const maxSpool = 32 << 30
@@ -83,16 +75,12 @@ func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error)
 	if err != nil {
 		return nil, err
 	}
-	step := progress.Start(ctx, "read "+name, 0, "")
+	step, seen := progress.Start(ctx, "read "+name, 0, ""), ""
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, spool.Close())
 		}
-		detail := ""
-		if err == nil {
-			detail = fmt.Sprintf("%d files, %d MiB", len(t.files), t.bytes>>20)
-		}
-		step.End(detail, err)
+		step.End(seen, err)
 	}()
 	if err := os.Remove(spool.Name()); err != nil {
 		return nil, err
@@ -135,7 +123,8 @@ func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error)
 		places[inside] = t.bytes
 		n, err := io.Copy(spool, io.LimitReader(archive, maxFileBytes))
 		t.bytes += n
-		step.Detail(fmt.Sprintf("%d files, %d MiB", len(t.files), t.bytes>>20))
+		seen = fmt.Sprintf("%d files, %d MiB", len(t.files), t.bytes>>20)
+		step.Detail(seen)
 		if err != nil {
 			return nil, fmt.Errorf("read /%s: %w", inside, err)
 		}

@@ -14,31 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/flash/target"
-	"slipway/flash/target/sshd"
+	"slipway/flash/target/dialtest"
 )
-
-func connect(t *testing.T) *target.Conn {
-	t.Helper()
-	if _, err := os.Stat(sshd.Program); err != nil {
-		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
-	}
-	t.Setenv("SSH_AUTH_SOCK", "")
-	s, err := sshd.New(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	c, err := target.Dial(t.Context(), target.Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
 
 // A board over SSH shows the same faults as its folder here, but for what each board makes
 // for itself.
@@ -52,7 +29,7 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := Options{SM: "87"}
-	conn := connect(t)
+	conn := dialtest.Connect(t)
 	r, err := auditBoard(t.Context(), conn, p.dir, opt)
 	if err != nil || len(r.Findings) > 0 || r.Programs < 4 {
 		t.Fatalf("without a fault: %+v, %v", r, err)
@@ -77,7 +54,7 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH")) // a new server hands it on
-	r, err = auditBoard(t.Context(), connect(t), p.dir, opt)
+	r, err = auditBoard(t.Context(), dialtest.Connect(t), p.dir, opt)
 	if diff := cmp.Diff(want, say(r.Findings)); diff != "" || err != nil {
 		t.Errorf("with BusyBox's tar, %v (-want +got):\n%s", err, diff)
 	}
@@ -85,7 +62,7 @@ func TestBoard(t *testing.T) {
 
 // A board without tar, and one whose connection ends, are errors.
 func TestBoardFails(t *testing.T) {
-	conn := connect(t)
+	conn := dialtest.Connect(t)
 	if _, err := auditBoard(t.Context(), conn, "/nonexistent", Options{}); err == nil {
 		t.Error("a folder that is not there is audited")
 	}

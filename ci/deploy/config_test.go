@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
-	"slipway/flash/target/sshd"
+	"slipway/flash/target/dialtest"
 	"slipway/flash/target/undo"
 	"slipway/layers/run"
 )
@@ -283,24 +282,8 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 
 func connectBy(t *testing.T, settings ...string) *target.Conn {
 	t.Helper()
-	if _, err := os.Stat(sshd.Program); err != nil {
-		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
-	}
 	t.Setenv("SSH_AUTH_SOCK", "")
-	s, err := sshd.New(t.TempDir(), settings...)
-	if err == nil {
-		err = s.Start(context.Background())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	c, err := target.Dial(t.Context(), target.Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return dialtest.Connect(t, settings...)
 }
 
 // boardFiles returns the board's files with their modes, without the state of the

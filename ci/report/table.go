@@ -65,12 +65,12 @@ type shownCell struct {
 	W    float64
 }
 
-// listTables returns the tables of a report, for its page.
+// listTables returns the tables of a tidy report, for its page.
 func (r Report) listTables() (all []shownTable) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
-			if t := c.Table.tidy(); t != nil {
-				all = append(all, t.shown(c.Name))
+			if c.Table != nil {
+				all = append(all, c.Table.shown(c.Name))
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func positive(cell string) float64 {
 	return 0
 }
 
-// renderCSV renders the tables of the checks. Tables with other columns come after an empty
+// renderCSV renders the tables of tidy reports. Tables with other columns come after an empty
 // line, with a header of their own.
 func renderCSV(all []Report) ([]byte, error) {
 	var b bytes.Buffer
@@ -116,7 +116,7 @@ func renderCSV(all []Report) ([]byte, error) {
 	for _, r := range all {
 		for _, s := range r.Suites {
 			for _, c := range s.Checks {
-				t := c.Table.tidy()
+				t := c.Table
 				if t == nil {
 					continue
 				}

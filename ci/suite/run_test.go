@@ -17,7 +17,7 @@ import (
 	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
 	"slipway/flash/target/container"
-	"slipway/flash/target/sshd"
+	"slipway/flash/target/dialtest"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -26,26 +26,8 @@ import (
 // connect connects to a real sshd on this machine.
 func connect(t *testing.T) *target.Conn {
 	t.Helper()
-	if _, err := os.Stat(sshd.Program); err != nil {
-		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
-	}
 	t.Setenv("SSH_AUTH_SOCK", "")
-	s, err := sshd.New(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	c, err := target.Dial(t.Context(), target.Address{
-		Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return dialtest.Connect(t)
 }
 
 func specOf(t *testing.T, suite string) images.Spec {

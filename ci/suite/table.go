@@ -62,10 +62,16 @@ func (t *table) read(output string) *report.Table {
 			continue
 		}
 		if all.Columns == nil {
-			isLabel := func(key string) bool { return slices.Contains(t.labels, key) }
-			all.Columns = slices.Clone(slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !isLabel(key) }))
+			var values []string
+			for _, key := range keys {
+				if slices.Contains(t.labels, key) {
+					all.Columns = append(all.Columns, key)
+				} else {
+					values = append(values, key)
+				}
+			}
 			all.Labels = len(all.Columns)
-			all.Columns = append(all.Columns, slices.DeleteFunc(keys, isLabel)...)
+			all.Columns = append(all.Columns, values...)
 		}
 		row := make([]string, len(all.Columns))
 		for i, column := range all.Columns {

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/plaintext"
 )
 
 // auditHere makes an audit answer for the process that isolates it.
@@ -77,9 +77,7 @@ slipway audit virt --live`
 // showAudit prints the reports. Findings are an error.
 func showAudit(name string, reports []audit.Report, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(reports); err != nil {
+		if err := plaintext.WriteJSON(os.Stdout, reports); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ var stages = []stage{
 	{"flash", 6, "a field engineer flashes what others built, without the suites"},
 	{"ci/report", 7, "a report is read where no board is"},
 	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
-	{"ci/audit", 7, "it looks at files alone"},
+	{"ci/audit", 7, "it looks at a root file system, also of a board, and runs nothing there but tar"},
 	{"ci/suite/match", 7, "it compares values, wherever they come from"},
 	{"ci/suite/parts", 8, "it reads what a program printed, on any board"},
 	{"ci/suite", 9, "a check needs a connection alone"},

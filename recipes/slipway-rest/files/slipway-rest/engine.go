@@ -237,7 +237,6 @@ func (p *program) start() (err error) {
 	p.dead = nil
 	if _, err = p.exchange(0, nil); err != nil && p.dead == nil {
 		err = errors.Join(err, p.close())
-		p.dead, p.died = err, time.Now()
 	}
 	return err
 }
