@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func (e *Entry) readTable() *table {
 	}
 	one, err := strict.NewEntry(e.File, "table", []string{"lines", "labels"}, e.Key, n)
 	if err != nil {
-		e.Err = err
+		e.Err = cmp.Or(e.Err, err)
 		return nil
 	}
 	inner := &Entry{Entry: one}
@@ -39,7 +40,7 @@ func (e *Entry) readTable() *table {
 	} else if t.lines, err = regexp.Compile(text.Value); err != nil {
 		inner.Fail(text, "lines: %v", err)
 	}
-	e.Err = one.Err
+	e.Err = cmp.Or(e.Err, one.Err)
 	return t
 }
 

@@ -35,6 +35,7 @@ func TestTable(t *testing.T) {
 	}
 	for attributes, want := range map[string]string{
 		"[a]": "table must be a mapping", "{labels: [a]}": "table needs lines", "{lines: '('}": "missing closing", "{lines: a, row: b}": `"row"`,
+		"{lines: a}\n    exit-status: [x]": "exit-status",
 	} {
 		if _, err := tableOf(t, attributes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("table: %s: %v; want %q", attributes, err, want)

@@ -2,7 +2,6 @@ package suite
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -169,12 +168,10 @@ func ShowWorkloads(w io.Writer, name string, asJSON bool) error {
 	case err != nil:
 		return err
 	case asJSON:
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
 		if name != "" {
-			return enc.Encode(all[0])
+			return plaintext.WriteJSON(w, all[0])
 		}
-		return enc.Encode(all)
+		return plaintext.WriteJSON(w, all)
 	case name != "":
 		return all[0].write(w)
 	}
