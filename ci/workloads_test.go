@@ -154,41 +154,63 @@ func TestRecordedWorkloads(t *testing.T) {
 	}
 }
 
-// An nvpmodel of ours plays the board: each mode is set and read back, and the mode of
-// before is there afterwards, also when the workload fails or the script is ended.
-func TestPowerModes(t *testing.T) {
+// powerBoard is a folder with an nvpmodel, a tegrastats and sensors of ours.
+type powerBoard struct{ script, dir, state string }
+
+func newPowerBoard(t *testing.T) powerBoard {
+	t.Helper()
 	script, err := filepath.Abs("suite/workloads/power/power-modes.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	write("bin/nvpmodel", `#!/bin/sh
+	b := powerBoard{script: script, dir: t.TempDir()}
+	b.write(t, "bin/nvpmodel", `#!/bin/sh
 case $1 in
 -q) echo "NV Power Mode: $(sed -n "s/^< POWER_MODEL ID=$(cat $STATE) NAME=\([^ ]*\) >/\1/p" $CONF)"; cat $STATE ;;
 -m) [ "$2" != 3 ] || { read -r yes || exit 255; }; [ -z "${STUCK-}" ] || exit 0; echo "$2" >$STATE ;;
 esac
 `)
-	write("bin/tegrastats", `#!/bin/sh
+	b.write(t, "bin/tegrastats", `#!/bin/sh
 while :; do
 	echo "RAM 1234/7772MB (lfb 4x4MB) SWAP 0/3886MB CPU [10%@729,off] GR3D_FREQ 0% cpu@44C VDD_IN 5000mW/4900mW VDD_CPU_GPU_CV 500mW/500mW VDD_SOC 1400mW/1400mW"
 	sleep 0.1
 done
 `)
-	conf := write("nvpmodel.conf", "# modes\n< POWER_MODEL ID=0 NAME=MAXN >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=2 NAME=MODE_15W >\n< POWER_MODEL ID=3 NAME=RESTART >\n< PM_CONFIG DEFAULT=2 >\n")
-	write("hwmon/hwmon3/in1_label", "VDD_IN\n")
-	write("hwmon/hwmon3/in1_input", "5000\n")
-	write("hwmon/hwmon3/curr1_input", "1200\n")
-	write("thermal/thermal_zone0/temp", "41000\n")
-	write("thermal/thermal_zone1/temp", "47500\n")
-	state := write("state", "2\n")
-	pids := filepath.Join(dir, "pids")
+	b.write(t, "nvpmodel.conf", "# modes\n< POWER_MODEL ID=0 NAME=MAXN >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=2 NAME=MODE_15W >\n< POWER_MODEL ID=3 NAME=RESTART >\n< PM_CONFIG DEFAULT=2 >\n")
+	b.write(t, "hwmon/hwmon3/in1_label", "VDD_IN\n")
+	b.write(t, "hwmon/hwmon3/in1_input", "5000\n")
+	b.write(t, "hwmon/hwmon3/curr1_input", "1200\n")
+	b.write(t, "thermal/thermal_zone0/temp", "41000\n")
+	b.write(t, "thermal/thermal_zone1/temp", "47500\n")
+	b.state = b.write(t, "state", "2\n")
+	return b
+}
+
+func (b powerBoard) write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(b.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// command runs the script with a workload.
+func (b powerBoard) command(workload string, env ...string) *exec.Cmd {
+	cmd := exec.Command("sh", b.script)
+	cmd.Dir = b.dir
+	cmd.Env = slices.Concat(os.Environ(), []string{
+		"PATH=" + b.dir + "/bin:" + os.Getenv("PATH"), "CONF=" + b.dir + "/nvpmodel.conf", "STATE=" + b.state, "SAVED=" + b.dir + "/saved",
+		"HWMON=" + b.dir + "/hwmon", "THERMAL=" + b.dir + "/thermal", "WORKLOAD=" + workload,
+	}, env)
+	return cmd
+}
+
+// Each mode is set and read back, and the mode of before is there afterwards, also when the
+// workload fails or the script is ended.
+func TestPowerModes(t *testing.T) {
+	b := newPowerBoard(t)
+	pids := filepath.Join(b.dir, "pids")
 	for _, tt := range []struct {
 		name, workload, env string
 		ok                  bool
@@ -205,11 +227,7 @@ done
 		{"tegrastats of an Orin", "sleep 0.5; echo Throughput: 60 qps", "HWMON=/nowhere", true, []string{"batch=1 rate=60 watts=5.00 rate_per_watt=12.00"}},
 	} {
 		_ = os.Remove(pids)
-		tt.workload = "echo $$ >>" + pids + "; " + tt.workload
-		cmd := exec.Command("sh", script)
-		cmd.Dir = dir
-		saved := filepath.Join(dir, "saved")
-		cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+saved, "HWMON="+dir+"/hwmon", "THERMAL="+dir+"/thermal", "WORKLOAD="+tt.workload, tt.env)
+		cmd := b.command("echo $$ >>"+pids+"; "+tt.workload, tt.env)
 		out, err := cmd.CombinedOutput()
 		ran, _ := os.ReadFile(pids)
 		for pid := range strings.FieldsSeq(string(ran)) {
@@ -217,9 +235,9 @@ done
 				t.Errorf("%s: the workload still runs as %s", tt.name, pid)
 			}
 		}
-		mode, _ := os.ReadFile(state)
-		_, left := os.Stat(saved)
-		if files, err := filepath.Glob(dir + "/out.*"); err != nil || len(files) > 0 {
+		mode, _ := os.ReadFile(b.state)
+		_, left := os.Stat(filepath.Join(b.dir, "saved"))
+		if files, err := filepath.Glob(b.dir + "/out.*"); err != nil || len(files) > 0 {
 			t.Errorf("%s: left behind: %v, %v", tt.name, files, err)
 		}
 		if (err == nil) != tt.ok || string(mode) != "2\n" || left == nil {
@@ -231,22 +249,23 @@ done
 			}
 		}
 	}
+}
 
-	// The connection breaks: nobody reads what the script prints.
+// The connection breaks, so nobody reads what the script prints: the mode is restored.
+func TestPowerModesWithoutReader(t *testing.T) {
+	b := newPowerBoard(t)
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("state", "0\n")
-	cmd := exec.Command("sh", script)
-	cmd.Dir = dir
+	b.write(t, "state", "0\n")
+	cmd := b.command("echo Throughput: 60 qps")
 	cmd.Stdout = writer
-	cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "CONF="+conf, "STATE="+state, "SAVED="+dir+"/saved", "HWMON="+dir+"/hwmon", "WORKLOAD=echo Throughput: 60 qps")
 	if err := errors.Join(cmd.Start(), reader.Close(), writer.Close()); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if mode, err := os.ReadFile(state); string(mode) != "0\n" || err != nil {
+	if mode, err := os.ReadFile(b.state); string(mode) != "0\n" || err != nil {
 		t.Errorf("without a reader: mode %s, %v; want that of before", mode, err)
 	}
 }
