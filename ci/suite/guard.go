@@ -14,7 +14,8 @@ import (
 // for a while. It also removes the program's folder then, if it has one.
 //
 // The group is the program's own if an SSH server or sudo started it. Otherwise it may be
-// that of others, and the guard ends the program alone.
+// that of others, and the guard ends the program alone. A zombie does not run: in some
+// containers nobody waits for it.
 const guardScript = `limit=$1 dir=$2 parent=$PPID group=$$
 shift 2
 [ -d "/proc/$parent" ] || parent=$$
@@ -23,19 +24,20 @@ read -r starter </proc/$parent/comm
 case "$leader $starter" in
 "$$ "* | "$parent sudo") group=-$leader ;;
 esac
+runs() { read -r _ _ state _ <"/proc/$1/stat" && [ "$state" != Z ]; }
 {
 	n=0
-	while [ -d /proc/$$ ] && [ -d "/proc/$parent" ] && [ "$n" -lt "$limit" ]; do
+	while runs $$ && runs "$parent" && [ "$n" -lt "$limit" ]; do
 		sleep 1
 		n=$((n + 1))
 	done
-	if [ -d /proc/$$ ]; then
+	if runs $$; then
 		trap '' TERM
 		kill -TERM "$group"
 		sleep 5
 		[ -z "$dir" ] || rm -rf "$dir"
 		kill -KILL "$group"
-	elif [ ! -d "/proc/$parent" ] && [ "$parent" != $$ ]; then
+	elif [ "$parent" != $$ ] && ! runs "$parent"; then
 		[ -z "$dir" ] || rm -rf "$dir"
 	fi
 } </dev/null >/dev/null 2>&1 &
