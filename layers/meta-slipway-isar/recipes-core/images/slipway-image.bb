@@ -23,11 +23,11 @@ IMAGE_PREINSTALL += " \
 "
 IMAGE_INSTALL += "slipway-board slipway-crosscheck slipway-hook slipway-rest"
 
-# The virtual board's, in place of Isar's.
+# The virtual board's, in place of Isar's fstab and of the hosts that netbase makes.
 FILESEXTRAPATHS:prepend := "${LAYERDIR_slipway-isar}/../../images/boards/virt/overlay:"
-SRC_URI += "file://etc/fstab"
+SRC_URI += "file://etc/fstab file://etc/hosts"
 image_configure_fstab() {
-    sudo install -m 0644 '${WORKDIR}/etc/fstab' '${IMAGE_ROOTFS}/etc/fstab'
+    sudo install -m 0644 '${WORKDIR}/etc/fstab' '${WORKDIR}/etc/hosts' '${IMAGE_ROOTFS}/etc/'
 }
 
 # What a board has no use for, and an update would carry.

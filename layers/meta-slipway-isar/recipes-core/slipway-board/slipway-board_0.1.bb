@@ -19,7 +19,7 @@ DEBIAN_DEPENDS = "rauc, grub-common, containerd, openssh-server, systemd"
 
 do_install() {
     cp -R --no-preserve=ownership '${WORKDIR}/overlay/.' '${D}/'
-    rm '${D}/etc/fstab' # which no package has; slipway-image.bb installs it
+    rm '${D}/etc/fstab' '${D}/etc/hosts' # which no package has; slipway-image.bb installs them
     if [ '${MACHINE_SERIAL}' != ttyS0 ]; then
         mv '${D}/etc/systemd/system/serial-getty@ttyS0.service.d' '${D}/etc/systemd/system/serial-getty@${MACHINE_SERIAL}.service.d'
     fi
