@@ -1,0 +1,132 @@
+package sbom
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+
+	"slipway/layers/plaintext"
+)
+
+// decodeCycloneDX reads a bill in CycloneDX.
+func decodeCycloneDX(data []byte) (Bill, error) {
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(data), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		return Bill{}, plaintext.JSONError(err)
+	}
+	b := Bill{Forms: []string{"CycloneDX " + text(bom.SpecVersion.String())}, Checked: bom.Vulnerabilities != nil}
+	named := map[string]cdx.Component{}
+	for _, c := range list(bom.Components) {
+		named[c.BOMRef] = c
+		if err := b.addPackage(Package{c.Name, c.Version, licenceOf(c)}); err != nil {
+			return b, err
+		}
+	}
+	for _, v := range list(bom.Vulnerabilities) {
+		if err := b.addRated(v, named); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+func list[T any](of *[]T) []T {
+	if of == nil {
+		return nil
+	}
+	return *of
+}
+
+func licenceOf(c cdx.Component) string {
+	var all []string
+	if c.Licenses != nil {
+		for _, l := range *c.Licenses {
+			name := l.Expression
+			if l.License != nil {
+				name = cmp.Or(l.License.ID, l.License.Name, name)
+			}
+			if name != "" {
+				all = append(all, name)
+			}
+		}
+	}
+	return strings.Join(all, " AND ")
+}
+
+func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) error {
+	f := Flaw{ID: v.ID, State: Open}
+	for _, r := range list(v.Ratings) {
+		if r.Score != nil {
+			f.Score = max(f.Score, *r.Score)
+		}
+	}
+	if a := v.Analysis; a != nil {
+		f.Why = cmp.Or(a.Detail, string(a.Justification))
+		switch a.State {
+		case cdx.IASResolved, cdx.IASResolvedWithPedigree:
+			f.State = Fixed
+		case cdx.IASNotAffected, cdx.IASFalsePositive:
+			f.State = Ignored
+		}
+	}
+	for _, at := range list(v.Affects) {
+		one := f
+		one.Package, one.Version = cmp.Or(named[at.Ref].Name, at.Ref), named[at.Ref].Version
+		if err := b.addFlaw(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeCheck reads what cve-check.bbclass wrote of an image or a recipe.
+func decodeCheck(data []byte) (Bill, error) {
+	var check struct {
+		Version string `json:"version"`
+		Package []struct {
+			Name    string `json:"name"`
+			Version string `json:"version"`
+			Issue   []struct {
+				ID, Status, Detail, Description string
+				V2                              any `json:"scorev2"`
+				V3                              any `json:"scorev3"`
+				V4                              any `json:"scorev4"`
+			} `json:"issue"`
+		} `json:"package"`
+	}
+	if err := json.Unmarshal(data, &check); err != nil {
+		return Bill{}, plaintext.JSONError(err)
+	}
+	b := Bill{Forms: []string{"Yocto's CVE check " + text(check.Version)}, Checked: true}
+	for _, p := range check.Package {
+		for _, i := range p.Issue {
+			f := Flaw{ID: i.ID, Package: p.Name, Version: p.Version, State: checkStates[i.Status], Why: cmp.Or(i.Description, i.Detail)}
+			if f.State == "" {
+				f.State = Open
+			}
+			f.Score = max(scoreOf(i.V2), scoreOf(i.V3), scoreOf(i.V4))
+			if err := b.addFlaw(f); err != nil {
+				return b, err
+			}
+		}
+	}
+	return b, nil
+}
+
+var checkStates = map[string]string{"Unpatched": Open, "Patched": Fixed, "Ignored": Ignored}
+
+// scoreOf reads a score, which is a text in some releases and a number in others.
+func scoreOf(v any) float64 {
+	score, _ := v.(float64)
+	if s, ok := v.(string); ok {
+		score, _ = strconv.ParseFloat(s, 64)
+	}
+	if !(score > 0 && score <= 10) {
+		return 0
+	}
+	return score
+}

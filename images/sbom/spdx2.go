@@ -1,0 +1,226 @@
+package sbom
+
+import (
+	"archive/tar"
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"slipway/layers/plaintext"
+)
+
+// document is a document of SPDX 2.
+type document struct {
+	Version   string `json:"spdxVersion"`
+	Name      string `json:"name"`
+	ID        string `json:"SPDXID"`
+	Namespace string `json:"documentNamespace"`
+	Packages  []struct {
+		ID        string `json:"SPDXID"`
+		Name      string `json:"name"`
+		Version   string `json:"versionInfo"`
+		Declared  string `json:"licenseDeclared"`
+		Concluded string `json:"licenseConcluded"`
+	} `json:"packages"`
+	Relationships []struct {
+		From string `json:"spdxElementId"`
+		Type string `json:"relationshipType"`
+		To   string `json:"relatedSpdxElement"`
+	} `json:"relationships"`
+	Others []struct {
+		ID        string `json:"externalDocumentId"`
+		Namespace string `json:"spdxDocument"`
+		Checksum  struct {
+			Algorithm string `json:"algorithm"`
+			Value     string `json:"checksumValue"`
+		} `json:"checksum"`
+	} `json:"externalDocumentRefs"`
+
+	sha1 string
+}
+
+func parseDocument(data []byte) (d document, err error) {
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d, plaintext.JSONError(err)
+	}
+	if !strings.HasPrefix(d.Version, "SPDX-2.") {
+		return d, fmt.Errorf("spdxVersion is %q; want SPDX-2.2 or SPDX-2.3", text(d.Version))
+	}
+	return d, nil
+}
+
+func (d document) form() string { return "SPDX " + text(strings.TrimPrefix(d.Version, "SPDX-")) }
+
+// bill returns the packages of a document that stands alone, without the one that it
+// describes: that is the image.
+func (d document) bill() Bill {
+	b := Bill{Forms: []string{d.form()}}
+	whole := map[string]bool{}
+	for _, r := range d.Relationships {
+		if r.Type == "DESCRIBES" && len(d.Packages) > 1 {
+			whole[r.To] = true
+		}
+	}
+	for _, p := range d.Packages {
+		if !whole[p.ID] && len(b.Packages) < maxPackages {
+			_ = b.addPackage(Package{p.Name, p.Version, firstLicence(p.Concluded, p.Declared)})
+		}
+	}
+	return b
+}
+
+// firstLicence returns the first text that says a licence.
+func firstLicence(texts ...string) string {
+	for _, t := range texts {
+		if t != "" && t != "NOASSERTION" {
+			return t
+		}
+	}
+	return ""
+}
+
+// decodeArchive reads Yocto's documents of an image: a tar with a document for each package,
+// with an index of their digests.
+func decodeArchive(r io.Reader) (Bill, error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxBytes), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return Bill{}, err
+	}
+	defer z.Close()
+	a := archive{byName: map[string]*document{}, byNamespace: map[string]*document{}}
+	t := tar.NewReader(&limited{r: z, left: maxBytes})
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return a.bill()
+		}
+		if err != nil {
+			return Bill{}, fmt.Errorf("the archive is damaged: %w", err)
+		}
+		if err := a.read(h, t); err != nil {
+			return Bill{}, fmt.Errorf("%s: %w", text(h.Name), err)
+		}
+	}
+}
+
+type archive struct {
+	byName, byNamespace map[string]*document
+	index               []indexed
+}
+
+type indexed struct {
+	File      string `json:"filename"`
+	Namespace string `json:"documentNamespace"`
+	SHA1      string `json:"sha1"`
+}
+
+func (a *archive) read(h *tar.Header, r io.Reader) error {
+	if h.Size > maxDocument || len(a.byName) >= maxDocuments {
+		return errors.New("too large an archive of SPDX")
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	if h.Name == "index.json" {
+		var index struct {
+			Documents []indexed `json:"documents"`
+		}
+		err := json.Unmarshal(data, &index)
+		a.index = index.Documents
+		return plaintext.JSONError(err)
+	}
+	d, err := parseDocument(data)
+	if err != nil {
+		return err
+	}
+	sum := sha1.Sum(data)
+	d.sha1 = hex.EncodeToString(sum[:])
+	if a.byName[h.Name] != nil || a.byNamespace[d.Namespace] != nil {
+		return errors.New("it is there twice")
+	}
+	if !d.isImage() {
+		d.Relationships, d.Others = nil, nil // of thousands of files, and not needed
+	}
+	a.byName[h.Name], a.byNamespace[d.Namespace] = &d, &d
+	return nil
+}
+
+// bill follows the image's document to those of its packages. It checks each digest.
+func (a *archive) bill() (Bill, error) {
+	if len(a.index) != len(a.byName) || len(a.index) == 0 {
+		return Bill{}, fmt.Errorf("index.json names %d documents, and there are %d", len(a.index), len(a.byName))
+	}
+	for _, i := range a.index {
+		d := a.byName[i.File]
+		if d == nil || d.sha1 != i.SHA1 || d.Namespace != i.Namespace {
+			return Bill{}, fmt.Errorf("%s is not the document that index.json names", text(i.File))
+		}
+	}
+	var b Bill
+	for _, d := range a.byName {
+		if err := a.addImage(&b, d); err != nil {
+			return Bill{}, err
+		}
+	}
+	if len(b.Forms) == 0 {
+		return Bill{}, errors.New("no document of an image is in it")
+	}
+	return b, nil
+}
+
+// imagePrefix begins the identifier of an image in Yocto's documents.
+const imagePrefix = "SPDXRef-Image-"
+
+func (d *document) isImage() bool {
+	for _, p := range d.Packages {
+		if strings.HasPrefix(p.ID, imagePrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// addImage adds what a document says that an image contains. Most documents are of packages.
+func (a *archive) addImage(b *Bill, d *document) error {
+	if !d.isImage() {
+		return nil
+	}
+	b.Forms = append(b.Forms, d.form())
+	others := map[string]*document{}
+	for _, o := range d.Others {
+		other := a.byNamespace[o.Namespace]
+		if other == nil || o.Checksum.Algorithm == "SHA1" && other.sha1 != o.Checksum.Value {
+			return fmt.Errorf("%s: %s is not the document that it names", text(d.Name), text(o.ID))
+		}
+		others[o.ID] = other
+	}
+	for _, r := range d.Relationships {
+		if r.Type != "CONTAINS" || !strings.HasPrefix(r.From, imagePrefix) {
+			continue
+		}
+		name, id, _ := strings.Cut(r.To, ":")
+		if err := addNamed(b, others[name], id); err != nil {
+			return fmt.Errorf("%s contains %s: %w", text(d.Name), text(r.To), err)
+		}
+	}
+	return nil
+}
+
+func addNamed(b *Bill, d *document, id string) error {
+	if d == nil {
+		return errors.New("no such document")
+	}
+	for _, p := range d.Packages {
+		if p.ID == id {
+			return b.addPackage(Package{p.Name, p.Version, firstLicence(p.Concluded, p.Declared)})
+		}
+	}
+	return errors.New("no such package")
+}

@@ -1,0 +1,60 @@
+package layers
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/layers/run"
+)
+
+// FolderCommit is what a folder's repository was at.
+type FolderCommit struct {
+	URL    string `json:"url,omitempty"` // of the remote, without a password
+	Commit string `json:"commit"`
+	Edited bool   `json:"edited,omitempty"` // files in the folder differ from the commit, or are not in it
+}
+
+// gitTime is how long git may take to look at a folder.
+const gitTime = 20 * time.Second
+
+// CommitOfFolder asks git what a folder is at. It returns nil where git does not know:
+// there is no git, no repository, or no commit.
+func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	git := func(args ...string) (string, error) {
+		out, err := run.Output(ctx, gitCommand(dir, append([]string{"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false"}, args...)))
+		return strings.TrimSpace(string(out)), err
+	}
+	commit, err := git("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+	if err != nil {
+		return nil
+	}
+	changed, err := git("status", "--porcelain", "--", ".")
+	if err != nil {
+		return nil
+	}
+	remote, _ := git("remote", "get-url", "origin") // many have none
+	return &FolderCommit{URL: withoutPassword(remote), Commit: commit, Edited: changed != ""}
+}
+
+// withoutPassword removes user names and passwords from a URL. A path says something of the
+// machine alone, so it is left out.
+func withoutPassword(address string) string {
+	if filepath.IsAbs(address) || strings.HasPrefix(address, ".") || strings.HasPrefix(address, "file:") {
+		return ""
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		if _, err := os.Stat(address); err == nil {
+			return ""
+		}
+		return address // git@host:path
+	}
+	u.User = nil
+	return u.String()
+}
