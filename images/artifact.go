@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images/bitbake"
+	"slipway/layers"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -33,15 +34,17 @@ const (
 // Artifact is the files that one build made. Stages on other machines read it
 // from its folder.
 type Artifact struct {
-	Board      string           `json:"board"`
-	Project    string           `json:"project,omitempty"` // the project files, where the board is made of them alone
-	Arch       string           `json:"arch"`
-	Key        string           `json:"key"` // hash of what it was made of
-	Built      time.Time        `json:"built"`
-	Slipway    Program          `json:"slipway,omitzero"` // that made it
-	Files      []File           `json:"files"`
-	Layers     []bitbake.Commit `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
-	Partitions []Partition      `json:"partitions,omitempty"` // of the disk image
+	Board      string               `json:"board"`
+	Project    string               `json:"project,omitempty"` // the project files, where the board is made of them alone
+	Arch       string               `json:"arch"`
+	Key        string               `json:"key"` // hash of what it was made of
+	Built      time.Time            `json:"built"`
+	Slipway    Program              `json:"slipway,omitzero"` // that made it
+	Files      []File               `json:"files"`
+	Source     *layers.FolderCommit `json:"source,omitempty"`     // what the user's own folder was at
+	Layers     []bitbake.Commit     `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
+	Tools      map[string]string    `json:"tools,omitempty"`      // versions of the Debian packages that the build needs here
+	Partitions []Partition          `json:"partitions,omitempty"` // of the disk image
 
 	dir string
 }
@@ -140,6 +143,11 @@ func (a Artifact) Path(f File) string { return filepath.Join(a.dir, f.Name) }
 
 // Dir is the artifact's folder.
 func (a Artifact) Dir() string { return a.dir }
+
+// built are the files without the provenance, which is of them.
+func (a Artifact) built() []File {
+	return slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Provenance })
+}
 
 // File returns the one file of a kind.
 func (a Artifact) File(kind string) (File, error) {

@@ -91,6 +91,9 @@ func syncFile(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+// dpkgStatus is the file of a root file system that lists its packages.
+const dpkgStatus = "var/lib/dpkg/status"
+
 // The names of an artifact's files.
 const (
 	diskName  = "disk.img"
@@ -105,7 +108,10 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
 		return Artifact{}, err
 	}
-	names := map[string]string{DiskImage: diskName, BlockMap: bmapName}
+	names := map[string]string{DiskImage: diskName, BlockMap: bmapName, SBOM: packagesName}
+	if err := copyFile(ctx, filepath.Join(d.root, dpkgStatus), d.path(packagesName)); err != nil {
+		return Artifact{}, err
+	}
 	if len(d.spec.Debian.Probe) > 0 {
 		names[Container] = probeName
 		if err := writeFile(d.path(probeName), d.writeProbe); err != nil {
@@ -115,7 +121,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 	if err := removeDescription(a.dir); err != nil {
 		return Artifact{}, err
 	}
-	for _, kind := range []string{DiskImage, BlockMap, Container} {
+	for _, kind := range []string{DiskImage, BlockMap, Container, SBOM} {
 		name, ok := names[kind]
 		if !ok {
 			continue
@@ -132,7 +138,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 			return Artifact{}, err
 		}
 	}
-	return a, a.Save(a.dir)
+	return a, a.publish(ctx, d.spec, opt)
 }
 
 func mapBlocks(ctx context.Context, image, name string) error {

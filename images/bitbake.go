@@ -42,7 +42,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err != nil || !opt.Request.makesImages() {
 		return Artifact{}, err
 	}
-	return b.collectArtifact(ctx, spec, len(opt.Request.Targets) > 0)
+	return b.collectArtifact(ctx, spec, opt, len(opt.Request.Targets) > 0)
 }
 
 // projectBuild is the build of a project, from checkouts to an artifact.
@@ -102,7 +102,7 @@ func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (
 
 // commitOf is a checkout in the words of a record.
 func commitOf(s layers.State) bitbake.Commit {
-	c := bitbake.Commit{Repo: s.Repo.ID, Commit: s.Head, Edited: s.Edited}
+	c := bitbake.Commit{Repo: s.Repo.ID, URL: layers.WithoutPassword(s.Repo.URL), Commit: s.Head, Edited: s.Edited}
 	if s.Repo.Local {
 		c.Local = s.Dir
 	}

@@ -24,8 +24,11 @@ const (
 	BFB        = "bfb"        // a boot stream for a BlueField
 )
 
+// ending is how files of a kind end.
+type ending struct{ kind, ending string }
+
 // endings are how the files of each kind end, the most wanted first.
-var endings = []struct{ kind, ending string }{
+var endings = []ending{
 	{DiskImage, "wic"},
 	{DiskImage, "wic.zst"},
 	{DiskImage, "wic.gz"},
@@ -43,7 +46,7 @@ var endings = []struct{ kind, ending string }{
 
 // collectArtifact makes an artifact of what bitbake deployed. Where other targets were
 // requested, there may be no image among them: then the earlier artifact stays.
-func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
+func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, opt Options, others bool) (Artifact, error) {
 	images, err := b.findImages(ctx)
 	if err != nil || len(images) == 0 && others {
 		return Artifact{}, err
@@ -53,8 +56,9 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 	if a.Key, err = b.artifactKey(a.Layers); err != nil {
 		return Artifact{}, err
 	}
+	var earlier Artifact
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
-		known, earlier := b.unchangedFiles(), Artifact{}
+		known := b.unchangedFiles()
 		if old, none := OpenArtifact(b.dir); none == nil {
 			earlier = old
 		}
@@ -67,15 +71,15 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 		if disk, none := a.File(DiskImage); none == nil && strings.HasSuffix(disk.Name, ".wic") {
 			a.Partitions, err = readPartitions(ctx, spec, a.Path(disk))
 		}
-		if earlier.Key == a.Key && slices.Equal(earlier.Files, a.Files) {
-			a.Built = earlier.Built // nothing was built anew
-		}
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
 		return Artifact{}, err
 	}
-	return a, a.Save(b.dir)
+	if _, none := earlier.File(Provenance); none == nil && earlier.Key == a.Key && slices.Equal(earlier.built(), a.Files) {
+		return earlier, earlier.Save(b.dir) // nothing was built anew, and its signature still holds
+	}
+	return a, a.publish(ctx, spec, opt)
 }
 
 // artifactKey hashes the commits and the configuration that bitbake was given.

@@ -197,7 +197,7 @@ func TestBuildWithBitbake(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []File{{Kind: DiskImage, Name: "tiny-image-qemuarm64.wic.gz", SizeBytes: 4096, SHA256: "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7"}}
-	if diff := cmp.Diff(want, a.Files); diff != "" {
+	if diff := cmp.Diff(want, a.built()); diff != "" {
 		t.Errorf("files: (-want +got)\n%s", diff)
 	}
 	reopened, err := OpenArtifact(dir)

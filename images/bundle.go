@@ -101,21 +101,21 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 		return a, err
 	}
 	f.Key = key
-	return b.publishBundle(work, f)
+	return b.publishBundle(ctx, work, f)
 }
 
 // publishBundle replaces the last bundle. The artifact describes none while it does.
-func (b bundle) publishBundle(work string, f File) (Artifact, error) {
+func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifact, error) {
 	a := b.artifact
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
-	if err := a.Save(a.dir); err != nil {
+	if err := a.publish(ctx, b.spec, b.opt); err != nil {
 		return a, err
 	}
 	if err := os.Rename(filepath.Join(work, f.Name), filepath.Join(a.dir, f.Name)); err != nil {
 		return a, err
 	}
 	a.Files = append(a.Files, f)
-	return a, a.Save(a.dir)
+	return a, a.publish(ctx, b.spec, b.opt)
 }
 
 // fillContent writes what goes into the bundle: the board's own files, and the root file

@@ -16,7 +16,7 @@ import (
 
 // assembly changes whenever the code below makes another image of the same
 // userland and spec.
-const assembly = 6
+const assembly = 7
 
 // buildDebian makes a board's image and, where that is requested, the update bundle of it.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {

@@ -30,7 +30,7 @@ func (b *projectBuild) findImages(ctx context.Context) (found []image, err error
 	named, err := b.imageNames(ctx)
 	have := map[string]bool{}
 	for _, name := range named {
-		for _, e := range endings {
+		for _, e := range slices.Concat(endings, billEndings) {
 			if file := deployedName(name, e.ending); file != "" && !have[e.kind] {
 				have[e.kind] = true
 				found = append(found, image{e.kind, file})

@@ -191,7 +191,7 @@ func TestProjectFileAsBoard(t *testing.T) {
 	if _, err := buildProject(t.Context(), spec, project, opt); err != nil {
 		t.Fatal(err)
 	}
-	if a, err := ArtifactOf(spec, opt.BoardDir(spec)); err != nil || len(a.Files) != 1 || a.Board != "meta-tiny" {
+	if a, err := ArtifactOf(spec, opt.BoardDir(spec)); err != nil || len(a.built()) != 1 || a.Board != "meta-tiny" {
 		t.Errorf("its artifact is %+v, %v", a, err)
 	}
 }

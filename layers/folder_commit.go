@@ -39,12 +39,12 @@ func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 		return nil
 	}
 	remote, _ := git("remote", "get-url", "origin") // many have none
-	return &FolderCommit{URL: withoutPassword(remote), Commit: commit, Edited: changed != ""}
+	return &FolderCommit{URL: WithoutPassword(remote), Commit: commit, Edited: changed != ""}
 }
 
-// withoutPassword removes user names and passwords from a URL. A path says something of the
+// WithoutPassword removes user names and passwords from a URL. A path says something of the
 // machine alone, so it is left out.
-func withoutPassword(address string) string {
+func WithoutPassword(address string) string {
 	if filepath.IsAbs(address) || strings.HasPrefix(address, ".") || strings.HasPrefix(address, "file:") {
 		return ""
 	}

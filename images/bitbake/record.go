@@ -83,6 +83,7 @@ type Record struct {
 // Commit is what a repository of the project was at.
 type Commit struct {
 	Repo   string `json:"repo"`
+	URL    string `json:"url,omitempty"` // of the server; "" for a folder that was here
 	Commit string `json:"commit"`
 	Edited bool   `json:"edited,omitempty"`
 	Local  string `json:"local,omitempty"` // the user's folder that was taken in place of a checkout

@@ -1,9 +1,11 @@
 package sbom
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"io"
 	"strconv"
 	"strings"
 
@@ -130,3 +132,42 @@ func scoreOf(v any) float64 {
 	}
 	return score
 }
+
+// decodeStatus reads dpkg's list of packages. It says no licences.
+func decodeStatus(r io.Reader) (Bill, error) {
+	b := Bill{Forms: []string{"dpkg status"}}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxStatusLine)
+	var p Package
+	installed := false
+	end := func() (err error) {
+		if installed {
+			err = b.addPackage(p)
+		}
+		p, installed = Package{}, false
+		return err
+	}
+	for lines.Scan() {
+		line := lines.Text()
+		name, value, _ := strings.Cut(line, ": ")
+		switch name {
+		case "":
+			if err := end(); err != nil {
+				return b, err
+			}
+		case "Package":
+			p.Name = value
+		case "Version":
+			p.Version = value
+		case "Status":
+			installed = strings.HasSuffix(value, " installed")
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return b, err
+	}
+	return b, end()
+}
+
+// maxStatusLine is more than any field of dpkg's list has.
+const maxStatusLine = 1 << 20

@@ -1,5 +1,5 @@
 // Package sbom reads what an image is made of: bills of material in SPDX 2 and 3 and in
-// CycloneDX, and what Yocto's CVE check found. It judges nothing.
+// CycloneDX, dpkg's list of packages, and what Yocto's CVE check found. It judges nothing.
 package sbom
 
 import (
@@ -95,6 +95,9 @@ func Decode(r io.Reader) (Bill, error) {
 	if bytes.Equal(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
 		return decodeArchive(b)
 	}
+	if string(begin) == "Pack" {
+		return decodeStatus(b)
+	}
 	bill, err := decodeJSON(b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("it ends too early")
@@ -182,7 +185,7 @@ func decodeKeys(keys map[string]json.RawMessage) (Bill, error) {
 	case keys["package"] != nil && keys["version"] != nil:
 		return decodeCheck(whole)
 	}
-	return Bill{}, errors.New("it is neither SPDX 2 or 3, nor CycloneDX, nor of Yocto's CVE check")
+	return Bill{}, errors.New("it is neither SPDX 2 or 3, nor CycloneDX, nor of dpkg, nor of Yocto's CVE check")
 }
 
 func (b *Bill) add(other Bill) {

@@ -67,6 +67,9 @@ func TestRead(t *testing.T) {
 				{ID: "CVE-2023-2", Package: "libc6", Version: "2.36", State: Ignored, Why: "not built"},
 			},
 		}},
+		{text: "Package: libc6\nStatus: install ok installed\nVersion: 2.36\nDescription: a: b\n Package: no\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: zlib1g\nStatus: hold ok installed\nVersion: 1:1.2\n", want: Bill{
+			Forms: []string{"dpkg status"}, Packages: []Package{{"libc6", "2.36", ""}, {"zlib1g", "1:1.2", ""}},
+		}},
 		{text: `{"spdxVersion":"SPDX-2.3","name":"x","packages":[{"SPDXID":"SPDXRef-image","name":"image"},
 			{"SPDXID":"SPDXRef-a","name":"a","versionInfo":"1","licenseConcluded":"NOASSERTION","licenseDeclared":"MIT"}],
 			"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-image"}]}`, want: Bill{
@@ -240,6 +243,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte(check))
+	f.Add([]byte("Package: a\nStatus: install ok installed\nVersion: 1\n"))
 	f.Add([]byte(cycloneDX))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := Decode(bytes.NewReader(data))

@@ -1,0 +1,298 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	slsa "github.com/in-toto/attestation/go/predicates/provenance/v1"
+	intoto "github.com/in-toto/attestation/go/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"slipway/layers"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
+)
+
+// The kinds of files that say what an image is made of.
+const (
+	SBOM       = "sbom"       // a bill of material, as package sbom reads it
+	CVEs       = "cves"       // the findings of Yocto's CVE check
+	Provenance = "provenance" // an in-toto statement with SLSA's provenance
+)
+
+const (
+	provenanceName = "provenance.json"
+	packagesName   = "packages.dpkg_status"
+	slsaType       = "https://slsa.dev/provenance/v1"
+	buildType      = "urn:slipway:build:1"
+)
+
+// billEndings are how the files end that say what an image is made of, the most wanted first.
+var billEndings = []ending{
+	{SBOM, "spdx.tar.zst"},
+	{SBOM, "spdx.json"},
+	{SBOM, "cdx.json"},
+	{SBOM, "dpkg_status"}, // Isar's
+	{CVEs, "sbom-cve-check.yocto.json"},
+	{CVEs, "json"},
+}
+
+// publish says where the artifact is from, and writes artifact.json. A signature of the
+// description before is removed.
+func (a *Artifact) publish(ctx context.Context, spec Spec, opt Options) error {
+	if err := removeSignatures(a.dir); err != nil {
+		return err
+	}
+	a.Source, a.Tools = spec.commit(ctx), toolVersions(ctx, HostPackages(ctx, spec, opt))
+	a.Files = slices.DeleteFunc(a.Files, func(f File) bool { return f.Kind == Provenance })
+	statement, err := a.statement(spec)
+	if err != nil {
+		return fmt.Errorf("describe the build: %w", err)
+	}
+	if err := renameio.WriteFile(filepath.Join(a.dir, provenanceName), statement, 0o644); err != nil {
+		return err
+	}
+	f, err := describeFile(ctx, a.dir, Provenance, provenanceName)
+	if err != nil {
+		return err
+	}
+	a.Files = append(a.Files, f)
+	return a.Save(a.dir)
+}
+
+// SignatureEndings are those of what ssh-keygen, minisign and gpg write.
+var SignatureEndings = []string{".sig", ".minisig", ".asc"}
+
+func removeSignatures(dir string) error {
+	for _, ending := range SignatureEndings {
+		if err := os.Remove(ArtifactPath(dir) + ending); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit returns what the user's own folder of boards, or the folder of a project file, is
+// at. Slipway's own boards are of the Slipway that the artifact names.
+func (s Spec) commit(ctx context.Context) *layers.FolderCommit {
+	if s.project != "" {
+		file, _ := firstProjectFile(s.project)
+		return layers.CommitOfFolder(ctx, filepath.Dir(file))
+	}
+	if folder, own := boardFolder(s.Board); own {
+		return layers.CommitOfFolder(ctx, filepath.Dir(filepath.Dir(folder)))
+	}
+	return nil
+}
+
+// toolVersions returns the versions of Debian packages on this machine. It returns nil where
+// dpkg does not know.
+func toolVersions(ctx context.Context, packages []string) map[string]string {
+	argv := append([]string{"dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"}, packages...)
+	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails where one package is not installed
+	versions := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			versions[name] = version
+		}
+	}
+	if len(versions) == 0 {
+		return nil
+	}
+	return versions
+}
+
+// statement returns the in-toto statement about the artifact's files.
+func (a *Artifact) statement(spec Spec) ([]byte, error) {
+	s := &intoto.Statement{Type: intoto.StatementTypeUri, PredicateType: slsaType}
+	for _, f := range a.Files {
+		s.Subject = append(s.Subject, &intoto.ResourceDescriptor{Name: f.Name, Digest: map[string]string{"sha256": f.SHA256}})
+	}
+	external, err := structpb.NewStruct(map[string]any{"board": a.Board, "project": a.Project})
+	if err != nil {
+		return nil, err
+	}
+	internal, err := structpb.NewStruct(map[string]any{"key": a.Key, "tools": anyMap(a.Tools)})
+	if err != nil {
+		return nil, err
+	}
+	who, run := builder()
+	p := &slsa.Provenance{
+		BuildDefinition: &slsa.BuildDefinition{
+			BuildType: buildType, ExternalParameters: external, InternalParameters: internal, ResolvedDependencies: a.dependencies(),
+		},
+		RunDetails: &slsa.RunDetails{
+			Builder:  &slsa.Builder{Id: who, Version: map[string]string{"slipway": a.Slipway.String()}},
+			Metadata: &slsa.BuildMetadata{InvocationId: run, FinishedOn: timestamppb.New(a.Built.Truncate(time.Second))},
+		},
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if s.Predicate, err = toStruct(p); err != nil {
+		return nil, err
+	}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	text, err := protojson.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer // protojson's own blanks differ from one build of Slipway to the next
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+func anyMap(texts map[string]string) map[string]any {
+	all := map[string]any{}
+	for name, text := range texts {
+		all[name] = text
+	}
+	return all
+}
+
+// dependencies are the repositories that the build was made of.
+func (a *Artifact) dependencies() (all []*intoto.ResourceDescriptor) {
+	add := func(name, url, commit string, edited bool) {
+		if commit == "" {
+			return
+		}
+		d := &intoto.ResourceDescriptor{Name: name, Digest: map[string]string{"gitCommit": commit}}
+		if url != "" {
+			d.Uri = "git+" + url + "@" + commit
+		}
+		if edited {
+			d.Annotations, _ = structpb.NewStruct(map[string]any{"edited": true}) // a bool always fits
+		}
+		all = append(all, d)
+	}
+	if a.Source != nil {
+		add("source", a.Source.URL, a.Source.Commit, a.Source.Edited)
+	}
+	for _, l := range a.Layers {
+		add(l.Repo, l.URL, l.Commit, l.Edited || l.Local != "")
+	}
+	return all
+}
+
+// builder returns who built, and which run of a CI server it was. GitHub's, GitLab's and
+// Jenkins' own variables say it.
+func builder() (id, run string) {
+	if server, repo, number := os.Getenv("GITHUB_SERVER_URL"), os.Getenv("GITHUB_REPOSITORY"), os.Getenv("GITHUB_RUN_ID"); server != "" && repo != "" {
+		return server + "/" + repo, server + "/" + repo + "/actions/runs/" + number
+	}
+	if project := os.Getenv("CI_PROJECT_URL"); project != "" {
+		return project, os.Getenv("CI_JOB_URL")
+	}
+	if build := os.Getenv("BUILD_URL"); build != "" {
+		return os.Getenv("JENKINS_URL"), build
+	}
+	return "urn:slipway:builder:local", ""
+}
+
+func toStruct(p *slsa.Provenance) (*structpb.Struct, error) {
+	text, err := protojson.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	s := &structpb.Struct{}
+	return s, protojson.Unmarshal(text, s)
+}
+
+// Statement is what a provenance file says.
+type Statement struct {
+	Subjects map[string]string `json:"-"` // SHA-256 by file
+	Builder  string            `json:"builder"`
+	Run      string            `json:"run,omitempty"`
+	Board    string            `json:"board"`
+	Key      string            `json:"key"`
+}
+
+// ReadStatement reads the artifact's provenance, and proves that it is of this artifact: it
+// names the same board, the same key and the same files with their digests.
+func (a Artifact) ReadStatement() (Statement, error) {
+	f, err := a.File(Provenance)
+	if err != nil {
+		return Statement{}, err
+	}
+	data, err := localfile.Read(a.Path(f), maxDescriptionBytes)
+	if err != nil {
+		return Statement{}, err
+	}
+	s, err := parseStatement(data)
+	if err == nil {
+		err = a.checkStatement(s)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", a.Path(f), err)
+	}
+	return s, err
+}
+
+func parseStatement(data []byte) (Statement, error) {
+	var s intoto.Statement
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &s); err != nil {
+		return Statement{}, errors.New("it is no in-toto statement")
+	}
+	if err := s.Validate(); err != nil {
+		return Statement{}, err
+	}
+	if s.PredicateType != slsaType {
+		return Statement{}, fmt.Errorf("its predicate is %q; want %s", s.PredicateType, slsaType)
+	}
+	text, err := protojson.Marshal(s.Predicate)
+	if err != nil {
+		return Statement{}, err
+	}
+	var p slsa.Provenance
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, &p); err != nil {
+		return Statement{}, errors.New("its predicate is no provenance of SLSA")
+	}
+	if err := p.Validate(); err != nil {
+		return Statement{}, err
+	}
+	out := Statement{
+		Subjects: map[string]string{}, Builder: p.RunDetails.Builder.Id, Run: p.RunDetails.GetMetadata().GetInvocationId(),
+		Board: p.BuildDefinition.ExternalParameters.GetFields()["board"].GetStringValue(),
+		Key:   p.BuildDefinition.InternalParameters.GetFields()["key"].GetStringValue(),
+	}
+	for _, subject := range s.Subject {
+		out.Subjects[subject.Name] = subject.Digest["sha256"]
+	}
+	return out, nil
+}
+
+func (a Artifact) checkStatement(s Statement) error {
+	if s.Board != a.Board || s.Key != a.Key {
+		return fmt.Errorf("it is of another build: of board %s with the key %.12s, and the artifact is of %s with %.12s", s.Board, s.Key, a.Board, a.Key)
+	}
+	n := 0
+	for _, f := range a.Files {
+		if f.Kind == Provenance {
+			continue
+		}
+		if n++; s.Subjects[f.Name] != f.SHA256 {
+			return fmt.Errorf("it is of another build: it does not name %s with its digest", f.Name)
+		}
+	}
+	if n != len(s.Subjects) {
+		return fmt.Errorf("it is of another build: it names %d files, and the artifact has %d", len(s.Subjects), n)
+	}
+	return nil
+}

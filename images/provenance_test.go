@@ -1,0 +1,127 @@
+package images
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// An artifact says what it was made of. A statement of another build is refused.
+func TestProvenance(t *testing.T) {
+	replayed(t)
+	for name, value := range map[string]string{
+		"GITHUB_SERVER_URL": "https://git.example.com", "GITHUB_REPOSITORY": "team/boards", "GITHUB_RUN_ID": "17",
+	} {
+		t.Setenv(name, value)
+	}
+	p, dir := tinyProject(t, standIn(t), "tiny-image")
+	gitInit(t, p.Root)
+	git(t, p.Root, "remote", "add", "origin", "https://me:secret@git.example.com/team/boards.git")
+	spec := tiny
+	spec.project = p.File
+	opt := Options{Dir: filepath.Dir(dir)}
+	a, err := buildProject(t.Context(), spec, p, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := git(t, p.Root, "rev-parse", "HEAD")
+	if a.Source == nil || a.Source.Commit != commit || a.Source.URL != "https://git.example.com/team/boards.git" {
+		t.Errorf("source: %+v", a.Source)
+	}
+	if a.Tools["git"] == "" {
+		t.Errorf("tools: %v; want git's version", a.Tools)
+	}
+	got, err := a.ReadStatement()
+	want := Statement{
+		Subjects: map[string]string{a.Files[0].Name: a.Files[0].SHA256},
+		Builder:  "https://git.example.com/team/boards", Run: "https://git.example.com/team/boards/actions/runs/17", Board: a.Board, Key: a.Key,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("ReadStatement: %v\n%s", err, diff)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, provenanceName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{
+		`"_type": "https://in-toto.io/Statement/v1"`, `"predicateType": "https://slsa.dev/provenance/v1"`,
+		`"uri": "git+https://git.example.com/team/boards.git@` + commit + `"`, `"gitCommit": "` + commit + `"`, `"git": "` + a.Tools["git"] + `"`,
+	} {
+		if !strings.Contains(string(text), says) {
+			t.Errorf("it does not say %s", says)
+		}
+	}
+	if strings.Contains(string(text), "secret") {
+		t.Error("it has the password")
+	}
+	for name, change := range map[string]func(*Artifact){
+		"another board":    func(a *Artifact) { a.Board = "other" },
+		"another key":      func(a *Artifact) { a.Key = strings.Repeat("0", 64) },
+		"another digest":   func(a *Artifact) { a.Files[0].SHA256 = strings.Repeat("0", 64) },
+		"another name":     func(a *Artifact) { a.Files[0].Name = "other" },
+		"one file more":    func(a *Artifact) { a.Files = append(a.Files, File{Kind: Bundle, Name: "x"}) },
+		"one file less":    func(a *Artifact) { a.Files = a.Files[1:] },
+		"another artifact": func(a *Artifact) { *a = Artifact{Files: a.Files, dir: a.dir} },
+	} {
+		other := a
+		other.Files = append([]File(nil), a.Files...)
+		change(&other)
+		if _, err := other.ReadStatement(); err == nil || !strings.Contains(err.Error(), provenanceName+": it is of another build") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A build that changes nothing keeps the signature. One that changes something removes it.
+func TestSignatureOfRebuild(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "tiny-image")
+	gitInit(t, p.Root)
+	opt := Options{Dir: filepath.Dir(dir)}
+	build := func() string {
+		t.Helper()
+		if _, err := buildProject(t.Context(), tiny, p, opt); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(ArtifactPath(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	first := build()
+	must(os.WriteFile(ArtifactPath(dir)+".sig", nil, 0o644))
+	if again := build(); again != first {
+		t.Errorf("another description (-first +again)\n%s", cmp.Diff(first, again))
+	}
+	if _, err := os.Stat(ArtifactPath(dir) + ".sig"); err != nil {
+		t.Errorf("after a build that changed nothing: %v", err)
+	}
+	p.LocalConf = map[string]string{"more": `MORE = "1"`}
+	if again := build(); again == first {
+		t.Error("another configuration, and the same description")
+	}
+	if _, err := os.Stat(ArtifactPath(dir) + ".sig"); err == nil {
+		t.Error("another build, and the old signature is still there")
+	}
+}
+
+func FuzzParseStatement(f *testing.F) {
+	a := Artifact{Board: "virt", Key: "k", Files: []File{{Kind: DiskImage, Name: "disk.img", SHA256: strings.Repeat("a", 64)}}, Slipway: Program{Version: "1", Commit: "c"}}
+	text, err := a.statement(Spec{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"_type": "https://in-toto.io/Statement/v1"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := parseStatement(data)
+		if err == nil && (s.Builder == "" || len(s.Subjects) == 0 || !json.Valid(data)) {
+			t.Errorf("%q is taken: %+v", data, s)
+		}
+	})
+}
