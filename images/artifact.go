@@ -1,6 +1,7 @@
 package images
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -134,6 +135,27 @@ func (a Artifact) Check(kinds ...string) error {
 		if info.Size() != f.SizeBytes {
 			return fmt.Errorf("%s: %d bytes, want %d; build again", a.Path(f), info.Size(), f.SizeBytes)
 		}
+	}
+	return nil
+}
+
+// Describe returns the entry of a file in the artifact's folder.
+func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error) {
+	return describeFile(ctx, a.dir, kind, name)
+}
+
+// Prove reads a file of the artifact, and refuses it if it does not have its digest.
+func (a Artifact) Prove(ctx context.Context, f File) error {
+	got, err := a.Describe(ctx, f.Kind, f.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is missing", a.Path(f))
+	case err != nil:
+		return err
+	case got.SizeBytes != f.SizeBytes:
+		return fmt.Errorf("%s has %d bytes, and artifact.json says %d", a.Path(f), got.SizeBytes, f.SizeBytes)
+	case got.SHA256 != f.SHA256:
+		return fmt.Errorf("%s has the digest %.12s, and artifact.json says %.12s", a.Path(f), got.SHA256, f.SHA256)
 	}
 	return nil
 }

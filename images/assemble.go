@@ -138,7 +138,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 			return Artifact{}, err
 		}
 	}
-	return a, a.publish(ctx, d.spec, opt)
+	return a, a.Publish(ctx, d.spec, opt)
 }
 
 func mapBlocks(ctx context.Context, image, name string) error {

@@ -79,7 +79,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, opt Optio
 	if _, none := earlier.File(Provenance); none == nil && earlier.Key == a.Key && slices.Equal(earlier.built(), a.Files) {
 		return earlier, earlier.Save(b.dir) // nothing was built anew, and its signature still holds
 	}
-	return a, a.publish(ctx, spec, opt)
+	return a, a.Publish(ctx, spec, opt)
 }
 
 // artifactKey hashes the commits and the configuration that bitbake was given.

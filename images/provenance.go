@@ -49,9 +49,9 @@ var billEndings = []ending{
 	{CVEs, "json"},
 }
 
-// publish says where the artifact is from, and writes artifact.json. A signature of the
+// Publish says where the artifact is from, and writes artifact.json. A signature of the
 // description before is removed.
-func (a *Artifact) publish(ctx context.Context, spec Spec, opt Options) error {
+func (a *Artifact) Publish(ctx context.Context, spec Spec, opt Options) error {
 	if err := removeSignatures(a.dir); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (a *Artifact) publish(ctx context.Context, spec Spec, opt Options) error {
 	if err := renameio.WriteFile(filepath.Join(a.dir, provenanceName), statement, 0o644); err != nil {
 		return err
 	}
-	f, err := describeFile(ctx, a.dir, Provenance, provenanceName)
+	f, err := a.Describe(ctx, Provenance, provenanceName)
 	if err != nil {
 		return err
 	}

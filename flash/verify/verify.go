@@ -62,7 +62,11 @@ func Files(ctx context.Context, paths []string, signersFile string) (Report, err
 	if err != nil {
 		return none, err
 	}
-	signersFile, signers, err := readSigners(signersFile, lists)
+	var folders []string
+	for _, l := range lists {
+		folders = append(folders, l.folder)
+	}
+	signersFile, signers, err := ReadSigners(signersFile, folders...)
 	if err != nil {
 		return none, err
 	}
@@ -104,17 +108,18 @@ func groupByFolder(paths []string) ([]List, error) {
 	return lists, nil
 }
 
-// readSigners reads the list of signers. It refuses one from the folder of the files: who
-// changed those could change it too.
-func readSigners(path string, lists []List) (string, sshsig.Signers, error) {
+// ReadSigners reads the list of signers: the file at path, or else that of the environment or
+// the user's own. It refuses one from a folder of the files: who changed those could change
+// it too.
+func ReadSigners(path string, folders ...string) (string, sshsig.Signers, error) {
 	path, err := findSigners(path)
 	if err != nil {
 		return path, sshsig.Signers{}, err
 	}
 	beside, _ := os.Stat(filepath.Dir(path))
-	for _, l := range lists {
-		if folder, err := os.Stat(l.folder); err == nil && os.SameFile(folder, beside) {
-			return path, sshsig.Signers{}, fmt.Errorf("trust %s: it lies beside the files that it should prove, and came with them\nnext: verify %s --signers=FILE, a list from somebody whom you trust", path, plaintext.Quote(l.folder))
+	for _, name := range folders {
+		if folder, err := os.Stat(name); err == nil && os.SameFile(folder, beside) {
+			return path, sshsig.Signers{}, fmt.Errorf("trust %s: it lies beside the files that it should prove, and came with them\nnext: name a list from somebody whom you trust with --signers=FILE", path)
 		}
 	}
 	data, err := localfile.Read(path, maxSignersBytes)
@@ -155,7 +160,7 @@ func (l *List) prove(ctx context.Context, signers sshsig.Signers) error {
 	if err != nil {
 		return err
 	}
-	signer, err := l.proveSignature(ctx, signers, data)
+	signer, err := ProveSignature(ctx, signers, l.Path, data)
 	if err != nil {
 		return err
 	}
@@ -180,9 +185,11 @@ func readRegular(path string, most int64) ([]byte, error) {
 	return localfile.ReadAll(f, path, most)
 }
 
-func (l *List) proveSignature(ctx context.Context, signers sshsig.Signers, sums []byte) (sshsig.Signer, error) {
+// ProveSignature proves that data, which is the content of the file at path, is what one of
+// the signers signed. The signature lies beside the file.
+func ProveSignature(ctx context.Context, signers sshsig.Signers, file string, data []byte) (sshsig.Signer, error) {
 	for _, ending := range signers.Endings() {
-		path := l.Path + ending
+		path := file + ending
 		signature, err := readRegular(path, maxSignatureBytes)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -190,13 +197,13 @@ func (l *List) proveSignature(ctx context.Context, signers sshsig.Signers, sums 
 		if err != nil {
 			return sshsig.Signer{}, err
 		}
-		signer, err := signers.Verify(ctx, signature, bytes.NewReader(sums))
+		signer, err := signers.Verify(ctx, signature, bytes.NewReader(data))
 		if err != nil {
 			err = fmt.Errorf("verify %s: %w", path, err)
 		}
 		return signer, err
 	}
-	return sshsig.Signer{}, fmt.Errorf("find the signature of %s: there is no %s\nnext: fetch it from where the files are from", l.Path, l.Path+signers.Endings()[0])
+	return sshsig.Signer{}, fmt.Errorf("find the signature of %s: there is no %s\nnext: fetch it from where the files are from", file, file+signers.Endings()[0])
 }
 
 // firstError says how many files are not proved, and why the first is not.

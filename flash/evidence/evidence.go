@@ -1,0 +1,340 @@
+// Package evidence tells what is known of an artifact: who signed it, who built it of what,
+// and which flaws its packages have. It proves that the files belong together.
+package evidence
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/flash/sshsig"
+	"slipway/flash/verify"
+	"slipway/images"
+	"slipway/images/sbom"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+)
+
+const (
+	maxDescription = 1 << 20
+	shownLicences  = 10
+	shownFlaws     = 20
+)
+
+// Report is what the evidence of an artifact says.
+type Report struct {
+	Folder     string            `json:"folder"`
+	Artifact   images.Artifact   `json:"artifact"`
+	Files      []File            `json:"files"`
+	Signer     *sshsig.Signer    `json:"signer,omitempty"`
+	Signature  string            `json:"signature"` // signed, unsigned, unverified or wrong
+	Why        string            `json:"why,omitempty"`
+	Provenance *images.Statement `json:"provenance,omitempty"`
+	Bill       *Bill             `json:"bill,omitempty"`
+	New        []sbom.Flaw       `json:"new,omitempty"` // open, and not in the earlier artifact
+	Since      string            `json:"since,omitempty"`
+	Wrong      []string          `json:"wrong"` // what does not belong together
+}
+
+// The states of a signature.
+const (
+	Signed     = "signed"
+	Unsigned   = "unsigned"   // there is no signature
+	Unverified = "unverified" // there is one, and nobody says whom to trust
+	Bad        = "wrong"
+)
+
+// File is a file of the artifact.
+type File struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`
+	Error string `json:"error,omitempty"`
+}
+
+// Bill summarises what the image is made of.
+type Bill struct {
+	Forms    []string       `json:"forms"`
+	Packages int            `json:"packages"`
+	Licences map[string]int `json:"licences"` // packages by licence; "" is not said
+	Checked  bool           `json:"checked"`  // some file says which flaws are known
+	Open     int            `json:"open"`
+	Fixed    int            `json:"fixed"`
+	Ignored  int            `json:"ignored"`
+	Worst    float64        `json:"worst"` // the highest score of an open flaw
+}
+
+// Options are what an examination may be told.
+type Options struct {
+	Signers string // a file of allowed signers; "" is that of the environment or the user's own
+	Since   string // the folder of an earlier artifact, to find new flaws
+}
+
+// Examine reads all that the artifact in a folder has. The error is of what cannot be read.
+// What is read and does not fit is in the report's Wrong.
+func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
+	a, err := images.ReadArtifact(folder)
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{Folder: folder, Artifact: a, Wrong: []string{}}
+	if err := r.proveFiles(ctx); err != nil {
+		return r, err
+	}
+	if err := r.readSignature(ctx, opt.Signers); err != nil {
+		return r, err
+	}
+	r.readProvenance()
+	bill, err := readBill(a)
+	if err != nil {
+		r.Wrong = append(r.Wrong, err.Error())
+		return r, nil
+	}
+	if bill == nil {
+		return r, nil
+	}
+	r.Bill = summarise(*bill)
+	return r, r.findNew(*bill, opt.Since)
+}
+
+func (r *Report) proveFiles(ctx context.Context) error {
+	var total int64
+	for _, f := range r.Artifact.Files {
+		total += f.SizeBytes
+	}
+	step := progress.Start(ctx, "verify files", total, "B")
+	for _, f := range r.Artifact.Files {
+		one := File{Name: f.Name, Kind: f.Kind}
+		if err := r.Artifact.Prove(ctx, f); err != nil {
+			if ctx.Err() != nil {
+				step.End("", context.Cause(ctx))
+				return context.Cause(ctx)
+			}
+			one.Error = err.Error()
+			r.Wrong = append(r.Wrong, one.Error)
+		}
+		step.Add(f.SizeBytes)
+		r.Files = append(r.Files, one)
+	}
+	step.End(fmt.Sprintf("%d files", len(r.Files)), nil)
+	return nil
+}
+
+// readSignature verifies the signature of artifact.json. Without a list of signers it says so:
+// most people have none. A list that was named and cannot be read is an error.
+func (r *Report) readSignature(ctx context.Context, signers string) error {
+	path := images.ArtifactPath(r.Folder)
+	r.Signature = Unsigned
+	if !slices.ContainsFunc(images.SignatureEndings, func(e string) bool { _, err := os.Stat(path + e); return err == nil }) {
+		return nil
+	}
+	_, list, err := verify.ReadSigners(signers, r.Folder)
+	if err != nil {
+		if signers == "" && os.Getenv(verify.SignersVariable) == "" {
+			r.Signature, r.Why = Unverified, plaintext.FirstLine(err.Error())
+			return nil
+		}
+		return err
+	}
+	data, err := localfile.Read(path, maxDescription)
+	if err != nil {
+		return err
+	}
+	who, err := verify.ProveSignature(ctx, list, path, data)
+	if err != nil {
+		r.Signature, r.Why = Bad, plaintext.FirstLine(err.Error())
+		r.Wrong = append(r.Wrong, r.Why)
+		return nil
+	}
+	r.Signature, r.Signer = Signed, &who
+	return nil
+}
+
+func (r *Report) readProvenance() {
+	if _, err := r.Artifact.File(images.Provenance); err != nil {
+		return // an older Slipway made it
+	}
+	s, err := r.Artifact.ReadStatement()
+	if err != nil {
+		r.Wrong = append(r.Wrong, err.Error())
+		return
+	}
+	r.Provenance = &s
+}
+
+// readBill reads the artifact's files that say what it is made of. It returns nil where there
+// are none.
+func readBill(a images.Artifact) (*sbom.Bill, error) {
+	var paths []string
+	for _, f := range a.Files {
+		if f.Kind == images.SBOM || f.Kind == images.CVEs {
+			paths = append(paths, a.Path(f))
+		}
+	}
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	b, err := sbom.Read(paths...)
+	return &b, err
+}
+
+func summarise(b sbom.Bill) *Bill {
+	s := &Bill{Forms: b.Forms, Packages: len(b.Packages), Licences: b.Licences(), Checked: b.Checked}
+	for _, f := range b.Flaws {
+		switch f.State {
+		case sbom.Open:
+			s.Open++
+			s.Worst = max(s.Worst, f.Score)
+		case sbom.Fixed:
+			s.Fixed++
+		default:
+			s.Ignored++
+		}
+	}
+	return s
+}
+
+// findNew compares with an earlier artifact of the same board.
+func (r *Report) findNew(now sbom.Bill, since string) error {
+	if since == "" {
+		return nil
+	}
+	earlier, err := images.ReadArtifact(since)
+	if err != nil {
+		return err
+	}
+	if earlier.Board != r.Artifact.Board {
+		return fmt.Errorf("compare with %s: it is of board %s, and the artifact is of %s", since, earlier.Board, r.Artifact.Board)
+	}
+	before, err := readBill(earlier)
+	if err == nil && (before == nil || !before.Checked) {
+		err = fmt.Errorf("compare with %s: it does not say which flaws were known", since)
+	}
+	if err != nil {
+		return err
+	}
+	r.Since, r.New = since, now.NewSince(*before)
+	return nil
+}
+
+// Err says whether the evidence belongs together.
+func (r Report) Err() error {
+	if len(r.Wrong) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s: %s", r.Folder, plaintext.FirstLine(r.Wrong[0]))
+	if n := len(r.Wrong) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more", n)
+	}
+	return errors.New(text)
+}
+
+// Show prints the report for a person.
+func (r Report) Show(w io.Writer) {
+	a := r.Artifact
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s  %s\n", name, plaintext.OneLine(fmt.Sprintf(format, args...)))
+	}
+	line("artifact", "%s for %s, built %s, key %.12s", a.Board, a.Arch, a.Built.UTC().Format(time.DateTime), a.Key)
+	line("made by", "slipway %s", a.Slipway)
+	if a.Source != nil {
+		line("source", "%s%s", strings.TrimSpace(a.Source.URL+" "+a.Source.Commit), edited(a.Source.Edited))
+	}
+	for _, l := range a.Layers {
+		line("layer", "%s %s%s", l.Repo, strings.TrimSpace(l.URL+" "+l.Commit), edited(l.Edited || l.Local != ""))
+	}
+	for _, f := range a.Files {
+		line("file", "%s  %s, %d bytes, sha256:%s", f.Name, f.Kind, f.SizeBytes, f.SHA256)
+	}
+	switch r.Signature {
+	case Signed:
+		line("signature", "by %s", r.Signer)
+	case Unsigned:
+		line("signature", "none")
+	default:
+		line("signature", "%s: %s", r.Signature, r.Why)
+	}
+	if p := r.Provenance; p != nil {
+		line("provenance", "built by %s", strings.TrimSpace(p.Builder+" "+p.Run))
+	}
+	r.showBill(line)
+	for _, text := range r.Wrong {
+		line("WRONG", "%s", plaintext.FirstLine(text))
+	}
+}
+
+func edited(yes bool) string {
+	if yes {
+		return ", edited"
+	}
+	return ""
+}
+
+func (r Report) showBill(line func(name, format string, args ...any)) {
+	b := r.Bill
+	if b == nil {
+		line("packages", "no bill of material")
+		return
+	}
+	line("packages", "%d, by %s", b.Packages, strings.Join(b.Forms, ", "))
+	names := slices.SortedFunc(maps.Keys(b.Licences), func(x, y string) int {
+		return cmp.Or(b.Licences[y]-b.Licences[x], strings.Compare(x, y))
+	})
+	var texts []string
+	for _, name := range names[:min(len(names), shownLicences)] {
+		texts = append(texts, fmt.Sprintf("%s %d", cmp.Or(name, "not said"), b.Licences[name]))
+	}
+	if n := len(names) - len(texts); n > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", n))
+	}
+	line("licences", "%s", strings.Join(texts, ", "))
+	if !b.Checked {
+		line("flaws", "nobody looked for them")
+		return
+	}
+	line("flaws", "%d open (the worst %.1f), %d fixed, %d ignored", b.Open, b.Worst, b.Fixed, b.Ignored)
+	if r.Since == "" {
+		return
+	}
+	line("new", "%d since %s", len(r.New), r.Since)
+	for _, f := range r.New[:min(len(r.New), shownFlaws)] {
+		line("new", "%s in %s %s, %.1f", f.ID, f.Package, f.Version, f.Score)
+	}
+}
+
+// Sign signs the artifact in a folder after it has proved all its files. It returns the path
+// of the signature.
+func Sign(ctx context.Context, folder, key string) (path string, err error) {
+	path = images.ArtifactPath(folder)
+	data, err := localfile.Read(path, maxDescription)
+	if err != nil {
+		return "", err
+	}
+	r, err := Examine(ctx, folder, Options{})
+	if err != nil {
+		return "", err
+	}
+	r.Wrong = slices.DeleteFunc(r.Wrong, func(text string) bool { return text == r.Why }) // an old signature is replaced
+	if err := r.Err(); err != nil {
+		return "", fmt.Errorf("sign %w", err)
+	}
+	signer, err := sshsig.ReadKey(key)
+	if err != nil {
+		return "", err
+	}
+	text, err := sshsig.Sign(signer, bytes.NewReader(data))
+	if err != nil {
+		return "", err
+	}
+	return path + ".sig", renameio.WriteFile(path+".sig", text, 0o644)
+}

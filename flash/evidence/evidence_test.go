@@ -1,0 +1,242 @@
+package evidence
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/images"
+)
+
+const check = `{"version":"1","package":[{"name":"openssl","version":"3.2.6","issue":[
+ {"id":"CVE-2026-0001","scorev3":"7.5","status":"Unpatched"},
+ {"id":"CVE-2026-0002","scorev3":"9.1","status":"Unpatched"},
+ {"id":"CVE-2025-9230","scorev3":"9.9","status":"Patched"}]}]}`
+
+// makeArtifact makes an artifact with a bill of material and the findings of a CVE check.
+func makeArtifact(t *testing.T, cves string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "orin")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bill, err := os.ReadFile("../../images/sbom/testdata/image.spdx2.tar.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := images.NoArtifact(images.Spec{Board: "orin", Arch: "arm64"}, dir)
+	a.Key, a.Built = strings.Repeat("0123456789abcdef", 4), time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	for _, f := range []struct{ kind, name, data string }{
+		{images.DiskImage, "disk.img", "an image"}, {images.SBOM, "image.spdx.tar.zst", string(bill)}, {images.CVEs, "image.json", cves},
+	} {
+		write(t, filepath.Join(dir, f.name), f.data)
+		one, err := a.Describe(t.Context(), f.kind, f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Files = append(a.Files, one)
+	}
+	if err := a.Publish(t.Context(), images.Spec{Board: "orin"}, images.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// makeKey makes a key, and a list that allows it to sign.
+func makeKey(t *testing.T, options string) (key, signers string) {
+	t.Helper()
+	dir := t.TempDir()
+	key, signers = filepath.Join(dir, "key"), filepath.Join(dir, "allowed_signers")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v: %s", err, out)
+	}
+	write(t, signers, "release@example.com "+options+read(t, key+".pub"))
+	return key, signers
+}
+
+// A signed artifact is shown with all that it says. ssh-keygen takes its signature too.
+func TestExamine(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	earlier := makeArtifact(t, strings.Replace(check, `"CVE-2026-0001","scorev3":"7.5","status":"Unpatched"`, `"CVE-2026-0001","status":"Unpatched"`, 1))
+	write(t, filepath.Join(earlier, "image.json"), `{"version":"1","package":[{"name":"openssl","issue":[{"id":"CVE-2026-0001","status":"Unpatched"}]}]}`)
+	dir := makeArtifact(t, check)
+	key, signers := makeKey(t, "")
+	r, err := Examine(t.Context(), dir, Options{})
+	if err != nil || r.Err() != nil || r.Signature != Unsigned {
+		t.Errorf("unsigned: %v, %v, %s", err, r.Err(), r.Signature)
+	}
+	path, err := Sign(t.Context(), dir, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ssh-keygen", "-Y", "verify", "-f", signers, "-I", "release@example.com", "-n", "file", "-s", path)
+	cmd.Stdin = strings.NewReader(read(t, images.ArtifactPath(dir)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("ssh-keygen -Y verify: %v: %s", err, out)
+	}
+	if r, err := Examine(t.Context(), dir, Options{}); err != nil || r.Signature != Unverified || !strings.Contains(r.Why, "find who may sign") {
+		t.Errorf("without a list of signers: %v, %s: %s", err, r.Signature, r.Why)
+	}
+	if r, err = Examine(t.Context(), dir, Options{Signers: signers, Since: earlier}); err != nil || r.Err() != nil {
+		t.Fatalf("signed: %v, %v", err, r.Err())
+	}
+	var b bytes.Buffer
+	r.Show(&b)
+	for _, want := range []string{
+		"artifact    orin for arm64, built 2026-11-27 12:00:00, key 0123456789ab\n",
+		"\nfile        disk.img  disk, 8 bytes, sha256:",
+		"\nsignature   by release@example.com (ssh-ed25519 SHA256:",
+		"\nprovenance  built by urn:slipway:builder:local\n",
+		"\npackages    3, by SPDX 2.2, Yocto's CVE check 1\n",
+		"\nlicences    Apache-2.0 1, GPL-2.0-only 1, Zlib 1, bzip2-1.0.4 1\n",
+		"\nflaws       2 open (the worst 9.1), 1 fixed, 0 ignored\n",
+		"\nnew         1 since " + earlier + "\nnew         CVE-2026-0002 in openssl 3.2.6, 9.1\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, b.String())
+		}
+	}
+}
+
+// What does not belong together is said, and is not signed.
+func TestWrongArtifacts(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	key, signers := makeKey(t, "")
+	stranger, _ := makeKey(t, "")
+	_, expired := makeKey(t, `valid-before="20200101" `)
+	_, forGit := makeKey(t, `namespaces="git" `)
+	pub := read(t, key+".pub")
+	write(t, expired, `release@example.com valid-before="20200101" `+pub)
+	write(t, forGit, `release@example.com namespaces="git" `+pub)
+	other := makeArtifact(t, strings.Replace(check, "7.5", "7.6", 1))
+	if _, err := Sign(t.Context(), other, key); err != nil {
+		t.Fatal(err)
+	}
+	flip := func(name string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			text := []byte(read(t, filepath.Join(dir, name)))
+			text[len(text)/2] ^= 1
+			write(t, filepath.Join(dir, name), string(text))
+		}
+	}
+	copyFrom := func(names ...string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			for _, name := range names {
+				write(t, filepath.Join(dir, name), read(t, filepath.Join(other, name)))
+			}
+		}
+	}
+	edit := func(old, new string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			text := read(t, images.ArtifactPath(dir))
+			if !strings.Contains(text, old) {
+				t.Fatalf("artifact.json does not hold %q", old)
+			}
+			write(t, images.ArtifactPath(dir), strings.Replace(text, old, new, 1))
+		}
+	}
+	remove := func(name string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		change   func(t *testing.T, dir string)
+		signers  string
+		want     string
+		unsigned string // what Sign says; "" is that it signs, as the fault is in the signature
+	}{
+		{"a flipped byte of the image", flip("disk.img"), signers, "disk.img has the digest", "disk.img has the digest"},
+		{"a flipped byte of the bill", flip("image.spdx.tar.zst"), signers, "image.spdx.tar.zst has the digest", "image.spdx.tar.zst has the digest"},
+		{"a flipped byte of the findings", flip("image.json"), signers, "image.json has the digest", "image.json has the digest"},
+		{"a flipped byte of the provenance", flip("provenance.json"), signers, "provenance.json has the digest", "provenance.json has the digest"},
+		{"a cut image", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "disk.img"), "an") }, signers, "disk.img has 2 bytes, and artifact.json says 8", "disk.img has 2 bytes"},
+		{"no image", remove("disk.img"), signers, "disk.img is missing", "disk.img is missing"},
+		{"no provenance", remove("provenance.json"), signers, "provenance.json is missing", "provenance.json is missing"},
+		{"another build's findings", copyFrom("image.json"), signers, "image.json has the digest", "image.json has the digest"},
+		{"another build's provenance", copyFrom("provenance.json"), signers, "provenance.json has the digest", "provenance.json has the digest"},
+		{"another build's signature", copyFrom("artifact.json.sig"), signers, "artifact.json.sig", ""},
+		{"another build's description", copyFrom("artifact.json"), signers, "image.json has the digest", "image.json has the digest"},
+		{"another board", edit(`"board": "orin"`, `"board": "nano"`), signers, "of another build", "of another build"},
+		{"another key", edit(`"key": "0`, `"key": "1`), signers, "of another build", "of another build"},
+		{"another date", edit(`"built": "2026`, `"built": "2027`), signers, "artifact.json.sig", ""},
+		{"a stranger's key", func(t *testing.T, dir string) {
+			if _, err := Sign(t.Context(), dir, stranger); err != nil {
+				t.Fatal(err)
+			}
+		}, signers, "does not name", ""},
+		{"an expired key", nil, expired, "could sign until", ""},
+		{"a key for another purpose", nil, forGit, "may sign for git alone", ""},
+		{"a cut signature", func(t *testing.T, dir string) {
+			path := images.ArtifactPath(dir) + ".sig"
+			write(t, path, read(t, path)[:100])
+		}, signers, "artifact.json.sig", ""},
+		{"a flipped byte of the signature", flip("artifact.json.sig"), signers, "artifact.json.sig", ""},
+		{"an empty signature", func(t *testing.T, dir string) { write(t, images.ArtifactPath(dir)+".sig", "") }, signers, "artifact.json.sig", ""},
+	} {
+		dir := makeArtifact(t, check)
+		if _, err := Sign(t.Context(), dir, key); err != nil {
+			t.Fatal(err)
+		}
+		if tt.change != nil {
+			tt.change(t, dir)
+		}
+		r, err := Examine(t.Context(), dir, Options{Signers: tt.signers})
+		if err != nil || r.Err() == nil || !strings.Contains(strings.Join(r.Wrong, "\n"), tt.want) {
+			t.Errorf("%s: %v: %q; want %q", tt.name, err, r.Wrong, tt.want)
+		}
+		if err := os.Remove(images.ArtifactPath(dir) + ".sig"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Sign(t.Context(), dir, key)
+		if _, none := os.Stat(images.ArtifactPath(dir) + ".sig"); tt.unsigned != "" && (err == nil || !strings.Contains(err.Error(), tt.unsigned) || !errors.Is(none, fs.ErrNotExist)) {
+			t.Errorf("%s: Sign: %v, %v; want %q", tt.name, err, none, tt.unsigned)
+		} else if tt.unsigned == "" && err != nil {
+			t.Errorf("%s: Sign: %v", tt.name, err)
+		}
+	}
+}
+
+// A list of signers that was named and cannot be used is an error, not an unverified signature.
+func TestNamedSigners(t *testing.T) {
+	dir := makeArtifact(t, check)
+	key, signers := makeKey(t, "")
+	if _, err := Sign(t.Context(), dir, key); err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(dir, "allowed_signers")
+	write(t, beside, read(t, signers))
+	for path, want := range map[string]string{beside: "it lies beside the files", filepath.Join(t.TempDir(), "none"): "no such file"} {
+		if _, err := Examine(t.Context(), dir, Options{Signers: path}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--signers=%s: %v; want %q", path, err, want)
+		}
+	}
+	if _, err := Examine(t.Context(), dir, Options{Since: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "no artifact") {
+		t.Errorf("--since without an artifact: %v", err)
+	}
+}
