@@ -96,8 +96,10 @@ func TestImagesOfTargets(t *testing.T) {
 	p.Targets = append(p.Targets, "no-image")
 	deploy := deployFolder(filepath.Join(dir, "bitbake"))
 	must(os.MkdirAll(deploy, 0o755))
-	for _, name := range []string{"tiny-image-debian.wic", "tiny-image-debian.raucb", "tiny-image-debian.oci.tar", "tiny-image-qemuarm64.wic.gz", ".wic", "mc:other:tiny-image.wic",
-		"tiny-image-debian.rootfs.spdx.json", "tiny-image-debian.rootfs.spdx.tar.zst", "tiny-image-debian.dpkg_status", "tiny-image-debian.rootfs.json", "tiny-image-debian.testdata.json"} {
+	for _, name := range []string{
+		"tiny-image-debian.wic", "tiny-image-debian.raucb", "tiny-image-debian.oci.tar", "tiny-image-qemuarm64.wic.gz", ".wic", "mc:other:tiny-image.wic",
+		"tiny-image-debian.rootfs.spdx.json", "tiny-image-debian.rootfs.spdx.tar.zst", "tiny-image-debian.dpkg_status", "tiny-image-debian.rootfs.json", "tiny-image-debian.testdata.json",
+	} {
 		must(os.WriteFile(filepath.Join(deploy, name), []byte(name), 0o644))
 	}
 	a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
@@ -108,8 +110,10 @@ func TestImagesOfTargets(t *testing.T) {
 	for _, f := range a.Files {
 		got = append(got, f.Kind+" "+f.Name)
 	}
-	want := []string{DiskImage + " tiny-image-debian.wic", Bundle + " tiny-image-debian.raucb", Container + " tiny-image-debian.oci.tar",
-		SBOM + " tiny-image-debian.rootfs.spdx.tar.zst", CVEs + " tiny-image-debian.rootfs.json", Provenance + " provenance.json"}
+	want := []string{
+		DiskImage + " tiny-image-debian.wic", Bundle + " tiny-image-debian.raucb", Container + " tiny-image-debian.oci.tar",
+		SBOM + " tiny-image-debian.rootfs.spdx.tar.zst", CVEs + " tiny-image-debian.rootfs.json", Provenance + " provenance.json",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got)\n%s", diff)
 	}

@@ -25,6 +25,7 @@ var licenceTexts = map[string]string{
 	"a1842c9877d84457": "Apache-2.0", // without its appendix, https
 	"a695632dae7eddc4": "Apache-2.0", // without its appendix, http
 	"37599287c15c2f2e": "Apache-2.0", // without its appendix, cobra
+	"7a46cf4a5d56898d": "Apache-2.0", // its notice alone, in-toto
 	"35a446201226de6b": "MIT",
 	"6c833965e9ca4cf8": "MIT", // "The MIT License (MIT)"
 	"6ad3654379e72bbd": "MIT", // "The MIT License"
