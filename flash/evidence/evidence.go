@@ -100,11 +100,10 @@ func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 		r.Wrong = append(r.Wrong, err.Error())
 		return r, nil
 	}
-	if bill == nil {
-		return r, nil
+	if bill != nil {
+		r.Bill = summarise(*bill)
 	}
-	r.Bill = summarise(*bill)
-	return r, r.findNew(*bill, opt.Since)
+	return r, r.findNew(bill, opt.Since)
 }
 
 func (r *Report) proveFiles(ctx context.Context) error {
@@ -205,9 +204,12 @@ func summarise(b sbom.Bill) *Bill {
 }
 
 // findNew compares with an earlier artifact of the same board.
-func (r *Report) findNew(now sbom.Bill, since string) error {
+func (r *Report) findNew(now *sbom.Bill, since string) error {
 	if since == "" {
 		return nil
+	}
+	if now == nil || !now.Checked {
+		return errors.New("--since: the artifact does not say which flaws are known: its build has no CVE check")
 	}
 	earlier, err := images.ReadArtifact(since)
 	if err != nil {
@@ -266,6 +268,8 @@ func (r Report) Show(w io.Writer) {
 	}
 	if p := r.Provenance; p != nil {
 		line("provenance", "built by %s", strings.TrimSpace(p.Builder+" "+p.Run))
+	} else if len(r.Wrong) == 0 {
+		line("provenance", "none")
 	}
 	r.showBill(line)
 	for _, text := range r.Wrong {
@@ -320,6 +324,10 @@ func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
+	signer, err := sshsig.ReadKey(key)
+	if err != nil {
+		return "", err
+	}
 	r, err := Examine(ctx, folder, Options{})
 	if err != nil {
 		return "", err
@@ -327,10 +335,6 @@ func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	r.Wrong = slices.DeleteFunc(r.Wrong, func(text string) bool { return text == r.Why }) // an old signature is replaced
 	if err := r.Err(); err != nil {
 		return "", fmt.Errorf("sign %w", err)
-	}
-	signer, err := sshsig.ReadKey(key)
-	if err != nil {
-		return "", err
 	}
 	text, err := sshsig.Sign(signer, bytes.NewReader(data))
 	if err != nil {

@@ -236,6 +236,12 @@ func TestNamedSigners(t *testing.T) {
 			t.Errorf("--signers=%s: %v; want %q", path, err, want)
 		}
 	}
+	unchecked := makeArtifact(t, `{"spdxVersion":"SPDX-2.3","packages":[]}`)
+	for _, folders := range [][2]string{{unchecked, dir}, {dir, unchecked}} {
+		if _, err := Examine(t.Context(), folders[0], Options{Since: folders[1]}); err == nil || !strings.Contains(err.Error(), "not say which flaws") {
+			t.Errorf("--since without findings: %v", err)
+		}
+	}
 	if _, err := Examine(t.Context(), dir, Options{Since: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "no artifact") {
 		t.Errorf("--since without an artifact: %v", err)
 	}
