@@ -210,6 +210,9 @@ func TestWrongArtifacts(t *testing.T) {
 		if err != nil || r.Err() == nil || !strings.Contains(strings.Join(r.Wrong, "\n"), tt.want) {
 			t.Errorf("%s: %v: %q; want %q", tt.name, err, r.Wrong, tt.want)
 		}
+		if tt.unsigned == "" && (r.Signature != Bad || r.Signer != nil) {
+			t.Errorf("%s: its signature is %s, by %v", tt.name, r.Signature, r.Signer)
+		}
 		if err := os.Remove(images.ArtifactPath(dir) + ".sig"); err != nil {
 			t.Fatal(err)
 		}
