@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 )
 
@@ -50,7 +51,39 @@ func Decode(data []byte, allowed func(Class) bool) (any, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("it has %d bytes; at most %d are read", len(data), MaxBytes)
 	}
-	m := &machine{rest: data, allowed: allowed}
+	m := &machine{rest: data, allowed: allowed, most: maxValues}
+	return m.runPickle()
+}
+
+// The limits of a stream. The cache of 2,600 recipes has 42 MB and 2 million values.
+const (
+	MaxStreamBytes  = 256 << 20
+	maxStreamValues = 1 << 24
+)
+
+// Stream reads pickles that one pickler wrote, one behind the other. A later one refers to
+// values of the earlier ones.
+type Stream struct{ m machine }
+
+// NewStream returns the stream of pickles in data.
+func NewStream(data []byte, allowed func(Class) bool) (*Stream, error) {
+	if len(data) > MaxStreamBytes {
+		return nil, fmt.Errorf("it has %d bytes; at most %d are read", len(data), MaxStreamBytes)
+	}
+	return &Stream{machine{rest: data, allowed: allowed, most: maxStreamValues}}, nil
+}
+
+// Next returns the next pickle, or io.EOF behind the last.
+func (s *Stream) Next() (any, error) {
+	if len(s.m.rest) == 0 {
+		return nil, io.EOF
+	}
+	s.m.stack = s.m.stack[:0]
+	return s.m.runPickle()
+}
+
+// runPickle runs the opcodes of one pickle.
+func (m *machine) runPickle() (any, error) {
 	for {
 		done, err := m.runOpcode()
 		if err != nil {
@@ -59,8 +92,8 @@ func Decode(data []byte, allowed func(Class) bool) (any, error) {
 		if done {
 			return m.pop()
 		}
-		if len(m.stack)+len(m.memo) > maxValues {
-			return nil, fmt.Errorf("it holds more than %d values", maxValues)
+		if len(m.stack)+len(m.memo) > m.most {
+			return nil, fmt.Errorf("it holds more than %d values", m.most)
 		}
 	}
 }
@@ -78,6 +111,7 @@ type machine struct {
 	stack   []any
 	memo    []any
 	allowed func(Class) bool
+	most    int // values
 }
 
 // cutBytes returns the next n bytes and advances.
