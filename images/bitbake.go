@@ -38,7 +38,13 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 		return Artifact{}, err
 	}
 	b.warnOfFindings(ctx)
-	_, err = b.runBitbake(ctx, spec, opt)
+	before, err := b.commitOfProject(ctx)
+	if err == nil {
+		_, err = b.runBitbake(ctx, spec, opt)
+	}
+	if err == nil && opt.Request.isWhole() {
+		err = b.saveInputs(ctx, before)
+	}
 	if err != nil || !opt.Request.makesImages() {
 		return Artifact{}, err
 	}

@@ -145,6 +145,9 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 		return Spec{}, err
 	}
 	spec := Spec{}
+	if b, is := boards.(boardSet); is {
+		spec.home = b.folder
+	}
 	for _, name := range chain { // the extended board first, so that the others overwrite it
 		spec.Default = false // is not inherited
 		if err := decodeBoard(boards, name, &spec); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -170,6 +171,34 @@ func boardFolder(name string) (path string, own bool) {
 	return filepath.Join("images/boards", name), false
 }
 
+// boardFolder is boardFolder among the boards that the spec was loaded with.
+func (s Spec) boardFolder(name string) (path string, own bool) {
+	if folder := filepath.Join(s.home, name); s.home != "" && onDisk(filepath.Join(folder, "board.yml")) {
+		return folder, true
+	}
+	return boardFolder(name)
+}
+
+// LoadIn is Load for the user's own boards of a folder, whatever is in the current one.
+func LoadIn(folder, board string) (Spec, error) {
+	b, err := openSources()
+	if err != nil {
+		return Spec{}, err
+	}
+	b.folder, b.own = folder, boardsIn(folder)
+	return LoadFrom(b, board)
+}
+
+// BoardsIn returns the names of the user's own boards in a folder.
+func BoardsIn(folder string) []string { return boardsIn(folder) }
+
+// Lineage returns the board and those that it extends, the oldest first.
+func (s Spec) Lineage() []string { return slices.Clone(s.lineage) }
+
+// FileNames returns the names of the files of the board's folder, over those of the boards
+// that it extends.
+func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
+
 // TypedName returns the name of the board on a command line.
 func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
 
@@ -180,7 +209,7 @@ func OwnProjectFile(spec Spec) string {
 		return spec.project
 	}
 	for _, board := range slices.Backward(spec.lineage) {
-		folder, own := boardFolder(board)
+		folder, own := spec.boardFolder(board)
 		for _, name := range projectFiles {
 			if path := filepath.Join(folder, name); own && onDisk(path) {
 				return path
@@ -267,7 +296,7 @@ func (s *Spec) findSuites() error {
 // ownFile returns the path of a file of the board, if it is one of the user's; otherwise "".
 func (s *Spec) ownFile(name string) string {
 	for _, board := range slices.Backward(s.lineage) {
-		folder, own := boardFolder(board)
+		folder, own := s.boardFolder(board)
 		if path := filepath.Join(folder, name); own && filepath.IsLocal(name) && onDisk(path) {
 			return path
 		}

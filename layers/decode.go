@@ -89,6 +89,7 @@ func (in *reading) projectSettings() Project {
 		Warnings:     in.warnings,
 		version:      in.version,
 		merged:       m,
+		read:         in.read,
 		local:        in.ws.Local,
 	}
 }

@@ -30,6 +30,7 @@ type Project struct {
 	Warnings     []string          // what is accepted but looks like a mistake
 	version      int
 	merged       *value
+	read         []string          // the files that were read, in their order
 	local        map[string]string // of the workspace that the project was loaded for
 	setup        *setup            // of a bitbake-setup file; nil for kas's
 }

@@ -187,7 +187,7 @@ func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 // are read, each over those before.
 type reading struct {
 	*loader
-	count    int // of files
+	read     []string // files
 	version  int
 	merged   *value
 	locks    []lockFile
@@ -223,7 +223,7 @@ func (l *loader) readOnce() (*reading, error) {
 // readProjectFile reads a file's lock file and includes before the file itself, so that
 // the file wins.
 func (in *reading) readProjectFile(path string, from source) error {
-	if in.count++; in.count > maxFiles {
+	if in.read = append(in.read, path); len(in.read) > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
 	}
 	v, err := in.parseProjectFile(path)

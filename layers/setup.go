@@ -128,6 +128,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	if s.file, p.Warnings, err = readJSON(abs, setupFile); err != nil {
 		return Project{}, err
 	}
+	p.read = []string{abs, setupLockPath(abs)}
 	if err := p.checkSetup(); err != nil {
 		return Project{}, err
 	}

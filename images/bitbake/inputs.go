@@ -92,7 +92,11 @@ func readInputs(dir, root string) (Inputs, error) {
 	if tasks == 0 || int64(tasks) != record.Counts.Total {
 		return Inputs{}, fmt.Errorf("the event log names %d of %d tasks", tasks, record.Counts.Total)
 	}
-	return readRecipeCaches(filepath.Join(record.Variables["TMPDIR"], "cache"), root, used)
+	in := newInputReader(root, filepath.Dir(dir), used)
+	if err := in.readCaches(filepath.Join(record.Variables["TMPDIR"], "cache")); err != nil {
+		return Inputs{}, err
+	}
+	return in.inputs(), nil
 }
 
 // neededRecipes returns the recipes of an event log's tasks, and the number of these. The
@@ -157,45 +161,46 @@ func recipePath(name string) string {
 	return filepath.Clean(name)
 }
 
-// readRecipeCaches reads bitbake's caches of recipes, one for each multiconfig.
-func readRecipeCaches(dir, root string, used map[string]bool) (Inputs, error) {
-	in := newInputReader(root, used)
-	links, err := filepath.Glob(filepath.Join(dir, "bb_cache.dat*"))
+// readCaches reads bitbake's caches of recipes, one for each multiconfig. A link leads to
+// the cache of the last run, beside those of older ones.
+func (r *inputReader) readCaches(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "bb_cache.dat*"))
 	if err != nil {
-		return Inputs{}, err
+		return err
 	}
-	for _, link := range links { // a link leads to the cache of the last run; the files are older ones too
+	for _, link := range files {
 		if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
 		data, err := localfile.Read(link, pickle.MaxStreamBytes)
 		if err != nil {
-			return Inputs{}, err
+			return err
 		}
-		if err := in.readCache(data); err != nil {
-			return Inputs{}, fmt.Errorf("%s: %w", link, err)
-		}
-	}
-	for recipe := range used {
-		if !in.known[recipe] {
-			return Inputs{}, fmt.Errorf("%s has no recipe %s, which the build needs", dir, recipe)
+		if err := r.readCache(data); err != nil {
+			return fmt.Errorf("%s: %w", link, err)
 		}
 	}
-	return in.inputs(), nil
+	for recipe := range r.used {
+		if !r.known[recipe] {
+			return fmt.Errorf("%s has no recipe %s, which the build needs", dir, recipe)
+		}
+	}
+	return nil
 }
 
 // inputReader sorts the files that recipes name.
 type inputReader struct {
-	root   string
+	root   string // of the repository
+	build  string // all that is made; may be in the repository
 	used   map[string]bool
 	known  map[string]bool // recipes in the caches
 	result Inputs
 	others map[string]bool
 }
 
-func newInputReader(root string, used map[string]bool) *inputReader {
+func newInputReader(root, build string, used map[string]bool) *inputReader {
 	return &inputReader{
-		root: root, used: used, known: map[string]bool{}, others: map[string]bool{},
+		root: root, build: build, used: used, known: map[string]bool{}, others: map[string]bool{},
 		result: Inputs{Read: map[string]string{}, Folders: map[string]string{}, Missing: map[string]string{}},
 	}
 }
@@ -328,6 +333,9 @@ func splitChecksums(text string) (entries []string) {
 func (r *inputReader) addFile(recipe, path string, there bool) {
 	rel, err := filepath.Rel(r.root, filepath.Clean(path))
 	if err != nil || !filepath.IsLocal(rel) {
+		return
+	}
+	if made, err := filepath.Rel(r.build, filepath.Clean(path)); err == nil && filepath.IsLocal(made) {
 		return
 	}
 	name, used := filepath.Base(recipe), r.used[recipe]
