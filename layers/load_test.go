@@ -483,7 +483,7 @@ func checkDump(t *testing.T, p Project) {
 // sameProject compares what files say, and not where they say it.
 var sameProject = []cmp.Option{
 	cmp.FilterPath(func(p cmp.Path) bool {
-		return slices.Contains([]string{".at", ".commitAt", ".merged", ".version", ".setup", ".Warnings"}, p.Last().String())
+		return slices.Contains([]string{".at", ".commitAt", ".merged", ".version", ".setup", ".Warnings", ".read"}, p.Last().String())
 	}, cmp.Ignore()),
 	cmp.AllowUnexported(Project{}, Repo{}),
 	cmpopts.EquateEmpty(),

@@ -15,11 +15,12 @@ type Parts struct {
 	Floating []string // repositories of which no pin says the commit
 }
 
-// Parts returns what the project is made of.
-func (p Project) Parts(ws Workspace) Parts {
+// Parts returns what the project is made of. here is a folder that stands for Root: kas
+// looks for folders in the current one, and Root may be a copy of it.
+func (p Project) Parts(ws Workspace, here string) Parts {
 	var parts Parts
 	for _, file := range p.read {
-		if rel, ok := p.below(file); ok {
+		if rel, ok := p.below(file, here); ok {
 			parts.Files = append(parts.Files, rel)
 		}
 	}
@@ -28,15 +29,15 @@ func (p Project) Parts(ws Workspace) Parts {
 		switch {
 		case r.URL == "":
 			local[r.ID] = p.Dir(ws, r)
-			p.addLayers(&parts, r, local[r.ID])
+			p.addLayers(&parts, r, local[r.ID], here)
 		case r.isFloating():
 			parts.Floating = append(parts.Floating, r.ID)
 		}
 	}
 	for _, r := range p.Repos {
 		for _, patch := range r.Patches {
-			dir, here := local[patch.Repo]
-			if rel, ok := p.below(filepath.Join(dir, patch.Path)); here && ok {
+			dir, known := local[patch.Repo]
+			if rel, ok := p.below(filepath.Join(dir, patch.Path), here); known && ok {
 				parts.Patches = append(parts.Patches, rel)
 			}
 		}
@@ -46,11 +47,11 @@ func (p Project) Parts(ws Workspace) Parts {
 
 // addLayers adds the layers of a repository that is a folder here. Where a link leads to a
 // layer, both ends count.
-func (p Project) addLayers(parts *Parts, r Repo, dir string) {
+func (p Project) addLayers(parts *Parts, r Repo, dir, here string) {
 	for _, layer := range r.Layers {
 		path := filepath.Join(dir, layer.Name)
 		for _, end := range slices.Compact([]string{path, withoutLinks(path)}) {
-			if rel, ok := p.below(end); ok {
+			if rel, ok := p.below(end, here); ok {
 				parts.Layers = append(parts.Layers, rel)
 			} else {
 				parts.Outside = append(parts.Outside, end)
@@ -60,8 +61,8 @@ func (p Project) addLayers(parts *Parts, r Repo, dir string) {
 }
 
 // below returns a path relative to the project's repository, if it is in there.
-func (p Project) below(path string) (string, bool) {
-	for _, root := range []string{p.Root, withoutLinks(p.Root)} {
+func (p Project) below(path, here string) (string, bool) {
+	for _, root := range []string{p.Root, withoutLinks(p.Root), here} {
 		if rel, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(rel) {
 			return rel, true
 		}

@@ -91,7 +91,7 @@ func TestLoadSetup(t *testing.T) {
 	}
 	ignore := cmp.FilterPath(func(p cmp.Path) bool {
 		name := p.Last().String()
-		return name == ".at" || name == ".commitAt" || name == ".setup"
+		return name == ".at" || name == ".commitAt" || name == ".setup" || name == ".read"
 	}, cmp.Ignore())
 	if diff := cmp.Diff(want, p, ignore, cmp.AllowUnexported(Project{}, Repo{})); diff != "" {
 		t.Errorf("Load: (-want +got)\n%s", diff)

@@ -1,0 +1,176 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// repository is the git repository around the user's boards.
+type repository struct{ root string }
+
+// openRepository finds the repository around a folder.
+func openRepository(ctx context.Context, folder string) (repository, error) {
+	out, err := (repository{folder}).git(ctx, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return repository{}, fmt.Errorf("%s is in no git repository, so nothing says what changed\nnext: git init %s", folder, plaintext.Quote(filepath.Dir(folder)))
+	}
+	root, err := filepath.EvalSymlinks(plaintext.TrimNewline(out))
+	return repository{root}, err
+}
+
+func (r repository) git(ctx context.Context, args ...string) (string, error) {
+	out, err := run.Output(ctx, r.command(args...))
+	return string(out), err
+}
+
+// command returns a run of git that no variable leads to another repository.
+func (r repository) command(args ...string) run.Command {
+	return run.Command{
+		Argv: append([]string{"git", "-c", "core.quotePath=false"}, args...), Dir: r.root,
+		Env: []string{"GIT_OPTIONAL_LOCKS=0"}, Unset: []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"},
+	}
+}
+
+// resolve returns the commit of a name.
+func (r repository) resolve(ctx context.Context, ref string) (string, error) {
+	out, err := r.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err == nil {
+		return plaintext.TrimNewline(out), nil
+	}
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if r.isShallow(ctx) {
+		return "", fmt.Errorf("%q is no commit, branch or tag of this clone, which is shallow\nnext: git fetch --unshallow", ref)
+	}
+	return "", fmt.Errorf("%q is no commit, branch or tag of this clone\nnext: git fetch --all --tags", ref)
+}
+
+func (r repository) isShallow(ctx context.Context) bool {
+	out, err := r.git(ctx, "rev-parse", "--is-shallow-repository")
+	return err == nil && plaintext.TrimNewline(out) == "true"
+}
+
+// mergeBase returns the last commit that two have in common. Without it nobody knows what
+// changed. A wrong answer would leave boards out, so this is an error.
+func (r repository) mergeBase(ctx context.Context, a, b string) (string, error) {
+	out, err := r.git(ctx, "merge-base", a, b)
+	if base, _, _ := strings.Cut(out, "\n"); err == nil && base != "" {
+		return base, nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case r.isShallow(ctx):
+		return "", fmt.Errorf("this clone is shallow, and lacks the last commit that %.12s and %.12s have in common\nnext: git fetch --unshallow", a, b)
+	}
+	return "", fmt.Errorf("%.12s and %.12s have no commit in common\nnext: git log --oneline --all, and name a commit that both have", a, b)
+}
+
+// change is one file that differs.
+type change struct {
+	path   string // from the root
+	status byte   // A added, D deleted, M modified; others are rare
+	was    string // the commit of a submodule
+	is     string
+	linked bool // a submodule
+}
+
+const submoduleMode = "160000"
+
+// changes lists what differs between a commit and another, or the work tree if that is "".
+func (r repository) changes(ctx context.Context, from, to string) ([]change, error) {
+	args := []string{"diff", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", from}
+	if to != "" {
+		args = append(args, to)
+	}
+	out, err := r.git(ctx, append(args, "--")...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := parseRaw(out)
+	if err != nil || to != "" {
+		return all, err
+	}
+	out, err = r.git(ctx, "ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return nil, err
+	}
+	for path := range strings.SplitSeq(out, "\x00") {
+		if path != "" {
+			all = append(all, change{path: strings.TrimSuffix(path, "/"), status: 'A'})
+		}
+	}
+	return all, nil
+}
+
+// parseRaw reads the lines of git diff --raw -z: ":MODE MODE ID ID STATUS", then the path.
+func parseRaw(text string) ([]change, error) {
+	var all []change
+	fields := strings.Split(strings.TrimSuffix(text, "\x00"), "\x00")
+	if text == "" {
+		return nil, nil
+	}
+	if len(fields)%2 != 0 {
+		return nil, errors.New("git diff ended in the middle of a line")
+	}
+	for pair := range slices.Chunk(fields, 2) {
+		words := strings.Fields(strings.TrimPrefix(pair[0], ":"))
+		if len(words) != 5 || pair[1] == "" || !strings.HasPrefix(pair[0], ":") {
+			return nil, fmt.Errorf("git diff said %q", pair[0])
+		}
+		c := change{path: pair[1], status: words[4][0], linked: words[0] == submoduleMode || words[1] == submoduleMode}
+		if c.linked {
+			c.was, c.is = words[2], words[3]
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// export writes those files of a commit that say what boards are made of below dir. Links
+// and the folders of submodules are among them, since layers may be named through them.
+func (r repository) export(ctx context.Context, commit, dir string, wanted func(path string) bool) error {
+	index := "GIT_INDEX_FILE=" + filepath.Join(dir, "index")
+	out, err := r.git(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
+	if err != nil {
+		return err
+	}
+	var paths strings.Builder
+	tree := filepath.Join(dir, "tree")
+	if err := os.MkdirAll(filepath.Join(tree, ".git"), 0o755); err != nil { // marks the root for layers
+		return err
+	}
+	for entry := range strings.SplitSeq(out, "\x00") {
+		info, path, _ := strings.Cut(entry, "\t")
+		mode, _, _ := strings.Cut(info, " ")
+		switch {
+		case path == "" || !filepath.IsLocal(path) || slices.Contains(strings.Split(path, "/"), ".git"):
+		case mode == submoduleMode:
+			if err := os.MkdirAll(filepath.Join(tree, path), 0o755); err != nil {
+				return err
+			}
+		case mode == "120000" || wanted(path):
+			paths.WriteString(path + "\x00")
+		}
+	}
+	for _, args := range [][]string{
+		{"read-tree", commit},
+		{"checkout-index", "-q", "-z", "--stdin", "--prefix=" + tree + "/"},
+	} {
+		c := r.command(args...)
+		c.Env, c.Stdin = append(c.Env, index), strings.NewReader(paths.String())
+		if _, err := run.Output(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+// Package plan says which boards of the user's project a change makes necessary to build or
+// to test, and why. It builds nothing. Where it cannot know, it takes the board.
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/images"
+	"slipway/images/bitbake"
+	"slipway/layers/plaintext"
+)
+
+// Plan is what a change makes necessary.
+type Plan struct {
+	From    string   `json:"from"`         // the commit before the change
+	To      string   `json:"to,omitempty"` // "" is the work tree
+	Boards  []Board  `json:"boards"`
+	Gone    []string `json:"gone,omitempty"` // boards that the change removes
+	Matrix  Matrix   `json:"matrix"`
+	changed int
+}
+
+// Board is what a change makes necessary for one board.
+type Board struct {
+	Board string   `json:"board"`
+	Build bool     `json:"build"`
+	Test  bool     `json:"test"`
+	Why   []string `json:"why"`
+	Notes []string `json:"notes,omitempty"` // what the plan cannot see
+}
+
+// Matrix is what GitHub's strategy.matrix takes.
+type Matrix struct {
+	Include []Job `json:"include"`
+}
+
+// Job is one job of a pipeline.
+type Job struct {
+	Board   string `json:"board"`
+	Command string `json:"command"`
+}
+
+// Options says what to compare.
+type Options struct {
+	From, To string
+	Images   images.Options
+}
+
+// Make compares the project around the boards' folder with an older state of it.
+func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
+	repo, err := openRepository(ctx, folder)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := planner{repo: repo, opt: opt}
+	if err := p.findFolders(folder); err != nil {
+		return Plan{}, err
+	}
+	if err := p.findCommits(ctx); err != nil {
+		return Plan{}, err
+	}
+	dir, err := os.MkdirTemp("", "slipway-plan-")
+	if err != nil {
+		return Plan{}, err
+	}
+	defer os.RemoveAll(dir)
+	if err := p.loadSides(ctx, dir); err != nil {
+		return Plan{}, err
+	}
+	return p.plan(ctx)
+}
+
+// planner holds both states and what is between them.
+type planner struct {
+	repo           repository
+	opt            Options
+	boards, suites string // folders, from the repository's root
+	from, to       string // commits; to is "" for the work tree
+	before, after  side
+	changes        []change
+}
+
+func (p *planner) findFolders(folder string) error {
+	whole, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	if whole, err = filepath.EvalSymlinks(whole); err != nil {
+		return err
+	}
+	if p.boards, err = filepath.Rel(p.repo.root, whole); err == nil && !filepath.IsLocal(p.boards) {
+		err = fmt.Errorf("%s is not below %s", whole, p.repo.root)
+	}
+	p.suites = filepath.Join(filepath.Dir(p.boards), "suites")
+	return err
+}
+
+func (p *planner) findCommits(ctx context.Context) error {
+	from, err := p.repo.resolve(ctx, p.opt.From)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	to, err := p.repo.resolve(ctx, orHead(p.opt.To))
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	if p.from, err = p.repo.mergeBase(ctx, from, to); err != nil {
+		return err
+	}
+	if p.opt.To != "" {
+		p.to = to
+	}
+	p.changes, err = p.repo.changes(ctx, p.from, p.to)
+	return err
+}
+
+func orHead(ref string) string {
+	if ref == "" {
+		return "HEAD"
+	}
+	return ref
+}
+
+// loadSides reads the boards before and after the change.
+func (p *planner) loadSides(ctx context.Context, dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	// The checkouts of a build are not moved: a plan has its own.
+	opt := p.opt.Images
+	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
+		return err
+	}
+	if opt.Cache == "" {
+		opt.Cache = filepath.Join(opt.Dir, "cache")
+	}
+	load := func(name, commit string) (side, error) {
+		opt.Dir = filepath.Join(dir, name, "build")
+		if commit == "" {
+			return loadSide(ctx, p.repo.root, p.repo.root, p.boards, opt), nil
+		}
+		here := filepath.Join(dir, name)
+		if err := os.Mkdir(here, 0o755); err != nil {
+			return side{}, err
+		}
+		err := p.repo.export(ctx, commit, here, p.describes)
+		return loadSide(ctx, filepath.Join(here, "tree"), p.repo.root, p.boards, opt), err
+	}
+	if p.before, err = load("before", p.from); err == nil {
+		p.after, err = load("after", p.to)
+	}
+	return errors.Join(err, context.Cause(ctx))
+}
+
+// describes reports whether a file may say what a board is made of.
+func (p *planner) describes(path string) bool {
+	return isBelow(path, p.boards) || isBelow(path, p.suites) ||
+		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))
+}
+
+func (p *planner) plan(ctx context.Context) (Plan, error) {
+	result := Plan{From: p.from, To: p.to, Boards: []Board{}, Matrix: Matrix{Include: []Job{}}, changed: len(p.changes)}
+	for _, name := range slices.Sorted(maps.Keys(p.after.boards)) {
+		b := p.judge(ctx, name)
+		if err := ctx.Err(); err != nil {
+			return Plan{}, context.Cause(ctx)
+		}
+		result.Boards = append(result.Boards, b)
+		if job, ok := jobOf(b, p.after.boards[name].spec); ok {
+			result.Matrix.Include = append(result.Matrix.Include, job)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.before.boards)) {
+		if _, here := p.after.boards[name]; !here {
+			result.Gone = append(result.Gone, name)
+		}
+	}
+	return result, nil
+}
+
+// jobOf returns what a pipeline runs for a board. A virtual board is built, booted and
+// tested by one command.
+func jobOf(b Board, spec images.Spec) (Job, bool) {
+	switch {
+	case !b.Build && !b.Test:
+		return Job{}, false
+	case spec.Machine != nil:
+		return Job{b.Board, "up"}, true
+	case b.Build:
+		return Job{b.Board, "build"}, true
+	}
+	return Job{b.Board, "smoke"}, true
+}
+
+// judge says what a change makes necessary for one board.
+func (p *planner) judge(ctx context.Context, name string) Board {
+	b := Board{Board: name, Why: []string{}}
+	before, known := p.before.boards[name]
+	after := p.after.boards[name]
+	build := p.pipelineReasons()
+	switch {
+	case len(p.changes) == 0:
+	case !known:
+		build = append(build, "the board is new")
+	case after.err != nil:
+		build = append(build, "the board cannot be read: "+plaintext.FirstLine(after.err.Error()))
+	case before.err != nil:
+		build = append(build, fmt.Sprintf("the board cannot be read at %.12s: %s", p.from, plaintext.FirstLine(before.err.Error())))
+	default:
+		build = append(build, p.compareBoards(before, after)...)
+		build = append(build, p.layerReasons(ctx, name, before, after, build)...)
+	}
+	test := p.testReasons(before, after)
+	b.Build = len(build) > 0
+	b.Test = (b.Build || len(test) > 0) && (after.err != nil || len(after.spec.Suites) > 0)
+	b.Why = append(b.Why, build...)
+	if b.Test {
+		b.Why = append(b.Why, test...)
+	}
+	for i, why := range b.Why {
+		b.Why[i] = plaintext.OneLine(why)
+	}
+	for _, id := range after.parts.Floating {
+		b.Notes = append(b.Notes, plaintext.OneLine(fmt.Sprintf("no pin says the commit of %s: it moves without a change here; layers lock %s pins it", id, name)))
+	}
+	return b
+}
+
+// pipelines are files that say how everything is built.
+var pipelines = []string{".github/workflows", ".github/actions", ".gitlab-ci.yml", ".gitlab", "Jenkinsfile", ".jenkins", "buildbot", "master.cfg", ".ci"}
+
+// pipelineReasons names changes of the pipelines and of the folder ci, which says which
+// Slipway builds.
+func (p *planner) pipelineReasons() (why []string) {
+	top := filepath.Dir(p.boards)
+	for _, c := range p.changes {
+		if slices.ContainsFunc(pipelines, func(f string) bool { return isBelow(c.path, f) }) || isBelow(c.path, filepath.Join(top, "ci")) {
+			why = append(why, c.path+" is of the pipeline")
+		}
+	}
+	return why
+}
+
+// inputsOf returns what the last build of a board read, if that still says what a build
+// reads before the change.
+func (p *planner) inputsOf(ctx context.Context, name string, areas []area, parts []string) (bitbake.Inputs, string) {
+	dir := filepath.Join(p.opt.Images.Dir, name)
+	in, err := bitbake.OpenInputs(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return bitbake.Inputs{}, "no build here says what it reads"
+	case err != nil:
+		return bitbake.Inputs{}, "what the last build read is unknown"
+	case in.Edited:
+		return bitbake.Inputs{}, "the last build was of no commit"
+	case in.Commit == p.from:
+		return in, ""
+	}
+	since, err := p.repo.changes(ctx, in.Commit, p.from)
+	if err != nil {
+		return bitbake.Inputs{}, fmt.Sprintf("the last build's commit %.12s is not here", in.Commit)
+	}
+	for _, c := range since {
+		own := slices.ContainsFunc(parts, func(part string) bool { return isBelow(c.path, part) })
+		if own || reasonOf(c, areas, &in, p.isDescription) != "" {
+			return bitbake.Inputs{}, fmt.Sprintf("%s changed since the last build", c.path)
+		}
+	}
+	return in, ""
+}
+
+// isDescription reports whether a file describes boards or suites to Slipway, and is
+// compared elsewhere.
+func (p *planner) isDescription(path string) bool {
+	base := filepath.Base(path)
+	return isBelow(path, p.suites) || isBelow(path, p.boards) && (base == "board.yml" || strings.HasPrefix(base, "kas.") || strings.HasSuffix(base, ".conf.json"))
+}

@@ -1,0 +1,320 @@
+package plan
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/images"
+	"slipway/images/bitbake"
+	"slipway/layers"
+)
+
+// keyKinds says what a key of board.yml is for. A key that is not here is for the build.
+var keyKinds = map[string]string{
+	"board": "", "description": "", "default": "", "extends": "", // what it inherits is compared
+	"build":  "", // what a build needs of a machine
+	"suites": forTest, "flash": forTest, "deploy": forTest, "ssh": forTest, "dpu": forTest, "machine": forTest,
+}
+
+const forTest = "test"
+
+// compareBoards names what differs between both states, apart from layers' files.
+func (p *planner) compareBoards(before, after made) []string {
+	var why []string
+	for _, key := range changedKeys(before.keys, after.keys) {
+		if _, known := keyKinds[key]; !known {
+			why = append(why, "board.yml: "+key+" differs")
+		}
+	}
+	why = append(why, p.compareFiles(before, after)...)
+	why = append(why, compareProjects(before, after)...)
+	return why
+}
+
+// changedKeys returns the keys with different values, sorted.
+func changedKeys(a, b map[string]json.RawMessage) []string {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	maps.Copy(all, b)
+	var changed []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if !bytes.Equal(a[key], b[key]) {
+			changed = append(changed, key)
+		}
+	}
+	return changed
+}
+
+// compareFiles names the files of the boards' folders that differ. Suites and the keys of
+// those who sign are for tests and flashes.
+func (p *planner) compareFiles(before, after made) (why []string) {
+	names := slices.Concat(before.spec.FileNames(), after.spec.FileNames())
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if p.isProjectFile(before, after, name) || isTestFile(before.spec, name) && isTestFile(after.spec, name) {
+			continue
+		}
+		was, wasErr := before.spec.File(name)
+		is, isErr := after.spec.File(name)
+		if !bytes.Equal(was, is) || (wasErr == nil) != (isErr == nil) {
+			why = append(why, p.pathOf(after, name)+how(wasErr == nil, isErr == nil))
+		}
+	}
+	return why
+}
+
+func how(was, is bool) string {
+	switch {
+	case !was:
+		return " is new"
+	case !is:
+		return " is gone"
+	}
+	return " differs"
+}
+
+// isProjectFile reports whether a file of a board's folder was read as a project file or a
+// description of the board, which are compared by what they say.
+func (p *planner) isProjectFile(before, after made, name string) bool {
+	if name == "board.yml" {
+		return true
+	}
+	read := slices.Concat(before.parts.Files, after.parts.Files)
+	for _, board := range slices.Concat(before.spec.Lineage(), after.spec.Lineage()) {
+		if slices.Contains(read, filepath.Join(p.boards, board, name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTestFile reports whether board.yml names a file for tests or for flashes alone.
+func isTestFile(spec images.Spec, name string) bool {
+	return name == spec.Flash.Signers || name == spec.SSH.HostCA ||
+		slices.ContainsFunc(spec.Suites, func(s string) bool { return strings.HasSuffix(s, "/"+name) })
+}
+
+// pathOf returns the path of a file of a board's folder.
+func (p *planner) pathOf(m made, name string) string {
+	for _, board := range slices.Backward(m.spec.Lineage()) {
+		path := filepath.Join(p.boards, board, name)
+		if slices.ContainsFunc(p.changes, func(c change) bool { return c.path == path }) {
+			return path
+		}
+	}
+	return filepath.Join(p.boards, m.spec.Board, name)
+}
+
+// compareProjects names what differs between the resolved projects: a comment does not.
+func compareProjects(before, after made) (why []string) {
+	moved := map[string]bool{}
+	for _, m := range layers.Moves(before.project, after.project) {
+		moved[m.ID] = true
+		switch {
+		case m.To == "" && m.From == "":
+		case m.From == "":
+			why = append(why, fmt.Sprintf("repository %s is new, at %.12s", m.ID, m.To))
+		case m.To == "":
+			why = append(why, fmt.Sprintf("repository %s is no longer at %.12s", m.ID, m.From))
+		default:
+			why = append(why, fmt.Sprintf("repository %s moves from %.12s to %.12s", m.ID, m.From, m.To))
+		}
+	}
+	for _, key := range changedKeys(before.dump, after.dump) {
+		if key == "header" || len(why) > 0 && key == "overrides" {
+			continue
+		}
+		for _, below := range keysBelow(before.dump[key], after.dump[key]) {
+			if key != "repos" || !moved[below] {
+				why = append(why, "project: "+strings.TrimSuffix(key+"."+below, ".")+" differs")
+			}
+		}
+	}
+	if len(why) == 0 && !sameDump(before.dump, after.dump) {
+		why = append(why, "project: what it says differs")
+	}
+	return why
+}
+
+// sameDump reports whether two resolved projects are the same, but for the version of the
+// format.
+func sameDump(a, b map[string]json.RawMessage) bool {
+	return !slices.ContainsFunc(changedKeys(a, b), func(key string) bool { return key != "header" })
+}
+
+// keysBelow returns the keys of two dicts that differ, or one "" where they are none.
+func keysBelow(a, b json.RawMessage) []string {
+	var was, is map[string]json.RawMessage
+	if json.Unmarshal(orNull(a), &was) != nil || json.Unmarshal(orNull(b), &is) != nil {
+		return []string{""}
+	}
+	if keys := changedKeys(was, is); len(keys) > 0 {
+		return keys
+	}
+	return []string{""} // the order alone
+}
+
+func orNull(text json.RawMessage) json.RawMessage {
+	if text == nil {
+		return json.RawMessage("null")
+	}
+	return text
+}
+
+// testReasons names what changed of a board's suites and of how it is reached.
+func (p *planner) testReasons(before, after made) (why []string) {
+	for _, key := range changedKeys(before.keys, after.keys) {
+		if keyKinds[key] == forTest && before.keys != nil {
+			why = append(why, "board.yml: "+key+" differs")
+		}
+	}
+	own := p.ownSuites(after.spec)
+	for _, c := range p.changes {
+		named := slices.Contains(own, c.path)
+		switch {
+		case named:
+			why = append(why, "suite "+c.path+how(c.status != 'A', c.status != 'D'))
+		case len(own) > 0 && isBelow(c.path, p.suites) && !p.isSuiteOfOthers(c.path):
+			why = append(why, c.path+" is beside its suites, which may include it")
+		}
+		for _, board := range after.spec.Lineage() {
+			name, err := filepath.Rel(filepath.Join(p.boards, board), c.path)
+			if err == nil && !named && isTestFile(after.spec, name) {
+				why = append(why, c.path+" differs")
+			}
+		}
+	}
+	return why
+}
+
+// ownSuites returns the paths that the board's suites may have in the repository.
+func (p *planner) ownSuites(spec images.Spec) (paths []string) {
+	for _, suite := range spec.Suites {
+		if !images.IsSuiteFile(suite) {
+			for _, ext := range []string{".yml", ".yaml"} {
+				paths = append(paths, filepath.Join(p.suites, suite+ext))
+			}
+		} else if rel, err := filepath.Rel(p.after.root, suite); err == nil && filepath.IsLocal(rel) {
+			paths = append(paths, rel)
+		}
+	}
+	return paths
+}
+
+// isSuiteOfOthers reports whether a board names a suite.
+func (p *planner) isSuiteOfOthers(path string) bool {
+	for _, m := range p.after.boards {
+		if slices.Contains(p.ownSuites(m.spec), path) {
+			return true
+		}
+	}
+	return false
+}
+
+// layerReasons names the changed files of a board's layers, patches and submodules.
+// said are reasons that were found already.
+func (p *planner) layerReasons(ctx context.Context, name string, before, after made, said []string) (why []string) {
+	if after.spec.Debian != nil && before.spec.Debian != nil {
+		return nil
+	}
+	for _, dir := range after.parts.Outside {
+		why = append(why, dir+" is not in this repository, so nothing says what changed there")
+	}
+	patches := slices.Concat(before.parts.Patches, after.parts.Patches)
+	areas := slices.Concat(before.areas, after.areas)
+	parts := slices.Concat(before.parts.Files, after.parts.Files, patches)
+	for _, board := range after.spec.Lineage() {
+		parts = append(parts, filepath.Join(p.boards, board))
+	}
+	in, unknown := p.inputsOf(ctx, name, areas, parts)
+	for _, c := range p.changes {
+		if slices.ContainsFunc(patches, func(patch string) bool { return isBelow(c.path, patch) || isBelow(patch, c.path) }) {
+			why = append(why, "patch "+c.path+how(c.status != 'A', c.status != 'D'))
+			continue
+		}
+		var data *bitbake.Inputs
+		if unknown == "" {
+			data = &in
+		}
+		if slices.Contains(parts, c.path) || slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, c.path+" ") }) {
+			continue // compared by what it says
+		}
+		if reason := reasonOf(c, areas, data, p.isDescription); reason != "" {
+			if data == nil && !c.linked {
+				reason += " (" + unknown + ")"
+			}
+			why = append(why, reason)
+		}
+	}
+	return why
+}
+
+// reasonOf says why a change of one file makes a build necessary, "" where it does not. in
+// is what the last build read, nil where that is unknown.
+func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(string) bool) string {
+	if in != nil {
+		if recipe := readBy(c, *in); recipe != "" {
+			return c.path + ": " + recipe + " reads it"
+		}
+	}
+	i := slices.IndexFunc(areas, func(a area) bool { return a.has(c.path) })
+	switch {
+	case i < 0 || isDescription(c.path):
+		return ""
+	case c.linked:
+		return fmt.Sprintf("submodule %s moves from %.12s to %.12s", c.path, c.was, c.is)
+	case isRemark(c.path, areas):
+		return ""
+	case c.status != 'M':
+		return c.path + how(c.status != 'A', c.status != 'D') + " in " + areas[i].why
+	case isForAll(c.path):
+		return c.path + ": every recipe may use it"
+	case in == nil:
+		return c.path + " is in " + areas[i].why
+	case slices.Contains(in.Unread, c.path):
+		return ""
+	}
+	return c.path + ": no recipe of the last build names it, so nothing is known of it"
+}
+
+// readBy returns the recipe that reads a file, or that looked for it where it is new.
+func readBy(c change, in bitbake.Inputs) string {
+	if recipe := in.Read[c.path]; recipe != "" {
+		return recipe
+	}
+	for _, dir := range slices.Sorted(maps.Keys(in.Folders)) {
+		if isBelow(c.path, dir) || c.linked && isBelow(dir, c.path) {
+			return in.Folders[dir]
+		}
+	}
+	if c.status != 'D' {
+		return in.Missing[c.path]
+	}
+	return ""
+}
+
+// isRemark reports whether a file is for people: bitbake does not read it.
+func isRemark(path string, areas []area) bool {
+	base := filepath.Base(path)
+	if !strings.HasPrefix(base, "README") && base != ".gitignore" {
+		return false
+	}
+	dir := filepath.Dir(path)
+	return dir == "." || slices.ContainsFunc(areas, func(a area) bool { return a.dir == dir })
+}
+
+// isForAll reports whether a file is configuration, a class or code, which recipes use
+// without naming the file.
+func isForAll(path string) bool {
+	return slices.ContainsFunc(strings.Split(filepath.Dir(path), "/"), func(part string) bool {
+		return part == "conf" || part == "lib" || part == "classes" || strings.HasPrefix(part, "classes-")
+	})
+}

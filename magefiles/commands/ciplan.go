@@ -1,0 +1,57 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"slipway/ci/plan"
+	"slipway/images"
+)
+
+func ciPlanCommand() *Command {
+	c := New("plan", "Tell which boards a change makes necessary to build, and why")
+	c.Long = `The change is what differs between the last commit that REF and this one have in common, and the
+work tree, with files that git does not know yet. With --to it ends at that commit.
+
+A board is built again if one of these changed:
+- its board.yml or a file of its folder, or of a board that it extends
+- what its project files say together, with their includes and lock files
+- a file of its layers in this repository, unless its last build left build/BOARD/inputs.json, which
+  shows that it did not read the file
+- the pipeline, or the folder ci
+
+A board whose suites alone changed is tested. Where Slipway cannot know, it takes the board.`
+	c.Example = `slipway ci plan --from=main
+slipway ci plan --from=v1.0 --to=v1.1 --json
+slipway ci plan --from=origin/main --github >> "$GITHUB_OUTPUT"`
+	from := c.Text("from=REF", "", "the commit, branch or tag before the change")
+	to := c.Text("to=REF", "", "the commit after the change; the work tree if not given")
+	asJSON := c.Switch("json", "print the plan as JSON, with a matrix of jobs")
+	github := c.Switch("github", "print lines for GITHUB_OUTPUT: any=true|false and matrix={...}")
+	c.Run = func(ctx context.Context, _ []string) error {
+		if *from == "" {
+			return errors.New("ci plan: --from is missing: it names the commit before the change\nnext: ci plan --from=main")
+		}
+		folder, err := images.OwnFolder()
+		if err == nil && folder == "" {
+			err = errors.New("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init NEW-FOLDER --like=virt")
+		}
+		if err != nil {
+			return err
+		}
+		return WithSignals(ctx, func(ctx context.Context) error {
+			p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Images: options})
+			switch {
+			case err != nil:
+				return err
+			case *github:
+				return p.WriteGitHub(os.Stdout)
+			case *asJSON:
+				return p.WriteJSON(os.Stdout)
+			}
+			return p.Write(os.Stdout)
+		})
+	}
+	return c
+}
