@@ -82,6 +82,7 @@ type planner struct {
 	repo           repository
 	opt            Options
 	boards, suites string // folders, from the repository's root
+	dir            string // of copies, for this plan alone
 	from, to       string // commits; to is "" for the work tree
 	before, after  side
 	changes        []change
@@ -134,6 +135,7 @@ func (p *planner) loadSides(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	p.dir = dir
 	// The checkouts of a build are not moved: a plan has its own.
 	opt := p.opt.Images
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
@@ -211,9 +213,9 @@ func (p *planner) judge(ctx context.Context, name string) Board {
 	case !known:
 		build = append(build, "the board is new")
 	case after.err != nil:
-		build = append(build, "the board cannot be read: "+plaintext.FirstLine(after.err.Error()))
+		build = append(build, "the board cannot be read: "+p.explain(after.err))
 	case before.err != nil:
-		build = append(build, fmt.Sprintf("the board cannot be read at %.12s: %s", p.from, plaintext.FirstLine(before.err.Error())))
+		build = append(build, fmt.Sprintf("the board cannot be read at %.12s: %s", p.from, p.explain(before.err)))
 	default:
 		build = append(build, p.compareBoards(before, after)...)
 		build = append(build, p.layerReasons(ctx, name, before, after, build)...)
@@ -232,6 +234,15 @@ func (p *planner) judge(ctx context.Context, name string) Board {
 		b.Notes = append(b.Notes, plaintext.OneLine(fmt.Sprintf("no pin says the commit of %s: it moves without a change here; layers lock %s pins it", id, name)))
 	}
 	return b
+}
+
+// explain returns an error in one line, with paths of the repository.
+func (p *planner) explain(err error) string {
+	line := plaintext.FirstLine(err.Error())
+	for _, dir := range []string{p.before.root, p.after.root, p.dir} {
+		line = strings.ReplaceAll(line, dir+"/", "")
+	}
+	return line
 }
 
 // pipelines are files that say how everything is built.
