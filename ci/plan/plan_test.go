@@ -101,6 +101,7 @@ func newClone(t *testing.T) clone {
 func (c clone) git(args ...string) string {
 	c.t.Helper()
 	cmd := exec.Command("git", append([]string{"-C", c.dir, "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"}, args...)...)
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -347,8 +348,8 @@ func row(test constructed, p Plan) string {
 		does = []string{p.Boards[0].does() + " all"}
 	}
 	reason := ""
-	if len(why) > 0 {
-		reason = why[0]
+	if i := slices.IndexFunc(why, func(w string) bool { return strings.Contains(w, test.because) }); i >= 0 {
+		reason = why[i]
 	}
 	if len(does) == 0 {
 		does = []string{"nothing"}

@@ -92,7 +92,7 @@ func readInputs(dir, root string) (Inputs, error) {
 	if tasks == 0 || int64(tasks) != record.Counts.Total {
 		return Inputs{}, fmt.Errorf("the event log names %d of %d tasks", tasks, record.Counts.Total)
 	}
-	in := newInputReader(root, filepath.Dir(dir), used)
+	in := newInputReader(root, dir, used)
 	if err := in.readCaches(filepath.Join(record.Variables["TMPDIR"], "cache")); err != nil {
 		return Inputs{}, err
 	}
@@ -191,16 +191,16 @@ func (r *inputReader) readCaches(dir string) error {
 // inputReader sorts the files that recipes name.
 type inputReader struct {
 	root   string // of the repository
-	build  string // all that is made; may be in the repository
+	board  string // the folder with its checkouts, which may be in the repository
 	used   map[string]bool
 	known  map[string]bool // recipes in the caches
 	result Inputs
 	others map[string]bool
 }
 
-func newInputReader(root, build string, used map[string]bool) *inputReader {
+func newInputReader(root, board string, used map[string]bool) *inputReader {
 	return &inputReader{
-		root: root, build: build, used: used, known: map[string]bool{}, others: map[string]bool{},
+		root: root, board: board, used: used, known: map[string]bool{}, others: map[string]bool{},
 		result: Inputs{Read: map[string]string{}, Folders: map[string]string{}, Missing: map[string]string{}},
 	}
 }
@@ -335,7 +335,7 @@ func (r *inputReader) addFile(recipe, path string, there bool) {
 	if err != nil || !filepath.IsLocal(rel) {
 		return
 	}
-	if made, err := filepath.Rel(r.build, filepath.Clean(path)); err == nil && filepath.IsLocal(made) {
+	if made, err := filepath.Rel(r.board, filepath.Clean(path)); err == nil && filepath.IsLocal(made) {
 		return
 	}
 	name, used := filepath.Base(recipe), r.used[recipe]

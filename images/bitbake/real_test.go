@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +80,7 @@ func TestRealBitbake(t *testing.T) {
 				t.Errorf("DEPLOY_DIR_IMAGE = %q; want it from the event log", dir)
 			}
 			checkRealPage(t, tree, rec)
+			checkRealInputs(t, tree)
 			if asked, err := tree.Variable(t.Context(), "DEPLOY_DIR_IMAGE"); err != nil || asked != rec.Variables["DEPLOY_DIR_IMAGE"] {
 				t.Errorf("Variable = %q, %v; want what the event log says", asked, err)
 			}
@@ -88,6 +91,24 @@ func TestRealBitbake(t *testing.T) {
 			stopRealBitbake(t, tree, now)
 			finishRealBitbake(t, tree)
 		})
+	}
+}
+
+// checkRealInputs wants what the build read, and other recipes' files apart from it.
+func checkRealInputs(t *testing.T, tree Tree) {
+	t.Helper()
+	must(t, SaveInputs(tree.Dir, filepath.Join(filepath.Dir(tree.Dir), "meta-tiny"), Commit{Commit: "c0ffee"}))
+	in, err := OpenInputs(tree.Dir)
+	must(t, err)
+	read := map[string]string{}
+	for _, name := range []string{"liba.bb", "libb.bb", "libc.bb", "tiny-image.bb"} {
+		read["recipes/"+name] = name
+	}
+	if !maps.Equal(in.Read, read) {
+		t.Errorf("read = %v; want %v", in.Read, read)
+	}
+	if want := []string{"recipes/broken-image.bb", "recipes/skipped.bb", "recipes/slow-image.bb"}; !slices.Equal(in.Unread, want) {
+		t.Errorf("unread = %v; want %v", in.Unread, want)
 	}
 }
 

@@ -1,0 +1,148 @@
+package bitbake
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// inputsRun lays out a board's folder after a build: bb_cache.dat and events.json of
+// testdata/inputs were written by Python's pickle with the classes of bitbake 2.19.
+func inputsRun(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cache := filepath.Join(dir, "tmp/cache")
+	must(t, os.MkdirAll(cache, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "bitbake-events.json"), readTestInput(t, "events.json"), 0o644))
+	must(t, os.WriteFile(filepath.Join(cache, "bb_cache.dat.1f"), readTestInput(t, "bb_cache.dat"), 0o644))
+	must(t, os.WriteFile(filepath.Join(cache, "bb_cache.dat.0e"), []byte("of an older run"), 0o644))
+	must(t, os.Symlink("bb_cache.dat.1f", filepath.Join(cache, "bb_cache.dat")))
+	writeRecord(t, dir, Succeeded, 3)
+	return dir
+}
+
+func readTestInput(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata/inputs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func writeRecord(t *testing.T, dir string, state State, tasks int) {
+	t.Helper()
+	text := fmt.Sprintf(`{"state": %q, "counts": {"total": %d}, "variables": {"TMPDIR": %q}}`, state, tasks, filepath.Join(dir, "tmp"))
+	must(t, os.WriteFile(filepath.Join(dir, RecordName), []byte(text), 0o644))
+}
+
+func TestInputs(t *testing.T) {
+	dir := inputsRun(t)
+	must(t, SaveInputs(dir, "/p", Commit{Commit: "c0ffee", Edited: true}))
+	got, err := OpenInputs(dir)
+	must(t, err)
+	want := Inputs{
+		Commit: "c0ffee", Edited: true,
+		Read: map[string]string{
+			"meta/recipes/a.bb": "a.bb", "meta/recipes/a.inc": "a.bb", "meta/recipes/c.bb": "c.bb", "src": "a.bb",
+			"meta/recipes/a/x.conf": "a.bb", "meta/recipes/a/with blank:and.colon": "a.bb",
+		},
+		Missing: map[string]string{"meta/recipes/a/m/x.conf": "a.bb"},
+		Unread:  []string{"meta/recipes/b.bb", "meta/recipes/b.inc"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("inputs (-want +got):\n%s", diff)
+	}
+}
+
+// A folder and a pattern stand for all files below, if they are of a recipe in use.
+func TestInputsOfFolders(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "src/below"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(root, "build/b/layers"), 0o755))
+	r := newInputReader(root, filepath.Join(root, "build/b"), map[string]bool{"/u.bb": true})
+	for _, path := range []string{"src", "pat/*.patch", "build/b/layers", "../elsewhere"} {
+		r.addFile("/u.bb", filepath.Join(root, path), true)
+		r.addFile("/other.bb", filepath.Join(root, path+"2/x"), true)
+	}
+	r.addFile("/other.bb", filepath.Join(root, "src"), true)
+	in := r.inputs()
+	if diff := cmp.Diff(map[string]string{"src": "u.bb", "pat": "u.bb"}, in.Folders); diff != "" {
+		t.Errorf("folders (-want +got):\n%s", diff)
+	}
+	if len(in.Read) > 0 {
+		t.Errorf("read = %v; want none", in.Read)
+	}
+}
+
+// What is not known as a whole is not known at all, and no older file says otherwise.
+func TestInputsUnknown(t *testing.T) {
+	tests := map[string]struct {
+		spoil func(t *testing.T, dir string)
+		want  string
+	}{
+		"failed":     {func(t *testing.T, dir string) { writeRecord(t, dir, Failed, 3) }, "the last build failed"},
+		"no record":  {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, RecordName))) }, "no build is recorded"},
+		"more tasks": {func(t *testing.T, dir string) { writeRecord(t, dir, Succeeded, 4) }, "the event log names 3 of 4 tasks"},
+		"no log":     {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "bitbake-events.json"))) }, "no such file"},
+		"no cache":   {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "tmp/cache/bb_cache.dat"))) }, "has no recipe"},
+		"cut cache": {func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "tmp/cache/bb_cache.dat.1f"), readTestInput(t, "bb_cache.dat")[:700], 0o644))
+		}, "ends in the middle"},
+		"another file": {func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "tmp/cache/bb_cache.dat.1f"), []byte("\x80\x04N."), 0o644))
+		}, "no cache of recipes"},
+		"broken event": {func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "bitbake-events.json"), []byte(`{"class": "bb.runqueue.runQueueTaskStarted", "vars": "!"}`+"\n"), 0o644))
+		}, "runQueueTaskStarted"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := inputsRun(t)
+			must(t, SaveInputs(dir, "/p", Commit{}))
+			test.spoil(t, dir)
+			err := SaveInputs(dir, "/p", Commit{})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("SaveInputs = %v; want an error with %q", err, test.want)
+			}
+			if pathExists(filepath.Join(dir, InputsName)) {
+				t.Error("the older file is still there")
+			}
+		})
+	}
+}
+
+func FuzzRecipeCache(f *testing.F) {
+	f.Add(readTestInput(f, "bb_cache.dat"))
+	f.Add([]byte("\x80\x04\x8c\x011.\x80\x04\x8c\x012."))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		r := newInputReader("/p", "/b", map[string]bool{"/p/meta/recipes/a.bb": true})
+		if r.readCache(data) == nil {
+			r.inputs()
+		}
+	})
+}
+
+func FuzzNeededRecipes(f *testing.F) {
+	f.Add(readTestInput(f, "events.json"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		recipes, tasks, err := neededRecipes(bytes.NewReader(data))
+		if err == nil && len(recipes) > tasks {
+			t.Errorf("%d recipes of %d tasks", len(recipes), tasks)
+		}
+	})
+}
+
+func FuzzInputsFile(f *testing.F) {
+	f.Add([]byte(`{"commit": "c", "read": {"a": "b"}, "unread": ["c"]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, InputsName), data, 0o644))
+		_, _ = OpenInputs(dir)
+	})
+}
