@@ -147,14 +147,14 @@ func (p *planner) loadSides(ctx context.Context, dir string) error {
 	load := func(name, commit string) (side, error) {
 		opt.Dir = filepath.Join(dir, name, "build")
 		if commit == "" {
-			return loadSide(ctx, p.repo.root, p.repo.root, p.boards, opt), nil
+			return loadSide(ctx, p.repo.root, p.boards, opt), nil
 		}
 		here := filepath.Join(dir, name)
 		if err := os.Mkdir(here, 0o755); err != nil {
 			return side{}, err
 		}
 		err := p.repo.export(ctx, commit, here, p.describes)
-		return loadSide(ctx, filepath.Join(here, "tree"), p.repo.root, p.boards, opt), err
+		return loadSide(ctx, filepath.Join(here, "tree"), p.boards, opt), err
 	}
 	if p.before, err = load("before", p.from); err == nil {
 		p.after, err = load("after", p.to)

@@ -369,21 +369,28 @@ const (
 // checkTable compares the table of the page with what the changes gave.
 func checkTable(t *testing.T, rows []string) {
 	t.Helper()
+	replaceInPage(t, tableBegin, tableEnd, "| change | boards | why |\n|---|---|---|\n"+strings.Join(rows, ""))
+}
+
+// replaceInPage compares a generated part of the page, and writes it with -update.
+func replaceInPage(t *testing.T, begin, end, made string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := strings.Cut(string(text), tableBegin)
-	_, after, closed := strings.Cut(rest, tableEnd)
+	before, rest, found := strings.Cut(string(text), begin)
+	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		t.Fatalf("%s has no place for the table", page)
+		t.Fatalf("%s has no line %s", page, begin)
 	}
-	want := before + tableBegin + "| change | boards | why |\n|---|---|---|\n" + strings.Join(rows, "") + tableEnd + after
-	if *update {
+	want := before + begin + made + end + after
+	switch {
+	case *update:
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	} else if want != string(text) {
+	case want != string(text):
 		t.Errorf("%s is old: run go test ./ci/plan -update\n%s", page, cmp.Diff(string(text), want))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"slipway/layers/plaintext"
@@ -73,7 +72,7 @@ func (p Plan) WriteJSON(w io.Writer) error { return plaintext.WriteJSON(w, p) }
 // job, so a job that takes it asks for any first.
 func (p Plan) WriteGitHub(w io.Writer) error {
 	jobs := p.Matrix
-	jobs.Include = slices.Concat([]Job{}, jobs.Include)
+	jobs.Include = append([]Job{}, jobs.Include...)
 	matrix, err := json.Marshal(jobs)
 	if err != nil {
 		return err

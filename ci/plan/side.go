@@ -19,7 +19,6 @@ import (
 // side is the project at one state: before the change, or after it.
 type side struct {
 	root   string // of its files
-	here   string // the work tree, in which kas looks for folders too
 	boards map[string]made
 }
 
@@ -52,8 +51,8 @@ func isBelow(path, dir string) bool {
 }
 
 // loadSide reads all boards of the folder boards, which is relative to the root.
-func loadSide(ctx context.Context, root, here, boards string, opt images.Options) side {
-	s := side{root: root, here: here, boards: map[string]made{}}
+func loadSide(ctx context.Context, root, boards string, opt images.Options) side {
+	s := side{root: root, boards: map[string]made{}}
 	folder := filepath.Join(root, boards)
 	for _, name := range images.BoardsIn(folder) {
 		s.boards[name] = s.loadBoard(ctx, folder, name, opt)
@@ -81,7 +80,7 @@ func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Opt
 	if m.err == nil {
 		m.err = json.Unmarshal(text, &m.dump)
 	}
-	m.parts = m.project.Parts(ws, s.here)
+	m.parts = m.project.Parts(ws)
 	m.areas = s.areasOf(m)
 	return m
 }
