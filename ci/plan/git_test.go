@@ -211,7 +211,7 @@ func TestForms(t *testing.T) {
 		{Board: "c", Why: []string{}},
 	}, Gone: []string{"d"}, Matrix: Matrix{[]Job{{"a", "build"}}}}
 	var text, github, asJSON bytes.Buffer
-	for _, err := range []error{p.Write(&text), p.WriteGitHub(&github), p.WriteJSON(&asJSON)} {
+	for _, err := range []error{p.Write(&text), p.writeGitHub(&github), p.WriteJSON(&asJSON)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,8 +223,18 @@ func TestForms(t *testing.T) {
 	if want := "any=true\nmatrix={\"include\":[{\"board\":\"a\",\"command\":\"build\"}]}\n"; github.String() != want {
 		t.Errorf("github = %q; want %q", github.String(), want)
 	}
+	output := filepath.Join(t.TempDir(), "output")
+	var shown bytes.Buffer
+	for range 2 { // GitHub's file holds what earlier steps wrote
+		if err := p.SaveGitHub(&shown, output); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(output); err != nil || string(got) != strings.Repeat(github.String(), 2) || shown.String() != strings.Repeat(text.String(), 2) {
+		t.Errorf("GITHUB_OUTPUT = %q, %v, and the plan %q", got, err, shown.String())
+	}
 	github.Reset()
-	if err := (Plan{}).WriteGitHub(&github); err != nil || github.String() != "any=false\nmatrix={\"include\":[]}\n" {
+	if err := (Plan{}).writeGitHub(&github); err != nil || github.String() != "any=false\nmatrix={\"include\":[]}\n" {
 		t.Errorf("github without a job = %q, %v", github.String(), err)
 	}
 	var back Plan

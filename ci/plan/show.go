@@ -2,8 +2,10 @@ package plan
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"slipway/layers/plaintext"
@@ -68,9 +70,24 @@ func (p Plan) count() (builds, tests int) {
 // WriteJSON prints the whole plan.
 func (p Plan) WriteJSON(w io.Writer) error { return plaintext.WriteJSON(w, p) }
 
-// WriteGitHub prints lines for the file GITHUB_OUTPUT. GitHub refuses a matrix without a
+// SaveGitHub adds the lines for GitHub to the file that it names, and prints the plan.
+func (p Plan) SaveGitHub(w io.Writer, output string) error {
+	if output == "" {
+		return p.writeGitHub(w)
+	}
+	f, err := os.OpenFile(output, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("GITHUB_OUTPUT: %w", err)
+	}
+	if err := errors.Join(p.writeGitHub(f), f.Close()); err != nil {
+		return err
+	}
+	return p.Write(w)
+}
+
+// writeGitHub prints lines for the file GITHUB_OUTPUT. GitHub refuses a matrix without a
 // job, so a job that takes it asks for any first.
-func (p Plan) WriteGitHub(w io.Writer) error {
+func (p Plan) writeGitHub(w io.Writer) error {
 	jobs := p.Matrix
 	jobs.Include = append([]Job{}, jobs.Include...)
 	matrix, err := json.Marshal(jobs)

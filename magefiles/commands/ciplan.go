@@ -24,15 +24,18 @@ A board is built again if one of these changed:
 A board whose suites alone changed is tested. Where Slipway cannot know, it takes the board.`
 	c.Example = `slipway ci plan --from=main
 slipway ci plan --from=v1.0 --to=v1.1 --json
-slipway ci plan --from=origin/main --github >> "$GITHUB_OUTPUT"`
+slipway ci plan --from=origin/main --github`
 	from := c.Text("from=REF", "", "the commit, branch or tag before the change")
 	to := c.Text("to=REF", "", "the commit after the change; the work tree if not given")
 	asJSON := c.Switch("json", "print the plan as JSON, with a matrix of jobs")
-	github := c.Switch("github", "print lines for GITHUB_OUTPUT: any=true|false and matrix={...}")
-	c.Run = func(ctx context.Context, _ []string) error {
+	github := c.Switch("github", "add any=true|false and matrix={...} to the file GITHUB_OUTPUT; print them without it")
+	c.check = func([]string) error {
 		if *from == "" {
-			return errors.New("ci plan: --from is missing: it names the commit before the change\nnext: ci plan --from=main")
+			return errors.New("--from is missing: it names the commit before the change")
 		}
+		return nil
+	}
+	c.Run = func(ctx context.Context, _ []string) error {
 		folder, err := images.OwnFolder()
 		if err == nil && folder == "" {
 			err = errors.New("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init NEW-FOLDER --like=virt")
@@ -46,7 +49,7 @@ slipway ci plan --from=origin/main --github >> "$GITHUB_OUTPUT"`
 			case err != nil:
 				return err
 			case *github:
-				return p.WriteGitHub(os.Stdout)
+				return p.SaveGitHub(os.Stdout, os.Getenv("GITHUB_OUTPUT"))
 			case *asJSON:
 				return p.WriteJSON(os.Stdout)
 			}
