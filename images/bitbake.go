@@ -38,10 +38,8 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 		return Artifact{}, err
 	}
 	b.warnOfFindings(ctx)
-	before, err := b.commitOfProject(ctx)
-	if err == nil {
-		_, err = b.runBitbake(ctx, spec, opt)
-	}
+	before := b.commitOfProject(ctx)
+	_, err = b.runBitbake(ctx, spec, opt)
 	if err == nil && opt.Request.isWhole() {
 		err = b.saveInputs(ctx, before)
 	}

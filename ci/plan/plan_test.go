@@ -166,6 +166,7 @@ type constructed struct {
 	name    string
 	edit    map[string]string // new text; "-" removes, "+x" appends x, "old=>new" replaces
 	inputs  bool              // the board isar has left what it read
+	edited  bool              // that build was of no commit
 	older   map[string]string // edits between that build and the change
 	want    map[string]string // "build" or "test", by board
 	because string            // in the reasons of each board that is wanted
@@ -189,7 +190,7 @@ var changesOfTable = []constructed{
 	{name: "the README at the top", edit: map[string]string{"README.md": "+x\n"}},
 	{name: "a file that no board names", edit: map[string]string{"Makefile": "+x\n"}},
 	{name: "a new file beside the boards", edit: map[string]string{"docs/a.txt": "a"}},
-	{name: "an ignored file", edit: map[string]string{"a.o": "a"}},
+	{name: "an ignored file", edit: map[string]string{"layers/meta-product/a.o": "a"}},
 	{name: "the pipeline", edit: map[string]string{".github/workflows/ci.yml": "+x: y\n"}, want: all("build"), because: "is of the pipeline"},
 	{name: "which Slipway is used", edit: map[string]string{"ci/install.sh": "1.0=>1.1"}, want: all("build"), because: "ci/install.sh is of the pipeline"},
 	{name: "a comment in a board.yml", edit: map[string]string{"boards/oe-a/board.yml": "+# why\n"}},
@@ -234,6 +235,7 @@ var changesOfTable = []constructed{
 	{name: "a class that no recipe inherits", inputs: true, edit: map[string]string{isarLayer + "classes/own.bbclass": "+x\n"}, want: each("build", "isar"), because: "own.bbclass: every recipe may use it"},
 	{name: "a recipe that an old build did not read", inputs: true, older: map[string]string{isarLayer + "recipes-core/image/image.bb": "+x\n"}, edit: map[string]string{isarLayer + "recipes-unused/tool/tool_1.0.bb": "+x\n"}, want: each("build", "isar"), because: "recipes-core/image/image.bb changed since the last build"},
 	{name: "the same, and only the README changed since", inputs: true, older: map[string]string{"README.md": "+x\n"}, edit: map[string]string{isarLayer + "recipes-unused/tool/tool_1.0.bb": "+x\n"}},
+	{name: "a recipe that a build of no commit did not read", inputs: true, edited: true, edit: map[string]string{isarLayer + "recipes-unused/tool/tool_1.0.bb": "+x\n"}, want: each("build", "isar"), because: "the last build was of no commit"},
 	{name: "a new board", edit: map[string]string{"boards/new/board.yml": "extends: oe-b\n"}, want: each("build", "new"), because: "the board is new"},
 	{name: "a board is gone", edit: map[string]string{"boards/oe-b-pro/board.yml": "-", "boards/oe-b-pro/files/logo.png": "-"}},
 }
@@ -273,7 +275,7 @@ func TestConstructedChanges(t *testing.T) {
 			c.git("clean", "-qffdx")
 			opt := images.Options{Dir: filepath.Join(dir, fmt.Sprint(i)), Cache: filepath.Join(dir, "cache")}
 			if test.inputs {
-				writeInputs(t, opt, base)
+				writeInputs(t, opt, base, test.edited)
 			}
 			c.write(c.editsOf(test.older, shared))
 			from := c.commit("older")
@@ -289,10 +291,10 @@ func TestConstructedChanges(t *testing.T) {
 	}
 }
 
-func writeInputs(t *testing.T, opt images.Options, commit string) {
+func writeInputs(t *testing.T, opt images.Options, commit string, edited bool) {
 	t.Helper()
 	in := isarInputs
-	in.Commit = commit
+	in.Commit, in.Edited = commit, edited
 	text, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)

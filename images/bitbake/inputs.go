@@ -196,13 +196,16 @@ type inputReader struct {
 	known  map[string]bool // recipes in the caches
 	result Inputs
 	others map[string]bool
+	real   map[string]string // paths without links
 }
 
 func newInputReader(root, board string, used map[string]bool) *inputReader {
-	return &inputReader{
-		root: root, board: board, used: used, known: map[string]bool{}, others: map[string]bool{},
+	r := &inputReader{
+		used: used, known: map[string]bool{}, others: map[string]bool{}, real: map[string]string{},
 		result: Inputs{Read: map[string]string{}, Folders: map[string]string{}, Missing: map[string]string{}},
 	}
+	r.root, r.board = r.withoutLinks(filepath.Clean(root)), r.withoutLinks(filepath.Clean(board))
+	return r
 }
 
 func (r *inputReader) inputs() Inputs {
@@ -329,15 +332,36 @@ func splitChecksums(text string) (entries []string) {
 	return entries
 }
 
-// addFile takes one file of a recipe, if it is in the project's repository.
+// addFile takes one file of a recipe, under each of its names in the project's repository.
+// A file that recipes reach through different links has several.
 func (r *inputReader) addFile(recipe, path string, there bool) {
-	rel, err := filepath.Rel(r.root, filepath.Clean(path))
-	if err != nil || !filepath.IsLocal(rel) {
-		return
+	path = filepath.Clean(path)
+	for _, end := range []string{path, filepath.Join(r.withoutLinks(filepath.Dir(path)), filepath.Base(path)), r.withoutLinks(path)} {
+		rel, err := filepath.Rel(r.root, end)
+		if made, unmade := filepath.Rel(r.board, end); unmade == nil && filepath.IsLocal(made) {
+			continue
+		}
+		if err == nil && filepath.IsLocal(rel) {
+			r.addName(recipe, path, rel, there)
+		}
 	}
-	if made, err := filepath.Rel(r.board, filepath.Clean(path)); err == nil && filepath.IsLocal(made) {
-		return
+}
+
+// withoutLinks follows the links of a path, where it is there.
+func (r *inputReader) withoutLinks(path string) string {
+	if real, known := r.real[path]; known {
+		return real
 	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
+	}
+	r.real[path] = real
+	return real
+}
+
+// addName takes one name of a file.
+func (r *inputReader) addName(recipe, path, rel string, there bool) {
 	name, used := filepath.Base(recipe), r.used[recipe]
 	info, err := os.Stat(path)
 	switch {

@@ -22,7 +22,7 @@ func inputsRun(t *testing.T) (dir string) {
 	must(t, os.WriteFile(filepath.Join(cache, "bb_cache.dat.1f"), readTestInput(t, "bb_cache.dat"), 0o644))
 	must(t, os.WriteFile(filepath.Join(cache, "bb_cache.dat.0e"), []byte("of an older run"), 0o644))
 	must(t, os.Symlink("bb_cache.dat.1f", filepath.Join(cache, "bb_cache.dat")))
-	writeRecord(t, dir, Succeeded, 3)
+	writeRecord(t, dir, Succeeded, 4)
 	return dir
 }
 
@@ -49,7 +49,7 @@ func TestInputs(t *testing.T) {
 	want := Inputs{
 		Commit: "c0ffee", Edited: true,
 		Read: map[string]string{
-			"meta/recipes/a.bb": "a.bb", "meta/recipes/a.inc": "a.bb", "meta/recipes/c.bb": "c.bb", "src": "a.bb",
+			"meta/recipes/a.bb": "a.bb", "meta/recipes/a.inc": "a.bb", "meta/recipes/c.bb": "c.bb", "meta/recipes/d.bb": "d.bb", "meta/recipes/d.inc": "d.bb", "src": "a.bb",
 			"meta/recipes/a/x.conf": "a.bb", "meta/recipes/a/with blank:and.colon": "a.bb",
 		},
 		Missing: map[string]string{"meta/recipes/a/m/x.conf": "a.bb"},
@@ -80,15 +80,34 @@ func TestInputsOfFolders(t *testing.T) {
 	}
 }
 
+// A file has a name for each way that leads to it. A recipe in use and another one may reach
+// it by different ways.
+func TestInputsThroughLinks(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "real"), 0o755))
+	must(t, os.WriteFile(filepath.Join(root, "real/a.inc"), nil, 0o644))
+	must(t, os.Symlink("real", filepath.Join(root, "link")))
+	must(t, os.Symlink("real/a.inc", filepath.Join(root, "b.inc")))
+	for _, way := range []string{"link/a.inc", "b.inc"} {
+		r := newInputReader(root, "/b", map[string]bool{"/u.bb": true})
+		r.addFile("/u.bb", filepath.Join(root, way), true)
+		r.addFile("/other.bb", filepath.Join(root, "real/a.inc"), true)
+		in := r.inputs()
+		if in.Read["real/a.inc"] == "" || in.Read[way] == "" || len(in.Unread) > 0 {
+			t.Errorf("%s: %+v; want both names read", way, in)
+		}
+	}
+}
+
 // What is not known as a whole is not known at all, and no older file says otherwise.
 func TestInputsUnknown(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		"failed":     {func(t *testing.T, dir string) { writeRecord(t, dir, Failed, 3) }, "the last build failed"},
+		"failed":     {func(t *testing.T, dir string) { writeRecord(t, dir, Failed, 4) }, "the last build failed"},
 		"no record":  {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, RecordName))) }, "no build is recorded"},
-		"more tasks": {func(t *testing.T, dir string) { writeRecord(t, dir, Succeeded, 4) }, "the event log names 3 of 4 tasks"},
+		"more tasks": {func(t *testing.T, dir string) { writeRecord(t, dir, Succeeded, 5) }, "the event log names 4 of 5 tasks"},
 		"no log":     {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "bitbake-events.json"))) }, "no such file"},
 		"no cache":   {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "tmp/cache/bb_cache.dat"))) }, "has no recipe"},
 		"cut cache": {func(t *testing.T, dir string) {
