@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"slipway/images/bitbake"
 	"slipway/images/bitbake/bitbaketest"
 	"slipway/images/cache"
 	"slipway/layers"
@@ -313,6 +315,7 @@ func TestRealBitbake(t *testing.T) {
 		p, dir := tinyProject(t, source, "tiny-image")
 		opt := Options{Dir: filepath.Dir(dir)}
 		a, err := buildProject(t.Context(), tiny, p, opt)
+		checkInputs(t, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,6 +326,15 @@ func TestRealBitbake(t *testing.T) {
 		if err != nil || again.Key != a.Key {
 			t.Errorf("built again: %v, key %s; want key %s", err, again.Key, a.Key)
 		}
+	}
+}
+
+// checkInputs wants what a build read. Its project is in no git repository.
+func checkInputs(t *testing.T, dir string) {
+	t.Helper()
+	in, err := bitbake.OpenInputs(dir)
+	if err != nil || !in.Edited || in.Read["recipes/tiny-image.bb"] == "" || !slices.Contains(in.Unread, "recipes/slow-image.bb") {
+		t.Errorf("inputs = %+v, %v; want tiny-image read, slow-image not, and no commit", in, err)
 	}
 }
 
