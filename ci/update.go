@@ -17,6 +17,8 @@ import (
 	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/ci/suite"
+	"slipway/flash"
+	"slipway/flash/evidence"
 	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
@@ -85,6 +87,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	}
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
 		if err = u.loadInputs(ctx); err == nil { // before the board is contacted
+			u.admitted, err = AdmitBundle(ctx, opt, spec, u.bundle)
+		}
+		if err == nil {
 			u.conn, err = reach.Connect(ctx, opt, spec, host)
 		}
 		return err
@@ -94,6 +99,13 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 		err = errors.Join(err, u.outcome.Report.WriteAndSay(how.Out, dir))
 	}
 	return u.outcome, err
+}
+
+// AdmitBundle proves that a bundle is of an artifact that the policies admit. Without a
+// policy any bundle is admitted: the board's engine verifies its signature.
+func AdmitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
+	a, err := evidence.AdmitFile(ctx, spec, opt.BoardDir(spec), bundle.File, func() (string, error) { return bundle.SHA256(ctx) })
+	return a, report.Because(ctx, flash.ErrImage, err)
 }
 
 // UpdateOn is Update for one board of several. The caller has connected to it and opened
@@ -122,6 +134,7 @@ type updateRun struct {
 	conn           *target.Conn
 	engine         boardupdate.Engine
 	bundle         *boardupdate.Bundle
+	admitted       evidence.Admitted // what policies say of it
 	before         boardupdate.Status
 	reached        updatePhase         // by an earlier update
 	bundleChecked  bool                // the engine has looked at the bundle

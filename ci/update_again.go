@@ -110,6 +110,9 @@ func (u *updateRun) summarizePreflight() string {
 
 // announceWrite calls Writing once, before a slot is written.
 func (u *updateRun) announceWrite() error {
+	if err := u.admitted.Record(); err != nil {
+		return err
+	}
 	if u.how.Writing == nil || u.writeAnnounced {
 		return nil
 	}

@@ -188,6 +188,9 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
 	}
+	if err := r.image.admitted.Record(); err != nil {
+		return nil, withKind(ctx, ErrImage, err)
+	}
 	return recordReceipts(artifact, func() ([]Receipt, error) { return r.image.addOrigin(j.writeDevices(ctx)) })
 }
 

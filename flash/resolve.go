@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"slipway/flash/device"
+	"slipway/flash/evidence"
 	"slipway/flash/fetch"
 	"slipway/flash/sshsig"
 	"slipway/images"
@@ -36,6 +37,7 @@ type provedImage struct {
 	signedBy []string
 	note     string   // what a person should know of how it was found
 	ignored  []string // signatures that lie beside it, and that nobody verified
+	admitted evidence.Admitted
 }
 
 // imageResolver finds the image, and proves it before anything else happens.
@@ -166,6 +168,9 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
 	}
+	if err := p.refuseLooseImage(); err != nil {
+		return err
+	}
 	o, err := fetch.Open(ctx, p.options.Image, p.fetchOptions())
 	if err != nil {
 		return err
@@ -213,6 +218,15 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 		return nil
 	}
 	return p.readMap(ctx, o)
+}
+
+// refuseLooseImage refuses an image that is of no artifact where a policy asks for evidence.
+func (p *imageResolver) refuseLooseImage() error {
+	policies, err := evidence.PoliciesOf(p.spec)
+	if err != nil || len(policies) == 0 {
+		return err
+	}
+	return fmt.Errorf("the policy of %s judges artifacts, and %s is only an image; nothing was written\nnext: flash the folder of its artifact, without --image", policies[0].From, p.options.Image)
 }
 
 func (p *imageResolver) writesDisk() bool {
@@ -453,6 +467,14 @@ func (p *imageResolver) proveMapSigners(ctx context.Context, at signatureFolder,
 // proveArtifact proves the build's own files, where somebody wants that. Otherwise
 // they are proved by their digests while they are written.
 func (p *imageResolver) proveArtifact(ctx context.Context) error {
+	var err error
+	if p.admitted, err = evidence.Admit(ctx, p.spec, p.artifact); err != nil {
+		return err
+	}
+	p.signedBy = append(p.signedBy, p.admitted.SignedBy...)
+	if len(p.admitted.SignedBy) > 0 {
+		p.proved = append(p.proved, images.ArtifactName+".sig")
+	}
 	if len(p.lists) > 0 {
 		if err := p.proveDescription(ctx); err != nil {
 			return err
@@ -564,6 +586,9 @@ func (p provedImage) showOrigin(w io.Writer) {
 	}
 	for _, who := range p.signedBy {
 		fmt.Fprintf(w, "Signed by %s.\n", who)
+	}
+	for _, from := range p.admitted.Policies {
+		fmt.Fprintf(w, "The policy of %s admits it.\n", from)
 	}
 	for _, name := range p.ignored {
 		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. To verify it: --signers=FILE, with a keyring of GPG, allowed signers of ssh-keygen, or a public key of minisign.\n", name)

@@ -12,6 +12,8 @@
 //   - target: a running board that SSH reaches
 //   - slot: one of two root partitions: the board runs one, an update writes the other
 //   - bundle: an update, signed
+//   - evidence: what an artifact's files say of who built it, of what, and who signed it
+//   - policy: what a board asks of the evidence before an artifact is written to it
 //   - check: one statement about a target, and how to prove it
 //   - suite: a file with a list of checks
 //   - report: the results of a suite or of a whole run
@@ -45,6 +47,7 @@ type Spec struct {
 	Rig     *Rig     `yaml:"rig" json:"rig,omitempty"`         // of namespaces on the machine itself: nothing is flashed or switched on
 
 	Flash  Flash    `yaml:"flash" json:"flash"`
+	Policy *Policy  `yaml:"policy" json:"policy,omitempty"` // of the artifacts that may be written; nil: of all
 	Deploy Deploy   `yaml:"deploy" json:"deploy"`
 	SSH    SSH      `yaml:"ssh" json:"ssh"`
 	DPU    *DPU     `yaml:"dpu" json:"dpu,omitempty"` // nil: it offloads no packets that a suite could prove

@@ -67,6 +67,9 @@ func (s Spec) validate() error {
 			return err
 		}
 	}
+	if err := s.validatePolicy(); err != nil {
+		return err
+	}
 	if err := s.validateJetson(); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"slipway/ci"
+	"slipway/flash/evidence"
 	"slipway/flash/target"
 	"slipway/flash/target/files"
 	boardupdate "slipway/flash/target/update"
@@ -62,6 +63,7 @@ type plan struct {
 	artifact images.Artifact
 	source   *files.Source
 	bundle   *boardupdate.Bundle
+	admitted evidence.Admitted
 	jobs     []*job
 	before   []Result        // of the run that this one continues
 	noted    map[string]Note // of earlier updates, by host
@@ -140,6 +142,11 @@ func (p *plan) prepareRun(ctx context.Context) error {
 
 // runFleet does the work on all boards, then writes the record and the summary.
 func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
+	if !p.request.DryRun {
+		if err := p.admitted.Record(); err != nil {
+			return Outcome{}, err
+		}
+	}
 	r, err := newRun(p)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("no board was asked, as the record of the run cannot be written: %w", err)

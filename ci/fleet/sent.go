@@ -14,8 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/ci/suite"
+	"slipway/flash"
+	"slipway/flash/evidence"
 	"slipway/flash/target/files"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
@@ -192,9 +195,15 @@ func (p *plan) openArtifact(ctx context.Context) error {
 		_, err = images.ReadArtifact(dir) // says which command makes it
 	}
 	p.work.To = p.spec.Deploy.Dir
-	f, none := p.artifact.File(images.Container)
-	if err != nil || none != nil {
+	if err != nil {
 		return err
+	}
+	if p.admitted, err = evidence.Admit(ctx, p.spec, p.artifact, images.Container); err != nil {
+		return report.Because(ctx, flash.ErrImage, err)
+	}
+	f, none := p.artifact.File(images.Container)
+	if none != nil {
+		return nil
 	}
 	return p.recordDigest(ctx, "container", p.artifact.Path(f), func() (string, error) {
 		digest, err := digestOf(ctx, p.artifact.Path(f))
@@ -222,10 +231,14 @@ func (p *plan) openBundle(ctx context.Context) error {
 	if p.request.Update == "" {
 		return nil
 	}
-	return p.recordDigest(ctx, "bundle", p.request.Update, func() (_ string, err error) {
+	err := p.recordDigest(ctx, "bundle", p.request.Update, func() (_ string, err error) {
 		p.bundle, err = boardupdate.OpenBundle(p.request.Update)
 		return "", err
 	})
+	if err == nil {
+		p.admitted, err = ci.AdmitBundle(ctx, p.opt, p.spec, p.bundle)
+	}
+	return err
 }
 
 // openSuites computes the digest of the suites. suite.Run decides about a board.yml without

@@ -19,7 +19,7 @@ import (
 var keyKinds = map[string]string{
 	"board": "", "description": "", "default": "", "extends": "", // what it inherits is compared
 	"build":  "", // what a build needs of a machine
-	"suites": forTest, "flash": forTest, "deploy": forTest, "ssh": forTest, "dpu": forTest, "machine": forTest,
+	"suites": forTest, "flash": forTest, "policy": forTest, "deploy": forTest, "ssh": forTest, "dpu": forTest, "machine": forTest,
 }
 
 const forTest = "test"
@@ -99,6 +99,7 @@ func (p *planner) isProjectFile(before, after made, name string) bool {
 // isTestFile reports whether board.yml names a file for tests or for flashes alone.
 func isTestFile(spec images.Spec, name string) bool {
 	return name == spec.Flash.Signers || name == spec.SSH.HostCA ||
+		spec.Policy != nil && (name == spec.Policy.Signers || name == spec.Policy.Revoked) ||
 		slices.ContainsFunc(spec.Suites, func(s string) bool { return strings.HasSuffix(s, "/"+name) })
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite"
+	"slipway/flash"
+	"slipway/flash/evidence"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"
@@ -19,7 +21,8 @@ import (
 )
 
 // WithArtifact connects to a board whose artifact was built here, as WithConnection does.
-// It checks the artifact's files, except the disk image, which may be elsewhere.
+// It checks the artifact's files, except the disk image, which may be elsewhere. A policy
+// may refuse the artifact, and then no board is asked.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
@@ -28,6 +31,13 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 		err = a.Check(images.Container)
 	}
 	if err != nil {
+		return err
+	}
+	admitted, err := evidence.Admit(ctx, spec, a, images.Container)
+	if err != nil {
+		return report.Because(ctx, flash.ErrImage, err)
+	}
+	if err := admitted.Record(); err != nil {
 		return err
 	}
 	return WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)

@@ -44,7 +44,9 @@ type Report struct {
 	Bill       *Bill             `json:"bill,omitempty"`
 	New        []sbom.Flaw       `json:"new,omitempty"` // open, and not in the earlier artifact
 	Since      string            `json:"since,omitempty"`
-	Wrong      []string          `json:"wrong"` // what does not belong together
+	Wrong      []string          `json:"wrong"`              // what does not belong together
+	Verdicts   []Verdict         `json:"verdicts,omitempty"` // of the policies
+	admittedBy []sshsig.Signer   // those whom policies with signers found
 }
 
 // The states of a signature.
@@ -76,8 +78,11 @@ type Bill struct {
 
 // Options are what an examination may be told.
 type Options struct {
-	Signers string // a file of allowed signers; "" is that of the environment or the user's own
-	Since   string // the folder of an earlier artifact, to find new flaws
+	Signers  string   // a file of allowed signers; "" is that of the environment or the user's own
+	Since    string   // the folder of an earlier artifact, to find new flaws
+	Policies []Policy // that judge the artifact
+
+	onlyPolicies bool // no other list of signers counts
 }
 
 // Examine reads all that the artifact in a folder has. The error is of what cannot be read.
@@ -87,21 +92,45 @@ func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Folder: folder, Artifact: a, Wrong: []string{}}
+	path := images.ArtifactPath(folder)
+	description, err := localfile.Read(path, maxDescription)
+	if err == nil {
+		err = checkSame(path, description, a)
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	return examine(ctx, a, description, opt)
+}
+
+// examine reads all that the artifact has. The description is the text of its artifact.json.
+func examine(ctx context.Context, a images.Artifact, description []byte, opt Options) (Report, error) {
+	r := Report{Folder: a.Dir(), Artifact: a, Wrong: []string{}}
 	if err := r.proveFiles(ctx); err != nil {
 		return r, err
 	}
-	if err := r.readSignature(ctx, opt.Signers); err != nil {
-		return r, err
+	if !opt.onlyPolicies {
+		if err := r.readSignature(ctx, description, opt.Signers); err != nil {
+			return r, err
+		}
 	}
 	r.readProvenance()
 	bill, err := readBill(a)
 	if err != nil {
 		r.Wrong = append(r.Wrong, err.Error())
-		return r, nil
 	}
 	if bill != nil {
 		r.Bill = summarise(*bill)
+	}
+	for _, p := range opt.Policies {
+		v, who := p.judge(ctx, r, description, bill)
+		r.Verdicts = append(r.Verdicts, v)
+		if who.Name != "" {
+			r.admittedBy = append(r.admittedBy, who)
+		}
+	}
+	if err != nil {
+		return r, nil
 	}
 	return r, r.findNew(bill, opt.Since)
 }
@@ -131,7 +160,7 @@ func (r *Report) proveFiles(ctx context.Context) error {
 
 // readSignature verifies the signature of artifact.json. Without a list of signers it says so:
 // most people have none. A list that was named and cannot be read is an error.
-func (r *Report) readSignature(ctx context.Context, signers string) error {
+func (r *Report) readSignature(ctx context.Context, description []byte, signers string) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned
 	if !slices.ContainsFunc(images.SignatureEndings, func(e string) bool { _, err := os.Stat(path + e); return err == nil }) {
@@ -145,11 +174,7 @@ func (r *Report) readSignature(ctx context.Context, signers string) error {
 		}
 		return err
 	}
-	data, err := localfile.Read(path, maxDescription)
-	if err != nil {
-		return err
-	}
-	who, err := verify.ProveSignature(ctx, list, path, data)
+	who, err := verify.ProveSignature(ctx, list, path, description)
 	if err != nil {
 		r.Signature, r.Why = Bad, plaintext.FirstLine(err.Error())
 		r.Wrong = append(r.Wrong, r.Why)
@@ -184,7 +209,10 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 		return nil, nil
 	}
 	b, err := sbom.Read(paths...)
-	return &b, err
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
 }
 
 func summarise(b sbom.Bill) *Bill {
@@ -229,16 +257,30 @@ func (r *Report) findNew(now *sbom.Bill, since string) error {
 	return nil
 }
 
-// Err says whether the evidence belongs together.
+// Err says whether the evidence belongs together, and whether a policy refuses it.
 func (r Report) Err() error {
-	if len(r.Wrong) == 0 {
+	all := r.objections()
+	if len(all) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%s: %s", r.Folder, plaintext.FirstLine(r.Wrong[0]))
-	if n := len(r.Wrong) - 1; n > 0 {
+	text := fmt.Sprintf("%s: %s", r.Folder, all[0])
+	if n := len(all) - 1; n > 0 {
 		text += fmt.Sprintf(", and %d more", n)
 	}
 	return errors.New(text)
+}
+
+// objections are all that speaks against the artifact, a line each.
+func (r Report) objections() (all []string) {
+	for _, text := range r.Wrong {
+		all = append(all, plaintext.FirstLine(text))
+	}
+	for _, v := range r.Verdicts {
+		for _, why := range v.Refused {
+			all = append(all, fmt.Sprintf("%s (policy of %s)", why, v.Policy))
+		}
+	}
+	return all
 }
 
 // Show prints the report for a person.
@@ -274,6 +316,14 @@ func (r Report) Show(w io.Writer) {
 	r.showBill(line)
 	for _, text := range r.Wrong {
 		line("WRONG", "%s", plaintext.FirstLine(text))
+	}
+	for _, v := range r.Verdicts {
+		for _, why := range v.Refused {
+			line("REFUSED", "%s (policy of %s)", why, v.Policy)
+		}
+		if len(v.Refused) == 0 {
+			line("policy", "%s admits it", v.Policy)
+		}
 	}
 }
 

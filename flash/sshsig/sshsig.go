@@ -41,6 +41,7 @@ type Signers struct {
 	entries []allowedSigner // of allowed_signers
 	mini    *minisignKey    // of a public key of minisign
 	ring    []byte          // of GPG, as "gpg --export" writes it or a keybox
+	revoked revokedKeys     // of OpenSSH, whatever entries say
 }
 
 // ParseSigners reads a file of allowed signers, a minisign public key, or a GPG
@@ -133,6 +134,9 @@ func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 		return Signer{}, err
 	}
 	// The signer is checked first, since reading the image takes long.
+	if err := s.revoked.check(sig.key); err != nil {
+		return Signer{}, err
+	}
 	name, err := s.findSigner(sig.key, time.Now())
 	if err != nil {
 		return Signer{}, err

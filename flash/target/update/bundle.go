@@ -2,6 +2,7 @@ package update
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -9,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"slipway/layers/localfile"
+	"slipway/layers/progress"
 )
 
 // Bundle is a file of this machine that an engine installs. Its claims are read but not
@@ -69,6 +72,26 @@ func OpenBundle(name string) (*Bundle, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b, nil
+}
+
+// SHA256 reads the whole bundle and returns its digest.
+func (b *Bundle) SHA256(ctx context.Context) (string, error) {
+	h := sha256.New()
+	step := progress.Start(ctx, "digest of "+filepath.Base(b.File), b.SizeBytes, progress.Bytes)
+	in := io.NewSectionReader(b.file, 0, b.SizeBytes)
+	part := make([]byte, 1<<20)
+	var err error
+	for err == nil && ctx.Err() == nil {
+		var n int
+		n, err = in.Read(part)
+		h.Write(part[:n])
+		step.Add(int64(n))
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = context.Cause(ctx)
+	}
+	step.End("", err)
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // Close closes the file.

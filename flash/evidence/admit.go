@@ -1,0 +1,188 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/images"
+	"slipway/layers/localfile"
+)
+
+// Admitted is an artifact that all policies admit.
+type Admitted struct {
+	Policies []string // where they are written
+	SignedBy []string
+	artifact images.Artifact
+}
+
+// Admit proves an artifact before any of its files is written to a board: the files of
+// these kinds by their digests, and that the provenance is of this artifact. Where a
+// policy holds it proves all files, and judges what they say.
+func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...string) (Admitted, error) {
+	policies, err := PoliciesOf(spec)
+	if err != nil {
+		return Admitted{}, err
+	}
+	admitted := Admitted{artifact: a}
+	if len(policies) == 0 {
+		return admitted, proveKinds(ctx, a, kinds)
+	}
+	path := images.ArtifactPath(a.Dir())
+	description, err := localfile.Read(path, maxDescription)
+	if err == nil {
+		err = checkSame(path, description, a)
+	}
+	if err != nil {
+		return admitted, err
+	}
+	r, err := examine(ctx, a, description, Options{Policies: policies, onlyPolicies: true})
+	if err != nil {
+		return admitted, err
+	}
+	for _, v := range r.Verdicts {
+		admitted.Policies = append(admitted.Policies, v.Policy)
+	}
+	for _, who := range r.admittedBy {
+		admitted.SignedBy = append(admitted.SignedBy, who.String())
+	}
+	return admitted, r.refusal()
+}
+
+// proveKinds proves files by their digests, and the provenance if there is one.
+func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
+	for _, kind := range kinds {
+		f, err := a.File(kind)
+		if err != nil {
+			continue // the artifact has none
+		}
+		if err := a.Prove(ctx, f); err != nil {
+			return fmt.Errorf("%w; nothing was written\nnext: build %s again, or copy the file again", err, a.Board)
+		}
+	}
+	if _, err := a.File(images.Provenance); err != nil {
+		return nil
+	}
+	if _, err := a.ReadStatement(); err != nil {
+		return fmt.Errorf("%w; nothing was written\nnext: evidence %s", err, a.Dir())
+	}
+	return nil
+}
+
+// checkSame proves that a description is of the artifact that was read before.
+func checkSame(path string, description []byte, a images.Artifact) error {
+	var now images.Artifact
+	if err := json.Unmarshal(description, &now); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	x, errX := json.Marshal(now)
+	y, errY := json.Marshal(a)
+	if err := errors.Join(errX, errY); err != nil {
+		return err
+	}
+	if !bytes.Equal(x, y) {
+		return fmt.Errorf("%s changed while it was read; repeat the command", path)
+	}
+	return nil
+}
+
+// refusal says why an artifact must not be written; nil where it may.
+func (r Report) refusal() error {
+	lines := r.objections()
+	if len(lines) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the artifact %s is refused, and nothing was written:\n  %s\nnext: evidence %[1]s", r.Folder, strings.Join(lines, "\n  "))
+}
+
+// AdmitFile is Admit of the artifact that a file such as a bundle belongs to: that in the
+// file's own folder, else the board's. Where no policy holds, any file is admitted. The
+// function digests the file.
+func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, digest func() (string, error)) (Admitted, error) {
+	policies, err := PoliciesOf(spec)
+	if err != nil || len(policies) == 0 {
+		return Admitted{}, err
+	}
+	sum, err := digest()
+	if err != nil {
+		return Admitted{}, err
+	}
+	for _, dir := range []string{filepath.Dir(file), boardDir} {
+		a, err := images.ArtifactOf(spec, dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return Admitted{}, err
+		}
+		for _, f := range a.Files {
+			if f.SHA256 == sum {
+				return Admit(ctx, spec, a)
+			}
+		}
+	}
+	return Admitted{}, fmt.Errorf("%s is refused, and nothing was written: it is of no artifact that the policy of %s could judge\nnext: name the file in the folder of its artifact, beside artifact.json", file, policies[0].From)
+}
+
+// newest is the build that this machine wrote last to boards of a kind.
+type newest struct {
+	Built time.Time `json:"built"`
+	Key   string    `json:"key"`
+}
+
+// newestPath returns the file that says which build of a board was written here last.
+func newestPath(board string) string {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if dir == "" {
+		home, _ := os.UserHomeDir() // without a home the path is relative, and read and written alike
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "slipway", "newest", url.PathEscape(board)+".json")
+}
+
+func readNewest(board string) (newest, error) {
+	var n newest
+	path := newestPath(board)
+	data, err := localfile.Read(path, maxDescription)
+	if errors.Is(err, fs.ErrNotExist) {
+		return n, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &n)
+	}
+	if err != nil {
+		err = fmt.Errorf("read which build was written last: %s: %w", path, err)
+	}
+	return n, err
+}
+
+// Record notes that the artifact is written now, for policies with newest. It does nothing
+// where no policy was asked.
+func (m Admitted) Record() error {
+	if len(m.Policies) == 0 {
+		return nil
+	}
+	last, err := readNewest(m.artifact.Board)
+	if err != nil || !m.artifact.Built.After(last.Built) {
+		return err
+	}
+	data, err := json.Marshal(newest{m.artifact.Built, m.artifact.Key})
+	if err != nil {
+		return err
+	}
+	path := newestPath(m.artifact.Board)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, append(data, '\n'), 0o644)
+}

@@ -1,0 +1,255 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/flash/sshsig"
+	"slipway/flash/verify"
+	"slipway/images"
+	"slipway/images/sbom"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// PolicyVariable names a policy that holds for all boards, beside each board's own.
+const PolicyVariable = "SLIPWAY_POLICY"
+
+// shownNames is how many names of packages or flaws a refusal has.
+const shownNames = 5
+
+// Policy is what one file asks of an artifact, with its lists of keys.
+type Policy struct {
+	images.Policy
+	From    string // where it is written
+	signers *sshsig.Signers
+}
+
+// Verdict says why a policy refuses an artifact.
+type Verdict struct {
+	Policy  string   `json:"policy"`
+	Refused []string `json:"refused"` // empty: the policy admits it
+}
+
+// PoliciesOf returns the board's policy and that of the environment.
+func PoliciesOf(spec images.Spec) ([]Policy, error) {
+	var all []Policy
+	if spec.Policy != nil {
+		p, err := newPolicy(*spec.Policy, spec.PlaceOf("policy"), spec.File)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	if file := os.Getenv(PolicyVariable); file != "" {
+		p, err := ReadPolicy(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", PolicyVariable, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// ReadPolicy reads a policy from a file of its own.
+func ReadPolicy(file string) (Policy, error) {
+	p, err := images.ReadPolicy(file)
+	if err != nil {
+		return Policy{}, err
+	}
+	return newPolicy(p, file, func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		return localfile.Read(name, maxDescription)
+	})
+}
+
+func newPolicy(p images.Policy, from string, read func(name string) ([]byte, error)) (Policy, error) {
+	all := Policy{Policy: p, From: from}
+	if p.Signers == "" {
+		return all, nil
+	}
+	data, err := read(p.Signers)
+	if err != nil {
+		return all, fmt.Errorf("%s: signers: %w", from, err)
+	}
+	signers, err := sshsig.ParseSigners(p.Signers, data)
+	if err != nil {
+		return all, err
+	}
+	if p.Revoked != "" {
+		if data, err = read(p.Revoked); err != nil {
+			return all, fmt.Errorf("%s: revoked: %w", from, err)
+		}
+		if signers, err = signers.Revoke(p.Revoked, data); err != nil {
+			return all, err
+		}
+	}
+	all.signers = &signers
+	return all, nil
+}
+
+// judge says why the policy refuses the artifact of a report. The description is the text
+// of its artifact.json.
+func (p Policy) judge(ctx context.Context, r Report, description []byte, bill *sbom.Bill) (Verdict, sshsig.Signer) {
+	v := Verdict{Policy: p.From, Refused: []string{}}
+	refuse := func(err error) {
+		if err != nil {
+			v.Refused = append(v.Refused, plaintext.FirstLine(err.Error()))
+		}
+	}
+	var who sshsig.Signer
+	if p.signers != nil {
+		var err error
+		who, err = verify.ProveSignature(ctx, *p.signers, images.ArtifactPath(r.Artifact.Dir()), description)
+		refuse(err)
+	}
+	refuse(p.judgeBuilder(r.Provenance))
+	refuse(p.judgeSources(r.Artifact))
+	refuse(p.judgeAge(r.Artifact))
+	if p.asksForBill() {
+		if bill == nil {
+			refuse(errors.New("it has no bill of material"))
+			return v, who
+		}
+		refuse(p.judgePackages(*bill))
+		refuse(p.judgeLicences(*bill))
+		refuse(p.judgeFlaws(*bill))
+	}
+	return v, who
+}
+
+func (p Policy) judgeBuilder(s *images.Statement) error {
+	switch {
+	case len(p.Builders) == 0:
+		return nil
+	case s == nil:
+		return errors.New("it has no provenance, and the policy names builders")
+	case !matchAny(p.Builders, s.Builder):
+		return fmt.Errorf("it was built by %s, whom the policy does not name", s.Builder)
+	}
+	return nil
+}
+
+func (p Policy) judgeSources(a images.Artifact) error {
+	if !p.Committed {
+		return nil
+	}
+	if a.Source == nil && len(a.Layers) == 0 {
+		return errors.New("it does not say which commits it was built of")
+	}
+	if s := a.Source; s != nil && (s.Edited || s.Commit == "") {
+		return errors.New("the project had changes that were not committed")
+	}
+	for _, l := range a.Layers {
+		if l.Edited || l.Local != "" || l.Commit == "" {
+			return fmt.Errorf("the layer repository %s had changes that were not committed, or was a local folder", l.Repo)
+		}
+	}
+	return nil
+}
+
+func (p Policy) judgeAge(a images.Artifact) error {
+	if p.Since != "" {
+		since, err := p.ParseSince()
+		if err != nil {
+			return err
+		}
+		if a.Built.Before(since) {
+			return fmt.Errorf("it was built %s, before %s", timeText(a.Built), timeText(since))
+		}
+	}
+	if !p.Newest {
+		return nil
+	}
+	last, err := readNewest(a.Board)
+	switch {
+	case err != nil:
+		return err
+	case a.Built.Before(last.Built):
+		return fmt.Errorf("it was built %s, and this machine has written a build of %s; to go back, remove %s", timeText(a.Built), timeText(last.Built), newestPath(a.Board))
+	}
+	return nil
+}
+
+func timeText(t time.Time) string { return t.UTC().Format(time.DateTime) }
+
+func (p Policy) asksForBill() bool {
+	return p.Packages || len(p.Licences.Refuse) > 0 || p.Flaws.Below > 0
+}
+
+func (p Policy) judgePackages(b sbom.Bill) error {
+	if len(b.Packages) == 0 {
+		return errors.New("its bill of material names no package")
+	}
+	return nil
+}
+
+// judgeLicences refuses a package that names a refused licence, also as one of several. It
+// refuses a package that names none.
+func (p Policy) judgeLicences(b sbom.Bill) error {
+	if len(p.Licences.Refuse) == 0 {
+		return nil
+	}
+	var found []string
+	for _, pkg := range b.Packages {
+		if matchAny(p.Licences.Except, pkg.Name) {
+			continue
+		}
+		for _, licence := range sbom.SplitLicence(pkg.Licence) {
+			if licence == "" || matchAny(p.Licences.Refuse, licence) {
+				found = append(found, fmt.Sprintf("%s (%s)", pkg.Name, cmp.Or(licence, "no licence is said")))
+				break
+			}
+		}
+	}
+	return listed("refused licences", found)
+}
+
+// judgeFlaws refuses open flaws of a high score. A flaw without a score counts as the worst.
+func (p Policy) judgeFlaws(b sbom.Bill) error {
+	switch {
+	case p.Flaws.Below == 0:
+		return nil
+	case !b.Checked:
+		return errors.New("it does not say which flaws are known")
+	}
+	var found []string
+	for _, f := range b.Flaws {
+		bad := f.State == sbom.Open && (f.Score >= p.Flaws.Below || f.Score == 0)
+		if bad && !matchAny(p.Flaws.Except, f.ID) {
+			found = append(found, fmt.Sprintf("%s in %s (%.1f)", f.ID, f.Package, f.Score))
+		}
+	}
+	return listed("open flaws", found)
+}
+
+// listed is an error that names some of what was found, or nil for nothing.
+func listed(what string, found []string) error {
+	if len(found) == 0 {
+		return nil
+	}
+	slices.Sort(found)
+	text := fmt.Sprintf("%d %s: %s", len(found), what, strings.Join(found[:min(len(found), shownNames)], ", "))
+	if len(found) > shownNames {
+		text += ", …"
+	}
+	return errors.New(text)
+}
+
+// matchAny ignores case, as SPDX does. images.Policy has checked the patterns.
+func matchAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := path.Match(strings.ToLower(p), strings.ToLower(name))
+		return ok
+	})
+}

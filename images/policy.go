@@ -1,0 +1,147 @@
+package images
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/localfile"
+)
+
+// Policy says which artifacts may be written to a board. Package evidence judges by it.
+type Policy struct {
+	// Signers is a file of those who may sign: OpenSSH's allowed signers, a public key of
+	// minisign or a keyring of GPG. It lies beside the policy's file, or its path is
+	// absolute.
+	Signers   string   `yaml:"signers" json:"signers,omitempty"`
+	Revoked   string   `yaml:"revoked" json:"revoked,omitempty"`     // a file of OpenSSH keys that may not sign any more
+	Builders  []string `yaml:"builders" json:"builders,omitempty"`   // patterns of the builders that the provenance may name
+	Committed bool     `yaml:"committed" json:"committed,omitempty"` // nothing in the sources was edited
+	Since     string   `yaml:"since" json:"since,omitempty"`         // a date or a time: no build is older
+	Newest    bool     `yaml:"newest" json:"newest,omitempty"`       // no build is older than the last that this machine wrote
+	Packages  bool     `yaml:"packages" json:"packages,omitempty"`   // there is a bill of material
+	Licences  Licences `yaml:"licences" json:"licences,omitzero"`
+	Flaws     Flaws    `yaml:"flaws" json:"flaws,omitzero"`
+}
+
+// Licences are the patterns of those that no package may have.
+type Licences struct {
+	Refuse []string `yaml:"refuse" json:"refuse,omitempty"`
+	Except []string `yaml:"except" json:"except,omitempty"` // packages
+}
+
+// Flaws says how bad an open one may be.
+type Flaws struct {
+	Below  float64  `yaml:"below" json:"below,omitempty"`   // a score of CVSS
+	Except []string `yaml:"except" json:"except,omitempty"` // identifiers, as CVE-2026-12345
+}
+
+// ParsePolicy reads a policy from a file of its own, with the keys of board.yml's policy.
+func ParsePolicy(file string, data []byte) (Policy, error) {
+	var p Policy
+	places := map[string]string{}
+	if err := yaml.Load(data, &p, yaml.WithKnownFields()); err != nil {
+		return p, explainYAML(file, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Load(data, &doc); err != nil {
+		return p, explainYAML(file, err)
+	}
+	for _, root := range doc.Content {
+		findPlaces(file, "", root, places)
+	}
+	key, err := p.validate()
+	if err == nil {
+		return p, nil
+	}
+	place := places[key]
+	if place == "" {
+		place = file
+	}
+	return p, fmt.Errorf("%s: %w", place, err)
+}
+
+// ReadPolicy is ParsePolicy of a file of this machine.
+func ReadPolicy(file string) (Policy, error) {
+	data, err := localfile.Read(file, maxBoardFileBytes)
+	if err != nil {
+		return Policy{}, localfile.NotHere(file, err)
+	}
+	return ParsePolicy(file, data)
+}
+
+// ParseSince returns the time that the policy's since is.
+func (p Policy) ParseSince() (time.Time, error) {
+	if day, err := time.Parse(time.DateOnly, p.Since); err == nil {
+		return day, nil
+	}
+	t, err := time.Parse(time.RFC3339, p.Since)
+	if err != nil {
+		err = fmt.Errorf("%q is no date as 2026-11-28, and no time as 2026-11-28T12:00:00Z", p.Since)
+	}
+	return t, err
+}
+
+// validate returns the key of a value that cannot be right.
+func (p Policy) validate() (key string, err error) {
+	if p.Signers == "" && p.Revoked == "" && len(p.Builders) == 0 && !p.Committed && p.Since == "" && !p.Newest &&
+		!p.Packages && len(p.Licences.Refuse) == 0 && p.Flaws.Below == 0 {
+		return "", fmt.Errorf("the policy asks for nothing; name one of signers, builders, committed, since, newest, packages, licences.refuse and flaws.below")
+	}
+	if p.Revoked != "" && p.Signers == "" {
+		return "revoked", fmt.Errorf("revoked: it needs signers, of whom some are revoked")
+	}
+	if p.Since != "" {
+		if _, err := p.ParseSince(); err != nil {
+			return "since", fmt.Errorf("since: %w", err)
+		}
+	}
+	if below := p.Flaws.Below; !(below >= 0 && below <= 10) {
+		return "flaws.below", fmt.Errorf("flaws.below: %v is not between 0 and 10, the scores of CVSS", below)
+	}
+	if len(p.Flaws.Except) > 0 && p.Flaws.Below == 0 {
+		return "flaws.except", fmt.Errorf("flaws.except: it needs flaws.below")
+	}
+	if len(p.Licences.Except) > 0 && len(p.Licences.Refuse) == 0 {
+		return "licences.except", fmt.Errorf("licences.except: it needs licences.refuse")
+	}
+	lists := map[string][]string{
+		"builders": p.Builders, "licences.refuse": p.Licences.Refuse, "licences.except": p.Licences.Except, "flaws.except": p.Flaws.Except,
+	}
+	for _, key := range slices.Sorted(maps.Keys(lists)) {
+		for _, pattern := range lists[key] {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				return key, fmt.Errorf("%s: %q is no name and no pattern of names", key, pattern)
+			}
+		}
+	}
+	return "", nil
+}
+
+// validatePolicy refuses a policy that cannot be meant.
+func (s Spec) validatePolicy() error {
+	if s.Policy == nil {
+		return nil
+	}
+	if key, err := s.Policy.validate(); err != nil {
+		at := "policy"
+		if key != "" {
+			at += "." + key
+		}
+		return fmt.Errorf("%s: policy: %w", s.PlaceOf(at), err)
+	}
+	for key, name := range map[string]string{"signers": s.Policy.Signers, "revoked": s.Policy.Revoked} {
+		if name == "" || filepath.IsAbs(name) {
+			continue
+		}
+		if _, err := s.File(name); err != nil {
+			return fmt.Errorf("%s: policy.%s: %w", s.PlaceOf("policy."+key), key, err)
+		}
+	}
+	return nil
+}
