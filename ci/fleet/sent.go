@@ -198,7 +198,7 @@ func (p *plan) openArtifact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.admitted, err = evidence.Admit(ctx, p.spec, p.artifact, images.Container); err != nil {
+	if p.admitted, err = evidence.Admit(ctx, p.spec, p.artifact); err != nil {
 		return report.Because(ctx, flash.ErrImage, err)
 	}
 	f, none := p.artifact.File(images.Container)

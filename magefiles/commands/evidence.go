@@ -21,21 +21,27 @@ func evidenceCommand() *Command {
 - the bill of material: SPDX 2 or 3, CycloneDX, or dpkg's list of packages
 - the findings of Yocto's CVE check, with --since those that an earlier artifact does not have
 
-What does not belong together is an error.`
-	c.exits = []exit{{4, "files, signature or provenance do not belong together"}}
+Slipway judges the artifact by the board's policy, by that of SLIPWAY_POLICY, and by --policy.
+What does not belong together, and what a policy refuses, is an error.`
+	c.exits = []exit{{4, "files, signature or provenance do not belong together, or a policy refuses the artifact"}}
 	c.Example = `slipway evidence isar-amd64
 slipway evidence build/orin-lab --signers=keys/allowed_signers --since=/srv/released/orin-lab
-slipway evidence build/orin-lab --json`
+slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	signers := c.Text("signers=FILE", "", "who may sign (or SLIPWAY_SIGNERS); ~/.config/slipway/allowed_signers if not given")
 	since := c.Text("since=FOLDER", "", "an earlier artifact of the board")
+	policy := c.Text("policy=FILE", "", "also judge by this file, with the keys of board.yml's policy")
 	asJSON := c.Switch("json", "print the evidence as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
-			folder, err := artifactFolder(words[0])
+			spec, err := images.LoadBuilt(words[0])
 			if err != nil {
 				return err
 			}
-			r, err := evidence.Examine(ctx, folder, evidence.Options{Signers: *signers, Since: *since})
+			policies, err := policiesFor(spec, *policy)
+			if err != nil {
+				return err
+			}
+			r, err := evidence.Examine(ctx, options.BoardDir(spec), evidence.Options{Signers: *signers, Since: *since, Policies: policies})
 			if err != nil {
 				return fmt.Errorf("evidence %s: %w", words[0], err)
 			}
@@ -48,6 +54,16 @@ slipway evidence build/orin-lab --json`
 		})
 	}
 	return c
+}
+
+// policiesFor returns the policies of the board and the environment, and that of a file.
+func policiesFor(spec images.Spec, file string) ([]evidence.Policy, error) {
+	all, err := evidence.PoliciesOf(spec)
+	if err != nil || file == "" {
+		return all, err
+	}
+	p, err := evidence.ReadPolicy(file)
+	return append(all, p), err
 }
 
 func signCommand() *Command {
