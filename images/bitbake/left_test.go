@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 // bitbake's server gives the lock of its folder back, and removes its file, a moment before
@@ -50,6 +51,13 @@ func TestBrokenOff(t *testing.T) {
 	_, err = bufio.NewReader(out).ReadString('\n')
 	must(t, err)
 	left := b.stillRunning()
+	for range 1000 { // a process that just begins has no words yet
+		if len(left) == 2 && strings.Contains(left[1].argv, "sleep 60") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		left = b.stillRunning()
+	}
 	if len(left) != 2 || left[0].pid != task.pid || !strings.Contains(left[1].argv, "sleep 60") {
 		t.Errorf("stillRunning = %v; want the task and its sleep", left)
 	}

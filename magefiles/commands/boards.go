@@ -200,7 +200,7 @@ partition table. Slipway keeps the old table in build/BOARD/replaced.
 
 A device that fails does not stop the others. With --json each device has a receipt. The
 receipt of a failed flash has an "error" and its "reason": refused, image or device.`
-	c.exits = []exit{exitBoardFile, {6, "a device was refused or not confirmed"}, {7, "the image is missing, damaged, not signed or none of a disk"}, {8, "a device is faulty"}}
+	c.exits = []exit{exitBoardFile, {6, "a device was refused or not confirmed"}, {7, "the image is missing, damaged, not signed, none of a disk, or refused by a policy"}, {8, "a device is faulty"}}
 	c.Example = `slipway flash virt build/virt/machine/disk.img
 slipway flash build/tmp/deploy/images/qemux86-64 /dev/sdX --dry-run
 slipway flash BOARD /dev/sdX --dry-run  # to see what would be done

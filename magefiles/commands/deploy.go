@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"slipway/ci"
@@ -28,7 +29,7 @@ needs root on the board: by its login, or by sudo with --become.
 
 Slipway shows the fingerprint of an unknown host key. Compare it on the board's own console,
 then answer. Without a terminal, give --pin=SHA256:…`
-	c.exits = exitsOfBoard
+	c.exits = append(slices.Clone(exitsOfBoard), exitRefused)
 	c.Example = `slipway deploy virt virt
 slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 	pin := c.pin("pin the board's unknown host key if it has this fingerprint")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,7 @@ fleet.json and junit.xml. Only one run at a time works in that folder.
 
 With --failed, Slipway continues an interrupted run, also after a kill. It refuses that if a
 file, artifact or suite changed since.`
-	c.exits = exitsOfSmoke
+	c.exits = append(slices.Clone(exitsOfSmoke), exitRefused)
 	c.Example = `slipway fleet deploy BOARD hosts.yml --dry-run
 slipway fleet deploy BOARD hosts.yml --limit=rack1 --canary=2 --stop-after=5
 slipway fleet deploy BOARD hosts.yml --failed
@@ -89,7 +90,7 @@ up to its restart.
 
 The results are in build/BOARD/fleet/update (or preflight), as for fleet deploy. --failed
 continues. Slipway does not write a board again that already runs this bundle.`
-	c.exits = exitsOfSmoke
+	c.exits = append(slices.Clone(exitsOfSmoke), exitRefused)
 	c.Example = `slipway fleet update BOARD hosts.yml new.raucb --dry-run
 slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-after=2 --yes`
 	request := c.fleetFlags(1)

@@ -321,7 +321,12 @@ func admitsGood(t *testing.T, w *policyWorld, policy string) {
 	t.Setenv("SLIPWAY_POLICY", filepath.Join(w.folder, "policy.yml"))
 	w.build(t, nil)
 	lines := w.writers()
-	if err := Run(t.Context(), Root(), []string{"evidence", w.dir}); err != nil {
+	own := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "slipway/allowed_signers") // of the user, for releases of Slipway
+	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.put(t, own, "stranger@example.com "+readText(t, w.stranger+".pub"))
+	if err := Run(t.Context(), Root(), []string{"evidence", w.dir, "--signers=" + w.folder + "/allowed_signers"}); err != nil {
 		t.Errorf("evidence: %v", err)
 	}
 	for _, name := range []string{"deploy", "update", "fleet deploy", "fleet update"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 
 	"slipway/ci"
 	"slipway/flash/target"
@@ -25,7 +26,7 @@ copy of the bundle.
 Ctrl-C while the engine installs leaves the board on the old system. Once the board restarts,
 the first Ctrl-C waits until it is known which system stays. A second one leaves the board as
 it is.`
-	c.exits = exitsOfSmoke
+	c.exits = append(slices.Clone(exitsOfSmoke), exitRefused)
 	c.Example = `slipway update virt virt new.raucb --dry-run
 slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	dryRun := c.Switch("dry-run", "look at the board and the bundle, write nothing")
