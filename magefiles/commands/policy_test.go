@@ -113,8 +113,11 @@ func (w *policyWorld) build(t *testing.T, change func(*images.Artifact)) {
 	a.Key, a.Built = strings.Repeat("0123456789abcdef", 4), time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	a.Layers = []bitbake.Commit{{Repo: "poky", URL: "https://example.com/poky", Commit: strings.Repeat("a", 40)}}
 	for _, f := range []struct{ kind, name, data string }{
-		{images.DiskImage, "disk.img", strings.Repeat("an image", 1<<12)}, {images.Container, "probe.tar", "a container"}, {images.Bundle, "new.raucb", w.bundle},
-		{images.SBOM, "image.spdx.json", bill}, {images.CVEs, "image.json", findings},
+		{images.DiskImage, "disk.img", strings.Repeat("an image", 1<<12)},
+		{images.Container, "probe.tar", "a container"},
+		{images.Bundle, "new.raucb", w.bundle},
+		{images.SBOM, "image.spdx.json", bill},
+		{images.CVEs, "image.json", findings},
 	} {
 		w.put(t, filepath.Join(w.dir, f.name), f.data)
 		one, err := a.Describe(t.Context(), f.kind, f.name)
