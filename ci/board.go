@@ -280,6 +280,7 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 	named := spec
 	named.Board = cmp.Or(spec.Board, host)
 	r := report.New(named)
+	r.Source = a.Source
 	if _, err := suite.LoadAll(spec); err != nil { // before the board is contacted
 		err = report.Because(ctx, report.ErrWrong, err)
 		r.AddFailure("smoke", err, suite.SuitesNext)

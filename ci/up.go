@@ -55,6 +55,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 		return report.Refused(spec, err)
 	}
 	u := &upRun{spec: spec, opt: opt, report: report.New(spec)}
+	u.report.Source = spec.Source(ctx)
 	err := u.runStages(ctx)
 	u.powerOff()
 	u.report.Reason = report.ReasonFor(err)
@@ -252,7 +253,9 @@ func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, e
 	if err := u.logIn(ctx, u.vm, step); err != nil {
 		return "", fmt.Errorf("%w\nlast lines of its serial line (all: %s):\n%s", err, qemu.ConsoleLog(dir), qemu.Tail(dir))
 	}
-	return fmt.Sprintf("ssh after %.1f s (%s)", time.Since(u.vm.Started).Seconds(), u.vm.Accel), nil
+	took := time.Since(u.vm.Started)
+	u.report.Boot = report.Boot{ElapsedMS: took.Milliseconds(), Accel: u.vm.Accel}
+	return fmt.Sprintf("ssh after %.1f s (%s)", took.Seconds(), u.vm.Accel), nil
 }
 
 // logIn waits until the board accepts a login.

@@ -46,8 +46,16 @@ type Artifact struct {
 	Layers     []bitbake.Commit     `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
 	Tools      map[string]string    `json:"tools,omitempty"`      // versions of the Debian packages that the build needs here
 	Partitions []Partition          `json:"partitions,omitempty"` // of the disk image
+	Cost       *Cost                `json:"cost,omitempty"`       // of the build
 
 	dir string
+}
+
+// Cost is what the build of an artifact took.
+type Cost struct {
+	BuildMS     int64 `json:"buildMs"`
+	CacheHits   int64 `json:"cacheHits,omitempty"` // tasks that bitbake took from shared state
+	CacheMisses int64 `json:"cacheMisses,omitempty"`
 }
 
 // File is one file of an artifact.

@@ -28,6 +28,7 @@ func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Opti
 	if err := ownsOthers(ctx); err != nil {
 		return Artifact{}, err
 	}
+	began := time.Now()
 	discardWork(ctx, opt.BoardDir(spec))
 	userlandTar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {
@@ -38,7 +39,7 @@ func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Opti
 		return Artifact{}, err
 	}
 	defer removeTree(ctx, work)
-	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: LogPath(opt.BoardDir(spec), "image")}
+	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: LogPath(opt.BoardDir(spec), "image"), began: began}
 	step.Detail("unpacking the userland")
 	added := filepath.Join(work, "additions.tar")
 	if err := writeFile(added, func(f *os.File) error { return writeAdditions(f, spec, o, key) }); err != nil {
@@ -121,6 +122,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 	if err := removeDescription(a.dir); err != nil {
 		return Artifact{}, err
 	}
+	a.Cost = &Cost{BuildMS: time.Since(d.began).Milliseconds()}
 	for _, kind := range []string{DiskImage, BlockMap, Container, SBOM} {
 		name, ok := names[kind]
 		if !ok {
@@ -164,6 +166,8 @@ type disk struct {
 	dir  string // where it is made
 	root string // the unpacked root file system
 	log  string
+
+	began time.Time
 }
 
 func (d disk) path(name string) string { return filepath.Join(d.dir, name) }

@@ -39,7 +39,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	}
 	b.warnOfFindings(ctx)
 	before := b.commitOfProject(ctx)
-	_, err = b.runBitbake(ctx, spec, opt)
+	b.record, err = b.runBitbake(ctx, spec, opt)
 	if err == nil && opt.Request.isWhole() {
 		err = b.saveInputs(ctx, before)
 	}
@@ -57,6 +57,7 @@ type projectBuild struct {
 	build     string // what bitbake calls TOPDIR
 	states    []layers.State
 	tree      bitbake.Tree
+	record    bitbake.Record
 }
 
 // commits returns what the checkouts are at.

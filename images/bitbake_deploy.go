@@ -52,7 +52,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, opt Optio
 		return Artifact{}, err
 	}
 	a := Artifact{Board: spec.Board, Project: spec.project, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: b.dir}
-	a.Layers = b.commits()
+	a.Layers, a.Cost = b.commits(), costOf(b.record)
 	if a.Key, err = b.artifactKey(a.Layers); err != nil {
 		return Artifact{}, err
 	}
@@ -80,6 +80,14 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, opt Optio
 		return earlier, earlier.Save(b.dir) // nothing was built anew, and its signature still holds
 	}
 	return a, a.Publish(ctx, spec, opt)
+}
+
+// costOf returns what a run of bitbake took.
+func costOf(r bitbake.Record) *Cost {
+	if r.Ended.IsZero() {
+		return nil
+	}
+	return &Cost{BuildMS: r.Ended.Sub(r.Started).Milliseconds(), CacheHits: r.Setscene.Hits, CacheMisses: r.Setscene.Misses}
 }
 
 // artifactKey hashes the commits and the configuration that bitbake was given.

@@ -55,7 +55,7 @@ func (a *Artifact) Publish(ctx context.Context, spec Spec, opt Options) error {
 	if err := removeSignatures(a.dir); err != nil {
 		return err
 	}
-	a.Source, a.Tools = spec.commit(ctx), toolVersions(ctx, HostPackages(ctx, spec, opt))
+	a.Source, a.Tools = spec.Source(ctx), toolVersions(ctx, HostPackages(ctx, spec, opt))
 	a.Files = slices.DeleteFunc(a.Files, func(f File) bool { return f.Kind == Provenance })
 	statement, err := a.statement(spec)
 	if err != nil {
@@ -84,9 +84,9 @@ func removeSignatures(dir string) error {
 	return nil
 }
 
-// commit returns what the user's own folder of boards, or the folder of a project file, is
+// Source returns what the user's own folder of boards, or the folder of a project file, is
 // at. Slipway's own boards are of the Slipway that the artifact names.
-func (s Spec) commit(ctx context.Context) *layers.FolderCommit {
+func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
 	if s.project != "" {
 		file, _ := firstProjectFile(s.project)
 		return layers.CommitOfFolder(ctx, filepath.Dir(file))

@@ -1,10 +1,12 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +18,12 @@ type FolderCommit struct {
 	URL    string `json:"url,omitempty"` // of the remote, without a password
 	Commit string `json:"commit"`
 	Edited bool   `json:"edited,omitempty"` // files in the folder differ from the commit, or are not in it
+	Branch string `json:"branch,omitempty"`
 }
+
+// branchVariables are those of GitHub, GitLab and Jenkins. They check out a commit and no
+// branch, so git does not know it.
+var branchVariables = []string{"GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME"}
 
 // gitTime is how long git may take to look at a folder.
 const gitTime = 20 * time.Second
@@ -39,7 +46,11 @@ func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 		return nil
 	}
 	remote, _ := git("remote", "get-url", "origin") // many have none
-	return &FolderCommit{URL: WithoutPassword(remote), Commit: commit, Edited: changed != ""}
+	branch, _ := git("symbolic-ref", "--short", "--quiet", "HEAD")
+	for _, name := range slices.Backward(branchVariables) {
+		branch = cmp.Or(os.Getenv(name), branch)
+	}
+	return &FolderCommit{URL: WithoutPassword(remote), Commit: commit, Edited: changed != "", Branch: branch}
 }
 
 // WithoutPassword removes user names and passwords from a URL. A path says something of the

@@ -1,9 +1,11 @@
 package layers
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +24,10 @@ func TestCommitOfFolder(t *testing.T) {
 		}
 		return string(out[:max(len(out)-1, 0)])
 	}
-	git("init", "-q")
+	for _, name := range branchVariables {
+		t.Setenv(name, "")
+	}
+	git("init", "-q", "--initial-branch=next")
 	if got := CommitOfFolder(t.Context(), dir); got != nil {
 		t.Errorf("without a commit: %+v", got)
 	}
@@ -57,8 +62,20 @@ func TestCommitOfFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		tt.want.Branch = "next"
 		if diff := cmp.Diff(&tt.want, CommitOfFolder(t.Context(), filepath.Join(dir, "boards"))); diff != "" {
 			t.Errorf("%s:\n%s", tt.name, diff)
+		}
+	}
+	git("checkout", "-q", "--detach")
+	for i, name := range slices.Backward(append([]string{""}, branchVariables...)) { // the first counts
+		want := ""
+		if name != "" {
+			want = fmt.Sprint("branch", i)
+			t.Setenv(name, want)
+		}
+		if got := CommitOfFolder(t.Context(), dir).Branch; i > 0 && got != want {
+			t.Errorf("with %s the branch is %q; want %q", name, got, want)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images"
+	"slipway/layers"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/terminal"
@@ -39,18 +40,20 @@ const (
 // Report is the result of a run: the stages that led to the board, and the checks on
 // it.
 type Report struct {
-	Version   int            `json:"version"`
-	Board     string         `json:"board"`
-	Target    string         `json:"target,omitempty"` // what it was reached as
-	Started   time.Time      `json:"started"`
-	ElapsedMS int64          `json:"elapsedMs"`
-	Reason    string         `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
-	Slipway   images.Program `json:"slipway,omitzero"` // that asked
-	Host      Host           `json:"host"`
-	Identity  Identity       `json:"identity"`
-	Stages    []Stage        `json:"stages"`
-	Suites    []SuiteResult  `json:"suites"`
-	Logs      []Log          `json:"logs,omitempty"`
+	Version   int                  `json:"version"`
+	Board     string               `json:"board"`
+	Target    string               `json:"target,omitempty"` // what it was reached as
+	Started   time.Time            `json:"started"`
+	ElapsedMS int64                `json:"elapsedMs"`
+	Reason    string               `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
+	Slipway   images.Program       `json:"slipway,omitzero"` // that asked
+	Host      Host                 `json:"host"`
+	Identity  Identity             `json:"identity"`
+	Source    *layers.FolderCommit `json:"source,omitempty"` // of the image
+	Boot      Boot                 `json:"boot,omitzero"`
+	Stages    []Stage              `json:"stages"`
+	Suites    []SuiteResult        `json:"suites"`
+	Logs      []Log                `json:"logs,omitempty"`
 }
 
 // Host is the machine that ran the checks.
@@ -78,6 +81,12 @@ type Identity struct {
 	Slot      string `json:"slot,omitempty"`
 	UptimeSec int64  `json:"uptimeSec,omitempty"`
 	ImageKey  string `json:"imageKey,omitempty"` // of the artifact that was deployed
+}
+
+// Boot is how long a virtual board took from power-on to a login.
+type Boot struct {
+	ElapsedMS int64  `json:"elapsedMs"`
+	Accel     string `json:"accel,omitempty"` // kvm or tcg
 }
 
 // Stage is one step of a run before its checks: build, flash, boot, ...
@@ -344,6 +353,14 @@ func (r Report) Tidy() Report {
 		&id.OS, &id.Kernel, &id.Slot, &id.ImageKey, &id.Image, &id.L4T, &id.BlueField, &id.Firmware,
 	} {
 		*p = plaintext.Clean(*p, 200)
+	}
+	r.Boot.Accel = plaintext.Clean(r.Boot.Accel, 200)
+	if r.Source != nil {
+		s := *r.Source
+		for _, p := range []*string{&s.URL, &s.Commit, &s.Branch} {
+			*p = plaintext.Clean(*p, 200)
+		}
+		r.Source = &s
 	}
 	// Empty lists, not null, for whoever reads the JSON.
 	r.Stages = append([]Stage{}, r.Stages...)

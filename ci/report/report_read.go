@@ -86,7 +86,7 @@ func (r Report) checkLimits() error {
 	if n := max(len(r.Stages), len(r.Suites), len(r.Logs)); n > maxReportParts {
 		return fmt.Errorf("%d stages, suites or logs; want at most %d", n, maxReportParts)
 	}
-	spans := []int64{r.ElapsedMS}
+	spans := []int64{r.ElapsedMS, r.Boot.ElapsedMS}
 	for _, s := range r.Suites {
 		if len(s.Checks) > MaxChecks {
 			return fmt.Errorf("suite %q has %d checks; want at most %d", plaintext.Clean(s.Name, 100), len(s.Checks), MaxChecks)

@@ -44,6 +44,7 @@ func EndTeardown(now <-chan struct{}) Option { return func(s *Session) { s.now =
 // runSuites runs the suites in a session, and adds their results and the logs to a report.
 func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artifact) (report.Report, error) {
 	r := report.New(spec)
+	r.Source = a.Source
 	defer s.closeEngine()
 	suites, err := LoadAll(spec)
 	if err != nil {
