@@ -1,0 +1,143 @@
+package trends
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+)
+
+// noiseKinds make n values around 100 that scatter by a part of it, and never change their
+// level.
+var noiseKinds = []struct {
+	name string
+	next func(r *rand.Rand, spread float64) func() float64
+}{
+	{"normal", func(r *rand.Rand, s float64) func() float64 {
+		return func() float64 { return 100 * (1 + s*r.NormFloat64()) }
+	}},
+	{"heavy tails", func(r *rand.Rand, s float64) func() float64 { // Student's t with 3 degrees
+		return func() float64 { return 100 * (1 + s*student(r, 3)) }
+	}},
+	{"outliers", func(r *rand.Rand, s float64) func() float64 {
+		return func() float64 {
+			v := 100 * (1 + s*r.NormFloat64())
+			if r.Float64() < 0.1 {
+				v *= 2
+			}
+			return v
+		}
+	}},
+	{"lognormal", func(r *rand.Rand, s float64) func() float64 {
+		return func() float64 { return 100 * math.Exp(2*s*r.NormFloat64()) }
+	}},
+	{"rounded", func(r *rand.Rand, s float64) func() float64 {
+		return func() float64 { return math.Round(20*(1+s*r.NormFloat64())) * 5 }
+	}},
+	{"drifting cache", func(r *rand.Rand, s float64) func() float64 {
+		state := r.NormFloat64()
+		return func() float64 {
+			state = 0.5*state + math.Sqrt(1-0.25)*r.NormFloat64()
+			return 100 * (1 + s*state)
+		}
+	}},
+	{"warm or cold cache", func(r *rand.Rand, s float64) func() float64 {
+		return func() float64 {
+			v := 100 * (1 + s*r.NormFloat64())
+			if r.Float64() < 0.25 {
+				v *= 1.6
+			}
+			return v
+		}
+	}},
+}
+
+func student(r *rand.Rand, degrees int) float64 {
+	sum := 0.0
+	for range degrees {
+		v := r.NormFloat64()
+		sum += v * v
+	}
+	return r.NormFloat64() / math.Sqrt(sum/float64(degrees))
+}
+
+var (
+	simulatedRuns    = []int{20, 40, 60, 120, 240}
+	simulatedSpreads = []float64{0.02, 0.1}
+)
+
+// In a series that never changes, a change is said once in a hundred series or less. With
+// SLIPWAY_LONG=1 each row has 2,000 series, and -v prints the table.
+func TestSimulatedNoise(t *testing.T) {
+	times := 150
+	if os.Getenv("SLIPWAY_LONG") == "1" {
+		times = 2000
+	}
+	rows, total, worst := 0, 0.0, 0.0
+	for k, kind := range noiseKinds {
+		for i, n := range simulatedRuns {
+			for j, spread := range simulatedSpreads {
+				r := rand.New(rand.NewPCG(uint64(k*100+i*10+j), 1))
+				found := 0
+				for range times {
+					next := kind.next(r, spread)
+					values := make([]float64, n)
+					for i := range values {
+						values[i] = next()
+					}
+					if len(findLevels(values, leastChange)) > 1 {
+						found++
+					}
+				}
+				share := 100 * float64(found) / float64(times)
+				t.Logf("%-18s %3d runs, spread %4.1f %%: %.2f %%", kind.name, n, 100*spread, share)
+				rows++
+				total, worst = total+share, max(worst, share)
+			}
+		}
+	}
+	t.Logf("%d rows of %d series: false alarms in %.2f %%, at worst %.2f %%", rows, times, total/float64(rows), worst)
+	if mean := total / float64(rows); mean > 0.3 || worst > 2 {
+		t.Errorf("false alarms in %.2f %% of the series, at worst %.2f %%; want at most 0.3 and 2", mean, worst)
+	}
+}
+
+// A step is found where it is, with few runs after it.
+func TestSimulatedSteps(t *testing.T) {
+	times := 100
+	if os.Getenv("SLIPWAY_LONG") == "1" {
+		times = 2000
+	}
+	for k, kind := range noiseKinds {
+		for _, tt := range []struct {
+			step, spread float64
+			after        int
+		}{{0.1, 0.02, 4}, {0.1, 0.02, 10}, {0.1, 0.02, 30}, {-0.1, 0.02, 10}, {0.2, 0.05, 10}, {0.06, 0.01, 10}} {
+			r := rand.New(rand.NewPCG(uint64(k), 2))
+			found, exact := 0, 0
+			const n = 60
+			for range times {
+				next := kind.next(r, tt.spread)
+				values := make([]float64, n)
+				for i := range values {
+					if values[i] = next(); i >= n-tt.after {
+						values[i] *= 1 + tt.step
+					}
+				}
+				all := findLevels(values, leastChange)
+				if len(all) == 2 {
+					found++
+					if all[1].from == n-tt.after {
+						exact++
+					}
+				}
+			}
+			t.Log(fmt.Sprintf("%-18s %+3.0f %% at spread %.0f %%, %2d runs after: found %5.1f %%, its first run %5.1f %%",
+				kind.name, 100*tt.step, 100*tt.spread, tt.after, 100*float64(found)/float64(times), 100*float64(exact)/float64(times)))
+			if kind.name == "normal" && tt.step == 0.1 && 100*found < 90*times {
+				t.Errorf("%s: a step of %v was found in %d of %d series; want 90 %%", kind.name, tt.step, found, times)
+			}
+		}
+	}
+}
