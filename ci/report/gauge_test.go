@@ -53,7 +53,7 @@ func TestTrendOfEarlierRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names, err := pastNames(filepath.Join(dir, pastFolder))
+	names, err := pastNames(filepath.Join(dir, PastFolder))
 	if err != nil || len(names) != maxPast {
 		t.Fatalf("%d earlier reports, %v; want %d", len(names), err, maxPast)
 	}

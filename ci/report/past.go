@@ -14,14 +14,14 @@ import (
 // Earlier reports of a board are below its folder, for the lines through the values of
 // a metric, and for how often a check failed.
 const (
-	pastFolder  = "reports"
+	PastFolder  = "reports"
 	maxPast     = 30 // runs, with the one that is shown
 	pastPattern = "20060102T150405.000Z"
 )
 
 // saveCopy saves a copy of the report among the earlier ones. It removes the oldest.
 func (r Report) saveCopy(dir string) error {
-	dir = filepath.Join(dir, pastFolder)
+	dir = filepath.Join(dir, PastFolder)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func pastNames(dir string) ([]string, error) {
 // earlierReports returns the reports of the same board that are older than r. It skips
 // those that cannot be read.
 func (r Report) earlierReports(dir string) []Report {
-	names, _ := pastNames(filepath.Join(dir, pastFolder))
+	names, _ := pastNames(filepath.Join(dir, PastFolder))
 	var all []Report
 	for _, name := range names[max(len(names)-maxPast, 0):] {
 		if reports, err := ReadReports(name); err == nil && reports[0].Started.Before(r.Started) && r.ofSameBoard(reports[0]) {

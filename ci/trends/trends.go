@@ -1,4 +1,342 @@
-// Package trends finds what became slower, larger or worse over the runs of a branch.
+// Package trends finds what became slower, larger or worse over the runs of a branch: from
+// reports and artifacts that CI jobs left in folders. It runs nothing.
 package trends
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/plaintext"
+)
+
+// leastChange is the smallest change that matters, as a part of the level before it.
 const leastChange = 0.05
+
+// Limits of what is looked at and shown.
+const (
+	MaxLast   = 500 // runs of a device
+	maxSeries = 2000
+	maxSteady = 500 // checks that are listed
+)
+
+// Options choose the runs.
+type Options struct {
+	Branch string // "" is the one that most runs are of
+	Board  string // "" is all
+	Last   int    // runs of each device
+}
+
+// Trends is what came of the runs.
+type Trends struct {
+	Branch  string    `json:"branch,omitempty"`
+	Boards  []string  `json:"boards"`
+	Runs    int       `json:"runs"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Changes []Change  `json:"changes"` // regressions first
+	Checks  []Check   `json:"unsteadyChecks"`
+	Series  []Series  `json:"series"`
+	Notes   []string  `json:"notes,omitempty"` // what was left out
+}
+
+// Series is one number over the runs of a board.
+type Series struct {
+	Board  string  `json:"board"`
+	Device string  `json:"device,omitempty"`
+	Name   string  `json:"name"`
+	Of     string  `json:"of,omitempty"` // the suite and the check, or what ran the board
+	Unit   string  `json:"unit,omitempty"`
+	Worse  string  `json:"worse,omitempty"` // "higher" or "lower"
+	Points []Point `json:"points"`
+	Levels []Level `json:"levels"`
+
+	worse int
+}
+
+// Point is one value.
+type Point struct {
+	Run    string    `json:"run"`
+	Time   time.Time `json:"time"`
+	Commit string    `json:"commit,omitempty"`
+	Value  float64   `json:"value"`
+
+	run *Run
+}
+
+// Level is a part of a series in which it did not change.
+type Level struct {
+	Median float64 `json:"median"`
+	First  int     `json:"first"` // point
+	Runs   int     `json:"runs"`
+}
+
+// The kinds of changes.
+const (
+	Regression  = "regression"
+	Recovered   = "recovered" // a regression that a later level undid
+	Improvement = "improvement"
+	Changed     = "change" // nobody says which way is worse
+)
+
+var kinds = []string{Regression, Changed, Improvement, Recovered}
+
+// Change is a series that has another level than before, or a check that always passed and
+// now fails.
+type Change struct {
+	Kind    string    `json:"kind"`
+	Board   string    `json:"board"`
+	Device  string    `json:"device,omitempty"`
+	Name    string    `json:"name"`
+	Of      string    `json:"of,omitempty"`
+	Unit    string    `json:"unit,omitempty"`
+	Check   bool      `json:"check,omitempty"` // From and To are then shares of failed runs
+	From    float64   `json:"from"`
+	To      float64   `json:"to"`
+	Percent *float64  `json:"percent,omitempty"` // nil where From is 0
+	Runs    int       `json:"runs"`              // since
+	Began   string    `json:"began"`             // the first run of it
+	Time    time.Time `json:"time"`
+	Range   Range     `json:"commits"`
+
+	series *Series
+}
+
+// Of finds the trends of runs.
+func Of(runs Runs, opt Options) (Trends, error) {
+	t := Trends{Branch: opt.Branch, Changes: []Change{}, Checks: []Check{}, Series: []Series{}, Notes: runs.Notes}
+	chosen, err := t.choose(runs.All, opt)
+	if err != nil {
+		return t, err
+	}
+	t.Runs, t.From, t.To = len(chosen), chosen[0].Time, chosen[len(chosen)-1].Time
+	for _, r := range chosen {
+		if !slices.Contains(t.Boards, r.Board) {
+			t.Boards = append(t.Boards, r.Board)
+		}
+	}
+	slices.Sort(t.Boards)
+	t.Series = t.collect(chosen)
+	for i := range t.Series {
+		t.Changes = append(t.Changes, t.Series[i].findChanges()...)
+	}
+	t.addChecks(chosen)
+	slices.SortStableFunc(t.Changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), b.Time.Compare(a.Time))
+	})
+	return t, nil
+}
+
+// choose returns the last runs of each device on the branch.
+func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
+	var of []*Run
+	branches, boards := map[string]int{}, map[string]int{}
+	for i := range all {
+		boards[all[i].Board]++
+		if opt.Board == "" || all[i].Board == opt.Board {
+			branches[all[i].Source.Branch]++
+			of = append(of, &all[i])
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, errors.New("no run was found: a run is a folder with report.json or artifact.json\nnext: trends FOLDER, with a folder that has a folder for each run")
+	case len(of) == 0:
+		return nil, fmt.Errorf("no run of board %q; there are runs of %s\nnext: trends --board=%s", plaintext.OneLine(opt.Board), names(boards), sorted(boards)[0])
+	case t.Branch == "":
+		t.Branch = mostUsed(branches)
+	case branches[t.Branch] == 0:
+		return nil, fmt.Errorf("no run of branch %q; there are runs of %s\nnext: trends, without --branch", plaintext.OneLine(t.Branch), cmp.Or(names(branches), "no known branch"))
+	}
+	other := 0
+	left := map[device]int{}
+	var chosen []*Run
+	for _, r := range slices.Backward(of) {
+		key := device{r.Board, r.Device}
+		switch {
+		case r.Source.Branch != t.Branch:
+			other++
+		case left[key] < opt.Last:
+			left[key]++
+			chosen = append(chosen, r)
+		}
+	}
+	if other > 0 {
+		t.Notes = append(slices.Clip(t.Notes), fmt.Sprintf("%s of other branches, or of no known one, left out", count(other, "run")))
+	}
+	slices.Reverse(chosen)
+	return chosen, nil
+}
+
+type device struct{ board, device string }
+
+// mostUsed returns the branch that most runs are of. Runs of no known branch count where there
+// are no others.
+func mostUsed(branches map[string]int) string {
+	best := ""
+	for _, name := range sorted(branches) {
+		if name != "" && (best == "" || branches[name] > branches[best]) {
+			best = name
+		}
+	}
+	return best
+}
+
+func sorted(m map[string]int) []string {
+	all := make([]string, 0, len(m))
+	for name := range m {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// names returns some of the names of a map.
+func names(m map[string]int) string {
+	all := slices.DeleteFunc(sorted(m), func(name string) bool { return name == "" })
+	if rest := len(all) - 10; rest > 0 {
+		all = append(all[:10], fmt.Sprintf("%d more", rest))
+	}
+	return strings.Join(all, ", ")
+}
+
+func count(n int, noun string) string {
+	return fmt.Sprintf("%d %s%s", n, noun, plaintext.Either(n == 1, "", "s"))
+}
+
+// collect returns the series of runs. What an artifact says counts once, in the first run of it.
+func (t *Trends) collect(runs []*Run) []Series {
+	type key struct {
+		device
+		metric
+	}
+	type build struct {
+		board string
+		built time.Time
+	}
+	at, seen := map[key]int{}, map[build]bool{}
+	var all []Series
+	leftOut := 0
+	add := func(r *Run, dev string, v value) {
+		k := key{device{r.Board, dev}, v.metric}
+		i, ok := at[k]
+		if !ok {
+			if len(all) == maxSeries {
+				leftOut++
+				return
+			}
+			i = len(all)
+			at[k] = i
+			all = append(all, Series{Board: r.Board, Device: dev, Name: v.name, Of: v.of, Unit: v.unit})
+		}
+		s := &all[i]
+		s.worse = v.worse
+		s.Points = append(s.Points, Point{r.Name, r.Time, r.Source.Commit, v.v, r})
+	}
+	for _, r := range runs {
+		if b := (build{r.Board, r.built}); !seen[b] && !r.built.IsZero() {
+			seen[b] = true
+			for _, v := range r.build {
+				add(r, "", v)
+			}
+		}
+		for _, v := range r.device {
+			add(r, r.Device, v)
+		}
+	}
+	if leftOut > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("%s of more than %d series left out", count(leftOut, "value"), maxSeries))
+	}
+	slices.SortStableFunc(all, func(a, b Series) int {
+		return cmp.Or(strings.Compare(a.Board, b.Board), strings.Compare(a.Device, b.Device))
+	})
+	for i := range all {
+		all[i].setLevels()
+	}
+	return all
+}
+
+// setLevels finds the levels. It keeps the last MaxLast values.
+func (s *Series) setLevels() {
+	s.Points = s.Points[max(0, len(s.Points)-MaxLast):]
+	s.Worse = map[int]string{1: "higher", -1: "lower"}[s.worse]
+	values := make([]float64, len(s.Points))
+	for i, p := range s.Points {
+		values[i] = p.Value
+	}
+	for _, l := range findLevels(values, leastChange) {
+		s.Levels = append(s.Levels, Level{l.median, l.from, l.to - l.from})
+	}
+}
+
+// findChanges returns the changes of a series.
+func (s *Series) findChanges() (all []Change) {
+	for i := 1; i < len(s.Levels); i++ {
+		was, is := s.Levels[i-1], s.Levels[i]
+		first := s.Points[is.First]
+		c := Change{
+			Kind: s.kindOf(i), Board: s.Board, Device: s.Device, Name: s.Name, Of: s.Of, Unit: s.Unit,
+			From: was.Median, To: is.Median, Runs: len(s.Points) - is.First, Began: first.Run, Time: first.Time,
+			Range: rangeOf(s.pointRuns(), is.First), series: s,
+		}
+		if percent := 100 * (is.Median - was.Median) / math.Abs(was.Median); !math.IsNaN(percent) && !math.IsInf(percent, 0) {
+			c.Percent = &percent
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func (s *Series) pointRuns() []*Run {
+	all := make([]*Run, len(s.Points))
+	for i, p := range s.Points {
+		all[i] = p.run
+	}
+	return all
+}
+
+// kindOf returns the kind of the change to level i. A regression is over where a later level
+// is as good as the one before it.
+func (s *Series) kindOf(i int) string {
+	was, worse := s.Levels[i-1].Median, float64(s.worse)
+	switch {
+	case s.worse == 0:
+		return Changed
+	case worse*(s.Levels[i].Median-was) < 0:
+		return Improvement
+	}
+	for _, later := range s.Levels[i+1:] {
+		if worse*(later.Median-was) < leastChange*math.Abs(was) {
+			return Recovered
+		}
+	}
+	return Regression
+}
+
+// Regressions returns the changes that are regressions.
+func (t Trends) Regressions() []Change {
+	n := slices.IndexFunc(t.Changes, func(c Change) bool { return c.Kind != Regression })
+	if n < 0 {
+		n = len(t.Changes)
+	}
+	return t.Changes[:n]
+}
+
+// Err returns an error if there are regressions.
+func (t Trends) Err() error {
+	all := t.Regressions()
+	if len(all) == 0 {
+		return nil
+	}
+	next := "look at the commits that the lines above name"
+	if r := all[0].Range; r.Before != "" && r.After != "" && r.Before != r.After {
+		next = fmt.Sprintf("git log %s..%s", r.Before, r.After)
+	}
+	return fmt.Errorf("%s: %w\nnext: %s", count(len(all), "regression"), errRegressed, next)
+}
+
+var errRegressed = errors.New("the runs became worse")

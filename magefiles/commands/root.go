@@ -51,7 +51,7 @@ func newRoot(extra ...*Command) *Command {
 		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
 		packCommand().in(sectionDevice), verifyCommand().in(sectionDevice), bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
 		deployGroup().in(sectionBoard), updateCommand().in(sectionBoard), smokeCommand().in(sectionBoard), suitesCommand().in(sectionBoard), workloadsCommand().in(sectionBoard),
-		reportCommand().in(sectionBoard), fleetGroup().in(sectionBoard), virtGroup().in(sectionBoard), rigGroup().in(sectionBoard),
+		reportCommand().in(sectionBoard), trendsCommand().in(sectionBoard), fleetGroup().in(sectionBoard), virtGroup().in(sectionBoard), rigGroup().in(sectionBoard),
 		versionCommand().in(sectionOther), completionCommand().in(sectionOther), help,
 	)
 	if len(extra) > 0 {

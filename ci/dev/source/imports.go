@@ -35,6 +35,7 @@ var stages = []stage{
 	{"flash/target/update", 6, "an engine installs what flash writes elsewhere"},
 	{"flash", 6, "a field engineer flashes what others built, without the suites"},
 	{"ci/report", 7, "a report is read where no board is"},
+	{"ci/trends", 7, "a job compares the reports of others, without a board"},
 	{"ci/plan", 7, "a pipeline asks it before any board is built or reached"},
 	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
 	{"ci/audit", 7, "it looks at a root file system, also of a board, and runs nothing there but tar"},

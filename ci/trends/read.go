@@ -1,0 +1,333 @@
+package trends
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/layers"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+)
+
+// Limits of what is read. The files may come from anywhere.
+const (
+	maxReportBytes = 32 << 20
+	maxEntries     = 500_000 // files and folders below those that were named
+	maxRuns        = 20_000
+	maxDepth       = 10
+	maxNotes       = 50
+	maxNameBytes   = 120
+)
+
+// Run is one run of a board: what a CI job left in a folder.
+type Run struct {
+	Board  string
+	Device string // its serial or address; "" where the run reached none, or a virtual board
+	Name   string // the folder or file
+	Time   time.Time
+	Source layers.FolderCommit
+	Key    string // of the image
+
+	built  time.Time // of the artifact; a later run may be of the same one
+	build  []value
+	device []value
+	checks []outcome
+}
+
+// metric is what a series has the values of.
+type metric struct{ name, of, unit string }
+
+// value is one number of a run. worse is 1 where more is worse, -1 where less is, and 0 where
+// nobody says so.
+type value struct {
+	metric
+	v     float64
+	worse int
+}
+
+// outcome is how a stage or a check ended.
+type outcome struct {
+	name, of string
+	failed   bool
+}
+
+// Runs are the runs below some folders, the oldest first, and what could not be read.
+type Runs struct {
+	All   []Run
+	Notes []string
+}
+
+// Read finds runs below folders. A run is a folder with report.json, artifact.json or both.
+// The earlier reports that smoke keeps in a folder "reports" are runs too.
+func Read(ctx context.Context, folders []string) (Runs, error) {
+	r := reader{known: map[string]int{}, names: map[string]string{}}
+	err := progress.Run(ctx, "read", func(s *progress.Step) (string, error) {
+		r.step = s
+		for _, folder := range folders {
+			if err := r.walk(ctx, folder); err != nil {
+				return "", err
+			}
+		}
+		return fmt.Sprintf("%d runs", len(r.all)), nil
+	})
+	if err != nil {
+		return Runs{}, err
+	}
+	if r.unsaid > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%d more notes", r.unsaid))
+	}
+	slices.SortStableFunc(r.all, func(a, b Run) int {
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Name, b.Name))
+	})
+	return Runs{r.all, r.notes}, nil
+}
+
+type reader struct {
+	all     []Run
+	known   map[string]int // the places of runs: a report may lie in several folders
+	names   map[string]string
+	notes   []string
+	unsaid  int
+	entries int
+	full    bool
+	step    *progress.Step
+}
+
+// note keeps what the reader left out.
+func (r *reader) note(format string, args ...any) {
+	if len(r.notes) == maxNotes {
+		r.unsaid++
+		return
+	}
+	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n")
+	r.notes = append(r.notes, plaintext.Clean(plaintext.OneLine(text), 300))
+}
+
+// skipped are folders of a build that have no reports and many files.
+var skipped = []string{"bitbake", "layers", "machine", "cache", "downloads", "sstate-cache", "keys", "metrics", "replaced", "node_modules"}
+
+func (r *reader) walk(ctx context.Context, folder string) error {
+	root, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return localfile.NotHere(folder, err)
+	}
+	if info, err := os.Stat(root); err != nil || !info.IsDir() {
+		return cmp.Or(err, fmt.Errorf("%s is no folder\nnext: ls -l %s", plaintext.OneLine(folder), plaintext.Quote(folder)))
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		below, _ := filepath.Rel(root, path)
+		name := filepath.Join(folder, below)
+		r.entries++
+		switch {
+		case r.entries > maxEntries || len(r.all) >= maxRuns:
+			if !r.full {
+				r.full = true
+				r.note("only %d runs in %d files were read; name fewer folders", len(r.all), r.entries)
+			}
+			return filepath.SkipAll
+		case err != nil:
+			r.note("%s: %v", name, err)
+			return nil
+		case d.IsDir():
+			return r.enter(path, name, below)
+		case filepath.Base(filepath.Dir(path)) == report.PastFolder && strings.HasSuffix(path, "Z.json"):
+			r.addReports(path, name, nil)
+		}
+		return nil
+	})
+}
+
+// enter reads the run of a folder, if it has one.
+func (r *reader) enter(path, name, below string) error {
+	base := filepath.Base(below)
+	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
+		return filepath.SkipDir
+	}
+	var of *images.Artifact
+	if _, err := os.Lstat(images.ArtifactPath(path)); err == nil {
+		a, err := images.ReadArtifact(path)
+		if err == nil {
+			of = &a
+		} else {
+			r.note("%s: %v", name, err)
+		}
+	}
+	file := filepath.Join(path, report.ReportJSON)
+	if _, err := os.Lstat(file); err == nil {
+		of = r.addReports(file, name, of)
+	}
+	if of != nil {
+		r.addArtifact(name, *of)
+	}
+	return nil
+}
+
+// addReports adds the runs of a file. It returns the artifact if none of them is of it.
+func (r *reader) addReports(file, name string, a *images.Artifact) *images.Artifact {
+	all, err := readReports(file)
+	if err != nil {
+		r.note("%s: %v", name, err)
+		return a
+	}
+	rest := a
+	for _, one := range all {
+		run := r.ofReport(name, one)
+		if a != nil && belongs(one, *a) {
+			r.addBuild(&run, *a)
+			rest = nil
+		}
+		r.add(run)
+	}
+	return rest
+}
+
+func readReports(file string) ([]report.Report, error) {
+	if info, err := os.Stat(file); err == nil && info.Size() > maxReportBytes {
+		return nil, fmt.Errorf("larger than %d MiB", maxReportBytes>>20)
+	}
+	all, err := report.ReadReports(file)
+	if err == nil && slices.ContainsFunc(all, func(r report.Report) bool { return r.Started.IsZero() }) {
+		err = errors.New("a report without its time")
+	}
+	return all, err
+}
+
+// belongs reports whether a report is of an artifact. Where the build failed, the artifact is
+// an earlier one.
+func belongs(r report.Report, a images.Artifact) bool {
+	if r.Board != a.Board {
+		return false
+	}
+	if r.Identity.ImageKey != "" {
+		return r.Identity.ImageKey == a.Key
+	}
+	return !slices.ContainsFunc(r.Stages, func(s report.Stage) bool { return s.Name == "build" && s.Status == report.Failed })
+}
+
+func (r *reader) addArtifact(name string, a images.Artifact) {
+	if a.Board == "" || a.Built.IsZero() {
+		r.note("%s: its %s has no board or no time", name, images.ArtifactName)
+		return
+	}
+	run := Run{Board: r.text(a.Board), Name: r.text(name), Time: a.Built}
+	r.addBuild(&run, a)
+	r.add(run)
+}
+
+// add keeps a run, unless it is known with as much.
+func (r *reader) add(run Run) {
+	key := fmt.Sprintf("%q %q %d", run.Board, run.Device, run.Time.UnixNano())
+	if i, ok := r.known[key]; ok {
+		if r.all[i].built.IsZero() && !run.built.IsZero() {
+			r.all[i] = run
+		}
+		return
+	}
+	r.known[key] = len(r.all)
+	r.all = append(r.all, run)
+	r.step.Detail(fmt.Sprintf("%d runs", len(r.all)))
+}
+
+// text returns a short text on one line. Texts that are the same share their memory.
+func (r *reader) text(s string) string {
+	clean := plaintext.Clean(plaintext.OneLine(s), maxNameBytes)
+	if known, ok := r.names[clean]; ok {
+		return known
+	}
+	r.names[clean] = clean
+	return clean
+}
+
+func (r *reader) source(s layers.FolderCommit) layers.FolderCommit {
+	return layers.FolderCommit{URL: r.text(layers.WithoutPassword(s.URL)), Commit: r.text(s.Commit), Edited: s.Edited, Branch: r.text(s.Branch)}
+}
+
+// sized are the kinds of files whose size counts.
+var sized = []string{images.DiskImage, images.Tegraflash, images.BFB, images.Container, images.Bundle}
+
+// addBuild adds what an artifact says to a run.
+func (r *reader) addBuild(run *Run, a images.Artifact) {
+	run.built, run.Key = a.Built, r.text(a.Key)
+	if a.Source != nil && run.Source.Commit == "" {
+		run.Source = r.source(*a.Source)
+	}
+	if c := a.Cost; c != nil && c.BuildMS > 0 {
+		run.build = append(run.build, value{metric{"build time", "", "s"}, float64(c.BuildMS) / 1000, 1})
+		if n := float64(c.CacheHits) + float64(c.CacheMisses); n > 0 && c.CacheHits >= 0 && c.CacheMisses >= 0 {
+			run.build = append(run.build, value{metric{"cache hits", "", "%"}, 100 * float64(c.CacheHits) / n, -1})
+		}
+	}
+	for _, kind := range sized {
+		sum := 0.0
+		for _, f := range a.Files {
+			if f.Kind == kind && f.SizeBytes > 0 {
+				sum += float64(f.SizeBytes)
+			}
+		}
+		if sum > 0 {
+			run.build = append(run.build, value{metric{kind + " size", "", "MiB"}, sum / (1 << 20), 1})
+		}
+	}
+}
+
+// ofReport returns the run of a report.
+func (r *reader) ofReport(name string, one report.Report) Run {
+	run := Run{
+		Board: r.text(one.Board), Device: r.text(cmp.Or(one.Identity.Serial, one.Target)), Name: r.text(name), Time: one.Started,
+		Key: r.text(one.Identity.ImageKey),
+	}
+	if one.Source != nil {
+		run.Source = r.source(*one.Source)
+	}
+	boot := value{metric{"boot time", r.text(one.Boot.Accel), "s"}, float64(one.Boot.ElapsedMS) / 1000, 1}
+	for _, s := range one.Stages {
+		if s.Name == "boot" && s.Status == report.Passed && boot.v == 0 { // of an older Slipway
+			boot.v = float64(s.ElapsedMS) / 1000
+		}
+		if s.Status != report.Skipped {
+			run.checks = append(run.checks, outcome{r.text(s.Name), "stage", s.Status == report.Failed})
+		}
+	}
+	if boot.v > 0 {
+		run.device = append(run.device, boot)
+	}
+	for _, s := range one.Suites {
+		for _, c := range s.Checks {
+			r.addCheck(&run, s.Name, c)
+		}
+	}
+	return run
+}
+
+func (r *reader) addCheck(run *Run, suite string, c report.CheckResult) {
+	if c.Status != report.Skipped {
+		run.checks = append(run.checks, outcome{r.text(c.Name), r.text(suite), c.Status == report.Failed})
+	}
+	if c.Kind == "reboot" && c.Status == report.Passed && c.ElapsedMS > 0 {
+		run.device = append(run.device, value{metric{"restart time", r.text(suite), "s"}, float64(c.ElapsedMS) / 1000, 1})
+	}
+	for _, m := range c.Metrics {
+		v := value{metric{r.text(m.Name), r.text(suite + ": " + c.Name), r.text(m.Unit)}, m.Value, 0}
+		switch {
+		case m.Max != nil && m.Min == nil:
+			v.worse = 1
+		case m.Min != nil && m.Max == nil:
+			v.worse = -1
+		}
+		run.device = append(run.device, v)
+	}
+}

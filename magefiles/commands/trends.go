@@ -1,0 +1,93 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/ci/report"
+	"slipway/ci/trends"
+)
+
+func trendsCommand() *Command {
+	c := New("trends [FOLDER...]", "Find what became slower, larger or worse over the runs of a branch")
+	c.Long = `Slipway reads report.json and artifact.json in each FOLDER and in the folders below it; in build
+if no FOLDER is given. Each folder with one of these files is a run. It compares:
+- build time, cache hits, and the sizes of images
+- boot time, and the metrics of suites
+- checks: which began to fail, and which pass and fail by turns
+
+A change needs 4 runs after it. It must be larger than the noise, and 5 % or more. Slipway names the
+commits around it, of the project's own repository. ci/trends.md explains how it decides.`
+	c.exits = []exit{{4, "with --fail: there is a regression"}}
+	c.Example = `slipway trends
+slipway trends runs --branch=main --html=trends.html --fail
+slipway trends runs --board=orin-lab --last=50 --json`
+	last := c.Number("last", 100, 1, fmt.Sprintf("how many runs of each device to compare, at most %d (100 if not given)", trends.MaxLast))
+	branch := c.Text("branch=NAME", "", "compare runs of this branch; the one with the most runs if not given")
+	board := c.Text("board=BOARD", "", "compare runs of this board alone")
+	html := c.Text("html=FILE", "", "write a page, which opens without a network")
+	asJSON := c.Switch("json", "print all of it as JSON")
+	fail := c.Switch("fail", "exit with status 4 if there is a regression")
+	c.check = func([]string) error {
+		if *last > trends.MaxLast {
+			return fmt.Errorf("--last=%d: want at most %d", *last, trends.MaxLast)
+		}
+		return nil
+	}
+	c.Run = func(ctx context.Context, words []string) error {
+		return WithSignals(ctx, func(ctx context.Context) error {
+			found, err := findTrends(ctx, words, trends.Options{Branch: *branch, Board: *board, Last: *last})
+			if err != nil {
+				return err
+			}
+			if err := showTrends(found, *html, *asJSON); err != nil || !*fail {
+				return err
+			}
+			return report.Because(ctx, report.ErrFailed, found.Err())
+		})
+	}
+	return c
+}
+
+func findTrends(ctx context.Context, words []string, opt trends.Options) (trends.Trends, error) {
+	folders, err := reportFolders(words)
+	if err != nil {
+		return trends.Trends{}, err
+	}
+	runs, err := trends.Read(ctx, folders)
+	if err != nil {
+		return trends.Trends{}, err
+	}
+	return trends.Of(runs, opt)
+}
+
+// reportFolders returns the folders that have the reports of earlier runs.
+func reportFolders(words []string) ([]string, error) {
+	if words[0] == "" {
+		return []string{options.Dir}, nil
+	}
+	return words, nil
+}
+
+func showTrends(t trends.Trends, html string, asJSON bool) error {
+	if html != "" {
+		page, err := t.Page()
+		if err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(html, page, 0o644); err != nil {
+			return fmt.Errorf("write the page: %w", err)
+		}
+	}
+	if asJSON {
+		return t.WriteJSON(os.Stdout)
+	}
+	err := t.Write(os.Stdout)
+	if html != "" && err == nil {
+		_, err = fmt.Printf("page: %s\n", html)
+	}
+	return err
+}
