@@ -12,12 +12,13 @@ import (
 // simulation in levels_test.go.
 
 const (
-	leastAfter  = 4  // runs of a level: fewer may be chance
-	leastPoints = 10 // runs of a series that has more than one level
-	levelPrice  = 11 // of a level, in units of the noise
-	outlier     = 4  // what is further from the runs around it counts as this far
-	aboveNoise  = 2  // a change is larger than the noise by this factor
-	smallestStd = 0.002
+	leastAfter  = 4     // runs of a level: fewer may be chance
+	leastPoints = 10    // runs of a series that has more than one level
+	levelPrice  = 11    // of a level, in units of the noise
+	shortSeries = 40    // runs; in fewer, the noise is less sure and a level costs more
+	outlier     = 4     // what is further from the runs around it counts as this far
+	aboveNoise  = 2     // a change is larger than the noise by this factor
+	leastNoise  = 0.002 // as a part of the level: builds of the same thing differ as much
 )
 
 // level is a part of a series: the values [from, to), and their median.
@@ -50,15 +51,15 @@ func findLevels(values []float64, least float64) []level {
 // fills and empties, differ more from those further away, so the largest estimate counts.
 // A high quantile sees values that jump between two states, which the median does not.
 func noiseOf(values []float64) float64 {
-	const quantile, ofNormal = 0.8, 1.2816
+	const quantile, ofNormal = 0.75, 1.1503
 	n := len(values)
 	size := make([]float64, n)
 	for i, v := range values {
 		size[i] = math.Abs(v)
 	}
 	slices.Sort(size)
-	noise := smallestStd * size[n/2]
-	for lag := 1; lag <= min(4, max(1, n/8)) && lag < n; lag++ {
+	noise := max(leastNoise*size[n/2], 1e-6*size[n-1])
+	for lag := 1; lag <= min(4, max(1, n/10)) && lag < n; lag++ {
 		differences := make([]float64, 0, n)
 		for i := lag; i < n; i++ {
 			differences = append(differences, math.Abs(values[i]-values[i-lag]))
@@ -67,7 +68,7 @@ func noiseOf(values []float64) float64 {
 		at := int(quantile * float64(len(differences)))
 		noise = max(noise, differences[min(at, len(differences)-1)]/(ofNormal*math.Sqrt2))
 	}
-	return max(noise, math.SmallestNonzeroFloat64*1e10)
+	return max(noise, 1e-300)
 }
 
 // clipOutliers moves values that are far from the median of the runs around them. A change of
@@ -85,6 +86,7 @@ func clipOutliers(values []float64, noise float64) []float64 {
 // or more.
 func partition(values []float64, noise float64) []int {
 	n := len(values)
+	price := levelPrice + max(0, float64(shortSeries-n)/8)
 	best := make([]float64, n+1) // the least cost of the values before an index
 	last := make([]int, n+1)     // where the last part of that begins
 	for end := 1; end <= n; end++ {
@@ -100,7 +102,7 @@ func partition(values []float64, noise float64) []int {
 			if end-from < leastAfter {
 				continue
 			}
-			if cost := best[from] + levelPrice + part.cost(); cost < best[end] {
+			if cost := best[from] + price + part.cost(); cost < best[end] {
 				best[end], last[end] = cost, from
 			}
 		}
@@ -158,7 +160,7 @@ func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []l
 
 // apart reports whether most values of two levels are nearer to their own median.
 func apart(values []float64, a, b level) bool {
-	const most = 0.75
+	const most = 0.8
 	for _, pair := range [][2]level{{a, b}, {b, a}} {
 		own, other := pair[0], pair[1]
 		nearer := 0

@@ -80,7 +80,7 @@ type seriesView struct {
 	LeftOut         int
 }
 
-type number struct{ Run, Time, Commit, Value string }
+type number struct{ Run, Value, Time, Commit string }
 
 // plot is a drawing in a square of 100 by 100, which the page stretches. The values are dots.
 type plot struct {
@@ -120,8 +120,7 @@ func (t Trends) newView() view {
 }
 
 func (c Change) card() card {
-	began := fmt.Sprintf("%s, %s, %s", c.Began, day(c.Time), count(c.Runs, "run"))
-	k := card{Kind: c.Kind, Title: c.Title(), Commits: c.Range.String(), Link: c.Range.Page, Began: began, Status: report.Skipped}
+	k := card{Kind: c.Kind, Title: c.Title(), Commits: c.Range.String(), Link: c.Range.Page, Began: c.Start(), Status: report.Skipped}
 	switch c.Kind {
 	case Regression:
 		k.Status = report.Failed
@@ -181,7 +180,7 @@ func (s *Series) view(rows int) seriesView {
 		v.Was = format(s.Levels[n-2].Median, s.Unit)
 	}
 	for _, p := range s.Points[v.LeftOut:] {
-		v.Numbers = append(v.Numbers, number{p.Run, day(p.Time), short(p.Commit), format(p.Value, s.Unit)})
+		v.Numbers = append(v.Numbers, number{p.Run, format(p.Value, s.Unit), day(p.Time), short(p.Commit)})
 	}
 	return v
 }
@@ -231,8 +230,12 @@ func pathOf(d string) template.HTMLAttr { return template.HTMLAttr(`d="` + d + `
 // axis returns where an axis with two steps of a round size begins, so that it has both values.
 func axis(least, most float64) (base, step float64) {
 	span := most/2 - least/2
-	if span <= 0 {
-		span = max(math.Abs(most)/20, 1e-300)
+	switch {
+	case least == most && most == 0:
+		return 0, 1
+	case least == most: // in the middle
+		span = math.Abs(most) / 20
+		return least - span, span
 	}
 	for exponent := math.Pow(10, math.Floor(math.Log10(span))); ; exponent *= 10 {
 		if math.IsInf(exponent, 0) || exponent == 0 {

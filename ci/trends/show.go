@@ -22,7 +22,7 @@ func (t Trends) Write(w io.Writer) error {
 			word = terminal.Bad.On(w, word)
 		}
 		fmt.Fprintf(w, "%s  %s\n  commits    %s\n", word, c.Title(), strings.TrimSpace(c.Range.String()+"  "+c.Range.Page))
-		fmt.Fprintf(w, "  began      %s, %s, %s\n", c.Began, day(c.Time), count(c.Runs, "run"))
+		fmt.Fprintf(w, "  began      %s\n", c.Start())
 	}
 	for _, c := range t.Checks {
 		fmt.Fprintf(w, "unsteady     %s: %s\n", c.Title(), c.Words())
@@ -113,6 +113,11 @@ func (c Change) Words() string {
 		text += fmt.Sprintf(" (%s %%)", signed(*c.Percent))
 	}
 	return text
+}
+
+// Start returns the first run of the change.
+func (c Change) Start() string {
+	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
 }
 
 // signed returns a percentage with its sign and few digits.

@@ -2,7 +2,6 @@ package trends
 
 import (
 	"cmp"
-	"os"
 	"slices"
 	"testing"
 
@@ -59,5 +58,4 @@ func TestPlantedChanges(t *testing.T) {
 	if found.Branch != "main" || found.Runs != 3*trendstest.Pipelines {
 		t.Errorf("%d runs of %q; want all of main", found.Runs, found.Branch)
 	}
-	_ = found.Write(os.Stdout)
 }
