@@ -3,7 +3,6 @@ package trends
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -140,7 +139,7 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 			}
 			return filepath.SkipAll
 		case err != nil:
-			r.note("%s: %v", name, err)
+			r.note("%v", err)
 			return nil
 		case d.IsDir():
 			return r.enter(path, name, below)
@@ -163,7 +162,7 @@ func (r *reader) enter(path, name, below string) error {
 		if err == nil {
 			of = &a
 		} else {
-			r.note("%s: %v", name, err)
+			r.note("%v", err)
 		}
 	}
 	file := filepath.Join(path, report.ReportJSON)
@@ -180,7 +179,7 @@ func (r *reader) enter(path, name, below string) error {
 func (r *reader) addReports(file, name string, a *images.Artifact) *images.Artifact {
 	all, err := readReports(file)
 	if err != nil {
-		r.note("%s: %v", name, err)
+		r.note("%v", err)
 		return a
 	}
 	rest := a
@@ -197,11 +196,11 @@ func (r *reader) addReports(file, name string, a *images.Artifact) *images.Artif
 
 func readReports(file string) ([]report.Report, error) {
 	if info, err := os.Stat(file); err == nil && info.Size() > maxReportBytes {
-		return nil, fmt.Errorf("larger than %d MiB", maxReportBytes>>20)
+		return nil, fmt.Errorf("%s: larger than %d MiB", file, maxReportBytes>>20)
 	}
 	all, err := report.ReadReports(file)
 	if err == nil && slices.ContainsFunc(all, func(r report.Report) bool { return r.Started.IsZero() }) {
-		err = errors.New("a report without its time")
+		err = fmt.Errorf("%s: a report without its time", file)
 	}
 	return all, err
 }
@@ -220,7 +219,7 @@ func belongs(r report.Report, a images.Artifact) bool {
 
 func (r *reader) addArtifact(name string, a images.Artifact) {
 	if a.Board == "" || a.Built.IsZero() {
-		r.note("%s: its %s has no board or no time", name, images.ArtifactName)
+		r.note("%s: an artifact without its board or time", filepath.Join(name, images.ArtifactName))
 		return
 	}
 	run := Run{Board: r.text(a.Board), Name: r.text(name), Time: a.Built}

@@ -65,7 +65,7 @@ func startsNothing(t *testing.T, program string) {
 	bare := []string{"HOME=" + t.TempDir(), "PATH=" + empty} // without any program to run
 	for _, cmd := range allCommands() {
 		path := pathOf(cmd)
-		if strings.Contains(cmd.Use, "FILE...") || path[0] == "help" || path[0] == "completion" {
+		if strings.Contains(cmd.Use, "FILE...") || strings.Contains(cmd.Use, "FOLDER...") || path[0] == "help" || path[0] == "completion" {
 			continue
 		}
 		words, flags := exampleArgs(cmd)

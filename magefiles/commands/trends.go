@@ -13,8 +13,8 @@ import (
 
 func trendsCommand() *Command {
 	c := New("trends [FOLDER...]", "Find what became slower, larger or worse over the runs of a branch")
-	c.Long = `Slipway reads report.json and artifact.json in each FOLDER and in the folders below it; in build
-if no FOLDER is given. Each folder with one of these files is a run. It compares:
+	c.Long = `FOLDER... are folders with the reports of earlier runs; build if none is given. Each folder in them
+that has report.json, artifact.json or both is a run. Slipway compares:
 - build time, cache hits, and the sizes of images
 - boot time, and the metrics of suites
 - checks: which began to fail, and which pass and fail by turns
