@@ -197,6 +197,9 @@ func testUpWhole(t *testing.T) {
 	if err != nil || result.Failed() || result.Counts().Checks[report.Passed] < 15 {
 		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", result.Counts(), err)
 	}
+	if a, err := images.ReadArtifact(r.opt.Build.BoardDir(r.spec)); err != nil || a.Cost == nil || a.Cost.BuildMS < 1 || result.Boot.ElapsedMS < 1 || result.Boot.Accel == "" {
+		t.Errorf("cost %+v, boot %+v, %v; want their times", a.Cost, result.Boot, err)
+	}
 	r.auditImage(t)
 	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
 	r.runOnBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)

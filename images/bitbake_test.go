@@ -190,6 +190,17 @@ func replayed(t *testing.T) {
 	}
 }
 
+func TestCostOf(t *testing.T) {
+	began := time.Unix(1000, 0)
+	r := bitbake.Record{Started: began, Ended: began.Add(1500 * time.Millisecond), Setscene: bitbake.Setscene{Hits: 3, Misses: 2, Failed: 1}}
+	if got := costOf(r); got == nil || *got != (Cost{BuildMS: 1500, CacheHits: 3, CacheMisses: 2}) {
+		t.Errorf("costOf = %+v; want 1500 ms, 3 hits and 2 misses", got)
+	}
+	if got := costOf(bitbake.Record{}); got != nil {
+		t.Errorf("costOf a build that did not run = %+v; want nil", got)
+	}
+}
+
 func TestBuildWithBitbake(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
@@ -205,6 +216,14 @@ func TestBuildWithBitbake(t *testing.T) {
 	reopened, err := OpenArtifact(dir)
 	if diff := cmp.Diff(a, reopened, cmpopts.IgnoreUnexported(Artifact{})); diff != "" || err != nil {
 		t.Errorf("OpenArtifact: %v (-built +opened)\n%s", err, diff)
+	}
+	record, err := bitbake.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := record.Ended.Sub(record.Started).Milliseconds()
+	if diff := cmp.Diff(&Cost{BuildMS: took, CacheHits: record.Setscene.Hits, CacheMisses: record.Setscene.Misses}, a.Cost); diff != "" || took < 1 {
+		t.Errorf("cost %+v of %d ms: (-want +got)\n%s", a.Cost, took, diff)
 	}
 	if e := s.Last("tasks"); e.State != progress.Done || e.Count != 16 || e.Total != 16 {
 		t.Errorf("tasks ended as %+v; want 16 of 16 done", e)

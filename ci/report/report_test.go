@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images"
+	"slipway/layers"
 	"slipway/layers/htmlstyle/pagetest"
 )
 
@@ -26,6 +27,8 @@ func passing() Report {
 		Board: "virt", Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ElapsedMS: 41730,
 		Slipway: images.Program{Version: "v0.9.0", Commit: "0123456789abcdef0123456789abcdef01234567"},
 		Host:    Host{Name: "builder", OS: "Debian GNU/Linux 12 (bookworm)", Arch: "amd64", CPUs: 2},
+		Source:  &layers.FolderCommit{URL: "https://git.example.com/boards.git", Commit: "89abcdef0123456789abcdef0123456789abcdef", Branch: "main"},
+		Boot:    Boot{ElapsedMS: 19800, Accel: "tcg"},
 		Identity: Identity{
 			Hostname: "virt", Model: "Standard PC (i440FX + PIIX, 1996)", MachineID: "5f0c7d2a9b3e4f1c8d6a7b8c9d0e1f2a",
 			BootID: "0b1c2d3e-4f50-4617-8293-a4b5c6d7e8f9", OS: "Debian GNU/Linux 13 (trixie)", Kernel: "6.12.48+deb13-cloud-amd64",
@@ -183,7 +186,8 @@ const hostileText = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m\x00\x08\u202edrow
 func TestHostileTextIsHarmless(t *testing.T) {
 	r := failing()
 	r.Board, r.Identity.Hostname = hostileText, hostileText
-	r.Slipway.Version, r.Slipway.Commit = hostileText, hostileText
+	r.Slipway.Version, r.Slipway.Commit, r.Boot.Accel = hostileText, hostileText, hostileText
+	r.Source = &layers.FolderCommit{URL: hostileText, Commit: hostileText, Branch: hostileText}
 	r.Stages[0].Saw, r.Stages[0].Next = hostileText, hostileText
 	for i := range r.Suites {
 		for j := range r.Suites[i].Checks {

@@ -14,7 +14,7 @@ import (
 const (
 	leastAfter  = 4     // runs of a level: fewer may be chance
 	leastPoints = 10    // runs of a series that has more than one level
-	levelPrice  = 11    // of a level, in units of the noise
+	levelPrice  = 10    // of a level, in units of the noise
 	shortSeries = 40    // runs; in fewer, the noise is less sure and a level costs more
 	outlier     = 4     // what is further from the runs around it counts as this far
 	aboveNoise  = 2     // a change is larger than the noise by this factor
