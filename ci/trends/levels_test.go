@@ -134,8 +134,8 @@ func TestSimulatedSteps(t *testing.T) {
 					}
 				}
 			}
-			t.Log(fmt.Sprintf("%-18s %+3.0f %% at spread %.0f %%, %2d runs after: found %5.1f %%, its first run %5.1f %%",
-				kind.name, 100*tt.step, 100*tt.spread, tt.after, 100*float64(found)/float64(times), 100*float64(exact)/float64(times)))
+			t.Logf("%-18s %+3.0f %% at spread %.0f %%, %2d runs after: found %5.1f %%, its first run %5.1f %%",
+				kind.name, 100*tt.step, 100*tt.spread, tt.after, 100*float64(found)/float64(times), 100*float64(exact)/float64(times))
 			if kind.name == "normal" && tt.step == 0.1 && 100*found < 85*times {
 				t.Errorf("%s: a step of %v was found in %d of %d series; want 85 %%", kind.name, tt.step, found, times)
 			}

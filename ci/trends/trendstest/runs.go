@@ -133,7 +133,8 @@ func (w *writer) writeBlueField(dir string) {
 	if w.r.Float64() < 0.08 || w.at == 50 {
 		link.Status, link.Saw, link.Want = report.Failed, "down", "up"
 	}
-	r.Suites = []report.SuiteResult{{Name: "dpu-flow", ElapsedMS: 90000, Checks: []report.CheckResult{restart, link,
+	r.Suites = []report.SuiteResult{{Name: "dpu-flow", ElapsedMS: 90000, Checks: []report.CheckResult{
+		restart, link,
 		{Name: "forwards", Kind: "traffic", Status: report.Passed, Metrics: []report.Metric{
 			{Name: "throughput", Unit: "Gbit/s", Value: w.scatter(w.from(105, 96, 84), 0.015), Min: number(50)},
 		}},
@@ -151,7 +152,8 @@ func (w *writer) writeVirt(dir string) {
 	if w.at >= 115 {
 		sshd.Status, sshd.Saw, sshd.Want = report.Failed, "failed", "running"
 	}
-	r.Suites = []report.SuiteResult{{Name: "base", ElapsedMS: 3000, Checks: []report.CheckResult{sshd,
+	r.Suites = []report.SuiteResult{{Name: "base", ElapsedMS: 3000, Checks: []report.CheckResult{
+		sshd,
 		{Name: "few processes", Kind: "command", Status: report.Passed, Metrics: []report.Metric{{Name: "processes", Value: float64(int(w.scatter(w.from(70, 120, 150), 0.02)))}}},
 	}}}
 	w.write(dir, a, r)
