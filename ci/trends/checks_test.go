@@ -84,6 +84,7 @@ func TestChoose(t *testing.T) {
 		wantErr string
 	}{
 		{"the branch of most", mixed, Options{Last: 9}, "1 3 4 5", ""},
+		{"fewer than those of no known branch", []Run{run("a", "", "", 1), run("a", "", "", 2), run("a", "", "main", 3)}, Options{Last: 9}, "3", ""},
 		{"a branch", mixed, Options{Last: 9, Branch: "next"}, "2", ""},
 		{"a board", mixed, Options{Last: 9, Board: "b"}, "3", ""},
 		{"the last of each device", mixed, Options{Last: 1}, "1 3 5", ""},

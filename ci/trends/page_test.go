@@ -90,7 +90,7 @@ func golden(t *testing.T, file, got string) {
 // A page of many series and checks stays one that a browser shows, and says what it lacks.
 func TestLargePage(t *testing.T) {
 	var runs Runs
-	for i := range 60 {
+	for i := range 80 {
 		r := Run{Board: "b", Name: fmt.Sprint("run", i), Time: time.Unix(int64(i), 0)}
 		for j := range 400 {
 			v := 100.0
@@ -110,7 +110,7 @@ func TestLargePage(t *testing.T) {
 	if len(page) > 8<<20 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
-	for _, want := range []string{"20 more changes in", "300 more unsteady checks in", "100 more series in", "m399", ">80 regressions<"} {
+	for _, want := range []string{"20 more changes in", "300 more unsteady checks in", "100 more series in", "14 earlier ones are in", "m399", ">80 regressions<"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

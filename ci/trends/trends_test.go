@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"testing"
+	"time"
 
 	"slipway/ci/trends/trendstest"
 
@@ -27,6 +28,46 @@ func planted(t *testing.T, opt Options) Trends {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// An artifact counts once, in its first run. The boards of one kind have series of their own.
+func TestCollect(t *testing.T) {
+	built := value{metric{"build time", "", "s"}, 1, 1}
+	run := func(second int64, device string, made int64) *Run {
+		return &Run{Board: "b", Device: device, Time: time.Unix(second, 0), built: time.Unix(made, 0), build: []value{built}, device: []value{{metric{"m", "", ""}, 2, 0}}}
+	}
+	var found Trends
+	got := map[string]int{}
+	for _, s := range found.collect([]*Run{run(10, "x", 1), run(11, "x", 1), run(12, "y", 1), run(13, "x", 2)}) {
+		got[s.Device+" "+s.Name] = len(s.Points)
+	}
+	if diff := gocmp.Diff(map[string]int{" build time": 2, "x m": 3, "y m": 1}, got); diff != "" {
+		t.Errorf("points: (-want +got)\n%s", diff)
+	}
+}
+
+// The next step of an error names commits, and no other text of a report.
+func TestErr(t *testing.T) {
+	regressed := func(before, after string) Trends {
+		return Trends{Changes: []Change{{Kind: Regression, Range: Range{Before: before, After: after}}, {Kind: Improvement}}}
+	}
+	for _, tt := range []struct {
+		name  string
+		found Trends
+		want  string
+	}{
+		{"commits", regressed(commitA, commitB), "1 regression: the runs became worse\nnext: git log " + commitA + ".." + commitB},
+		{"an option", regressed("--output=x", commitB), "1 regression: the runs became worse\nnext: look at the commits that the lines above name"},
+		{"an option after", regressed(commitA, "x;y"), "1 regression: the runs became worse\nnext: look at the commits that the lines above name"},
+		{"the same commit", regressed(commitA, commitA), "1 regression: the runs became worse\nnext: look at the commits that the lines above name"},
+	} {
+		if err := tt.found.Err(); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: Err = %v; want %s", tt.name, err, tt.want)
+		}
+	}
+	if err := (Trends{Changes: []Change{{Kind: Improvement}}}).Err(); err != nil {
+		t.Errorf("Err of an improvement = %v; want nil", err)
+	}
 }
 
 // The planted changes are found where they are, and no others.
