@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -177,6 +178,13 @@ func TestFindLevels(t *testing.T) {
 		{"too few runs", append(series(5, 100), 150, 150, 150, 150), "0"},
 		{"an odd run", append(append(series(8, 100), 900), series(8, 100)...), "0"},
 		{"numbers below zero", series(8, -100, -120), "0 8"},
+		{"numbers below zero that change little", series(8, -100, -103), "0"},
+		{"a large step and a small one", series(20, 100, 150, 153), "0 20"},
+		{"a small step and a large one", series(20, 100, 103, 150), "0 40"},
+		{"a peak of four runs", slices.Concat(series(20, 100), series(4, 500), series(20, 100)), "0"},
+		{"a peak of eight runs", slices.Concat(series(30, 100), series(8, 500), series(30, 100)), "0 30 38"},
+		{"three of four in another state", append(series(100, 100), 200, 200, 200, 100, 200, 200, 200, 100, 200, 200, 200, 100), "0"},
+		{"a step within the noise of earlier runs", slices.Concat(slices.Repeat([]float64{80, 100, 120, 100}, 13), series(50, 100, 107)), "0"},
 		{"great numbers", []float64{1e308, -1e308, 1e308, 1e308, -1e308, 1e308, -1e308, 1e308, 1e308, 1e308, 1e308}, "0"},
 	} {
 		var got []string

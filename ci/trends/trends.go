@@ -179,7 +179,7 @@ type device struct{ board, device string }
 func mostUsed(branches map[string]int) string {
 	best := ""
 	for _, name := range sorted(branches) {
-		if name != "" && (best == "" || branches[name] > branches[best]) {
+		if best == "" || branches[name] > branches[best] {
 			best = name
 		}
 	}
