@@ -101,7 +101,7 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 	}
 	for _, l := range d.Layers {
 		b := blob{name: l.Annotations[ocispec.AnnotationTitle], sha256: l.Digest.Encoded(), sizeBytes: l.Size}
-		if b.name != "" && (safeFileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
+		if b.name != "" && (SafeFileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
 			return nil, fmt.Errorf("%q in the manifest is no name of a file; folders are not taken", printable(b.name))
 		}
 		if packing, ok := layerTypes[l.MediaType]; ok && b.name == "" {

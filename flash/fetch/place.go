@@ -57,7 +57,7 @@ func (r reference) cacheKey() string {
 // openCacheEntry locks the cache entry of an origin. It waits while another process
 // fetches from there.
 func openCacheEntry(ctx context.Context, cache string, origin reference, name string) (*cacheEntry, error) {
-	if safeFileName(name) != name {
+	if SafeFileName(name) != name {
 		return nil, fmt.Errorf("%q is no name for a file here", name)
 	}
 	p := &cacheEntry{dir: filepath.Join(cache, origin.cacheKey()), name: name}

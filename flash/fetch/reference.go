@@ -112,7 +112,7 @@ func parseHTTP(text, _ string) (reference, error) {
 	}
 	u.User, u.Fragment, u.RawFragment = nil, "", ""
 	r.url = u
-	if safeFileName(u.Path) == "" {
+	if SafeFileName(u.Path) == "" {
 		return r, fmt.Errorf("%s: it names no file; give the address of the image itself", r.text)
 	}
 	return r, nil
@@ -151,7 +151,7 @@ func sftpReference(text, host, name string) (reference, error) {
 	if err := rejectPassword(host); err != nil {
 		return reference{}, err
 	}
-	if host == "" || safeFileName(name) == "" {
+	if host == "" || SafeFileName(name) == "" {
 		return reference{}, fmt.Errorf("%q: want host:path or ssh://host/path of a file", text)
 	}
 	if strings.IndexByte(name, 0) >= 0 {
@@ -169,8 +169,17 @@ var (
 
 const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE where the artifact has several"
 
-// parseOCI parses registry/repository[:tag][@digest][#title].
+// parseOCI is parseRepository of a reference that always means one version.
 func parseOCI(text, rest string) (reference, error) {
+	r, err := parseRepository(text, rest)
+	if r.tag == "" && r.sum == "" {
+		r.tag = "latest"
+	}
+	return r, err
+}
+
+// parseRepository parses registry/repository[:tag][@digest][#title].
+func parseRepository(text, rest string) (reference, error) {
 	r := reference{kind: kindOCI, text: text}
 	if strings.Contains(strings.SplitN(rest, "/", 2)[0], "@") {
 		return r, errors.New("a user in an oci:// address: log in with \"docker login\", whose config.json is read")
@@ -188,8 +197,6 @@ func parseOCI(text, rest string) (reference, error) {
 		return r, fmt.Errorf("%q: %q is no name of a repository; %s", text, r.repo, wantOCI)
 	case pinned && !sumPattern().MatchString(sum), tagged && !tagPattern().MatchString(tag):
 		return r, fmt.Errorf("%q: neither a tag nor a sha256 digest; %s", text, wantOCI)
-	case !tagged && !pinned:
-		r.tag = "latest"
 	}
 	return r, checkTitle(r)
 }
@@ -212,7 +219,7 @@ func parseLayout(text, rest string) (reference, error) {
 }
 
 func checkTitle(r reference) error {
-	if r.title != "" && safeFileName(r.title) != r.title {
+	if r.title != "" && SafeFileName(r.title) != r.title {
 		return fmt.Errorf("%q: %q is no name of a file", r.text, r.title)
 	}
 	return nil
@@ -222,16 +229,16 @@ func checkTitle(r reference) error {
 // the manifest.
 func (r reference) fileName() string {
 	if r.kind == kindHTTP {
-		return safeFileName(r.url.Path)
+		return SafeFileName(r.url.Path)
 	}
-	return safeFileName(r.path)
+	return SafeFileName(r.path)
 }
 
 const maxNameBytes = 200 // leaves space for the cache's endings
 
-// safeFileName returns the last part of a path, or "" where it is unsafe as a name in
+// SafeFileName returns the last part of a path, or "" where it is unsafe as a name in
 // the cache.
-func safeFileName(p string) string {
+func SafeFileName(p string) string {
 	name := path.Base(p)
 	bad := strings.ContainsFunc(name, func(c rune) bool { return c == '/' || c == utf8.RuneError || !unicode.IsPrint(c) })
 	if bad || strings.HasSuffix(p, "/") || strings.HasPrefix(name, ".") || len(name) > maxNameBytes {

@@ -23,6 +23,8 @@ type registry struct {
 	base string // of the repository
 	repo string
 	auth docker.Authorizer
+	// actions is what a token must allow, such as pull,push.
+	actions string
 }
 
 // newRegistry contacts no server. It uses plain HTTP for a registry on this machine, as
@@ -35,7 +37,7 @@ func newRegistry(ref reference) *registry {
 	if host == "docker.io" {
 		host = "registry-1.docker.io" // it moved
 	}
-	r := &registry{repo: ref.repo, base: scheme + "://" + host + "/v2/" + ref.repo}
+	r := &registry{repo: ref.repo, actions: "pull", base: scheme + "://" + host + "/v2/" + ref.repo}
 	r.client = newClient()
 	// The registry names the server of tokens, which receives the password. It must not
 	// name one without TLS.
@@ -79,11 +81,14 @@ func (g tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // sendAuthorized sends a request, again with a token where the registry wants one.
 func (r *registry) sendAuthorized(req *http.Request) (*http.Response, error) {
-	ctx := docker.WithScope(req.Context(), "repository:"+r.repo+":pull")
+	ctx := docker.WithScope(req.Context(), "repository:"+r.repo+":"+r.actions)
 	var refused []*http.Response
 	for {
 		if err := r.auth.Authorize(ctx, req); err != nil {
 			return nil, r.loginError(err)
+		}
+		if err := rewindBody(req, len(refused)); err != nil {
+			return nil, err
 		}
 		res, err := r.client.Do(req)
 		if err != nil || res.StatusCode != http.StatusUnauthorized || res.Request.URL.Host != req.URL.Host {

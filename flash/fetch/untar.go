@@ -135,7 +135,7 @@ func (p *cacheEntry) copyOnlyFile(in io.Reader, to io.Writer) (file File, err er
 		if err := checkEntry(h, file.Name); err != nil {
 			return file, err
 		}
-		file.Name, file.SizeBytes = safeFileName(h.Name), h.Size
+		file.Name, file.SizeBytes = SafeFileName(h.Name), h.Size
 		if file.SHA256, err = p.copyEntry(t, h.Size, to); err != nil {
 			return file, err
 		}
@@ -160,7 +160,7 @@ func checkEntry(h *tar.Header, before string) error {
 		return fmt.Errorf("%q in the layer is neither a folder nor a file", printable(h.Name))
 	case before != "":
 		return fmt.Errorf("the layer holds %q besides %q; one that holds a disk image has one file", printable(h.Name), before)
-	case safeFileName(h.Name) == "":
+	case SafeFileName(h.Name) == "":
 		return fmt.Errorf("%q in the layer is no name of a file", printable(h.Name))
 	}
 	return nil

@@ -23,6 +23,7 @@ import (
 // Limits of an image's documents.
 const (
 	MaxDocumentBytes = 4 << 20
+	MaxManifests     = 10_000 // of an index: a folder of many tags
 	maxLayers        = 512
 	maxBlobBytes     = 1 << 46 // more than any disk image has
 	maxDepth         = 4       // of an index inside an index
@@ -128,8 +129,8 @@ func ParseDocument(data []byte) (Document, error) {
 		return d, fmt.Errorf("a manifest of type %q; known are those of OCI and of docker's second version", plaintext.OneLine(d.MediaType))
 	case len(d.Layers) > 0 && len(d.Manifests) > 0:
 		return d, errors.New("the manifest is an index too; refused, since programs differ in what they make of it")
-	case len(d.Layers) > maxLayers || len(d.Manifests) > maxLayers:
-		return d, fmt.Errorf("a manifest with more than %d parts", maxLayers)
+	case len(d.Layers) > maxLayers || len(d.Manifests) > MaxManifests:
+		return d, fmt.Errorf("a manifest with more than %d layers, or an index with more than %d manifests", maxLayers, MaxManifests)
 	}
 	for _, part := range slices.Concat(d.Layers, d.Manifests) {
 		if err := checkDescriptor(part); err != nil {

@@ -47,7 +47,7 @@ func newRoot(extra ...*Command) *Command {
 	)
 	root.with(
 		upCommand().in(sectionBuild), initCommand().in(sectionBuild), boardGroup().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
-		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), auditCommand().in(sectionBuild), evidenceCommand().in(sectionBuild), signCommand().in(sectionBuild), cacheGroup().in(sectionBuild), ciGroup().in(sectionBuild),
+		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), auditCommand().in(sectionBuild), evidenceCommand().in(sectionBuild), signCommand().in(sectionBuild), pushCommand().in(sectionBuild), pullCommand().in(sectionBuild), storeGroup().in(sectionBuild), cacheGroup().in(sectionBuild), ciGroup().in(sectionBuild),
 		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
 		packCommand().in(sectionDevice), verifyCommand().in(sectionDevice), bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
 		deployGroup().in(sectionBoard), updateCommand().in(sectionBoard), smokeCommand().in(sectionBoard), suitesCommand().in(sectionBoard), workloadsCommand().in(sectionBoard),

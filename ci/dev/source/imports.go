@@ -34,6 +34,7 @@ var stages = []stage{
 	{"flash/target/container", 6, "it takes images from flash/oci"},
 	{"flash/target/update", 6, "an engine installs what flash writes elsewhere"},
 	{"flash", 6, "a field engineer flashes what others built, without the suites"},
+	{"flash/store", 6, "artifacts are kept on machines that flash nothing"},
 	{"ci/report", 7, "a report is read where no board is"},
 	{"ci/trends", 7, "a job compares the reports of others, without a board"},
 	{"ci/plan", 7, "a pipeline asks it before any board is built or reached"},

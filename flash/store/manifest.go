@@ -1,0 +1,250 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/flash/fetch"
+	"slipway/flash/oci"
+	"slipway/images"
+	"slipway/images/bitbake"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// ArtifactType is the type of Slipway's manifests.
+const ArtifactType = "application/vnd.slipway.artifact.v1+json"
+
+// orasType is what ORAS says where nobody named a type.
+const orasType = "application/vnd.unknown.artifact.v1"
+
+// The annotations of a manifest that OCI has no name for.
+const (
+	boardKey = "vnd.slipway.board"
+	archKey  = "vnd.slipway.arch"
+	keyKey   = "vnd.slipway.key"
+)
+
+const (
+	reportName     = "report.json" // ci/report's
+	maxExtraBytes  = 64 << 20      // of a report, or of what a build read
+	maxDescription = 1 << 20       // of artifact.json, and of a signature
+)
+
+// extraNames are the files of an artifact that artifact.json does not list.
+func extraNames() []string {
+	names := []string{reportName, bitbake.InputsName}
+	for _, ending := range images.SignatureEndings {
+		names = append(names, images.ArtifactName+ending)
+	}
+	return names
+}
+
+func maxBytesOf(name string) int64 {
+	if name == reportName || name == bitbake.InputsName {
+		return maxExtraBytes
+	}
+	return maxDescription
+}
+
+// content is an artifact as a store keeps it.
+type content struct {
+	artifact images.Artifact
+	manifest []byte
+	blobs    []blob
+}
+
+// readContent reads the artifact in a folder. It reads the files that artifact.json lists only
+// when they are put: artifact.json has their digests.
+func readContent(dir string) (content, error) {
+	var c content
+	var err error
+	if c.artifact, err = images.OpenArtifact(dir); err != nil {
+		return c, err
+	}
+	described, err := memoryBlob(dir, images.ArtifactName)
+	if err != nil {
+		return c, err
+	}
+	c.blobs = []blob{described}
+	for _, f := range c.artifact.Files {
+		if fetch.SafeFileName(f.Name) != f.Name || slices.Contains(extraNames(), f.Name) || f.Name == images.ArtifactName {
+			return c, fmt.Errorf("%s: %q is no name that a store keeps", images.ArtifactPath(dir), f.Name)
+		}
+		b := blob{name: f.Name, Descriptor: describe(f.Name, digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), f.SizeBytes)}
+		b.open = func() (io.ReadCloser, error) { return openSized(c.artifact.Path(f), f.SizeBytes) }
+		c.blobs = append(c.blobs, b)
+	}
+	for _, name := range extraNames() {
+		b, err := memoryBlob(dir, name)
+		if err == nil {
+			c.blobs = append(c.blobs, b)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return c, err
+		}
+	}
+	if c.manifest, err = json.Marshal(manifestOf(c.artifact, c.blobs)); err != nil {
+		return c, err
+	}
+	c.blobs = append(c.blobs, bytesBlob("", v1.DescriptorEmptyJSON, v1.DescriptorEmptyJSON.Data))
+	_, err = parseManifest(c.manifest)
+	return c, err
+}
+
+func memoryBlob(dir, name string) (blob, error) {
+	data, err := localfile.Read(filepath.Join(dir, name), maxBytesOf(name))
+	return bytesBlob(name, describe(name, digest.FromBytes(data), int64(len(data))), data), err
+}
+
+func bytesBlob(name string, d v1.Descriptor, data []byte) blob {
+	return blob{d, name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+}
+
+// errChanged is the error of a file that is not, or no longer, what artifact.json says.
+var errChanged = errors.New("it is not what artifact.json says: it was changed after the build, or while it was read")
+
+// openSized opens a file that must have a size.
+func openSized(path string, size int64) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() != size) {
+		err = fmt.Errorf("%s: %w", path, errChanged)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func describe(name string, sum digest.Digest, size int64) v1.Descriptor {
+	kind := "application/octet-stream"
+	if filepath.Ext(name) == ".json" {
+		kind = "application/json"
+	}
+	return v1.Descriptor{MediaType: kind, Digest: sum, Size: size, Annotations: map[string]string{v1.AnnotationTitle: name}}
+}
+
+// manifestOf returns the manifest of an artifact. It depends on the artifact alone, so that
+// the same artifact has the same digest everywhere.
+func manifestOf(a images.Artifact, blobs []blob) v1.Manifest {
+	m := v1.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
+		ArtifactType: ArtifactType, Config: v1.DescriptorEmptyJSON,
+		Annotations: map[string]string{boardKey: a.Board, archKey: a.Arch, keyKey: a.Key, v1.AnnotationCreated: a.Built.UTC().Format(time.RFC3339)},
+	}
+	if a.Source != nil {
+		m.Annotations[v1.AnnotationRevision] = a.Source.Commit + plaintext.Either(a.Source.Edited, "+edited", "")
+		m.Annotations[v1.AnnotationSource] = plaintext.HideLogins(a.Source.URL)
+	}
+	for _, b := range blobs {
+		m.Layers = append(m.Layers, b.Descriptor)
+	}
+	return m
+}
+
+// parseManifest reads a manifest from a store, which anybody may have written.
+func parseManifest(data []byte) (v1.Manifest, error) {
+	var m v1.Manifest
+	if len(data) > oci.MaxDocumentBytes {
+		return m, fmt.Errorf("a manifest of more than %d MiB", oci.MaxDocumentBytes>>20)
+	}
+	doc, err := oci.ParseDocument(data)
+	if err != nil {
+		return m, err
+	}
+	if doc.IsIndex() {
+		return m, errors.New("it is an index of several manifests, not an artifact; name one of them by its digest")
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("the manifest is not one: %w", plaintext.JSONError(err))
+	}
+	if !slices.Contains([]string{ArtifactType, orasType, ""}, m.ArtifactType) {
+		return m, fmt.Errorf("it is a %s, not an artifact of Slipway", plaintext.OneLine(m.ArtifactType))
+	}
+	return m, checkTitles(m.Layers)
+}
+
+// checkTitles refuses names that could leave a folder, and a manifest without artifact.json.
+func checkTitles(layers []v1.Descriptor) error {
+	seen := map[string]bool{}
+	for _, l := range layers {
+		name := l.Annotations[v1.AnnotationTitle]
+		switch {
+		case name == "" || fetch.SafeFileName(name) != name:
+			return fmt.Errorf("%q in the manifest is no name of an artifact's file", plaintext.OneLine(name))
+		case seen[name]:
+			return fmt.Errorf("the manifest has two files with the name %q", name)
+		}
+		seen[name] = true
+		if isExtra := name == images.ArtifactName || slices.Contains(extraNames(), name); isExtra && l.Size > maxBytesOf(name) {
+			return fmt.Errorf("%s of %d bytes in the manifest; at most %d make sense", name, l.Size, maxBytesOf(name))
+		}
+	}
+	if !seen[images.ArtifactName] {
+		return fmt.Errorf("it has no %s, so it is not an artifact of Slipway", images.ArtifactName)
+	}
+	return nil
+}
+
+// layerOf returns the layer with a title.
+func layerOf(m v1.Manifest, name string) (v1.Descriptor, bool) {
+	i := slices.IndexFunc(m.Layers, func(l v1.Descriptor) bool { return l.Annotations[v1.AnnotationTitle] == name })
+	if i < 0 {
+		return v1.Descriptor{}, false
+	}
+	return m.Layers[i], true
+}
+
+// parseArtifact reads artifact.json, and compares it with the manifest: both must name the
+// same files with the same digests.
+func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
+	var a images.Artifact
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("%s: %w", images.ArtifactName, plaintext.JSONError(err))
+	}
+	listed := map[string]bool{images.ArtifactName: true}
+	for _, f := range a.Files {
+		l, ok := layerOf(m, f.Name)
+		if !ok || l.Size != f.SizeBytes || l.Digest.Encoded() != f.SHA256 {
+			return a, fmt.Errorf("%s lists %q, and the manifest has no such file with its size and digest", images.ArtifactName, plaintext.OneLine(f.Name))
+		}
+		if listed[f.Name] || slices.Contains(extraNames(), f.Name) {
+			return a, fmt.Errorf("%s lists %q, which has its own place in an artifact", images.ArtifactName, f.Name)
+		}
+		listed[f.Name] = true
+	}
+	for _, l := range m.Layers {
+		if name := l.Annotations[v1.AnnotationTitle]; !listed[name] && !slices.Contains(extraNames(), name) {
+			return a, fmt.Errorf("the manifest has the file %q, which %s does not list", name, images.ArtifactName)
+		}
+	}
+	return a, nil
+}
+
+// defaultTag is the tag of an artifact that got no other.
+func defaultTag(board, key string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-", r)) {
+			return r
+		}
+		return '-'
+	}, board)
+	return strings.TrimLeft(clean, ".-") + "-" + key[:min(len(key), 12)]
+}

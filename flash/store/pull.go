@@ -1,0 +1,301 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/fetch"
+	"slipway/images"
+	"slipway/layers/localfile"
+	"slipway/layers/lock"
+	"slipway/layers/progress"
+)
+
+// partName is the folder of what a pull has not finished, in the artifact's folder.
+const partName = ".slipway-pull"
+
+// PullOptions says where to pull to.
+type PullOptions struct {
+	Into string // "": Below, in a folder with the board's name
+	// Below is the build folder. An artifact there that is another one stays.
+	Below string
+}
+
+// Pulled is what a pull did.
+type Pulled struct {
+	Store        string   `json:"store"`
+	Digest       string   `json:"digest"`
+	Folder       string   `json:"folder"`
+	Board        string   `json:"board"`
+	Files        int      `json:"files"`
+	SizeBytes    int64    `json:"sizeBytes"`
+	Fetched      []string `json:"fetched"` // files that were not there
+	FetchedBytes int64    `json:"fetchedBytes"`
+}
+
+// Pull copies an artifact from a store into a folder. Files that are there with their digests
+// stay. artifact.json is written last, so that no reader takes a part for the whole.
+func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error) {
+	s, place, err := openFor(reference, toPull)
+	if err != nil {
+		return Pulled{}, err
+	}
+	defer s.close()
+	p := pull{store: s, Pulled: Pulled{Store: place.String(), Fetched: []string{}}}
+	if err := p.resolve(ctx, place); err != nil {
+		return p.Pulled, pullError(place, err)
+	}
+	if p.Folder, err = p.chooseFolder(opt); err != nil {
+		return p.Pulled, err
+	}
+	if err := p.into(ctx); err != nil {
+		return p.Pulled, pullError(place, err)
+	}
+	return p.Pulled, nil
+}
+
+func pullError(place fetch.Place, err error) error {
+	if fetch.StatusOf(err) == 404 {
+		return fmt.Errorf("%s: %w\nnext: store list %[1]s", place, err)
+	}
+	return explain(place, fmt.Errorf("%s: %w", place, err))
+}
+
+// pull is an artifact on its way into a folder.
+type pull struct {
+	Pulled
+	store       Store
+	manifest    v1.Manifest
+	description []byte // artifact.json
+
+	root *os.Root // of the folder: what is written stays in it
+	mu   sync.Mutex
+}
+
+// resolve reads the manifest and artifact.json.
+func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
+	name := place.Digest
+	if name == "" {
+		name = place.Tag
+	}
+	if name == "" {
+		return fmt.Errorf("no tag, and a store has many artifacts\nnext: store list %s", place)
+	}
+	data, err := p.store.manifest(ctx, name)
+	if err != nil {
+		return err
+	}
+	p.Digest = string(digest.FromBytes(data))
+	if p.manifest, err = parseManifest(data); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	described, _ := layerOf(p.manifest, images.ArtifactName)
+	if p.description, err = p.store.read(ctx, described); err != nil {
+		return fmt.Errorf("%s: %w", images.ArtifactName, err)
+	}
+	a, err := parseArtifact(p.description, p.manifest)
+	p.Board = a.Board
+	for _, l := range p.manifest.Layers {
+		p.SizeBytes += l.Size
+	}
+	p.Files = len(p.manifest.Layers)
+	return err
+}
+
+// chooseFolder returns the folder to pull into. Without a name, another artifact is not
+// replaced.
+func (p *pull) chooseFolder(opt PullOptions) (string, error) {
+	if opt.Into != "" {
+		return opt.Into, nil
+	}
+	if fetch.SafeFileName(p.Board) != p.Board {
+		return "", fmt.Errorf("%s has the board %q, which is no name for a folder\nnext: repeat the line with --into=FOLDER", images.ArtifactName, p.Board)
+	}
+	dir := filepath.Join(opt.Below, p.Board)
+	here, err := localfile.Read(images.ArtifactPath(dir), maxDescription)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dir, nil
+	}
+	if err == nil && string(here) != string(p.description) {
+		err = fmt.Errorf("%s has another artifact\nnext: repeat the line with --into=FOLDER, where %[1]s replaces it", dir)
+	}
+	return dir, err
+}
+
+// into fetches what the folder does not have.
+func (p *pull) into(ctx context.Context) (err error) {
+	if err := localfile.MkdirAll(p.Folder); err != nil {
+		return err
+	}
+	if p.root, err = os.OpenRoot(p.Folder); err != nil {
+		return err
+	}
+	defer p.root.Close()
+	unlock, err := p.lockParts(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	missing, err := p.findMissing(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.makeWay(missing); err != nil {
+		return err
+	}
+	if err := p.fetch(ctx, missing); err != nil {
+		return err
+	}
+	if err := p.finish(); err != nil {
+		return err
+	}
+	return p.root.RemoveAll(partName)
+}
+
+// lockParts makes the folder of unfinished files, and keeps another pull away from it.
+func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
+	if err := p.root.Mkdir(partName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	info, err := p.root.Lstat(partName)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder, and Slipway needs one there", filepath.Join(p.Folder, partName))
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := p.root.Open(partName)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock.Wait(ctx, f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// findMissing returns the files that the folder does not have with their digests.
+func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err error) {
+	for _, l := range p.manifest.Layers {
+		there, err := p.isThere(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		if !there && nameOf(l) != images.ArtifactName {
+			missing = append(missing, l)
+		}
+	}
+	return missing, nil
+}
+
+func nameOf(l v1.Descriptor) string { return l.Annotations[v1.AnnotationTitle] }
+
+// isThere reports whether the folder has a file with its digest.
+func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
+	name := nameOf(l)
+	info, err := p.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.IsDir():
+		return false, fmt.Errorf("%s is a folder, and the artifact has a file of that name", filepath.Join(p.Folder, name))
+	case !info.Mode().IsRegular() || info.Size() != l.Size:
+		return false, nil
+	}
+	step := progress.Start(ctx, "prove "+name, l.Size, progress.Bytes)
+	sum, err := fetch.SumOf(ctx, filepath.Join(p.Folder, name), step.Add)
+	if err == nil && sum == l.Digest.Encoded() {
+		step.Reuse("it is there")
+		return true, nil
+	}
+	step.End("another version is there", err)
+	return false, err
+}
+
+// makeWay removes artifact.json before files of another artifact are replaced, and fails early
+// where the disk is too small.
+func (p *pull) makeWay(missing []v1.Descriptor) error {
+	here, err := p.root.ReadFile(images.ArtifactName)
+	if err == nil && (len(missing) > 0 || string(here) != string(p.description)) {
+		err = p.root.Remove(images.ArtifactName)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var need int64
+	for _, l := range missing {
+		need += l.Size
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(p.Folder, &disk); err != nil {
+		return err
+	}
+	if free := int64(min(disk.Bavail, 1<<40)) * disk.Bsize; need > free {
+		return fmt.Errorf("%s: %s are needed, and %s are free: %w", p.Folder, size(need), size(free), unix.ENOSPC)
+	}
+	return nil
+}
+
+func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, l := range missing {
+		group.Go(func() error {
+			path, err := p.store.get(inner, l, nameOf(l), filepath.Join(p.Folder, partName))
+			if err != nil {
+				return fmt.Errorf("%s: %w", nameOf(l), err)
+			}
+			part, err := filepath.Rel(p.Folder, path)
+			if err == nil {
+				err = p.root.Rename(part, nameOf(l))
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.Fetched, p.FetchedBytes = append(p.Fetched, nameOf(l)), p.FetchedBytes+l.Size
+			return err
+		})
+	}
+	err := group.Wait()
+	slices.Sort(p.Fetched)
+	return err
+}
+
+// finish removes signatures of another artifact, then writes artifact.json.
+func (p *pull) finish() error {
+	for _, ending := range images.SignatureEndings {
+		name := images.ArtifactName + ending
+		if _, ok := layerOf(p.manifest, name); ok {
+			continue
+		}
+		if err := p.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := renameio.WriteFile(images.ArtifactPath(p.Folder), p.description, 0o644); err != nil {
+		return err
+	}
+	_, err := images.OpenArtifact(p.Folder)
+	return err
+}
+
+// Show prints the result for a person.
+func (p Pulled) Show(w io.Writer) {
+	fmt.Fprintf(w, "pulled: %s, %d of %d files, %s of %s\n", p.Folder, len(p.Fetched), p.Files-1, size(p.FetchedBytes), size(p.SizeBytes))
+	fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
+}

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"slipway/flash/fetch"
+	"slipway/layers/progress"
+)
+
+// atOnce is how many blobs travel at the same time.
+const atOnce = 3
+
+// Pushed is what a push did.
+type Pushed struct {
+	Store     string   `json:"store"`
+	Digest    string   `json:"digest"`
+	Tags      []string `json:"tags"`
+	Board     string   `json:"board"`
+	Files     int      `json:"files"`
+	SizeBytes int64    `json:"sizeBytes"`
+	Sent      []string `json:"sent"` // files that were not there
+	SentBytes int64    `json:"sentBytes"`
+}
+
+// Push puts the artifact in a folder into the store that a reference names. Only blobs travel
+// that are not there. The tags are given last, so that a tag always leads to a whole artifact.
+// Without a tag, Slipway makes one of the board and the first 12 digits of the artifact's key.
+func Push(ctx context.Context, dir, reference string, tags []string) (Pushed, error) {
+	for _, tag := range tags {
+		if err := fetch.CheckTag(tag); err != nil {
+			return Pushed{}, err
+		}
+	}
+	place, err := fetch.ParsePlace(reference)
+	if err == nil && place.Digest != "" {
+		err = fmt.Errorf("%q names a digest, and that of an artifact is known only when it is there", reference)
+	}
+	if err != nil {
+		return Pushed{}, err
+	}
+	c, err := readContent(dir)
+	if err != nil {
+		return Pushed{}, err
+	}
+	if place.Tag != "" && !slices.Contains(tags, place.Tag) {
+		tags = append([]string{place.Tag}, tags...)
+	}
+	if len(tags) == 0 {
+		tags = []string{defaultTag(c.artifact.Board, c.artifact.Key)}
+	}
+	p := Pushed{Store: place.String(), Digest: string(digest.FromBytes(c.manifest)), Tags: tags, Board: c.artifact.Board, Sent: []string{}}
+	s, err := open(place, toPush)
+	if err == nil {
+		defer s.close()
+		err = p.send(ctx, s, c)
+	}
+	if err != nil {
+		return p, pushError(place, err)
+	}
+	return p, nil
+}
+
+// send puts the blobs, then the tags.
+func (p *Pushed) send(ctx context.Context, s Store, c content) error {
+	var mu sync.Mutex
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, b := range c.blobs {
+		if b.name != "" {
+			p.Files, p.SizeBytes = p.Files+1, p.SizeBytes+b.Size
+		}
+		group.Go(func() error {
+			sent, err := putMissing(inner, s, b)
+			mu.Lock()
+			defer mu.Unlock()
+			if sent && b.name != "" {
+				p.Sent, p.SentBytes = append(p.Sent, b.name), p.SentBytes+b.Size
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	slices.Sort(p.Sent)
+	return s.tag(ctx, c.manifest, p.Tags)
+}
+
+// putMissing puts a blob that is not there.
+func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
+	there, err := s.has(ctx, b.Descriptor)
+	if err != nil || there && b.name == "" {
+		return false, err
+	}
+	if b.name == "" {
+		return true, s.put(ctx, b, func(int64) {})
+	}
+	step := progress.Start(ctx, "push "+b.name, b.Size, progress.Bytes)
+	if there {
+		step.Reuse("it is there")
+		return false, nil
+	}
+	err = s.put(ctx, b, step.Add)
+	step.End("sha256 "+b.Digest.Encoded(), err)
+	return err == nil, err
+}
+
+// pushError names the store, and what to do about a registry's answer.
+func pushError(place fetch.Place, err error) error {
+	err = fmt.Errorf("%s: %w", place, err)
+	if errors.Is(err, errChanged) {
+		return fmt.Errorf("%w; nothing is tagged\nnext: build it again, then push it", err)
+	}
+	return explain(place, err)
+}
+
+// Show prints the result for a person.
+func (p Pushed) Show(w io.Writer) {
+	fmt.Fprintf(w, "pushed: %d of %d files, %s of %s\n", len(p.Sent), p.Files, size(p.SentBytes), size(p.SizeBytes))
+	sep := ":"
+	for _, tag := range p.Tags {
+		fmt.Fprintf(w, "%s%s%s\n", p.Store, sep, tag)
+	}
+	fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
+}

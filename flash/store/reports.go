@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"slipway/images"
+	"slipway/layers/localfile"
+)
+
+// FetchReports copies report.json and artifact.json of the newest artifacts of a store that
+// have a report, each into a folder below into. It returns at most last folders, the oldest
+// artifact first. Nothing else of the artifacts travels, and folders that are there stay.
+func FetchReports(ctx context.Context, reference string, last int, into string) ([]string, error) {
+	s, place, err := openWhole(reference, toPull)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	all, err := list(ctx, s)
+	if err != nil {
+		return nil, listError(place, err)
+	}
+	all = slices.DeleteFunc(all, func(e Entry) bool {
+		_, ok := layerOf(e.manifest, reportName)
+		return !ok
+	})
+	all = all[:min(last, len(all))]
+	slices.Reverse(all)
+	var folders []string
+	for _, e := range all {
+		dir := filepath.Join(into, e.Built.UTC().Format("20060102T150405Z")+"-"+digest.Digest(e.Digest).Encoded()[:12])
+		if err := fetchReport(ctx, s, e, dir); err != nil {
+			return folders, explain(place, fmt.Errorf("%s@%s: %w", place, e.Digest, err))
+		}
+		folders = append(folders, dir)
+	}
+	return folders, nil
+}
+
+// fetchReport copies the small files of an artifact. The folder gets its name when it is whole.
+func fetchReport(ctx context.Context, s Store, e Entry, dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := localfile.MkdirAll(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(filepath.Dir(dir), ".part-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(part)
+	whole := filepath.Join(part, "whole")
+	if err := os.Mkdir(whole, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{images.ArtifactName, reportName} {
+		l, _ := layerOf(e.manifest, name)
+		path, err := s.get(ctx, l, name, filepath.Join(part, "blobs"))
+		if err == nil {
+			err = os.Rename(path, filepath.Join(whole, name))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return os.Rename(whole, dir)
+}

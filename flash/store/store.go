@@ -1,0 +1,85 @@
+// Package store keeps artifacts in a registry, or in a folder with an OCI image layout. What
+// it reads there is untrusted: names, sizes and digests have limits and are proved. It builds
+// and flashes nothing; see images and flash.
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/flash/fetch"
+)
+
+// Store is where artifacts are kept: a repository of a registry, or a folder. Any number of
+// goroutines may call its methods.
+type Store interface {
+	// has reports whether a blob is there.
+	has(ctx context.Context, d v1.Descriptor) (bool, error)
+	// put copies a blob there, and proves its digest. It may open the blob several times.
+	put(ctx context.Context, b blob, sent func(int64)) error
+	// tag gives tags to a manifest, all of whose blobs are there.
+	tag(ctx context.Context, manifest []byte, tags []string) error
+	// manifest reads the manifest with a tag or a digest, and proves it.
+	manifest(ctx context.Context, name string) ([]byte, error)
+	// read reads a small blob, and proves it.
+	read(ctx context.Context, d v1.Descriptor) ([]byte, error)
+	// get copies a blob to a new file below dir, and proves it. It goes on with what an
+	// earlier get left there. name is for messages.
+	get(ctx context.Context, d v1.Descriptor, name, dir string) (path string, err error)
+	// tags returns all tags. It knows the digests of some kinds of stores alone.
+	tags(ctx context.Context) ([]tagged, error)
+	// remove removes manifests, and where it can the blobs that no other manifest needs.
+	// It returns how many bytes that frees. With dry it removes nothing.
+	remove(ctx context.Context, digests []string, dry bool) (freed int64, err error)
+	close()
+}
+
+// tagged is a tag, and the digest that it leads to where that is known.
+type tagged struct{ tag, digest string }
+
+// blob is a blob to put.
+type blob struct {
+	v1.Descriptor
+	name string // of the file; "" of the empty configuration
+	open func() (io.ReadCloser, error)
+}
+
+// What a user wants to do in a store. Registries grant each of them alone.
+const (
+	toPull  = "pull"
+	toPush  = "pull,push"
+	toClean = "pull,delete"
+)
+
+func open(place fetch.Place, actions string) (Store, error) {
+	if place.Folder == "" {
+		return &registry{place.Repository(actions)}, nil
+	}
+	return openFolder(place.Folder, actions)
+}
+
+// openFor opens the store that a reference names.
+func openFor(reference, actions string) (Store, fetch.Place, error) {
+	place, err := fetch.ParsePlace(reference)
+	if err != nil {
+		return nil, place, err
+	}
+	s, err := open(place, actions)
+	return s, place, err
+}
+
+// openWhole is openFor of a reference that must name all artifacts of a store.
+func openWhole(reference, actions string) (Store, fetch.Place, error) {
+	place, err := fetch.ParsePlace(reference)
+	if err == nil && (place.Tag != "" || place.Digest != "") {
+		err = fmt.Errorf("%q names one artifact, and %s is the whole store", reference, place)
+	}
+	if err != nil {
+		return nil, place, err
+	}
+	s, err := open(place, actions)
+	return s, place, err
+}
