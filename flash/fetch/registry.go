@@ -166,7 +166,8 @@ func (r *registry) fetchManifestOnce(ctx context.Context, name string) ([]byte, 
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("manifest %s: %w", name, statusError(res))
+		said, _ := io.ReadAll(io.LimitReader(res.Body, maxTokenBytes)) // for the error alone
+		return nil, fmt.Errorf("manifest %s: %w", name, newAnswerError(res, said))
 	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, oci.MaxDocumentBytes+1))
 	if err != nil {

@@ -51,7 +51,7 @@ func openFolder(dir, actions string) (*folder, error) {
 		return nil, fmt.Errorf("%s: nothing is kept there\nnext: push ARTIFACT %[1]s", dir)
 	case err != nil:
 		return nil, err
-	case !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == v1.ImageLayoutFile || e.Name() == lockName }):
+	case !hasEntry(entries, v1.ImageLayoutFile) && !hasEntry(entries, lockName):
 		return nil, fmt.Errorf("%s: not an OCI image layout, and not empty; name a new folder", dir)
 	}
 	if actions == toPull {
@@ -66,13 +66,17 @@ func openFolder(dir, actions string) (*folder, error) {
 	if err = lock.Try(f.lock); errors.Is(err, lock.ErrHeld) {
 		err = fmt.Errorf("%s: another slipway writes there; wait for it", dir)
 	}
-	if err == nil && isNew {
+	if err == nil && !hasEntry(entries, v1.ImageLayoutFile) {
 		err = f.begin()
 	}
 	if err != nil {
 		f.lock.Close()
 	}
 	return f, err
+}
+
+func hasEntry(entries []fs.DirEntry, name string) bool {
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
 }
 
 func (f *folder) close() {
@@ -292,17 +296,16 @@ func (f *folder) mark(ctx context.Context, d v1.Descriptor, needed map[string]bo
 		return fmt.Errorf("%s: %w", d.Digest, err)
 	}
 	var more struct {
-		Subject *v1.Descriptor  `json:"subject"`
+		Subject v1.Descriptor   `json:"subject"`
 		Blobs   []v1.Descriptor `json:"blobs"` // of the older artifact manifest
 	}
 	if err := json.Unmarshal(data, &more); err != nil {
 		return fmt.Errorf("%s: %w", d.Digest, err)
 	}
-	for _, b := range slices.Concat(doc.Layers, []v1.Descriptor{doc.Config}, more.Blobs) {
-		needed[b.Digest.Encoded()] = true
-	}
-	if more.Subject != nil {
-		needed[more.Subject.Digest.Encoded()] = true
+	for _, b := range slices.Concat(doc.Layers, more.Blobs, []v1.Descriptor{doc.Config, more.Subject}) {
+		if b.Digest.Validate() == nil {
+			needed[b.Digest.Encoded()] = true
+		}
 	}
 	for _, m := range doc.Manifests {
 		if err := f.mark(ctx, m, needed, depth+1); err != nil {

@@ -80,6 +80,7 @@ type pull struct {
 	store       Store
 	manifest    v1.Manifest
 	description []byte // artifact.json
+	described   bool   // the folder has it
 
 	root *os.Root // of the folder: what is written stays in it
 	mu   sync.Mutex
@@ -149,6 +150,7 @@ func (p *pull) into(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
+	defer p.root.Remove(partName) // stays where it holds a part
 	missing, err := p.findMissing(ctx)
 	if err != nil {
 		return err
@@ -195,7 +197,10 @@ func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err er
 		if err != nil {
 			return nil, err
 		}
-		if !there && nameOf(l) != images.ArtifactName {
+		switch {
+		case nameOf(l) == images.ArtifactName:
+			p.described = there
+		case !there:
 			missing = append(missing, l)
 		}
 	}
@@ -231,12 +236,10 @@ func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 // makeWay removes artifact.json before files of another artifact are replaced, and fails early
 // where the disk is too small.
 func (p *pull) makeWay(missing []v1.Descriptor) error {
-	here, err := p.root.ReadFile(images.ArtifactName)
-	if err == nil && (len(missing) > 0 || string(here) != string(p.description)) {
-		err = p.root.Remove(images.ArtifactName)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if !p.described || len(missing) > 0 {
+		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	var need int64
 	for _, l := range missing {

@@ -131,11 +131,13 @@ func (u *upload) begin(ctx context.Context) error {
 	}
 	u.location, u.offset = "", 0
 	answer, err := u.to.Send(ctx, fetch.Request{Method: http.MethodPost, Address: "/blobs/uploads/"})
-	if err == nil && answer.Location() == "" {
-		err = fetch.Permanent(errors.New("the registry does not say where to upload to"))
+	if err != nil {
+		return err
 	}
-	u.follow(answer)
-	return err
+	if u.follow(answer); u.location == "" {
+		return fetch.Permanent(errors.New("the registry does not say where to upload to"))
+	}
+	return nil
 }
 
 func (u *upload) follow(answer fetch.Answer) {
