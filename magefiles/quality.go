@@ -78,6 +78,8 @@ deploy, flash, flashslow, hook and layers need root. build needs another user, a
 SLIPWAY_BITBAKE, which names a git clone of bitbake. flash takes half an hour and an idle
 machine. --rounds, --only and --mib make a part of it, of flashslow or of deploy, to try.
 
+store needs docker-registry and oras. It pushes 1 GiB and pulls it, and counts the bytes.
+
 fleet has no peer: it sends 10 MB to 500 simulated boards, of which 5 % fail, and runs 20
 checks on each. update, which needs root, counts bytes on the wire while a virtual board is
 updated, beside rsync's. It takes ten minutes.`

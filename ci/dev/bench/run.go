@@ -25,14 +25,14 @@ func (o Options) withDefaults(rounds, mib int) Options {
 
 var areas = map[string]func(context.Context, io.Writer, Options) error{
 	"build": withoutOptions(Build), "hook": withoutOptions(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
-	"fleet": Fleet, "isar": withoutOptions(Isar), "layers": withoutOptions(Layers), "rest": withoutOptions(Rest), "up": withoutOptions(Up), "update": withoutOptions(Update),
+	"fleet": Fleet, "isar": withoutOptions(Isar), "layers": withoutOptions(Layers), "rest": withoutOptions(Rest), "store": Store, "up": withoutOptions(Up), "update": withoutOptions(Update),
 }
 
 // withoutOptions refuses options for an area that has none.
 func withoutOptions(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
 	return func(ctx context.Context, w io.Writer, o Options) error {
 		if o != (Options{}) {
-			return errors.New("--rounds, --only and --mib are for deploy, flash and flashslow, --boards for fleet")
+			return errors.New("--rounds, --only and --mib are for deploy, flash, flashslow and store, --boards for fleet")
 		}
 		return measure(ctx, w)
 	}
