@@ -63,7 +63,7 @@ func Push(ctx context.Context, dir, reference string, tags []string) (Pushed, er
 		err = p.send(ctx, s, c)
 	}
 	if err != nil {
-		return p, pushError(place, err)
+		return p, pushError(place, p.Board, err)
 	}
 	return p, nil
 }
@@ -114,10 +114,10 @@ func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
 }
 
 // pushError names the store, and what to do about a registry's answer.
-func pushError(place fetch.Place, err error) error {
+func pushError(place fetch.Place, board string, err error) error {
 	err = fmt.Errorf("%s: %w", place, err)
 	if errors.Is(err, errChanged) {
-		return fmt.Errorf("%w; nothing is tagged\nnext: build it again, then push it", err)
+		return fmt.Errorf("%w; nothing is tagged\nnext: build %s, then push it again", err, board)
 	}
 	return explain(place, err)
 }
