@@ -142,11 +142,7 @@ func (r *Repository) Send(ctx context.Context, q Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	send := r.r.client.Do
-	if registry, err := url.Parse(r.r.base); err == nil && registry.Host == req.URL.Host {
-		send = r.r.send // no other server gets the login
-	}
-	res, err := send(req)
+	res, err := r.r.send(req)
 	if err != nil {
 		return Answer{}, connectionError(contextCause(ctx, err))
 	}
@@ -172,7 +168,7 @@ func (r *Repository) newRequest(ctx context.Context, q Request, silent *time.Tim
 	if err != nil {
 		return nil, permanentError{err}
 	}
-	if plain := strings.HasPrefix(r.r.base, "http:") && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
+	if plain := req.URL.Scheme == "http" && strings.HasPrefix(r.r.base, "http:") && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
 		return nil, permanentError{fmt.Errorf("the registry sends us to %s://%s, which is not https", req.URL.Scheme, plaintext.OneLine(req.URL.Host))}
 	}
 	for name, values := range q.Header {

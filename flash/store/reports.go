@@ -32,7 +32,7 @@ func FetchReports(ctx context.Context, reference string, last int, into string) 
 		_, ok := layerOf(e.manifest, reportName)
 		return !ok
 	})
-	all = all[:min(last, len(all))]
+	all = all[:max(min(last, len(all)), 0)]
 	slices.Reverse(all)
 	var folders []string
 	for _, e := range all {

@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 
 	"slipway/flash/fetch"
 	"slipway/images"
@@ -565,6 +566,30 @@ func TestParseAge(t *testing.T) {
 		if got, err := ParseAge(text); got != want || (err == nil) != (want > 0) {
 			t.Errorf("ParseAge(%q) = %v, %v; want %v", text, got, err, want)
 		}
+	}
+}
+
+// A full disk is named, with what to do, and nothing of the artifact looks whole.
+func TestFullDisk(t *testing.T) {
+	small := t.TempDir()
+	if err := unix.Mount("none", small, "tmpfs", 0, "size=400k"); err != nil {
+		t.Skipf("only root mounts a small disk: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(small, 0) })
+	dir, ref := newArtifact(t, version{key: "1"}), filepath.Join(t.TempDir(), "store")
+	if _, err := Push(t.Context(), dir, small, nil); err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "next: df -h") {
+		t.Errorf("Push = %v; want the next step", err)
+	}
+	if all, err := List(t.Context(), small); err != nil || len(all) > 0 {
+		t.Errorf("List = %v, %v; want nothing", all, err)
+	}
+	push(t, dir, ref+":v1")
+	into := filepath.Join(small, "into")
+	if _, err := Pull(t.Context(), ref+":v1", PullOptions{Into: into}); err == nil || !strings.Contains(err.Error(), "are needed") {
+		t.Errorf("Pull = %v; want it refused before it begins", err)
+	}
+	if entries, err := os.ReadDir(into); err != nil || len(entries) > 0 {
+		t.Errorf("it left %v, %v", entries, err)
 	}
 }
 

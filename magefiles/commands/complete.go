@@ -39,7 +39,7 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 		return boardsThat(func(s images.Spec) bool { return s.Rig != nil }), cobra.ShellCompDirectiveNoFileComp
 	case w.name == "BOARD" && cmd.Name() == "up":
 		return boardsThat(func(s images.Spec) bool { return isVirtual(s) || s.Rig != nil }), cobra.ShellCompDirectiveNoFileComp
-	case w.name == "BOARD":
+	case w.name == "BOARD", w.name == "ARTIFACT":
 		boards, _ := images.Boards()
 		return boards, cobra.ShellCompDirectiveDefault // a project file is one too
 	case w.name == "DEVICE" && cmd.Parent().Name() == "rshim":

@@ -126,6 +126,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"fl":                               "flash fleet",
 		"flash vi":                         "virt virt-arm64",
+		"push vi":                          "virt virt-arm64",
 		"flash virt d --holes=":            "zero discard keep",
 		"smoke virt virt --suite=ba":       "base",
 		"smoke virt virt --suite=base,sl":  "base,slots",
