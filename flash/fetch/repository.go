@@ -136,7 +136,11 @@ const answerLimit = 10 * time.Minute
 func (r *Repository) Send(ctx context.Context, q Request) (Answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(silenceLimit, func() { cancel(errSilent) })
+	limit := silenceLimit
+	if q.Method == http.MethodPut && q.Body == nil { // the registry proves a whole upload
+		limit = answerLimit
+	}
+	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
 	defer silent.Stop()
 	req, err := r.newRequest(ctx, q, silent)
 	if err != nil {

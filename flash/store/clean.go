@@ -55,7 +55,11 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 	if err := opt.Check(); err != nil {
 		return Cleaned{}, err
 	}
-	s, place, err := openWhole(reference, toClean)
+	actions := toPull
+	if opt.Yes {
+		actions = toClean
+	}
+	s, place, err := openWhole(reference, actions)
 	if err != nil {
 		return Cleaned{}, err
 	}

@@ -49,10 +49,12 @@ func (r *registry) has(ctx context.Context, d v1.Descriptor) (bool, error) {
 // not, so that the blob begins again.
 func (r *registry) put(ctx context.Context, b blob, sent func(int64)) error {
 	u := &upload{blob: b, to: r, sent: sent}
+	furthest := int64(0)
 	err := fetch.Retry(ctx, b.name, func() (bool, error) {
-		before := u.offset
 		err := u.run(ctx)
-		return u.offset > before, err
+		progressed := u.offset > furthest
+		furthest = max(furthest, u.offset)
+		return progressed, err
 	})
 	if err != nil {
 		u.cancel(ctx)

@@ -92,6 +92,24 @@ func TestPullIntoFolder(t *testing.T) {
 	})
 }
 
+// A pull that breaks over another artifact leaves nothing that looks whole.
+func TestBrokenPullOverAnother(t *testing.T) {
+	ref, into := filepath.Join(t.TempDir(), "store"), t.TempDir()
+	push(t, newArtifact(t, version{key: "1"}), ref+":v1")
+	push(t, newArtifact(t, version{key: "2"}), ref+":v2")
+	pullInto(t, ref+":v1", into)
+	disk := filepath.Join(ref, blobsDir, digest.FromBytes(random(300_000, "2")).Encoded())
+	if err := os.Truncate(disk, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Pull(t.Context(), ref+":v2", PullOptions{Into: into}); err == nil {
+		t.Fatal("Pull of a damaged store succeeded")
+	}
+	if _, err := images.ReadArtifact(into); err == nil {
+		t.Error("artifact.json is there, and its files may be of two artifacts")
+	}
+}
+
 // Without --into, an artifact of another build is not replaced.
 func TestPullBelow(t *testing.T) {
 	ref := filepath.Join(t.TempDir(), "store")
