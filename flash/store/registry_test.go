@@ -310,6 +310,7 @@ type keepingRegistry struct {
 	received int
 	cut      int // after so many bytes, once
 	done     bool
+	canceled bool
 }
 
 func (k *keepingRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -344,7 +345,8 @@ func (k *keepingRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPut:
 		k.done = r.URL.Query().Get("digest") == string(digest.FromBytes(k.have)) && r.URL.Query().Get("state") == "x"
 		w.WriteHeader(http.StatusCreated)
-	default:
+	case http.MethodDelete:
+		k.canceled = true
 		w.WriteHeader(http.StatusNoContent)
 	}
 }

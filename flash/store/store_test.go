@@ -197,6 +197,10 @@ func TestResumedUpload(t *testing.T) {
 	if k.received != len(data) || sent != int64(len(data)) {
 		t.Errorf("the registry received %d bytes of %d, and %d were counted", k.received, len(data), sent)
 	}
+	b.open = bytesBlob("", v1.Descriptor{}, data[1:]).open
+	if err := s.put(t.Context(), b, func(int64) {}); err == nil || !k.canceled {
+		t.Errorf("put of another blob = %v, canceled %v; want the upload canceled", err, k.canceled)
+	}
 }
 
 func TestListAndClean(t *testing.T) {
