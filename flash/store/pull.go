@@ -172,14 +172,7 @@ func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	if err := p.root.Mkdir(partName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	info, err := p.root.Lstat(partName)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no folder, and Slipway needs one there", filepath.Join(p.Folder, partName))
-	}
-	if err != nil {
-		return nil, err
-	}
-	f, err := p.root.Open(partName)
+	f, err := p.root.Open(partName) // which refuses a link out of the folder
 	if err != nil {
 		return nil, err
 	}

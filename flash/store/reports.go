@@ -34,7 +34,7 @@ func FetchReports(ctx context.Context, reference string, last int, into string) 
 	})
 	all = all[:max(min(last, len(all)), 0)]
 	slices.Reverse(all)
-	var folders []string
+	folders := []string{}
 	for _, e := range all {
 		dir := filepath.Join(into, e.Built.UTC().Format("20060102T150405Z")+"-"+digest.Digest(e.Digest).Encoded()[:12])
 		if err := fetchReport(ctx, s, e, dir); err != nil {

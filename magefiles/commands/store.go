@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"slipway/flash/store"
@@ -72,7 +73,7 @@ slipway pull ./store:stable --json`
 }
 
 func storeGroup() *Command {
-	return newGroup("store", "See and clean what was pushed", storeListCommand(), storeCleanCommand())
+	return newGroup("store", "See and clean what was pushed", storeListCommand(), storeReportsCommand(), storeCleanCommand())
 }
 
 func storeListCommand() *Command {
@@ -92,6 +93,33 @@ slipway store list ./store --json`
 				return printJSON(all)
 			}
 			return store.Show(os.Stdout, all)
+		})
+	}
+	return c
+}
+
+func storeReportsCommand() *Command {
+	c := New("reports REPOSITORY", "Copy the reports of the newest artifacts")
+	c.Long = `It copies report.json and artifact.json of the newest artifacts that have a report, each into a
+folder of its own. No other file travels. It prints the folders, the oldest artifact first.`
+	c.Example = `slipway store reports registry.example.com/lab/images --last=50
+slipway store reports ./store --into=/tmp/reports --json`
+	last := c.Number("last", 20, 1, "of so many artifacts; 20 if not given")
+	into := c.Text("into=FOLDER", "reports", "where the folders are made; reports if not given")
+	asJSON := c.Switch("json", "print the folders as JSON")
+	c.Run = func(ctx context.Context, words []string) error {
+		return WithSignals(ctx, func(ctx context.Context) error {
+			folders, err := store.FetchReports(ctx, words[0], *last, *into)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(folders)
+			}
+			for _, folder := range folders {
+				fmt.Println(folder)
+			}
+			return nil
 		})
 	}
 	return c
