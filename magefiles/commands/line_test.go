@@ -199,7 +199,7 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 		}
 		words = append(words, fmt.Sprintf("no-such-%d", len(words)))
 	}
-	values := map[string]string{"N": "2", "TIME": "1s", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap", "FINGERPRINT": "SHA256:" + strings.Repeat("A", 43)}
+	values := map[string]string{"N": "2", "TIME": "1s", "AGE": "30d", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap", "FINGERPRINT": "SHA256:" + strings.Repeat("A", 43)}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "smoke" && f.Name == "json" {
 			return
