@@ -1,6 +1,7 @@
 package images
 
 import (
+	"net/url"
 	"path/filepath"
 
 	"slipway/layers"
@@ -14,6 +15,7 @@ import (
 //	<board>/machine           MachineDir: disk, serial line and state of a virtual board
 //	<board>/fleet/<command>   FleetDir
 //	cache/git, cache/images   mirrors of repositories, ImageCacheDir
+//	cache/reports/<store>     ReportCacheDir
 //	downloads, sstate-cache   DownloadDir, SstateDir
 //	keys                      the key that signs updates
 //	fleet.locks/<host>        HostLockPath
@@ -73,6 +75,11 @@ func (o Options) cacheDir() string {
 
 // ImageCacheDir is the folder of images that were fetched.
 func (o Options) ImageCacheDir() string { return filepath.Join(o.cacheDir(), "images") }
+
+// ReportCacheDir is the folder of the reports that were copied from a store.
+func (o Options) ReportCacheDir(store string) string {
+	return filepath.Join(o.cacheDir(), "reports", url.PathEscape(store))
+}
 
 // DownloadDir is the folder of sources that bitbake fetched.
 func (o Options) DownloadDir() string { return filepath.Join(o.Dir, "downloads") }

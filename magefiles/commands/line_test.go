@@ -233,7 +233,7 @@ func TestStrayWords(t *testing.T) {
 		if !strings.Contains(cmd.Use, "[--") {
 			strays = append(strays, "--")
 		}
-		if !strings.Contains(cmd.Use, "FILE...") {
+		if !strings.Contains(cmd.Use, "FILE...") && !strings.Contains(cmd.Use, "FOLDER...") {
 			strays = append(strays, "stray", "boards")
 		}
 		for _, flag := range flags {

@@ -2,13 +2,16 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/google/renameio/v2"
 
 	"slipway/ci/report"
 	"slipway/ci/trends"
+	"slipway/flash/store"
 )
 
 func trendsCommand() *Command {
@@ -24,14 +27,19 @@ commits around it, of the project's own repository. ci/trends.md explains how it
 	c.exits = []exit{{4, "with --fail: there is a regression"}}
 	c.Example = `slipway trends
 slipway trends runs --branch=main --html=trends.html --fail
-slipway trends runs --board=orin-lab --last=50 --json`
+slipway trends runs --board=orin-lab --last=50 --json
+slipway trends --store=registry.example.com/lab/images --html=trends.html`
+	from := c.Text("store=REPOSITORY", "", "also compare the runs whose reports were pushed there, see push")
 	last := c.Number("last", 100, 1, fmt.Sprintf("how many runs of each device to compare, at most %d (100 if not given)", trends.MaxLast))
 	branch := c.Text("branch=NAME", "", "compare runs of this branch; the one with the most runs if not given")
 	board := c.Text("board=BOARD", "", "compare runs of this board alone")
 	html := c.Text("html=FILE", "", "write a page, which opens without a network")
 	asJSON := c.Switch("json", "print all of it as JSON")
 	fail := c.Switch("fail", "exit with status 4 if there is a regression")
-	c.check = func([]string) error {
+	c.check = func(words []string) error {
+		if len(words) > 1 && slices.Contains(words, "") {
+			return errors.New("a word is empty; want the name of a folder")
+		}
 		if *last > trends.MaxLast {
 			return fmt.Errorf("--last=%d: want at most %d", *last, trends.MaxLast)
 		}
@@ -39,7 +47,7 @@ slipway trends runs --board=orin-lab --last=50 --json`
 	}
 	c.Run = func(ctx context.Context, words []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
-			found, err := findTrends(ctx, words, trends.Options{Branch: *branch, Board: *board, Last: *last})
+			found, err := findTrends(ctx, words, *from, trends.Options{Branch: *branch, Board: *board, Last: *last})
 			if err != nil {
 				return err
 			}
@@ -52,8 +60,8 @@ slipway trends runs --board=orin-lab --last=50 --json`
 	return c
 }
 
-func findTrends(ctx context.Context, words []string, opt trends.Options) (trends.Trends, error) {
-	folders, err := reportFolders(words)
+func findTrends(ctx context.Context, words []string, from string, opt trends.Options) (trends.Trends, error) {
+	folders, err := reportFolders(ctx, words, from, opt.Last)
 	if err != nil {
 		return trends.Trends{}, err
 	}
@@ -64,12 +72,18 @@ func findTrends(ctx context.Context, words []string, opt trends.Options) (trends
 	return trends.Of(runs, opt)
 }
 
-// reportFolders returns the folders that have the reports of earlier runs.
-func reportFolders(words []string) ([]string, error) {
-	if words[0] == "" {
-		return []string{options.Dir}, nil
+// reportFolders returns the folders that have the reports of earlier runs. It copies those
+// of a store into the cache.
+func reportFolders(ctx context.Context, words []string, from string, last int) ([]string, error) {
+	folders := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "" })
+	if from != "" {
+		fetched, err := store.FetchReports(ctx, from, last, options.ReportCacheDir(from))
+		return append(folders, fetched...), err
 	}
-	return words, nil
+	if len(folders) == 0 {
+		folders = []string{options.Dir}
+	}
+	return folders, nil
 }
 
 func showTrends(t trends.Trends, html string, asJSON bool) error {

@@ -12,9 +12,9 @@ import (
 	"slipway/ci/trends/trendstest"
 )
 
-// The scripts run the compiled program. "pipelines FOLDER" writes the reports of many
-// pipelines, and "status N LINE..." runs a line that exits with N.
-func TestTrendsScript(t *testing.T) {
+// The scripts run the compiled program by "slipway WORDS...". "pipelines FOLDER" writes the
+// reports of many pipelines, and "status N LINE..." runs a line that exits with N.
+func TestScripts(t *testing.T) {
 	program := compileProgram(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -23,6 +23,11 @@ func TestTrendsScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"slipway": func(ts *testscript.TestScript, not bool, args []string) {
+				if err := ts.Exec(program, args...); (err != nil) != not {
+					ts.Fatalf("slipway %v: %v", args, err)
+				}
+			},
 			"pipelines": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(trendstest.Write(ts.MkAbs(args[0])))
 			},
