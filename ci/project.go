@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,15 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/google/renameio/v2"
+
+	"slipway/ci/server"
 	"slipway/ci/suite"
 	"slipway/images"
 	"slipway/images/starter"
 	"slipway/layers"
 	"slipway/layers/host"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -171,9 +176,15 @@ func showEdits(w io.Writer, edits []starter.Edit) {
 	}
 }
 
+// CheckOptions says how CheckProject shows what it found.
+type CheckOptions struct {
+	JSON    bool
+	Quality string // a file for GitLab's code quality; "" is none
+}
+
 // CheckProject reads all boards of the project around the current folder, with their suites and
 // layers, and lists what only the user can complete. It asks no server.
-func CheckProject(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
+func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt CheckOptions) error {
 	folder, err := ownBoards("BOARD")
 	if err != nil {
 		return err
@@ -182,19 +193,21 @@ func CheckProject(ctx context.Context, w io.Writer, opt images.Options, asJSON b
 	if err != nil {
 		return err
 	}
-	opt.Offline = true
+	build.Offline = true
 	var wrong []error
 	for _, board := range boards {
-		if err := checkBoard(ctx, board, opt); err != nil {
+		if err := checkBoard(ctx, board, build); err != nil {
 			wrong = append(wrong, err)
 		}
 	}
 	files, err := starter.ReadProject(folder)
-	if err := errors.Join(append(wrong, err)...); err != nil {
+	edits := starter.FindEdits(files)
+	err = errors.Join(append(wrong, err)...)
+	if err := errors.Join(err, saveQuality(opt.Quality, folder, err, edits)); err != nil {
 		return err
 	}
-	edits := starter.FindEdits(files)
-	if asJSON {
+	server.Annotate(w, "only you know", findingsOf(edits)...)
+	if opt.JSON {
 		return plaintext.WriteJSON(w, struct {
 			Boards []string       `json:"boards"`
 			Edit   []starter.Edit `json:"edit"`
@@ -202,6 +215,32 @@ func CheckProject(ctx context.Context, w io.Writer, opt images.Options, asJSON b
 	}
 	showEdits(w, edits)
 	fmt.Fprintf(w, "boards that can be read: %d, lines to edit: %d\n", len(boards), len(edits))
+	return nil
+}
+
+func findingsOf(edits []starter.Edit) (all []server.Finding) {
+	for _, e := range edits {
+		all = append(all, server.Finding{File: e.File, Line: e.Line, Text: "only you know: " + e.What, Info: true})
+	}
+	return all
+}
+
+// saveQuality writes what is wrong and what is to be edited for GitLab, also if nothing is.
+func saveQuality(file, boards string, wrong error, edits []starter.Edit) error {
+	if file == "" {
+		return nil
+	}
+	all := findingsOf(edits)
+	if wrong != nil {
+		all = append(server.FindingsIn(wrong.Error()), all...)
+	}
+	var text bytes.Buffer
+	if err := server.WriteQuality(&text, "slipway board check", boards, all); err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(file, text.Bytes(), 0o644); err != nil {
+		return localfile.Unwritable(filepath.Dir(file), err)
+	}
 	return nil
 }
 

@@ -33,7 +33,7 @@ func TestNewProjectIsComplete(t *testing.T) {
 		t.Run(like, func(t *testing.T) {
 			inNewProject(t, like)
 			var out strings.Builder
-			if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, false); err != nil || !strings.Contains(out.String(), "boards that can be read: 1,") {
+			if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, CheckOptions{}); err != nil || !strings.Contains(out.String(), "boards that can be read: 1,") {
 				t.Errorf("CheckProject = %v\n%s", err, out.String())
 			}
 			spec, err := images.Load("lab")
@@ -82,7 +82,7 @@ func TestCheckProject(t *testing.T) {
 			if err := os.WriteFile(tt.file, []byte(tt.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, false); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{}); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("CheckProject = %v; want %s", err, tt.want)
 			}
 		})
@@ -99,7 +99,7 @@ func TestProjectFromInside(t *testing.T) {
 			t.Errorf("AddBoard in %s = %v\n%s", folder, err, out.String())
 		}
 		out.Reset()
-		if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, false); err != nil || !strings.Contains(out.String(), "suites/product.yml:1: ") {
+		if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, CheckOptions{}); err != nil || !strings.Contains(out.String(), "suites/product.yml:1: ") {
 			t.Errorf("CheckProject in %s = %v\n%s", folder, err, out.String())
 		}
 	}
@@ -111,7 +111,7 @@ func TestCheckWithoutKas(t *testing.T) {
 	if err := os.Remove("boards/lab/kas.yml"); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, false); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5, and copy its kas.yml to /") {
+	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{}); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5, and copy its kas.yml to /") {
 		t.Errorf("CheckProject = %v", err)
 	}
 }

@@ -54,6 +54,14 @@ func (r repository) resolve(ctx context.Context, ref string) (string, error) {
 	return "", fmt.Errorf("%q is no commit, branch or tag of this clone\nnext: git fetch --all --tags", ref)
 }
 
+// emptyTree returns the tree without a file, which git knows in each repository.
+func (r repository) emptyTree(ctx context.Context) (string, error) {
+	c := r.command("hash-object", "-t", "tree", "--stdin")
+	c.Stdin = strings.NewReader("")
+	out, err := run.Output(ctx, c)
+	return plaintext.TrimNewline(string(out)), err
+}
+
 func (r repository) isShallow(ctx context.Context) bool {
 	out, err := r.git(ctx, "rev-parse", "--is-shallow-repository")
 	return err == nil && plaintext.TrimNewline(out) == "true"

@@ -209,7 +209,7 @@ func TestForms(t *testing.T) {
 		{Board: "a", Build: true, Test: true, Why: []string{"x differs", "y differs"}},
 		{Board: "b", Test: true, Why: []string{"z differs"}, Notes: []string{"no pin"}},
 		{Board: "c", Why: []string{}},
-	}, Gone: []string{"d"}, Matrix: Matrix{[]Job{{"a", "build"}}}}
+	}, Gone: []string{"d"}, Matrix: Matrix{[]Job{{"a", "build", true}}}, Lab: Matrix{[]Job{{"a", "flash", true}}}}
 	var text, github, asJSON bytes.Buffer
 	for _, err := range []error{p.Write(&text), p.writeGitHub(&github), p.WriteJSON(&asJSON)} {
 		if err != nil {
@@ -220,7 +220,8 @@ func TestForms(t *testing.T) {
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if want := "any=true\nmatrix={\"include\":[{\"board\":\"a\",\"command\":\"build\"}]}\n"; github.String() != want {
+	if want := "any=true\nmatrix={\"include\":[{\"board\":\"a\",\"command\":\"build\",\"bitbake\":true}]}\n" +
+		"lab_any=true\nlab={\"include\":[{\"board\":\"a\",\"command\":\"flash\",\"bitbake\":true}]}\n"; github.String() != want {
 		t.Errorf("github = %q; want %q", github.String(), want)
 	}
 	output := filepath.Join(t.TempDir(), "output")
@@ -234,7 +235,7 @@ func TestForms(t *testing.T) {
 		t.Errorf("GITHUB_OUTPUT = %q, %v, and the plan %q", got, err, shown.String())
 	}
 	github.Reset()
-	if err := (Plan{}).writeGitHub(&github); err != nil || github.String() != "any=false\nmatrix={\"include\":[]}\n" {
+	if err := (Plan{}).writeGitHub(&github); err != nil || github.String() != "any=false\nmatrix={\"include\":[]}\nlab_any=false\nlab={\"include\":[]}\n" {
 		t.Errorf("github without a job = %q, %v", github.String(), err)
 	}
 	var back Plan

@@ -23,7 +23,8 @@ type Plan struct {
 	To      string   `json:"to,omitempty"` // "" is the work tree
 	Boards  []Board  `json:"boards"`
 	Gone    []string `json:"gone,omitempty"` // boards that the change removes
-	Matrix  Matrix   `json:"matrix"`
+	Matrix  Matrix   `json:"matrix"`         // what needs no board
+	Lab     Matrix   `json:"lab"`            // what needs one, of the boards that a lab has
 	changed int
 }
 
@@ -45,11 +46,13 @@ type Matrix struct {
 type Job struct {
 	Board   string `json:"board"`
 	Command string `json:"command"`
+	Bitbake bool   `json:"bitbake"` // bitbake builds the board, which takes a machine that is ready for it
 }
 
 // Options says what to compare.
 type Options struct {
-	From, To string
+	From, To string   // a From of zeros is git's name for no commit: all boards are new
+	Lab      []string // boards that a lab has
 	Images   images.Options
 }
 
@@ -104,6 +107,9 @@ func (p *planner) findFolders(folder string) error {
 }
 
 func (p *planner) findCommits(ctx context.Context) error {
+	if strings.Trim(p.opt.From, "0") == "" && len(p.opt.From) >= sha1Digits {
+		return p.findBeginning(ctx)
+	}
 	from, err := p.repo.resolve(ctx, p.opt.From)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
@@ -119,6 +125,24 @@ func (p *planner) findCommits(ctx context.Context) error {
 		p.to = to
 	}
 	p.changes, err = p.repo.changes(ctx, p.from, p.to)
+	return err
+}
+
+// sha1Digits are those of a commit's name. sha256 has more.
+const sha1Digits = 40
+
+// findBeginning has the change begin with nothing.
+func (p *planner) findBeginning(ctx context.Context) error {
+	to, err := p.repo.resolve(ctx, orHead(p.opt.To))
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	if p.opt.To != "" {
+		p.to = to
+	}
+	if p.from, err = p.repo.emptyTree(ctx); err == nil {
+		p.changes, err = p.repo.changes(ctx, p.from, p.to)
+	}
 	return err
 }
 
@@ -169,15 +193,23 @@ func (p *planner) describes(path string) bool {
 }
 
 func (p *planner) plan(ctx context.Context) (Plan, error) {
-	result := Plan{From: p.from, To: p.to, Boards: []Board{}, Matrix: Matrix{Include: []Job{}}, changed: len(p.changes)}
+	if err := p.checkLab(); err != nil {
+		return Plan{}, err
+	}
+	none := Matrix{Include: []Job{}}
+	result := Plan{From: p.from, To: p.to, Boards: []Board{}, Matrix: none, Lab: none, changed: len(p.changes)}
 	for _, name := range slices.Sorted(maps.Keys(p.after.boards)) {
 		b := p.judge(ctx, name)
 		if err := ctx.Err(); err != nil {
 			return Plan{}, context.Cause(ctx)
 		}
 		result.Boards = append(result.Boards, b)
-		if job, ok := jobOf(b, p.after.boards[name].spec); ok {
+		spec := p.after.boards[name].spec
+		if job, ok := jobOf(b, spec); ok {
 			result.Matrix.Include = append(result.Matrix.Include, job)
+		}
+		if job, ok := labJobOf(b, spec); ok && slices.Contains(p.opt.Lab, name) {
+			result.Lab.Include = append(result.Lab.Include, job)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.before.boards)) {
@@ -188,18 +220,33 @@ func (p *planner) plan(ctx context.Context) (Plan, error) {
 	return result, nil
 }
 
-// jobOf returns what a pipeline runs for a board. A virtual board is built, booted and
-// tested by one command.
-func jobOf(b Board, spec images.Spec) (Job, bool) {
-	switch {
-	case !b.Build && !b.Test:
-		return Job{}, false
-	case spec.Machine != nil:
-		return Job{b.Board, "up"}, true
-	case b.Build:
-		return Job{b.Board, "build"}, true
+// checkLab refuses a lab's board that the project does not have, nor had before the change.
+func (p *planner) checkLab() error {
+	for _, name := range p.opt.Lab {
+		_, here := p.after.boards[name]
+		_, was := p.before.boards[name]
+		if !here && !was {
+			known := slices.Sorted(maps.Keys(p.after.boards))
+			return fmt.Errorf("--lab: %q is no board of this project%s\nnext: boards", name, plaintext.DidYouMean(name, known))
+		}
 	}
-	return Job{b.Board, "smoke"}, true
+	return nil
+}
+
+// jobOf returns what a pipeline runs for a board on a machine without one. A virtual board is
+// built, booted and tested by one command.
+func jobOf(b Board, spec images.Spec) (Job, bool) {
+	job := Job{b.Board, "build", spec.Debian == nil}
+	if spec.Machine != nil {
+		job.Command = "up"
+	}
+	return job, b.Build || b.Test && spec.Machine != nil
+}
+
+// labJobOf returns what a pipeline runs on the board itself.
+func labJobOf(b Board, spec images.Spec) (Job, bool) {
+	command := plaintext.Either(b.Build, "flash", "smoke")
+	return Job{b.Board, command, spec.Debian == nil}, (b.Build || b.Test) && spec.Machine == nil
 }
 
 // judge says what a change makes necessary for one board.
@@ -211,7 +258,7 @@ func (p *planner) judge(ctx context.Context, name string) Board {
 	switch {
 	case len(p.changes) == 0:
 	case !known:
-		build = append(build, "the board is new")
+		build = []string{"the board is new"}
 	case after.err != nil:
 		build = append(build, "the board cannot be read: "+p.explain(after.err))
 	case before.err != nil:

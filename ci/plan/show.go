@@ -1,13 +1,19 @@
 package plan
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
+	"github.com/google/renameio/v2"
+
+	"slipway/ci/server"
 	"slipway/layers/plaintext"
 )
 
@@ -31,6 +37,19 @@ func (p Plan) Write(w io.Writer) error {
 	builds, tests := p.count()
 	_, err := fmt.Fprintf(w, "%d files changed since %.12s: build %d of %d boards, test %d\n", p.changed, p.From, builds, len(p.Boards), tests)
 	return err
+}
+
+// Markdown returns the plan for a CI server's summary, with all reasons.
+func (p Plan) Markdown() string {
+	rows := [][]string{{"board", "does", "why"}}
+	for _, b := range p.Boards {
+		rows = append(rows, []string{b.Board, b.does(), strings.Join(append(slices.Clone(b.Why), b.Notes...), ". ")})
+	}
+	for _, name := range p.Gone {
+		rows = append(rows, []string{name, "gone", ""})
+	}
+	builds, tests := p.count()
+	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, server.Table(rows...))
 }
 
 // does returns what the board needs in one word.
@@ -86,14 +105,64 @@ func (p Plan) SaveGitHub(w io.Writer, output string) error {
 }
 
 // writeGitHub prints lines for the file GITHUB_OUTPUT. GitHub refuses a matrix without a
-// job, so a job that takes it asks for any first.
+// job, so a job that takes one asks for any or lab_any first.
 func (p Plan) writeGitHub(w io.Writer) error {
-	jobs := p.Matrix
-	jobs.Include = append([]Job{}, jobs.Include...)
-	matrix, err := json.Marshal(jobs)
-	if err != nil {
+	for _, m := range []struct {
+		any, name string
+		jobs      Matrix
+	}{{"any", "matrix", p.Matrix}, {"lab_any", "lab", p.Lab}} {
+		m.jobs.Include = append([]Job{}, m.jobs.Include...)
+		text, err := json.Marshal(m.jobs)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%s=%t\n%s=%s\n", m.any, len(m.jobs.Include) > 0, m.name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GitLabJobs is the file of a project with the jobs that a child pipeline extends: .debian and
+// .bitbake build a board, .lab proves it on a board of the lab, .release publishes it.
+const GitLabJobs = "ci/gitlab-jobs.yml"
+
+// gitLabJob is a job of a child pipeline.
+type gitLabJob struct {
+	Extends      string            `json:"extends,omitempty"`
+	Variables    map[string]string `json:"variables,omitempty"`
+	Dependencies *[]string         `json:"dependencies,omitempty"` // whose artifacts it gets
+	Tags         []string          `json:"tags,omitempty"`
+	Script       []string          `json:"script,omitempty"`
+}
+
+// SaveGitLab writes a child pipeline with the jobs of the plan, in JSON, which is YAML too.
+func (p Plan) SaveGitLab(file string) error {
+	pipeline := map[string]any{"include": []map[string]string{{"local": "/" + GitLabJobs}}}
+	built := map[string][]string{}
+	for _, job := range p.Matrix.Include {
+		name := "board " + job.Board
+		built[job.Board] = []string{name}
+		pipeline[name] = job.gitLab(plaintext.Either(job.Bitbake, ".bitbake", ".debian"))
+		release := job.gitLab(".release")
+		release.Dependencies = new([]string{name})
+		pipeline["release "+job.Board] = release
+	}
+	for _, job := range p.Lab.Include {
+		lab := job.gitLab(".lab")
+		lab.Tags, lab.Dependencies = []string{job.Board}, new(append([]string{}, built[job.Board]...))
+		pipeline["lab "+job.Board] = lab
+	}
+	if len(pipeline) == 1 { // GitLab refuses a pipeline without a job
+		pipeline["nothing"] = gitLabJob{Script: []string{"echo 'the change makes no board necessary to build or to test'"}}
+	}
+	var text bytes.Buffer
+	if err := plaintext.WriteJSON(&text, pipeline); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "any=%t\nmatrix=%s\n", len(jobs.Include) > 0, matrix)
-	return err
+	return renameio.WriteFile(file, text.Bytes(), 0o644)
+}
+
+func (j Job) gitLab(extends string) gitLabJob {
+	return gitLabJob{Extends: extends, Variables: map[string]string{"BOARD": j.Board, "COMMAND": j.Command}}
 }

@@ -12,6 +12,7 @@ import (
 	"slipway/ci"
 	"slipway/ci/doctor"
 	"slipway/ci/report"
+	"slipway/ci/server"
 	suites "slipway/ci/suite"
 	"slipway/flash"
 	devices "slipway/flash/device"
@@ -50,6 +51,7 @@ slipway up --json  # for a script`
 
 // showReport prints a report as text, or in a form for a program.
 func showReport(r report.Report, err error, form *report.Form) error {
+	err = errors.Join(err, server.AddSummary(r.Markdown()))
 	if form != nil {
 		return errors.Join(err, report.WriteAs(os.Stdout, form, r))
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"slipway/ci/plan"
+	"slipway/ci/server"
 	"slipway/images"
 )
 
@@ -21,14 +22,25 @@ A board is built again if one of these changed:
   shows that it did not read the file
 - the pipeline, or the folder ci
 
-A board whose suites alone changed is tested. Where Slipway cannot know, it takes the board.`
+A board whose suites alone changed is tested. Where Slipway cannot know, it takes the board. With
+40 zeros, which is git's name for no commit, --from takes all boards.
+
+matrix has the jobs that need no board: up for a virtual board, build for others. lab has those on
+the boards of --lab: flash, or smoke where suites alone changed. If a CI server reads a summary,
+Slipway adds the plan with all reasons to it.`
 	c.Example = `slipway ci plan --from=main
 slipway ci plan --from=v1.0 --to=v1.1 --json
-slipway ci plan --from=origin/main --github`
+slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 	from := c.Text("from=REF", "", "the commit, branch or tag before the change")
 	to := c.Text("to=REF", "", "the commit after the change; the work tree if not given")
 	asJSON := c.Switch("json", "print the plan as JSON, with a matrix of jobs")
-	github := c.Switch("github", "add any=true|false and matrix={...} to the file GITHUB_OUTPUT; print them without it")
+	var lab []string
+	c.addFlag("lab", "boards that a machine of your lab has, with commas between them; may be empty", "BOARDS", func(text string) error {
+		lab = splitList(text)
+		return nil
+	})
+	github := c.Switch("github", "add any=true|false, matrix={...}, lab_any and lab to the file GITHUB_OUTPUT; print them without it")
+	gitlab := c.Text("gitlab=FILE", "", "write a child pipeline for GitLab, which includes "+plan.GitLabJobs)
 	c.check = func([]string) error {
 		if *from == "" {
 			return errors.New("--from is missing: it names the commit before the change")
@@ -44,7 +56,13 @@ slipway ci plan --from=origin/main --github`
 			return err
 		}
 		return WithSignals(ctx, func(ctx context.Context) error {
-			p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Images: options})
+			p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Lab: lab, Images: options})
+			if err == nil {
+				err = server.AddSummary(p.Markdown())
+			}
+			if err == nil && *gitlab != "" {
+				err = p.SaveGitLab(*gitlab)
+			}
 			switch {
 			case err != nil:
 				return err

@@ -67,13 +67,15 @@ slipway board new orin-nvme --like=jetson-orin-nano-devkit-nvme --dry-run`
 func boardCheckCommand() *Command {
 	c := New("check", "Read all boards of your project with their suites and layers")
 	c.Long = `It asks no server. It also lists the lines that only you can complete: those with EDIT ME. doctor
-looks at this machine too.`
-	c.Example = `slipway board check`
+looks at this machine too. In a job of GitHub, it prints annotations for these lines.`
+	c.Example = `slipway board check
+slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	asJSON := c.Switch("json", "print the boards and the lines to edit as JSON")
+	quality := c.Text("code-quality=FILE", "", "write what is wrong, and the lines to edit, as a report of GitLab's code quality")
 	c.exits = []exit{exitBoardFile}
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, os.Stdout, options, *asJSON))
+			return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, os.Stdout, options, ci.CheckOptions{JSON: *asJSON, Quality: *quality}))
 		})
 	}
 	return c

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/ci/report"
+	"slipway/ci/server"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/terminal"
@@ -168,7 +169,23 @@ func Main(args []string, stderr io.Writer) int {
 	if found {
 		fmt.Fprintln(stderr, "next:", terminal.Next.On(stderr, next))
 	}
+	if err := server.Failed(stderr, commandOf(args), text, next); err != nil {
+		fmt.Fprintln(stderr, "Warning:", err)
+	}
 	return StatusOf(err)
+}
+
+// commandOf returns a line for the eyes of everybody who sees the CI server: the words before
+// its first flag, as a flag may be a secret.
+func commandOf(args []string) string {
+	words := []string{"slipway"}
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			break
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(words, " ")
 }
 
 // StatusOf returns the exit status of a command's error.

@@ -1,0 +1,36 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"slipway/ci/server"
+)
+
+// maxMarked is how many failures a summary shows. The report has all.
+const maxMarked = 20
+
+// Markdown returns what a CI server's summary says of a run: what failed with the next steps,
+// and how much passed.
+func (r Report) Markdown() string {
+	r = r.Tidy()
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s: %s\n\n", server.Cell(r.Board), server.Cell(r.headline()))
+	failures := r.Failures()
+	for _, f := range failures[:min(len(failures), maxMarked)] {
+		fmt.Fprintf(&b, "**%s: %s**\n\n", server.Cell(f.Where), server.Cell(f.Name))
+		var text strings.Builder
+		for _, part := range []fact{{"saw ", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
+			if part.Value != "" {
+				fmt.Fprintf(&text, "%s  %s\n", part.Name, strings.ReplaceAll(part.Value, "\n", "\n      "))
+			}
+		}
+		b.WriteString(server.Block(text.String()) + "\n")
+	}
+	if more := len(failures) - maxMarked; more > 0 {
+		fmt.Fprintf(&b, "%d more failures are in the report.\n\n", more)
+	}
+	n := r.Counts()
+	fmt.Fprintf(&b, "In %s. Stages: %s. Checks: %s.\n", formatMS(r.ElapsedMS), CountWords(n.Stages), CountWords(n.Checks))
+	return b.String()
+}
