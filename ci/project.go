@@ -68,15 +68,7 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 	if err != nil {
 		return err
 	}
-	files, err := starter.ReadProject(folder)
-	if err != nil {
-		return err
-	}
-	edits, err := starter.PipelineEdits(files, plan)
-	if err != nil {
-		return err
-	}
-	return writePlan(ctx, w, folder, plan, edits, false, opt)
+	return writePlan(ctx, w, folder, plan, nil, false, opt)
 }
 
 // ownBoards returns the folder of the boards of the project.

@@ -95,7 +95,7 @@ func TestProjectFromInside(t *testing.T) {
 	for _, folder := range []string{"boards", "lab"} {
 		t.Chdir(folder)
 		var out strings.Builder
-		if err := AddBoard(t.Context(), &out, "rack", "lab", ProjectOptions{DryRun: true}); err != nil || !strings.Contains(out.String(), "- {BOARD: rack, COMMAND: up}") {
+		if err := AddBoard(t.Context(), &out, "rack", "lab", ProjectOptions{DryRun: true}); err != nil {
 			t.Errorf("AddBoard in %s = %v\n%s", folder, err, out.String())
 		}
 		out.Reset()
@@ -152,7 +152,7 @@ func TestInitAndAddBoard(t *testing.T) {
 	}
 	for _, opt := range []ProjectOptions{{DryRun: true}, {}} {
 		out.Reset()
-		if err := AddBoard(t.Context(), &out, "rack", "lab", opt); err != nil || !strings.Contains(out.String(), "boards/rack/board.yml\n") || !strings.Contains(out.String(), "- {BOARD: rack, COMMAND: up}") {
+		if err := AddBoard(t.Context(), &out, "rack", "lab", opt); err != nil || !strings.Contains(out.String(), "boards/rack/board.yml\n") {
 			t.Errorf("AddBoard(%+v) = %v\n%s", opt, err, out.String())
 		}
 		if _, err := os.Stat("boards/rack"); (err == nil) == opt.DryRun {

@@ -42,7 +42,12 @@ func FindEdits(files []File) (all []Edit) {
 func ReadProject(boards string) (files []File, err error) {
 	project := filepath.Join(boards, "..") // filepath.Dir is the same folder again where boards is . or ..
 	patterns := []string{filepath.Join(boards, "*/board.yml"), filepath.Join(boards, "*/kas.yml")}
-	for _, pattern := range append(slices.Sorted(maps.Values(Pipelines)), "suites/*.yml", "suites/*.yaml", "ci/*") {
+	for _, server := range slices.Sorted(maps.Keys(Pipelines)) {
+		if at := Pipelines[server][0].Path; filepath.Dir(at) != "ci" {
+			patterns = append(patterns, filepath.Join(project, at))
+		}
+	}
+	for _, pattern := range []string{"suites/*.yml", "suites/*.yaml", "ci/*"} {
 		patterns = append(patterns, filepath.Join(project, pattern))
 	}
 	for _, pattern := range patterns {
@@ -63,27 +68,4 @@ func ReadProject(boards string) (files []File, err error) {
 		}
 	}
 	return files, nil
-}
-
-// pipelineEntries are how lines of pipelines begin that name a board, and a line for one more.
-var pipelineEntries = map[string]string{"- {board: ": "- {board: %s, command: %s}", "- {BOARD: ": "- {BOARD: %s, COMMAND: %s}"}
-
-// PipelineEdits says where the pipelines of a project list its boards, for one that they lack.
-func PipelineEdits(files []File, p Plan) (all []Edit, err error) {
-	name, err := writeScalar(p.Board)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		said := false
-		for i, line := range plaintext.Lines(f.Text) {
-			for begin, form := range pipelineEntries {
-				if !said && strings.HasPrefix(strings.TrimSpace(line), begin) {
-					said = true
-					all = append(all, Edit{f.Path, i + 1, "a pipeline builds the board with this line too: " + fmt.Sprintf(form, name, p.Make)})
-				}
-			}
-		}
-	}
-	return all, nil
 }

@@ -45,8 +45,22 @@ type Step struct {
 	Why  string `json:"why"`
 }
 
-// Pipelines are the servers that a pipeline can be made for, and its file.
-var Pipelines = map[string]string{"github": ".github/workflows/slipway.yml", "gitlab": ".gitlab-ci.yml"}
+// Pipelines are the servers that a pipeline can be made for, and its files by their templates. The
+// first one is where the server looks.
+var Pipelines = map[string][]PipelineFile{
+	"buildbot": {{"ci/buildbot.cfg.py", "buildbot.py.tmpl"}},
+	"github":   {{".github/workflows/slipway.yml", "github.yml.tmpl"}},
+	"gitlab":   {{".gitlab-ci.yml", "gitlab.yml.tmpl"}, {"ci/gitlab-jobs.yml", "gitlab-jobs.yml.tmpl"}},
+	"jenkins":  {{"Jenkinsfile", "jenkins.groovy.tmpl"}},
+}
+
+// PipelineFile is a file of a pipeline.
+type PipelineFile struct{ Path, template string }
+
+// shared are files that each pipeline needs.
+var shared = []PipelineFile{
+	{"ci/install.sh", "install.sh.tmpl"}, {"ci/allowed_signers", "allowed_signers.tmpl"}, {"ci/artifact_signers", "artifact_signers.tmpl"},
+}
 
 // Plan is what is written, and what the user does then.
 type Plan struct {
@@ -108,8 +122,9 @@ func PlanProject(ctx context.Context, req Request) (Plan, error) {
 func (c choices) planShared(pipelines []string) (files []File, err error) {
 	names := map[string]string{"suites/product.yml": "product.yml.tmpl", ".gitignore": "gitignore.tmpl", "README.md": "README.md.tmpl"}
 	for _, server := range pipelines {
-		names[Pipelines[server]] = server + ".yml.tmpl"
-		names["ci/install.sh"], names["ci/allowed_signers"] = "install.sh.tmpl", "allowed_signers.tmpl"
+		for _, f := range append(slices.Clone(shared), Pipelines[server]...) {
+			names[f.Path] = f.template
+		}
 	}
 	for path, name := range names {
 		text, err := c.fill(name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,7 +40,7 @@ func starters(t *testing.T) (all []images.Spec) {
 
 func planProject(t *testing.T, like string) Plan {
 	t.Helper()
-	p, err := PlanProject(t.Context(), Request{Folder: "lab", Like: like, Pipelines: []string{"github", "gitlab"}})
+	p, err := PlanProject(t.Context(), Request{Folder: "lab", Like: like, Pipelines: slices.Sorted(maps.Keys(Pipelines))})
 	if err != nil {
 		t.Fatalf("PlanProject like %s: %v", like, err)
 	}
@@ -116,8 +117,8 @@ func compareProjects(t *testing.T, got, want layers.Project) {
 func TestFilesAreStrict(t *testing.T) {
 	for _, like := range []string{"virt", "raspberrypi5"} {
 		for _, f := range planProject(t, like).Files {
-			if n := strings.Count(f.Text, "\n"); n > 60 && filepath.Base(f.Path) != "kas.yml" {
-				t.Errorf("%s like %s has %d lines; want at most 60", f.Path, like, n)
+			if n := strings.Count(f.Text, "\n"); n > 60 && filepath.Base(f.Path) != "kas.yml" && !isPipeline(f.Path) || n > 200 {
+				t.Errorf("%s like %s has %d lines; want at most 60, 200 for a pipeline", f.Path, like, n)
 			}
 			if strings.Contains(f.Text, "[[") || !strings.HasSuffix(f.Text, "\n") {
 				t.Errorf("%s like %s is not filled in, or does not end with a line:\n%s", f.Path, like, f.Text)
@@ -130,6 +131,15 @@ func TestFilesAreStrict(t *testing.T) {
 			}
 		}
 	}
+}
+
+func isPipeline(path string) bool {
+	for _, files := range Pipelines {
+		if slices.ContainsFunc(files, func(f PipelineFile) bool { return f.Path == path }) {
+			return true
+		}
+	}
+	return false
 }
 
 // A board without a commit for its layers says so, and names the command that pins them.
@@ -363,10 +373,6 @@ func TestPlanBoard(t *testing.T) {
 	files, err := ReadProject(boards)
 	if err != nil {
 		t.Fatal(err)
-	}
-	edits, err := PipelineEdits(files, Plan{Board: "1e3", Make: "build"})
-	if want := []string{`- {board: "1e3", command: build}`, `- {BOARD: "1e3", COMMAND: build}`}; err != nil || len(edits) != 2 || !strings.HasSuffix(edits[0].What, want[0]) || !strings.HasSuffix(edits[1].What, want[1]) {
-		t.Errorf("PipelineEdits = %+v, %v; want %q", edits, err, want)
 	}
 	if found := FindEdits(files); len(found) < 10 || fmt.Sprint(found[0]) != boards+"/1e3/board.yml:3: what the hardware is, in one line" {
 		t.Errorf("FindEdits = %q", found)

@@ -142,8 +142,8 @@ func TestCompletion(t *testing.T) {
 		"board ":                     "check new",
 		"init --like=vi":             "virt virt-arm64",
 		"board new x --like=qemuarm": "qemuarm64",
-		"init --ci=":                 "github gitlab",
-		"init --ci=github,":          "github,github github,gitlab",
+		"init --ci=":                 "buildbot github gitlab jenkins",
+		"init --ci=github,":          "github,buildbot github,github github,gitlab github,jenkins",
 		"boards ":                    "",
 	} {
 		words := strings.Split(line, " ")

@@ -98,7 +98,7 @@ func (c *Command) like() *string {
 func (c *Command) pipelines() *[]string {
 	servers := slices.Sorted(maps.Keys(starter.Pipelines))
 	var value []string
-	c.addFlag("ci", "write a pipeline for this server, or for both with a comma between them", strings.Join(servers, "|"), func(text string) error {
+	c.addFlag("ci", "write a pipeline for these servers, with commas between them", strings.Join(servers, "|"), func(text string) error {
 		for _, name := range strings.Split(text, ",") {
 			if !slices.Contains(servers, name) {
 				return fmt.Errorf("want %s", strings.Join(servers, ", "))
