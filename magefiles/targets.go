@@ -112,7 +112,11 @@ func Bench() error { return run() }
 func Soak() error { return run() }
 
 // run runs the line.
-func run() error { return commands.Run(context.Background(), root(), line) }
+func run() error {
+	err := commands.Run(context.Background(), root(), line)
+	commands.TellServer(line, err, os.Stderr)
+	return err
+}
 
 // splitLine returns Mage's line, and the user's for package commands.
 func splitLine(args []string) (mages, rest []string, err error) {

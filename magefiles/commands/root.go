@@ -169,10 +169,19 @@ func Main(args []string, stderr io.Writer) int {
 	if found {
 		fmt.Fprintln(stderr, "next:", terminal.Next.On(stderr, next))
 	}
+	TellServer(args, err, stderr)
+	return StatusOf(err)
+}
+
+// TellServer tells the CI server why a line failed. Mage prints errors itself.
+func TellServer(args []string, err error, stderr io.Writer) {
+	if err == nil {
+		return
+	}
+	text, next, _ := cutLast(err.Error(), "\nnext: ")
 	if err := server.Failed(stderr, commandOf(args), text, next); err != nil {
 		fmt.Fprintln(stderr, "Warning:", err)
 	}
-	return StatusOf(err)
 }
 
 // commandOf returns a line for the eyes of everybody who sees the CI server: the words before

@@ -40,6 +40,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"isar":      Isar,
 	"layers":    Layers,
 	"mutations": Mutations,
+	"pipelines": Pipelines,
 	"rules":     Rules,
 	"tests":     Tests,
 	"update":    Update,
