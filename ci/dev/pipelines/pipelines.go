@@ -38,6 +38,9 @@ type site struct {
 }
 
 // outcome is how a run of a pipeline ended.
+// signs is the line of the Jenkinsfile that says whether a credential signs.
+var signs = regexp.MustCompile(`(?m)^(signs = )false`)
+
 type outcome struct {
 	steps   []string // that ran well, as JOB/STEP
 	failed  string   // the first step that failed
@@ -51,7 +54,7 @@ type event struct {
 }
 
 // servers run a pipeline.
-var servers = map[string]func(context.Context, *site, event) (outcome, error){"github": runGitHub}
+var servers = map[string]func(context.Context, *site, event) (outcome, error){"github": runGitHub, "gitlab": runGitLab, "jenkins": runJenkins, "buildbot": runBuildbot}
 
 // end is how a pipeline must end after an edit of the project.
 type end struct {
@@ -65,7 +68,7 @@ var ends = []end{
 	{name: "green"},
 	{name: "recipe", edit: breakRecipe, failed: "build", says: "no-such-"},
 	{name: "suite", edit: breakSuite, failed: "prove", says: "/etc/no-such-file"},
-	{name: "signature", failed: "evidence", says: "artifact.json"},
+	{name: "signature", edit: distrustKey, failed: "evidence", says: "artifact.json"},
 }
 
 const noCommit = "0000000000000000000000000000000000000000"
@@ -210,15 +213,10 @@ func (s *site) takeTo(ctx context.Context, e end) error {
 		return err
 	}
 	ev := event{before: before, key: s.path("key-artifacts")}
-	switch {
-	case e.edit == nil && e.failed == "":
+	if e.edit == nil {
 		ev.before = noCommit
-	case e.edit == nil: // another key signs; something must be there to build
-		ev.before, ev.key = noCommit, s.path("key-theirs")
-	default:
-		if err := e.edit(s); err != nil {
-			return err
-		}
+	} else if err := e.edit(s); err != nil {
+		return err
 	}
 	if ev.commit, err = s.commit(ctx, e.name); err != nil {
 		return err
@@ -264,6 +262,19 @@ func breakRecipe(s *site) error {
 
 func breakSuite(s *site) error {
 	return s.replace("suites/product.yml", "file:\n", "file:\n  /etc/no-such-file:\n    exists: true\n")
+}
+
+// distrustKey lists another signer than the one whose key signs.
+func distrustKey(s *site) error {
+	ours, err := os.ReadFile(s.path("key-artifacts.pub"))
+	if err != nil {
+		return err
+	}
+	theirs, err := os.ReadFile(s.path("key-theirs.pub"))
+	if err != nil {
+		return err
+	}
+	return s.replace("ci/artifact_signers", strings.TrimSpace(string(ours)), strings.TrimSpace(string(theirs)))
 }
 
 // step runs a step of a pipeline, and prints how long it took.
