@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,10 +33,23 @@ type ProjectOptions struct {
 
 // InitProject writes a project of the user's own.
 func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Request, opt ProjectOptions) error {
-	if err := refuseProject(folder, req.Like); err != nil {
+	whole, err := filepath.Abs(folder)
+	if err != nil {
 		return err
 	}
+	if images.InClone(whole) {
+		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init NEW-FOLDER --like=%s", folder, cmp.Or(req.Like, "virt"))
+	}
 	req.Folder = folder
+	if err := starter.RemoveStale(folder); err != nil {
+		return err
+	}
+	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {
+		return addPipelines(ctx, w, folder, boards[0], req, opt)
+	}
+	if req.Like == "" {
+		return errors.New("no board: --like names the one that the project's board extends\nnext: boards")
+	}
 	plan, err := starter.PlanProject(ctx, req)
 	if err != nil {
 		return err
@@ -43,19 +57,20 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder), true, opt)
 }
 
-// refuseProject refuses a folder in which the boards of a project would not be found.
-func refuseProject(folder, like string) error {
-	whole, err := filepath.Abs(folder)
+// addPipelines adds the pipelines to a project that is there already, and replaces no file.
+func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
+	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
+		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new NAME --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "BOARD"))
+	}
+	plan, err := starter.PlanPipelines(req)
 	if err != nil {
 		return err
 	}
-	if images.InClone(whole) {
-		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init NEW-FOLDER --like=%s", folder, like)
+	kept := plan.LeaveOutExisting(folder)
+	if len(plan.Files) == 0 {
+		return fmt.Errorf("%s: all files of the pipeline are there already\nnext: to get a new one, move it away: %s", folder, plaintext.OneLine(kept[0].File))
 	}
-	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {
-		return fmt.Errorf("%s: the folder is a project already: it has %s\nnext: board new NAME --like=%s", folder, plaintext.OneLine(boards[0]), like)
-	}
-	return nil
+	return writePlan(ctx, w, folder, plan, kept, true, opt)
 }
 
 // AddBoard writes one more board into the project around the current folder.
@@ -111,7 +126,7 @@ func nearestFolder(path string) string {
 // projectRecord is what was written, for programs.
 type projectRecord struct {
 	Folder string         `json:"folder"`
-	Board  string         `json:"board"`
+	Board  string         `json:"board,omitempty"`
 	DryRun bool           `json:"dryRun,omitempty"`
 	Files  []string       `json:"files"`
 	Edit   []starter.Edit `json:"edit"` // what only the user knows
@@ -125,7 +140,7 @@ func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Pla
 		write = starter.Check
 	}
 	if err := write(ctx, folder, plan.Files); err != nil {
-		if err = fmt.Errorf("write the files of %s: %w", plan.Board, err); !strings.Contains(err.Error(), "\nnext: ") {
+		if err = fmt.Errorf("write the files of %s: %w", cmp.Or(plan.Board, "the pipeline"), err); !strings.Contains(err.Error(), "\nnext: ") {
 			err = fmt.Errorf("%w\nnext: %s", err, lookAfter(err, folder))
 		}
 		return err

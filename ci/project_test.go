@@ -173,6 +173,48 @@ func TestInitAndAddBoard(t *testing.T) {
 	}
 }
 
+// A project that is there already gets the files of a pipeline that it lacks, and keeps its own.
+func TestAddPipelines(t *testing.T) {
+	inNewProject(t, "virt")
+	if err := errors.Join(os.RemoveAll("ci"), os.RemoveAll(".gitlab-ci.yml")); err != nil {
+		t.Fatal(err)
+	}
+	mine := map[string]string{"Jenkinsfile": "mine\n", "ci/install.sh": "mine\n"}
+	for name, text := range mine {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := ".slipway-init-0123456789abcdef"
+	if err := os.Mkdir(stale, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	req := starter.Request{Pipelines: []string{"gitlab", "jenkins"}}
+	if err := InitProject(t.Context(), &out, ".", req, ProjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"wrote .gitlab-ci.yml\n", "wrote ci/gitlab-jobs.yml\n", "wrote ci/allowed_signers\n", "Jenkinsfile:1: it is kept as it is\n", "ci/install.sh:1: it is kept as it is\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("init printed\n%s\nwant %q", out.String(), want)
+		}
+	}
+	for name, want := range mine {
+		if text, err := os.ReadFile(name); string(text) != want || err != nil {
+			t.Errorf("%s = %q, %v; want it kept", name, text, err)
+		}
+	}
+	if _, err := os.Stat(stale); err == nil {
+		t.Error("what a killed init left is still there")
+	}
+	if err := InitProject(t.Context(), &out, ".", req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "all files of the pipeline are there already\nnext: ") {
+		t.Errorf("init again: %v", err)
+	}
+	if err := InitProject(t.Context(), &out, t.TempDir(), req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "no board: ") {
+		t.Errorf("init of a pipeline without a project: %v", err)
+	}
+}
+
 // What init prints for programs has the same files and steps.
 func TestInitAsJSON(t *testing.T) {
 	t.Chdir(t.TempDir())

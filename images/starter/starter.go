@@ -9,6 +9,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -86,7 +87,6 @@ type choices struct {
 
 	Suites   string // a list in YAML; "" leaves those of Like
 	NoHook   bool   // the hook of Like is left out, as a clone is needed for it
-	Virtual  bool   // a server's own runner can build and boot the board
 	Hardware bool   // a kas.yml is written
 	Make     string // what makes the board, here and in the pipeline: build, or up for a virtual one
 	Steps    []Step
@@ -118,16 +118,37 @@ func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	return p, err
 }
 
-// planShared plans the files that all boards of a project share.
-func (c choices) planShared(pipelines []string) (files []File, err error) {
-	names := map[string]string{"suites/product.yml": "product.yml.tmpl", ".gitignore": "gitignore.tmpl", "README.md": "README.md.tmpl"}
-	for _, server := range pipelines {
+// PlanPipelines plans the pipelines of a project that is there already.
+func PlanPipelines(req Request) (Plan, error) {
+	c := choices{Project: projectName(req.Folder), Version: images.ThisProgram().Version}
+	files, err := c.fillAll(pipelineFiles(req.Pipelines))
+	return Plan{Files: files, Next: []Step{
+		{"board check", "read all files again, and list what only you know"},
+		{"ci plan --from=HEAD~1", "what the pipeline would build for the last commit"},
+	}}, err
+}
+
+// pipelineFiles are the templates of pipelines, by their paths.
+func pipelineFiles(servers []string) map[string]string {
+	names := map[string]string{}
+	for _, server := range servers {
 		for _, f := range append(slices.Clone(shared), Pipelines[server]...) {
 			names[f.Path] = f.template
 		}
 	}
-	for path, name := range names {
-		text, err := c.fill(name)
+	return names
+}
+
+// planShared plans the files that all boards of a project share.
+func (c choices) planShared(pipelines []string) (files []File, err error) {
+	names := pipelineFiles(pipelines)
+	maps.Copy(names, map[string]string{"suites/product.yml": "product.yml.tmpl", ".gitignore": "gitignore.tmpl", "README.md": "README.md.tmpl"})
+	return c.fillAll(names)
+}
+
+func (c choices) fillAll(names map[string]string) (files []File, err error) {
+	for _, path := range slices.Sorted(maps.Keys(names)) {
+		text, err := c.fill(names[path])
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +183,7 @@ func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 func newChoices(req Request, like images.Spec) choices {
 	c := choices{
 		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().Version, Make: "build",
-		NoHook: like.Debian != nil, Virtual: like.Debian != nil && like.Machine != nil, Hardware: like.Debian == nil,
+		NoHook: like.Debian != nil, Hardware: like.Debian == nil,
 	}
 	if like.Machine != nil {
 		c.Make = "up"

@@ -338,6 +338,54 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
+// What a killed Write left is removed if nobody uses it and it can be of nobody else.
+func TestRemoveStale(t *testing.T) {
+	folder := t.TempDir()
+	stage := func(digit, content string, mode os.FileMode) string {
+		t.Helper()
+		dir := filepath.Join(folder, stagePrefix+strings.Repeat(digit, 16))
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, content), []byte("x"), 0o644), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	killed := stage("a", "0", 0o700)
+	kept := []string{stage("b", "notes.txt", 0o700), stage("c", "1", 0o755), stage("g", "0", 0o700), stage("d", "0", 0o700)}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	unlock, err := lockStage(root, filepath.Base(kept[3]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(folder, stagePrefix+strings.Repeat("e", 16))); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveStale(folder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(killed); err == nil {
+		t.Errorf("%s is still there", killed)
+	}
+	for _, dir := range append(kept, filepath.Join(folder, stagePrefix+strings.Repeat("e", 16))) {
+		if _, err := os.Lstat(dir); err != nil {
+			t.Errorf("%v; want it kept", err)
+		}
+	}
+	unlock()
+	if err := RemoveStale(folder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(kept[3]); err == nil {
+		t.Errorf("%s is there without a lock", kept[3])
+	}
+	if err := RemoveStale(filepath.Join(folder, "none")); err != nil {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
 func TestPlanBoard(t *testing.T) {
 	folder := t.TempDir()
 	t.Chdir(folder)

@@ -11,7 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -61,6 +65,80 @@ func (p *Plan) LeaveOut(folder string) (edits []Edit) {
 	return edits
 }
 
+// LeaveOutExisting takes all files out of a plan that are there already, and returns them.
+func (p *Plan) LeaveOutExisting(folder string) (kept []Edit) {
+	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
+		at := filepath.Join(folder, f.Path)
+		_, err := os.Lstat(at)
+		if err == nil {
+			kept = append(kept, Edit{at, 1, "it is kept as it is"})
+		}
+		return err == nil
+	})
+	return kept
+}
+
+// stagePrefix begins the name of a folder of files that are not in their place yet.
+const stagePrefix = ".slipway-init-"
+
+// RemoveStale removes what a killed Write left in a folder: stages of this user's that nobody
+// locks, with nothing but files that Write makes.
+func RemoveStale(folder string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil // Write says what is wrong with the folder
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if stageName().MatchString(e.Name()) && isStale(root, e.Name()) {
+			err = errors.Join(err, root.RemoveAll(e.Name()))
+		}
+	}
+	return err
+}
+
+var stageName = lazy.Regexp(`^\.slipway-init-[0-9a-f]{16}$`)
+
+// isStale reports whether a folder is a stage that no Write uses.
+func isStale(root *os.Root, name string) bool {
+	info, err := root.Lstat(name)
+	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+		return false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(owner.Uid) != os.Getuid() {
+		return false
+	}
+	entries, err := fs.ReadDir(root.FS(), name)
+	if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.Type().IsRegular() || !stagedName().MatchString(e.Name()) }) {
+		return false
+	}
+	unlock, err := lockStage(root, name)
+	if err != nil {
+		return false
+	}
+	unlock()
+	return true
+}
+
+var stagedName = lazy.Regexp(`^[0-9]{1,3}$`)
+
+// lockStage locks a stage as long as its Write runs. The kernel takes the lock of a killed one.
+func lockStage(root *os.Root, name string) (unlock func(), err error) {
+	dir, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() { _ = dir.Close() }, nil // which unlocks it
+}
+
 // Check refuses what Write would refuse because files exist already.
 func Check(_ context.Context, folder string, files []File) error {
 	var taken []string
@@ -85,10 +163,15 @@ func writeInto(ctx context.Context, folder string, files []File) error {
 		return err
 	}
 	defer root.Close()
-	w := writer{root: root, stage: fmt.Sprintf(".slipway-init-%016x", rand.Uint64())}
+	w := writer{root: root, stage: fmt.Sprintf(stagePrefix+"%016x", rand.Uint64())}
 	if err := root.Mkdir(w.stage, 0o700); err != nil {
 		return err
 	}
+	unlock, err := lockStage(root, w.stage)
+	if err != nil {
+		return errors.Join(err, root.Remove(w.stage))
+	}
+	defer unlock()
 	err = w.place(ctx, files)
 	if err != nil {
 		err = errors.Join(err, w.undo())

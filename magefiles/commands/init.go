@@ -26,15 +26,24 @@ func initCommand() *Command {
 - README.md and .gitignore
 - with --ci, a pipeline, and a script that fetches Slipway and proves who released it
 
+In a project that is there already, --ci alone adds the files of a pipeline that are missing.
+
 Slipway replaces no file. A README.md and a .gitignore of yours stay as they are. If another file
 exists already, or if you stop it, it writes nothing. At the end it lists what only you know, and
 the next commands.`
 	c.Example = `slipway init lab --like=jetson-orin-nano-devkit --ci=github
-slipway init --like=virt --name=virt-lab --dry-run`
-	like := c.like()
+slipway init --like=virt --name=virt-lab --dry-run
+slipway init --ci=gitlab  # add a pipeline to this project`
+	like := c.optionalLike()
 	name := c.Text("name=NAME", "", "the board's name; that of --like with -lab if not given")
 	pipelines := c.pipelines()
 	opt := c.projectOptions()
+	c.check = func([]string) error {
+		if *like == "" && len(*pipelines) == 0 {
+			return errNoLike
+		}
+		return nil
+	}
 	c.Run = func(ctx context.Context, words []string) error {
 		folder := plaintext.Either(words[0] == "", ".", words[0])
 		return WithSignals(ctx, func(ctx context.Context) error {
@@ -83,14 +92,21 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 
 // like adds the flag that names the board that a new one extends.
 func (c *Command) like() *string {
-	like := c.Text("like=BOARD", "", "the board that the new one extends, and takes its layers from; boards lists them")
-	c.complete("like", func([]string) []string { all, _ := images.Boards(); return all }, cobra.ShellCompDirectiveNoFileComp)
+	like := c.optionalLike()
 	c.check = func([]string) error {
 		if *like == "" {
-			return errors.New("--like is missing (boards lists them)")
+			return errNoLike
 		}
 		return nil
 	}
+	return like
+}
+
+var errNoLike = errors.New("--like is missing (boards lists them)")
+
+func (c *Command) optionalLike() *string {
+	like := c.Text("like=BOARD", "", "the board that the new one extends, and takes its layers from; boards lists them")
+	c.complete("like", func([]string) []string { all, _ := images.Boards(); return all }, cobra.ShellCompDirectiveNoFileComp)
 	return like
 }
 
