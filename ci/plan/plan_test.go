@@ -16,6 +16,7 @@ import (
 
 	"slipway/images"
 	"slipway/images/bitbake"
+	"slipway/images/starter"
 )
 
 var update = flag.Bool("update", false, "write the table in ci/plan.md")
@@ -394,5 +395,12 @@ func replaceInPage(t *testing.T, begin, end, made string) {
 		}
 	case want != string(text):
 		t.Errorf("%s is old: run go test ./ci/plan -update\n%s", page, cmp.Diff(string(text), want))
+	}
+}
+
+// The child pipeline includes the file that init writes for GitLab.
+func TestGitLabJobs(t *testing.T) {
+	if !slices.ContainsFunc(starter.Pipelines["gitlab"], func(f starter.PipelineFile) bool { return f.Path == GitLabJobs }) {
+		t.Errorf("init writes %v; want %s among them", starter.Pipelines["gitlab"], GitLabJobs)
 	}
 }
