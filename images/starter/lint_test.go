@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v4"
-
 )
 
 // writtenPipelines writes a project with all pipelines, and returns its folder.
