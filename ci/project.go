@@ -213,13 +213,13 @@ func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt Ch
 	if err := errors.Join(err, saveQuality(opt.Quality, folder, err, edits)); err != nil {
 		return err
 	}
-	server.Annotate(w, "only you know", findingsOf(edits)...)
 	if opt.JSON {
 		return plaintext.WriteJSON(w, struct {
 			Boards []string       `json:"boards"`
 			Edit   []starter.Edit `json:"edit"`
 		}{boards, slices.Concat([]starter.Edit{}, edits)})
 	}
+	server.Annotate(w, "only you know", findingsOf(edits)...)
 	showEdits(w, edits)
 	fmt.Fprintf(w, "boards that can be read: %d, lines to edit: %d\n", len(boards), len(edits))
 	return nil

@@ -230,3 +230,18 @@ func TestInitAsJSON(t *testing.T) {
 		t.Error("a dry run made the folder")
 	}
 }
+
+// GitHub reads annotations from the log. JSON stays JSON there.
+func TestCheckProjectOnGitHub(t *testing.T) {
+	t.Setenv("GITHUB_ACTIONS", "true")
+	inNewProject(t, "virt")
+	for _, asJSON := range []bool{false, true} {
+		var out strings.Builder
+		if err := CheckProject(t.Context(), &out, images.Options{Dir: "build"}, CheckOptions{JSON: asJSON}); err != nil {
+			t.Fatal(err)
+		}
+		if notices := strings.Count(out.String(), "::notice file="); asJSON != json.Valid([]byte(out.String())) || asJSON != (notices == 0) {
+			t.Errorf("JSON %t: %d annotations in\n%s", asJSON, notices, out.String())
+		}
+	}
+}
