@@ -267,7 +267,18 @@ func (r Report) Err() error {
 	if n := len(all) - 1; n > 0 {
 		text += fmt.Sprintf(", and %d more", n)
 	}
-	return errors.New(text)
+	return fmt.Errorf("%s\nnext: %s", text, r.next())
+}
+
+// next says what to do about objections. Only files that belong together can be signed.
+func (r Report) next() string {
+	switch {
+	case len(r.Wrong) > 0:
+		return fmt.Sprintf("build %s, or copy the whole artifact again", r.Artifact.Board)
+	case r.Signature == Unsigned:
+		return fmt.Sprintf("sign %s --key=FILE, if the policy asks for a signature", r.Folder)
+	}
+	return "change what the policy refuses, then build " + r.Artifact.Board
 }
 
 // objections are all that speaks against the artifact, a line each.

@@ -87,6 +87,17 @@ func TestExamine(t *testing.T) {
 	if err != nil || r.Err() != nil || r.Signature != Unsigned {
 		t.Errorf("unsigned: %v, %v, %s", err, r.Err(), r.Signature)
 	}
+	for want, change := range map[string]func(*Report){
+		"next: sign " + dir + " --key=FILE": func(r *Report) { r.Signature = Unsigned },
+		"then build orin":                   func(r *Report) { r.Signature = Signed },
+		"next: build orin, or copy":         func(r *Report) { r.Wrong = []string{"a byte"} },
+	} {
+		refused := r
+		refused.Verdicts = []Verdict{{"p.yml", []string{"old"}}}
+		if change(&refused); refused.Err() == nil || !strings.Contains(refused.Err().Error(), want) {
+			t.Errorf("Err = %v; want %q", refused.Err(), want)
+		}
+	}
 	path, err := Sign(t.Context(), dir, key)
 	if err != nil {
 		t.Fatal(err)
