@@ -22,6 +22,7 @@ import (
 	"slipway/ci/dev/tinyclone"
 	"slipway/images"
 	"slipway/images/starter"
+	"slipway/layers/run"
 )
 
 // site is one project with its server: a repository, a release of Slipway, and keys.
@@ -92,6 +93,7 @@ func Run(ctx context.Context, w io.Writer, dir, self, board, only string) error 
 		if err := s.begin(ctx); err != nil {
 			return fmt.Errorf("%s: %w", server, err)
 		}
+		defer s.removeRoots()
 		for _, e := range ends {
 			if !pattern.MatchString(server + " " + e.name) {
 				continue
@@ -145,6 +147,16 @@ func (s *site) begin(ctx context.Context) error {
 	}
 	_, err := s.commit(ctx, "begin")
 	return err
+}
+
+// removeRoots removes what bitbake built as root for Isar, which the trial's user cannot.
+func (s *site) removeRoots() {
+	built, _ := filepath.Glob(filepath.Join(s.dir, "*/*/build/*/bitbake/tmp"))
+	if len(built) == 0 || s.like.Debian != nil {
+		return
+	}
+	argv := append([]string{"sudo", "-n", "rm", "-rf", "--one-file-system", "--"}, built...)
+	_ = run.Run(context.Background(), run.Command{Argv: argv}) // what is left, the removal of the folder names
 }
 
 // replace replaces texts in a file of the project, in pairs.
