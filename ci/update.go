@@ -87,7 +87,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	}
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
 		if err = u.loadInputs(ctx); err == nil { // before the board is contacted
-			u.admitted, err = AdmitBundle(ctx, opt, spec, u.bundle)
+			u.admitted, err = admitBundle(ctx, opt, spec, u.bundle)
 		}
 		if err == nil {
 			u.conn, err = reach.Connect(ctx, opt, spec, host)
@@ -101,9 +101,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	return u.outcome, err
 }
 
-// AdmitBundle proves that a bundle is of an artifact that the policies admit. Without a
+// admitBundle proves that a bundle is of an artifact that the policies admit. Without a
 // policy any bundle is admitted: the board's engine verifies its signature.
-func AdmitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
+func admitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
 	a, err := evidence.AdmitFile(ctx, spec, opt.BoardDir(spec), bundle.File, func() (string, error) { return bundle.SHA256(ctx) })
 	return a, report.Because(ctx, flash.ErrImage, err)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -472,16 +471,15 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 		return err
 	}
 	p.signedBy = append(p.signedBy, p.admitted.SignedBy...)
-	if len(p.admitted.SignedBy) > 0 {
-		p.proved = append(p.proved, images.ArtifactName+".sig")
-	}
 	if len(p.lists) > 0 {
 		if err := p.proveDescription(ctx); err != nil {
 			return err
 		}
-		for _, f := range p.artifact.Files {
-			if err := p.proveFile(ctx, f, f.SHA256); err != nil {
-				return err
+		if len(p.admitted.Policies) == 0 { // else Admit has proved all files
+			for _, f := range p.artifact.Files {
+				if err := p.proveFile(ctx, f, f.SHA256); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -553,19 +551,7 @@ func (p *imageResolver) proveDescription(ctx context.Context) error {
 		}
 		p.signedBy, p.proved = append(p.signedBy, who.String()), append(p.proved, all[i].name)
 	}
-	var signed images.Artifact
-	if err := json.Unmarshal(data, &signed); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	a, errA := json.Marshal(signed)
-	b, errB := json.Marshal(p.artifact)
-	if err := errors.Join(errA, errB); err != nil {
-		return err
-	}
-	if !bytes.Equal(a, b) {
-		return fmt.Errorf("%s changed while it was read; flash again", path)
-	}
-	return nil
+	return evidence.CheckSame(path, data, p.artifact)
 }
 
 // addOrigin adds to receipts where the image is from and who signed it.

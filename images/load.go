@@ -218,6 +218,14 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	if err != nil {
 		return err
 	}
+	if into.places == nil {
+		into.places = map[string]string{}
+	}
+	return loadPlaced(file, data, into, into.places)
+}
+
+// loadPlaced reads YAML without unknown keys, and notes where each key is written.
+func loadPlaced(file string, data []byte, into any, places map[string]string) error {
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
 		return explainYAML(file, err)
 	}
@@ -225,11 +233,8 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	if err := yaml.Load(data, &doc); err != nil {
 		return explainYAML(file, err)
 	}
-	if into.places == nil {
-		into.places = map[string]string{}
-	}
 	for _, root := range doc.Content {
-		findPlaces(file, "", root, into.places)
+		findPlaces(file, "", root, places)
 	}
 	return nil
 }

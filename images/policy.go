@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"slipway/layers/localfile"
 )
 
@@ -45,15 +43,8 @@ type Flaws struct {
 func ParsePolicy(file string, data []byte) (Policy, error) {
 	var p Policy
 	places := map[string]string{}
-	if err := yaml.Load(data, &p, yaml.WithKnownFields()); err != nil {
-		return p, explainYAML(file, err)
-	}
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc); err != nil {
-		return p, explainYAML(file, err)
-	}
-	for _, root := range doc.Content {
-		findPlaces(file, "", root, places)
+	if err := loadPlaced(file, data, &p, places); err != nil {
+		return p, err
 	}
 	key, err := p.validate()
 	if err == nil {

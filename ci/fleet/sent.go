@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash"
@@ -236,7 +235,10 @@ func (p *plan) openBundle(ctx context.Context) error {
 		return "", err
 	})
 	if err == nil {
-		p.admitted, err = ci.AdmitBundle(ctx, p.opt, p.spec, p.bundle)
+		p.admitted, err = evidence.AdmitFile(ctx, p.spec, p.opt.BoardDir(p.spec), p.request.Update, func() (string, error) {
+			return p.work.sha256Of("bundle"), nil
+		})
+		err = report.Because(ctx, flash.ErrImage, err)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...st
 	path := images.ArtifactPath(a.Dir())
 	description, err := localfile.Read(path, maxDescription)
 	if err == nil {
-		err = checkSame(path, description, a)
+		err = CheckSame(path, description, a)
 	}
 	if err != nil {
 		return admitted, err
@@ -79,8 +79,8 @@ func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	return nil
 }
 
-// checkSame proves that a description is of the artifact that was read before.
-func checkSame(path string, description []byte, a images.Artifact) error {
+// CheckSame proves that a description is of the artifact that was read before.
+func CheckSame(path string, description []byte, a images.Artifact) error {
 	var now images.Artifact
 	if err := json.Unmarshal(description, &now); err != nil {
 		return fmt.Errorf("%s: %w", path, err)

@@ -95,7 +95,7 @@ func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 	path := images.ArtifactPath(folder)
 	description, err := localfile.Read(path, maxDescription)
 	if err == nil {
-		err = checkSame(path, description, a)
+		err = CheckSame(path, description, a)
 	}
 	if err != nil {
 		return Report{}, err
