@@ -20,8 +20,10 @@ func (d Device) confirmationToken() (token, what string) {
 		return d.Path, "its path"
 	case d.Twin != "":
 		return d.Port, fmt.Sprintf("its port (%s has the same serial)", d.Twin)
-	case d.Serial != "" || d.isFixed():
+	case d.Serial != "":
 		return d.Serial, "its serial"
+	case d.isFixed():
+		return "", "its serial, and it has none"
 	}
 	return d.Path, "its path"
 }
@@ -36,20 +38,21 @@ func (d Device) guardReason() string {
 }
 
 // Confirm makes sure that the user means these very devices: by what names them in
-// yes, or else by the answer to ask, which may be nil.
+// yes, or else by the answer to ask, which may be nil. No error has a token that the user
+// did not give: a script that named a wrong disk must not read there how to erase it.
 func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {
 		return checkConfirmed(devices, yes)
 	}
 	var open []Device
 	for _, d := range devices {
-		token, what := d.confirmationToken()
+		_, what := d.confirmationToken()
 		switch {
 		case !d.exists:
 		case d.guardReason() != "":
-			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guardReason(), what, token)
+			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s; nothing was written\n%s", d.Path, d.guardReason(), what, confirmHint(devices, nil))
 		case ask == nil:
-			return fmt.Errorf("%s: not confirmed: confirm it by %s, %q; nothing was written", d.Path, what, token)
+			return fmt.Errorf("%s: not confirmed: confirm it by %s; nothing was written\n%s", d.Path, what, confirmHint(devices, nil))
 		default:
 			open = append(open, d)
 		}
@@ -64,8 +67,8 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 // was meant for another device, so that something is wrong.
 func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
-		if token, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
-			return fmt.Errorf("--yes names %q, but %s is confirmed by %s, %q; nothing was written\nnext: repeat the line with --yes=%[4]s", strings.Join(yes, ", "), d.Path, what, token)
+		if _, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
+			return fmt.Errorf("--yes names %q, but %s is confirmed by %s; nothing was written\n%s", strings.Join(yes, ", "), d.Path, what, confirmHint(devices, yes))
 		}
 	}
 	for _, name := range yes {
@@ -74,6 +77,21 @@ func checkConfirmed(devices []Device, yes []string) error {
 		}
 	}
 	return nil
+}
+
+// confirmHint says how to name all devices in one --yes: by what the user gave, and by a
+// placeholder for the others, which a shell takes for no name.
+func confirmHint(devices []Device, yes []string) string {
+	var names []string
+	for _, d := range devices {
+		_, what := d.confirmationToken()
+		name := fmt.Sprintf("<%s of %s>", strings.Trim(strings.Fields(what)[1], ","), d.Path)
+		if i := slices.IndexFunc(yes, d.isConfirmedBy); i >= 0 {
+			name = yes[i]
+		}
+		names = append(names, name)
+	}
+	return fmt.Sprintf("  to confirm the whole line: --yes=%s\nnext: devices --json", strings.Join(names, ","))
 }
 
 func (d Device) isConfirmedBy(yes string) bool {
@@ -105,10 +123,9 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 func Ask(in io.Reader, out io.Writer) func([]Device) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(devices []Device) error {
-		var paths, names, tokens []string
+		var paths, names []string
 		for _, d := range devices {
-			token, _ := d.confirmationToken()
-			paths, names, tokens = append(paths, d.Path), append(names, filepath.Base(d.Path)), append(tokens, token)
+			paths, names = append(paths, d.Path), append(names, filepath.Base(d.Path))
 		}
 		want := strings.Join(names, " ")
 		fmt.Fprintf(out, "All that is on %s will be lost. Type %s to go on: ", strings.Join(paths, ", "), want)
@@ -118,7 +135,7 @@ func Ask(in io.Reader, out io.Writer) func([]Device) error {
 		}
 		if line == "" {
 			fmt.Fprintln(out)
-			return fmt.Errorf("not confirmed: the input ended before an answer; nothing was written\nnext: where nobody can type, add --yes=%s", strings.Join(tokens, ","))
+			return fmt.Errorf("not confirmed: the input ended before an answer; nothing was written\n%s", confirmHint(devices, nil))
 		}
 		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {
 			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written\nnext: repeat the line, then type %[2]s", typed, want)

@@ -1,8 +1,10 @@
 package device
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,7 +171,7 @@ func TestConfirm(t *testing.T) {
 		{name: "card unasked", device: card, wantErr: "not confirmed"},
 		{name: "card without a serial by its path", device: unlabelled, yes: []string{"/dev/sdb"}},
 		{name: "card without a serial by another path", device: unlabelled, yes: []string{"/dev/sdc"}, wantErr: "its path"},
-		{name: "card without a serial, unasked", device: unlabelled, wantErr: `its path, "/dev/sdb"`},
+		{name: "card without a serial, unasked", device: unlabelled, wantErr: "its path; nothing"},
 		{name: "disk by its serial", device: disk, yes: []string{"S4EW"}},
 		{name: "disk by answer", device: disk, ask: agree, wantErr: "not removable"},
 		{name: "disk without a serial", device: nameless, ask: agree, wantErr: "not removable"},
@@ -180,6 +182,59 @@ func TestConfirm(t *testing.T) {
 			err := Confirm(t.Context(), []Device{test.device}, test.yes, test.ask)
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("confirm = %v; want an error with %q", err, test.wantErr)
+			}
+		})
+	}
+}
+
+// A line that did not confirm a device does not read in the refusal how it would.
+func TestConfirmTellsNoToken(t *testing.T) {
+	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}
+	second := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Serial: "7E21", Removable: true, exists: true}
+	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
+	twin := Device{Path: "/dev/sdd", Kind: Block, Bus: "usb", Serial: "1111", Removable: true, exists: true, Twin: "/dev/sde", Port: "usb:1-2"}
+	loop := Device{Path: "/dev/loop3", Kind: Block, Bus: "loop", exists: true}
+	jetson := Device{Path: "usb:1-2.3", Kind: Tegra, exists: true}
+	dpu := Device{Path: "/dev/rshim0", Kind: RShim, exists: true}
+	ended := Ask(strings.NewReader(""), io.Discard)
+	tests := []struct {
+		name    string
+		devices []Device
+		yes     []string
+		ask     func([]Device) error
+		want    string // after --yes=; "": the line names a device that is none of them
+	}{
+		{"first of two", []Device{card, second}, []string{"4C53"}, nil, "4C53,<serial of /dev/sdb>"},
+		{"second of two", []Device{card, second}, []string{"7E21"}, nil, "<serial of /dev/sda>,7E21"},
+		{"another card", []Device{card}, []string{"7E21"}, nil, "<serial of /dev/sda>"},
+		{"the path of a disk", []Device{disk}, []string{"/dev/nvme0n1"}, nil, "<serial of /dev/nvme0n1>"},
+		{"a serial that two have", []Device{twin}, []string{"1111"}, nil, "<port of /dev/sdd>"},
+		{"two loop devices", []Device{loop, {Path: "/dev/loop4", Kind: Block, Bus: "loop", exists: true}}, []string{"/dev/loop3"}, nil, "/dev/loop3,<path of /dev/loop4>"},
+		{"two Jetsons", []Device{jetson, {Path: "usb:1-4", Kind: Tegra, exists: true}}, []string{"usb:1-2.3"}, nil, "usb:1-2.3,<path of usb:1-4>"},
+		{"two DPUs", []Device{dpu, {Path: "/dev/rshim1", Kind: RShim, exists: true}}, []string{"/dev/rshim1"}, nil, "<path of /dev/rshim0>,/dev/rshim1"},
+		{"one word too many", []Device{card}, []string{"4C53", "7E21"}, nil, ""},
+		{"nobody can type", []Device{card, second}, nil, ended, "<serial of /dev/sda>,<serial of /dev/sdb>"},
+		{"nobody is asked", []Device{card}, nil, nil, "<serial of /dev/sda>"},
+		{"a disk that no answer confirms", []Device{disk}, nil, ended, "<serial of /dev/nvme0n1>"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := Confirm(t.Context(), test.devices, test.yes, test.ask)
+			if err == nil {
+				t.Fatal("confirmed")
+			}
+			_, line, _ := strings.Cut(err.Error(), "--yes=")
+			if line, _, _ = strings.Cut(line, "\n"); line != test.want {
+				t.Errorf("--yes=%s; want %s, in %v", line, test.want, err)
+			}
+			for _, d := range test.devices {
+				token, _ := d.confirmationToken()
+				if token != d.Path && !slices.Contains(test.yes, token) && strings.Contains(err.Error(), token) {
+					t.Errorf("it tells %q, which the line did not name: %v", token, err)
+				}
+			}
+			if !strings.Contains(err.Error(), "nothing was written") || !strings.Contains(err.Error(), "\nnext: devices") {
+				t.Errorf("no next step: %v", err)
 			}
 		})
 	}

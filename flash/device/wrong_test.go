@@ -265,17 +265,17 @@ var kernelCases = []wrongCase{
 
 var confirmCases = []wrongCase{
 	{"a disk that is not removable, by an answer", "not removable, so it is written only when confirmed by its serial", inLaptop("", "nvme1n1", byAnswer)},
-	{"a disk that is not removable, by its path", `but /dev/nvme1n1 is confirmed by its serial, "S5SPARE"`, inLaptop("", "nvme1n1", confirmation{yes: []string{"/dev/nvme1n1"}})},
+	{"a disk that is not removable, by its path", `but /dev/nvme1n1 is confirmed by its serial; nothing`, inLaptop("", "nvme1n1", confirmation{yes: []string{"/dev/nvme1n1"}})},
 	{"an eMMC, by an answer", "not removable", inLaptop("sys/devices/pci0/mmc_host/mmc0/mmc0:0001/type = MMC", "mmcblk0", byAnswer)},
-	{"a card by its path", `but /dev/sda is confirmed by its serial, "4C530001"`, inLaptop("", "sda", confirmation{yes: []string{"/dev/sda"}})},
+	{"a card by its path", `but /dev/sda is confirmed by its serial; nothing`, inLaptop("", "sda", confirmation{yes: []string{"/dev/sda"}})},
 	{"a card by another's serial", `--yes names "4C530002"`, inLaptop("", "sda", confirmation{yes: []string{"4C530002"}})},
 	{"a card by its serial, and one more", `--yes names "S5SPARE", which is none of the devices`, inLaptop("", "sda", confirmation{yes: []string{"4C530001", "S5SPARE"}})},
 	{"a card by nothing", "not confirmed: confirm it by its serial", inLaptop("", "sda", confirmation{})},
 	{"a card by an empty serial", "--yes names", inLaptop("", "sda", confirmation{yes: []string{""}})},
-	{"one of two readers with the same serial", `but /dev/sda is confirmed by its port (/dev/sdb has the same serial), "usb:1-2"`, inLaptop(secondReader, "sda", confirmation{yes: []string{"4C530001"}})},
-	{"one of two slots of a reader", `but /dev/sdc is confirmed by its port (/dev/sda has the same serial), "usb:1-2/1"`, inLaptop(secondSlot, "sdc", confirmation{yes: []string{"4C530001"}})},
+	{"one of two readers with the same serial", `but /dev/sda is confirmed by its port (/dev/sdb has the same serial); nothing`, inLaptop(secondReader, "sda", confirmation{yes: []string{"4C530001"}})},
+	{"one of two slots of a reader", `but /dev/sdc is confirmed by its port (/dev/sda has the same serial); nothing`, inLaptop(secondSlot, "sdc", confirmation{yes: []string{"4C530001"}})},
 	{"one of two disks of an NVMe controller", "but /dev/nvme1n1 is confirmed by its port (/dev/nvme1n2 has the same serial)", inLaptop(secondNamespace, "nvme1n1", confirmation{yes: []string{"S5SPARE"}})},
 	{"another name typed", `"sdb" was typed, not sda`, inLaptop("", "sda", typing("sdb\n"))},
 	{"yes typed", `"y" was typed, not sda`, inLaptop("", "sda", typing("y\n"))},
-	{"nothing typed", "add --yes=4C530001", inLaptop("", "sda", typing(""))},
+	{"nothing typed", "to confirm the whole line: --yes=<serial of /dev/sda>", inLaptop("", "sda", typing(""))},
 }
