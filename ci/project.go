@@ -19,7 +19,6 @@ import (
 	"slipway/ci/suite"
 	"slipway/images"
 	"slipway/images/starter"
-	"slipway/layers"
 	"slipway/layers/host"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -41,9 +40,6 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init NEW-FOLDER --like=%s", folder, cmp.Or(req.Like, "virt"))
 	}
 	req.Folder = folder
-	if err := starter.RemoveStale(folder); err != nil {
-		return err
-	}
 	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {
 		return addPipelines(ctx, w, folder, boards[0], req, opt)
 	}
@@ -135,11 +131,11 @@ type projectRecord struct {
 
 // writePlan writes the files of a plan and says what is next.
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
-	write := starter.Write
-	if opt.DryRun {
-		write = starter.Check
+	err := starter.Check(ctx, folder, plan.Files)
+	if err == nil && !opt.DryRun {
+		err = cmp.Or(starter.RemoveStale(folder), starter.Write(ctx, folder, plan.Files))
 	}
-	if err := write(ctx, folder, plan.Files); err != nil {
+	if err != nil {
 		if err = fmt.Errorf("write the files of %s: %w", cmp.Or(plan.Board, "the pipeline"), err); !strings.Contains(err.Error(), "\nnext: ") {
 			err = fmt.Errorf("%w\nnext: %s", err, lookAfter(err, folder))
 		}
@@ -200,7 +196,6 @@ func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt Ch
 	if err != nil {
 		return err
 	}
-	build.Offline = true
 	var wrong []error
 	for _, board := range boards {
 		if err := checkBoard(ctx, board, build); err != nil {
@@ -263,8 +258,5 @@ func checkBoard(ctx context.Context, board string, opt images.Options) error {
 	if spec.Debian != nil {
 		return nil
 	}
-	if _, _, err := images.Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {
-		return err
-	}
-	return nil
+	return images.CheckProject(ctx, spec, opt)
 }

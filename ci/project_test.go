@@ -173,6 +173,35 @@ func TestInitAndAddBoard(t *testing.T) {
 	}
 }
 
+// A dry run and a refusal change nothing, also not what an earlier init left behind.
+func TestInitRemovesItsLeavings(t *testing.T) {
+	folder := t.TempDir()
+	left := filepath.Join(folder, ".slipway-init-0123456789abcdef")
+	for _, tt := range []struct {
+		name, blocked string
+		dryRun, kept  bool
+	}{{"dry run", "", true, true}, {"refused", "README.md", false, true}, {"written", "", false, false}} {
+		if err := os.MkdirAll(left, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if tt.blocked != "" {
+			if err := os.MkdirAll(filepath.Join(folder, "boards/virt-lab/board.yml"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := InitProject(t.Context(), io.Discard, folder, starter.Request{Like: "virt", Name: "virt-lab"}, ProjectOptions{DryRun: tt.dryRun})
+		if (err == nil) != (tt.blocked == "") {
+			t.Errorf("%s: InitProject = %v", tt.name, err)
+		}
+		if _, err := os.Lstat(left); (err == nil) != tt.kept {
+			t.Errorf("%s: what init left: %v; want it kept: %v", tt.name, err, tt.kept)
+		}
+		if err := os.RemoveAll(filepath.Join(folder, "boards")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A project that is there already gets the files of a pipeline that it lacks, and keeps its own.
 func TestAddPipelines(t *testing.T) {
 	inNewProject(t, "virt")
