@@ -59,16 +59,23 @@ func ListBoards(w io.Writer, asJSON bool) error {
 }
 
 // Build installs the host packages that a build needs, mends this machine where root can,
-// and calls images.Build.
+// and calls images.Build. A dry run changes nothing of this machine: it names what is missing.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
-	if err := images.Refused(spec, opt); err != nil {
+	if err := images.Refused(ctx, spec, opt, "build"); err != nil {
 		return images.Artifact{}, err
+	}
+	mending := ctx
+	switch {
+	case opt.Request.DryRun:
+		mending = host.Forbid(ctx, "--dry-run")
+	case opt.Request.Parse && !opt.Install && os.Getenv(host.InstallVariable) != "yes":
+		mending = host.Forbid(ctx, "--parse without --install")
 	}
 	log := images.LogPath(opt.BoardDir(spec), "apt")
-	if err := host.Ensure(ctx, w, log, images.HostPackages(ctx, spec, opt)...); err != nil {
-		return images.Artifact{}, err
+	if err := host.Ensure(mending, w, log, images.HostPackages(ctx, spec, opt)...); err != nil {
+		return images.Artifact{}, errors.Join(err, images.HindrancesBesidePackages(ctx, spec, opt))
 	}
-	if err := images.MendHost(ctx, w, spec, opt); err != nil {
+	if err := images.MendHost(mending, w, spec, opt); err != nil {
 		return images.Artifact{}, err
 	}
 	return images.Build(ctx, spec, opt)

@@ -127,7 +127,7 @@ func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 
 func (u *rigRun) rigStages() []stage {
 	return []stage{
-		{"packages", u.installPackages, "run the apt line above, then try again"},
+		{"packages", u.installPackages, "run that line, then try again"},
 		{"build", u.buildLayers, "the log named above says more; what is finished is kept"},
 		{"rig", u.startRig, "rig down switches off one that is on"},
 		{"smoke", u.runSmoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},

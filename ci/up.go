@@ -43,7 +43,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+", then flash, deploy and smoke: up is for virtual boards"))
 	}
-	if err := images.CheckUser(spec, "up", opt.Build.Request); err != nil {
+	if err := images.Refused(ctx, spec, opt.Build, "up"); err != nil {
 		return report.Refused(spec, err)
 	}
 	if _, err := suite.LoadAll(spec); err != nil { // a build takes minutes
@@ -82,7 +82,7 @@ type stage struct {
 
 func (u *upRun) runStages(ctx context.Context) error {
 	stages := []stage{
-		{"packages", u.installPackages, "run the apt line above, then try again"},
+		{"packages", u.installPackages, "run that line, then try again"},
 		{"build", u.buildImage, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
 		{"flash", u.flashDisk, "look at the disk space of the build folder; build again if the image is damaged"},
 		{"boot", u.bootBoard, fmt.Sprintf("look around: virt start %[1]s, then virt console %[1]s", u.spec.Board)},

@@ -92,10 +92,10 @@ func hostChecks(ctx context.Context, spec Spec, opt Options) []hostCheck {
 
 // MendHost runs what mends this machine for a build, each command shown on w first. This
 // process starts again if it must be in a group that its user was added to. MendHost does
-// nothing for a user who may not become root: the build says what is missing.
+// nothing where it may not become root: the build says what is missing.
 func MendHost(ctx context.Context, w io.Writer, spec Spec, opt Options) error {
 	err := mendAll(ctx, w, hostChecks(ctx, spec, opt))
-	if errors.Is(err, host.ErrNotRoot) {
+	if errors.Is(err, host.ErrNotRoot) || errors.Is(err, host.ErrForbidden) {
 		return nil
 	}
 	return err
@@ -115,12 +115,24 @@ func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 
 // Hindrances are why this machine cannot build the board. Build stops at the same things.
 func Hindrances(ctx context.Context, spec Spec, opt Options) error {
+	return hindrances(CheckHost(ctx, spec, opt))
+}
+
+// HindrancesBesidePackages are those that no package removes.
+func HindrancesBesidePackages(ctx context.Context, spec Spec, opt Options) error {
+	return hindrances(slices.DeleteFunc(CheckHost(ctx, spec, opt), func(c HostCheck) bool { return c.What == programsCheck }))
+}
+
+func hindrances(checks []HostCheck) error {
 	var all []error
-	for _, c := range CheckHost(ctx, spec, opt) {
+	for _, c := range checks {
 		all = append(all, c.Err)
 	}
 	return errors.Join(all...)
 }
+
+// programsCheck is the check that an installed package can end.
+const programsCheck = "programs"
 
 func debianChecks(ctx context.Context, spec Spec) []hostCheck {
 	return []hostCheck{
@@ -144,7 +156,7 @@ func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 		checks = append(checks, isarChecks(ctx, spec, system)...)
 	}
 	fine := fmt.Sprintf("all %d that %s runs", len(programs), cmp.Or(system, defaultBuildSystem))
-	return append(checks, hostCheck{what: "programs", fine: fine, check: func() error { return checkPrograms(programs) }})
+	return append(checks, hostCheck{what: programsCheck, fine: fine, check: func() error { return checkPrograms(programs) }})
 }
 
 // defaultBuildSystem is assumed as long as no file that is here names one.
@@ -184,7 +196,7 @@ func checkPrograms(programs []hostProgram) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("bitbake needs %d programs that this machine lacks; run:\n  %s", len(missing), host.AptLine(missing))
+		return fmt.Errorf("bitbake needs %d programs that this machine lacks\nnext: %s", len(missing), host.AptLine(missing))
 	}
 	return nil
 }
@@ -201,7 +213,7 @@ func checkLocale(ctx context.Context) error {
 	}
 	have := strings.Fields(strings.ToLower(string(out)))
 	if !slices.Contains(have, "en_us.utf8") && !slices.Contains(have, "en_us.utf-8") {
-		return fmt.Errorf("bitbake needs the locale en_US.UTF-8, which this machine lacks; run:\n  sudo %s", strings.Join(makeLocale, " "))
+		return fmt.Errorf("bitbake needs the locale en_US.UTF-8, which this machine lacks\nnext: sudo %s", strings.Join(makeLocale, " "))
 	}
 	return nil
 }

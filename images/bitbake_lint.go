@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"slipway/images/lint"
@@ -17,6 +18,15 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 	}
 	p, err := loadProject(ctx, spec, opt)
 	return p, opt.workspace(spec), err
+}
+
+// CheckProject reads a board's project file, as far as its files are here. It fetches nothing.
+func CheckProject(ctx context.Context, spec Spec, opt Options) error {
+	opt.Offline = true
+	if _, _, err := Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {
+		return err
+	}
+	return nil
 }
 
 // Lint looks for names in a board's configuration that its layers do not have.

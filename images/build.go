@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,6 +28,7 @@ type Options struct {
 	Cache   string       // keeps what several boards or builds share; "" is cache/ in Dir
 	Fresh   bool         // fetch packages anew even where an earlier build has them
 	Request BuildRequest // only for boards that bitbake builds
+	Install bool         // install missing packages, also for Request.Parse
 	// Offline is for Project: files of repositories that are not checked out are then
 	// layers.ErrNotHere.
 	Offline bool
@@ -88,7 +90,7 @@ func (a BuildRequest) ofDebian(spec Spec) error {
 // the same things. What it did not finish, it leaves under no name that a reader
 // would take for an artifact.
 func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
-	if err := Refused(spec, opt); err != nil {
+	if err := Refused(ctx, spec, opt, "build"); err != nil {
 		return Artifact{}, err
 	}
 	dir := opt.BoardDir(spec)
@@ -106,8 +108,9 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	return buildDebian(ctx, spec, opt)
 }
 
-// Refused says why a build does not begin on this machine, whatever packages it has.
-func Refused(spec Spec, opt Options) error {
+// Refused says why a command's build does not begin on this machine, whatever packages it has.
+// It reads the project file and fetches nothing.
+func Refused(ctx context.Context, spec Spec, opt Options, command string) error {
 	switch {
 	case spec.Rig != nil:
 		return fmt.Errorf("board %s has no image: it is made of namespaces; rig build makes its userland, rig up all of it", spec.Board)
@@ -117,8 +120,7 @@ func Refused(spec Spec, opt Options) error {
 		}
 		return checkClone()
 	}
-	_, err := projectFile(spec)
-	return errors.Join(CheckUser(spec, "build", opt.Request), err)
+	return cmp.Or(CheckProject(ctx, spec, opt), CheckUser(spec, command, opt.Request))
 }
 
 // HostPackages are the Debian packages that building this board needs here. They are those

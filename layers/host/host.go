@@ -5,12 +5,15 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -51,17 +54,17 @@ func AptLine(packages []string) string {
 }
 
 // Ensure installs those of the packages that are missing. It shows the apt line
-// on w first; without the right to install, the error holds that line.
+// on w first; where it may not install, the error holds that line.
 func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	fmt.Fprintf(w, "This machine lacks %d packages. Installing them:\n  %s\n", len(missing), AptLine(missing))
 	rights, err := rootCommand(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot install packages as this user: %w\n  run this, then try again:\n  %s", err, AptLine(missing))
+		return fmt.Errorf("this machine lacks %d packages, and Slipway cannot install them: %w\nnext: %s", len(missing), err, AptLine(missing))
 	}
+	fmt.Fprintf(w, "This machine lacks %d packages. Installing them:\n  %s\n", len(missing), AptLine(missing))
 	return progress.Run(ctx, "packages", func(s *progress.Step) (string, error) {
 		return fmt.Sprintf("%d installed", len(missing)), installPackages(ctx, s, rights, log, missing)
 	})
@@ -80,8 +83,36 @@ func installPackages(ctx context.Context, s *progress.Step, rights []string, log
 	return apt(append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
 }
 
+// InstallVariable says whether Slipway may install packages and run commands as root on this
+// machine: yes or no. If it is not set, a command that needs them does.
+const InstallVariable = "SLIPWAY_INSTALL"
+
+// CheckInstall refuses another value of InstallVariable.
+func CheckInstall() error {
+	if said := os.Getenv(InstallVariable); !slices.Contains([]string{"", "yes", "no"}, said) {
+		return fmt.Errorf("%s=%s: want yes or no\nnext: unset %[1]s", InstallVariable, plaintext.Quote(said))
+	}
+	return nil
+}
+
+// ErrForbidden is the error of a run that may not change this machine.
+var ErrForbidden = errors.New("it may not change this machine")
+
+type forbidden struct{}
+
+// Forbid returns a context in which nothing is installed and nothing runs as root.
+func Forbid(ctx context.Context, why string) context.Context {
+	return context.WithValue(ctx, forbidden{}, why)
+}
+
 // rootCommand returns the words to put before a command that needs root.
 func rootCommand(ctx context.Context) ([]string, error) {
+	if why, ok := ctx.Value(forbidden{}).(string); ok {
+		return nil, fmt.Errorf("%w (%s)", ErrForbidden, why)
+	}
+	if said := os.Getenv(InstallVariable); said != "" && said != "yes" {
+		return nil, fmt.Errorf("%w (%s=%s)", ErrForbidden, InstallVariable, plaintext.Quote(said))
+	}
 	if os.Geteuid() == 0 {
 		return nil, nil
 	}

@@ -114,6 +114,10 @@ images/boards/<board>/kas.yml. That takes hours the first time, and not as root.
 whether this machine can. build/<board>/build.html tells what bitbake did, and build.json
 tells it to programs.
 
+If Debian packages are missing, Slipway shows the apt line, then runs it as root or by sudo.
+SLIPWAY_INSTALL=no forbids that, as --dry-run and --parse do: Slipway then stops, and prints
+the line. SLIPWAY_INSTALL=yes allows it for --parse too.
+
 Ctrl-C lets bitbake finish the tasks that run. A second Ctrl-C stops them too.
 
 Nobody can log in on a board that bitbake built, unless you set these variables for the build:
@@ -129,14 +133,16 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	target := c.Words("target", "bitbake's targets instead of the project file's, with commas between them; for a virtual board, bundle")
 	task := c.Text("task=TASK", "", "bitbake's task instead of the project file's")
 	goOn := c.Switch("continue", "go on after a failed task as far as possible")
-	dryRun := c.Switch("dry-run", "let bitbake say what it would run, and build nothing")
+	dryRun := c.Switch("dry-run", "let bitbake say what it would run, and build and install nothing")
 	parse := c.Switch("parse", "let bitbake read all recipes, and build nothing")
+	install := c.Switch("install", "with --parse, install missing Debian packages as a build does")
 	asJSON := c.Switch("json", "print the artifact as JSON")
+	c.check = func([]string) error { return c.needs("install", "parse") }
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runPatientlyFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			build := options
-			build.Fresh, build.Now = *fresh, now
+			build.Fresh, build.Now, build.Install = *fresh, now, *install
 			build.Request = images.BuildRequest{
 				Targets: *target, Task: *task,
 				Continue: *goOn, DryRun: *dryRun, Parse: *parse,

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/server"
 	"slipway/images"
+	"slipway/layers/host"
 	"slipway/layers/progress"
 	"slipway/layers/terminal"
 )
@@ -124,7 +126,7 @@ func rigGroup() *Command {
 // Run runs a line of the user's. root is from Root.
 func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	if !completes(args) {
-		if err := progress.Check(); err != nil {
+		if err := cmp.Or(progress.Check(), host.CheckInstall()); err != nil {
 			return wrongUse{err}
 		}
 		line, err := modernLine(root, args)
