@@ -16,7 +16,6 @@ import (
 
 	"slipway/flash/bfb"
 	"slipway/flash/device"
-	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
 	"slipway/layers/lazy"
@@ -64,9 +63,7 @@ func newBlueFieldJob(ctx context.Context, r request) (_ job, err error) {
 }
 
 func (j *bluefieldJob) close() {
-	if j.stream != nil {
-		j.stream.Close()
-	}
+	j.image.close()
 	for _, d := range j.dpus {
 		d.port.Close()
 	}
@@ -105,7 +102,6 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 // of it: what a DPU began to install cannot be taken back.
 func (j *bluefieldJob) openStream(ctx context.Context) error {
 	path, built := j.image.path, ""
-	j.sha256 = j.image.sha256
 	if path == "" {
 		file, err := j.artifact.File(images.BFB)
 		if err != nil {
@@ -113,8 +109,20 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 		}
 		path, built = j.artifact.Path(file), file.SHA256
 	}
-	var err error
-	if j.stream, err = bfb.Open(path); err != nil {
+	f, err := j.image.open(path)
+	if err != nil {
+		return err
+	}
+	step := progress.Start(ctx, "digest "+filepath.Base(path), f.SizeBytes(), progress.Bytes)
+	j.sha256, err = f.Seal(ctx, step.Add)
+	if err == nil && built != "" && j.sha256 != built {
+		err = fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", path, j.sha256, built, rebuildHint(j.artifact))
+	}
+	step.End("sha256 "+j.sha256, err)
+	if err != nil {
+		return err
+	}
+	if j.stream, err = bfb.ReadFile(f); err != nil { // of what is sealed
 		return err
 	}
 	if j.proved, err = j.stream.Stat(); err != nil {
@@ -123,16 +131,7 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if err := j.stream.Prove(ctx); err != nil {
 		return err
 	}
-	if err := j.checkTrailingData(path); err != nil || j.sha256 != "" {
-		return err
-	}
-	step := progress.Start(ctx, "digest "+filepath.Base(path), j.stream.StreamBytes+j.stream.TrailingBytes, progress.Bytes)
-	j.sha256, err = fetch.SumOf(ctx, path, step.Add)
-	if err == nil && built != "" && j.sha256 != built {
-		err = fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", path, j.sha256, built, rebuildHint(j.artifact))
-	}
-	step.End("sha256 "+j.sha256, err)
-	return err
+	return j.checkTrailingData(path)
 }
 
 // checkTrailingData checks a bf.cfg in the stream's trailing data. It may hold a password,

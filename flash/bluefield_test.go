@@ -164,7 +164,7 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "--yes names"},
 		{"a damaged stream", nil, func(t *testing.T, a images.Artifact, _ *Options) {
 			damaged(t, a, func(d []byte) []byte { d[1000] ^= 1; return d })
-		}, "CRC-32"},
+		}, "the artifact says"},
 		{"a stream of another build", nil, func(t *testing.T, a images.Artifact, _ *Options) {
 			damaged(t, a, func(d []byte) []byte { return append(d, "A=1\n"...) })
 		}, "the artifact says"},

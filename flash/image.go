@@ -18,6 +18,7 @@ import (
 
 	"slipway/flash/device"
 	"slipway/flash/probe"
+	"slipway/flash/sealed"
 	"slipway/flash/source"
 	"slipway/flash/sshsig"
 	"slipway/flash/write"
@@ -29,7 +30,7 @@ import (
 // imageJob writes one disk image onto files or block devices, all from one decode.
 type imageJob struct {
 	request
-	file    *os.File
+	file    *sealed.File
 	info    os.FileInfo // of it, as it was when it was proved
 	source  *source.Image
 	sha256  string // of the file, as the artifact has it
@@ -45,15 +46,15 @@ type imageJob struct {
 }
 
 func newImageJob(ctx context.Context, r request) (_ job, err error) {
-	if err := r.options.checkHoles(); err != nil {
-		return nil, err
-	}
 	j := &imageJob{request: r}
 	defer func() {
 		if err != nil {
 			j.close()
 		}
 	}()
+	if err := r.options.checkHoles(); err != nil {
+		return nil, err
+	}
 	if r.options.Identity != nil && len(r.devices) > 1 {
 		return nil, errors.New("the SSH identity is one board's, and several devices are named; flash them one after another")
 	}
@@ -64,6 +65,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		{j.cardImage, nil},
 		{j.openImage, ErrImage},
 		{j.openMap, ErrImage},
+		{j.proveFile, ErrImage},
 		{j.measureImage, ErrImage},
 		{j.checkImage, ErrImage},
 		{j.checkFit, ErrRefused},
@@ -93,9 +95,7 @@ func (j *imageJob) close() {
 	if j.source != nil {
 		j.source.Close()
 	}
-	if j.file != nil {
-		j.file.Close()
-	}
+	j.image.close()
 	if j.seed != nil {
 		j.seed.close()
 	}
@@ -116,7 +116,7 @@ func (j *imageJob) openImage(context.Context) error {
 		path, j.sha256 = j.artifact.Path(image), image.SHA256
 	}
 	var err error
-	if j.file, err = localfile.Open(path); err != nil {
+	if j.file, err = j.image.open(path); err != nil {
 		return err
 	}
 	if j.info = j.image.info; j.info == nil {
@@ -146,7 +146,7 @@ func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
 	case j.image.mapPath != "":
-		j.blocks, j.mapSum, err = readMap(j.image.mapPath, j.image.mapText)
+		j.blocks, j.mapSum, err = parseMap(j.image.mapPath, j.image.mapFile, j.image.mapText)
 	case j.image.path == "":
 		j.blocks, j.mapSum, err = artifactMap(j.artifact)
 	}
@@ -160,20 +160,20 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	if err != nil {
 		return nil, "", nil // an artifact without one
 	}
-	m, sum, err := readMap(a.Path(file), nil)
+	data, err := localfile.Read(a.Path(file), mapLimit)
+	if err != nil {
+		return nil, "", err
+	}
+	m, sum, err := parseMap(a.Path(file), data, nil)
 	if sum != "" && sum != file.SHA256 {
 		return nil, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", a.Path(file), sum, file.SHA256, rebuildHint(a))
 	}
 	return m, sum, err
 }
 
-// readMap returns the file's digest also where it is no map. The text is what a
+// parseMap returns the file's digest also where it is no map. The text is what a
 // clearsigned one says, if that was proved.
-func readMap(path string, text []byte) (*bmap.Map, string, error) {
-	data, err := localfile.Read(path, mapLimit)
-	if err != nil {
-		return nil, "", err
-	}
+func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
 	if text == nil && sshsig.Clearsigned(data) {
 		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: add --signers=KEYRING", path)
@@ -204,6 +204,20 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
+// proveFile compares the image's file with the artifact's digest, and seals it. A map with
+// good digests proves what is written all the same. So does the digest of a plain image,
+// which is compared before that can be taken for whole.
+func (j *imageJob) proveFile(ctx context.Context) error {
+	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" && j.blocks == nil || j.blocks != nil && j.blocks.Algorithm == bmap.SHA256 {
+		return nil // what was fetched is proved
+	}
+	got, err := j.file.Seal(ctx, func(int64) {})
+	if err != nil {
+		return err
+	}
+	return j.sameDigest(got)
+}
+
 // measureImage finds out how large the image is. Where neither the file nor a map says
 // that, it unpacks the image once: a device that is too small must be refused untouched.
 func (j *imageJob) measureImage(ctx context.Context) error {
@@ -215,8 +229,8 @@ func (j *imageJob) measureImage(ctx context.Context) error {
 		j.size = j.blocks.ImageSize
 		return nil
 	}
-	if err := j.proveFile(ctx); err != nil || j.size >= 0 {
-		return err
+	if j.size >= 0 {
+		return nil
 	}
 	j.size = 0
 	for i := range j.source.Sections() {
@@ -230,28 +244,6 @@ func (j *imageJob) measureImage(ctx context.Context) error {
 		}
 	}
 	return j.source.Finish()
-}
-
-// proveFile compares a packed image without a map with the artifact's digest. That of a
-// plain one is compared as it is written, before it can be taken for whole.
-func (j *imageJob) proveFile(ctx context.Context) error {
-	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" { // what was fetched is proved
-		return nil
-	}
-	digest := sha256.New()
-	for buf, off := make([]byte, 1<<20), int64(0); ; {
-		n, err := j.file.ReadAt(buf, off)
-		digest.Write(buf[:n])
-		off += int64(n)
-		switch {
-		case context.Cause(ctx) != nil:
-			return context.Cause(ctx)
-		case errors.Is(err, io.EOF):
-			return j.sameDigest(hex.EncodeToString(digest.Sum(nil)))
-		case err != nil:
-			return err
-		}
-	}
 }
 
 func (j *imageJob) sameDigest(got string) error {

@@ -158,6 +158,7 @@ func (j *jetsonJob) checkDistinct() error {
 }
 
 func (j *jetsonJob) close() {
+	j.image.close()
 	if j.work != nil {
 		j.work.close()
 	}
@@ -349,13 +350,13 @@ func sweepWorkDirs(dir string) {
 
 // unpackPackage unpacks the package that the artifact or the user names.
 func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package, string, error) {
-	source := unpack.Source{Path: r.image.path, SHA256: r.image.sha256}
+	source := unpack.Source{Path: r.image.path, SHA256: r.image.sha256, File: r.image.file}
 	if source.Path == "" {
 		file, err := r.artifact.File(images.Tegraflash)
 		if err != nil {
 			return nil, "", fmt.Errorf("%w; set IMAGE_FSTYPES to have tegraflash in it and build again", err)
 		}
-		source = unpack.Source{Path: r.artifact.Path(file), SHA256: file.SHA256}
+		source = unpack.Source{Path: r.artifact.Path(file), SHA256: file.SHA256, File: r.image.file}
 	}
 	b.from = source.Path
 	dir := filepath.Join(b.dir, "package")
@@ -394,6 +395,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
 		return err
 	}
+	j.image.close()
 	j.image = provedImage{path: card, name: filepath.Base(card), proof: "the package it was made of"} // which was proved as it was unpacked
 	return nil
 }

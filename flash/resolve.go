@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/evidence"
 	"slipway/flash/fetch"
+	"slipway/flash/sealed"
 	"slipway/flash/sshsig"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -25,14 +27,16 @@ import (
 // provedImage is the image that is written: a whole file of this machine, with what proves
 // it. Nothing uses it before it is proved.
 type provedImage struct {
-	path     string // "": the artifact's
-	name     string // as it is called where it comes from
-	sha256   string // "": nobody gave one
-	mapPath  string // "": there is none, or it is the artifact's
-	mapText  []byte // what a clearsigned map says; nil: the file itself
-	info     fs.FileInfo
-	proof    string // what vouches for all of it; "": nothing does
-	origin   string // where it comes from, without passwords; "": the artifact
+	path     string       // "": the artifact's
+	name     string       // as it is called where it comes from
+	sha256   string       // "": nobody gave one
+	file     *sealed.File // that at path; nil: not open yet
+	mapPath  string       // "": there is none, or it is the artifact's
+	mapFile  []byte       // the map's file
+	mapText  []byte       // what a clearsigned map says; nil: the file itself
+	info     fs.FileInfo  // of file, before it was proved
+	proof    string       // what vouches for all of it; "": nothing does
+	origin   string       // where it comes from, without passwords; "": the artifact
 	signedBy []string
 	note     string   // what a person should know of how it was found
 	ignored  []string // signatures that lie beside it, and that nobody verified
@@ -52,6 +56,20 @@ type imageResolver struct {
 	provedImage
 }
 
+// open opens the image at path, unless it is open.
+func (p *provedImage) open(path string) (_ *sealed.File, err error) {
+	if p.file == nil {
+		p.file, err = sealed.Open(path)
+	}
+	return p.file, err
+}
+
+func (p *provedImage) close() {
+	if p.file != nil {
+		p.file.Close()
+	}
+}
+
 // SignersVariable names the list of signers where --signers is not given.
 const SignersVariable = "SLIPWAY_SIGNERS"
 
@@ -68,6 +86,7 @@ func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	p := &imageResolver{request: r}
 	for _, step := range []func(context.Context) error{p.readSigners, p.readDigest, p.readImage} {
 		if err := step(ctx); err != nil {
+			p.close()
 			return provedImage{}, err
 		}
 	}
@@ -135,7 +154,7 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("digest: neither sha256:HEX nor a list of digests: %w", err)
 	}
-	data, err := localfile.Read(file.Path, mapLimit)
+	data, err := file.ReadAll(ctx, mapLimit)
 	if err != nil {
 		return err
 	}
@@ -144,7 +163,7 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.proveSigners(ctx, o, file.Name, file.Path, p.lists)
+	p.listed, err = p.proveSigners(ctx, o, file.Name, memory(data), p.lists)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
@@ -191,7 +210,8 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 		return err
 	}
 	p.path, p.name, p.sha256, p.origin, p.signedBy = file.Path, file.Name, file.SHA256, file.Reference, p.listed
-	if p.info, err = os.Stat(file.Path); err != nil { // before it is read for its signature
+	p.file = file.Content
+	if p.info, err = p.file.Stat(); err != nil { // before it is read for its signature
 		return err
 	}
 	if file.Listed {
@@ -201,7 +221,7 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	case byMap:
 		p.signedBy = p.mapped
 	case !proved:
-		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), file.Path, p.lists); err != nil {
+		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), p.file, p.lists); err != nil {
 			return err
 		}
 	}
@@ -243,7 +263,7 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	if err := p.readMap(ctx, o); err != nil || len(p.mapped) == 0 {
 		return false, cmp.Or(err, unsigned)
 	}
-	m, _, err := readMap(p.mapPath, p.mapText)
+	m, _, err := parseMap(p.mapPath, p.mapFile, p.mapText)
 	if err == nil && m.Algorithm != bmap.SHA256 {
 		err = fmt.Errorf("%s is signed, but its digests are of kind %s, which can be forged: %w", p.mapPath, m.Algorithm, unsigned)
 	}
@@ -257,7 +277,11 @@ var signatureEndings = []string{".asc", ".sig", ".minisig"}
 // told so.
 func (p *imageResolver) findIgnored(ctx context.Context, at signatureFolder, name string) {
 	for _, ending := range signatureEndings {
-		if _, err := at.Beside(ctx, name+ending); err == nil && !slices.Contains(p.proved, name+ending) {
+		if slices.Contains(p.proved, name+ending) {
+			continue
+		}
+		if file, err := at.Beside(ctx, name+ending); err == nil {
+			file.Content.Close()
 			p.ignored = append(p.ignored, name+ending)
 		}
 	}
@@ -272,9 +296,8 @@ type signatureFolder interface {
 type artifactFolder string
 
 func (f artifactFolder) Beside(_ context.Context, name string) (fetch.File, error) {
-	path := filepath.Join(string(f), name)
-	_, err := os.Stat(path)
-	return fetch.File{Path: path, Name: name}, err
+	content, err := sealed.Open(filepath.Join(string(f), name))
+	return fetch.File{Content: content, Path: filepath.Join(string(f), name), Name: name}, err
 }
 
 // signature is a file of one.
@@ -308,7 +331,7 @@ func (l signerList) findSignature(ctx context.Context, at signatureFolder, name 
 			continue
 		}
 		if err == nil {
-			s.data, err = localfile.Read(file.Path, mapLimit)
+			s.data, err = file.ReadAll(ctx, mapLimit)
 		}
 		s.name = name + ending
 		break
@@ -316,15 +339,27 @@ func (l signerList) findSignature(ctx context.Context, at signatureFolder, name 
 	return s, err
 }
 
-// proveSigners proves that the file at path is signed, for each list, and says by whom.
-func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, name, path string, lists []signerList) ([]string, error) {
+// content is what a signature is of.
+type content interface {
+	SizeBytes() int64
+	Reader(ctx context.Context, count func(int64)) io.Reader
+}
+
+// memory is the content of a small file.
+type memory []byte
+
+func (m memory) SizeBytes() int64                              { return int64(len(m)) }
+func (m memory) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(m) }
+
+// proveSigners proves that a file is signed, for each list, and says by whom.
+func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, name string, of content, lists []signerList) ([]string, error) {
 	all, err := findSignatures(ctx, at, name, lists)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	for i, list := range lists {
-		who, err := proveSigned(ctx, list, all[i].data, path, name)
+		who, err := proveSigned(ctx, list, all[i].data, of, name)
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", all[i].name, list.from, err)
 		}
@@ -333,28 +368,11 @@ func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, na
 	return found, nil
 }
 
-func proveSigned(ctx context.Context, list signerList, signature []byte, path, name string) (string, error) {
-	f, err := localfile.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	step := progress.Start(ctx, "prove who signed "+name, info.Size(), progress.Bytes)
-	who, err := list.Verify(ctx, signature, io.TeeReader(f, counting(step.Add)))
+func proveSigned(ctx context.Context, list signerList, signature []byte, of content, name string) (string, error) {
+	step := progress.Start(ctx, "prove who signed "+name, of.SizeBytes(), progress.Bytes)
+	who, err := list.Verify(ctx, signature, of.Reader(ctx, step.Add))
 	step.End(who.String(), err)
 	return who.String(), err
-}
-
-// counting is a writer that only counts.
-type counting func(int64)
-
-func (c counting) Write(p []byte) (int, error) {
-	c(int64(len(p)))
-	return len(p), nil
 }
 
 // readMap finds the block map. It says which parts of the image are written, and
@@ -413,24 +431,25 @@ func (p *imageResolver) leftOutReason() string {
 	return " is left out: --digest is of the image alone. A list that names both, or --block-map, takes it."
 }
 
-// proveMap returns fs.ErrNotExist for a map that nobody vouches for, but somebody
-// has to.
-func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file fetch.File) error {
+// proveMap reads a map, once. It returns fs.ErrNotExist for a map that nobody vouches for,
+// but somebody has to.
+func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file fetch.File) (err error) {
+	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
+		return err
+	}
 	named := false
 	if p.sums != nil {
 		var want string
 		if want, named = p.sums.Named(file.Name); named {
-			got, err := fetch.SumOf(ctx, file.Path, func(int64) {})
-			if err == nil && got != want {
-				err = fmt.Errorf("%s: sha256 %s, %s says %s", file.Reference, got, p.list, want)
+			if got := fmt.Sprintf("%x", sha256.Sum256(p.mapFile)); got != want {
+				return fmt.Errorf("%s: sha256 %s, %s says %s", file.Reference, got, p.list, want)
 			}
-			if err != nil || len(p.listed) > 0 {
-				return err
+			if len(p.listed) > 0 {
+				return nil
 			}
 		}
 	}
 	if len(p.lists) > 0 {
-		var err error
 		p.mapped, err = p.proveMapSigners(ctx, at, file)
 		return err
 	}
@@ -442,24 +461,20 @@ func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file f
 
 // proveMapSigners proves who signed a map, beside it or inside of it.
 func (p *imageResolver) proveMapSigners(ctx context.Context, at signatureFolder, file fetch.File) ([]string, error) {
-	data, err := localfile.Read(file.Path, mapLimit)
-	if err != nil {
-		return nil, err
-	}
 	var found []string
 	var beside []signerList
 	for _, list := range p.lists {
-		if !list.Clear() || !sshsig.Clearsigned(data) {
+		if !list.Clear() || !sshsig.Clearsigned(p.mapFile) {
 			beside = append(beside, list)
 			continue
 		}
-		text, who, err := list.VerifyClear(ctx, data)
+		text, who, err := list.VerifyClear(ctx, p.mapFile)
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", file.Name, list.from, err)
 		}
 		p.mapText, found = text, append(found, who)
 	}
-	others, err := p.proveSigners(ctx, at, file.Name, file.Path, beside)
+	others, err := p.proveSigners(ctx, at, file.Name, memory(p.mapFile), beside)
 	return append(found, others...), err
 }
 
@@ -522,9 +537,22 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
+// proveFile proves a file of the artifact. The one that will be written stays open.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
+	built, _ := p.builtFile()
+	file, err := p.file, error(nil)
+	if file == nil || f.Name != built.Name {
+		if file, err = sealed.Open(p.artifact.Path(f)); err != nil {
+			return err
+		}
+	}
+	if f.Name == built.Name {
+		p.file = file
+	} else {
+		defer file.Close()
+	}
 	step := progress.Start(ctx, "prove "+f.Name, f.SizeBytes, progress.Bytes)
-	got, err := fetch.SumOf(ctx, p.artifact.Path(f), step.Add)
+	got, err := file.Seal(ctx, step.Add)
 	if err == nil && got != want {
 		err = fmt.Errorf("%s: sha256 %s, want %s; nothing was written\nnext: build the image again, or compare with where the digest is from", p.artifact.Path(f), got, want)
 	}

@@ -175,7 +175,7 @@ func TestOpenRefuses(t *testing.T) {
 	f := newFolder(t)
 	for path, want := range map[string]string{
 		f.path("gone"):            "no such file",
-		f.dir:                     "is no file",
+		f.dir:                     "is not a regular file",
 		f.random("some.img", 100): "some.img: header at byte 0",
 	} {
 		if err := Show(io.Discard, path, false, false); err == nil || !strings.Contains(err.Error(), want) {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/sealed"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -17,19 +18,27 @@ import (
 type File struct {
 	Stream
 
-	*os.File
+	*sealed.File
 }
 
 // Open reads the headers of the stream in a file.
 func Open(path string) (*File, error) {
-	f, size, err := openFile(path)
+	f, err := sealed.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, localfile.NotHere(path, err)
 	}
-	s, err := Read(f, size)
+	s, err := ReadFile(f)
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, err
+}
+
+// ReadFile reads the headers of the stream in an open file, which stays open.
+func ReadFile(f *sealed.File) (*File, error) {
+	s, err := Read(f, f.SizeBytes())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return &File{s, f}, nil
 }

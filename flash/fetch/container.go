@@ -73,7 +73,7 @@ func fetchArchive(ctx context.Context, where string, o Options) (*oci.Source, er
 	if err != nil {
 		return nil, err
 	}
-	return oci.Open(file.Path)
+	return oci.OpenArchive(file.Content)
 }
 
 // Close closes the archive or the connections. Files of the cache stay.
@@ -171,5 +171,5 @@ func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, er
 	if err != nil {
 		return nil, err
 	}
-	return oci.File(file.Path)
+	return oci.File(file.Content), nil
 }

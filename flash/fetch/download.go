@@ -3,16 +3,15 @@ package fetch
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"math/rand/v2"
 	"os"
 	"time"
 
+	"slipway/flash/sealed"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -89,7 +88,7 @@ type download struct {
 	from  transport
 
 	f         *os.File
-	hash      hash.Hash
+	hash      *sealed.Digest
 	have      int64 // bytes in f and in hash
 	size      int64 // -1: not known yet
 	validator string
@@ -98,6 +97,7 @@ type download struct {
 	proved    int64
 	provedAt  time.Time
 	cached    *cacheRecord // the complete file of an earlier run
+	whole     *sealed.File // that file
 	step      *progress.Step
 }
 
@@ -109,11 +109,26 @@ func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) 
 	}
 	defer p.unlock()
 	d := &download{fileRequest: w, entry: p, from: o.from, size: -1}
-	if d.cached, err = p.findWhole(ctx); err != nil {
+	if d.cached, d.whole, err = p.findWhole(ctx); err != nil {
 		return File{}, err
 	}
-	if d.cached != nil && w.sha256 != "" {
-		if d.cached.SHA256 == w.sha256 {
+	file, err := d.reuseOrFetch(ctx)
+	if err != nil {
+		file.Content = nil
+	}
+	if d.whole != nil && file.Content != d.whole {
+		d.whole.Close()
+	}
+	if d.f != nil && (file.Content == nil || file.Content == d.whole) {
+		d.f.Close()
+	}
+	return file, err
+}
+
+// reuseOrFetch returns the file of an earlier run, or fetches it.
+func (d *download) reuseOrFetch(ctx context.Context) (File, error) {
+	if d.cached != nil && d.sha256 != "" {
+		if d.cached.SHA256 == d.sha256 {
 			return d.reuseCached(ctx), nil
 		}
 		d.cached = nil
@@ -121,13 +136,13 @@ func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) 
 	if err := d.resumePartial(ctx); err != nil {
 		return File{}, err
 	}
-	defer d.f.Close()
 	return d.fetchFile(ctx)
 }
 
 // reuseCached returns the file of an earlier run.
 func (d *download) reuseCached(ctx context.Context) File {
 	progress.Start(ctx, "fetch "+d.file.Name, d.cached.SizeBytes, progress.Bytes).Reuse("in the cache, proved by its digest")
+	d.file.Content = d.whole
 	d.file.Path, d.file.SHA256, d.file.SizeBytes = d.entry.versionPath(d.cached.SHA256), d.cached.SHA256, d.cached.SizeBytes
 	return d.file
 }
@@ -141,10 +156,9 @@ func (d *download) resumePartial(ctx context.Context) error {
 		return err
 	}
 	if left.SizeBytes > 0 {
-		h := sha256.New()
+		h := sealed.NewDigest()
 		n, err := io.Copy(h, &countingReader{ctx, io.LimitReader(d.f, left.SizeBytes), func(int64) {}})
 		if ctx.Err() != nil {
-			d.f.Close()
 			return context.Cause(ctx)
 		}
 		if err == nil && n == left.SizeBytes && hex.EncodeToString(h.Sum(nil)) == left.SHA256 {
@@ -161,7 +175,7 @@ func (d *download) restart() error {
 		d.starts++
 	}
 	d.countBytes(-d.have)
-	d.hash, d.have, d.size, d.validator, d.resumed = sha256.New(), 0, -1, "", false
+	d.hash, d.have, d.size, d.validator, d.resumed = sealed.NewDigest(), 0, -1, "", false
 	d.entry.removePartialRecord()
 	return d.dropUnproved()
 }
@@ -471,5 +485,8 @@ func (d *download) storeFile(ctx context.Context) error {
 	d.file.SHA256, d.file.SizeBytes = sum, d.have
 	var err error
 	d.file.Path, err = d.entry.keepFile(cacheRecord{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: sum})
+	if err == nil {
+		d.file.Content = sealed.Written(d.f, d.file.Path, d.hash)
+	}
 	return err
 }

@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 
+	"slipway/flash/sealed"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
@@ -23,8 +23,10 @@ type Options struct {
 	Arch string // Go's name; which image of an OCI index is meant
 }
 
-// File is one file on this machine.
+// File is one file on this machine. Whoever gets it closes Content. Its path may lead to
+// another file by then.
 type File struct {
+	Content   *sealed.File // sealed where SHA256 is known
 	Path      string
 	Name      string // its name at the source
 	Reference string // its address, without passwords
@@ -81,6 +83,12 @@ func (o *Origin) Name() string {
 		return o.oci.imageName()
 	}
 	return o.ref.fileName()
+}
+
+// ReadAll returns all of a small file, and closes it.
+func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
+	defer f.Content.Close()
+	return localfile.ReadAll(f.Content.Reader(ctx, func(int64) {}), f.Path, most)
 }
 
 // Get fetches the image. It proves digest, 64 hex digits, before it keeps the file.
@@ -152,26 +160,27 @@ func wrongDigest(got, want string) error {
 
 // checkLocalFile compares a local file with its digest, if there is one.
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
+	f, err := sealed.Open(path)
+	if err != nil {
 		return File{}, localfile.NotHere(path, err)
-	case !info.Mode().IsRegular():
-		return File{}, errors.New("not a regular file")
-	case limit > 0 && info.Size() > limit:
-		return File{}, tooLarge(info.Size(), limit)
 	}
-	file.Path, file.SizeBytes = path, info.Size()
-	if digest == "" {
-		return file, nil
+	file.Content, file.Path, file.SizeBytes = f, path, f.SizeBytes()
+	if limit > 0 && f.SizeBytes() > limit {
+		err = tooLarge(f.SizeBytes(), limit)
 	}
-	step := progress.Start(ctx, "prove "+file.Name, file.SizeBytes, progress.Bytes)
-	file.SHA256, err = SumOf(ctx, path, step.Add)
-	if err == nil && file.SHA256 != digest {
-		err = wrongDigest(file.SHA256, digest)
+	if digest != "" && err == nil {
+		step := progress.Start(ctx, "prove "+file.Name, f.SizeBytes(), progress.Bytes)
+		file.SHA256, err = f.Seal(ctx, step.Add)
+		if err == nil && file.SHA256 != digest {
+			err = wrongDigest(file.SHA256, digest)
+		}
+		step.End("sha256 "+file.SHA256, err)
 	}
-	step.End("sha256 "+file.SHA256, err)
-	return file, err
+	if err != nil {
+		f.Close()
+		return File{}, err
+	}
+	return file, nil
 }
 
 func tooLarge(size, limit int64) error {

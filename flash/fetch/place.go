@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/sealed"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
 	"slipway/layers/progress"
@@ -85,25 +86,23 @@ func (p *cacheEntry) versionPath(sum string) string { return filepath.Join(p.dir
 
 // findWhole returns the complete file of an earlier run. It returns nil where there is
 // none, or where it changed since.
-func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, error) {
+func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, *sealed.File, error) {
 	r := p.readRecord(".json")
 	if r == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	info, err := os.Lstat(p.versionPath(r.SHA256))
-	if err != nil || !info.Mode().IsRegular() || info.Size() != r.SizeBytes {
-		return nil, nil
+	f, err := sealed.Open(p.versionPath(r.SHA256))
+	if err != nil {
+		return nil, nil, nil
 	}
 	step := progress.Start(ctx, "prove "+p.name, r.SizeBytes, progress.Bytes)
-	sum, err := SumOf(ctx, p.versionPath(r.SHA256), step.Add)
+	sum, err := f.Seal(ctx, step.Add)
 	step.End("in the cache", err)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	if err == nil && sum == r.SHA256 && f.SizeBytes() == r.SizeBytes {
+		return r, f, nil
 	}
-	if err != nil || sum != r.SHA256 {
-		return nil, nil
-	}
-	return r, nil
+	f.Close()
+	return nil, nil, context.Cause(ctx)
 }
 
 const maxRecordBytes = 64 << 10

@@ -641,7 +641,7 @@ func TestUnpackOntoFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	data := layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644})
-	_, err = (&cacheEntry{dir: t.TempDir()}).copyOnlyFile(bytes.NewReader(data), full)
+	_, _, err = (&cacheEntry{dir: t.TempDir()}).copyOnlyFile(bytes.NewReader(data), full)
 	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "damaged") {
 		t.Errorf("onlyFile = %v; want a full disk, and no word of damage", err)
 	}

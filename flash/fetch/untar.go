@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/sealed"
 	"slipway/layers/progress"
 )
 
@@ -38,12 +38,8 @@ func (o *Origin) unpackLayer(ctx context.Context, layer File, digest string) (Fi
 
 // extractLayer extracts the layer's file into the cache.
 func (o *Origin) extractLayer(ctx context.Context, layer File, count func(int64)) (File, error) {
-	f, err := os.Open(layer.Path)
-	if err != nil {
-		return File{}, err
-	}
-	defer f.Close()
-	in, done, err := decompressor(&countingReader{ctx, f, count}, o.oci.blobs[0].packing)
+	defer layer.Content.Close()
+	in, done, err := decompressor(layer.Content.Reader(ctx, count), o.oci.blobs[0].packing)
 	if err != nil {
 		return File{}, err
 	}
@@ -77,15 +73,19 @@ func decompressor(in io.Reader, packing string) (io.Reader, func(), error) {
 }
 
 // extractFile writes the only regular file of a tar into the cache.
-func (p *cacheEntry) extractFile(in io.Reader, reference string) (File, error) {
+func (p *cacheEntry) extractFile(in io.Reader, reference string) (_ File, err error) {
 	pending := p.filePath(".unpack") // at most a killed run left one
-	to, err := os.OpenFile(pending, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o644)
+	to, err := os.OpenFile(pending, os.O_CREATE|os.O_TRUNC|os.O_RDWR|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return File{}, err
 	}
 	defer os.Remove(pending)
-	defer to.Close()
-	file, err := p.copyOnlyFile(in, to)
+	defer func() {
+		if err != nil {
+			to.Close()
+		}
+	}()
+	file, digest, err := p.copyOnlyFile(in, to)
 	if err == nil {
 		err = to.Sync()
 	}
@@ -94,6 +94,7 @@ func (p *cacheEntry) extractFile(in io.Reader, reference string) (File, error) {
 	}
 	file.Reference, file.Listed = reference, true // the layer's digest was listed
 	file.Path = (&cacheEntry{dir: p.dir, name: file.Name}).versionPath(file.SHA256)
+	file.Content = sealed.Written(to, file.Path, digest)
 	if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil {
 		return File{}, err
 	}
@@ -116,7 +117,7 @@ func (p *cacheEntry) replaceUnpacked(file File) error {
 }
 
 // copyOnlyFile copies the tar's only file, then checks the rest of the stream.
-func (p *cacheEntry) copyOnlyFile(in io.Reader, to io.Writer) (file File, err error) {
+func (p *cacheEntry) copyOnlyFile(in io.Reader, to io.Writer) (file File, digest *sealed.Digest, err error) {
 	t := tar.NewReader(in)
 	for entries := 0; ; entries++ {
 		h, err := t.Next()
@@ -124,33 +125,34 @@ func (p *cacheEntry) copyOnlyFile(in io.Reader, to io.Writer) (file File, err er
 			break
 		}
 		if err != nil {
-			return file, fmt.Errorf("the layer is not a whole tar: %w", err)
+			return file, nil, fmt.Errorf("the layer is not a whole tar: %w", err)
 		}
 		if entries >= maxTarEntries {
-			return file, fmt.Errorf("the layer has more than %d entries; one that holds a disk image has one file", maxTarEntries)
+			return file, nil, fmt.Errorf("the layer has more than %d entries; one that holds a disk image has one file", maxTarEntries)
 		}
 		if h.Typeflag == tar.TypeDir {
 			continue
 		}
 		if err := checkEntry(h, file.Name); err != nil {
-			return file, err
+			return file, nil, err
 		}
 		file.Name, file.SizeBytes = SafeFileName(h.Name), h.Size
-		if file.SHA256, err = p.copyEntry(t, h.Size, to); err != nil {
-			return file, err
+		if digest, err = p.copyEntry(t, h.Size, to); err != nil {
+			return file, nil, err
 		}
+		file.SHA256 = hex.EncodeToString(digest.Sum(nil))
 	}
 	if file.Name == "" {
-		return file, errors.New("the layer holds no file")
+		return file, nil, errors.New("the layer holds no file")
 	}
 	// The compression's checksum comes after the tar's end.
 	switch n, err := io.Copy(io.Discard, io.LimitReader(in, maxTailBytes+1)); {
 	case err != nil:
-		return file, fmt.Errorf("the layer is damaged: %w", err)
+		return file, nil, fmt.Errorf("the layer is damaged: %w", err)
 	case n > maxTailBytes:
-		return file, fmt.Errorf("the layer holds more than %d MiB behind its tar", maxTailBytes>>20)
+		return file, nil, fmt.Errorf("the layer holds more than %d MiB behind its tar", maxTailBytes>>20)
 	}
-	return file, nil
+	return file, digest, nil
 }
 
 // checkEntry accepts a regular file with a safe name that is the tar's only one.
@@ -167,15 +169,13 @@ func checkEntry(h *tar.Header, before string) error {
 }
 
 // copyEntry copies an entry's content and returns its digest.
-func (p *cacheEntry) copyEntry(in io.Reader, size int64, to io.Writer) (string, error) {
+func (p *cacheEntry) copyEntry(in io.Reader, size int64, to io.Writer) (*sealed.Digest, error) {
 	if err := p.checkSpace(size); err != nil {
-		return "", err
+		return nil, err
 	}
-	h := sha256.New()
-	if _, err := io.Copy(to, layerReader{io.TeeReader(in, h)}); err != nil {
-		return "", err // a write error, where the layer is whole
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	h := sealed.NewDigest()
+	_, err := io.Copy(to, layerReader{io.TeeReader(in, h)}) // fails on writing, where the layer is whole
+	return h, err
 }
 
 // layerReader marks the read errors of a damaged layer, so that they differ from write

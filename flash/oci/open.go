@@ -16,8 +16,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/flash/sealed"
 	"slipway/layers/lazy"
-	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -41,16 +41,21 @@ func Open(path string) (*Source, error) {
 	if info.IsDir() {
 		return &Source{path, layoutFolder(path), func() error { return nil }}, nil
 	}
-	f, err := localfile.Open(path)
+	f, err := sealed.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	t, err := readTar(f, info.Size())
+	return OpenArchive(f)
+}
+
+// OpenArchive is Open for an open archive. Close closes that.
+func OpenArchive(f *sealed.File) (*Source, error) {
+	t, err := readTar(f, f.SizeBytes())
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return &Source{path, t, f.Close}, nil
+	return &Source{f.Name(), t, f.Close}, nil
 }
 
 // Close closes the source's files.
@@ -244,23 +249,15 @@ func (d layoutFolder) openFile(name string) (file, error) {
 	return openRegular(filepath.Join(string(d), filepath.FromSlash(name)))
 }
 
-// File opens a blob that is a file of its own.
-func File(path string) (Blob, error) { return openRegular(path) }
+// File is a blob that is an open file of its own.
+func File(f *sealed.File) Blob { return file{f, f, f.SizeBytes()} }
 
 func openRegular(path string) (file, error) {
-	f, err := localfile.Open(path)
+	f, err := sealed.Open(path)
 	if err != nil {
 		return file{}, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", f.Name())
-	}
-	if err != nil {
-		f.Close()
-		return file{}, err
-	}
-	return file{f, f, info.Size()}, nil
+	return file{f, f, f.SizeBytes()}, nil
 }
 
 // fileDigest returns the digest of a file that no manifest names.

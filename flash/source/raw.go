@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,17 +75,22 @@ func (r *raw) decodeSection(i int, to *cutter) error {
 }
 
 // nextData asks the file system for the next data from off on. It returns end where
-// there is none. A file system without holes reports that all of it is data. Nothing
-// else uses the file's offset, which nextData moves.
+// there is none. A file system without holes reports that all of it is data, and so does
+// a sealed file, whose holes somebody may have punched. Nothing else uses the file's
+// offset, which nextData moves.
 func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
-	data, err = unix.Seek(int(r.Fd()), off, unix.SEEK_DATA)
+	f, ok := r.File.(*os.File)
+	if !ok {
+		return off, end, nil
+	}
+	data, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) || err == nil && data >= end {
 		return end, end, nil
 	}
 	if err != nil {
 		return 0, 0, err
 	}
-	hole, err = unix.Seek(int(r.Fd()), data, unix.SEEK_HOLE)
+	hole, err = unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
 	if errors.Is(err, unix.ENXIO) || err == nil && hole <= data {
 		return 0, 0, errChanged // the file was truncated in between
 	}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway/flash/sealed"
 )
 
 // maxImageBytes keeps every sum of offsets far from overflow.
@@ -48,9 +50,15 @@ type decoder interface {
 	close()
 }
 
+// File is an open file: *os.File, or *sealed.File, which returns only what was proved.
+type File interface {
+	io.ReaderAt
+	Stat() (os.FileInfo, error)
+}
+
 // packedFile is an open file as the forms see it.
 type packedFile struct {
-	*os.File
+	File
 	name      string
 	sizeBytes int64
 }
@@ -85,7 +93,7 @@ func hasMagic(magic ...string) func([]byte) bool {
 
 // Open recognises f by its content. The caller closes f after the image. name is for
 // errors.
-func Open(f *os.File, name string) (*Image, error) {
+func Open(f File, name string) (*Image, error) {
 	m, err := openImage(f, name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, explainEOF(err))
@@ -93,7 +101,7 @@ func Open(f *os.File, name string) (*Image, error) {
 	return m, nil
 }
 
-func openImage(f *os.File, name string) (*Image, error) {
+func openImage(f File, name string) (*Image, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -267,7 +275,7 @@ func damagedError(err error) error {
 	switch {
 	case err == nil:
 		return errDamaged
-	case errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, sealed.ErrChanged):
 		return err
 	}
 	return fmt.Errorf("%w (%w)", errDamaged, err)

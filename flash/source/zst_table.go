@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -163,7 +164,9 @@ func (w *fileWindow) bytesAt(off int64, n int) ([]byte, error) {
 		if off+4<<20 > w.asked {
 			// This part is read completely soon.
 			w.asked = max(off, w.asked) + 8<<20
-			_ = unix.Fadvise(int(w.file.Fd()), w.asked-8<<20, 8<<20, unix.FADV_WILLNEED)
+			if f, ok := w.file.File.(*os.File); ok {
+				_ = unix.Fadvise(int(f.Fd()), w.asked-8<<20, 8<<20, unix.FADV_WILLNEED)
+			}
 		}
 		got, err := w.file.ReadAt(w.bytes[:], off)
 		if err != nil && !errors.Is(err, io.EOF) {

@@ -6,11 +6,8 @@ package unpack
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -18,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/sealed"
 	"slipway/layers/progress"
 )
 
@@ -40,7 +38,8 @@ func (l Limits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio 
 // Source is the archive.
 type Source struct {
 	Path   string
-	SHA256 string // expected digest, if known
+	SHA256 string       // expected digest, if known
+	File   *sealed.File // that at Path, if it is open
 }
 
 // Into extracts the archive into dir, which must not exist. dir exists afterwards only
@@ -56,19 +55,14 @@ func Into(ctx context.Context, from Source, dir string, limits Limits) (string, 
 }
 
 func unpackInto(ctx context.Context, from Source, dir string, limits Limits, step *progress.Step) (sum string, files int, err error) {
-	f, err := os.OpenFile(from.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not wait for a pipe's writer
-	if err != nil {
-		return "", 0, err
+	f := from.File
+	if f == nil {
+		if f, err = sealed.Open(from.Path); err != nil {
+			return "", 0, err
+		}
+		defer f.Close()
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return "", 0, errors.New("not a file")
-	}
-	if err := checkSpace(filepath.Dir(dir), info.Size()); err != nil {
+	if err := checkSpace(filepath.Dir(dir), f.SizeBytes()); err != nil {
 		return "", 0, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -76,7 +70,7 @@ func unpackInto(ctx context.Context, from Source, dir string, limits Limits, ste
 	}
 	t, err := newExtraction(ctx, dir, limits, step)
 	if err == nil {
-		sum, err = t.unpackFile(f, info.Size())
+		sum, err = t.unpackFile(f)
 		err = errors.Join(err, t.close())
 	}
 	if err == nil && from.SHA256 != "" && sum != from.SHA256 {
@@ -88,42 +82,23 @@ func unpackInto(ctx context.Context, from Source, dir string, limits Limits, ste
 	return sum, len(t.files), nil
 }
 
-// unpackFile extracts an archive of any format.
-func (t *extraction) unpackFile(f *os.File, size int64) (string, error) {
-	head := make([]byte, 512)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+// unpackFile extracts an archive of any format. Only what its digest is of is extracted: a
+// tar is read once, and of a zip the digest comes first.
+func (t *extraction) unpackFile(f *sealed.File) (string, error) {
+	in := bufio.NewReaderSize(f.Reader(t.ctx, func(int64) {}), 1<<20)
+	head, err := in.Peek(512)
+	if len(head) == 0 || err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("read its first bytes: %w", err)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return "", err
+	if !isZip(head) {
+		err = t.unpackTar(in, head)
+	} else if _, err = f.Seal(t.ctx, func(int64) {}); err == nil {
+		err = t.unpackZip(f)
 	}
-	sum := sha256.New()
-	if isZip(head[:n]) {
-		if err := t.hashFile(f, sum); err != nil {
-			return "", err
-		}
-		return hex.EncodeToString(sum.Sum(nil)), t.unpackZip(f, size)
-	}
-	in := bufio.NewReaderSize(io.TeeReader(t.cancellable(f), sum), 1<<20)
-	return hexSum(sum, t.unpackTar(in, head[:n]))
-}
-
-// hexSum returns the sum as text, or err.
-func hexSum(sum hash.Hash, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-func (t *extraction) hashFile(f *os.File, into io.Writer) error {
-	t.step.Detail("checking")
-	if _, err := io.Copy(into, t.cancellable(f)); err != nil {
-		return err
-	}
-	_, err := f.Seek(0, io.SeekStart)
-	return err
+	return f.Seal(t.ctx, func(int64) {})
 }
 
 // cancellable returns r as a reader that fails once the context ends.

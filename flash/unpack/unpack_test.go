@@ -308,14 +308,14 @@ func TestDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "package")
-		if _, err := Into(t.Context(), Source{path, strings.Repeat("0", 64)}, dir, Usual); err == nil || !strings.Contains(err.Error(), "sha256") {
+		if _, err := Into(t.Context(), Source{Path: path, SHA256: strings.Repeat("0", 64)}, dir, Usual); err == nil || !strings.Contains(err.Error(), "sha256") {
 			t.Errorf("%s with a wrong digest: %v; want it refused", name, err)
 		}
 		sum, err := Into(t.Context(), Source{Path: path}, dir, Usual)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Into(t.Context(), Source{path, sum}, filepath.Join(t.TempDir(), "again"), Usual); err != nil {
+		if _, err := Into(t.Context(), Source{Path: path, SHA256: sum}, filepath.Join(t.TempDir(), "again"), Usual); err != nil {
 			t.Errorf("%s with its own digest: %v", name, err)
 		}
 		if _, err := Into(t.Context(), Source{Path: path}, dir, Usual); !errors.Is(err, fs.ErrExist) {
@@ -420,7 +420,7 @@ func TestPipe(t *testing.T) {
 	}()
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "not a file") {
+		if err == nil || !strings.Contains(err.Error(), "no regular file") {
 			t.Errorf("Into = %v; want it refused", err)
 		}
 	case <-time.After(time.Minute):

@@ -7,10 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"strings"
 
 	"github.com/klauspost/compress/flate"
+
+	"slipway/flash/sealed"
 )
 
 func isZip(head []byte) bool {
@@ -18,8 +19,8 @@ func isZip(head []byte) bool {
 }
 
 // unpackZip extracts a zip. It checks the directory's claims before it writes a file.
-func (t *extraction) unpackZip(f *os.File, size int64) error {
-	r, err := zip.NewReader(f, size)
+func (t *extraction) unpackZip(f *sealed.File) error {
+	r, err := zip.NewReader(f, f.SizeBytes())
 	if err != nil {
 		return err
 	}
@@ -37,8 +38,8 @@ func (t *extraction) unpackZip(f *os.File, size int64) error {
 			return fmt.Errorf("%q: %d bytes come out of %d: no image packs like that", e.Name, e.UncompressedSize64, e.CompressedSize64)
 		}
 	}
-	if t.limits.isBomb(int64(all), size) { // entries may overlap
-		return fmt.Errorf("%d bytes come out of %d: no image packs like that", all, size)
+	if t.limits.isBomb(int64(all), f.SizeBytes()) { // entries may overlap
+		return fmt.Errorf("%d bytes come out of %d: no image packs like that", all, f.SizeBytes())
 	}
 	for _, e := range r.File {
 		if err := t.unpackMember(e); err != nil {
