@@ -141,18 +141,17 @@ type newest struct {
 }
 
 // newestPath returns the file that says which build of a board was written here last.
-func newestPath(board string) string {
-	dir := os.Getenv("XDG_STATE_HOME")
-	if dir == "" {
-		home, _ := os.UserHomeDir() // without a home the path is relative, and read and written alike
-		dir = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(dir, "slipway", "newest", url.PathEscape(board)+".json")
+func newestPath(board string) (string, error) {
+	home, err := images.StateHome()
+	return filepath.Join(home, "newest", url.PathEscape(board)+".json"), err
 }
 
 func readNewest(board string) (newest, error) {
 	var n newest
-	path := newestPath(board)
+	path, err := newestPath(board)
+	if err != nil {
+		return n, err
+	}
 	data, err := localfile.Read(path, maxDescription)
 	if errors.Is(err, fs.ErrNotExist) {
 		return n, nil
@@ -180,7 +179,10 @@ func (m Admitted) Record() error {
 	if err != nil {
 		return err
 	}
-	path := newestPath(m.artifact.Board)
+	path, err := newestPath(m.artifact.Board)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

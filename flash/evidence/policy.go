@@ -176,7 +176,8 @@ func (p Policy) judgeAge(a images.Artifact) error {
 	case err != nil:
 		return err
 	case a.Built.Before(last.Built):
-		return fmt.Errorf("it was built %s, and this machine has written a build of %s; to go back, remove %s", timeText(a.Built), timeText(last.Built), newestPath(a.Board))
+		path, err := newestPath(a.Board)
+		return cmp.Or(err, fmt.Errorf("it was built %s, and this machine has written a build of %s; to go back, remove %s", timeText(a.Built), timeText(last.Built), path))
 	}
 	return nil
 }
