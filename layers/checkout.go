@@ -41,6 +41,9 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 		err = c.patchAll(ctx, p.Repos)
 	}
 	if err == nil {
+		err = p.checkLayers(c.ws, true)
+	}
+	if err == nil {
 		err = c.warnOfOwn(ctx)
 	}
 	err = c.explainError(ctx, err)
@@ -202,9 +205,12 @@ func mustExist(r Repo, dir string) error {
 }
 
 // refuseLinks refuses a folder inside another repository's, if a link of that
-// repository would lead out of it.
+// repository would lead out of it. It refuses one that lies in a folder of git's own.
 func (c *checkout) refuseLinks(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
+	if own := gitFolderAround(dir); own != "" {
+		return r.at.errorf("repos.%s: its folder %s lies in %s, where git runs files; give it another path", r.ID, dir, own)
+	}
 	for _, outer := range c.p.Repos {
 		top := c.p.Dir(c.ws, outer)
 		below, err := filepath.Rel(top, dir)

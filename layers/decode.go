@@ -24,6 +24,8 @@ const (
 
 var (
 	wholeCommit = lazy.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	// git takes these for commits too: the first digits of an id, also behind a tag.
+	likeCommit = lazy.Regexp(`(^|-g)[0-9a-fA-F]{4,64}$`)
 	// What git allows in a branch or tag is wider; what people use is not.
 	refName = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
 	// git runs the program git-remote-ext for ext::, and others likewise.
@@ -55,7 +57,7 @@ func (in *reading) buildProject() (Project, error) {
 	if err := p.readRepos(); err != nil {
 		return Project{}, err
 	}
-	if err := p.checkLayers(in.ws); err != nil {
+	if err := p.checkLayers(in.ws, false); err != nil {
 		return Project{}, err
 	}
 	return p, p.checkLocal()
@@ -269,6 +271,9 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 			return r.at.errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
 		}
 		r.useRefspec(refspec)
+		if r.OrTag && likeCommit().MatchString(refspec) {
+			return r.at.errorf("repos.%s: refspec %q may be a commit, a branch or a tag; write commit: with the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", r.ID, refspec, shownURL(*r))
+		}
 	} else {
 		if r.URL != "" && r.Commit == "" && r.Tag == "" && r.Branch == "" {
 			return r.at.errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
@@ -281,7 +286,21 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 	if c := over.get("commit"); c != nil {
 		r.Commit, r.Locked, r.commitAt = c.textOr(""), c.kind == text, c.at
 	}
+	if err := r.refuseCommitAsName(); err != nil {
+		return err
+	}
 	r.shortenRefs()
+	return nil
+}
+
+// refuseCommitAsName refuses a branch or tag with the name of a commit. Who may push such
+// a branch would choose what is built. One that is meant has refs/ before it.
+func (r Repo) refuseCommitAsName() error {
+	for _, name := range []string{r.Branch, strings.TrimPrefix(r.Tag, "tags/")} {
+		if wholeCommit().MatchString(strings.ToLower(name)) {
+			return r.at.errorf("repos.%s: %q is a commit's id, not a branch or tag; write it as commit:, or with refs/heads/ or refs/tags/ before it\nnext: git ls-remote %s", r.ID, name, shownURL(r))
+		}
+	}
 	return nil
 }
 
@@ -336,6 +355,9 @@ func (r Repo) validate() error {
 	if strings.ContainsFunc(r.URL+r.Path+r.Name, isControl) {
 		return fail("its url, path or name holds a control character")
 	}
+	if namesGit(r.checkoutFolder()) {
+		return fail("its folder %q is one of git's own, where files are run; give it another path", r.checkoutFolder())
+	}
 	if r.URL == "" {
 		return nil
 	}
@@ -389,17 +411,18 @@ func readLayers(r Repo, v *value) ([]Layer, error) {
 	return found, nil
 }
 
-// checkLayers refuses a layer that is outside of the git repository around its folder.
-func (p *Project) checkLayers(ws Workspace) error {
+// checkLayers refuses a layer that is outside of the git repository around its folder,
+// also through a link. A checkout may lack a layer until it is placed at its commit. A
+// local folder's links are the user's.
+func (p *Project) checkLayers(ws Workspace, placed bool) error {
 	for _, r := range p.Repos {
 		for _, layer := range r.Layers {
-			if filepath.IsLocal(layer.Name) || layer.Name == "" {
-				continue
-			}
 			top, below := splitWorkTree(p.Dir(ws, r))
 			path := filepath.Join(top, below, layer.Name)
-			if rel, err := filepath.Rel(top, path); err != nil || !filepath.IsLocal(rel) || exists(path) && !isInside(top, path) {
-				return r.at.errorf("repos.%s.layers: %q is not a folder of the repository %s", r.ID, layer.Name, top)
+			rel, err := filepath.Rel(top, path)
+			followed := exists(path) && (placed || r.URL == "" && p.setup == nil) && !(r.Local && filepath.IsLocal(layer.Name))
+			if err != nil || !filepath.IsLocal(rel) || namesGit(rel) || followed && !isInside(top, path) {
+				return r.at.errorf("layer %q of repository %s: it is not a folder of the repository %s", layer.Name, r.ID, top)
 			}
 		}
 	}
@@ -459,7 +482,7 @@ func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
 		case patch.Repo == "":
 			return nil, e.at.errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
 		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.get("repos", patch.Repo, "url").textOr("") != ""),
-			patch.Path == "", strings.ContainsFunc(patch.Path, isControl):
+			patch.Path == "", namesGit(patch.Path), strings.ContainsFunc(patch.Path, isControl):
 			return nil, e.at.errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
 		}
 		all = append(all, patch)

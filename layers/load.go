@@ -372,7 +372,8 @@ func findInclude(name *value, root string, beside ...string) (string, error) {
 	return path, err
 }
 
-// isInside reports whether path, with its links followed, is below root.
+// isInside reports whether path, with its links followed, is below root, and not in git's
+// own folder there.
 func isInside(root, path string) bool {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -383,7 +384,7 @@ func isInside(root, path string) bool {
 		return false
 	}
 	rel, err := filepath.Rel(realRoot, realPath)
-	return err == nil && filepath.IsLocal(rel)
+	return err == nil && filepath.IsLocal(rel) && !namesGit(rel)
 }
 
 func exists(path string) bool {

@@ -193,6 +193,9 @@ func seriesEntry(line string) string {
 }
 
 func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
+	if namesGit(name) {
+		return patchFile{}, fmt.Errorf("%s is a file of git's own", name)
+	}
 	f, err := root.Open(name)
 	if err != nil {
 		return patchFile{}, err

@@ -149,6 +149,9 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 			s.sources.set(r.ID, r.withWholePath(newDict()))
 		}
 	}
+	if err := p.checkLayers(ws, false); err != nil {
+		return Project{}, err
+	}
 	return p, p.checkLocal()
 }
 

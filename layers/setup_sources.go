@@ -114,7 +114,11 @@ func (r *Repo) useRemote(v *value) error {
 		return v.at.errorf("%s: uri %q has parameters of bitbake's fetcher; write the address as git takes it, with branch and rev beside it", path, r.URL)
 	}
 	r.Path = r.Name
-	r.useRev(v.get("rev").text, v.get("branch").textOr(""))
+	rev, branch := v.get("rev").text, v.get("branch").textOr("")
+	if likeCommit().MatchString(rev) && !wholeCommit().MatchString(rev) && rev != branch {
+		return v.at.errorf("%s: rev %q may be a commit, a branch or a tag; write the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", path, rev, shownURL(*r))
+	}
+	r.useRev(rev, branch)
 	return r.validate()
 }
 
