@@ -37,6 +37,8 @@ type UpdateOptions struct {
 
 	Earlier *Earlier                    // update of this board with this bundle; nil: there was none
 	Writing func(before SystemID) error // called once before a slot is written; an error keeps it from that
+
+	OtherBoard bool // allow a bundle beside another board's artifact.json
 }
 
 // System says which system runs on a board after an update.
@@ -69,6 +71,8 @@ type Outcome struct {
 	Findings  []boardupdate.Finding `json:"findings"`
 	Why       string                `json:"why,omitempty"` // the error, if the update failed
 	Report    report.Report         `json:"report"`
+
+	OtherBoard []string `json:"otherBoard,omitempty"` // what said that the bundle is another board's, and was allowed
 }
 
 // Update installs a bundle with the board's own update engine, restarts the board, and
@@ -87,6 +91,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	}
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
 		if err = u.loadInputs(ctx); err == nil { // before the board is contacted
+			u.outcome.OtherBoard, err = flash.RefuseOther(spec, bundle, how.OtherBoard)
+		}
+		if err == nil {
 			u.admitted, err = admitBundle(ctx, opt, spec, u.bundle)
 		}
 		if err == nil {

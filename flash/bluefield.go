@@ -189,6 +189,9 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if want := j.spec.Flash.DPU; want != "" && !isDPU(m.Info, want) {
 		return fmt.Errorf("it is a %s, and board %s is a %s", m.Info, j.spec.Board, want)
 	}
+	if err := j.other.check(compareCard(j.stream.Stream, m.Info)); err != nil {
+		return err
+	}
 	one.device, one.mode = *d, m.Mode
 	one.receipt = Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: *d, Image: filepath.Base(j.stream.Name()), Form: "bfb",

@@ -42,6 +42,7 @@ type Options struct {
 	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
 	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
 	Config        string                      // a bf.cfg for the installer in a BlueField's boot stream
+	OtherBoard    bool                        // write also what says that it is for another board
 	Raw           bool                        // write also what is no image of a whole disk, see probe.CheckImage
 	DryRun        bool                        // stop before the first write
 	Out           io.Writer                   // where the device and what will be done is shown; nil shows nothing
@@ -77,7 +78,8 @@ type Receipt struct {
 	BytesPerSecond int64         `json:"bytesPerSecond,omitempty"` // of data
 	Finished       time.Time     `json:"finished"`
 	DryRun         bool          `json:"dryRun,omitempty"`
-	Raw            bool          `json:"raw,omitempty"` // written without a look at its partition table
+	Raw            bool          `json:"raw,omitempty"`        // written without a look at its partition table
+	OtherBoard     []string      `json:"otherBoard,omitempty"` // what said that the image is another board's, and was allowed
 
 	Error  string `json:"error,omitempty"`  // why the device is not whole; "" where it is
 	Reason string `json:"reason,omitempty"` // of that: refused, image, device; "" for any other one
@@ -114,6 +116,7 @@ type request struct {
 	devices  []device.Device
 	options  Options
 	image    provedImage
+	other    *otherBoard
 }
 
 // job is one flash. Everything that can be refused was refused when it was made,
@@ -168,7 +171,12 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err := o.checkKind(chosen[0].Kind); err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
 	}
-	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
+	r := request{spec: spec, artifact: artifact, devices: chosen, options: o, other: &otherBoard{board: spec.Board, allowed: o.OtherBoard}}
+	if o.Image == "" {
+		if err := r.other.check(compareBoard(spec, artifact, images.ArtifactPath(artifact.Dir()))); err != nil {
+			return nil, withKind(ctx, ErrImage, err)
+		}
+	}
 	if r.image, err = resolveImage(ctx, r); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
@@ -181,9 +189,10 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if o.Out != nil {
 		j.show(o.Out)
 		r.image.showOrigin(o.Out)
+		r.other.show(o.Out)
 	}
 	if o.DryRun {
-		return r.image.addOrigin(j.dryRun(ctx))
+		return r.other.addTo(r.image.addOrigin(j.dryRun(ctx)))
 	}
 	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
@@ -191,7 +200,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err := r.image.admitted.Record(); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
-	return recordReceipts(artifact, func() ([]Receipt, error) { return r.image.addOrigin(j.writeDevices(ctx)) })
+	return recordReceipts(artifact, func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
 }
 
 // checkKind refuses options that have an effect on another kind of device alone.

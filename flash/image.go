@@ -37,6 +37,7 @@ type imageJob struct {
 	blocks  *bmap.Map
 	mapSum  string
 	size    int64            // unpacked
+	machine string           // the architectures that its content is for
 	place   images.Partition // where the identity goes, if there is one
 	seed    *seed            // nil: the data partition stays as the image has it
 	work    *workDir         // nil: the image is not made for this job
@@ -68,6 +69,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		{j.proveFile, ErrImage},
 		{j.measureImage, ErrImage},
 		{j.checkImage, ErrImage},
+		{j.checkMachine, ErrImage},
 		{j.checkFit, ErrRefused},
 		{j.checkMapSample, ErrImage},
 	} {
@@ -365,6 +367,9 @@ func (j *imageJob) show(w io.Writer) {
 	fmt.Fprintf(w, "Image %s (%s) of board %s", filepath.Base(j.file.Name()), j.source.Form(), j.artifact.Board)
 	if j.options.Image == "" {
 		fmt.Fprintf(w, ", key %.12s", j.artifact.Key)
+	}
+	if j.machine != "" {
+		fmt.Fprintf(w, ", for %s", j.machine)
 	}
 	fmt.Fprintf(w, ": %s", device.SizeText(j.size))
 	if j.blocks == nil {

@@ -126,10 +126,18 @@ func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 	return err
 }
 
+// checkChip refuses a package for another chip, also where a card is made of it.
+func (r request) checkChip(pkg *tegra.Package) error {
+	if chip := r.spec.Flash.Chip; chip != "" && pkg.Chip != "" && pkg.Chip != chip {
+		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", pkg.Chip, r.spec.Board, chip)
+	}
+	return nil
+}
+
 // checkPackage compares the package with the board, itself and this machine.
 func (j *jetsonJob) checkPackage(ctx context.Context) error {
-	if chip := j.spec.Flash.Chip; chip != "" && j.pkg.Chip != "" && j.pkg.Chip != chip {
-		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", j.pkg.Chip, j.spec.Board, chip)
+	if err := j.checkChip(j.pkg); err != nil {
+		return err
 	}
 	if err := j.pkg.Check(); err != nil {
 		return err
@@ -385,7 +393,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{pkg.Check, func() error { return pkg.CardReady(ctx) }} {
+	for _, step := range []func() error{func() error { return j.checkChip(pkg) }, pkg.Check, func() error { return pkg.CardReady(ctx) }} {
 		if err := step(); err != nil {
 			return err
 		}

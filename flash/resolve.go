@@ -198,6 +198,9 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := p.checkBeside(ctx, o); err != nil {
+		return err
+	}
 	proved := len(p.lists) == 0 || p.sums != nil && len(p.listed) > 0
 	byMap := false
 	if !proved { // gigabytes are not fetched for an image that nobody signed

@@ -34,6 +34,8 @@ type Work struct {
 	Owner    string `json:"owner,omitempty"` // of a file
 	Unproved bool   `json:"unproved,omitempty"`
 	Sent     []Sent `json:"sent"`
+
+	OtherBoard []string `json:"otherBoard,omitempty"` // what said that a bundle is another board's, and was allowed
 }
 
 // Sent is one input of the work: a file that boards get, or suites that they must pass.
@@ -234,6 +236,9 @@ func (p *plan) openBundle(ctx context.Context) error {
 		p.bundle, err = boardupdate.OpenBundle(p.request.Update)
 		return "", err
 	})
+	if err == nil {
+		p.work.OtherBoard, err = flash.RefuseOther(p.spec, p.request.Update, p.request.OtherBoard)
+	}
 	if err == nil {
 		p.admitted, err = evidence.AdmitFile(ctx, p.spec, p.opt.BoardDir(p.spec), p.request.Update, func() (string, error) {
 			return p.work.sha256Of("bundle"), nil

@@ -64,6 +64,9 @@ var kinds = []kind{
 	{"upgrade-image", "Runtime upgrade image", 51},
 }
 
+// BootLoader is the ID of bl2, which every stream for a card's flash begins with.
+const BootLoader = 1
+
 // maxVersion is the highest hardware version of an image.
 const maxVersion = 2
 

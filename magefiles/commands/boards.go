@@ -228,6 +228,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	forceRecovery := c.Switch("force-recovery", "bring Jetsons into recovery mode by the command of board.yml")
 	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream; bfb config makes one")
 	raw := c.Switch("raw", "write the image as it is, also without a partition table that fits")
+	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "compare the image with the device, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
@@ -236,7 +237,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 			return ci.Flash(ctx, os.Stdout, spec, options, splitList(device), flash.Options{
 				Image: *image, BlockMap: *blockMap, Digest: *digest, Signers: *signers,
 				Holes: *holes, Blind: *blind, ForceRecovery: *forceRecovery, Config: *config,
-				PKC: *pkc, SBK: *sbk, Raw: *raw,
+				PKC: *pkc, SBK: *sbk, Raw: *raw, OtherBoard: *otherBoard,
 				Yes: *yes, DryRun: *dryRun, Confirm: devices.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 			}, *asJSON)
 		})

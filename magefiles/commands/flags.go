@@ -243,3 +243,8 @@ func (c *Command) reportForm() **report.Form {
 	}).NoOptDefVal = "true"
 	return value
 }
+
+// otherBoard adds the flag that allows files of another board.
+func (c *Command) otherBoard() *bool {
+	return c.Switch("other-board", "allow files that say they are for another board or architecture; the receipt says so")
+}

@@ -95,6 +95,7 @@ continues. Slipway does not write a board again that already runs this bundle.`
 slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-after=2 --yes`
 	request := c.fleetFlags(1)
 	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
+	otherBoard := c.otherBoard()
 	rate := c.rate()
 	dryRun := c.Switch("dry-run", "look at each board and the bundle, write nothing")
 	yes := c.Switch("yes", "do not ask")
@@ -105,7 +106,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			request := request(inventory, *dryRun)
-			request.Update, request.Downgrade, request.Now = bundle, *downgrade, now
+			request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
 			if !*yes {
 				request.Confirm = ci.AskYes(os.Stdin, os.Stderr)
 			}

@@ -31,6 +31,7 @@ it is.`
 slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	dryRun := c.Switch("dry-run", "look at the board and the bundle, write nothing")
 	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
+	otherBoard := c.otherBoard()
 	noReboot := c.Switch("no-reboot", "only install: somebody else restarts the board, checks it and marks it good")
 	rate := c.rate()
 	yes := c.Switch("yes", "do not ask")
@@ -40,7 +41,7 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 		board, host, bundle := words[0], words[1], words[2]
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, NoReboot: *noReboot, Now: now, Out: os.Stderr}
+			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: os.Stderr}
 			if !*yes {
 				how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
 			}
