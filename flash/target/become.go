@@ -63,15 +63,12 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	c.login.sudo = &sudo{user: a.Become}
 	r, err := c.Run(ctx, "true") // by sudo -n, which never asks
 	for range maxAsked {
-		if err == nil && r.Status == 0 {
-			return nil
-		}
-		if err != nil && !errors.Is(err, errPassword) {
+		if err == nil && r.Status == 0 || err != nil && !errors.Is(err, errPassword) && !errors.Is(err, ErrBecome) {
 			return err
 		}
 		password, asked := sudoPasswords.askOnce(ctx, a, attended)
 		if asked != nil || password == "" {
-			return errors.Join(asked, c.sudoRefuses(r))
+			return errors.Join(asked, c.sudoRefuses(string(r.Stderr)))
 		}
 		c.login.sudo = &sudo{a.Become, password}
 		if r, err = c.Run(ctx, "true"); errors.Is(err, errPassword) {
@@ -81,13 +78,13 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	if err == nil && r.Status == 0 {
 		return nil
 	}
-	return c.sudoRefuses(r)
+	return c.sudoRefuses(string(r.Stderr))
 }
 
-func (c *Conn) sudoRefuses(r Result) error {
+// sudoRefuses is the error of a sudo that did not start the program.
+func (c *Conn) sudoRefuses(words string) error {
 	a := c.login.addr
-	words := strings.TrimSpace(string(r.Stderr))
-	if words == "" {
+	if words = strings.TrimSpace(words); words == "" {
 		words = "the password is not the one of " + a.User
 	}
 	return fmt.Errorf("%w to make %s of %s on %s: %s\nnext: run this at a terminal to type the password, or give %[3]s NOPASSWD in sudoers",
@@ -166,10 +163,11 @@ type boardProgram struct {
 
 	mu      sync.Mutex
 	held    []byte
+	words   []byte        // what sudo said that did not start the program
 	prompts chan struct{} // sudo asks for the password
 	in      chan struct{} // closed when the program is there
 	over    chan struct{} // closed when its errors ended
-	inside  bool
+	inside  bool          // the program has the rights; without this, sudo's status is not the program's
 	ended   bool
 }
 
@@ -178,7 +176,7 @@ func (l *login) newProgram(errs io.Writer) *boardProgram {
 		sudo: l.sudo, out: errs, prompt: "slipway-sudo-" + rand.Text(), ready: "slipway-in-" + rand.Text(),
 		prompts: make(chan struct{}, maxAsked), in: make(chan struct{}), over: make(chan struct{}),
 	}
-	if !e.needsPassword() {
+	if e.sudo == nil {
 		e.inside = true
 		close(e.in)
 	}
@@ -198,7 +196,10 @@ func (e *boardProgram) commandLine(argv []string) string {
 	}
 	asking, script := []string{"sudo", "-n"}, withSystemPath
 	if e.needsPassword() {
-		asking, script = []string{"sudo", "-S", "-p", e.prompt}, "echo "+e.ready+" >&2; "+withSystemPath
+		asking = []string{"sudo", "-S", "-p", e.prompt}
+	}
+	if e.ready != "" {
+		script = "echo " + e.ready + " >&2; " + script
 	}
 	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
@@ -223,10 +224,10 @@ func (e *boardProgram) Write(b []byte) (int, error) {
 		e.held = after // what sudo said before is about passwords
 		e.inside = true
 		close(e.in)
-		e.passHeld()
+		e.passHeld(len(e.held))
 	}
 	if len(e.held) > maxHeldBytes {
-		e.passHeld()
+		e.passHeld(len(e.held) - len(e.ready))
 	}
 	return len(b), nil
 }
@@ -237,9 +238,19 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-func (e *boardProgram) passHeld() {
-	e.out.Write(e.held)
-	e.held = nil
+func (e *boardProgram) passHeld(n int) {
+	if !e.inside {
+		e.words = bytes.Clone(e.held[:n])
+	}
+	e.out.Write(e.held[:n])
+	e.held = bytes.Clone(e.held[n:])
+}
+
+// hasRights reports whether the program got them, and otherwise what sudo said.
+func (e *boardProgram) hasRights() (words []byte, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.words, e.inside
 }
 
 // endErrors passes on why sudo did not start the program.
@@ -248,7 +259,7 @@ func (e *boardProgram) endErrors() {
 	defer e.mu.Unlock()
 	if !e.ended {
 		e.ended = true
-		e.passHeld()
+		e.passHeld(len(e.held))
 		close(e.over)
 	}
 }
@@ -275,7 +286,7 @@ func (e *boardProgram) passSudo(in io.Writer) error {
 
 // startProgram is the session's, for a program behind sudo: its input begins when it is there.
 func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
-	if !e.needsPassword() {
+	if e.sudo == nil {
 		session.Stdin = stdin
 		return session.Run(line)
 	}

@@ -181,7 +181,10 @@ func TestCommandThatIsHostile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := dialBoard(t, hostileBoard(t, targettest.Conversation{Exec: tt.exec}.Serve))
+			c := dialBoard(t, hostileBoard(t, targettest.Conversation{Exec: func(ch ssh.Channel, line string) {
+				targettest.SayShell(ch, line)
+				tt.exec(ch, line)
+			}}.Serve))
 			before := targettest.LiveBytes()
 			r, err := c.Run(t.Context(), "true")
 			if tt.want != "" {
@@ -218,7 +221,10 @@ func TestFlood(t *testing.T) {
 	const each = 4_000
 	done := make(chan struct{})
 	talk := targettest.Conversation{
-		Exec: func(ch ssh.Channel, _ string) { targettest.SendExit(ch, 0) },
+		Exec: func(ch ssh.Channel, line string) {
+			targettest.SayShell(ch, line)
+			targettest.SendExit(ch, 0)
+		},
 		Began: func(conn *ssh.ServerConn) {
 			defer close(done)
 			var floods sync.WaitGroup

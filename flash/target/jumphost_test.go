@@ -175,6 +175,7 @@ func TestRebootBehindAJumpHost(t *testing.T) {
 	script := filepath.Join(dir, "board")
 	text := fmt.Sprintf(`#!/bin/sh
 cd %s
+eval "${SSH_ORIGINAL_COMMAND%%%% exec *}"
 case "$SSH_ORIGINAL_COMMAND" in
 *boot_id*) cat boot_id ;;
 *reboot*) echo 22222222-2222-2222-2222-222222222222 > boot_id; kill -9 $PPID ;;

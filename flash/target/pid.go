@@ -13,6 +13,9 @@ import (
 // line on standard error before it becomes the program. SSH's own signals will
 // not do: OpenSSH refuses them for root, and a program whose connection goes away
 // is not ended by that.
+//
+// The number is also the proof that a shell has run the line. A forced command, or a login
+// shell that is no POSIX shell, may ignore the line or repeat it, and end with status 0.
 type pidLine struct {
 	mark string
 	out  io.Writer // gets everything but the line
@@ -20,8 +23,9 @@ type pidLine struct {
 
 	mu   sync.Mutex
 	held []byte // what came before the line was seen
-	done bool
-	pid  int
+	done bool   // there is nothing more to look for
+	pid  int    // 0: no shell has run the line
+	said []byte // the first that came without the line
 }
 
 // Login scripts may print something first, but not without end.
@@ -38,26 +42,44 @@ func (p *pidLine) Write(b []byte) (int, error) {
 	}
 	defer p.mu.Unlock()
 	p.held = append(p.held, b...)
-	before, after, found := bytes.Cut(p.held, []byte(p.mark))
-	number, rest, whole := bytes.Cut(after, []byte("\n"))
-	switch {
-	case found && whole:
-		p.pid, _ = strconv.Atoi(strings.TrimSpace(string(number)))
-		p.held = append(bytes.Clone(before), rest...)
-		p.passHeld()
-	case len(p.held) > maxHeldBytes:
-		p.passHeld()
+	if before, pid, rest, found := p.findLine(); found {
+		p.pid, p.held, p.done = pid, append(bytes.Clone(before), rest...), true
+		p.passHeld(len(p.held))
+	} else if len(p.held) > maxHeldBytes {
+		p.passHeld(len(p.held) - len(p.mark) - maxPIDBytes)
 	}
 	return len(b), nil
+}
+
+const maxPIDBytes = 12 // with the end of the line
+
+// findLine looks for the mark with a number after it. A shell that repeats the line has the
+// mark too, and one that traces its commands.
+func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
+	for at := 0; ; at += len(p.mark) {
+		i := bytes.Index(p.held[at:], []byte(p.mark))
+		if i < 0 {
+			return nil, 0, nil, false
+		}
+		at += i
+		number, rest, whole := bytes.Cut(p.held[at+len(p.mark):], []byte("\n"))
+		pid, err := strconv.Atoi(strings.TrimSuffix(string(number), "\r"))
+		if whole && err == nil && pid > 0 && len(number) < maxPIDBytes {
+			return p.held[:at], pid, rest, true
+		}
+	}
 }
 
 // ReadFrom is as that of LimitedBuffer.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-func (p *pidLine) passHeld() {
-	p.done = true
-	p.out.Write(p.held)
-	p.held = nil
+// passHeld passes on the first n bytes of what is held.
+func (p *pidLine) passHeld(n int) {
+	if p.pid == 0 && len(p.said) == 0 {
+		p.said = bytes.Clone(p.held[:min(n, maxShownBytes)])
+	}
+	p.out.Write(p.held[:n])
+	p.held = bytes.Clone(p.held[n:])
 }
 
 // flushHeld passes on what was held back if the line never came.
@@ -65,7 +87,8 @@ func (p *pidLine) flushHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		p.passHeld()
+		p.done = true
+		p.passHeld(len(p.held))
 	}
 	if p.over != nil {
 		p.over()

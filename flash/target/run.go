@@ -68,7 +68,8 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	program := c.login.newProgram(stderr)
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: program, over: program.endErrors}
 	moves := &activity{last: time.Now()}
-	session.Stdout, session.Stderr = watchedWriter{stdout, moves}, watchedWriter{pid, moves}
+	began := LimitedBuffer{most: maxShownBytes}
+	session.Stdout, session.Stderr = watchedWriter{stdout, moves, &began}, watchedWriter{to: pid, pulse: moves}
 	ended := make(chan struct{})
 	go link.checkProgramRuns(moves, pid, ended)
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
@@ -78,13 +79,36 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	close(ended)
 	pid.flushHeld()
 	var exit *ssh.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitStatus(), nil
-	}
-	if err != nil {
+	switch ended := errors.As(err, &exit); {
+	case err != nil && !ended:
 		return 0, BoardError(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+	case ended:
+		status = exit.ExitStatus()
 	}
-	return 0, nil
+	if pid.knownPID() == 0 {
+		return 0, c.shellError(append(began.Bytes(), pid.said...))
+	}
+	if words, ok := program.hasRights(); !ok {
+		return 0, c.sudoRefuses(cmp.Or(string(words), "it ran nothing, and said nothing"))
+	}
+	return status, nil
+}
+
+const maxShownBytes = maxSaidBytes / 8 // of what such a shell printed
+
+// ErrShell means that a board's login shell does not run what Slipway sends. A status of such
+// a shell says nothing of a program.
+var ErrShell = errors.New("not a POSIX shell")
+
+func (c *Conn) shellError(printed []byte) error {
+	return fmt.Errorf("the login shell of %s, or its forced command, is %w: it did not run Slipway's line, and printed: %s\nnext: ssh %s 'echo $$'  # a POSIX shell prints a number",
+		c.addr, ErrShell, cmp.Or(Printable(string(printed)), "nothing"), c.login.sshArgs())
+}
+
+// CheckShell finds out whether the board runs programs.
+func (c *Conn) CheckShell(ctx context.Context) error {
+	_, err := c.Run(ctx, "true")
+	return err
 }
 
 // openProgram checks the arguments and opens a session to run them in.

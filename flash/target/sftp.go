@@ -90,7 +90,7 @@ func (s *SFTP) Do(ctx context.Context, work func() error) error {
 // Only data counts as a sign of life.
 func (s *SFTP) Receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
 	moves := &activity{last: time.Now()}
-	return s.watch(ctx, moves.quietFor, func() error { return work(watchedWriter{to, moves}) })
+	return s.watch(ctx, moves.quietFor, func() error { return work(watchedWriter{to: to, pulse: moves}) })
 }
 
 func (s *SFTP) watch(ctx context.Context, quiet func() time.Duration, work func() error) error {

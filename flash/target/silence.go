@@ -207,10 +207,14 @@ func (p *activity) quietFor() time.Duration {
 type watchedWriter struct {
 	to    io.Writer
 	pulse *activity
+	began *LimitedBuffer // keeps the beginning; nil: nothing does
 }
 
 func (w watchedWriter) Write(b []byte) (int, error) {
 	defer w.pulse.countOutput(len(b))()
+	if w.began != nil {
+		w.began.Write(b)
+	}
 	return w.to.Write(b)
 }
 

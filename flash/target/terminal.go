@@ -30,6 +30,7 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	if program.needsPassword() {
 		return fmt.Errorf("%w: a program at a terminal of %s needs NOPASSWD in its sudoers", ErrBecome, c.addr)
 	}
+	program.ready = "" // it would be on the screen
 	screen, output := io.Pipe()
 	defer screen.Close()
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: output}
@@ -57,7 +58,11 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 		return err
 	}
 	return link.watch(ctx, watch{noQuietLimit, stop, stopping.said.heard.Load}, func() error {
-		return holdDialogue(session, pid, talk, keys, screen, output)
+		err := holdDialogue(session, pid, talk, keys, screen, output)
+		if pid.knownPID() == 0 {
+			return c.shellError(pid.said)
+		}
+		return err
 	})
 }
 

@@ -61,7 +61,7 @@ func TestFileServerThatFallsSilent(t *testing.T) {
 	})
 	c := dialtest.Dial(t, dialtest.HostileBoard(t, targettest.Conversation{
 		SFTP: func(ch ssh.Channel) { silent(ch); io.Copy(io.Discard, ch) },
-		Exec: func(ch ssh.Channel, _ string) { targettest.SendExit(ch, 1) },
+		Exec: func(ch ssh.Channel, line string) { targettest.SayShell(ch, line); targettest.SendExit(ch, 1) },
 	}.Serve))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
@@ -132,7 +132,8 @@ func TestLyingFileServer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			talk := targettest.Conversation{SFTP: func(ch ssh.Channel) { targettest.ServeSFTP(tt.answer)(ch) }, Exec: func(ch ssh.Channel, _ string) {
+			talk := targettest.Conversation{SFTP: func(ch ssh.Channel) { targettest.ServeSFTP(tt.answer)(ch) }, Exec: func(ch ssh.Channel, line string) {
+				targettest.SayShell(ch, line)
 				fmt.Fprintf(ch, "%x  %s\n", sha256.Sum256([]byte("another content")), targettest.Nasty) // a digest that lies
 				targettest.SendExit(ch, 0)
 			}}
@@ -156,7 +157,7 @@ func TestLyingFileServer(t *testing.T) {
 // honest runs what it is asked for, as far as an upload asks.
 func honest(dir string) targettest.Conversation {
 	return targettest.Conversation{
-		Exec: func(ch ssh.Channel, _ string) { targettest.SendExit(ch, 127) },
+		Exec: func(ch ssh.Channel, line string) { targettest.SayShell(ch, line); targettest.SendExit(ch, 127) },
 		SFTP: func(ch ssh.Channel) {
 			if s, err := sftp.NewServer(ch, sftp.WithServerWorkingDirectory(dir)); err == nil {
 				s.Serve()

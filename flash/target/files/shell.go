@@ -64,7 +64,7 @@ func openChannelBeside(ctx context.Context, c *target.Conn, opened func()) (boar
 	r, bad := c.Run(ctx, "sh", "-c", needScript, "sh", "dd", "mkdir", "df", "sync", "chmod", "mv", "rm")
 	switch {
 	case bad != nil:
-		return nil, err
+		return nil, errors.Join(err, bad)
 	case r.Status != 0:
 		return nil, fmt.Errorf("%w, and its shell has no %s", err, bytes.TrimSpace(r.Stdout))
 	}
