@@ -26,7 +26,9 @@ import (
 	"slipway/flash"
 	"slipway/flash/device"
 	"slipway/flash/oci/ocitest"
+	"slipway/flash/target"
 	"slipway/flash/target/container"
+	"slipway/flash/target/update/updatetest"
 	"slipway/images"
 	"slipway/images/bmap"
 )
@@ -243,10 +245,10 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	}
 }
 
-// The same for a board that is lost half-way: its first command ends the connection.
+// The same for a board that is lost half-way: its first real command ends the connection.
 func TestStatusOfABoardThatIsLost(t *testing.T) {
 	t.Setenv("CI", "1") // no questions
-	key, known := suitetest.StartBoard(t, "ForceCommand kill -9 $PPID")
+	key, known := suitetest.StartBoard(t, `ForceCommand case "$SSH_ORIGINAL_COMMAND" in *"'true'") exec sh -c "$SSH_ORIGINAL_COMMAND" ;; esac; kill -9 $PPID`)
 	if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -260,6 +262,62 @@ func TestStatusOfABoardThatIsLost(t *testing.T) {
 	} {
 		if got := report.ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
 			t.Errorf("%s: status %d, %v; want 3", name, got, err)
+		}
+	}
+}
+
+// The same for a board that ends every command with status 0 and runs none, which no check
+// takes for a success. A suite has one check of every kind that asks the board's shell.
+func TestStatusOfABoardWithoutShell(t *testing.T) {
+	t.Setenv("CI", "1") // no questions
+	suites := filepath.Join(t.TempDir(), "all.yml")
+	if err := os.WriteFile(suites, []byte(`command: {"false": {exit-status: 0}, no-such-program: {exit-status: 0}}
+file: {/etc/none: {exists: false}, /etc/passwd: {exists: true}}
+kernel-param: {kernel.none: {value: ""}}
+mount: {/none: {exists: false}}
+package: {none: {installed: false}}
+port: {"tcp:9": {listening: false}}
+process: {none: {running: false}}
+service: {none: {running: false, enabled: false}}
+user: {none: {exists: false}}
+group: {none: {exists: false}}
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	for _, shell := range []string{"true", "echo Welcome", `echo "$SSH_ORIGINAL_COMMAND" >&2`, "exit 7"} {
+		key, known := suitetest.StartBoard(t, "ForceCommand "+shell)
+		if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		spec, opt := images.Spec{Board: "toy", Suites: []string{suites}}, images.Options{Dir: t.TempDir()}
+		dir := opt.BoardDir(spec)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		writeArtifact(t, dir, images.Artifact{Board: "toy"})
+		archive := ocitest.Archive(t, "x.tar", ocitest.Docker(t, "x:1", ocitest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
+		smoked, smokeErr := SmokeOn(t.Context(), io.Discard, opt, spec, "board", "")
+		_, updateErr := Update(t.Context(), opt, spec, "board", bundle, UpdateOptions{DryRun: true, Out: io.Discard})
+		for name, err := range map[string]error{
+			"smoke":            smokeErr,
+			"update --dry-run": updateErr,
+			"deploy":           reach.WithArtifact(t.Context(), opt, spec, "board", nil),
+			"deploy config":    deploy.Config(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), deploy.ConfigOptions{}),
+			"deploy container": deploy.Container(t.Context(), io.Discard, opt, spec, "board", archive, deploy.ContainerOptions{}),
+			"deploy run":       deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", container.Spec{}, deploy.ContainerOptions{}),
+			"deploy clean":     deploy.CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, deploy.ContainerOptions{}),
+			"deploy files":     deploy.Files(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", deploy.FilesOptions{}),
+			"deploy undo":      deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),
+			"deploy undo list": deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{List: true}),
+		} {
+			if got := report.ExitStatus(err); got != 3 || !errors.Is(err, target.ErrShell) {
+				t.Errorf("%s: %s: status %d, %v; want 3, %v", shell, name, got, err, target.ErrShell)
+			}
+		}
+		if n := smoked.Counts(); n.Checks[report.Passed] > 0 || findStage(smoked, "connect").Status != report.Failed {
+			t.Errorf("%s: %d checks passed, stages %v", shell, n.Checks[report.Passed], smoked.Stages)
 		}
 	}
 }

@@ -30,6 +30,7 @@ const (
 	Lost       Kind = "connection lost"
 	Slow       Kind = "too slow"
 	Noisy      Kind = "garbage on stdout"
+	NoShell    Kind = "no shell"
 	NotSSH     Kind = "garbage for SSH"
 	Login      Kind = "login refused"
 	Refused    Kind = "connection refused"
@@ -67,6 +68,7 @@ var kinds = []struct {
 	{Lost, report.ErrUnreachable, true, "see whether the board restarted: its power, its journal of the boot before"},
 	{Slow, nil, false, "give it more time (--board-limit, or slipway_limit in the inventory), or look at its line and its load"},
 	{Noisy, nil, false, "its shell prints something at every login; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board"},
+	{NoShell, report.ErrUnreachable, false, "give the board's user a POSIX shell, and its key no command= in authorized_keys"},
 	{NotSSH, report.ErrUnreachable, false, "something else than an SSH server answers; fix ansible_port or ansible_host"},
 	{Login, report.ErrUnreachable, false, "put your key on the board, or fix ansible_user and ansible_ssh_private_key_file"},
 	{Refused, report.ErrUnreachable, true, "the board is up, but its SSH server is not, or listens on another port"},
@@ -126,6 +128,8 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 		return Login
 	case errors.Is(err, target.ErrNotSSH):
 		return NotSSH
+	case errors.Is(err, target.ErrShell):
+		return NoShell
 	case ctx.Err() != nil:
 		return Stopped
 	case limited.Err() != nil && at == connecting:

@@ -57,6 +57,9 @@ func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, h
 // MarkUnreachable returns the error of work on a board. It is of the kind ErrUnreachable
 // if the board does not answer any more.
 func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
+	if errors.Is(err, target.ErrSilent) || errors.Is(err, target.ErrShell) {
+		return report.Because(ctx, report.ErrUnreachable, err)
+	}
 	if err == nil || ctx.Err() != nil || suite.IsAlive(ctx, conn, 0) {
 		return err
 	}
@@ -89,6 +92,11 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	a.Pins = pins
 	conn, err := target.Dial(ctx, a)
+	if err == nil {
+		if err = conn.CheckShell(ctx); err != nil {
+			conn.Close()
+		}
+	}
 	return conn, report.Because(ctx, report.ErrUnreachable, explainNetwork(host, explainLogin(spec, err)))
 }
 

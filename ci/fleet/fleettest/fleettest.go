@@ -38,18 +38,19 @@ const (
 	Dies     Fault = "dies"     // closes all connections during an upload
 	NotSSH   Fault = "notssh"   // a web server answers
 	Noisy    Fault = "noisy"    // its shell prints at every login
+	NoShell  Fault = "noshell"  // a forced command runs nothing and ends with status 0
 	Damaged  Fault = "damaged"  // one byte of what it stores is wrong
 	Fails    Fault = "fails"    // fails one of its checks
 	Blinks   Fault = "blinks"   // loses its connection once, when Slipway reads its serial
 )
 
 // Faults are all faults of MixedFaults.
-var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
+var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, NoShell, Damaged, Fails}
 
 // expectedKinds are the results that a run over a fleet must report, by fault.
 var expectedKinds = map[Fault]string{
 	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NewKey: "unknown host key", NoLogin: "login refused",
-	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", Damaged: "digest wrong", Fails: "checks failed",
+	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", NoShell: "no shell", Damaged: "digest wrong", Fails: "checks failed",
 }
 
 // ExpectedKind is the result that a run must report for a board with this fault.

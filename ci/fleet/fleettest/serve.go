@@ -131,6 +131,9 @@ func (b *Board) runCommand(s ssh.Channel, command string) {
 		_, _ = io.WriteString(s, "Welcome to the board\x1b]0;owned\a\n"+strings.Repeat("\x00\xff garbage", 4000))
 	}
 	mark, argv := parseCommand(command)
+	if b.Fault == NoShell {
+		mark, argv = "", []string{"true"}
+	}
 	if len(argv) > 6 && strings.HasSuffix(argv[2], "\nexec \"$@\"") { // what starts a guard of package suite
 		argv = argv[6:]
 	}
