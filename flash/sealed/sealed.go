@@ -22,11 +22,10 @@ import (
 	"sync"
 
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 )
 
 // ErrChanged is the error of a file that is not what was proved.
-var ErrChanged = errors.New("it changed after Slipway proved it; somebody else writes to it")
+var ErrChanged = errors.New("it changed after Slipway proved it: somebody else writes to it; copy it where only you can write, and name the copy")
 
 // chunkBytes is how much is read and compared at once.
 const chunkBytes = 64 << 10
@@ -178,17 +177,13 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 	_, _ = r.digest.Write(p[:n])
 	if r.digest.size > r.file.size || errors.Is(err, io.EOF) && r.digest.size < r.file.size {
-		return 0, r.file.changed() // it grew or was cut off
+		return 0, ErrChanged // it grew or was cut off
 	}
 	if errors.Is(err, io.EOF) {
 		r.digest.finish()
 		r.file.digest, r.digest = r.digest, nil
 	}
 	return n, err
-}
-
-func (f *File) changed() error {
-	return fmt.Errorf("%s: %w\nnext: cp %s \"$(mktemp -d)\" and name that copy", f.name, ErrChanged, plaintext.Quote(f.name))
 }
 
 // ReadAt reads from the file. Once that is sealed, it returns nothing else than what was
@@ -245,7 +240,7 @@ func (f *File) readChunk(p []byte, i int64) error {
 		return err
 	}
 	if err != nil || !f.digest.holds(i, p) {
-		return f.changed()
+		return ErrChanged
 	}
 	return nil
 }

@@ -259,8 +259,11 @@ func (m *Image) Finish() error {
 // Close frees the decoder. The file stays open.
 func (m *Image) Close() { m.decoder.close() }
 
-// explainEOF turns an early end of the file into advice.
+// explainEOF turns an early end of the file into advice. A file that changed is not damaged.
 func explainEOF(err error) error {
+	if errors.Is(err, sealed.ErrChanged) {
+		return sealed.ErrChanged
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return errors.New("the file is cut off; fetch or build it again")
 	}
@@ -275,7 +278,7 @@ func damagedError(err error) error {
 	switch {
 	case err == nil:
 		return errDamaged
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, sealed.ErrChanged):
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return err
 	}
 	return fmt.Errorf("%w (%w)", errDamaged, err)

@@ -58,7 +58,7 @@ func (f *File) Decode(i int, out Out) error {
 		err = f.verifyCheck(b, to)
 	}
 	if err != nil {
-		return corruptError("block %d of %d, at %d: %s", i+1, len(f.Blocks), b.at, err)
+		return corruptError("block %d of %d, at %d: %w", i+1, len(f.Blocks), b.at, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type Block struct {
 
 // corruptError is the error of damaged content.
 func corruptError(format string, args ...any) error {
-	return fmt.Errorf("the file is damaged: %s; fetch or build it again", fmt.Sprintf(format, args...))
+	return fmt.Errorf("the file is damaged: %w; fetch or build it again", fmt.Errorf(format, args...))
 }
 
 // Open reads the index of each stream, the last one first, and the header of each

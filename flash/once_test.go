@@ -1,0 +1,322 @@
+package flash
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
+	"slipway/images"
+	"slipway/images/bmap"
+	"slipway/layers/progress"
+)
+
+// twoImages are two images of one size that differ in one place.
+func twoImages() (good, evil []byte) {
+	good = make([]byte, 2*mib)
+	rand.NewChaCha8([32]byte{}).Read(good)
+	good = tabled(good)
+	evil = bytes.Clone(good)
+	rand.NewChaCha8([32]byte{1}).Read(evil[mib+mib/2 : mib+mib/2+4096])
+	return good, evil
+}
+
+// packings give two such images the same size again.
+var packings = map[string]func(*testing.T, []byte) []byte{
+	"disk.img": func(_ *testing.T, p []byte) []byte { return p },
+	"disk.img.gz": func(t *testing.T, p []byte) []byte {
+		return append(gzipped(t, p[:mib]), gzipped(t, p[mib:])...)
+	},
+	"disk.img.zst": func(t *testing.T, p []byte) []byte { // a frame without its size
+		return through(t, p, "zstd", "-q", "-c")
+	},
+	"framed.img.zst": func(_ *testing.T, p []byte) []byte {
+		w, _ := zstd.NewWriter(nil)
+		return append(w.EncodeAll(p[:mib], nil), w.EncodeAll(p[mib:], nil)...)
+	},
+	"disk.img.xz": func(t *testing.T, p []byte) []byte { return through(t, p, "xz", "-0", "-T1", "--block-size=256KiB", "-c") },
+}
+
+func through(t *testing.T, p []byte, argv ...string) []byte {
+	t.Helper()
+	if _, err := exec.LookPath(argv[0]); err != nil {
+		t.Skipf("%s is missing", argv[0])
+	}
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Stdin = bytes.NewReader(p)
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// attacks are what somebody can do who may write to the folder of a file.
+var attacks = map[string]func(t *testing.T, path string, evil []byte){
+	"rename": func(t *testing.T, path string, evil []byte) {
+		fill(t, path+".new", string(evil))
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Error(err)
+		}
+	},
+	"link": func(t *testing.T, path string, evil []byte) {
+		fill(t, path+".evil", string(evil))
+		if err := os.Symlink(path+".evil", path+".link"); err != nil {
+			t.Error(err)
+		}
+		if err := os.Rename(path+".link", path); err != nil {
+			t.Error(err)
+		}
+	},
+	"edit in place": func(t *testing.T, path string, evil []byte) {
+		inPlace(t, path, func(f *os.File) error { _, err := f.WriteAt(evil, 0); return err })
+	},
+	"truncate and write": func(t *testing.T, path string, evil []byte) {
+		inPlace(t, path, func(f *os.File) error {
+			if err := f.Truncate(0); err != nil {
+				return err
+			}
+			_, err := f.WriteAt(evil, 0)
+			return err
+		})
+	},
+	"punch": func(t *testing.T, path string, _ []byte) {
+		inPlace(t, path, func(f *os.File) error {
+			info, err := f.Stat()
+			if err == nil {
+				_, err = f.WriteAt(make([]byte, 4096), info.Size()/2)
+			}
+			return err
+		})
+	},
+	"truncate": func(t *testing.T, path string, _ []byte) {
+		inPlace(t, path, func(f *os.File) error {
+			info, err := f.Stat()
+			if err == nil {
+				err = f.Truncate(info.Size() / 2)
+			}
+			return err
+		})
+	},
+	"grow": func(t *testing.T, path string, evil []byte) {
+		inPlace(t, path, func(f *os.File) error {
+			info, err := f.Stat()
+			if err == nil {
+				_, err = f.WriteAt(evil, info.Size())
+			}
+			return err
+		})
+	},
+}
+
+// inPlace edits a file and puts its time back.
+func inPlace(t *testing.T, path string, edit func(*os.File) error) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	info, _ := f.Stat()
+	if err := edit(f); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+		t.Error(err)
+	}
+}
+
+// at does something once at the moment when a step is in a state.
+func at(ctx context.Context, step string, state progress.State, do func()) context.Context {
+	done := false
+	return progress.With(ctx, progress.New(sink(func(e progress.Event) {
+		if !done && strings.HasPrefix(e.Step, step) && e.State == state {
+			done = true
+			do()
+		}
+	})))
+}
+
+// moments are when it is done. Each returns the context and the options of the flash.
+var moments = map[string]func(context.Context, *Options, func()) context.Context{
+	"before it is read": func(ctx context.Context, _ *Options, do func()) context.Context { return at(ctx, "prove", progress.Running, do) },
+	"once proved":       func(ctx context.Context, _ *Options, do func()) context.Context { return at(ctx, "prove", progress.Done, do) },
+	"asked": func(ctx context.Context, o *Options, do func()) context.Context {
+		o.Yes, o.Confirm = nil, func([]device.Device) error { do(); return nil }
+		return ctx
+	},
+	"writing": func(ctx context.Context, _ *Options, do func()) context.Context { return at(ctx, "flash", progress.Running, do) },
+}
+
+// TestOnlyWhatWasProvedIsWritten has somebody write to the image's folder meanwhile.
+func TestOnlyWhatWasProvedIsWritten(t *testing.T) {
+	good, evil := twoImages()
+	ann := newPerson(t, "ann")
+	for name, pack := range packings {
+		goodFile, evilFile := pack(t, good), pack(t, evil)
+		if len(goodFile) != len(evilFile) {
+			t.Errorf("%s: %d and %d bytes; want two files of one size", name, len(goodFile), len(evilFile))
+		}
+		for _, proof := range []string{"digest", "signers"} {
+			for what, attack := range attacks {
+				for when, moment := range moments {
+					t.Run(strings.Join([]string{name, proof, what, when}, "/"), func(t *testing.T) {
+						dir := t.TempDir()
+						path, disk := filepath.Join(dir, name), filepath.Join(t.TempDir(), "disk.img")
+						fill(t, path, string(goodFile))
+						fill(t, disk, "old")
+						o := Options{Image: path, Yes: []string{disk}}
+						if proof == "digest" {
+							o.Digest = "sha256:" + sumOf(goodFile)
+						} else {
+							ann.sign(t, path)
+							o.Signers = ann.list
+						}
+						attacked := false
+						ctx := moment(t.Context(), &o, func() { attacked = true; attack(t, path, evilFile) })
+						_, err := Write(ctx, spec, images.NoArtifact(spec, t.TempDir()), disk, o)
+						if !attacked {
+							t.Error("there was no such moment")
+						}
+						wantWhole(t, disk, good, err, what == "rename" || what == "link")
+					})
+				}
+			}
+		}
+	}
+}
+
+// wantWhole wants what was proved, or an error and the old disk.
+func wantWhole(t *testing.T, disk string, good []byte, err error, must bool) {
+	t.Helper()
+	switch got := read(t, disk); {
+	case err == nil && !bytes.Equal(got, good):
+		t.Error("other bytes than those that were proved were written")
+	case err != nil && must:
+		t.Errorf("Write = %v; want the file that was opened", err)
+	case err != nil && string(got) != "old":
+		t.Errorf("after %v the disk has %d bytes", err, len(got))
+	}
+}
+
+// TestMapThatWasProvedIsUsed has somebody replace the map, and the image with it.
+func TestMapThatWasProvedIsUsed(t *testing.T) {
+	good, evil := twoImages()
+	for what, attack := range attacks {
+		for when, moment := range moments {
+			t.Run(what+"/"+when, func(t *testing.T) {
+				dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
+				path, blocks := filepath.Join(dir, "disk.img"), filepath.Join(dir, "disk.img.bmap")
+				fill(t, path, string(good))
+				fill(t, disk, "old")
+				fill(t, blocks, mapText(t, good))
+				fill(t, filepath.Join(dir, "SHA256SUMS"), fmt.Sprintf("%s  disk.img\n%s  disk.img.bmap\n", sumOf(good), sumOf([]byte(mapText(t, good)))))
+				o := Options{Image: path, Yes: []string{disk}, Digest: filepath.Join(dir, "SHA256SUMS")}
+				ctx := moment(t.Context(), &o, func() {
+					attack(t, blocks, []byte(mapText(t, evil)))
+					attack(t, path, evil)
+				})
+				_, err := Write(ctx, spec, images.NoArtifact(spec, t.TempDir()), disk, o)
+				wantWhole(t, disk, good, err, false)
+			})
+		}
+	}
+}
+
+func mapText(t *testing.T, image []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image")
+	fill(t, path, string(image))
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m := mapOf(t, f)
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestArtifactThatWasProvedIsWritten has somebody supply the artifact too. A person knows
+// the image's digest, and no map fits another image then.
+func TestArtifactThatWasProvedIsWritten(t *testing.T) {
+	good, evil := twoImages()
+	for what, attack := range attacks {
+		for when, moment := range moments {
+			t.Run(what+"/"+when, func(t *testing.T) {
+				dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
+				fill(t, disk, "old")
+				fill(t, filepath.Join(dir, "disk.img"), string(evil))
+				f, err := os.Open(filepath.Join(dir, "disk.img"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				m := mapOf(t, f)
+				fill(t, filepath.Join(dir, "disk.img"), string(good))
+				a := describe(t, dir, m) // whose map is of the other image
+				o := Options{Yes: []string{disk}, Digest: "sha256:" + sumOf(good)}
+				ctx := moment(t.Context(), &o, func() { attack(t, filepath.Join(dir, "disk.img"), evil) })
+				_, err = Write(ctx, spec, a, disk, o)
+				wantWhole(t, disk, good, err, false)
+			})
+		}
+	}
+}
+
+// TestPackedArtifactThatWasProvedIsWritten is of an artifact's own digests.
+func TestPackedArtifactThatWasProvedIsWritten(t *testing.T) {
+	good, evil := twoImages()
+	pack := packings["disk.img.gz"]
+	for what, attack := range attacks {
+		for when, moment := range moments {
+			t.Run(what+"/"+when, func(t *testing.T) {
+				dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
+				fill(t, disk, "old")
+				fill(t, filepath.Join(dir, "disk.img"), string(pack(t, good)))
+				a := describe(t, dir, bmap.Map{BlockSize: 4096, ImageSize: 4096, Algorithm: bmap.SHA256})
+				a.Files = a.Files[:1]
+				o := Options{Yes: []string{disk}}
+				ctx := moment(t.Context(), &o, func() { attack(t, filepath.Join(dir, "disk.img"), pack(t, evil)) })
+				_, err := Write(ctx, spec, a, disk, o)
+				wantWhole(t, disk, good, err, false)
+			})
+		}
+	}
+}
+
+// A device of which another image was begun has no partition table, and the error says so.
+func TestDeviceOfAChangedImage(t *testing.T) {
+	good, evil := twoImages()
+	for name, pack := range packings {
+		t.Run(name, func(t *testing.T) {
+			dev, _ := devicetest.Loop(t, 4*mib)
+			path := filepath.Join(t.TempDir(), name)
+			file := pack(t, good)
+			fill(t, path, string(file))
+			o := Options{Image: path, Yes: []string{dev}, Digest: "sha256:" + sumOf(file)}
+			ctx := at(t.Context(), "flash", progress.Running, func() { attacks["edit in place"](t, path, pack(t, evil)) })
+			_, err := Write(ctx, spec, images.NoArtifact(spec, t.TempDir()), dev, o)
+			if err == nil || !strings.Contains(err.Error(), "changed after Slipway proved it") || strings.Contains(err.Error(), "damaged") {
+				t.Fatalf("Write = %v; want to hear that the image changed", err)
+			}
+			if strings.Contains(err.Error(), "is not whole") {
+				unusable(t, dev)
+			} else if !strings.Contains(err.Error(), "is as it was") {
+				t.Errorf("Write = %v; want it to say how the device was left", err)
+			}
+		})
+	}
+}
