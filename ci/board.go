@@ -252,20 +252,17 @@ func summarizeDeploy(d container.Deployed) string {
 
 // SmokeOn runs the suites on the board that host leads to, and writes the report beside
 // the artifact, if there is one. It also writes the report of a board that could not be
-// reached. A spec without a board's name has only suites, and no report is written for
-// it.
+// reached. A run that did not begin leaves the report of the last run. A spec without a
+// board's name has only suites, and no report is written for it.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
-	if err == nil && dir != "" {
-		err = report.Remove(dir)
-	}
 	if err != nil {
 		return report.Refused(spec, err)
 	}
 	r, err := reachAndSmoke(ctx, opt, spec, a, host, pin, how...)
 	r.Target = host
-	if _, none := os.Stat(dir); none != nil {
-		return r, err // nothing was built here
+	if _, none := os.Stat(dir); none != nil || errors.Is(err, report.ErrNotBegun) {
+		return r, err // nothing was built here, or no board was asked
 	}
 	return r, errors.Join(err, r.WriteAndSay(w, dir))
 }
@@ -289,16 +286,21 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 	r := report.New(named)
 	r.Source = a.Source
 	if _, err := suite.LoadAll(spec); err != nil { // before the board is contacted
-		err = report.Because(ctx, report.ErrWrong, err)
+		err = report.NotBegun(report.Because(ctx, report.ErrWrong, err))
 		r.AddFailure("smoke", err, suite.SuitesNext)
 		return r, err
 	}
 	conn, err := reach.Connect(ctx, opt, spec, host, pin)
+	if err == nil {
+		defer conn.Close()
+	}
+	if spec.Board != "" && !errors.Is(err, report.ErrNotBegun) {
+		err = cmp.Or(report.Remove(opt.BoardDir(spec)), err) // it is not that of this run
+	}
 	if err != nil {
 		r.AddFailure("connect", err, "correct that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()
 		return r, err
 	}
-	defer conn.Close()
 	return suite.Run(ctx, conn, named, a, how...)
 }

@@ -133,7 +133,10 @@ type projectRecord struct {
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
 	err := starter.Check(ctx, folder, plan.Files)
 	if err == nil && !opt.DryRun {
-		err = cmp.Or(starter.RemoveStale(folder), starter.Write(ctx, folder, plan.Files))
+		err = starter.RemoveStale(folder)
+	}
+	if err == nil && !opt.DryRun {
+		err = starter.Write(ctx, folder, plan.Files)
 	}
 	if err != nil {
 		if err = fmt.Errorf("write the files of %s: %w", cmp.Or(plan.Board, "the pipeline"), err); !strings.Contains(err.Error(), "\nnext: ") {

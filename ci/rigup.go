@@ -20,6 +20,7 @@ import (
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 )
 
 // transcriptName is the file beside the report that lists every command of the run.
@@ -41,12 +42,20 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 		return report.Refused(spec, err)
 	}
 	dir := opt.Build.BoardDir(spec)
-	if err := report.Remove(dir); err != nil {
+	_, err := suite.LoadAll(spec)
+	err = report.Because(ctx, report.ErrWrong, err)
+	if _, off := softrig.Find(dir); err == nil && off == nil {
+		err = fmt.Errorf("the rig is on already\nnext: rig down %s", plaintext.Quote(spec.TypedName()))
+	}
+	if err == nil {
+		err = report.Remove(dir)
+	}
+	if err != nil {
 		return report.Refused(spec, err)
 	}
 	u := &rigRun{spec: spec, opt: opt, dir: dir, report: report.New(spec)}
 	u.report.Target = "software on this machine"
-	err := u.runStages(ctx, u.rigStages())
+	err = u.runStages(ctx, u.rigStages())
 	return u.report, err
 }
 

@@ -51,6 +51,9 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 		r.AddFailure("smoke", err, suite.SuitesNext)
 		return r, err
 	}
+	if err := refuseDiskInUse(spec, opt.Build, filepath.Join(opt.Build.MachineDir(spec), qemu.DiskName)); err != nil {
+		return report.Refused(spec, err)
+	}
 	if err := report.Remove(opt.Build.BoardDir(spec)); err != nil {
 		return report.Refused(spec, err)
 	}
@@ -117,7 +120,11 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 	case errors.Is(err, errCached):
 		result.Status, err = report.Cached, nil
 	case ctx.Err() != nil:
-		err = fmt.Errorf("%s: stopped: %w", s.name, context.Cause(ctx))
+		stopped := fmt.Errorf("%s: stopped: %w", s.name, context.Cause(ctx))
+		if errors.Is(err, report.ErrNotBegun) {
+			stopped = report.NotBegun(stopped)
+		}
+		err = stopped
 		result.Status, result.Saw, result.Next = report.Failed, err.Error(), "run it again; what is finished is kept"
 	case s.name == "smoke" && errors.Is(err, report.ErrUnreachable): // no check says what to do
 		result.Status, result.Saw, result.Next = report.Failed, err.Error(), suite.LostNext

@@ -84,11 +84,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	if a, err := images.ReadArtifact(dir); err == nil {
 		artifact = a
 	}
+	how.Writing = func(SystemID) error { return report.Remove(dir) }
 	u := newUpdateRun(spec, artifact, how)
 	u.initOutcome(host, bundle)
-	if err := report.Remove(dir); err != nil {
-		return u.outcome, err
-	}
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
 		if err = u.loadInputs(ctx); err == nil { // before the board is contacted
 			u.outcome.OtherBoard, err = flash.RefuseOther(spec, bundle, how.OtherBoard)
@@ -96,14 +94,15 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 		if err == nil {
 			u.admitted, err = admitBundle(ctx, opt, spec, u.bundle)
 		}
-		if err == nil {
-			u.conn, err = reach.Connect(ctx, opt, spec, host)
+		if err != nil {
+			return report.NotBegun(err)
 		}
+		u.conn, err = reach.Connect(ctx, opt, spec, host)
 		return err
 	})
 	u.close()
-	if _, none := os.Stat(dir); none == nil {
-		err = errors.Join(err, u.outcome.Report.WriteAndSay(how.Out, dir))
+	if _, none := os.Stat(dir); none == nil && !how.DryRun && !errors.Is(err, report.ErrNotBegun) {
+		err = errors.Join(err, report.Remove(dir), u.outcome.Report.WriteAndSay(how.Out, dir))
 	}
 	return u.outcome, err
 }
@@ -277,7 +276,7 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 		return u.summarizePreflight(), err
 	}
 	slot, _ := u.before.OtherSlot()
-	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host))
+	return u.outcome.Engine, report.NotBegun(u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host)))
 }
 
 // loadInputs loads the suites and opens the bundle, without the board.

@@ -75,7 +75,7 @@ func TestUpdate(t *testing.T) {
 		},
 		{
 			name: "not confirmed", bundle: good, want: "old A: system 1; connect",
-			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed",
+			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed", err: report.ErrNotBegun,
 		},
 		{
 			name: "does not boot", bundle: good, want: "old A: system 1; connect preflight install", why: "the boot loader went back",

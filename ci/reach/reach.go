@@ -81,10 +81,10 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) target.Ad
 // Connect connects to a board. If host is the name of a virtual board, Connect reaches
 // the one that is on. Otherwise the user's SSH configuration resolves host. The pins are
 // fingerprints of host keys that the user trusts. An error is of the kind ErrUnreachable,
-// unless board.yml is wrong.
+// unless board.yml is wrong. Where nothing was asked, it is of the kind ErrNotBegun too.
 func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
 	if err := target.CheckSettings(ctx); err != nil {
-		return nil, err
+		return nil, report.NotBegun(err)
 	}
 	a, err := addressOf(ctx, opt, spec, host)
 	if err != nil {
@@ -92,6 +92,10 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	a.Pins = pins
 	conn, err := target.Dial(ctx, a)
+	unknown := errors.Is(err, target.ErrNoAddress) && !strings.HasSuffix(machineOf(host), ".local") // which a board that is on tells itself
+	if err != nil && (ctx.Err() != nil || unknown) {
+		err = report.NotBegun(err)
+	}
 	if err == nil {
 		if err = conn.CheckShell(ctx); err != nil {
 			conn.Close()
@@ -114,10 +118,10 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 		a.Become, err = target.BecomeUser(ctx)
 	}
 	if err != nil {
-		return a, report.Because(ctx, report.ErrUnreachable, err)
+		return a, report.NotBegun(report.Because(ctx, report.ErrUnreachable, err))
 	}
 	err = AddHostKeys(opt, spec, &a)
-	return a, report.Because(ctx, report.ErrWrong, err)
+	return a, report.NotBegun(report.Because(ctx, report.ErrWrong, err))
 }
 
 // AddHostKeys adds to an address what Slipway knows about the host keys of boards of this

@@ -18,6 +18,9 @@ var (
 	ErrFailed = errors.New("the board failed its checks")
 	// ErrWrong means that a suite or a board.yml file cannot be used as it is.
 	ErrWrong = errors.New("a suite or a board.yml is wrong")
+	// ErrNotBegun means that a run ended before any board was asked. It writes no report, and
+	// the report of the last run stays.
+	ErrNotBegun = errors.New("the run did not begin")
 	// errNoStatus means that the container has no exit status.
 	errNoStatus = errors.New("the container has no status")
 )
@@ -80,6 +83,14 @@ func Because(ctx context.Context, kind, err error) error {
 		return err
 	}
 	return kindError{kind, err}
+}
+
+// NotBegun adds the kind ErrNotBegun to err, which keeps its own.
+func NotBegun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return kindError{ErrNotBegun, err}
 }
 
 type kindError struct{ kind, err error }

@@ -80,6 +80,9 @@ func (a Address) newDialer() (d net.Dialer, err error) {
 	return d, nil
 }
 
+// ErrNoAddress means that no board was asked, as nothing is known of its name.
+var ErrNoAddress = errors.New("no address")
+
 // lookUpHost runs getent, which follows nsswitch.conf with all of its modules, mDNS among
 // them. Go's own resolver knows files and DNS alone; it serves where there is no getent.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
@@ -89,7 +92,7 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if _, err := exec.LookPath("getent"); err != nil {
 		all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a.Host)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w of %s: %w", ErrNoAddress, plaintext.Quote(a.Host), err)
 		}
 		return a.filterFamily(all)
 	}
@@ -98,13 +101,13 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	switch ctx.Err() {
 	case nil:
 	case context.DeadlineExceeded:
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s does not end: %w\nnext: see that the servers in /etc/resolv.conf answer, or give the board's IP address", plaintext.Quote(a.Host), context.Cause(ctx))
+		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s does not end: %w\nnext: see that the servers in /etc/resolv.conf answer, or give the board's IP address", ErrNoAddress, plaintext.Quote(a.Host), context.Cause(ctx))
 	default:
 		return nil, context.Cause(ctx)
 	}
 	all := parseHosts(string(out))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\nnext: see that the board is on and the name is right, or give the board's IP address", plaintext.Quote(a.Host))
+		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s finds none in what /etc/nsswitch.conf names\nnext: see that the board is on and the name is right, or give the board's IP address", ErrNoAddress, plaintext.Quote(a.Host))
 	}
 	return a.filterFamily(all)
 }
@@ -120,7 +123,7 @@ func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 		some = append(some, ip)
 	}
 	if len(some) == 0 {
-		return nil, fmt.Errorf("no address of %s is of AddressFamily %s", plaintext.Quote(a.Host), a.Family)
+		return nil, fmt.Errorf("%w of %s is of AddressFamily %s", ErrNoAddress, plaintext.Quote(a.Host), a.Family)
 	}
 	return some[:min(len(some), maxAddresses)], nil
 }
