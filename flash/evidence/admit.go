@@ -46,7 +46,7 @@ func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...st
 	if err != nil {
 		return admitted, err
 	}
-	r, err := examine(ctx, a, description, Options{Policies: policies, onlyPolicies: true})
+	r, err := examine(ctx, a, description, Options{Policies: policies, skipSignature: true})
 	if err != nil {
 		return admitted, err
 	}

@@ -47,6 +47,7 @@ type Report struct {
 	Wrong      []string          `json:"wrong"`              // what does not belong together
 	Verdicts   []Verdict         `json:"verdicts,omitempty"` // of the policies
 	admittedBy []sshsig.Signer   // those whom policies with signers found
+	mustSign   bool              // signers are named
 }
 
 // The states of a signature.
@@ -82,7 +83,7 @@ type Options struct {
 	Since    string   // the folder of an earlier artifact, to find new flaws
 	Policies []Policy // that judge the artifact
 
-	onlyPolicies bool // no other list of signers counts
+	skipSignature bool // no list counts but those of the policies
 }
 
 // Examine reads all that the artifact in a folder has. The error is of what cannot be read.
@@ -109,10 +110,8 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	if err := r.proveFiles(ctx); err != nil {
 		return r, err
 	}
-	if !opt.onlyPolicies {
-		if err := r.readSignature(ctx, description, opt.Signers); err != nil {
-			return r, err
-		}
+	if err := r.readSignature(ctx, description, opt); err != nil {
+		return r, err
 	}
 	r.readProvenance()
 	bill, err := readBill(a)
@@ -123,11 +122,7 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 		r.Bill = summarise(*bill)
 	}
 	for _, p := range opt.Policies {
-		v, who := p.judge(ctx, r, description, bill)
-		r.Verdicts = append(r.Verdicts, v)
-		if who.Name != "" {
-			r.admittedBy = append(r.admittedBy, who)
-		}
+		r.Verdicts = append(r.Verdicts, p.judge(ctx, &r, description, bill))
 	}
 	if err != nil {
 		return r, nil
@@ -158,30 +153,50 @@ func (r *Report) proveFiles(ctx context.Context) error {
 	return nil
 }
 
-// readSignature verifies the signature of artifact.json. Without a list of signers it says so:
-// most people have none. A list that was named and cannot be read is an error.
-func (r *Report) readSignature(ctx context.Context, description []byte, signers string) error {
+// readSignature verifies the signature of artifact.json by a list that was named: without a
+// valid signature that is a refusal. Where none was named, the policies' signers count, and
+// else the user's own list. Most people have none.
+func (r *Report) readSignature(ctx context.Context, description []byte, opt Options) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned
-	if !slices.ContainsFunc(images.SignatureEndings, func(e string) bool { _, err := os.Stat(path + e); return err == nil }) {
+	if slices.ContainsFunc(images.SignatureEndings, func(e string) bool { _, err := os.Lstat(path + e); return err == nil }) {
+		r.Signature = Unverified
+	}
+	named := cmp.Or(opt.Signers, os.Getenv(verify.SignersVariable)) != ""
+	bySigners := slices.ContainsFunc(opt.Policies, func(p Policy) bool { return p.signers != nil })
+	r.mustSign = named || bySigners
+	if opt.skipSignature || !named && (r.Signature == Unsigned || bySigners) {
 		return nil
 	}
-	_, list, err := verify.ReadSigners(signers, r.Folder)
+	from, list, err := verify.ReadSigners(opt.Signers, r.Folder)
+	if err != nil && !named {
+		r.Why = plaintext.FirstLine(err.Error())
+		return nil
+	}
 	if err != nil {
-		if signers == "" && os.Getenv(verify.SignersVariable) == "" {
-			r.Signature, r.Why = Unverified, plaintext.FirstLine(err.Error())
-			return nil
-		}
 		return err
 	}
-	who, err := verify.ProveSignature(ctx, list, path, description)
-	if err != nil {
-		r.Signature, r.Why = Bad, plaintext.FirstLine(err.Error())
-		r.Wrong = append(r.Wrong, r.Why)
+	if r.Signature == Unsigned {
+		r.Why = fmt.Sprintf("%s is not signed, and %s names who must sign it", path, from)
 		return nil
 	}
-	r.Signature, r.Signer = Signed, &who
+	who, err := verify.ProveSignature(ctx, list, path, description)
+	r.setSigner(who, err)
+	if err != nil {
+		r.Wrong = append(r.Wrong, r.Why)
+	}
 	return nil
+}
+
+// setSigner notes who signed, unless a list that was named has judged before.
+func (r *Report) setSigner(who sshsig.Signer, err error) {
+	switch {
+	case r.Signature != Unverified:
+	case err != nil:
+		r.Signature, r.Why = Bad, plaintext.FirstLine(err.Error())
+	default:
+		r.Signature, r.Why, r.Signer = Signed, "", &who
+	}
 }
 
 func (r *Report) readProvenance() {
@@ -275,8 +290,8 @@ func (r Report) next() string {
 	switch {
 	case len(r.Wrong) > 0:
 		return fmt.Sprintf("build %s, or copy the whole artifact again", r.Artifact.Board)
-	case r.Signature == Unsigned:
-		return fmt.Sprintf("sign %s --key=FILE, if the policy asks for a signature", r.Folder)
+	case r.Signature == Unsigned && r.mustSign:
+		return fmt.Sprintf("sign %s --key=FILE", plaintext.Quote(r.Folder))
 	}
 	return "change what the policy refuses, then build " + r.Artifact.Board
 }
@@ -285,6 +300,9 @@ func (r Report) next() string {
 func (r Report) objections() (all []string) {
 	for _, text := range r.Wrong {
 		all = append(all, plaintext.FirstLine(text))
+	}
+	if r.Signature == Unsigned && r.Why != "" {
+		all = append(all, r.Why)
 	}
 	for _, v := range r.Verdicts {
 		for _, why := range v.Refused {
@@ -316,6 +334,8 @@ func (r Report) Show(w io.Writer) {
 		line("signature", "by %s", r.Signer)
 	case Unsigned:
 		line("signature", "none")
+	case Unverified:
+		line("signature", "nobody verified it: %s", r.Why)
 	default:
 		line("signature", "%s: %s", r.Signature, r.Why)
 	}
@@ -328,12 +348,19 @@ func (r Report) Show(w io.Writer) {
 	for _, text := range r.Wrong {
 		line("WRONG", "%s", plaintext.FirstLine(text))
 	}
+	if r.Signature == Unsigned && r.Why != "" {
+		line("REFUSED", "%s", r.Why)
+	}
 	for _, v := range r.Verdicts {
 		for _, why := range v.Refused {
 			line("REFUSED", "%s (policy of %s)", why, v.Policy)
 		}
-		if len(v.Refused) == 0 {
+		switch {
+		case len(v.Refused) > 0:
+		case v.Signed:
 			line("policy", "%s admits it", v.Policy)
+		default:
+			line("policy", "%s admits it, whoever signed it: it has no signers", v.Policy)
 		}
 	}
 }
@@ -389,11 +416,10 @@ func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := Examine(ctx, folder, Options{})
+	r, err := Examine(ctx, folder, Options{skipSignature: true}) // an old signature is replaced
 	if err != nil {
 		return "", err
 	}
-	r.Wrong = slices.DeleteFunc(r.Wrong, func(text string) bool { return text == r.Why }) // an old signature is replaced
 	if err := r.Err(); err != nil {
 		return "", fmt.Errorf("sign %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/verify"
 	"slipway/images"
 )
 
@@ -88,12 +89,12 @@ func TestExamine(t *testing.T) {
 		t.Errorf("unsigned: %v, %v, %s", err, r.Err(), r.Signature)
 	}
 	for want, change := range map[string]func(*Report){
-		"next: sign " + dir + " --key=FILE": func(r *Report) { r.Signature = Unsigned },
+		"next: sign " + dir + " --key=FILE": func(r *Report) { r.Signature, r.mustSign = Unsigned, true },
 		"then build orin":                   func(r *Report) { r.Signature = Signed },
 		"next: build orin, or copy":         func(r *Report) { r.Wrong = []string{"a byte"} },
 	} {
 		refused := r
-		refused.Verdicts = []Verdict{{"p.yml", []string{"old"}}}
+		refused.Verdicts = []Verdict{{Policy: "p.yml", Refused: []string{"old"}}}
 		if change(&refused); refused.Err() == nil || !strings.Contains(refused.Err().Error(), want) {
 			t.Errorf("Err = %v; want %q", refused.Err(), want)
 		}
@@ -258,5 +259,81 @@ func TestNamedSigners(t *testing.T) {
 	}
 	if _, err := Examine(t.Context(), dir, Options{Since: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "no artifact") {
 		t.Errorf("--since without an artifact: %v", err)
+	}
+}
+
+// Who names signers gets an artifact that one of them signed, or a refusal.
+func TestNamedSignersRefuseUnsigned(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	key, signers := makeKey(t, "")
+	_, other := makeKey(t, "")
+	empty, comments := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "comments")
+	write(t, empty, "")
+	write(t, comments, "# builds ssh-ed25519 AAAA...\n\n")
+	policy := filepath.Join(t.TempDir(), "policy.yml")
+	write(t, policy, "signers: "+signers+"\n")
+	lax := filepath.Join(t.TempDir(), "lax.yml")
+	write(t, lax, "since: 2020-01-01\n")
+	for _, tt := range []struct {
+		name, signers, policy string
+		signed                bool
+		state, want           string // of an error, of Examine or of what it reports; "" is that there is none
+		shows                 string
+	}{
+		{"nobody is named", "", "", false, Unsigned, "", "signature   none\n"},
+		{"unsigned", signers, "", false, Unsigned, "is not signed, and SIGNERS names who must sign it\nnext: sign DIR --key=FILE", "REFUSED     "},
+		{"an empty list", empty, "", false, "", "it names no signer", ""},
+		{"a list of comments", comments, "", false, "", "it names no signer", ""},
+		{"no list", filepath.Join(t.TempDir(), "none"), "", false, "", "no such file", ""},
+		{"an empty list, signed", empty, "", true, "", "it names no signer", ""},
+		{"by another", other, "", true, Bad, "does not name", "WRONG"},
+		{"signed", signers, "", true, Signed, "", "signature   by release@example.com"},
+		{"a policy, unsigned", "", policy, false, Unsigned, "there is no DIR/artifact.json.sig", "REFUSED"},
+		{"a policy, signed", "", policy, true, Signed, "", "signature   by release@example.com"},
+		{"a policy, and another is named", other, policy, true, Bad, "does not name", "WRONG"},
+		{"a policy without signers", "", lax, true, Unverified, "", "admits it, whoever signed it"},
+	} {
+		for _, how := range []string{"--signers", verify.SignersVariable} {
+			t.Setenv(verify.SignersVariable, "")
+			opt := Options{Signers: tt.signers}
+			if how == verify.SignersVariable {
+				opt.Signers = ""
+				t.Setenv(how, tt.signers)
+			}
+			dir := makeArtifact(t, check)
+			if tt.signed {
+				if _, err := Sign(t.Context(), dir, key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.policy != "" {
+				p, err := ReadPolicy(tt.policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opt.Policies = []Policy{p}
+			}
+			r, err := Examine(t.Context(), dir, opt)
+			if err == nil {
+				err = r.Err()
+			}
+			want := strings.NewReplacer("SIGNERS", tt.signers, "DIR", dir).Replace(tt.want)
+			if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s by %s: %v; want %q", tt.name, how, err, want)
+			}
+			var b bytes.Buffer
+			r.Show(&b)
+			if tt.state != "" && (r.Signature != tt.state || !strings.Contains(b.String(), tt.shows)) {
+				t.Errorf("%s by %s: %s, want %s with %q:\n%s", tt.name, how, r.Signature, tt.state, tt.shows, b.String())
+			}
+			if strings.Contains(b.String(), "unverified") {
+				t.Errorf("%s by %s: it says unverified:\n%s", tt.name, how, b.String())
+			}
+		}
+	}
+	// What is to be signed has no signature yet.
+	t.Setenv(verify.SignersVariable, signers)
+	if _, err := Sign(t.Context(), makeArtifact(t, check), key); err != nil {
+		t.Errorf("Sign where signers are named: %v", err)
 	}
 }

@@ -36,6 +36,7 @@ type Policy struct {
 // Verdict says why a policy refuses an artifact.
 type Verdict struct {
 	Policy  string   `json:"policy"`
+	Signed  bool     `json:"signed"`  // one of the policy's signers signed it
 	Refused []string `json:"refused"` // empty: the policy admits it
 }
 
@@ -98,20 +99,22 @@ func newPolicy(p images.Policy, from string, read func(name string) ([]byte, err
 	return all, nil
 }
 
-// judge says why the policy refuses the artifact of a report. The description is the text
-// of its artifact.json.
-func (p Policy) judge(ctx context.Context, r Report, description []byte, bill *sbom.Bill) (Verdict, sshsig.Signer) {
+// judge says why the policy refuses the artifact of a report, and notes who signed it. The
+// description is the text of its artifact.json.
+func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *sbom.Bill) Verdict {
 	v := Verdict{Policy: p.From, Refused: []string{}}
 	refuse := func(err error) {
 		if err != nil {
 			v.Refused = append(v.Refused, plaintext.FirstLine(err.Error()))
 		}
 	}
-	var who sshsig.Signer
 	if p.signers != nil {
-		var err error
-		who, err = verify.ProveSignature(ctx, *p.signers, images.ArtifactPath(r.Artifact.Dir()), description)
+		who, err := verify.ProveSignature(ctx, *p.signers, images.ArtifactPath(r.Artifact.Dir()), description)
 		refuse(err)
+		r.setSigner(who, err)
+		if v.Signed = err == nil; v.Signed {
+			r.admittedBy = append(r.admittedBy, who)
+		}
 	}
 	refuse(p.judgeBuilder(r.Provenance))
 	refuse(p.judgeSources(r.Artifact))
@@ -119,13 +122,13 @@ func (p Policy) judge(ctx context.Context, r Report, description []byte, bill *s
 	if p.asksForBill() {
 		if bill == nil {
 			refuse(errors.New("it has no bill of material"))
-			return v, who
+			return v
 		}
 		refuse(p.judgePackages(*bill))
 		refuse(p.judgeLicences(*bill))
 		refuse(p.judgeFlaws(*bill))
 	}
-	return v, who
+	return v
 }
 
 func (p Policy) judgeBuilder(s *images.Statement) error {

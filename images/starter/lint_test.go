@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,5 +167,85 @@ func TestPipelinesKeepTheirPromises(t *testing.T) {
 	}
 	if !strings.Contains(read("ci/gitlab-jobs.yml"), "\n.bitbake:") {
 		t.Error("the child pipeline has no job for bitbake to extend")
+	}
+}
+
+// Without the signing key nothing is signed, proved or pushed, and the job fails.
+func TestMissingKeyStopsPipelines(t *testing.T) {
+	folder := writtenPipelines(t, "isar-amd64")
+	read := func(path string) []byte {
+		text, err := os.ReadFile(filepath.Join(folder, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	bin := filepath.Join(folder, "build/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "slipway"), []byte("#!/bin/sh\necho \"$*\" >>calls\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "key"), []byte("a key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var flow struct {
+		Jobs map[string]struct{ Steps []struct{ Name, Run string } }
+	}
+	var jobs struct {
+		Board struct{ Script []string } `yaml:".board"`
+	}
+	if err := errors.Join(yaml.Load(read(".github/workflows/slipway.yml"), &flow), yaml.Load(read("ci/gitlab-jobs.yml"), &jobs)); err != nil {
+		t.Fatal(err)
+	}
+	sign := ""
+	for _, step := range flow.Jobs["board"].Steps {
+		if step.Name == "sign" {
+			sign = step.Run
+		}
+	}
+	gitLab := strings.Join(jobs.Board.Script, "\n")
+	for _, tt := range []struct{ name, script, env, want string }{
+		{"GitHub", sign, "KEY=a key", "sign b --key=T/key\n"},
+		{"GitHub, empty", sign, "KEY=", ""},
+		{"GitHub, missing", sign, "X=", ""},
+		{"GitLab", gitLab, "SLIPWAY_SIGNING_KEY=key", "build b\nsign b --key=build/key\nevidence b --signers=ci/artifact_signers\n"},
+		{"GitLab, a merge request", gitLab, "CI_MERGE_REQUEST_IID=7", "build b\nevidence b\n"},
+		{"GitLab, empty", gitLab, "SLIPWAY_SIGNING_KEY=", "build b\n"},
+		{"GitLab, missing", gitLab, "X=", "build b\n"},
+		{"GitLab, misspelt", gitLab, "SLIPWAY_SIGNING_KEYS=key", "build b\n"},
+		{"GitLab, no file", gitLab, "SLIPWAY_SIGNING_KEY=a secret", "build b\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			temp := t.TempDir()
+			if err := os.WriteFile(filepath.Join(folder, "calls"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", tt.script)
+			cmd.Dir, cmd.Env = folder, []string{"PATH=" + os.Getenv("PATH"), "BOARD=b", "COMMAND=build", "RUNNER_TEMP=" + temp, tt.env}
+			out, err := cmd.CombinedOutput()
+			calls := strings.ReplaceAll(string(read("calls")), temp, "T")
+			if calls != tt.want {
+				t.Errorf("it ran %q; want %q", calls, tt.want)
+			}
+			if stops := strings.Contains(tt.name, ", ") && !strings.HasSuffix(tt.name, "request"); stops != (err != nil) || stops && !strings.Contains(string(out), "\nnext: ") || strings.Contains(string(out), "a secret") {
+				t.Errorf("%v: %s; want an error with the next step: %v", err, out, stops)
+			}
+		})
+	}
+	for server, files := range Pipelines {
+		text := string(read(files[len(files)-1].Path))
+		if server == "gitlab" {
+			text = string(read("ci/gitlab-jobs.yml"))
+		}
+		_, release, _ := strings.Cut(text, map[string]string{"github": "\n  release:", "gitlab": "\n.release:", "jenkins": "stage('release')", "buildbot": "\nrelease = "}[server])
+		evidence, push := strings.Index(release, "--signers=ci/artifact_signers"), regexp.MustCompile(`slipway(\("push"| push)`).FindStringIndex(release)
+		if evidence < 0 || push == nil || evidence > push[0] {
+			t.Errorf("%s: the release does not prove who signed before it pushes:\n%s", server, release)
+		}
+		if regexp.MustCompile(`doStepIf=bool|signs =`).MatchString(text) {
+			t.Errorf("%s: it can be told not to sign", server)
+		}
 	}
 }

@@ -16,7 +16,8 @@ func evidenceCommand() *Command {
 	c := New("evidence TARGET", "Show who built and signed an artifact, what it is made of, and its known flaws")
 	c.Long = `TARGET is a board that is built, or the folder of an artifact. Slipway reads:
 - the digests of all files
-- the signature of artifact.json, which "sign" makes
+- the signature of artifact.json, which "sign" makes. It must be there if --signers, SLIPWAY_SIGNERS
+  or a policy names signers. Without them ~/.config/slipway/allowed_signers verifies one
 - the provenance: an in-toto statement, which must name the same files
 - the bill of material: SPDX 2 or 3, CycloneDX, or dpkg's list of packages
 - the findings of Yocto's CVE check, with --since those that an earlier artifact does not have
@@ -27,7 +28,7 @@ What does not belong together, and what a policy refuses, is an error.`
 	c.Example = `slipway evidence isar-amd64
 slipway evidence build/orin-lab --signers=keys/allowed_signers --since=/srv/released/orin-lab
 slipway evidence build/orin-lab --policy=release-policy.yml --json`
-	signers := c.Text("signers=FILE", "", "who may sign (or SLIPWAY_SIGNERS); ~/.config/slipway/allowed_signers if not given")
+	signers := c.Text("signers=FILE", "", "one of these must have signed it (or SLIPWAY_SIGNERS)")
 	since := c.Text("since=FOLDER", "", "an earlier artifact of the board")
 	policy := c.Text("policy=FILE", "", "also judge by this file, with the keys of board.yml's policy")
 	asJSON := c.Switch("json", "print the evidence as JSON")

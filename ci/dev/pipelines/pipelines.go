@@ -38,9 +38,6 @@ type site struct {
 	runs   int
 }
 
-// signs is the line of the Jenkinsfile that says whether a credential signs.
-var signs = regexp.MustCompile(`(?m)^(signs = )false`)
-
 // outcome is how a run of a pipeline ended.
 type outcome struct {
 	steps   []string // that ran well, as JOB/STEP
