@@ -1,9 +1,14 @@
 package flash
 
 import (
+	"archive/tar"
+	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,8 +18,10 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"slipway/flash/bfb"
 	"slipway/flash/device"
 	"slipway/flash/device/devicetest"
+	"slipway/flash/rshim/rshimtest"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
@@ -43,7 +50,9 @@ var packings = map[string]func(*testing.T, []byte) []byte{
 		w, _ := zstd.NewWriter(nil)
 		return append(w.EncodeAll(p[:mib], nil), w.EncodeAll(p[mib:], nil)...)
 	},
-	"disk.img.xz": func(t *testing.T, p []byte) []byte { return through(t, p, "xz", "-0", "-T1", "--block-size=256KiB", "-c") },
+	"disk.img.xz": func(t *testing.T, p []byte) []byte {
+		return through(t, p, "xz", "-0", "-T1", "--block-size=256KiB", "-c")
+	},
 }
 
 func through(t *testing.T, p []byte, argv ...string) []byte {
@@ -148,13 +157,19 @@ func at(ctx context.Context, step string, state progress.State, do func()) conte
 
 // moments are when it is done. Each returns the context and the options of the flash.
 var moments = map[string]func(context.Context, *Options, func()) context.Context{
-	"before it is read": func(ctx context.Context, _ *Options, do func()) context.Context { return at(ctx, "prove", progress.Running, do) },
-	"once proved":       func(ctx context.Context, _ *Options, do func()) context.Context { return at(ctx, "prove", progress.Done, do) },
+	"before it is read": func(ctx context.Context, _ *Options, do func()) context.Context {
+		return at(ctx, "prove", progress.Running, do)
+	},
+	"once proved": func(ctx context.Context, _ *Options, do func()) context.Context {
+		return at(ctx, "prove", progress.Done, do)
+	},
 	"asked": func(ctx context.Context, o *Options, do func()) context.Context {
 		o.Yes, o.Confirm = nil, func([]device.Device) error { do(); return nil }
 		return ctx
 	},
-	"writing": func(ctx context.Context, _ *Options, do func()) context.Context { return at(ctx, "flash", progress.Running, do) },
+	"writing": func(ctx context.Context, _ *Options, do func()) context.Context {
+		return at(ctx, "flash", progress.Running, do)
+	},
 }
 
 // TestOnlyWhatWasProvedIsWritten has somebody write to the image's folder meanwhile.
@@ -319,4 +334,151 @@ func TestDeviceOfAChangedImage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStreamThatWasProvedIsPushed has somebody write to a boot stream's folder.
+func TestStreamThatWasProvedIsPushed(t *testing.T) {
+	ann := newPerson(t, "ann")
+	for _, proof := range []string{"digest", "signers", "artifact"} {
+		for what, attack := range attacks {
+			for when, moment := range moments {
+				if when == "writing" {
+					continue // there is no step of that name
+				}
+				t.Run(strings.Join([]string{proof, what, when}, "/"), func(t *testing.T) {
+					d := &rshimtest.DPU{Says: rshimtest.Boots}
+					names := dpus(t, d)
+					a, good := streamArtifact(t)
+					path := filepath.Join(a.Dir(), "toy.bfb")
+					evil := otherStream(t, len(good))
+					o := Options{Yes: names}
+					switch proof {
+					case "digest":
+						o.Image, o.Digest = path, "sha256:"+sumOf(good)
+					case "signers":
+						ann.sign(t, path)
+						o.Image, o.Signers = path, ann.list
+					}
+					ctx := moment(t.Context(), &o, func() { attack(t, path, evil) })
+					_, err := WriteAll(ctx, dpuSpec, a, names, o)
+					pushed, _ := d.Pushed()
+					if !bytes.HasPrefix(good, pushed) || err == nil && !bytes.Equal(good, pushed) {
+						t.Errorf("WriteAll = %v; other bytes than those that were proved were pushed", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// otherStream is a boot stream of a size.
+func otherStream(t *testing.T, size int) []byte {
+	t.Helper()
+	parts, err := bfb.ParseParts("boot-args==" + strings.Repeat("evil! ", 30_000) + ",boot-timeout==3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "evil.bfb")
+	if _, err := bfb.Make(t.Context(), path, bfb.Recipe{Parts: parts}); err != nil {
+		t.Fatal(err)
+	}
+	if data := read(t, path); len(data) == size {
+		return data
+	}
+	t.Fatal("the other stream has another size")
+	return nil
+}
+
+// TestPackageThatWasProvedRuns has somebody write to a package's folder. Its scripts run here.
+func TestPackageThatWasProvedRuns(t *testing.T) {
+	ann := newPerson(t, "ann")
+	for _, form := range []string{"tar.gz", "zip"} {
+		for _, proof := range []string{"digest", "signers", "artifact"} {
+			for what, attack := range attacks {
+				for _, when := range []string{"before it is read", "once proved", "unpacking", "unpacked", "asked"} {
+					t.Run(strings.Join([]string{form, proof, what, when}, "/"), func(t *testing.T) {
+						j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+						ran := filepath.Join(t.TempDir(), "ran")
+						good := read(t, j.artifact.Path(j.artifact.Files[0]))
+						evil := repacked(t, good, form, "initrd-flash", "#!/bin/sh\ntouch "+ran+"\n")
+						good = repacked(t, good, form, "", "")
+						dir := t.TempDir()
+						path := filepath.Join(dir, "toy.tegraflash."+form)
+						fill(t, path, string(good))
+						a := images.Artifact{Board: "toy", Key: "0123456789abcdef", Files: []images.File{{
+							Kind: images.Tegraflash, Name: filepath.Base(path), SizeBytes: int64(len(good)), SHA256: sumOf(good),
+						}}}
+						if err := a.Save(dir); err != nil {
+							t.Fatal(err)
+						}
+						var err error
+						if j.artifact, err = images.OpenArtifact(dir); err != nil {
+							t.Fatal(err)
+						}
+						o := Options{Yes: []string{"usb:1-2"}}
+						switch proof {
+						case "digest":
+							o.Image, o.Digest = path, "sha256:"+sumOf(good)
+						case "signers":
+							ann.sign(t, path)
+							o.Image, o.Signers = path, ann.list
+						}
+						do := func() { attack(t, path, evil) }
+						ctx := t.Context()
+						switch when {
+						case "unpacking":
+							ctx = at(ctx, "unpack", progress.Running, do)
+						case "unpacked":
+							ctx = at(ctx, "unpack", progress.Done, do)
+						default:
+							ctx = moments[when](ctx, &o, do)
+						}
+						receipts, _, err := j.flash(ctx, o, "usb:1-2")
+						if _, left := os.Stat(ran); left == nil {
+							t.Errorf("WriteAll = %v, %v; a script ran that nobody proved", receipts, err)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// repacked is a tar.gz as another form, in which one file may have another content.
+func repacked(t *testing.T, archive []byte, form, name, text string) []byte {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b, out bytes.Buffer
+	w, p := tar.NewWriter(&b), zip.NewWriter(&out)
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		data, err2 := io.ReadAll(r)
+		if h.Name == name {
+			data = []byte(text)
+		}
+		h.Size = int64(len(data))
+		zipped := &zip.FileHeader{Name: h.Name}
+		zipped.SetMode(0o755)
+		to, err3 := p.CreateHeader(zipped)
+		if err := errors.Join(err, err2, err3, w.WriteHeader(h)); err != nil {
+			t.Fatal(err)
+		}
+		_, err2 = to.Write(data)
+		if _, err := w.Write(data); errors.Join(err, err2) != nil {
+			t.Fatal(err, err2)
+		}
+	}
+	if err := errors.Join(w.Close(), p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if form == "zip" {
+		return out.Bytes()
+	}
+	return gzipped(t, b.Bytes())
 }
