@@ -110,7 +110,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 // admitBundle proves that a bundle is of an artifact that the policies admit. Without a
 // policy any bundle is admitted: the board's engine verifies its signature.
 func admitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
-	a, err := evidence.AdmitFile(ctx, spec, opt.BoardDir(spec), bundle.File, func() (string, error) { return bundle.SHA256(ctx) })
+	a, err := evidence.AdmitFile(ctx, spec, opt.BoardDir(spec), bundle.File, func() (string, error) { return bundle.SHA256, nil })
 	return a, report.Because(ctx, flash.ErrImage, err)
 }
 
@@ -287,7 +287,7 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 		}
 	}
 	if u.bundle == nil {
-		u.bundle, err = boardupdate.OpenBundle(u.outcome.Bundle)
+		u.bundle, err = boardupdate.OpenBundle(ctx, u.outcome.Bundle)
 	}
 	return err
 }

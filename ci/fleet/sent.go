@@ -233,8 +233,10 @@ func (p *plan) openBundle(ctx context.Context) error {
 		return nil
 	}
 	err := p.recordDigest(ctx, "bundle", p.request.Update, func() (_ string, err error) {
-		p.bundle, err = boardupdate.OpenBundle(p.request.Update)
-		return "", err
+		if p.bundle, err = boardupdate.OpenBundle(ctx, p.request.Update); err != nil {
+			return "", err
+		}
+		return p.bundle.SHA256, nil
 	})
 	if err == nil {
 		p.work.OtherBoard, err = flash.RefuseOther(p.spec, p.request.Update, p.request.OtherBoard)

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"slipway/flash/sealed"
 	"slipway/flash/target"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -38,11 +39,22 @@ type Sent struct {
 // name before is replaced, and a symlink is replaced rather than followed. Its
 // folder is made where it is missing.
 func Put(ctx context.Context, c *target.Conn, local, remote string, mode fs.FileMode) (Sent, error) {
-	f, src, err := openSource(local)
+	f, err := sealed.Open(local)
 	if err != nil {
 		return Sent{}, err
 	}
 	defer f.Close()
+	return PutFile(ctx, c, f, remote, mode)
+}
+
+// PutFile is Put for a file that is open.
+func PutFile(ctx context.Context, c *target.Conn, f *sealed.File, remote string, mode fs.FileMode) (Sent, error) {
+	local := f.Name()
+	info, err := f.Stat()
+	if err != nil {
+		return Sent{}, err
+	}
+	src := source{name: local, data: f, size: f.SizeBytes(), modified: info.ModTime()}
 	step := progress.Start(ctx, "put "+filepath.Base(local), src.size, progress.Bytes)
 	sent, err := putSource(ctx, c, src, remote, mode, step)
 	step.End(sent.Path+describeTransport(c), err)

@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
+	"slipway/flash/sealed"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
@@ -24,8 +24,9 @@ type Bundle struct {
 	Kind      Kind   `json:"kind"`
 	Format    string `json:"format,omitempty"` // of RAUC: plain, verity, crypt
 	SizeBytes int64  `json:"sizeBytes"`
+	SHA256    string `json:"-"`
 
-	file    *os.File
+	file    *sealed.File
 	digest  string   // of its beginning and its end, which differ between bundles
 	signed  validity // of the signer's certificate, if the bundle holds it
 	capsule *capsule // firmware for a Jetson in it; nil: none
@@ -60,52 +61,31 @@ var errNoBundle = errors.New("not a bundle of RAUC's, SWUpdate's or Mender's")
 // headBytes is how much of a file tells its format.
 const headBytes = 512
 
-// OpenBundle opens a bundle and reads its format. The file must not change until Close.
-func OpenBundle(name string) (*Bundle, error) {
-	f, err := localfile.Open(name)
+// OpenBundle opens a bundle, seals it and reads its format. A board gets what was read.
+func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
+	f, err := sealed.Open(name)
 	if err != nil {
 		return nil, localfile.NotHere(name, err)
 	}
-	b := &Bundle{File: name, file: f}
-	if err := b.readFormat(); err != nil {
+	b := &Bundle{File: name, file: f, SizeBytes: f.SizeBytes()}
+	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(step *progress.Step) (_ string, err error) {
+		b.SHA256, err = f.Seal(ctx, step.Add)
+		return "", err
+	})
+	if err == nil {
+		err = b.readFormat()
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b, nil
 }
 
-// SHA256 reads the whole bundle and returns its digest.
-func (b *Bundle) SHA256(ctx context.Context) (string, error) {
-	h := sha256.New()
-	step := progress.Start(ctx, "digest of "+filepath.Base(b.File), b.SizeBytes, progress.Bytes)
-	in := io.NewSectionReader(b.file, 0, b.SizeBytes)
-	part := make([]byte, 1<<20)
-	var err error
-	for err == nil && ctx.Err() == nil {
-		var n int
-		n, err = in.Read(part)
-		h.Write(part[:n])
-		step.Add(int64(n))
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = context.Cause(ctx)
-	}
-	step.End("", err)
-	return hex.EncodeToString(h.Sum(nil)), err
-}
-
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
 func (b *Bundle) readFormat() error {
-	info, err := b.file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w, and not even a file", errNoBundle)
-	}
-	b.SizeBytes = info.Size()
 	head := make([]byte, headBytes)
 	n, err := b.file.ReadAt(head, 0)
 	if err != nil && err != io.EOF {

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"crypto/sha256"
 	"encoding/asn1"
 	"encoding/base64"
 	"encoding/binary"
@@ -85,7 +86,7 @@ func TestOpen(t *testing.T) {
 			if err := os.WriteFile(file, []byte(tt.data), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			got, err := OpenBundle(file)
+			got, err := OpenBundle(t.Context(), file)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || !strings.HasPrefix(err.Error(), file) {
 					t.Errorf("OpenBundle() = %v; want the file's name and %q", err, tt.wantErr)
@@ -96,13 +97,13 @@ func TestOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer got.Close()
-			tt.want.File, tt.want.SizeBytes = file, int64(len(tt.data))
+			tt.want.File, tt.want.SizeBytes, tt.want.SHA256 = file, int64(len(tt.data)), fmt.Sprintf("%x", sha256.Sum256([]byte(tt.data)))
 			if diff := cmp.Diff(&tt.want, got, cmpopts.IgnoreUnexported(Bundle{})); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
-	if _, err := OpenBundle(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not even a file") {
+	if _, err := OpenBundle(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("OpenBundle(a folder) = %v", err)
 	}
 }
@@ -165,7 +166,7 @@ func FuzzBundle(f *testing.F) {
 		if err := os.WriteFile(file, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		b, err := OpenBundle(file)
+		b, err := OpenBundle(t.Context(), file)
 		if err != nil {
 			return
 		}

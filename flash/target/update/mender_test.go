@@ -144,7 +144,7 @@ func TestMender(t *testing.T) {
 }
 
 func TestOpenMender(t *testing.T) {
-	b, err := update.OpenBundle(makeArtifact(t, "board", "x"))
+	b, err := update.OpenBundle(t.Context(), makeArtifact(t, "board", "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestOpenMender(t *testing.T) {
 		if err := os.WriteFile(file, makeTar(t, files...), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := update.OpenBundle(file); err == nil {
+		if b, err := update.OpenBundle(t.Context(), file); err == nil {
 			t.Errorf("%s: OpenBundle() = %+v; want an error", name, b)
 		}
 	}

@@ -81,7 +81,7 @@ func (e *startingEngine) Status(ctx context.Context) (update.Status, error) {
 // A board that still starts gets the time to mark its system good.
 func TestPreflightWaitsForStart(t *testing.T) {
 	r := updatetest.StartRAUC(t)
-	b, err := update.OpenBundle(r.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"}))
+	b, err := update.OpenBundle(t.Context(), r.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"}))
 	if err != nil {
 		t.Fatal(err)
 	}

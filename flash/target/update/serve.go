@@ -138,7 +138,7 @@ func (s *Source) stageBundle(ctx context.Context, c *target.Conn, b *Bundle) err
 		defer cancel()
 		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a lost board keeps the file until the next update
 	}
-	if _, err := files.Put(ctx, c, b.File, s.Where, 0o600); err != nil {
+	if _, err := files.PutFile(ctx, c, b.file, s.Where, 0o600); err != nil {
 		return err
 	}
 	s.served.Store(b.SizeBytes)

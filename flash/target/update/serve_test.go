@@ -30,7 +30,7 @@ func (streamingEngine) ChooseDelivery(context.Context, *update.Bundle) (update.D
 // offerBundle serves a bundle to a board whose engine streams.
 func offerBundle(t *testing.T, file string) (*update.Source, *update.Bundle) {
 	t.Helper()
-	b, err := update.OpenBundle(file)
+	b, err := update.OpenBundle(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestServeSilentClients(t *testing.T) {
 // If the board's sshd forwards no port, Slipway puts the bundle on the board and removes it.
 func TestStage(t *testing.T) {
 	file := updatetest.File(t, 100<<10)
-	b, err := update.OpenBundle(file)
+	b, err := update.OpenBundle(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}

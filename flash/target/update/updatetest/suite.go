@@ -96,7 +96,7 @@ func Run(t *testing.T, b Board) {
 		t.Run(wrong, func(t *testing.T) { refused(t, b, e, file) })
 	}
 	t.Run("no file", func(t *testing.T) {
-		if _, err := update.OpenBundle(filepath.Join(t.TempDir(), "none")); err == nil {
+		if _, err := update.OpenBundle(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil {
 			t.Error("Open() worked")
 		}
 	})
@@ -135,7 +135,7 @@ func status(t *testing.T, e update.Engine) update.Status {
 // offer opens a bundle and makes it available.
 func offer(t *testing.T, b Board, e update.Engine, file string) *update.Source {
 	t.Helper()
-	bundle, err := update.OpenBundle(file)
+	bundle, err := update.OpenBundle(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
