@@ -40,7 +40,7 @@ func (o Outcome) readReports(dir string) []report.Report {
 // newPage returns the page of the outcome, with the reports of its boards.
 func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	p := report.BoardsPage{
-		Title: o.Board + ", " + report.Boards(len(o.Results)), Verdict: report.Passed,
+		Title: o.Board + ", " + report.BoardsTitle(o.countKinds().doneCount(), len(o.Results)), Verdict: report.Passed,
 		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName},
 	}
 	if o.countKinds().doneCount() < len(o.Results) {
@@ -128,7 +128,7 @@ func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	case r.Kind == NotBegun:
 		r.Saw = o.Stopped
 	}
-	return []report.Failure{{Name: string(r.Kind), Saw: r.Saw, Next: kinds[r.Kind.rank()].next}}
+	return []report.Failure{{Name: string(r.Kind), Saw: r.Saw, Next: o.nextOf(r.Kind)}}
 }
 
 // describeBoard returns where the board is, and what else is to be said of it.

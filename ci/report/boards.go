@@ -99,6 +99,19 @@ func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
 }
 
+// BoardsTitle returns the boards that a page's verdict is of: "2 of 3 boards" did not pass.
+func BoardsTitle(passed, all int) string {
+	if passed == 0 || passed == all {
+		return Boards(all)
+	}
+	return fmt.Sprintf("%d of %s", all-passed, Boards(all))
+}
+
+// VerdictWords returns what the boards of the title did.
+func (p BoardsPage) VerdictWords() string {
+	return plaintext.Either(p.Verdict == Passed, "passed", "did not pass")
+}
+
 // Render returns the page. Boards that failed come first.
 func (p BoardsPage) Render() ([]byte, error) {
 	sortRows(p.Rows)

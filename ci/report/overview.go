@@ -36,7 +36,7 @@ func WriteAll(dir string, all []Report) error {
 // newOverview returns the page of several reports. links are their own pages. Without
 // them no file is beside the page.
 func newOverview(all []Report, links []string) BoardsPage {
-	p := BoardsPage{Title: Boards(len(all)), Verdict: Passed}
+	p := BoardsPage{Verdict: Passed}
 	if links != nil {
 		p.Files = []string{ReportJSON, ReportJUnit}
 	}
@@ -61,6 +61,7 @@ func newOverview(all []Report, links []string) BoardsPage {
 			failures = append(failures, BoardFailure{row.Board, row.Link, f})
 		}
 	}
+	p.Title = BoardsTitle(passed.Boards, len(all))
 	p.Counts, p.Causes, p.Columns = []Count{passed, failed, unreached}, GroupCauses(failures), columns
 	return p
 }
