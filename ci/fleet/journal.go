@@ -19,14 +19,15 @@ import (
 	"slipway/layers/localfile"
 )
 
-// The journal of a run has one JSON value per line. newJournal writes it with all boards,
-// before the first one is reached. After that it only grows: by one line before an attempt,
+// The journal of a run has one JSON value per line. newJournal writes its head with all boards,
+// before the first one is reached. The first line says how many lines the head has: a journal
+// with fewer has lost boards. After that it only grows: by one line before an attempt,
 // one before the attempt writes a slot, and one after the attempt. Each line is on the disk
 // before the run continues. All other files of a run are made from the journal.
 const journalName = "journal.jsonl"
 
 const (
-	journalVersion  = 1
+	journalVersion  = 2
 	maxJournalBytes = 256 << 20
 )
 
@@ -34,6 +35,7 @@ const (
 type entry struct {
 	At      time.Time `json:"at"`
 	Version int       `json:"journal,omitempty"` // with Run, in the first line
+	Head    int       `json:"head,omitempty"`    // lines that newJournal wrote, in the first line
 	Run     *Outcome  `json:"run,omitempty"`     // without results
 	Host    string    `json:"host,omitempty"`
 	Begun   int       `json:"begun,omitempty"` // number of the attempt that begins
@@ -69,17 +71,31 @@ type journal struct {
 	synced int64
 }
 
-// newJournal replaces the journal of the folder's last run.
-func newJournal(dir string, entries []entry) (*journal, error) {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
+// newJournal replaces the journal of the folder's last run. It calls before when the new one is
+// on the disk and the old one still there.
+func newJournal(dir string, entries []entry, before func() error) (*journal, error) {
+	if err := localfile.MkdirAll(dir); err != nil {
+		return nil, err
+	}
+	pending, err := renameio.NewPendingFile(filepath.Join(dir, journalName), renameio.WithTempDir(dir), renameio.WithPermissions(0o644))
+	if err != nil {
+		return nil, err
+	}
+	defer pending.Cleanup()
+	enc := json.NewEncoder(pending)
 	for _, e := range entries {
 		e.At = time.Now().UTC()
 		if err := enc.Encode(e); err != nil {
 			return nil, err
 		}
 	}
-	if err := writeFile(dir, journalName, text.Bytes()); err != nil {
+	if err := pending.Sync(); err != nil {
+		return nil, err
+	}
+	if err := before(); err != nil {
+		return nil, err
+	}
+	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return nil, err
 	}
 	if err := syncDir(dir); err != nil {
@@ -195,7 +211,7 @@ func readHistory(dir string) (*history, error) {
 // line.
 func parseJournal(text []byte) (*history, error) {
 	h := &history{at: map[string]int{}, notes: map[string]Note{}}
-	number := 0
+	number, whole, head := 0, 0, 0
 	for line := range bytes.Lines(text) {
 		if number++; !bytes.HasSuffix(line, []byte("\n")) {
 			break
@@ -204,12 +220,18 @@ func parseJournal(text []byte) (*history, error) {
 		if err == nil {
 			err = h.applyEntry(e, number == 1)
 		}
+		if whole = number; number == 1 {
+			head = e.Head
+		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 	}
 	if h.outcome.Started.IsZero() {
 		return nil, errors.New("line 1: no run")
+	}
+	if whole < head || head < 1 {
+		return nil, fmt.Errorf("it is cut: %d of the %d lines that name the boards are there", whole, head)
 	}
 	return h, nil
 }
@@ -293,5 +315,6 @@ func (h *history) journalEntries() []entry {
 			all = append(all, entry{Host: host, Note: &note})
 		}
 	}
+	all[0].Head = len(all)
 	return all
 }

@@ -162,7 +162,7 @@ func networkKind(err error) Kind {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Refused
-	case errors.As(err, &name):
+	case errors.As(err, &name), errors.Is(err, target.ErrNoAddress):
 		return NoName
 	case slices.ContainsFunc([]error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN}, func(e error) bool { return errors.Is(err, e) }):
 		return NoRoute

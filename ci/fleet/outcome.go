@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +24,16 @@ type Outcome struct {
 	Started   time.Time `json:"started"`
 	ElapsedMS int64     `json:"elapsedMs"`
 	Stopped   string    `json:"stopped,omitempty"` // why boards were not begun
+	Changed   bool      `json:"changed,omitempty"` // what is sent has changed, so that --failed refuses to go on
 	Results   []Result  `json:"results"`
+}
+
+// nextOf returns what a person does about the boards of a kind.
+func (o Outcome) nextOf(k Kind) string {
+	if (o.Changed || o.countKinds()[Changed] > 0) && slices.Contains([]Kind{NotBegun, Stopped, Full}, k) {
+		k = Changed
+	}
+	return kinds[k.rank()].next
 }
 
 // Result is the result of one board.
@@ -105,7 +115,11 @@ func (o Outcome) asError(ctx context.Context) error {
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s\nnext: correct what is said above, then repeat the line with --failed", o.Board, len(o.Results)-n.doneCount(), len(o.Results), n)
+	next := "correct what is said above, then repeat the line with --failed"
+	if o.nextOf(NotBegun) != kinds[NotBegun.rank()].next {
+		next = o.nextOf(NotBegun)
+	}
+	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s\nnext: %s", o.Board, len(o.Results)-n.doneCount(), len(o.Results), n, next)
 	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {
@@ -125,7 +139,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 		}
 		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])
 		o.writeHosts(w, k.kind)
-		fmt.Fprintf(w, "  next  %s\n", k.next)
+		fmt.Fprintf(w, "  next  %s\n", o.nextOf(k.kind))
 	}
 	verdict := "PASSED"
 	if n.doneCount() < len(o.Results) {
@@ -133,9 +147,22 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	}
 	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.Board, len(o.Results), float64(o.ElapsedMS)/1000, n)
 	if o.Stopped != "" {
-		fmt.Fprintf(w, "  stopped: %s; --failed goes on with the others\n", oneLine(o.Stopped))
+		fmt.Fprintf(w, "  stopped: %s; for the others, %s\n", oneLine(o.Stopped), o.nextOf(NotBegun))
 	}
-	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, pageName), outcomeName, junitName)
+	var files []string // of this run: newRun removed older ones
+	for _, name := range []string{pageName, outcomeName, junitName} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			files = append(files, name)
+		}
+	}
+	report := "none could be written; the record is " + filepath.Join(dir, journalName)
+	if len(files) > 0 {
+		report = filepath.Join(dir, files[0])
+	}
+	if len(files) > 1 {
+		report += fmt.Sprintf(" (and %s)", strings.Join(files[1:], ", "))
+	}
+	_, err := fmt.Fprintf(w, "report: %s\n", report)
 	return err
 }
 
@@ -160,7 +187,7 @@ func (o Outcome) writeHosts(w io.Writer, kind Kind) {
 func (o Outcome) renderJUnit() ([]byte, error) {
 	var all []report.CheckResult
 	for _, r := range o.Results {
-		c := report.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: r.Kind.status(), Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
+		c := report.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: r.Kind.status(), Saw: r.Saw, Next: o.nextOf(r.Kind), ElapsedMS: r.ElapsedMS}
 		if r.Kind == NotBegun {
 			c.Saw = string(NotBegun)
 		}

@@ -139,6 +139,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 		"replaced": {func(file, _ string) error {
 			return errors.Join(os.WriteFile(file+".new", []byte("other"), 0o600), os.Rename(file+".new", file))
 		}, "1 passed, 1 not begun, 1 file changed"},
+		"before":    {func(file, _ string) error { return os.WriteFile(file, []byte("other"), 0o600) }, "3 not begun"},
 		"removed":   {func(file, _ string) error { return os.Remove(file) }, "1 passed, 1 not begun, 1 file changed"},
 		"the suite": {func(_, suite string) error { return os.WriteFile(suite, []byte("command: {'true': {}}\n"), 0o600) }, "1 passed, 1 not begun, 1 file changed"},
 	} {
@@ -151,7 +152,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 			}
 			defer plan.close()
 			plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
-				if j.host.Name == "board-001" { // it was begun
+				if j.host.Name == "board-001" && name != "before" { // it was begun
 					if err := tt.change(p.request.File, p.Suite); err != nil {
 						t.Error(err)
 					}
@@ -161,7 +162,16 @@ func TestFileChangesMeanwhile(t *testing.T) {
 			if err := plan.prepareRun(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			outcome, err := plan.runFleet(t.Context(), io.Discard)
+			if name == "before" {
+				if err := tt.change(p.request.File, p.Suite); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var said strings.Builder
+			outcome, err := plan.runFleet(t.Context(), &said)
+			if all := fmt.Sprint(said.String(), err); err != nil && (strings.Contains(all, "with --failed") || strings.Count(all, "run it without --failed") < 2) {
+				t.Errorf("--failed would be refused, and it says:\n%s", all)
+			}
 			if got := outcome.countKinds().String(); got != tt.want || (err == nil) != (tt.want == "3 passed") {
 				t.Errorf("%v, %s (stopped: %s); want %s", err, got, outcome.Stopped, tt.want)
 			}
@@ -223,7 +233,16 @@ func TestFullDisk(t *testing.T) {
 	if err := plan.prepareRun(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := plan.runFleet(t.Context(), io.Discard)
+	for _, name := range []string{pageName, junitName, outcomeName} { // of an earlier run
+		if err := errors.Join(os.MkdirAll(p.outputDir(), 0o755), os.WriteFile(filepath.Join(p.outputDir(), name), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said strings.Builder
+	outcome, err := plan.runFleet(t.Context(), &said)
+	if pages, _ := filepath.Glob(filepath.Join(p.outputDir(), "*.[hx]*ml")); len(pages) > 0 || strings.Contains(said.String(), "report: /") || !strings.Contains(said.String(), "report: none could be written; the record is "+p.outputDir()) {
+		t.Errorf("the files %q are there, and it says:\n%s", pages, &said)
+	}
 	if n := outcome.countKinds(); !errors.Is(err, unix.ENOSPC) || n[NotBegun] == 0 || !strings.Contains(outcome.Stopped, "cannot be written") {
 		t.Fatalf("%v, %s, stopped: %q; want a run that ends for the full disk", err, n, outcome.Stopped)
 	}
@@ -231,7 +250,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.request.Failed = true
-	if outcome, _, err = p.runReal(p.request); err != nil || outcome.countKinds().doneCount() != 40 {
+	if outcome, _, err := p.runReal(p.request); err != nil || outcome.countKinds().doneCount() != 40 {
 		t.Errorf("--failed: %v, %s; want all done", err, outcome.countKinds())
 	}
 	for name, n := range p.CountFiles(p.request.To) {
@@ -241,10 +260,97 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A run that cannot write its record begins nothing, and leaves that of the last run.
+func TestFullDiskAtTheBeginning(t *testing.T) {
+	p := simulate(t, 3)
+	if err := os.MkdirAll(p.opt.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", p.opt.Dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("no tmpfs can be mounted: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(p.opt.Dir, unix.MNT_DETACH) })
+	if _, _, err := p.runReal(p.request); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (all string) {
+		for _, name := range []string{journalName, outcomeName, junitName, pageName} {
+			data, err := os.ReadFile(filepath.Join(p.outputDir(), name))
+			all += fmt.Sprintf("%s %v %x\n", name, err, sha256.Sum256(data))
+		}
+		return all
+	}
+	before := read()
+	_ = os.WriteFile(filepath.Join(p.opt.Dir, "ballast"), make([]byte, 4<<20), 0o600) // as much as fits
+	_, out, err := p.runReal(p.request)
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no board was asked") || strings.Contains(out, "report: ") {
+		t.Errorf("Run = %v\n%s", err, out)
+	}
+	if after := read(); after != before || strings.Contains(after, "no such file") {
+		t.Errorf("the record was\n%sand is\n%s", before, after)
+	}
+}
+
+// A journal that was cut at any byte either names all boards, of which none is done that was
+// not, or is refused.
+func TestJournalCutAnywhere(t *testing.T) {
+	p := simulate(t, 4, fleettest.Fails)
+	if _, _, err := p.runReal(p.request); err == nil {
+		t.Fatal("no board fails")
+	}
+	file := filepath.Join(p.outputDir(), journalName)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := parseJournal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for n := range text {
+		h, err := parseJournal(text[:n])
+		if err != nil {
+			refused++
+			continue
+		}
+		if len(h.outcome.Results) != len(p.Boards) {
+			t.Fatalf("cut at byte %d: %d boards; want %d", n, len(h.outcome.Results), len(p.Boards))
+		}
+		for _, r := range h.outcome.Results {
+			if i, known := whole.at[r.Host]; !known || r.Kind.isDone() && !whole.outcome.Results[i].Kind.isDone() {
+				t.Fatalf("cut at byte %d: %+v", n, r)
+			}
+		}
+	}
+	if refused == 0 || refused == len(text) {
+		t.Errorf("%d of %d cuts are refused", refused, len(text))
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	p.request.Failed = true
+	for n := range len(lines) {
+		cut := bytes.Join(lines[:n], nil)
+		if err := os.WriteFile(file, cut, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		outcome, _, err := p.runReal(p.request)
+		inHead := n < 1+len(p.Boards)
+		if inHead && (err == nil || len(outcome.Results) > 0 || !strings.Contains(err.Error(), "\nnext: run it without --failed")) {
+			t.Errorf("--failed after %d lines: %v, %s; want it refused", n, err, outcome.countKinds())
+		}
+		if left, err := os.ReadFile(file); inHead && (err != nil || !bytes.Equal(left, cut)) {
+			t.Errorf("--failed after %d lines changed the journal: %v", n, err)
+		}
+		if !inHead && len(outcome.Results) != len(p.Boards) {
+			t.Errorf("--failed after %d lines: %v, %s; want all boards", n, err, outcome.countKinds())
+		}
+	}
+}
+
 // Concurrent calls of appendEntry share a sync.
 func TestJournalSyncsTogether(t *testing.T) {
 	dir := t.TempDir()
-	j, err := newJournal(dir, []entry{{Version: journalVersion, Run: &Outcome{Started: time.Now().UTC()}}})
+	j, err := newJournal(dir, []entry{{Version: journalVersion, Head: 1, Run: &Outcome{Started: time.Now().UTC()}}}, func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +390,7 @@ func TestJournalSyncsTogether(t *testing.T) {
 	}
 }
 
-const goodJournal = `{"at":"2026-11-23T10:00:00Z","journal":1,"run":{"board":"b","work":"smoke","did":{"command":"smoke","sent":null},"inventory":"i","started":"2026-11-23T10:00:00Z","elapsedMs":0,"results":null}}
+const goodJournal = `{"at":"2026-11-23T10:00:00Z","journal":2,"head":2,"run":{"board":"b","work":"smoke","did":{"command":"smoke","sent":null},"inventory":"i","started":"2026-11-23T10:00:00Z","elapsedMs":0,"results":null}}
 {"at":"2026-11-23T10:00:00Z","host":"one","result":{"host":"one","address":"a","kind":"not begun","elapsedMs":0,"passed":0,"checks":0,"tries":0}}
 {"at":"2026-11-23T10:00:01Z","host":"one","begun":1}
 `
@@ -308,7 +414,11 @@ func TestParseJournal(t *testing.T) {
 		{"another host", goodJournal + `{"host":"two","begun":1}` + "\n", "line 4: host two"},
 		{"another host's result", goodJournal + strings.Replace(ended, `"host":"one"`, `"host":"two"`, 1), "line 4: the result of two"},
 		{"an unknown kind", goodJournal + strings.Replace(ended, "passed", "lucky", 1), `line 4: the result of one is of "one" and of kind "lucky"`},
-		{"another version", strings.Replace(goodJournal, `"journal":1`, `"journal":2`, 1), "line 1: version 2"},
+		{"another version", strings.Replace(goodJournal, `"journal":2`, `"journal":1`, 1), "line 1: version 1"},
+		{"a head that is cut", strings.Replace(goodJournal, `"head":2`, `"head":4`, 1), "it is cut: 3 of the 4 lines"},
+		{"a head of no length", strings.Replace(goodJournal, `"head":2,`, "", 1), "it is cut: 3 of the 0 lines"},
+		{"a head whose last line is torn", goodJournal[:strings.Index(goodJournal, `,"tries":0`)], "it is cut: 1 of the 2 lines"},
+		{"its length in a later line", goodJournal + strings.Replace(ended, `"host"`, `"head":99,"host"`, 1), "passed"},
 		{"two runs", goodJournal + goodJournal, "line 4: the run stands in the first line"},
 		{"no run", ended, "line 1: the run stands in the first line"},
 	} {

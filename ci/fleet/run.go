@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/evidence"
 	"slipway/flash/target"
 	"slipway/flash/target/files"
@@ -279,7 +280,7 @@ func (p *plan) skipPassed() error {
 		return fmt.Errorf("--failed needs the record of an earlier run, and there is none in %s\nnext: run it without --failed, for all boards", p.outputDir())
 	}
 	if err != nil {
-		return fmt.Errorf("--failed needs the record of an earlier run: %w", err)
+		return fmt.Errorf("--failed needs the record of an earlier run: %w\nnext: run it without --failed, for all boards", err)
 	}
 	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
 		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: run it without --failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
@@ -445,10 +446,8 @@ func newRun(p *plan) (*fleetRun, error) {
 		r.at[j.host.Name] = len(r.outcome.Results)
 		r.outcome.Results = append(r.outcome.Results, fresh)
 	}
-	err := removeOld(p.outputDir())
-	if err == nil {
-		r.journal, err = newJournal(p.outputDir(), r.journalEntries())
-	}
+	var err error
+	r.journal, err = newJournal(p.outputDir(), r.journalEntries(), func() error { return removeOld(p.outputDir()) })
 	return r, err
 }
 
@@ -470,7 +469,7 @@ func (r *fleetRun) finishRecord() error {
 	err := r.journal.appendEntry(entry{End: &runEnd{r.outcome.ElapsedMS, r.outcome.Stopped}})
 	if r.journal.hasFailed() { // the disk may have free space again
 		var fresh *journal
-		if fresh, err = newJournal(r.outputDir(), r.journalEntries()); err == nil {
+		if fresh, err = newJournal(r.outputDir(), r.journalEntries(), func() error { return nil }); err == nil {
 			r.journal.close()
 			r.journal = fresh
 			err = r.journal.appendEntry(entry{End: &runEnd{r.outcome.ElapsedMS, r.outcome.Stopped}})
@@ -571,6 +570,9 @@ func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 		return false
 	}
 	if err := r.checkUnchanged(ctx); err != nil {
+		r.mu.Lock()
+		r.outcome.Changed = true
+		r.mu.Unlock()
 		r.stopRun(err)
 		return false
 	}
@@ -593,7 +595,7 @@ func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == "" && r.request.StopAfter > 0 && r.failing >= r.request.StopAfter {
-		r.stop = fmt.Sprintf("%d boards failed (--stop-after=%d)", r.failing, r.request.StopAfter)
+		r.stop = fmt.Sprintf("%s failed (--stop-after=%d)", report.Boards(r.failing), r.request.StopAfter)
 	}
 	return r.stop == "" && ctx.Err() == nil
 }
