@@ -53,14 +53,17 @@ func readAccount(e *Entry, a account) Probe {
 }
 
 // accountScript prints a line of the database, by getent if the board has it and from the
-// file otherwise. getent exits with 2 for an unknown name.
-const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || test $? = 2; else cat "/etc/$1"; fi`
+// file otherwise. getent exits with 2 for an unknown name, which the script prints as "-".
+const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || { test $? = 2 && echo -; }; else cat "/etc/$1"; fi`
 
 func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "sh", "-c", accountScript, "sh", a.database, a.name)
 	if err != nil {
 		return f, err
+	}
+	if strings.TrimSpace(out) == "" {
+		return f, fmt.Errorf("read the board's %s: there is no answer", a.database)
 	}
 	found := a.findLine(out)
 	f.Expect(a.exists == (found != nil), describeExistence(a.name, a.exists), describeExistence(a.name, found != nil))

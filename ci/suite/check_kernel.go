@@ -157,7 +157,7 @@ func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	if r.Status != 0 {
+	if r.Status != 0 || len(r.Stdout) == 0 { // a kernel that has started has said something
 		return f, fmt.Errorf("read the kernel's messages: %s", DescribeResult(r))
 	}
 	d.checkMessages(&f, plaintext.Lines(string(r.Stdout)))

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -66,7 +67,11 @@ func findMount(mounts []mountpoint, dir string) (mountpoint, bool) {
 
 func (s *Session) readMounts(ctx context.Context) ([]mountpoint, error) {
 	out, err := s.Output(ctx, "cat", "/proc/self/mountinfo")
-	return parseMountinfo(out), err
+	all := parseMountinfo(out)
+	if err == nil && len(all) == 0 {
+		err = errors.New("read /proc/self/mountinfo: it shows no mount")
+	}
+	return all, err
 }
 
 // mount is a mounted file system.

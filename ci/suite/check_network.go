@@ -113,6 +113,9 @@ func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, err
 	}
 	files := parseGrepOutput(string(r.Stdout))
 	have := files[dir+"/mtu"] != ""
+	if !have && r.Status == 0 {
+		return f, fmt.Errorf("read %s: there is no answer", dir)
+	}
 	f.Expect(have == i.exists, describeExistence(i.name, i.exists), describeExistence(i.name, have))
 	if !have || !i.exists {
 		return f, nil

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -48,6 +49,9 @@ func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, err
 	if r.Status != 0 {
 		f.Next = "ask for a file of the package instead, or build the image with package management"
 		return f, fmt.Errorf("the board has no dpkg, rpm or opkg: %s", DescribeResult(r))
+	}
+	if len(r.Stdout) == 0 {
+		return f, errors.New("no answer about the board's package manager")
 	}
 	versions := p.parseVersions(string(r.Stdout))
 	have := len(versions) > 0

@@ -43,6 +43,9 @@ func (v service) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, err
 	}
 	state := plaintext.Properties(out)
+	if state["LoadState"] == "" {
+		return f, fmt.Errorf("systemctl show %s answered %q", v.unit, plaintext.Clean(out, 200))
+	}
 	if state["LoadState"] == "not-found" && (IsTrue(v.enabled) || IsTrue(v.running)) {
 		f.Expect(false, v.unit+" is installed", v.unit+" is not known to systemd")
 		return f, nil

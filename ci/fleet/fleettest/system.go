@@ -50,7 +50,7 @@ func (b *Board) answerUpdate(argv []string, line string) (out string, status int
 	case strings.Contains(line, "mender-update mender"):
 		return "mender-update\n", 0
 	case strings.Contains(line, "nvbootctrl dump-slots-info"):
-		return "", 0
+		return "== none\n", 0
 	case strings.Contains(line, "df -Pk"):
 		return "/data /dev/mmcblk0p4 8000000 1 7999999 1% /data\n", 0
 	case line == "cat /var/lib/mender/device_type":

@@ -22,9 +22,9 @@ import (
 // Scripts are fixed text. The folder is their first argument, and names reach them on
 // standard input with a zero byte after each, so that a name may hold anything.
 const (
-	// What is removed meanwhile, such as another upload's hidden file, is not listed. Other
+	// A folder that is not there is "absent". What is removed meanwhile, such as another upload's hidden file, is not listed. Other
 	// names are listed twice then.
-	listScript = `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || exit 0; echo "it is not a folder" >&2; exit 1; }
+	listScript = `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
 cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
 done' sh {} +`
@@ -75,6 +75,12 @@ func runList(ctx context.Context, c *target.Conn, names io.Reader, script, remot
 	}
 	if r.Truncated {
 		return nil, errMuch
+	}
+	if names == nil && len(r.Stdout) == 0 { // it would list the folder itself
+		return nil, fmt.Errorf("list %s on the board: it answers nothing, and ended with status 0", target.Printable(remote))
+	}
+	if string(r.Stdout) == "absent\n" {
+		return nil, nil
 	}
 	return parseList(r.Stdout)
 }

@@ -32,8 +32,8 @@ type jetsonSlot struct{ bad bool }
 type firmwareClass struct{ guid, version, last string }
 
 // jetsonStateScript prints the state in sections. It changes nothing. On another board it
-// prints nothing.
-const jetsonStateScript = `command -v nvbootctrl >/dev/null || exit 0
+// prints notJetson.
+const jetsonStateScript = `command -v nvbootctrl >/dev/null || { echo "== none"; exit 0; }
 echo "== slots"
 nvbootctrl dump-slots-info
 echo "== esp"
@@ -52,13 +52,15 @@ for v in OsIndications-8be4df61-93ca-11d2-aa0d-00e098032b8c \
 done
 true`
 
+const notJetson = "== none\n"
+
 // readJetson reads a board's state. It returns nil if the board is no Jetson.
 func readJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
 	r, err := c.Run(ctx, "sh", "-c", jetsonStateScript)
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Stdout) == 0 {
+	if string(r.Stdout) == notJetson {
 		return nil, nil
 	}
 	j, err := parseJetson(string(r.Stdout))

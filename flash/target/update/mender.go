@@ -88,6 +88,8 @@ func (m *mender) Install(ctx context.Context, from *Source, tell func(int, strin
 		return context.Cause(ctx)
 	case err != nil:
 		return err
+	case from.ServedBytes() == 0:
+		return fmt.Errorf("%s install on %s ended with status 0 and fetched nothing", m.program, m.c.Address().Host)
 	}
 	tell(100, "installed")
 	return nil

@@ -2,6 +2,7 @@ package update
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -95,6 +96,8 @@ func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, str
 		return fmt.Errorf("SWUpdate could not install the update: %s; more on the board: journalctl -u swupdate", words)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrLost, err)
+	case words == "" || from.ServedBytes() < from.sizeBytes: // it says when it has succeeded
+		return fmt.Errorf("SWUpdate could not install the update: its client took %d of %d bytes, ended with status 0 and said: %s", from.ServedBytes(), from.sizeBytes, cmp.Or(words, "nothing"))
 	}
 	tell(100, "installed")
 	return nil
