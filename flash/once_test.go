@@ -181,7 +181,11 @@ func TestOnlyWhatWasProvedIsWritten(t *testing.T) {
 		if len(goodFile) != len(evilFile) {
 			t.Errorf("%s: %d and %d bytes; want two files of one size", name, len(goodFile), len(evilFile))
 		}
-		for _, proof := range []string{"digest", "signers"} {
+		proofs := []string{"digest"}
+		if name == "disk.img" || name == "disk.img.zst" { // the others would tell no more
+			proofs = append(proofs, "signers")
+		}
+		for _, proof := range proofs {
 			for what, attack := range attacks {
 				for when, moment := range moments {
 					t.Run(strings.Join([]string{name, proof, what, when}, "/"), func(t *testing.T) {
@@ -394,7 +398,8 @@ func TestPackageThatWasProvedRuns(t *testing.T) {
 	ann := newPerson(t, "ann")
 	for _, form := range []string{"tar.gz", "zip"} {
 		for _, proof := range []string{"digest", "signers", "artifact"} {
-			for what, attack := range attacks {
+			for _, what := range []string{"rename", "edit in place", "truncate and write"} {
+				attack := attacks[what]
 				for _, when := range []string{"before it is read", "once proved", "unpacking", "unpacked", "asked"} {
 					t.Run(strings.Join([]string{form, proof, what, when}, "/"), func(t *testing.T) {
 						j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
