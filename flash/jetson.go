@@ -119,7 +119,7 @@ func (j *jetsonJob) checkBoard(port string) error {
 func usbPort(d device.Device) string { return strings.TrimPrefix(d.Path, "usb:") }
 
 func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
-	j.work, err = newWorkDir(j.artifact)
+	j.work, err = newWorkDir()
 	if err == nil {
 		j.pkg, j.sum, err = j.work.unpackPackage(ctx, j.request)
 	}
@@ -296,8 +296,9 @@ func runRemotely(ctx context.Context, host string, argv []string) error {
 	return nil
 }
 
-// workDir is a private folder beside an artifact in which a package is unpacked and
-// worked on. It goes with the job; that of a job that was killed goes with the next.
+// workDir is a folder in which a package is unpacked and worked on. It goes with the job;
+// that of a job that was killed goes with the next. The package's scripts run there, so it
+// lies where nobody else can write, not beside the artifact.
 type workDir struct {
 	dir, from string
 	lock      *os.File
@@ -305,16 +306,19 @@ type workDir struct {
 
 const workDirPrefix = "unpacked-"
 
-func newWorkDir(a images.Artifact) (*workDir, error) {
-	beside, err := filepath.Abs(a.Dir())
+func newWorkDir() (*workDir, error) {
+	home, err := images.StateHome()
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(beside, " \t\n") {
-		return nil, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name; move it", beside)
+	if strings.ContainsAny(home, " \t\n") {
+		return nil, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name\nnext: export XDG_STATE_HOME=/var/tmp/slipway-state, then repeat the line", home)
 	}
-	sweepWorkDirs(beside)
-	dir, err := os.MkdirTemp(beside, workDirPrefix)
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, err
+	}
+	sweepWorkDirs(home)
+	dir, err := os.MkdirTemp(home, workDirPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -386,7 +390,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	if _, err := j.artifact.File(images.Tegraflash); err != nil && j.image.path == "" {
 		return nil // whoever opens the image says what is missing
 	}
-	if j.work, err = newWorkDir(j.artifact); err != nil {
+	if j.work, err = newWorkDir(); err != nil {
 		return err
 	}
 	pkg, _, err := j.work.unpackPackage(ctx, j.request)

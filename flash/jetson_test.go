@@ -68,6 +68,7 @@ type jetsons struct {
 
 func newJetsons(t *testing.T, boards map[string]string) *jetsons {
 	t.Helper()
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	j := &jetsons{
 		spec:   images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Tegra, device.Block}, Chip: "t234"}},
 		boards: t.TempDir(), sys: t.TempDir(),
@@ -87,6 +88,15 @@ func newJetsons(t *testing.T, boards map[string]string) *jetsons {
 	})
 	tools(t)
 	return j
+}
+
+func stateHome(t *testing.T) string {
+	t.Helper()
+	home, err := images.StateHome()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return home
 }
 
 func lay(t *testing.T, path, text string) {
@@ -340,23 +350,17 @@ func TestCardOfAPackage(t *testing.T) {
 
 func TestFolderThatScriptsCannotUse(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
-	dir := filepath.Join(t.TempDir(), "my builds")
-	if err := os.Rename(j.artifact.Dir(), dir); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if j.artifact, err = images.OpenArtifact(dir); err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv("XDG_STATE_HOME", filepath.Join(t.TempDir(), "my state"))
 	if _, _, err := j.flash(t.Context(), Options{DryRun: true}, "usb:1-2"); err == nil || !strings.Contains(err.Error(), "space in its name") {
 		t.Errorf("WriteAll = %v; want the folder refused", err)
 	}
 }
 
-// What a killed flash left beside the artifact goes with the next.
+// What a killed flash left goes with the next.
 func TestBenchesOfKilledJobs(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
-	dead, alive, young := filepath.Join(j.artifact.Dir(), workDirPrefix+"1"), filepath.Join(j.artifact.Dir(), workDirPrefix+"2"), filepath.Join(j.artifact.Dir(), workDirPrefix+"3")
+	home := stateHome(t)
+	dead, alive, young := filepath.Join(home, workDirPrefix+"1"), filepath.Join(home, workDirPrefix+"2"), filepath.Join(home, workDirPrefix+"3")
 	for _, dir := range []string{dead, alive, young} {
 		lay(t, filepath.Join(dir, "lock"), "")
 	}
@@ -383,6 +387,28 @@ func TestBenchesOfKilledJobs(t *testing.T) {
 		if _, err := os.Stat(dir); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A package is unpacked where nobody else can write.
+func TestPackageIsUnpackedInPrivate(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+	var found []string
+	_, _, err := j.flash(t.Context(), Options{Confirm: func([]device.Device) error {
+		found, _ = filepath.Glob(filepath.Join(stateHome(t), workDirPrefix+"*", "package", "initrd-flash"))
+		if left := j.left(t); strings.Contains(left, workDirPrefix) {
+			t.Errorf("beside the artifact: %s", left)
+		}
+		for _, dir := range []string{stateHome(t), filepath.Join(stateHome(t), workDirPrefix+"*")} {
+			dirs, _ := filepath.Glob(dir)
+			if info, err := os.Stat(dirs[0]); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("%s: %v, %v; want mode 0700", dir, info, err)
+			}
+		}
+		return nil
+	}}, "usb:1-2")
+	if err != nil || len(found) != 1 {
+		t.Errorf("WriteAll = %v; unpacked below the state folder: %v", err, found)
 	}
 }
 

@@ -373,7 +373,11 @@ func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, na
 
 func proveSigned(ctx context.Context, list signerList, signature []byte, of content, name string) (string, error) {
 	step := progress.Start(ctx, "prove who signed "+name, of.SizeBytes(), progress.Bytes)
-	who, err := list.Verify(ctx, signature, of.Reader(ctx, step.Add))
+	read := of.Reader(ctx, step.Add)
+	who, err := list.Verify(ctx, signature, read)
+	if err == nil {
+		_, err = io.Copy(io.Discard, read) // to its end, which seals it
+	}
 	step.End(who.String(), err)
 	return who.String(), err
 }
