@@ -4,6 +4,9 @@ import (
 	"encoding/hex"
 	"runtime/debug"
 	"strings"
+
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Program is the Slipway that made something.
@@ -15,7 +18,7 @@ type Program struct {
 
 // String is the program as a person reads it.
 func (p Program) String() string {
-	text := p.Version + ", commit " + p.Commit
+	text := plaintext.Either(p.Version == unknown, "development build", p.Version) + ", commit " + p.Commit
 	if p.Modified {
 		text += ", modified"
 	}
@@ -57,10 +60,13 @@ func parseDescribed(text string) (Program, bool) {
 	return p, err == nil && (len(id) == 20 || len(id) == 32)
 }
 
+// pseudoVersion is what the go command calls a commit without a tag, or its end.
+var pseudoVersion = lazy.Regexp(`[.-]\d{14}-[0-9a-f]{12}$`)
+
 // recordedProgram returns what the go command recorded.
 func recordedProgram(info *debug.BuildInfo) Program {
 	p := Program{Version: unknown, Commit: unknown}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
+	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); v != "" && v != "(devel)" && !pseudoVersion().MatchString(v) {
 		p.Version = v
 	}
 	for _, s := range info.Settings {

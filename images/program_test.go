@@ -33,9 +33,27 @@ func TestRecordedByGo(t *testing.T) {
 	if got := recordedProgram(info); got != (Program{"v1.0.1", "abc", true}) {
 		t.Errorf("recorded = %+v", got)
 	}
-	info = &debug.BuildInfo{}
-	info.Main.Version = "(devel)"
-	if got := recordedProgram(info); got != (Program{unknown, unknown, false}) {
-		t.Errorf("nothing recorded = %+v; want it unknown", got)
+	for version, want := range map[string]string{
+		"(devel)": unknown, "": unknown, "v0.0.0-20261128131158-0be958aaab64": unknown, "v1.2.4-0.20261128131158-0be958aaab64+dirty": unknown,
+		"v1.2.4-rc1.0.20261128131158-0be958aaab64": unknown, "v1.2.3+dirty": "v1.2.3", "v1.2.3-rc1": "v1.2.3-rc1",
+	} {
+		info = &debug.BuildInfo{}
+		info.Main.Version = version
+		if got := recordedProgram(info); got != (Program{want, unknown, false}) {
+			t.Errorf("recorded %q = %+v; want %s", version, got, want)
+		}
+	}
+}
+
+func TestProgramInWords(t *testing.T) {
+	for p, want := range map[Program]string{
+		{"v1.2", "abc", false}:    "v1.2, commit abc",
+		{unknown, "abc", true}:    "development build, commit abc, modified",
+		{unknown, unknown, false}: "development build, commit unknown",
+		{"v1.2", unknown, false}:  "v1.2, commit unknown",
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%+v = %q; want %q", p, got, want)
+		}
 	}
 }

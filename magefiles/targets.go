@@ -163,12 +163,27 @@ var sources embed.FS
 // describeSource asks git which source this program was compiled from. Mage has just
 // compiled it in the clone where it was started.
 func describeSource() {
-	if !host.UnderMage() || !compiledHere() {
-		return
+	if host.UnderMage() && compiledHere() {
+		images.Described(describeFolder("."))
 	}
-	if text, err := exec.Command(images.Describe[0], images.Describe[1:]...).Output(); err == nil {
-		images.Described(string(text))
+}
+
+// describeFolder returns what git says of a clone. A folder in another repository is none:
+// that commit is of the user's project.
+func describeFolder(dir string) string {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
 	}
+	cmd := exec.Command(images.Describe[0], images.Describe[1:]...)
+	cmd.Dir = dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=") })
+	cmd.Env = append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	text, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // compiledHere reports whether these files are the same as those of the clone. With -w or

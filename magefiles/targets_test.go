@@ -146,3 +146,40 @@ func TestMage(t *testing.T) {
 		}
 	}
 }
+
+// A program that Mage compiled has the commit of its own clone, never that of a project around.
+func TestDescribeFolder(t *testing.T) {
+	project := t.TempDir()
+	git := func(dir string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.com"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	unpacked, clone := filepath.Join(project, "unpacked"), filepath.Join(project, "clone")
+	for _, dir := range []string{unpacked, clone} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{project, clone} {
+		git(dir, "init", "-q")
+		git(dir, "commit", "-q", "--allow-empty", "-m", dir)
+	}
+	git(clone, "worktree", "add", "-q", filepath.Join(project, "tree"))
+	head := git(clone, "rev-parse", "HEAD")
+	for _, variable := range []string{"", filepath.Join(project, ".git")} { // as in a hook of the project
+		if variable != "" {
+			t.Setenv("GIT_DIR", variable)
+			t.Setenv("GIT_WORK_TREE", project)
+		}
+		for dir, want := range map[string]string{clone: head, filepath.Join(project, "tree"): head, unpacked: "", filepath.Join(clone, ".."): git(project, "rev-parse", "HEAD")} {
+			if got := strings.TrimSuffix(strings.TrimSpace(describeFolder(dir)), "-dirty"); got != want {
+				t.Errorf("GIT_DIR=%s: %s: %q; want %q", variable, dir, got, want)
+			}
+		}
+	}
+}

@@ -12,8 +12,9 @@ import (
 
 func versionCommand() *Command {
 	c := New("version", "Print which Slipway this is, and what it was compiled from")
-	c.Long = `It prints the version, the commit, the release of Go and the modules. "unknown" is what nobody
-recorded. Reports and artifacts name the same version and commit.`
+	c.Long = `It prints the version, the commit, the release of Go and the modules. A development build is of
+no release. "unknown" is what nobody recorded: for the commit, compile with -buildvcs=true in a
+clone. Reports and artifacts name the same version and commit.`
 	c.Example = `slipway version
 slipway version --json`
 	asJSON := c.Switch("json", "print it as JSON, with the version of each module")
