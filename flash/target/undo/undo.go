@@ -31,6 +31,10 @@ import (
 //
 // The manifest is written last, by a rename, and before the first change. A deploy that is
 // interrupted later can be undone. One that is interrupted earlier has changed nothing.
+//
+// An ID ends with a number that the board counts up. It alone says which deploy is the last
+// one: the time before it is that of whoever deployed, whose clock may be wrong. IDs without a
+// number are of older releases, and come before all others.
 const (
 	maxKept          = 5
 	maxSettings      = 1000
@@ -53,6 +57,26 @@ type Deployment struct {
 	Among    bool      `json:"among,omitempty"` // as in files.DirOptions
 	Settings []Setting `json:"settings,omitempty"`
 }
+
+// claimScript makes the folder of a deploy, under the first number that is free, and prints
+// its ID. A claim is of one deploy alone, also where several begin at the same time.
+const claimScript = `mkdir -p "$1" && cd "$1" || exit
+n=0 tries=0
+for d in *Z-*-*; do
+	case ${d##*-} in *[!0-9]* | "" | ?????????????*) ;; *) [ "${d##*-}" -le "$n" ] || n=${d##*-} ;; esac
+done
+while n=$((n + 1)); do
+	mkdir -m 700 "claim-$n" || { tries=$((tries + 1)); [ "$tries" -lt 50 ] || exit; continue; }
+	set -- "$1" "$2" *Z-*-"$n"
+	[ -d "$3" ] || break
+	rmdir "claim-$n" || exit
+done
+mv "claim-$n" "$2-$n" && mkdir -m 700 "$2-$n/old" && echo "$2-$n"`
+
+// listScript prints the names in the folder of deploys, and the last line where that is all.
+const listScript = `cd "$1" 2>/dev/null || [ ! -e "$1" ] || cd "$1" || exit
+[ ! -e "$1" ] || for d in *; do echo "$d"; done
+echo end`
 
 // The scripts are fixed texts. Names reach them through xargs, as in files.PutDir.
 const (
@@ -92,9 +116,9 @@ func deployDir(ctx context.Context, c *target.Conn, local, remote string, o file
 		}
 		u.Root, u.Started = p.Root, time.Now().UTC()
 		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
-		err := saveReplaced(ctx, c, p, u)
+		saved, err := saveReplaced(ctx, c, p, u)
 		if err == nil {
-			id = u.ID // without saved files nothing has changed, so there is nothing to undo
+			id = saved // without saved files nothing has changed, so there is nothing to undo
 		}
 		return err
 	}
@@ -106,9 +130,9 @@ func deployDir(ctx context.Context, c *target.Conn, local, remote string, o file
 }
 
 // saveReplaced copies what the deploy replaces or removes, and writes the manifest.
-func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (err error) {
+func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (id string, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
-		return err
+		return "", err
 	}
 	var saved []string
 	var size int64
@@ -118,33 +142,41 @@ func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployme
 		}
 	}
 	if size > maxUndoBytes {
-		return fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
+		return "", fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
 	}
 	data, err := json.Marshal(u)
-	if err == nil && len(data) > maxManifestBytes { // it could not be read back
+	if err == nil && len(data)+maxNumberBytes > maxManifestBytes { // it could not be read back
 		err = fmt.Errorf("keep what is replaced: %d changes are too many; deploy less at once, or without undo", len(u.Entries))
 	}
 	if err != nil {
-		return err
+		return "", err
+	}
+	if err := removeOldDeployments(ctx, c); err != nil {
+		return "", err
+	}
+	made, err := c.Output(ctx, "sh", "-c", claimScript, "sh", undoDir, u.ID)
+	if number, ok := strings.CutPrefix(made, u.ID); err == nil && (!ok || number == "" || !idPattern().MatchString(made)) {
+		err = fmt.Errorf("make a folder in %s of %s: it answers %s", undoDir, c.Address(), target.Printable(made))
+	}
+	if err != nil {
+		return "", err
+	}
+	u.ID = made
+	if data, err = json.Marshal(u); err != nil {
+		return "", err
 	}
 	dir := undoDir + "/" + u.ID
-	if err := removeOldDeployments(ctx, c); err != nil {
-		return err
-	}
-	if _, err := c.Output(ctx, "mkdir", "-p", "-m", "700", dir+"/old"); err != nil {
-		return err
-	}
 	if len(saved) > 0 {
 		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, dir)
 		if err == nil && r.Status != 0 {
 			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 	}
 	_, err = files.PutBytes(ctx, c, data, dir+"/manifest.json", 0o600)
-	return err
+	return u.ID, err
 }
 
 // listForXargs returns names of a folder as input for xargs -0.
@@ -156,7 +188,21 @@ func listForXargs(names []string) *strings.Reader {
 	return strings.NewReader(b.String())
 }
 
-var idPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
+// The last group of an ID is its number.
+var idPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}(?:-([1-9]\d{0,11}))?$`)
+
+const maxNumberBytes = 13
+
+// compareIDs orders deploys as they were made.
+func compareIDs(a, b string) int {
+	number := func(id string) (n int64) {
+		if m := idPattern().FindStringSubmatch(id); m != nil {
+			n, _ = strconv.ParseInt(m[1], 10, 64) // 0 of an older release
+		}
+		return n
+	}
+	return cmp.Or(cmp.Compare(number(a), number(b)), cmp.Compare(a, b))
+}
 
 // List returns the deploys that can be undone, the last one first.
 func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
@@ -178,12 +224,16 @@ func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
 }
 
 func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
-	r, err := c.Run(ctx, "ls", "-1", undoDir)
+	text, err := c.Output(ctx, "sh", "-c", listScript, "sh", undoDir)
+	names := strings.Fields(text)
+	if err == nil && (len(names) == 0 || names[len(names)-1] != "end") {
+		err = fmt.Errorf("list %s of %s: it answers %s", undoDir, c.Address(), target.Printable(text))
+	}
 	if err != nil {
 		return nil, err
 	}
-	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !idPattern().MatchString(id) })
-	slices.Sort(ids)
+	ids := slices.DeleteFunc(names, func(id string) bool { return !idPattern().MatchString(id) })
+	slices.SortFunc(ids, compareIDs)
 	return ids, nil
 }
 

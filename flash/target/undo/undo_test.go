@@ -1,13 +1,16 @@
 package undo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,6 +142,108 @@ func TestUndoKeepsTheLast(t *testing.T) {
 	}
 }
 
+// renameDeploy gives a deploy the ID that another clock or another release would have given it.
+func renameDeploy(t *testing.T, id, to string) {
+	t.Helper()
+	manifest := filepath.Join(undoDir, to, "manifest.json")
+	if err := os.Rename(filepath.Join(undoDir, id), filepath.Dir(manifest)); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(manifest)
+	if err == nil {
+		err = os.WriteFile(manifest, bytes.ReplaceAll(data, []byte(id), []byte(to)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The board knows the order of deploys, whatever clocks the operators had. Deploys of older
+// releases come first.
+func TestUndoOrder(t *testing.T) {
+	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}} {
+		t.Run(name, func(t *testing.T) {
+			useTempUndoDir(t)
+			c := dialtest.Connect(t, settings...)
+			local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
+			deploy := func(text string) string {
+				targettest.WriteTree(t, local, map[string]string{"file": text})
+				_, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil)
+				if err != nil || id == "" {
+					t.Fatal(id, err)
+				}
+				return id
+			}
+			for i, to := range []string{"20260101T000000Z-aaaaaa", "20990101T000000Z-bbbbbb", "20990101T000000Z-cccccc-3", "20200101T000000Z-dddddd-9"} {
+				renameDeploy(t, deploy(fmt.Sprint(i)), to)
+				if i == 1 { // a claim that a killed deploy left
+					if err := os.Mkdir(filepath.Join(undoDir, "claim-10"), 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			last := deploy("last")
+			all, err := List(t.Context(), c)
+			var got []string
+			for _, u := range all {
+				got = append(got, u.ID)
+			}
+			if want := []string{last, "20200101T000000Z-dddddd-9", "20990101T000000Z-cccccc-3", "20990101T000000Z-bbbbbb", "20260101T000000Z-aaaaaa"}; err != nil || !slices.Equal(got, want) || !strings.HasSuffix(last, "-11") {
+				t.Errorf("List() = %q, %v; want %q, the first with -11", got, err, want)
+			}
+			if u, err := Restore(t.Context(), c, "", false); err != nil || u.ID != last {
+				t.Errorf("Restore() = %s, %v; want %s", u.ID, err, last)
+			}
+			if text, err := os.ReadFile(filepath.Join(remote, "file")); string(text) != "3" {
+				t.Errorf("the file holds %q, %v; want 3", text, err)
+			}
+			for i := range 3 {
+				last = deploy(fmt.Sprint("more ", i))
+			}
+			all, err = List(t.Context(), c)
+			if err != nil || len(all) != maxKept || all[0].ID != last || all[4].ID != "20990101T000000Z-cccccc-3" {
+				t.Errorf("List() = %+v, %v; want that the oldest are gone", all, err)
+			}
+		})
+	}
+}
+
+// Each of several deploys at the same time has a number of its own.
+func TestUndoNumbers(t *testing.T) {
+	useTempUndoDir(t)
+	c := dialtest.Connect(t)
+	var all sync.WaitGroup
+	ids := make([]string, 8)
+	for i := range ids {
+		all.Go(func() {
+			ids[i], _ = c.Output(t.Context(), "sh", "-c", claimScript, "sh", undoDir, fmt.Sprintf("20260101T000000Z-aaaaa%d", i))
+		})
+	}
+	all.Wait()
+	slices.SortFunc(ids, compareIDs)
+	for i, id := range ids {
+		if !strings.HasSuffix(id, fmt.Sprintf("-%d", i+1)) {
+			t.Fatalf("the deploys are %q; want the numbers from 1 to 8", ids)
+		}
+	}
+}
+
+// A board that does not list its deploys has not none.
+func TestUndoListThatFails(t *testing.T) {
+	useTempUndoDir(t)
+	for name, script := range map[string]string{"nothing": "exit 0", "a few": "echo 20260101T000000Z-aaaaaa-1", "an error": "exit 1"} {
+		dir := t.TempDir()
+		targettest.PlaceFile(t, filepath.Join(dir, "sh"), "#!/bin/sh\n"+script+"\n", 0o755)
+		c := dialtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin")
+		if all, err := List(t.Context(), c); err == nil {
+			t.Errorf("%s: List() = %v; want an error", name, all)
+		}
+	}
+	if all, err := List(t.Context(), dialtest.Connect(t)); err != nil || len(all) > 0 {
+		t.Errorf("without a folder: List() = %v, %v", all, err)
+	}
+}
+
 var errKilled = errors.New("killed")
 
 // A deploy can be undone after an interrupt at any step, also with a partly uploaded file. An
@@ -151,7 +256,7 @@ func TestUndoAfterKills(t *testing.T) {
 		was := targettest.ReadTree(t, remote)
 		_, err := files.PutDir(t.Context(), c, local, remote, files.DirOptions{Delete: true, Before: func(ctx context.Context, p *files.Plan) error {
 			u := Deployment{ID: fmt.Sprintf("20260101T00000%dZ-abcdef", steps), Root: p.Root}
-			if err := saveReplaced(ctx, c, p, u); err != nil {
+			if _, err := saveReplaced(ctx, c, p, u); err != nil {
 				return err
 			}
 			all, err := p.Transitions(ctx)
@@ -287,6 +392,9 @@ func TestParseManifest(t *testing.T) {
 	for _, change := range [][2]string{
 		{"/etc", "etc"},
 		{"20260101", "x"},
+		{"abcdef", "abcdef-0"},
+		{"abcdef", "abcdef-1x"},
+		{"abcdef", "abcdef-1/../.."},
 		{"a/b", "../b"},
 		{"a/b", "/b"},
 		{"a/b", `a\u0000b`},
