@@ -174,7 +174,7 @@ func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	if err := t.removeLocks(ctx); err != nil {
 		return err
 	}
-	if err := t.useURL(ctx, r.URL); err != nil {
+	if err := t.useURL(ctx, r.storedURL()); err != nil {
 		if _, bad := t.git(ctx, "rev-parse", "--git-dir"); bad != nil && ctx.Err() == nil {
 			return t.damagedError(bad)
 		}
@@ -315,7 +315,7 @@ func (t tree) checkOutWanted(ctx context.Context, r Repo, ws Workspace) error {
 
 // recordCommit records that the tree is at a commit for r.
 func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err error) {
-	made := record{URL: r.URL, Ref: remoteRef(r), Commit: commit, Head: commit}
+	made := record{URL: r.storedURL(), Ref: remoteRef(r), Commit: commit, Head: commit}
 	if r.Commit != commit {
 		made.Pin = r.Commit
 	}
@@ -342,6 +342,9 @@ func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow boo
 	if ws.Mirrors != "" && shallow {
 		m := ws.mirrorFor(r)
 		if m.isWritable() {
+			if err := ws.removeOldMirror(r); err != nil {
+				return "", err
+			}
 			return m.fetchInto(ctx, r, t)
 		}
 		if commit, err := m.copyPinned(ctx, r, t); commit != "" || err != nil {

@@ -336,7 +336,7 @@ func (r Repo) checkCommit() error {
 		return nil
 	}
 	at := cmp.Or(r.commitAt, r.at)
-	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideLogins(r.URL))
+	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideSecrets(r.URL))
 }
 
 // checkoutFolder returns the folder of a repository with a url, below all checkouts.

@@ -119,7 +119,7 @@ type history struct{ mirror }
 
 func (ws Workspace) historyMirror(r Repo) history {
 	dir := strings.TrimSuffix(ws.mirrorFor(r).dir, ".git") + "-history.git"
-	return history{mirror{store{dir: dir, gitDir: dir}}}
+	return history{mirror{store{dir: dir, gitDir: dir, url: r.URL}}}
 }
 
 // nameCommits adds the commits between a move's ends.

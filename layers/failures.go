@@ -77,7 +77,7 @@ func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 }
 
 // shownURL returns the url of r for a command that is shown to a person.
-func shownURL(r Repo) string { return plaintext.Quote(plaintext.HideLogins(r.URL)) }
+func shownURL(r Repo) string { return plaintext.Quote(plaintext.HideSecrets(r.URL)) }
 
 func (r Repo) noCommitError() error {
 	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))

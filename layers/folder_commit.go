@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -64,8 +65,8 @@ func WithoutPassword(address string) string {
 		if _, err := os.Stat(address); err == nil {
 			return ""
 		}
-		return address // git@host:path
+		return plaintext.HideSecrets(address) // git@host:path
 	}
 	u.User = nil
-	return u.String()
+	return plaintext.HideSecrets(u.String())
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -28,6 +29,7 @@ type store struct {
 	dir    string   // its folder
 	gitDir string   // git's own in it; dir itself where there is no work tree
 	hold   *os.File // a lock, which lasts as long as a program that works here
+	url    string   // of its server, with a login that no file keeps
 }
 
 // tree is one checkout.
@@ -43,7 +45,7 @@ func treeIn(dir string, hold *os.File) tree {
 			gitDir = filepath.Join(dir, gitDir)
 		}
 	}
-	return tree{store{dir, gitDir, hold}}
+	return tree{store{dir: dir, gitDir: gitDir, hold: hold}}
 }
 
 func (t tree) isCheckout() bool { return exists(t.gitDir) }
@@ -89,6 +91,16 @@ func (g store) command(args ...string) run.Command {
 	)
 	c := gitCommand(g.dir, append(argv, args...))
 	c.Hold = g.hold
+	return withLogin(c, g.url)
+}
+
+// withLogin gives git the login of an address in its environment: other users see a
+// program's arguments, and read its files.
+func withLogin(c run.Command, url string) run.Command {
+	if stored := plaintext.HideSecrets(url); stored != url {
+		n, _ := strconv.Atoi(os.Getenv("GIT_CONFIG_COUNT")) // the user's own
+		c.Env = append(c.Env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", n+1), fmt.Sprintf("GIT_CONFIG_KEY_%d=url.%s.insteadOf", n, url), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", n, stored))
+	}
 	return c
 }
 
@@ -123,7 +135,7 @@ func (g store) initRepository(ctx context.Context, r Repo) error {
 		version, format = 1, "[extensions]\n\tobjectFormat = sha256\n"
 	}
 	config := fmt.Sprintf("[core]\n\trepositoryFormatVersion = %d\n\tfilemode = true\n\tbare = %t\n\tlogAllRefUpdates = %t\n%s", version, bare, !bare, format) +
-		fmt.Sprintf("[remote \"origin\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quoteConfig.Replace(r.URL))
+		fmt.Sprintf("[remote \"origin\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quoteConfig.Replace(r.storedURL()))
 	if err := os.WriteFile(filepath.Join(g.gitDir, "config"), []byte(config), 0o644); err != nil {
 		return err
 	}
@@ -140,14 +152,23 @@ func (g store) initRepository(ctx context.Context, r Repo) error {
 // quoteConfig escapes a text in quotes in git's configuration.
 var quoteConfig = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`)
 
+// storedURL returns r's address for files: others can read them. git gets the login in its
+// environment, each time that it asks the server.
+func (r Repo) storedURL() string { return plaintext.HideSecrets(r.URL) }
+
 // useURL sets a changed url. It forgets branches and tags that were looked up at the
 // old one.
 func (g store) useURL(ctx context.Context, url string) error {
-	if now, err := g.git(ctx, "config", "--get", "remote.origin.url"); err == nil && now == url {
+	now, err := g.git(ctx, "config", "--get", "remote.origin.url")
+	if err == nil && now == url {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if plaintext.HideSecrets(now) == url { // an older Slipway stored the login
+		_, err := g.git(ctx, "config", "remote.origin.url", url)
+		return err
 	}
 	refs, err := g.git(ctx, "for-each-ref", "--format=%(refname)", "refs/slipway/at/")
 	if err != nil {
@@ -200,6 +221,7 @@ func (g store) hasCommit(ctx context.Context, commit string) bool {
 // commit under kept, if that is not "". A complete clone stays complete: a shallow
 // fetch into it would cut its history.
 func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
+	g.url = r.URL
 	if r.Commit == "" {
 		if err := g.fetchTip(ctx, r, shallow); err != nil {
 			return "", r.explainFetchError(err)
@@ -328,6 +350,7 @@ func (g store) awaitFetch(ctx context.Context) error {
 
 // checkTag checks that a tag is at the pinned commit.
 func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
+	g.url = r.URL
 	if err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+localRef(r)); err != nil {
 		return err
 	}

@@ -286,11 +286,11 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	if r.OrTag {
 		refs = append(refs, "refs/tags/"+r.Branch)
 	}
-	argv := []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--symref", "--", r.URL, "HEAD"}
+	argv := []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--symref", "--", r.storedURL(), "HEAD"}
 	for _, ref := range refs {
 		argv = append(argv, ref, ref+"^{}")
 	}
-	out, err := run.Output(ctx, gitCommand("", argv))
+	out, err := run.Output(ctx, withLogin(gitCommand("", argv), r.URL))
 	if err != nil {
 		return tip{}, r.explainFetchError(err)
 	}

@@ -20,7 +20,6 @@ import (
 	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
-	"slipway/layers/plaintext"
 )
 
 // mirror keeps what was fetched from one url, so that every board and build fetches it
@@ -37,10 +36,23 @@ const maxPacks = 40
 var notInNames = lazy.Regexp(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirrorFor(r Repo) mirror {
-	name := strings.Trim(notInNames().ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
+	name := strings.Trim(notInNames().ReplaceAllString(strings.TrimSuffix(r.storedURL(), ".git"), "-"), "-.")
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.storedURL(), max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
-	return mirror{store{dir: dir, gitDir: dir}}
+	return mirror{store{dir: dir, gitDir: dir, url: r.URL}}
+}
+
+// removeOldMirror removes the mirror of an older Slipway, whose files hold r's login.
+func (ws Workspace) removeOldMirror(r Repo) error {
+	if r.storedURL() == r.URL {
+		return nil
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
+	old, err := filepath.Glob(filepath.Join(quoteGlob(ws.Mirrors), fmt.Sprintf("*-%.6x*.git*", sum)))
+	for _, name := range old {
+		err = errors.Join(err, os.RemoveAll(name))
+	}
+	return err
 }
 
 // fetchInto brings r's commit into the tree through the mirror. It returns the commit.
@@ -103,7 +115,7 @@ func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	if exists(filepath.Join(m.dir, "HEAD")) {
 		return m.removeLeftovers(ctx)
 	}
-	partial := mirror{store{m.dir + ".partial", m.dir + ".partial", m.hold}}
+	partial := mirror{store{dir: m.dir + ".partial", gitDir: m.dir + ".partial", hold: m.hold, url: r.URL}}
 	if err := os.RemoveAll(partial.dir); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	}
 	for _, remote := range remotes {
 		name, url, _ := strings.Cut(remote, "\n")
-		if name = strings.TrimSuffix(strings.TrimPrefix(name, "remote."), ".url"); url == r.URL && !strings.ContainsAny(name, `*?[\`) {
+		if name = strings.TrimSuffix(strings.TrimPrefix(name, "remote."), ".url"); url == r.storedURL() && !strings.ContainsAny(name, `*?[\`) {
 			options = append(options, "--remotes="+name)
 		}
 	}

@@ -63,7 +63,7 @@ func replaceFile(path string, content []byte) error {
 
 // matchesRepo reports whether the record is of r's settings, except its patches.
 func (c record) matchesRepo(r Repo) bool {
-	return c.Head != "" && c.URL == r.URL && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
+	return c.Head != "" && c.URL == r.storedURL() && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
 }
 
 // isCurrent reports whether the tree is at the commit that slipway checked out for r,

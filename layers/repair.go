@@ -54,7 +54,7 @@ func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func
 
 func (m mirror) canList(ctx context.Context, r Repo, options []string) bool {
 	url, err := m.git(ctx, "config", "--get", "remote.origin.url")
-	if err != nil || url != r.URL {
+	if err != nil || url != r.storedURL() {
 		return false
 	}
 	_, err = m.git(ctx, append([]string{"rev-list", "--quiet", "--all"}, options...)...)

@@ -168,7 +168,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 func queryServer(ctx context.Context, r Repo, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
-	_, err := run.Output(ctx, gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.URL, "HEAD"}))
+	_, err := run.Output(ctx, withLogin(gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.storedURL(), "HEAD"}), r.URL))
 	return err
 }
 

@@ -151,7 +151,7 @@ func manifestOf(a images.Artifact, blobs []blob) v1.Manifest {
 	}
 	if a.Source != nil {
 		m.Annotations[v1.AnnotationRevision] = a.Source.Commit + plaintext.Either(a.Source.Edited, "+edited", "")
-		m.Annotations[v1.AnnotationSource] = plaintext.HideLogins(a.Source.URL)
+		m.Annotations[v1.AnnotationSource] = plaintext.HideSecrets(a.Source.URL)
 	}
 	for _, b := range blobs {
 		m.Layers = append(m.Layers, b.Descriptor)

@@ -44,7 +44,7 @@ func CleanTail(text string, limit int) string {
 func Visible(text string) string {
 	text = Escapes().ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
-	return strings.Map(func(c rune) rune {
+	return HideSecrets(strings.Map(func(c rune) rune {
 		switch {
 		case c == '\n', c == '\t', c == utf8.RuneError, unicode.IsPrint(c):
 			return c
@@ -52,5 +52,5 @@ func Visible(text string) string {
 			return ' '
 		}
 		return -1
-	}, text)
+	}, text))
 }

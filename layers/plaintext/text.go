@@ -5,13 +5,19 @@ package plaintext
 import (
 	"strings"
 	"unicode"
-
-	"slipway/layers/lazy"
 )
 
 // Printable is a text of several lines without the characters that a terminal would
-// obey, or that turn a line around.
-func Printable(s string) string {
+// obey, or that turn a line around, and without secrets.
+func Printable(s string) string { return HideSecrets(WithoutControls(s)) }
+
+// HasControls reports whether a name has characters that a person cannot see, or ends a line.
+func HasControls(name string) bool {
+	return strings.ContainsAny(name, "\n\t") || WithoutControls(name) != name
+}
+
+// WithoutControls is Printable for what a program reads, too.
+func WithoutControls(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
 			return -1
@@ -24,9 +30,3 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
 // OneLine is Printable with spaces in the place of line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }
-
-var webUser = lazy.Regexp(`(https?://)[^/@\s]*@`)
-
-// HideLogins removes user and password from the web addresses in a text: what is shown
-// ends in a pipeline's log.
-func HideLogins(s string) string { return webUser().ReplaceAllString(s, "$1") }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"slipway/layers/plaintext"
 )
 
 // State is the state of a step.
@@ -69,6 +71,7 @@ func (r *Reporter) sendEvent(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
+		e.Step, e.Detail = plaintext.Printable(e.Step), plaintext.Printable(e.Detail)
 		r.sink.Event(e)
 	}
 }

@@ -58,7 +58,7 @@ type Failure struct {
 
 func (f *Failure) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", plaintext.HideLogins(strings.Join(f.Argv, " ")), f.Status)
+	fmt.Fprintf(&b, "%s: %s", plaintext.HideSecrets(strings.Join(f.Argv, " ")), f.Status)
 	if f.Tail != "" {
 		fmt.Fprintf(&b, "\n%s", indent(f.Tail))
 	}
@@ -83,7 +83,7 @@ func LastLine(err error) string {
 }
 
 func indent(s string) string {
-	return "  | " + strings.ReplaceAll(plaintext.Printable(s), "\n", "\n  | ")
+	return "  | " + strings.ReplaceAll(s, "\n", "\n  | ")
 }
 
 // Run runs c to its end. Where ctx ends first, c's children have ended too when
@@ -105,6 +105,7 @@ func Run(ctx context.Context, c Command) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	err := startAndWait(ctx, c, cmd)
 	tail.flush()
+	log.flush()
 	err = verdict(ctx, c, err, tail.String())
 	if log.failed == nil {
 		return err
@@ -115,18 +116,39 @@ func Run(ctx context.Context, c Command) error {
 	return fmt.Errorf("%w\n  its log is not whole: %w", err, log.failed)
 }
 
-// logFile keeps what a program says as long as it can. A full disk does not end the
-// program: that would be a SIGPIPE in the middle of its work, and hide the cause.
+// logFile keeps what a program says as long as it can, without secrets. A full disk does
+// not end the program: that would be a SIGPIPE in the middle of its work, and hide the
+// cause.
 type logFile struct {
 	file   *os.File
 	failed error
+	open   []byte // the last line, or a private key, whose end is not there yet
 }
 
+// maxOpenBytes is more than any private key has.
+const maxOpenBytes = 1 << 16
+
 func (l *logFile) Write(p []byte) (int, error) {
-	if l.failed == nil {
-		_, l.failed = l.file.Write(p)
+	l.open = append(l.open, bytes.ReplaceAll(p, []byte("\r"), []byte("\n"))...)
+	end := bytes.LastIndexByte(l.open, '\n') + 1
+	begin := bytes.LastIndex(l.open, []byte("-----BEGIN "))
+	if begin >= 0 && !bytes.Contains(l.open[begin:], []byte("-----END ")) {
+		end = min(end, begin)
 	}
+	if len(l.open) > maxOpenBytes {
+		end = len(l.open)
+	}
+	l.keep(end)
 	return len(p), nil
+}
+
+func (l *logFile) flush() { l.keep(len(l.open)) }
+
+func (l *logFile) keep(bytes int) {
+	if l.failed == nil && bytes > 0 {
+		_, l.failed = l.file.WriteString(plaintext.Printable(string(l.open[:bytes])))
+	}
+	l.open = append(l.open[:0], l.open[bytes:]...)
 }
 
 // Output runs c and returns its standard output; standard error goes into the

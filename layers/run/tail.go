@@ -1,6 +1,10 @@
 package run
 
-import "strings"
+import (
+	"strings"
+
+	"slipway/layers/plaintext"
+)
 
 const (
 	tailLines    = 15
@@ -41,4 +45,5 @@ func (t *tailWriter) flush() {
 	}
 }
 
-func (t *tailWriter) String() string { return strings.Join(t.lines, "\n") }
+// String returns the lines as they may be shown.
+func (t *tailWriter) String() string { return plaintext.Printable(strings.Join(t.lines, "\n")) }

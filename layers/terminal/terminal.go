@@ -34,13 +34,13 @@ func Colours(w io.Writer) bool { return os.Getenv("NO_COLOR") == "" && Redraws(w
 
 // Redraws reports whether w is a terminal that can draw over what it shows. A log of CI is none.
 func Redraws(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
 // Width returns how many characters fit into a line of w, or otherwise if w is no terminal.
 func Width(w io.Writer, otherwise int) int {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {
 			return width
 		}

@@ -77,14 +77,14 @@ slipway audit virt --live`
 // showAudit prints the reports. Findings are an error.
 func showAudit(name string, reports []audit.Report, asJSON bool) error {
 	if asJSON {
-		if err := plaintext.WriteJSON(os.Stdout, reports); err != nil {
+		if err := plaintext.WriteJSON(stdout, reports); err != nil {
 			return err
 		}
 	}
 	found := 0
 	for _, r := range reports {
 		if found += len(r.Findings); !asJSON {
-			if err := r.Write(os.Stdout); err != nil {
+			if err := r.Write(stdout); err != nil {
 				return err
 			}
 		}

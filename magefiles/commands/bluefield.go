@@ -17,7 +17,7 @@ func bfbListCommand() *Command {
 	asJSON := c.Switch("json", "print them as JSON")
 	c.Run = func(_ context.Context, words []string) error {
 		file := words[0]
-		return bfb.Show(os.Stdout, file, *verbose, *asJSON)
+		return bfb.Show(stdout, file, *verbose, *asJSON)
 	}
 	return c
 }
@@ -27,7 +27,7 @@ func bfbCheckCommand() *Command {
 	c.Example = `slipway bfb check bf-bundle.bfb`
 	c.Run = func(ctx context.Context, words []string) error {
 		file := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, os.Stdout, file) })
+		return WithSignals(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, stdout, file) })
 	}
 	return c
 }
@@ -48,7 +48,7 @@ slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueF
 	c.Run = func(ctx context.Context, words []string) error {
 		out := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return bfb.MakeFile(ctx, os.Stdout, out, bfb.Wish{
+			return bfb.MakeFile(ctx, stdout, out, bfb.Wish{
 				Bases: *base, Parts: *images, Expert: *expert,
 				For: *hardware, Strip: *strip, Careless: *careless,
 			})
@@ -67,7 +67,7 @@ slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
 	c.Run = func(ctx context.Context, words []string) error {
 		file := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return bfb.ExtractFile(ctx, os.Stdout, file, *prefix, *names)
+			return bfb.ExtractFile(ctx, stdout, file, *prefix, *names)
 		})
 	}
 	return c
@@ -82,7 +82,7 @@ the password's hash.`
 	c.Run = func(ctx context.Context, words []string) error {
 		file := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return bfb.MakeConfig(ctx, os.Stdin, os.Stderr, file, *user)
+			return bfb.MakeConfig(ctx, os.Stdin, stderr, file, *user)
 		})
 	}
 	return c
@@ -99,7 +99,7 @@ slipway rshim show root@bmc:/dev/rshim0`
 	c.Run = func(ctx context.Context, words []string) error {
 		device := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return rshim.Show(ctx, os.Stdout, splitWords(device), *asJSON)
+			return rshim.Show(ctx, stdout, splitWords(device), *asJSON)
 		})
 	}
 	return c
@@ -113,7 +113,7 @@ func rshimResetCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		device := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return rshim.Restart(ctx, os.Stdin, os.Stderr, device, *yes)
+			return rshim.Restart(ctx, os.Stdin, stderr, device, *yes)
 		})
 	}
 	return c

@@ -42,7 +42,7 @@ slipway up --json  # for a script`
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Fresh = *fresh
-			r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: *keep})
+			r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
 			return showReport(r, err, *form)
 		})
 	}
@@ -53,9 +53,9 @@ slipway up --json  # for a script`
 func showReport(r report.Report, err error, form *report.Form) error {
 	err = errors.Join(err, server.AddSummary(r.Markdown()))
 	if form != nil {
-		return errors.Join(err, report.WriteAs(os.Stdout, form, r))
+		return errors.Join(err, report.WriteAs(stdout, form, r))
 	}
-	r.Summary(os.Stdout)
+	r.Summary(stdout)
 	return err
 }
 
@@ -64,7 +64,7 @@ func boardsCommand() *Command {
 	c.Example = `slipway boards --json`
 	asJSON := c.Switch("json", "print them as JSON, with all their settings")
 	c.Run = func(_ context.Context, _ []string) error {
-		return ci.ListBoards(os.Stdout, *asJSON)
+		return ci.ListBoards(stdout, *asJSON)
 	}
 	return c
 }
@@ -94,12 +94,12 @@ slipway doctor --conf=local.conf --branch=scarthgap`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		if file := *conf; file != "" || *branch != "" {
-			return doctor.Conf(os.Stdout, file, *branch, *asJSON)
+			return doctor.Conf(stdout, file, *branch, *asJSON)
 		}
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Offline = *offline
-			return doctor.Look(ctx, os.Stdout, spec, doctor.Options{Build: build, JSON: *asJSON})
+			return doctor.Look(ctx, stdout, spec, doctor.Options{Build: build, JSON: *asJSON})
 		})
 	}
 	return c
@@ -147,8 +147,8 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 				Targets: *target, Task: *task,
 				Continue: *goOn, DryRun: *dryRun, Parse: *parse,
 			}
-			artifact, err := ci.Build(ctx, os.Stderr, spec, build)
-			return ci.ShowArtifact(os.Stdout, artifact, err, *asJSON)
+			artifact, err := ci.Build(ctx, stderr, spec, build)
+			return ci.ShowArtifact(stdout, artifact, err, *asJSON)
 		})
 	}
 	return c
@@ -170,9 +170,9 @@ slipway devices --watch`
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
 			if *watch {
-				return ci.WatchDevices(ctx, os.Stdout, os.Stderr, options, *asJSON)
+				return ci.WatchDevices(ctx, stdout, stderr, options, *asJSON)
 			}
-			return ci.ListDevices(ctx, os.Stdout, options, *asJSON)
+			return ci.ListDevices(ctx, stdout, options, *asJSON)
 		})
 	}
 	return c
@@ -234,11 +234,11 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return ci.Flash(ctx, os.Stdout, spec, options, splitList(device), flash.Options{
+			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
 				Image: *image, BlockMap: *blockMap, Digest: *digest, Signers: *signers,
 				Holes: *holes, Blind: *blind, ForceRecovery: *forceRecovery, Config: *config,
 				PKC: *pkc, SBK: *sbk, Raw: *raw, OtherBoard: *otherBoard,
-				Yes: *yes, DryRun: *dryRun, Confirm: devices.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+				Yes: *yes, DryRun: *dryRun, Confirm: devices.Ask(os.Stdin, stderr), Out: stderr,
 			}, *asJSON)
 		})
 	}
@@ -249,7 +249,7 @@ func suitesCommand() *Command {
 	c := New("suites", "List the suites that Slipway brings along, and what a suite can ask a board")
 	c.Long = `ci/suites.md shows each section with an example.`
 	c.Run = func(_ context.Context, _ []string) error {
-		return suites.Show(os.Stdout)
+		return suites.Show(stdout)
 	}
 	return c
 }
@@ -269,11 +269,11 @@ slipway smoke root@10.0.0.7 --suite=cuda-warp,cupy`
 		case *outputs && words[0] == "":
 			return errors.New("--outputs needs a WORKLOAD\nnext: workloads")
 		case *outputs:
-			return suites.ShowOutputs(os.Stdout, words[0])
+			return suites.ShowOutputs(stdout, words[0])
 		case *page:
-			return suites.WriteWorkloadsPage(os.Stdout)
+			return suites.WriteWorkloadsPage(stdout)
 		}
-		return suites.ShowWorkloads(os.Stdout, words[0], *asJSON)
+		return suites.ShowWorkloads(stdout, words[0], *asJSON)
 	}
 	return c
 }
@@ -308,7 +308,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 			spec, err := smokeSpec(ctx, board, host, *suite)
 			return firstError(err, func() error {
 				how := []suites.Option{suites.EndTeardown(now), suites.AllowReboots(!*noReboot)}
-				r, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, *pin, how...)
+				r, err := ci.SmokeOn(ctx, stderr, options, spec, host, *pin, how...)
 				return showReport(r, err, *form)
 			})
 		})
@@ -345,7 +345,7 @@ slipway report a/report.json b/report.json --out=all`
 		return nil
 	}
 	c.Run = func(_ context.Context, words []string) error {
-		return report.Convert(os.Stdout, splitList(strings.Join(words, ",")), *form, *out)
+		return report.Convert(stdout, splitList(strings.Join(words, ",")), *form, *out)
 	}
 	return c
 }

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"os"
 
 	"slipway/images"
 	"slipway/images/cache"
@@ -33,7 +32,7 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 				}
 			}
 			return images.ServeCache(ctx, options, *board, cache.ServeOptions{
-				Dir: dir, Listen: *listen, JSON: *asJSON, Out: os.Stdout,
+				Dir: dir, Listen: *listen, JSON: *asJSON, Out: stdout,
 			})
 		})
 	}
@@ -48,7 +47,7 @@ func cacheReportCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.CacheReport(ctx, os.Stdout, spec, options, *asJSON)
+			return images.CacheReport(ctx, stdout, spec, options, *asJSON)
 		})
 	}
 	return c

@@ -67,11 +67,11 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 			case err != nil:
 				return err
 			case *github:
-				return p.SaveGitHub(os.Stdout, os.Getenv("GITHUB_OUTPUT"))
+				return p.SaveGitHub(stdout, os.Getenv("GITHUB_OUTPUT"))
 			case *asJSON:
-				return p.WriteJSON(os.Stdout)
+				return p.WriteJSON(stdout)
 			}
-			return p.Write(os.Stdout)
+			return p.Write(stdout)
 		})
 	}
 	return c

@@ -39,7 +39,7 @@ slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 		board, host := words[0], words[1]
 		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
-				return ci.Deploy(ctx, os.Stdout, c, spec, a)
+				return ci.Deploy(ctx, stdout, c, spec, a)
 			}, *pin)
 		})
 	}
@@ -68,7 +68,7 @@ slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernet
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
 		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return deploy.Container(ctx, os.Stdout, options, spec, host, image, deploy.ContainerOptions{
+			return deploy.Container(ctx, stdout, options, spec, host, image, deploy.ContainerOptions{
 				Name: *name, Engine: *engine, Namespace: *namespace, Prune: *prune, JSON: *asJSON,
 			})
 		})
@@ -126,7 +126,7 @@ slipway deploy clean BOARD HOST --names=slipway-abc`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
 		return runFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return deploy.CleanContainers(ctx, os.Stdout, options, spec, host, *names,
+			return deploy.CleanContainers(ctx, stdout, options, spec, host, *names,
 				deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
 		})
 	}
@@ -151,7 +151,7 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 		board, host, folder, dest := words[0], words[1], words[2], words[3]
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return deploy.Files(ctx, os.Stdout, options, spec, host, folder, dest, deploy.FilesOptions{
+			return deploy.Files(ctx, stdout, options, spec, host, folder, dest, deploy.FilesOptions{
 				DirOptions: targetfiles.DirOptions{Owner: *owner, Delete: *remove, DryRun: *dryRun},
 				Restart:    *restart, Watch: unitWatch, JSON: *asJSON, Now: now,
 			})
@@ -182,7 +182,7 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, files := words[0], words[1], words[2]
 		return runPatientlyFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return deploy.Files(ctx, os.Stdout, options, spec, host, files, *to, deploy.FilesOptions{
+			return deploy.Files(ctx, stdout, options, spec, host, files, *to, deploy.FilesOptions{
 				DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: *dryRun}, Restart: *restart,
 				Watch: time.Duration(*watch) * time.Second, Keep: *keep, JSON: *asJSON, Now: now,
 			})
@@ -214,7 +214,7 @@ slipway deploy undo virt virt  # puts back what was there`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, file := words[0], words[1], words[2]
 		return runPatientlyFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return deploy.Config(ctx, os.Stdout, options, spec, host, file, deploy.ConfigOptions{
+			return deploy.Config(ctx, stdout, options, spec, host, file, deploy.ConfigOptions{
 				Keep: *keep, DryRun: *dryRun, JSON: *asJSON, Now: now,
 			})
 		})
@@ -239,7 +239,7 @@ slipway deploy undo BOARD HOST --list`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
 		return runFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return deploy.Undo(ctx, os.Stdout, options, spec, host, deploy.UndoOptions{
+			return deploy.Undo(ctx, stdout, options, spec, host, deploy.UndoOptions{
 				ID: *id, List: *list, Force: *force, JSON: *asJSON,
 			})
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"slipway/ci/report"
 	"slipway/flash/evidence"
@@ -47,9 +46,9 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 				return fmt.Errorf("evidence %s: %w", words[0], err)
 			}
 			if *asJSON {
-				err = plaintext.WriteJSON(os.Stdout, r)
+				err = plaintext.WriteJSON(stdout, r)
 			} else {
-				r.Show(os.Stdout)
+				r.Show(stdout)
 			}
 			return errors.Join(err, report.Because(ctx, report.ErrFailed, r.Err()))
 		})

@@ -27,7 +27,7 @@ slipway fleet list hosts.yml --limit='racks:!rack2' --json`
 	asJSON := c.Switch("json", "print them as JSON")
 	c.Run = func(_ context.Context, words []string) error {
 		inventory := words[0]
-		return fleet.List(os.Stdout, os.Stderr, inventory, *limit, *asJSON)
+		return fleet.List(stdout, stderr, inventory, *limit, *asJSON)
 	}
 	return c
 }
@@ -108,7 +108,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 			request := request(inventory, *dryRun)
 			request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
 			if !*yes {
-				request.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+				request.Confirm = ci.AskYes(os.Stdin, stderr)
 			}
 			return runFleetOn(ctx, spec, request, *asJSON)
 		})
@@ -152,8 +152,8 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 		board, inventory := words[0], words[1]
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
-			confirm := ci.AskYesOr(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
-			met, err := fleet.Pin(ctx, os.Stderr, options, spec, request, confirm)
+			confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
+			met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
 			if *asJSON && len(met) > 0 {
 				err = errors.Join(err, printJSON(met))
 			}
@@ -193,9 +193,9 @@ func runFleet(ctx context.Context, board string, request fleet.Request, asJSON b
 }
 
 func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {
-	said := os.Stdout
+	said := stdout
 	if asJSON {
-		said = os.Stderr
+		said = stderr
 	}
 	outcome, err := fleet.Run(ctx, said, options, spec, request)
 	if asJSON && len(outcome.Results) > 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ slipway init --ci=gitlab  # add a pipeline to this project`
 	c.Run = func(ctx context.Context, words []string) error {
 		folder := plaintext.Either(words[0] == "", ".", words[0])
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return ci.InitProject(ctx, os.Stdout, folder, starter.Request{Like: *like, Name: *name, Pipelines: *pipelines}, *opt)
+			return ci.InitProject(ctx, stdout, folder, starter.Request{Like: *like, Name: *name, Pipelines: *pipelines}, *opt)
 		})
 	}
 	return c
@@ -67,7 +66,7 @@ slipway board new orin-nvme --like=jetson-orin-nano-devkit-nvme --dry-run`
 	opt := c.projectOptions()
 	c.Run = func(ctx context.Context, words []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return ci.AddBoard(ctx, os.Stdout, words[0], *like, *opt)
+			return ci.AddBoard(ctx, stdout, words[0], *like, *opt)
 		})
 	}
 	return c
@@ -84,7 +83,7 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	c.exits = []exit{exitBoardFile}
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, os.Stdout, options, ci.CheckOptions{JSON: *asJSON, Quality: *quality}))
+			return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, stdout, options, ci.CheckOptions{JSON: *asJSON, Quality: *quality}))
 		})
 	}
 	return c

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"os"
 
 	"slipway/images"
 )
@@ -57,7 +56,7 @@ func layersDumpCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.DumpLayers(ctx, os.Stdout, spec, options, *asJSON)
+			return images.DumpLayers(ctx, stdout, spec, options, *asJSON)
 		})
 	}
 	return c
@@ -71,7 +70,7 @@ func layersStatusCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.LayerStatus(ctx, os.Stdout, spec, options, *asJSON)
+			return images.LayerStatus(ctx, stdout, spec, options, *asJSON)
 		})
 	}
 	return c
@@ -90,7 +89,7 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.DiffLayers(ctx, os.Stdout, spec, options, *from, *asJSON)
+			return images.DiffLayers(ctx, stdout, spec, options, *from, *asJSON)
 		})
 	}
 	return c

@@ -27,7 +27,7 @@ func (w usageError) Error() string {
 	for _, word := range w.next {
 		next += " " + plaintext.Quote(word)
 	}
-	return w.what + "\nnext: " + next
+	return plaintext.Printable(w.what + "\nnext: " + next)
 }
 
 // ExitStatus is that of a wrong line, for Mage too.

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"os"
 
 	"slipway/flash/source"
 	"slipway/images/bmap"
@@ -52,6 +51,6 @@ func showMade(made source.Made, err error, asJSON bool) error {
 	case asJSON:
 		return printJSON(made)
 	}
-	made.Show(os.Stdout)
+	made.Show(stdout)
 	return nil
 }

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"os"
 
 	"slipway/ci"
 	suites "slipway/ci/suite"
@@ -29,7 +28,7 @@ slipway rig up --keep  # and then: slipway rig ssh`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			r, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: *keep, How: []suites.Option{suites.EndTeardown(now)}})
+			r, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: stderr, Keep: *keep, How: []suites.Option{suites.EndTeardown(now)}})
 			return showReport(r, err, *form)
 		})
 	}
@@ -43,7 +42,7 @@ func rigBuildCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
-			return ci.BuildRig(ctx, os.Stdout, spec, options)
+			return ci.BuildRig(ctx, stdout, spec, options)
 		})
 	}
 	return c

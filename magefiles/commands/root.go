@@ -15,6 +15,7 @@ import (
 	"slipway/ci/server"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/terminal"
 )
@@ -166,7 +167,7 @@ func Main(args []string, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	text, next, found := cutLast(err.Error(), "\nnext: ")
+	text, next, found := cutLast(plaintext.Printable(err.Error()), "\nnext: ")
 	fmt.Fprintln(stderr, terminal.Bad.On(stderr, "Error:"), text)
 	if found {
 		fmt.Fprintln(stderr, "next:", terminal.Next.On(stderr, next))

@@ -115,7 +115,9 @@ func (s exitError) Unwrap() error   { return s.error }
 
 // Error ends with a line that can be typed: packages say "next: build virt", and do not know by
 // what name the user started this program.
-func (s exitError) Error() string {
+func (s exitError) Error() string { return plaintext.Printable(s.withProgram()) }
+
+func (s exitError) withProgram() string {
 	text := withPermissionStep(s.error)
 	before, step, found := cutLast(text, "\nnext: ")
 	if !found && (errors.Is(s.error, report.ErrWrong) || errors.Is(s.error, images.ErrBoardFile)) {
@@ -198,7 +200,7 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-func printJSON(v any) error { return plaintext.WriteJSON(os.Stdout, v) }
+func printJSON(v any) error { return plaintext.WriteJSON(stdout, v) }
 
 // splitWords splits a list at commas and blanks.
 func splitWords(list string) []string {

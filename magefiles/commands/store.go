@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"slipway/flash/store"
 )
@@ -37,7 +36,7 @@ slipway push build/orin-lab ./store`
 			if *asJSON {
 				return printJSON(pushed)
 			}
-			pushed.Show(os.Stdout)
+			pushed.Show(stdout)
 			return nil
 		})
 	}
@@ -65,7 +64,7 @@ slipway pull ./store:stable --json`
 			if *asJSON {
 				return printJSON(pulled)
 			}
-			pulled.Show(os.Stdout)
+			pulled.Show(stdout)
 			return nil
 		})
 	}
@@ -92,7 +91,7 @@ slipway store list ./store --json`
 			if *asJSON {
 				return printJSON(all)
 			}
-			return store.Show(os.Stdout, all)
+			return store.Show(stdout, all)
 		})
 	}
 	return c
@@ -155,7 +154,7 @@ slipway store clean ./store --older=2w --tags='nightly-*' --yes`
 			if *asJSON {
 				return printJSON(cleaned)
 			}
-			return cleaned.Show(os.Stdout)
+			return cleaned.Show(stdout)
 		})
 	}
 	return c

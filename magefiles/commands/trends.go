@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/google/renameio/v2"
@@ -97,9 +96,9 @@ func showTrends(t trends.Trends, html string, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return t.WriteJSON(os.Stdout)
+		return t.WriteJSON(stdout)
 	}
-	err := t.Write(os.Stdout)
+	err := t.Write(stdout)
 	if html != "" && err == nil {
 		_, err = fmt.Printf("page: %s\n", html)
 	}

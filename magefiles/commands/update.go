@@ -41,12 +41,12 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 		board, host, bundle := words[0], words[1], words[2]
 		ctx = target.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: os.Stderr}
+			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
 			if !*yes {
-				how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+				how.Confirm = ci.AskYes(os.Stdin, stderr)
 			}
 			outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
-			return errors.Join(err, ci.ShowUpdate(os.Stdout, outcome, *asJSON))
+			return errors.Join(err, ci.ShowUpdate(stdout, outcome, *asJSON))
 		})
 	}
 	return c

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"os"
 
 	"slipway/flash/verify"
 )
@@ -29,7 +28,7 @@ slipway verify ~/Downloads/slipway --json`
 			if *asJSON {
 				return errors.Join(err, printJSON(report))
 			}
-			report.Show(os.Stdout)
+			report.Show(stdout)
 			return err
 		})
 	}

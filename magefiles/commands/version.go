@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -23,7 +22,7 @@ slipway version --json`
 		if *asJSON {
 			return printJSON(v)
 		}
-		_, err := fmt.Fprintf(os.Stdout, "slipway %s\n%s, %s, %d modules (--json lists them)\n", v.Program, v.Go, v.Platform, len(v.Modules))
+		_, err := fmt.Fprintf(stdout, "slipway %s\n%s, %s, %d modules (--json lists them)\n", v.Program, v.Go, v.Platform, len(v.Modules))
 		return err
 	}
 	return c

@@ -16,7 +16,7 @@ slipway virt start virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return ci.StartVirtual(ctx, os.Stdout, options, spec)
+			return ci.StartVirtual(ctx, stdout, options, spec)
 		})
 	}
 	return c
@@ -31,7 +31,7 @@ slipway virt stop --now  # when it hangs`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return ci.StopVirtual(ctx, os.Stdout, options, spec, *now)
+			return ci.StopVirtual(ctx, stdout, options, spec, *now)
 		})
 	}
 	return c

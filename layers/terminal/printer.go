@@ -1,0 +1,46 @@
+package terminal
+
+import (
+	"os"
+	"unicode/utf8"
+
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
+)
+
+// Printer writes text to a file as plaintext.Printable has it. On a terminal that shows
+// colours, it leaves those of this package. Each text is written at once: a secret in two
+// pieces would not be found.
+type Printer struct {
+	To   *os.File
+	open []byte // of a character whose end was not written yet
+}
+
+var colour = lazy.Regexp("\x1b\\[(?:0|1|32|33|36|1;31)m")
+
+func (p *Printer) Write(b []byte) (int, error) {
+	text := append(p.open, b...)
+	whole := len(text)
+	for i := max(0, whole-utf8.UTFMax+1); i < whole; i++ {
+		if utf8.RuneStart(text[i]) && !utf8.FullRune(text[i:]) {
+			whole = i
+		}
+	}
+	p.open = append([]byte(nil), text[whole:]...)
+	_, err := p.To.WriteString(p.clean(string(text[:whole])))
+	return len(b), err
+}
+
+func (p *Printer) clean(text string) string {
+	if !Colours(p.To) {
+		return plaintext.Printable(text)
+	}
+	shown := ""
+	for at := colour().FindStringIndex(text); at != nil; at = colour().FindStringIndex(text) {
+		shown, text = shown+plaintext.Printable(text[:at[0]])+text[at[0]:at[1]], text[at[1]:]
+	}
+	return shown + plaintext.Printable(text)
+}
+
+// Fd tells Colours and Width about the file.
+func (p *Printer) Fd() uintptr { return p.To.Fd() }
