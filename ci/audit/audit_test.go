@@ -528,7 +528,7 @@ func tinyImage(t testing.TB) []byte {
 		t.Skip("needs mke2fs (Debian package e2fsprogs)")
 	}
 	dir := t.TempDir()
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "root/etc"), 0o755), os.WriteFile(filepath.Join(dir, "root/etc/passwd"), []byte("root:x:0:0\n"), 0o644), os.Symlink("etc", filepath.Join(dir, "root/conf"))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "root/etc"), 0o755), os.WriteFile(filepath.Join(dir, "root/etc/passwd"), []byte("root:x:0:0\n"), 0o644), os.Symlink("etc", filepath.Join(dir, "root/bin"))); err != nil {
 		t.Fatal(err)
 	}
 	image := filepath.Join(dir, "image")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -154,13 +155,13 @@ func Isolate(ctx context.Context, argv, env []string) ([]Report, error) {
 
 // Write writes a report as text: a line for each finding, and the next step once a rule.
 func (r Report) Write(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s, %d files, %d programs, %.0f MiB read\n", r.System, r.Arch, r.Files, r.Programs, float64(r.Bytes)/(1<<20))
+	fmt.Fprintf(w, "%s: %s, %d files, %d programs, %.0f MiB read\n", plaintext.OneLine(r.System), r.Arch, r.Files, r.Programs, float64(r.Bytes)/(1<<20))
 	if r.Unread > 0 {
 		fmt.Fprintf(w, "%d files or folders were not read: log in as root, or add --become\n", r.Unread)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, f := range r.Findings {
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", f.Rule, f.Path, f.Saw)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", f.Rule, plaintext.OneLine(f.Path), plaintext.OneLine(f.Saw))
 		if i+1 == len(r.Findings) || r.Findings[i+1].Rule != f.Rule {
 			fmt.Fprintf(tw, "\tnext: %s\n", f.Next)
 		}

@@ -152,6 +152,17 @@ func (t *tree) resolve(name string) (string, bool) {
 	return "", false
 }
 
+// isRoot reports whether the tree has the folders of a system. The audit of a wrong path
+// would find nothing wrong.
+func (t *tree) isRoot() bool {
+	return t.isFolder("etc") && (t.isFolder("usr") || t.isFolder("bin"))
+}
+
+func (t *tree) isFolder(name string) bool {
+	at, ok := t.resolve(name)
+	return ok && t.files[at].mode.IsDir()
+}
+
 // exists reports whether a path leads to something.
 func (t *tree) exists(name string) bool { _, ok := t.resolve(name); return ok }
 
@@ -219,7 +230,7 @@ func (t *tree) checkSize() error {
 }
 
 // openImage opens the root file systems of a disk image: all of its ext4 partitions that
-// have a folder etc, or the image itself if it has no partitions.
+// hold one, or the image itself if it has no partitions.
 func openImage(name string) (trees []*tree, err error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -249,14 +260,14 @@ func openImage(name string) (trees []*tree, err error) {
 			if terr != nil {
 				return terr
 			}
-			if _, ok := t.files["etc"]; ok {
+			if t.isRoot() {
 				trees = append(trees, t)
 			}
 		}
 		return nil
 	})
 	if err == nil && len(trees) == 0 {
-		err = errors.New("it has no partition with ext4 and a folder etc")
+		err = errors.New("it has no partition with ext4 and the folders of a root file system")
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), image.Close())
