@@ -68,6 +68,7 @@ func newRelease(t *testing.T) release {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.pin("1.0")
 	filled := strings.Replace(string(text), "# slipway-release", "slipway-release", 1) // as the file says
 	r.write(signers, strings.Replace(filled, "ssh-ed25519 AAAA...", strings.TrimSpace(string(public)), 1))
 	r.write(filepath.Join(r.files, r.base(), "slipway"), "the program")
@@ -75,6 +76,22 @@ func newRelease(t *testing.T) release {
 	r.list("")
 	r.sign("ours", "file")
 	return r
+}
+
+// pin sets the version that the project takes, which no test program has.
+func (r release) pin(version string) {
+	r.t.Helper()
+	r.edit("version='' # EDIT ME: the release of Slipway that you checked, such as 1.2.3", "version="+version)
+}
+
+func (r release) edit(line, want string) {
+	r.t.Helper()
+	script := filepath.Join(r.project, "ci/install.sh")
+	text, err := os.ReadFile(script)
+	if err != nil || !strings.Contains(string(text), line+"\n") && !strings.Contains(string(text), line+" ") {
+		r.t.Fatalf("%s: %v, no line %q", script, err, line)
+	}
+	r.write(script, strings.Replace(string(text), line, want, 1))
 }
 
 func (r release) base() string { return "slipway_1.0_linux_" + runtime.GOARCH }
@@ -106,12 +123,26 @@ func TestInstallScript(t *testing.T) {
 		"a list without it": {func(r release) {
 			r.write(filepath.Join(r.files, "SHA256SUMS"), fmt.Sprintf("%x  other\n", sha256.Sum256(nil)))
 			r.sign("ours", "file")
-		}, "no program for this machine"},
-		"a line that is no sum": {func(r release) { r.list("x\n"); r.sign("ours", "file") }, "improperly formatted"},
-		"two programs": {func(r release) {
+		}, "the release has no slipway_1.0_linux_"},
+		"an older release":       {func(r release) { r.edit("version=1.0", "version=1.1") }, "takes version 1.1 only"},
+		"a version as a pattern": {func(r release) { r.edit("version=1.0", "version=.*") }, "takes version .* only"},
+		"dots of a version": {func(r release) {
+			r.list("")
+			data, _ := os.ReadFile(filepath.Join(r.files, "SHA256SUMS"))
+			r.write(filepath.Join(r.files, "SHA256SUMS"), strings.Replace(string(data), "slipway_1.0", "slipway_1x0", 1))
+			r.sign("ours", "file")
+		}, "takes version 1.0 only"},
+		"no version": {func(r release) { r.edit("version=1.0", "version=''") }, "ci/install.sh names no version of Slipway"},
+		"its list": {func(r release) {
+			data, _ := os.ReadFile(filepath.Join(r.files, "SHA256SUMS"))
+			r.edit("sums=''", fmt.Sprintf("sums=%x", sha256.Sum256(data)))
+		}, ""},
+		"another list than the named": {func(r release) { r.edit("sums=''", fmt.Sprintf("sums=%x", sha256.Sum256(nil))) }, "is not the list that ci/install.sh names"},
+		"a line that is no sum":       {func(r release) { r.list("x\n"); r.sign("ours", "file") }, "improperly formatted"},
+		"a newer program beside it": {func(r release) {
 			r.list(fmt.Sprintf("%x  %s\n", sha256.Sum256(nil), strings.Replace(filepath.Base(r.archive()), "1.0", "1.1", 1)))
 			r.sign("ours", "file")
-		}, "curl: (3"},
+		}, ""},
 		"no key yet": {func(r release) { r.write(filepath.Join(r.project, "ci/allowed_signers"), "# slipway-release\n") }, "Could not verify signature"},
 	} {
 		t.Run(name, func(t *testing.T) {

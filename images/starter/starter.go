@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/images"
+	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -90,6 +91,17 @@ type choices struct {
 	Hardware bool   // a kas.yml is written
 	Make     string // what makes the board, here and in the pipeline: build, or up for a virtual one
 	Steps    []Step
+}
+
+var released = lazy.Regexp(`^v([0-9]+(\.[0-9]+)+)$`)
+
+// Release returns the release that this program is of, "" for any other build: a pipeline
+// takes the same one.
+func (c choices) Release() string {
+	if m := released().FindStringSubmatch(c.Version); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // PlanProject plans a whole project with one board.

@@ -241,7 +241,7 @@ func checkProject(t *testing.T, program string) {
 		{"", "init lab --like=virt", 1, "next: " + program + " board new NAME --like=virt"},
 		{"lab", "board new rack --like=raspberrypi5-lab", 0, "wrote boards/rack/board.yml\n"},
 		{"lab", "board new rack --like=virt", 1, "another board has this name"},
-		{"lab/suites", "board check", 0, "boards that can be read: 2, lines to edit: 10\n"},
+		{"lab/suites", "board check", 0, "boards that can be read: 2, lines to edit: 11\n"},
 		{"lab", "boards", 0, "\nrack "},
 		{"lab", "layers dump rack", 0, "machine: raspberrypi5\n"},
 		{"lab", "suites", 0, "\nproduct "},
