@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"slipway/flash/sshsig/gpgtest"
-	"slipway/flash/trust"
 	"slipway/images/bmap"
 )
 
@@ -105,7 +104,7 @@ func weakMap(p gpgtest.Person) func(*testing.T, *shelf, *Options) {
 func TestSignersVariable(t *testing.T) {
 	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
 	s := newShelf(t, little(t))
-	t.Setenv(trust.SignersVariable, ann.Ring)
+	t.Setenv(SignersVariable, ann.Ring)
 	disk, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img")})
 	refused(t, disk, err, "disk.img is not signed, and SLIPWAY_SIGNERS wants that")
 	bob.Sign(t, s.path("disk.bmap"), ".asc")
@@ -114,7 +113,7 @@ func TestSignersVariable(t *testing.T) {
 	if _, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img"), Signers: bob.Ring}); err != nil {
 		t.Error(err)
 	}
-	t.Setenv(trust.SignersVariable, filepath.Join(t.TempDir(), "none"))
+	t.Setenv(SignersVariable, filepath.Join(t.TempDir(), "none"))
 	disk, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img")})
 	refused(t, disk, err, "SLIPWAY_SIGNERS: read ")
 }

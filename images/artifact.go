@@ -99,6 +99,13 @@ func ReadArtifact(dir string) (Artifact, error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return Artifact{}, fmt.Errorf("%s: %w; build again", path, plaintext.JSONError(err))
 	}
+	names := []string{a.Board, a.Arch}
+	for _, f := range a.Files {
+		names = append(names, f.Kind, f.Name)
+	}
+	if i := slices.IndexFunc(names, plaintext.HasControls); i >= 0 {
+		return Artifact{}, fmt.Errorf("%s: the name %q has characters that a person cannot see; build again", path, names[i])
+	}
 	for _, f := range a.Files {
 		if !filepath.IsLocal(f.Name) {
 			return Artifact{}, fmt.Errorf("%s: file name %q leaves the folder", path, f.Name)

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/flash/trust"
+	"slipway/flash/sshsig"
+	"slipway/flash/verify"
 	"slipway/images"
 	"slipway/images/sbom"
 	"slipway/layers/localfile"
@@ -28,9 +29,8 @@ const shownNames = 5
 // Policy is what one file asks of an artifact, with its lists of keys.
 type Policy struct {
 	images.Policy
-	From    string      // where it is written
-	signers trust.Lists // one, or none
-	files   []string    // the policy's own, and that of revoked keys
+	From    string // where it is written
+	signers *sshsig.Signers
 }
 
 // Verdict says why a policy refuses an artifact.
@@ -44,8 +44,8 @@ type Verdict struct {
 func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
 	if spec.Policy != nil {
-		p := Policy{Policy: *spec.Policy, From: spec.PlaceOf("policy")}
-		if err := p.readLists(filepath.Dir(images.BoardFile(spec.Board)), spec.File); err != nil {
+		p, err := newPolicy(*spec.Policy, spec.PlaceOf("policy"), spec.File)
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, p)
@@ -62,48 +62,41 @@ func PoliciesOf(spec images.Spec) ([]Policy, error) {
 
 // ReadPolicy reads a policy from a file of its own.
 func ReadPolicy(file string) (Policy, error) {
-	policy, err := images.ReadPolicy(file)
+	p, err := images.ReadPolicy(file)
 	if err != nil {
 		return Policy{}, err
 	}
-	folder := filepath.Dir(file)
-	p := Policy{Policy: policy, From: file, files: []string{file}}
-	return p, p.readLists(folder, func(name string) ([]byte, error) {
-		return localfile.Read(pathIn(folder, name), maxDescription)
+	return newPolicy(p, file, func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		return localfile.Read(name, maxDescription)
 	})
 }
 
-func pathIn(folder, name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(folder, name)
-}
-
-// readLists reads the files that the policy names. The folder is that of relative names.
-func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)) error {
+func newPolicy(p images.Policy, from string, read func(name string) ([]byte, error)) (Policy, error) {
+	all := Policy{Policy: p, From: from}
 	if p.Signers == "" {
-		return nil
+		return all, nil
 	}
 	data, err := read(p.Signers)
 	if err != nil {
-		return fmt.Errorf("%s: signers: %w", p.From, err)
+		return all, fmt.Errorf("%s: signers: %w", from, err)
 	}
-	list, err := trust.Parse("the policy of "+p.From, pathIn(folder, p.Signers), data)
+	signers, err := sshsig.ParseSigners(p.Signers, data)
 	if err != nil {
-		return err
+		return all, err
 	}
 	if p.Revoked != "" {
 		if data, err = read(p.Revoked); err != nil {
-			return fmt.Errorf("%s: revoked: %w", p.From, err)
+			return all, fmt.Errorf("%s: revoked: %w", from, err)
 		}
-		if list.Signers, err = list.Revoke(p.Revoked, data); err != nil {
-			return err
+		if signers, err = signers.Revoke(p.Revoked, data); err != nil {
+			return all, err
 		}
-		p.files = append(p.files, pathIn(folder, p.Revoked))
 	}
-	p.signers = trust.Lists{list}
-	return nil
+	all.signers = &signers
+	return all, nil
 }
 
 // judge says why the policy refuses the artifact of a report, and notes who signed it. The
@@ -115,13 +108,13 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 			v.Refused = append(v.Refused, plaintext.FirstLine(err.Error()))
 		}
 	}
-	refuse(trust.RefuseBeside(r.Folder, p.files...))
-	if len(p.signers) > 0 {
-		proofs, err := p.signers.Prove(ctx, trust.Folder(r.Folder), images.ArtifactPath(r.Folder), trust.Bytes(description))
+	if p.signers != nil {
+		who, err := verify.ProveSignature(ctx, *p.signers, images.ArtifactPath(r.Artifact.Dir()), description)
 		refuse(err)
-		r.setSigner(proofs, err)
-		v.Signed = err == nil
-		r.admittedBy = append(r.admittedBy, proofs...)
+		r.setSigner(who, err)
+		if v.Signed = err == nil; v.Signed {
+			r.admittedBy = append(r.admittedBy, who)
+		}
 	}
 	refuse(p.judgeBuilder(r.Provenance))
 	refuse(p.judgeSources(r.Artifact))

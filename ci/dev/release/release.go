@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/sshsig"
-	"slipway/flash/trust"
+	"slipway/flash/verify"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
@@ -188,12 +188,12 @@ func sign(files map[string][]byte, key ssh.Signer) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(files[name]), name)
 	}
-	files[trust.SumsName] = sums.Bytes()
+	files[verify.SumsName] = sums.Bytes()
 	if key == nil {
 		return nil
 	}
 	signature, err := sshsig.Sign(key, &sums)
-	files[trust.SumsName+".sig"] = signature
+	files[verify.SumsName+".sig"] = signature
 	return err
 }
 
