@@ -3,11 +3,8 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +15,7 @@ import (
 	"slipway/ci/suite"
 	"slipway/flash"
 	"slipway/flash/evidence"
+	"slipway/flash/sealed"
 	"slipway/flash/target/files"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
@@ -131,32 +129,16 @@ func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (
 }
 
 func digestOf(ctx context.Context, name string) (digest string, err error) {
-	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(*progress.Step) (string, error) {
-		f, err := localfile.Open(name)
+	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(step *progress.Step) (string, error) {
+		f, err := sealed.Open(name)
 		if err != nil {
 			return "", err
 		}
 		defer f.Close()
-		h := sha256.New()
-		if _, err = io.Copy(h, contextReader{ctx, f}); err == nil {
-			digest = hex.EncodeToString(h.Sum(nil))
-		}
+		digest, err = f.Seal(ctx, step.Add)
 		return digest, err
 	})
 	return digest, err
-}
-
-// contextReader reads until ctx ends.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.Reader.Read(p)
 }
 
 // openInputs opens what boards get and computes its digests.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
@@ -41,23 +38,6 @@ func ReadFile(f *sealed.File) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return &File{s, f}, nil
-}
-
-// openFile opens a regular file. It does not wait for the writer of a pipe.
-func openFile(path string) (*os.File, int64, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, 0, localfile.NotHere(path, err)
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, info.Size(), nil
 }
 
 // Prove checks all images and reports progress.

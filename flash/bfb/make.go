@@ -10,11 +10,13 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/flash/sealed"
+	"slipway/layers/localfile"
 )
 
 // Recipe is the content of a new stream.
@@ -151,7 +153,7 @@ func mergePieces(pieces, more []piece) []piece {
 }
 
 // inputFiles are the files of a stream's images, open until the stream is written.
-type inputFiles []*os.File
+type inputFiles []*sealed.File
 
 func (o inputFiles) closeAll() {
 	for _, f := range o {
@@ -159,20 +161,21 @@ func (o inputFiles) closeAll() {
 	}
 }
 
-func (o *inputFiles) openInput(path string) (*os.File, int64, error) {
-	f, size, err := openFile(path)
-	if err == nil {
-		*o = append(*o, f)
+func (o *inputFiles) openInput(path string) (*sealed.File, error) {
+	f, err := sealed.Open(path)
+	if err != nil {
+		return nil, localfile.NotHere(path, err)
 	}
-	return f, size, err
+	*o = append(*o, f)
+	return f, nil
 }
 
 func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error) {
-	f, size, err := o.openInput(path)
+	f, err := o.openInput(path)
 	if err != nil {
 		return nil, err
 	}
-	s, err := Read(f, size)
+	s, err := Read(f, f.SizeBytes())
 	if err == nil {
 		err = s.Check(ctx, f, nil)
 	}
@@ -194,11 +197,11 @@ func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 	if p.path == "" {
 		i.data, i.SizeBytes = strings.NewReader(p.text), int64(len(p.text))
 	} else {
-		f, size, err := o.openInput(p.path)
+		f, err := o.openInput(p.path)
 		if err != nil {
 			return i, fmt.Errorf("image %s: %w", p.kind.name, err)
 		}
-		i.from, i.data, i.SizeBytes = p.path, f, size
+		i.from, i.data, i.SizeBytes = p.path, f, f.SizeBytes()
 	}
 	if i.SizeBytes > math.MaxUint32 {
 		return i, fmt.Errorf("image %s: %s has %d bytes; an image holds at most %d", p.kind.name, i.from, i.SizeBytes, uint32(math.MaxUint32))

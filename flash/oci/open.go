@@ -246,19 +246,15 @@ func (d layoutFolder) openFile(name string) (file, error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return file{}, fmt.Errorf("%s: no file of the image", plaintext.OneLine(name))
 	}
-	return openRegular(filepath.Join(string(d), filepath.FromSlash(name)))
-}
-
-// File is a blob that is an open file of its own.
-func File(f *sealed.File) Blob { return file{f, f, f.SizeBytes()} }
-
-func openRegular(path string) (file, error) {
-	f, err := sealed.Open(path)
+	f, err := sealed.Open(filepath.Join(string(d), filepath.FromSlash(name)))
 	if err != nil {
 		return file{}, err
 	}
 	return file{f, f, f.SizeBytes()}, nil
 }
+
+// File is a blob that is an open file of its own.
+func File(f *sealed.File) Blob { return file{f, f, f.SizeBytes()} }
 
 // fileDigest returns the digest of a file that no manifest names.
 func fileDigest(f file) (digest.Digest, error) {

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,7 +20,6 @@ import (
 
 	"slipway/flash/sealed"
 	"slipway/flash/target"
-	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -39,7 +37,7 @@ type Sent struct {
 // name before is replaced, and a symlink is replaced rather than followed. Its
 // folder is made where it is missing.
 func Put(ctx context.Context, c *target.Conn, local, remote string, mode fs.FileMode) (Sent, error) {
-	f, err := sealed.Open(local)
+	f, _, err := openSource(local)
 	if err != nil {
 		return Sent{}, err
 	}
@@ -49,13 +47,11 @@ func Put(ctx context.Context, c *target.Conn, local, remote string, mode fs.File
 
 // PutFile is Put for a file that is open.
 func PutFile(ctx context.Context, c *target.Conn, f *sealed.File, remote string, mode fs.FileMode) (Sent, error) {
-	local := f.Name()
-	info, err := f.Stat()
+	src, err := newSource(f)
 	if err != nil {
 		return Sent{}, err
 	}
-	src := source{name: local, data: f, size: f.SizeBytes(), modified: info.ModTime()}
-	step := progress.Start(ctx, "put "+filepath.Base(local), src.size, progress.Bytes)
+	step := progress.Start(ctx, "put "+filepath.Base(src.name), src.size, progress.Bytes)
 	sent, err := putSource(ctx, c, src, remote, mode, step)
 	step.End(sent.Path+describeTransport(c), err)
 	return sent, err
@@ -88,20 +84,21 @@ type source struct {
 	modified time.Time
 }
 
-func openSource(local string) (*os.File, source, error) {
-	f, err := localfile.Open(local)
+func openSource(local string) (*sealed.File, source, error) {
+	f, err := sealed.Open(local)
 	if err != nil {
 		return nil, source{}, err
 	}
+	src, err := newSource(f)
+	return f, src, err
+}
+
+func newSource(f *sealed.File) (source, error) {
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a file", local)
-	}
 	if err != nil {
-		f.Close()
-		return nil, source{}, err
+		return source{}, err
 	}
-	return f, source{name: local, data: f, size: info.Size(), modified: info.ModTime()}, nil
+	return source{name: f.Name(), data: f, size: f.SizeBytes(), modified: info.ModTime()}, nil
 }
 
 func putSource(ctx context.Context, c *target.Conn, src source, remote string, mode fs.FileMode, tell uploadProgress) (Sent, error) {

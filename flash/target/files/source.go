@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 
+	"slipway/flash/sealed"
 	"slipway/flash/target"
 	"slipway/layers/progress"
 )
@@ -22,7 +22,7 @@ var (
 // Source is a local file for several boards. It is opened and hashed once, and read
 // by all of them at once.
 type Source struct {
-	file *os.File
+	file *sealed.File
 	source
 }
 
