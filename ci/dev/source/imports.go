@@ -24,6 +24,7 @@ var stages = []stage{
 	{"layers/lazy", 0, "every stage compiles its regular expressions by it"},
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
 	{"layers/htmlstyle", 0, "every stage may write a page"},
+	{"flash/sealed", 0, "every stage keeps a file to what it proved through it"},
 	{"layers/host", 0, "every stage may need packages of the host"},
 	{"recipes", 0, "a program of a board is compiled without the rest"},
 	{"layers", 1, "a checkout is the same for every image"},
