@@ -317,6 +317,47 @@ func TestPolicyRefuses(t *testing.T) {
 	t.Run("admitted", func(t *testing.T) { admitsGood(t, w, all) })
 }
 
+// Where the environment names signers, nothing that they did not sign reaches a board. A list or
+// a policy from the artifact's own folder counts for nothing.
+func TestSignersVariableRefuses(t *testing.T) {
+	w := newPolicyWorld(t)
+	good := filepath.Join(w.folder, "allowed_signers")
+	w.put(t, "allowed_signers", "release@example.com "+readText(t, w.key+".pub"))
+	w.put(t, "other", "other@example.com "+readText(t, w.stranger+".pub"))
+	w.put(t, "empty", "")
+	w.build(t, nil)
+	beside := filepath.Join(w.dir, "allowed_signers")
+	w.put(t, beside, readText(t, good))
+	w.put(t, filepath.Join(w.dir, "policy.yml"), "signers: "+good+"\n")
+	signature := images.ArtifactPath(w.dir) + ".sig"
+	for _, tt := range []struct{ name, signers, policy, want string }{
+		{"another", filepath.Join(w.folder, "other"), "", "does not name"},
+		{"an empty list", filepath.Join(w.folder, "empty"), "", "it names no signer"},
+		{"a list beside", beside, "", "it lies beside the files"},
+		{"a policy beside", "", filepath.Join(w.dir, "policy.yml"), "it lies beside the files"},
+		{"no signature", good, "", "is not signed, and SLIPWAY_SIGNERS wants that"},
+	} {
+		if tt.name == "no signature" {
+			if err := os.Remove(signature); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("SLIPWAY_SIGNERS", tt.signers)
+		t.Setenv("SLIPWAY_POLICY", tt.policy)
+		for name, line := range w.writers() {
+			if err := Run(t.Context(), Root(), strings.Fields(line)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s, %s: %v; want %q", tt.name, name, err, tt.want)
+			}
+		}
+		if err := Run(t.Context(), Root(), []string{"evidence", w.dir}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, evidence: %v; want %q", tt.name, err, tt.want)
+		}
+	}
+	if n := w.asked.Load(); n > 0 {
+		t.Errorf("a board was asked %d times", n)
+	}
+}
+
 // admitsGood shows that nothing but the policy stopped the commands.
 func admitsGood(t *testing.T, w *policyWorld, policy string) {
 	w.put(t, "allowed_signers", "release@example.com "+readText(t, w.key+".pub"))

@@ -16,9 +16,9 @@ list does not name, is an error.
 
 The signers are the lines of a file of allowed signers, as ssh-keygen(1) describes it. A
 minisign public key and a GPG keyring do too. Slipway refuses a list that lies beside the
-files: it proves nothing.`
+files, or in a folder below: it proves nothing.`
 	c.Example = `slipway verify slipway_0.1.0_amd64.deb
-slipway verify . --signers=keys/allowed_signers
+slipway verify ~/Downloads/slipway --signers=keys/allowed_signers
 slipway verify ~/Downloads/slipway --json`
 	signers := c.Text("signers=FILE", "", "who may sign (or SLIPWAY_SIGNERS); ~/.config/slipway/allowed_signers if not given")
 	asJSON := c.Switch("json", "print what was verified, and by whom, as JSON")
