@@ -161,7 +161,7 @@ func TestReportOfTheLastRunStays(t *testing.T) {
 			return err
 		}, false},
 	} {
-		if err := passed.Write(dir); err != nil {
+		if err := passed.Write(opt.ReportDir(spec)); err != nil {
 			t.Fatal(err)
 		}
 		if tt.name == "up: the board is on" {
@@ -174,7 +174,7 @@ func TestReportOfTheLastRunStays(t *testing.T) {
 		before := readTree(t, opt.Dir)
 		err := tt.run()
 		after := readTree(t, opt.Dir)
-		file := filepath.Join(dir, report.ReportJSON)
+		file := filepath.Join(opt.ReportDir(spec), report.ReportJSON)
 		same := len(before) == len(after)
 		for path, text := range before {
 			same = same && after[path] == text

@@ -111,7 +111,7 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 }
 
 // Flash writes the board's last build to devices. An image with a data partition gets the
-// keys of the artifact's folder. A virtual board must get them, because nobody can log
+// keys of the board's images.StateDir. A virtual board must get them, because nobody can log
 // in otherwise. An image of bitbake has no partition for keys.
 //
 // With asJSON, Flash writes a receipt for each device, also if the flash failed. A
@@ -148,7 +148,10 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		}
 	}
 	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
-		dir, done, err := identityDir(a.Dir(), how.DryRun)
+		if old := opt.OldState(spec); old != "" && how.Out != nil {
+			fmt.Fprintln(how.Out, old)
+		}
+		dir, done, err := identityDir(a, how.DryRun)
 		if err != nil {
 			return nil, flash.Fail(spec.Board, devices, err)
 		}
@@ -172,7 +175,11 @@ func exists(path string) bool {
 
 // identityDir returns the folder of the board's client key. A dry run uses a temporary
 // folder.
-func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
+func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err error) {
+	dir, err := a.StateDir()
+	if err != nil {
+		return "", nil, err
+	}
 	if _, err := os.Stat(images.ClientKeyPath(dir)); err == nil || !dryRun {
 		return dir, func() {}, nil
 	}
@@ -250,8 +257,8 @@ func summarizeDeploy(d container.Deployed) string {
 	return text
 }
 
-// SmokeOn runs the suites on the board that host leads to, and writes the report beside
-// the artifact, if there is one. It also writes the report of a board that could not be
+// SmokeOn runs the suites on the board that host leads to, and writes the report if there is
+// an artifact. It also writes the report of a board that could not be
 // reached. A run that did not begin leaves the report of the last run. A spec without a
 // board's name has only suites, and no report is written for it.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
@@ -264,7 +271,7 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 	if _, none := os.Stat(dir); none != nil || errors.Is(err, report.ErrNotBegun) {
 		return r, err // nothing was built here, or no board was asked
 	}
-	return r, errors.Join(err, r.WriteAndSay(w, dir))
+	return r, errors.Join(err, r.WriteAndSay(w, opt.ReportDir(spec)))
 }
 
 // artifactOf returns the folder of a board's builds and the last artifact in it.
@@ -295,12 +302,12 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 		defer conn.Close()
 	}
 	if spec.Board != "" && !errors.Is(err, report.ErrNotBegun) {
-		err = cmp.Or(report.Remove(opt.BoardDir(spec)), err) // it is not that of this run
+		err = cmp.Or(report.Remove(opt.ReportDir(spec)), err) // it is not that of this run
 	}
 	if err != nil {
 		r.AddFailure("connect", err, "correct that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()
 		return r, err
 	}
-	return suite.Run(ctx, conn, named, a, how...)
+	return suite.Run(ctx, conn, named, a, append(how, suite.KeepMetrics(opt, spec))...)
 }

@@ -116,7 +116,10 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			if info, err := os.Stat(to); err != nil || info.Size() != 8<<20 {
 				t.Errorf("%s: %v, %v; want 8 MiB", to, info, err)
 			}
-			_, err = os.Stat(images.ClientKeyPath(dir))
+			state, err := opt.StateDir(spec)
+			if err == nil {
+				_, err = os.Stat(images.ClientKeyPath(state))
+			}
 			if made := err == nil; made != tt.keys || (receipts[0].HostKey != "") != tt.keys {
 				t.Errorf("keys made: %v, host key %q; want %v", made, receipts[0].HostKey, tt.keys)
 			}
@@ -142,9 +145,15 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("the virtual disk has %d bytes, %v; want the image's %d", len(got), err, len(data))
 	}
-	left, err := os.ReadDir(opt.BoardDir(spec))
-	if err != nil || len(left) != 1 || left[0].Name() != flash.ReceiptName {
-		t.Errorf("the board's folder holds %v, %v; want the receipt", left, err)
+	if left, err := os.ReadDir(opt.BoardDir(spec)); err != nil || len(left) != 0 {
+		t.Errorf("the board's folder holds %v, %v; want nothing", left, err)
+	}
+	state, err := opt.StateDir(spec)
+	if err == nil {
+		_, err = os.Stat(images.ReceiptPath(state))
+	}
+	if err != nil {
+		t.Errorf("the receipt: %v", err)
 	}
 	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, true); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Flash without an image and a build = %v", err)
@@ -196,7 +205,7 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 	for _, built := range []bool{false, true} {
 		if built {
 			writeArtifact(t, dir, images.Artifact{Board: "toy"})
-			if err := passed.Write(dir); err != nil {
+			if err := passed.Write(opt.ReportDir(spec)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -204,7 +213,7 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 		if err == nil || findStage(r, "connect").Status != report.Failed || !r.Failed() || report.ExitStatus(err) != 3 || r.Reason != report.ReasonFor(err) {
 			t.Errorf("built %v: SmokeOn = %+v (%s), %v; want a failed stage, and status 3", built, r.Stages, r.Reason, err)
 		}
-		data, err := os.ReadFile(filepath.Join(dir, report.ReportJUnit))
+		data, err := os.ReadFile(filepath.Join(opt.ReportDir(spec), report.ReportJUnit))
 		if built != (err == nil) {
 			t.Errorf("built %v: %s: %v; want it only where something was built", built, report.ReportJUnit, err)
 		}
@@ -425,8 +434,8 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 		if name == "none" && !errors.Is(err, flash.ErrImage) || name == "data" && err != nil {
 			t.Errorf("%s: flash = %v; want only an artifact without one refused", name, err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(dir, "id_ed25519*")); len(left) > 0 {
-			t.Errorf("%s: a dry run made %v", name, left)
+		if state, err := opt.StateDir(spec); err != nil || exists(state) || exists(images.ClientKeyPath(dir)) {
+			t.Errorf("%s: a dry run made keys in %s or %s, %v", name, state, dir, err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 		err = fmt.Errorf("the rig is on already\nnext: rig down %s", plaintext.Quote(spec.TypedName()))
 	}
 	if err == nil {
-		err = report.Remove(dir)
+		err = report.Remove(opt.Build.ReportDir(spec))
 	}
 	if err != nil {
 		return report.Refused(spec, err)
@@ -92,7 +92,7 @@ func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 func sshArguments(a target.Address, argv ...string) []string {
 	line := []string{
 		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
-		"-o", "UserKnownHostsFile=" + a.KnownHosts[0], "-o", "HostKeyAlias=" + a.HostKeyAlias, "-o", "StrictHostKeyChecking=yes",
+		"-o", "UserKnownHostsFile=" + append(a.KnownHosts, a.Recorded)[0], "-o", "HostKeyAlias=" + a.HostKeyAlias, "-o", "StrictHostKeyChecking=yes",
 		a.User + "@" + a.Host,
 	}
 	if len(argv) > 0 {
@@ -124,12 +124,14 @@ type rigRun struct {
 	rig    *softrig.Rig
 }
 
+func (u *rigRun) reports() string { return u.opt.Build.ReportDir(u.spec) }
+
 // runStages runs the stages, writes the report, and stops the rig.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.dir))
+	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.reports()))
 	u.waitForInterrupt(ctx)
 	return errors.Join(err, u.stopRig())
 }
@@ -139,7 +141,7 @@ func (u *rigRun) rigStages() []stage {
 		{"packages", u.installPackages, "run that line, then try again"},
 		{"build", u.buildLayers, "the log named above says more; what is finished is kept"},
 		{"rig", u.startRig, "rig down switches off one that is on"},
-		{"smoke", u.runSmoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},
+		{"smoke", u.runSmoke, "each failed check says what to do; all commands: " + filepath.Join(u.reports(), transcriptName)},
 	}
 }
 
@@ -171,13 +173,16 @@ func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 		return "", report.Because(ctx, report.ErrUnreachable, err)
 	}
 	defer conn.Close()
-	transcript, err := os.Create(filepath.Join(u.dir, transcriptName))
+	if err := os.MkdirAll(u.reports(), 0o755); err != nil {
+		return "", err
+	}
+	transcript, err := os.Create(filepath.Join(u.reports(), transcriptName))
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, transcript.Close()) }()
 	// The rig cannot restart: nothing would switch it on again.
-	how := slices.Concat(u.opt.How, []suite.Option{suite.WithTranscript(transcript), suite.AllowReboots(false)})
+	how := slices.Concat(u.opt.How, []suite.Option{suite.WithTranscript(transcript), suite.AllowReboots(false), suite.KeepMetrics(u.opt.Build, u.spec)})
 	proved, err := suite.Run(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks) + ", of software", err

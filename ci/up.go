@@ -54,7 +54,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if err := refuseDiskInUse(spec, opt.Build, filepath.Join(opt.Build.MachineDir(spec), qemu.DiskName)); err != nil {
 		return report.Refused(spec, err)
 	}
-	if err := report.Remove(opt.Build.BoardDir(spec)); err != nil {
+	if err := report.Remove(opt.Build.ReportDir(spec)); err != nil {
 		return report.Refused(spec, err)
 	}
 	u := &upRun{spec: spec, opt: opt, report: report.New(spec)}
@@ -63,7 +63,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	u.powerOff()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.BoardDir(spec)))
+	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.ReportDir(spec)))
 }
 
 // upRun is one run of Up.
@@ -175,7 +175,11 @@ func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 	if old, err := qemu.Find(dir); err == nil {
 		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed\nnext: virt stop %s", old.PID, u.spec.Board)
 	}
-	id, err := flash.NewIdentity(u.opt.Build.BoardDir(u.spec))
+	state, err := u.opt.Build.StateDir(u.spec)
+	if err != nil {
+		return "", err
+	}
+	id, err := flash.NewIdentity(state)
 	if err != nil {
 		return "", err
 	}
@@ -275,7 +279,10 @@ func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (er
 	defer stop(nil)
 	select {
 	case <-ready:
-		u.conn, err = target.WaitDial(watched, reach.VirtualAddress(u.opt.Build, u.spec, vm), bootLimit)
+		var a target.Address
+		if a, err = reach.VirtualAddress(u.opt.Build, u.spec, vm); err == nil {
+			u.conn, err = target.WaitDial(watched, a, bootLimit)
+		}
 	case <-watched.Done():
 	}
 	if watched.Err() != nil {
@@ -333,7 +340,7 @@ func (u *upRun) deployArtifact(ctx context.Context) (string, error) {
 }
 
 func (u *upRun) runSmoke(ctx context.Context) (string, error) {
-	proved, err := suite.Run(ctx, u.conn, u.spec, u.artifact)
+	proved, err := suite.Run(ctx, u.conn, u.spec, u.artifact, suite.KeepMetrics(u.opt.Build, u.spec))
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks), err
 }

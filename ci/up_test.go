@@ -59,7 +59,7 @@ func (r virtualBuild) up(t *testing.T, ctx context.Context) (report.Report, erro
 		t.Errorf("Up left something behind (-before +after):\n%s", diff)
 	}
 	for _, name := range []string{report.ReportJSON, report.ReportJUnit, report.ReportHTML} {
-		if _, err := os.Stat(filepath.Join(r.opt.Build.BoardDir(r.spec), name)); err != nil {
+		if _, err := os.Stat(filepath.Join(r.opt.Build.ReportDir(r.spec), name)); err != nil {
 			t.Errorf("no report: %v", err)
 		}
 	}

@@ -33,6 +33,7 @@ type UpdateOptions struct {
 	NoReboot  bool                        // install without a restart
 	Confirm   func(question string) error // nil: do not ask
 	Out       io.Writer                   // messages for a person
+	Metrics   suite.Option                // how metrics are kept
 	Now       <-chan struct{}             // closed when the clean-up must end too
 
 	Earlier *Earlier                    // update of this board with this bundle; nil: there was none
@@ -84,7 +85,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	if a, err := images.ReadArtifact(dir); err == nil {
 		artifact = a
 	}
-	how.Writing = func(SystemID) error { return report.Remove(dir) }
+	reports := opt.ReportDir(spec)
+	how.Metrics = suite.KeepMetrics(opt, spec)
+	how.Writing = func(SystemID) error { return report.Remove(reports) }
 	u := newUpdateRun(spec, artifact, how)
 	u.initOutcome(host, bundle)
 	err := u.runAllStages(ctx, func(ctx context.Context) (err error) {
@@ -102,7 +105,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	})
 	u.close()
 	if _, none := os.Stat(dir); none == nil && !how.DryRun && !errors.Is(err, report.ErrNotBegun) {
-		err = errors.Join(err, report.Remove(dir), u.outcome.Report.WriteAndSay(how.Out, dir))
+		err = errors.Join(err, report.Remove(reports), u.outcome.Report.WriteAndSay(how.Out, reports))
 	}
 	return u.outcome, err
 }
@@ -156,7 +159,7 @@ func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions)
 	}
 	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
 	u.prove = func(ctx context.Context) (report.Report, error) {
-		return suite.Run(ctx, u.conn, spec, artifact, suite.AllowReboots(false))
+		return suite.Run(ctx, u.conn, spec, artifact, suite.AllowReboots(false), how.Metrics)
 	}
 	return u
 }

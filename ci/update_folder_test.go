@@ -14,7 +14,7 @@ import (
 // The outcome is a whole one also where no report can be written.
 func TestUpdateWithoutReportFolder(t *testing.T) {
 	opt, spec := images.Options{Dir: t.TempDir()}, images.Spec{Board: "toy"}
-	if err := os.MkdirAll(filepath.Join(opt.BoardDir(spec), report.ReportJSON, "x"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(opt.ReportDir(spec), report.ReportJSON, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	outcome, err := Update(t.Context(), opt, spec, "lab", "new.raucb", UpdateOptions{Out: io.Discard})

@@ -36,7 +36,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if _, err := os.Stat(disk); err != nil {
 		return fmt.Errorf("%s has no disk yet: %w\nnext: flash %[3]s %[4]s", spec.Board, err, plaintext.Quote(spec.TypedName()), plaintext.Quote(disk))
 	}
-	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
+	if err := host.Ensure(ctx, w, images.LogPath(opt.WorkDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
 		return err
 	}
 	u := &upRun{spec: spec, opt: UpOptions{Build: opt, Out: w, Keep: true}}
@@ -72,7 +72,10 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 			return spec.Board + " is off: the plug was pulled", vm.Stop()
 		}
 		s.Detail("shutting down")
-		err := shutDown(ctx, reach.VirtualAddress(opt, spec, vm))
+		a, err := reach.VirtualAddress(opt, spec, vm)
+		if err == nil {
+			err = shutDown(ctx, a)
+		}
 		if err == nil {
 			err = vm.WaitOff(ctx, shutdownLimit)
 		}
@@ -110,7 +113,14 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 	if err != nil {
 		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
 	}
-	return syscall.Exec(ssh, sshArguments(reach.VirtualAddress(opt, spec, vm)), os.Environ())
+	a, err := reach.VirtualAddress(opt, spec, vm)
+	if err != nil {
+		return err
+	}
+	if old := opt.OldState(spec); old != "" {
+		fmt.Fprintln(os.Stderr, old)
+	}
+	return syscall.Exec(ssh, sshArguments(a), os.Environ())
 }
 
 // ConsoleVirtual connects the terminal to a virtual board's serial line.

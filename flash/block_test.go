@@ -124,7 +124,7 @@ func TestWriteBlockFails(t *testing.T) {
 			default:
 				t.Errorf("Write = %v; want it to say how the device was left", err)
 			}
-			if _, err := os.Stat(filepath.Join(a.Dir(), ReceiptName)); err == nil {
+			if _, err := os.Stat(receiptOf(t, a)); err == nil {
 				t.Error("a failed flash left a receipt")
 			}
 		})

@@ -175,7 +175,7 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if err != nil {
 		return err
 	}
-	one := &dpu{port: port, log: filepath.Join(j.artifact.Dir(), logName(d.Path))}
+	one := &dpu{port: port, log: filepath.Join(j.state, logName(d.Path))}
 	j.dpus = append(j.dpus, one)
 	if err := port.Hold(); err != nil {
 		return err

@@ -108,7 +108,7 @@ func TestFlashBlueField(t *testing.T) {
 		}
 	}
 	var saved []Receipt
-	if err := json.Unmarshal(read(t, filepath.Join(a.Dir(), ReceiptName)), &saved); err != nil || len(saved) != 2 {
+	if err := json.Unmarshal(read(t, receiptOf(t, a)), &saved); err != nil || len(saved) != 2 {
 		t.Errorf("the receipt that was kept: %v, %d devices; want 2", err, len(saved))
 	}
 }
@@ -119,7 +119,7 @@ func TestFlashBlueFieldOneFails(t *testing.T) {
 	names := dpus(t, bad, &rshimtest.DPU{Says: rshimtest.Boots})
 	a, _ := streamArtifact(t)
 	receipts, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names})
-	if err == nil || !strings.Contains(err.Error(), "/dev/rshim0: the DPU says") || !strings.Contains(err.Error(), filepath.Join(a.Dir(), "rshim0.log")) || strings.Contains(err.Error(), "/dev/rshim1: the") {
+	if err == nil || !strings.Contains(err.Error(), "/dev/rshim0: the DPU says") || !strings.Contains(err.Error(), filepath.Join(stateOf(t, a), "rshim0.log")) || strings.Contains(err.Error(), "/dev/rshim1: the") {
 		t.Errorf("error %v; want one of rshim0 alone, with its log", err)
 	}
 	if len(receipts) != 1 || receipts[0].Device.Path != names[1] {

@@ -184,13 +184,13 @@ func (w *deviceWriter) recordProof(p write.Proof) {
 	r.Ranges, r.ReadBack = p.Ranges, !w.job.options.Blind && !w.job.options.DryRun
 }
 
-// keepSaved is how many flashes' partition tables are kept beside an artifact.
+// keepSaved is how many flashes' partition tables are kept.
 const keepSaved = 8
 
-// saveReplaced saves an end of the device beside the artifact. dd puts it back.
+// saveReplaced saves an end of the device in the state folder. dd puts it back.
 func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
-	dir := images.ReplacedDir(w.job.artifact.Dir())
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir := images.ReplacedDir(w.job.state)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%s-%s-at-%d.bin", time.Now().UTC().Format("20060102T150405Z"), filepath.Base(w.device.Path), off)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,11 +20,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
-	"slipway/layers/localfile"
 )
-
-// ReceiptName is the file beside an artifact that says where it went last.
-const ReceiptName = "flash.json"
 
 // Options is what a flash may be told.
 type Options struct {
@@ -117,6 +112,7 @@ type request struct {
 	options  Options
 	image    provedImage
 	other    *otherBoard
+	state    string // folder of receipts, logs and what was replaced
 }
 
 // job is one flash. Everything that can be refused was refused when it was made,
@@ -177,6 +173,9 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 			return nil, withKind(ctx, ErrImage, err)
 		}
 	}
+	if r.state, err = artifact.StateDir(); err != nil {
+		return nil, err
+	}
 	if r.image, err = resolveImage(ctx, r); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
@@ -200,7 +199,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err := r.image.admitted.Record(); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
-	return recordReceipts(artifact, func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
+	return recordReceipts(r.state, func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
 }
 
 // checkKind refuses options that have an effect on another kind of device alone.
@@ -218,12 +217,15 @@ func (o Options) checkKind(kind string) error {
 	return nil
 }
 
-// recordReceipts saves the receipts beside the artifact. It removes the last ones first:
-// the first write may make them untrue.
-func recordReceipts(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
-	path := filepath.Join(artifact.Dir(), ReceiptName)
+// recordReceipts saves the receipts in the user's state folder. It removes the last ones
+// first: the first write may make them untrue.
+func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, error) {
+	path := images.ReceiptPath(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, localfile.Unwritable(artifact.Dir(), err)
+		return nil, err
 	}
 	receipts, err := work()
 	if len(receipts) == 0 {

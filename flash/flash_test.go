@@ -190,11 +190,11 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("written, verified = %d, %d; want %d", receipt.WrittenBytes, receipt.VerifiedBytes, want)
 	}
 	var saved []Receipt
-	if err := json.Unmarshal(read(t, filepath.Join(a.Dir(), ReceiptName)), &saved); err != nil {
+	if err := json.Unmarshal(read(t, receiptOf(t, a)), &saved); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]Receipt{receipt}, saved, cmp.FilterPath(unexported, cmp.Ignore())); diff != "" {
-		t.Errorf("%s (-returned +saved):\n%s", ReceiptName, diff)
+		t.Errorf("receipts (-returned +saved):\n%s", diff)
 	}
 }
 

@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
@@ -8,11 +9,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"slipway/images"
-	"slipway/layers/localfile"
+	"slipway/layers/lock"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/crypto/ssh"
@@ -31,11 +33,12 @@ type Identity struct {
 	client  ssh.PublicKey
 }
 
-// NewIdentity makes a new host key and, the first time in dir, the client's key.
+// NewIdentity makes a new host key and, the first time in dir, the client's key. dir is the
+// board's images.StateDir: whoever made an artifact cannot have put a key there.
 func NewIdentity(dir string) (Identity, error) {
 	id, err := newIdentity(dir)
 	if err != nil {
-		return Identity{}, localfile.Unwritable(dir, fmt.Errorf("make an SSH identity in %s: %w", dir, err))
+		return Identity{}, fmt.Errorf("make an SSH identity in %s: %w", dir, err)
 	}
 	return id, nil
 }
@@ -63,12 +66,33 @@ func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 // Fingerprint is the host key's, as ssh-keygen -l prints it.
 func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
 
+// lockFolder keeps other flashes away from the files of a folder.
+func lockFolder(dir string) (unlock func() error, err error) {
+	f, err := lock.Open(filepath.Join(dir, "keys.lock"), 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f.Close, lock.Wait(context.Background(), f)
+}
+
 // clientKey reads the client's key, or makes it.
 func clientKey(path string) (ssh.PublicKey, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return newClientKey(path)
+	if key, err := readClientKey(path); !errors.Is(err, fs.ErrNotExist) {
+		return key, err
 	}
+	unlock, err := lockFolder(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if key, err := readClientKey(path); !errors.Is(err, fs.ErrNotExist) {
+		return key, err // another flash made it meanwhile
+	}
+	return newClientKey(path)
+}
+
+func readClientKey(path string) (ssh.PublicKey, error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +108,10 @@ func newClientKey(path string) (ssh.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := renameio.WriteFile(path, private, 0o600, renameio.IgnoreUmask()); err != nil {
+	if err := renameio.WriteFile(path+".pub", ssh.MarshalAuthorizedKey(public), 0o644); err != nil {
 		return nil, err
 	}
-	return public, renameio.WriteFile(path+".pub", ssh.MarshalAuthorizedKey(public), 0o644)
+	return public, renameio.WriteFile(path, private, 0o600, renameio.IgnoreUmask())
 }
 
 func newKey(comment string) ([]byte, ssh.PublicKey, error) {
@@ -118,6 +142,11 @@ const maxPins = 8
 
 // pinHostKey adds the host key to the known ones of a board.
 func (id Identity) pinHostKey(board string) error {
+	unlock, err := lockFolder(id.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	old, err := os.ReadFile(id.KnownHosts())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -1,13 +1,44 @@
 package flash
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+	"golang.org/x/sync/errgroup"
 )
+
+// Flashes that run at once have one client key, and each one's host key is kept.
+func TestIdentitiesAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	ids := make([]Identity, maxPins)
+	var all errgroup.Group
+	for i := range ids {
+		all.Go(func() (err error) {
+			if ids[i], err = NewIdentity(dir); err == nil {
+				err = ids[i].pinHostKey("toy")
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	known := string(read(t, ids[0].KnownHosts()))
+	for i, id := range ids {
+		pin := knownhosts.Line([]string{"toy"}, id.host)
+		if !bytes.Equal(id.client.Marshal(), ids[0].client.Marshal()) || !strings.Contains(known, pin+"\n") {
+			t.Errorf("flash %d: the client key is another one, or its host key is lost", i)
+		}
+	}
+	if want := string(ssh.MarshalAuthorizedKey(ids[0].client)); string(read(t, ids[0].ClientKey()+".pub")) != want {
+		t.Errorf("%s.pub is of another key", ids[0].ClientKey())
+	}
+}
 
 func TestNewIdentity(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "ssh")

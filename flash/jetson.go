@@ -236,7 +236,7 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, error) {
 	board := tegra.Board{
 		Port: usbPort(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
-		Logs: filepath.Join(images.LogDir(j.artifact.Dir()), "flash-"+usbPort(d)+"-"+j.at),
+		Logs: filepath.Join(images.LogDir(j.state), "flash-"+usbPort(d)+"-"+j.at),
 	}
 	if len(j.devices) > 1 {
 		board.Dir = filepath.Join(j.work.dir, "board-"+usbPort(d))
@@ -403,7 +403,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 		}
 	}
 	card := filepath.Join(j.work.dir, strings.TrimSuffix(filepath.Base(j.work.from), filepath.Ext(j.work.from))+".sdcard")
-	logs := filepath.Join(images.LogDir(j.artifact.Dir()), "card-"+time.Now().UTC().Format("20060102-150405"))
+	logs := filepath.Join(images.LogDir(j.state), "card-"+time.Now().UTC().Format("20060102-150405"))
 	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func TestImageOfAnotherBoard(t *testing.T) {
 				t.Fatalf("with OtherBoard: %v, receipt %q, shown %q", err, r.OtherBoard, shown.String())
 			}
 			var saved []Receipt
-			if err := json.Unmarshal(read(t, filepath.Join(none.Dir(), ReceiptName)), &saved); err != nil || len(saved) != 1 || len(saved[0].OtherBoard) == 0 {
+			if err := json.Unmarshal(read(t, receiptOf(t, none)), &saved); err != nil || len(saved) != 1 || len(saved[0].OtherBoard) == 0 {
 				t.Errorf("the receipt that was kept is %+v, %v", saved, err)
 			}
 		})

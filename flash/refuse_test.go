@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -94,7 +93,7 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 			same(t, "device", read(t, file), before)
 		})
 	}
-	if _, err := os.Stat(filepath.Join(a.Dir(), ReceiptName)); err == nil {
+	if _, err := os.Stat(receiptOf(t, a)); err == nil {
 		t.Error("what was refused left a receipt")
 	}
 }

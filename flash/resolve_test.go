@@ -86,8 +86,9 @@ func elsewhere(t *testing.T, spec images.Spec, o Options) (disk string, receipt 
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	receipt, err = Write(t.Context(), spec, images.NoArtifact(spec, dir), disk, o)
-	if _, left := os.Stat(filepath.Join(dir, ReceiptName)); (left == nil) != (err == nil) {
+	a := images.NoArtifact(spec, dir)
+	receipt, err = Write(t.Context(), spec, a, disk, o)
+	if _, left := os.Stat(receiptOf(t, a)); (left == nil) != (err == nil) {
 		t.Errorf("Write = %v, its receipt: %v", err, left)
 	}
 	return disk, receipt, err

@@ -95,23 +95,39 @@ func ReadArtifact(dir string) (Artifact, error) {
 	if err != nil {
 		return Artifact{}, err
 	}
-	a := Artifact{dir: dir}
-	if err := json.Unmarshal(data, &a); err != nil {
-		return Artifact{}, fmt.Errorf("%s: %w; build again", path, plaintext.JSONError(err))
+	a, err := ParseArtifact(data)
+	if err != nil {
+		return Artifact{}, fmt.Errorf("%s: %w\nnext: build it again, or pull it again", path, err)
 	}
+	a.dir = dir
+	return a, nil
+}
+
+func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {
 		names = append(names, f.Kind, f.Name)
 	}
 	if i := slices.IndexFunc(names, plaintext.HasControls); i >= 0 {
-		return Artifact{}, fmt.Errorf("%s: the name %q has characters that a person cannot see; build again", path, names[i])
+		return fmt.Errorf("the name %q has characters that a person cannot see", names[i])
 	}
 	for _, f := range a.Files {
-		if !filepath.IsLocal(f.Name) {
-			return Artifact{}, fmt.Errorf("%s: file name %q leaves the folder", path, f.Name)
+		if err := CheckFileName(f.Name); err != nil {
+			return err
 		}
 	}
-	return a, nil
+	if a.Board == "" {
+		return nil
+	}
+	return checkFolderName(a.Board)
+}
+
+// ParseArtifact reads what describes an artifact elsewhere.
+func ParseArtifact(data []byte) (a Artifact, err error) {
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, plaintext.JSONError(err)
+	}
+	return a, a.checkNames()
 }
 
 func noArtifact(err error, board string) error {

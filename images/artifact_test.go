@@ -14,7 +14,7 @@ func TestOpenArtifact(t *testing.T) {
 		{"whole", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":4}]}`, ""},
 		{"cut off", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":5}]}`, "4 bytes, want 5; build again"},
 		{"missing file", `{"board":"b","files":[{"kind":"disk","name":"other.img","sizeBytes":4}]}`, "not whole; build again"},
-		{"leaves the folder", `{"board":"b","files":[{"kind":"disk","name":"../disk.img","sizeBytes":4}]}`, "leaves the folder"},
+		{"leaves the folder", `{"board":"b","files":[{"kind":"disk","name":"../disk.img","sizeBytes":4}]}`, "no name for a file"},
 		{"not JSON", `{`, "artifact.json"},
 	}
 	for _, test := range tests {
@@ -61,7 +61,7 @@ func TestReadArtifact(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ArtifactName), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadArtifact(dir); err == nil || !strings.Contains(err.Error(), "leaves the folder") {
+	if _, err := ReadArtifact(dir); err == nil || !strings.Contains(err.Error(), "no name for a file") {
 		t.Errorf("ReadArtifact = %v; want a name that leaves the folder refused", err)
 	}
 }

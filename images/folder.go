@@ -51,8 +51,7 @@ func isFolderName(word string) bool {
 	return err == nil && info.IsDir() || err != nil && strings.HasSuffix(word, "/")
 }
 
-// specOfFolder returns the board of the artifact in a folder. The folder also gets the
-// receipts, reports and keys.
+// specOfFolder returns the board of the artifact in a folder. Nothing is written there.
 func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -68,6 +67,9 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 		spec.project, spec.Flash.Kinds = a.Project, kindsOfProject
 	}
 	spec.folder = dir
+	if err == nil {
+		spec.state, err = stateDirOf(spec.Board, dir)
+	}
 	return spec, err
 }
 
@@ -88,7 +90,7 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	}
 	spec := Spec{Board: notInName().ReplaceAllString(machine, "-"), deployed: dir, project: dir, places: map[string]string{"": dir}}
 	spec.Flash.Kinds = kindsOfProject
-	return spec, nil
+	return spec, checkFolderName(spec.Board)
 }
 
 // findDeployed returns the images in a folder of bitbake's. Yocto links a short name to the

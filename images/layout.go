@@ -1,19 +1,23 @@
 package images
 
 import (
+	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"slipway/layers"
 )
 
 // This file makes the paths below the build folder:
 //
-//	<board>/                  BoardDir: the artifact, logs, reports, keys
+//	<board>/                  BoardDir: the artifact, logs
 //	<board>/layers            the checkouts
 //	<board>/bitbake           BitbakeDir, what bitbake calls TOPDIR
 //	<board>/machine           MachineDir: disk, serial line and state of a virtual board
 //	<board>/fleet/<command>   FleetDir
+//	reports/<board>           ReportDir
 //	cache/git, cache/images   mirrors of repositories, ImageCacheDir
 //	cache/reports/<store>     ReportCacheDir
 //	downloads, sstate-cache   DownloadDir, SstateDir
@@ -27,10 +31,26 @@ import (
 const (
 	bitbakeName   = "bitbake"
 	checkoutsName = "layers"
+	reportsName   = "reports"
 )
 
-// BoardDir is the folder of a board: its artifact, logs, reports and keys.
-// That of an artifact from elsewhere is where it lies.
+// reserved are names in the build folder that no board can have: ours, and those of tests,
+// releases and pipelines.
+var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
+
+// checkFolderName refuses a board's name that is no name of a folder of its own.
+func checkFolderName(name string) error {
+	switch {
+	case name == "." || name == ".." || notInName().MatchString(strings.ReplaceAll(name, "+", "-")):
+		return fmt.Errorf("%.80q is no name for a board's folder: want letters, digits and . _ + -", name)
+	case slices.Contains(reserved, strings.ToLower(name)):
+		return fmt.Errorf("no board can have the name %s: Slipway has the folder of that name in its build folder; rename the board", name)
+	}
+	return nil
+}
+
+// BoardDir is the folder of a board's artifact. That of an artifact from elsewhere is where it
+// lies: nothing in it is believed but what artifact.json lists, and nothing is written there.
 func (o Options) BoardDir(s Spec) string {
 	if s.folder != "" {
 		return s.folder
@@ -38,15 +58,36 @@ func (o Options) BoardDir(s Spec) string {
 	return filepath.Join(o.Dir, s.Board)
 }
 
+// WorkDir is the folder of what Slipway writes about a board besides its artifact: logs, the
+// virtual machine, the journals of fleets. That of an artifact from elsewhere is StateDir.
+func (o Options) WorkDir(s Spec) string {
+	own := filepath.Join(o.Dir, s.Board)
+	if whole, err := filepath.Abs(own); s.folder == "" || err == nil && s.folder == whole {
+		return own
+	}
+	return s.state
+}
+
+// ReportDir is the folder of a board's reports, earlier ones too, and of its metrics.
+func (o Options) ReportDir(s Spec) string { return filepath.Join(o.ReportsDir(), s.Board) }
+
+// ReportsDir is the folder of the reports of all boards.
+func (o Options) ReportsDir() string { return filepath.Join(o.Dir, reportsName) }
+
+// ReportDirBeside is the ReportDir of the build folder that a board's folder is in.
+func ReportDirBeside(boardDir string) string {
+	return filepath.Join(filepath.Dir(boardDir), reportsName, filepath.Base(boardDir))
+}
+
 // BitbakeDir is the folder that bitbake builds a board in.
 func (o Options) BitbakeDir(s Spec) string { return filepath.Join(o.BoardDir(s), bitbakeName) }
 
 // MachineDir is the folder of a virtual board's disk, serial line and state.
-func (o Options) MachineDir(s Spec) string { return filepath.Join(o.BoardDir(s), "machine") }
+func (o Options) MachineDir(s Spec) string { return filepath.Join(o.WorkDir(s), "machine") }
 
 // FleetDir is the folder of the last run of a fleet's command: its journal and reports.
 func (o Options) FleetDir(s Spec, command string) string {
-	return filepath.Join(o.BoardDir(s), "fleet", command)
+	return filepath.Join(o.WorkDir(s), "fleet", command)
 }
 
 // workspace is where a board's layers are checked out. Boards share the mirrors.
@@ -113,11 +154,5 @@ func LogDir(boardDir string) string { return filepath.Join(boardDir, "logs") }
 
 // ReplacedDir is the folder of the partition tables that a flash replaced.
 func ReplacedDir(boardDir string) string { return filepath.Join(boardDir, "replaced") }
-
-// ClientKeyPath is the private key that a flashed board lets in.
-func ClientKeyPath(boardDir string) string { return filepath.Join(boardDir, "id_ed25519") }
-
-// KnownHostsPath is the file of the host keys that a flash recorded. It may not be there.
-func KnownHostsPath(boardDir string) string { return filepath.Join(boardDir, "known_hosts") }
 
 func buildLock(boardDir string) string { return filepath.Join(boardDir, "build.lock") }

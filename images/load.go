@@ -165,7 +165,7 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 	if err := spec.findSuites(); err != nil {
 		return Spec{}, err
 	}
-	return spec, spec.validate()
+	return spec, cmp.Or(checkFolderName(board), spec.validate())
 }
 
 // lineageOf returns the board and those that it extends, the oldest first.

@@ -90,7 +90,7 @@ func CheckBoardName(name string) error {
 	if !boardName().MatchString(name) || isProjectFile(name) {
 		return fmt.Errorf("board name %.80q: want letters, digits and . _ + - with a letter or digit first, at most 63, and no ending of a project file", name)
 	}
-	return nil
+	return checkFolderName(name)
 }
 
 // OwnFolder finds the folder of the user's own boards that commands use; "" is none.
@@ -332,7 +332,7 @@ func specOfProject(files string, boards []string) (Spec, error) {
 	spec := Spec{Board: name, project: files, places: map[string]string{"": first}}
 	spec.Flash.Kinds = kindsOfProject
 	spec.Build = spec.Build.withDefaults()
-	return spec, nil
+	return spec, checkFolderName(name)
 }
 
 // BoardFile returns the path of a board's description, for messages.

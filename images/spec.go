@@ -60,6 +60,7 @@ type Spec struct {
 	places  map[string]string // where each key is written, for errors
 
 	folder   string // with the board's artifact, where that is not below build/
+	state    string // StateDir of that folder
 	deployed string // bitbake's folder with the images, where Slipway has no artifact of them
 }
 

@@ -1,11 +1,15 @@
 package images
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestStateHome(t *testing.T) {
@@ -23,6 +27,109 @@ func TestStateHome(t *testing.T) {
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("StateHome with %q, %q = %q, %v; want %q, %q", tt.state, tt.home, got, err, tt.want, tt.err)
 		}
+	}
+}
+
+func TestCheckFileName(t *testing.T) {
+	for _, name := range []string{
+		"known_hosts", "KNOWN_HOSTS", "id_ed25519", "id_ed25519.pub", "Id_Ed25519", "flash.json", "report.html", "report.json", "REPORT.JSON", "junit.xml",
+		"artifact.json", "Artifact.json", "artifact.json.sig", "artifact.json.minisig", "ARTIFACT.JSON.ASC", "inputs.json", "build.lock", "build.json", "build.html",
+		"machine", "Machine", "logs", "metrics", "replaced", "fleet", "layers", "bitbake", "reports", "ssh", "rig.json", "rig.lock", "transcript.txt",
+		"apt.log", "bitbake.LOG", ".log", ".slipway-pull", ".", "..", "", "../x", "a/b", "machine/machine.json", "/etc/passwd", "a\x00b", "a\x1b[2Jb", "a\nb", "a\xffb", strings.Repeat("a", 256),
+	} {
+		if err := CheckFileName(name); err == nil || strings.ContainsAny(err.Error(), "\x00\x1b\n") {
+			t.Errorf("CheckFileName(%q) = %v; want it refused, in printable words", name, err)
+		}
+		if _, err := ParseArtifact(fmt.Appendf(nil, `{"board":"b","files":[{"name":%q}]}`, strings.ToValidUTF8(name, "?"))); err == nil && utf8.ValidString(name) {
+			t.Errorf("ParseArtifact with the file %q = nil", name)
+		}
+	}
+	for _, name := range []string{"disk.img", "core-image.wic.zst", "provenance.json", "update.raucb", "logs.tar", "machine.bin", "known_hosts.txt", "sbom.spdx.json", "a+b~1.img", "é.img"} {
+		if err := CheckFileName(name); err != nil {
+			t.Errorf("CheckFileName(%q) = %v", name, err)
+		}
+	}
+}
+
+// No board's folder is one of ours, whoever names the board.
+func TestReservedBoards(t *testing.T) {
+	for _, name := range append([]string{"..", ".", "../up", "a/b", "Reports", "CACHE", "a\x1bb"}, reserved...) {
+		if err := CheckBoardName(name); err == nil {
+			t.Errorf("CheckBoardName(%q) = nil", name)
+		}
+		if _, err := ParseArtifact(fmt.Appendf(nil, `{"board":%q}`, strings.ReplaceAll(name, "\x1b", "\\"))); err == nil {
+			t.Errorf("ParseArtifact of the board %q = nil", name)
+		}
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("reports.yml", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load("reports.yml"); err == nil || !strings.Contains(err.Error(), "no board can have the name reports") {
+		t.Errorf("Load(reports.yml) = %v; want it refused", err)
+	}
+}
+
+// Nothing in a folder from elsewhere is believed or written but the artifact: the machine's pid
+// and port, journals and logs lie in the state folder.
+func TestWorkDirOfFolder(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	t.Chdir(t.TempDir())
+	for _, dir := range []string{"dl", "build/virt"} {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), Artifact{Board: "virt", Arch: "amd64"}.Save(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt := Options{Dir: "build"}
+	for word, own := range map[string]bool{"./dl": false, "virt": true, "build/virt": true} {
+		spec, err := LoadBuilt(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := opt.StateDir(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := state
+		if own {
+			want = "build/virt"
+		}
+		if got := opt.WorkDir(spec); got != want || opt.MachineDir(spec) != want+"/machine" || opt.FleetDir(spec, "smoke") != want+"/fleet/smoke" || opt.ReportDir(spec) != "build/reports/virt" {
+			t.Errorf("%s: WorkDir %s, MachineDir %s, FleetDir %s, ReportDir %s; want %s", word, got, opt.MachineDir(spec), opt.FleetDir(spec, "smoke"), opt.ReportDir(spec), want)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	if _, err := LoadBuilt("./dl"); err == nil || !strings.Contains(err.Error(), "export XDG_STATE_HOME") {
+		t.Errorf("LoadBuilt without a state folder = %v", err)
+	}
+}
+
+// Keys beside an artifact are not taken over. For a board of this build folder Slipway says so.
+func TestOldState(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	t.Chdir(t.TempDir())
+	opt, spec := Options{Dir: "build"}, Spec{Board: "virt"}
+	if old := opt.OldState(spec); old != "" {
+		t.Errorf("OldState of nothing = %q", old)
+	}
+	for _, file := range []string{"build/virt/id_ed25519", "build/virt/known_hosts", "dl/known_hosts"} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("x"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dl, _ := filepath.Abs("dl")
+	if old := opt.OldState(Spec{Board: "virt", folder: dl, state: "s"}); old != "" {
+		t.Errorf("OldState of a folder from elsewhere = %q; want no advice to take its keys", old)
+	}
+	old := opt.OldState(spec)
+	_, line, _ := strings.Cut(old, "made them: ")
+	if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil || !strings.Contains(old, "no longer reads") {
+		t.Fatalf("OldState = %q: %v\n%s", old, err, out)
+	}
+	dir, _ := opt.StateDir(spec)
+	if text, err := os.ReadFile(KnownHostsPath(dir)); err != nil || string(text) != "x" || opt.OldState(spec) != "" {
+		t.Errorf("after that line: %q, %v, and it says %q", text, err, opt.OldState(spec))
 	}
 }
 

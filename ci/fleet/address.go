@@ -32,7 +32,11 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, erro
 		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
 	}
 	if j.access.Serial != "" && a.HostKeyAlias == "" {
-		flashed, err := target.HasPin(images.KnownHostsPath(p.opt.BoardDir(p.spec)), j.access.Serial)
+		dir, err := p.opt.StateDir(p.spec)
+		if err != nil {
+			return a, err
+		}
+		flashed, err := target.HasRecorded(images.KnownHostsPath(dir), j.access.Serial)
 		if err != nil {
 			return a, err
 		}

@@ -219,7 +219,7 @@ func (t *attempt) runSuites(ctx context.Context) error {
 	if t.request.Unproved || t.bundle != nil {
 		return nil
 	}
-	r, err := suite.Run(t.withBoardProgress(ctx, "smoke"), t.conn, t.spec, t.artifact)
+	r, err := suite.Run(t.withBoardProgress(ctx, "smoke"), t.conn, t.spec, t.artifact, suite.KeepMetrics(t.opt, t.spec))
 	t.mergeReport(r)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"slipway/ci"
+	"slipway/ci/suite"
 	boardupdate "slipway/flash/target/update"
 )
 
@@ -16,7 +17,7 @@ func (t *attempt) installBundle(ctx context.Context) (err error) {
 	if t.bundle == nil {
 		return nil
 	}
-	how := ci.UpdateOptions{DryRun: t.request.DryRun, Downgrade: t.request.Downgrade, Out: io.Discard, Now: t.request.Now}
+	how := ci.UpdateOptions{DryRun: t.request.DryRun, Downgrade: t.request.Downgrade, Out: io.Discard, Now: t.request.Now, Metrics: suite.KeepMetrics(t.opt, t.spec)}
 	if note, ok := t.noteBefore(); ok && note.isFor(t.job) && note.Bundle == t.work.sha256Of("bundle") {
 		how.Earlier = &note.Earlier
 	}

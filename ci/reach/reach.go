@@ -68,14 +68,14 @@ func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
 
 // VirtualAddress returns the address of a virtual board that is on, with the keys of its
 // flash.
-func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
-	dir := opt.BoardDir(spec)
+func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (target.Address, error) {
+	dir, err := opt.StateDir(spec)
 	return target.Address{
 		Host: "127.0.0.1", Port: vm.SSHPort, User: spec.SSH.User,
 		HostKeyAlias: spec.Board,
-		KnownHosts:   []string{images.KnownHostsPath(dir)},
+		Recorded:     images.KnownHostsPath(dir),
 		Identities:   []string{images.ClientKeyPath(dir)},
-	}
+	}, err
 }
 
 // Connect connects to a board. If host is the name of a virtual board, Connect reaches
@@ -92,6 +92,9 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	a.Pins = pins
 	conn, err := target.Dial(ctx, a)
+	if old := opt.OldState(spec); old != "" && (errors.Is(err, target.ErrHostKey) || errors.Is(err, target.ErrLogin)) {
+		err = fmt.Errorf("%s: %w", old, err)
+	}
 	unknown := errors.Is(err, target.ErrNoAddress) && !strings.HasSuffix(machineOf(host), ".local") // which a board that is on tells itself
 	if err != nil && (ctx.Err() != nil || unknown) {
 		err = report.NotBegun(err)
@@ -111,7 +114,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 			err = fmt.Errorf("%s: %w\nnext: virt start %s", host, err, plaintext.Quote(spec.TypedName()))
 			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
 		}
-		return VirtualAddress(opt, spec, vm), nil
+		return VirtualAddress(opt, spec, vm)
 	}
 	a, err := target.Resolve(ctx, host)
 	if err == nil {
@@ -126,11 +129,15 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 
 // AddHostKeys adds to an address what Slipway knows about the host keys of boards of this
 // kind. These are the authorities that sign host keys, and the keys that a flash recorded
-// under the board's name or serial. The latter match if HostKeyAlias is that name or
+// under the board's name or serial. The latter count if HostKeyAlias is exactly that name or
 // serial.
 func AddHostKeys(opt images.Options, spec images.Spec, a *target.Address) (err error) {
 	if spec.Board != "" {
-		a.KnownHosts = append(a.KnownHosts, images.KnownHostsPath(opt.BoardDir(spec)))
+		dir, err := opt.StateDir(spec)
+		if err != nil {
+			return err
+		}
+		a.Recorded = images.KnownHostsPath(dir)
 	}
 	a.HostCA, err = spec.HostAuthorities()
 	return err

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
@@ -44,11 +46,36 @@ func TestConnect(t *testing.T) {
 	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fingerprint) {
 		t.Errorf("Connect to an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)
 	}
-	recorded := images.KnownHostsPath(opt.BoardDir(spec))
-	if err := os.Mkdir(opt.BoardDir(spec), 0o755); err != nil {
+	state, err := opt.StateDir(spec)
+	if err := errors.Join(err, os.MkdirAll(state, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(recorded, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
+	recorded := images.KnownHostsPath(state)
+	folder := opt.BoardDir(spec)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, planted := range []string{
+		"* ", "serial-* ", "serial-? ", "serial-7,other ", "other,serial-7 ", "SERIAL-7 ", "@cert-authority serial-7 ", "@cert-authority * ", "127.0.0.1 ", "toy ", "board ",
+		"!other,* ", knownhosts.HashHostname("serial-7") + " ",
+	} {
+		if err := os.WriteFile(recorded, []byte(planted+key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := connect(); !errors.Is(err, target.ErrHostKey) {
+			t.Errorf("Connect with the line %q = %v; want %v", planted, err, target.ErrHostKey)
+		}
+	}
+	if err := errors.Join(os.Remove(recorded), os.WriteFile(filepath.Join(folder, "known_hosts"), []byte("serial-7 "+key+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "no longer reads") || !strings.Contains(err.Error(), "mv "+filepath.Join(folder, "known_hosts")) {
+		t.Errorf("Connect with a key beside the artifact = %v; want %v, and that it is not read", err, target.ErrHostKey)
+	}
+	if err := os.Remove(filepath.Join(folder, "known_hosts")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(recorded, []byte("* x\nserial-7 "+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := connect(); err != nil {

@@ -18,14 +18,14 @@ import (
 	"slipway/layers/localfile"
 )
 
-// MetricsFolder holds, beside the artifact, the numbers of the last run that passed of
+// MetricsFolder holds, beside the reports, the numbers of the last run that passed of
 // each board: boards of one kind share the artifact, but not their links and disks.
 const MetricsFolder = "metrics"
 
-// HistoryFile returns a board's own file, by its serial or else by its target. It
-// returns "" if the folder does not exist.
+// HistoryFile returns a board's own file, by its serial or else by its target; "" without a
+// folder.
 func HistoryFile(dir string, id Identity, name string) string {
-	if _, none := os.Stat(dir); dir == "" || none != nil {
+	if dir == "" {
 		return ""
 	}
 	key := "host-" + name

@@ -101,7 +101,7 @@ func TestMetricsAreCompared(t *testing.T) {
 		if err := os.WriteFile(value, []byte(step.value), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, a)
+		r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}, metrics: dir}, spec, a)
 		c := r.Suites[0].Checks[0]
 		if diff := cmp.Diff(step.want, suitetest.FormatResult(c)); diff != "" || (err == nil) == r.Failed() {
 			t.Errorf("%s: %v, %s", step.value, err, diff)
@@ -117,7 +117,7 @@ func TestMetricsAreCompared(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
+	if _, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}, metrics: dir}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
 		t.Errorf("smoke with a damaged %s = %v", files[0], err)
 	}
 }
@@ -133,7 +133,7 @@ func TestMetricsOfOneCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := specOf(t, "command: {x: {argv: [run], metrics: {qps: {match: 'qps=(\\S+)', within: 10%}, latency: {json: nothing, unit: ms}}}}")
-	if _, err := runSuites(t.Context(), &Session{Board: suitetest.Recorded{"run": "qps=1", "true": ""}}, spec, a); !errors.Is(err, report.ErrFailed) {
+	if _, err := runSuites(t.Context(), &Session{Board: suitetest.Recorded{"run": "qps=1", "true": ""}, metrics: dir}, spec, a); !errors.Is(err, report.ErrFailed) {
 		t.Errorf("an output without JSON: %v", err)
 	}
 	spec = specOf(t, "command: {x: {argv: [run], metrics: {qps: {match: 'qps=(\\S+)', within: 10%}, latency: {match: 'ms=(\\S+)', unit: ms, within: 50%}}}}")
@@ -143,7 +143,7 @@ func TestMetricsOfOneCommand(t *testing.T) {
 		{"qps=94 ms=17", "failed: latency 17 ms / latency: within 50 % of 11 ms, as in the last run that passed"},
 		{"qps=80 ms=11", "failed: qps 80 / qps: within 10 % of 95, as in the last run that passed"},
 	} {
-		r, _ := runSuites(t.Context(), &Session{Board: suitetest.Recorded{"run": step.output, "true": ""}}, spec, a)
+		r, _ := runSuites(t.Context(), &Session{Board: suitetest.Recorded{"run": step.output, "true": ""}, metrics: dir}, spec, a)
 		if diff := cmp.Diff(step.want, suitetest.FormatResult(r.Suites[0].Checks[0])); diff != "" {
 			t.Errorf("%s: %s", step.output, diff)
 		}
@@ -182,7 +182,7 @@ func TestMetricsAreOfOneBoard(t *testing.T) {
 		{"../../x_y", "lab", "70", nil}, // the same letters, as a file's name may have them
 		{"../../x/y", "lab", "70", report.ErrFailed},
 	} {
-		_, err := runSuites(t.Context(), &Session{Board: measuringBoard(step.serial, step.number), name: step.name}, spec, a)
+		_, err := runSuites(t.Context(), &Session{Board: measuringBoard(step.serial, step.number), name: step.name, metrics: dir}, spec, a)
 		if !errors.Is(err, step.want) || step.want == nil && err != nil {
 			t.Errorf("%+v: %v", step, err)
 		}

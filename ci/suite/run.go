@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,9 @@ func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Arti
 	}
 	s := &Session{Board: guardedBoard{conn}, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, Stream: conn.Stream, Terminal: conn.Terminal}
 	for _, option := range options {
-		option(s)
+		if option != nil {
+			option(s)
+		}
 	}
 	return runSuites(ctx, s, spec, a)
 }
@@ -37,6 +40,16 @@ type Option func(*Session)
 
 // AllowReboots sets whether checks may restart the board. Otherwise Run skips those checks.
 func AllowReboots(may bool) Option { return func(s *Session) { s.noReboot = !may } }
+
+// KeepMetrics compares the metrics of a board with those of its last good run, and saves them
+// beside its reports, where something was built for it.
+func KeepMetrics(opt images.Options, spec images.Spec) Option {
+	return func(s *Session) {
+		if _, none := os.Stat(opt.BoardDir(spec)); spec.Board != "" && none == nil {
+			s.metrics = opt.ReportDir(spec)
+		}
+	}
+}
 
 // EndTeardown ends teardowns that still run after a Ctrl-C as soon as now is closed.
 func EndTeardown(now <-chan struct{}) Option { return func(s *Session) { s.now = now } }
@@ -54,7 +67,7 @@ func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artif
 	}
 	s.artifact, s.DPU = a, spec.DPU
 	s.identity = s.readIdentity(ctx, a)
-	file := report.HistoryFile(a.Dir(), s.identity, s.name)
+	file := report.HistoryFile(s.metrics, s.identity, s.name)
 	if s.last, err = report.ReadHistory(file); err != nil {
 		r.AddFailure("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
 		return r, err
@@ -122,14 +135,16 @@ func reportError(ctx context.Context, r *report.Report) (err error) {
 
 // Session is one board during one run of its suites.
 type Session struct {
-	Board  Board
-	name   string // of the target, for the history of a board without an identity
-	open   func(context.Context) (containerEngine, error)
-	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
-	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
-	reboot func(ctx context.Context, timeout time.Duration) error
-	redial func(ctx context.Context, timeout time.Duration) error
-	limits lostLimits
+	Board Board
+	name  string // of the target, for the history of a board without an identity
+	// metrics is the folder of the board's reports; "": none are kept.
+	metrics string
+	open    func(context.Context) (containerEngine, error)
+	dial    func(ctx context.Context, network, address string) (net.Conn, error) // from the board
+	put     func(ctx context.Context, local, remote string, mode fs.FileMode) error
+	reboot  func(ctx context.Context, timeout time.Duration) error
+	redial  func(ctx context.Context, timeout time.Duration) error
+	limits  lostLimits
 
 	Stream   func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error)
 	Terminal func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error

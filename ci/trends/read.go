@@ -165,9 +165,11 @@ func (r *reader) enter(path, name, below string) error {
 			r.note("%v", err)
 		}
 	}
-	file := filepath.Join(path, report.ReportJSON)
-	if _, err := os.Lstat(file); err == nil {
-		of = r.addReports(file, name, of)
+	for _, dir := range []string{path, images.ReportDirBeside(path)} {
+		file := filepath.Join(dir, report.ReportJSON)
+		if _, err := os.Lstat(file); err == nil && (dir == path || of != nil) {
+			of = r.addReports(file, name, of)
+		}
 	}
 	if of != nil {
 		r.addArtifact(name, *of)

@@ -67,9 +67,9 @@ type content struct {
 	blobs    []blob
 }
 
-// readContent reads the artifact in a folder. It reads the files that artifact.json lists only
+// readContent reads the artifact in a folder, with its report below reports. It reads the files that artifact.json lists only
 // when they are put: artifact.json has their digests.
-func readContent(dir string) (content, error) {
+func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error
 	if c.artifact, err = images.OpenArtifact(dir); err != nil {
@@ -81,7 +81,7 @@ func readContent(dir string) (content, error) {
 	}
 	c.blobs = []blob{described}
 	for _, f := range c.artifact.Files {
-		if fetch.SafeFileName(f.Name) != f.Name || slices.Contains(extraNames(), f.Name) || f.Name == images.ArtifactName {
+		if fetch.SafeFileName(f.Name) != f.Name {
 			return c, fmt.Errorf("%s: %q is no name that a store keeps", images.ArtifactPath(dir), f.Name)
 		}
 		b := blob{name: f.Name, Descriptor: describe(f.Name, digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), f.SizeBytes)}
@@ -89,7 +89,14 @@ func readContent(dir string) (content, error) {
 		c.blobs = append(c.blobs, b)
 	}
 	for _, name := range extraNames() {
-		b, err := memoryBlob(dir, name)
+		from := dir
+		if name == reportName {
+			from = filepath.Join(reports, c.artifact.Board)
+		}
+		b, err := memoryBlob(from, name)
+		if err == nil && name == reportName && !isReportOf(b, c.artifact) {
+			continue
+		}
 		if err == nil {
 			c.blobs = append(c.blobs, b)
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -102,6 +109,21 @@ func readContent(dir string) (content, error) {
 	c.blobs = append(c.blobs, bytesBlob("", v1.DescriptorEmptyJSON, v1.DescriptorEmptyJSON.Data))
 	_, err = parseManifest(c.manifest)
 	return c, err
+}
+
+// isReportOf reports whether a report is of no other artifact. Reports of boards without a
+// deploy do not say.
+func isReportOf(b blob, a images.Artifact) bool {
+	var report struct {
+		Identity struct {
+			ImageKey string `json:"imageKey"`
+		} `json:"identity"`
+	}
+	in, err := b.open()
+	if err == nil {
+		err = json.NewDecoder(in).Decode(&report)
+	}
+	return err == nil && (report.Identity.ImageKey == "" || report.Identity.ImageKey == a.Key)
 }
 
 func memoryBlob(dir, name string) (blob, error) {
@@ -215,9 +237,9 @@ func layerOf(m v1.Manifest, name string) (v1.Descriptor, bool) {
 // parseArtifact reads artifact.json, and compares it with the manifest: both must name the
 // same files with the same digests.
 func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
-	var a images.Artifact
-	if err := json.Unmarshal(data, &a); err != nil {
-		return a, fmt.Errorf("%s: %w", images.ArtifactName, plaintext.JSONError(err))
+	a, err := images.ParseArtifact(data)
+	if err != nil {
+		return a, fmt.Errorf("%s: %w", images.ArtifactName, err)
 	}
 	listed := map[string]bool{images.ArtifactName: true}
 	for _, f := range a.Files {
@@ -225,8 +247,8 @@ func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 		if !ok || l.Size != f.SizeBytes || l.Digest.Encoded() != f.SHA256 {
 			return a, fmt.Errorf("%s lists %q, and the manifest has no such file with its size and digest", images.ArtifactName, plaintext.OneLine(f.Name))
 		}
-		if listed[f.Name] || slices.Contains(extraNames(), f.Name) {
-			return a, fmt.Errorf("%s lists %q, which has its own place in an artifact", images.ArtifactName, f.Name)
+		if listed[f.Name] {
+			return a, fmt.Errorf("%s lists %q twice", images.ArtifactName, f.Name)
 		}
 		listed[f.Name] = true
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,7 @@ func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	}
 	a, err := parseArtifact(p.description, p.manifest)
 	p.Board = a.Board
+	p.manifest.Layers = slices.DeleteFunc(p.manifest.Layers, func(l v1.Descriptor) bool { return nameOf(l) == reportName }) // store reports copies it
 	for _, l := range p.manifest.Layers {
 		p.SizeBytes += l.Size
 	}
@@ -122,8 +124,8 @@ func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 	if opt.Into != "" {
 		return opt.Into, nil
 	}
-	if fetch.SafeFileName(p.Board) != p.Board {
-		return "", fmt.Errorf("%s has the board %q, which is no name for a folder\nnext: repeat the line with --into=FOLDER", images.ArtifactName, p.Board)
+	if p.Board == "" {
+		return "", fmt.Errorf("%s names no board\nnext: repeat the line with --into=FOLDER", images.ArtifactName)
 	}
 	dir := filepath.Join(opt.Below, p.Board)
 	here, err := localfile.Read(images.ArtifactPath(dir), maxDescription)
@@ -172,7 +174,10 @@ func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	if err := p.root.Mkdir(partName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	f, err := p.root.Open(partName) // which refuses a link out of the folder
+	if info, err := p.root.Lstat(partName); err != nil || !info.IsDir() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is no folder\nnext: rm %[1]s", filepath.Join(p.Folder, partName)))
+	}
+	f, err := p.root.Open(partName)
 	if err != nil {
 		return nil, err
 	}

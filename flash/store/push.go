@@ -30,10 +30,10 @@ type Pushed struct {
 	SentBytes int64    `json:"sentBytes"`
 }
 
-// Push puts the artifact in a folder into the store that a reference names. Only blobs travel
+// Push puts the artifact in a folder, and its report in a folder below reports, into the store that a reference names. Only blobs travel
 // that are not there. The tags are given last, so that a tag always leads to a whole artifact.
 // Without a tag, Slipway makes one of the board and the first 12 digits of the artifact's key.
-func Push(ctx context.Context, dir, reference string, tags []string) (Pushed, error) {
+func Push(ctx context.Context, dir, reports, reference string, tags []string) (Pushed, error) {
 	for _, tag := range tags {
 		if err := fetch.CheckTag(tag); err != nil {
 			return Pushed{}, err
@@ -46,7 +46,7 @@ func Push(ctx context.Context, dir, reference string, tags []string) (Pushed, er
 	if err != nil {
 		return Pushed{}, err
 	}
-	c, err := readContent(dir)
+	c, err := readContent(dir, reports)
 	if err != nil {
 		return Pushed{}, err
 	}

@@ -197,6 +197,14 @@ func newArtifact(t testing.TB, v version) string {
 		a.Files = append(a.Files, images.File{Kind: f.kind, Name: f.name, SizeBytes: int64(len(f.data)), SHA256: digest.FromBytes(f.data).Encoded()})
 	}
 	for name, text := range v.extra {
+		if name == reportName {
+			name = filepath.Join(reportsOf(dir), a.Board, name)
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, name, text)
+			continue
+		}
 		write(t, filepath.Join(dir, name), text)
 	}
 	if err := a.Save(dir); err != nil {
@@ -204,6 +212,9 @@ func newArtifact(t testing.TB, v version) string {
 	}
 	return dir
 }
+
+// reportsOf is the folder of reports for an artifact of newArtifact's.
+func reportsOf(dir string) string { return dir + "-reports" }
 
 func random(n int, seed string) []byte {
 	data := make([]byte, n)
@@ -222,7 +233,7 @@ func sameFiles(t *testing.T, got, want string) {
 
 func push(t *testing.T, dir, to string, tags ...string) Pushed {
 	t.Helper()
-	p, err := Push(t.Context(), dir, to, tags)
+	p, err := Push(t.Context(), dir, reportsOf(dir), to, tags)
 	if err != nil {
 		t.Fatalf("Push(%s) = %v", to, err)
 	}
@@ -291,7 +302,7 @@ func TestStoppedPush(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p.onCut = cancel
 	p.cutAfter(24<<20, 0)
-	if _, err := Push(ctx, dir, ref, nil); err == nil {
+	if _, err := Push(ctx, dir, reportsOf(dir), ref, nil); err == nil {
 		t.Fatal("a stopped push succeeded")
 	}
 	p.onCut = func() {}
@@ -373,11 +384,11 @@ func TestLogin(t *testing.T) {
 	write(t, passwords, "ann:"+string(hash)+"\n")
 	addr := startRegistry(t, deletes("", true), fmt.Sprintf("auth: {htpasswd: {realm: lab, path: %q}}", passwords))
 	dir, ref := newArtifact(t, version{key: "1"}), addr+"/lab/images:v1"
-	if _, err := Push(t.Context(), dir, ref, nil); err == nil || !strings.Contains(err.Error(), "podman login "+addr) {
+	if _, err := Push(t.Context(), dir, reportsOf(dir), ref, nil); err == nil || !strings.Contains(err.Error(), "podman login "+addr) {
 		t.Errorf("without a login: %v; want the command to log in", err)
 	}
 	logIn(t, addr, "ann", "wrong")
-	if _, err := Push(t.Context(), dir, ref, nil); err == nil || !strings.Contains(err.Error(), "podman login "+addr) || strings.Contains(err.Error(), "wrong") {
+	if _, err := Push(t.Context(), dir, reportsOf(dir), ref, nil); err == nil || !strings.Contains(err.Error(), "podman login "+addr) || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("with a wrong password: %v; want the command to log in, and no password", err)
 	}
 	logIn(t, addr, "ann", "secret")
@@ -440,7 +451,7 @@ server { listen FRONT; client_max_body_size 1m; location / { proxy_pass http://B
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	_, err = Push(t.Context(), newArtifact(t, version{key: "1", bytes: 3 << 20}), front+"/lab/images", nil)
+	_, err = Push(t.Context(), newArtifact(t, version{key: "1", bytes: 3 << 20}), "", front+"/lab/images", nil)
 	if err == nil || !strings.Contains(err.Error(), "413") || !strings.Contains(err.Error(), "client_max_body_size") {
 		t.Errorf("Push = %v; want 413 and the setting", err)
 	}

@@ -45,7 +45,7 @@ func TestPushAndPull(t *testing.T) {
 		}
 		for _, name := range []string{ref + ":stable", ref + "@" + first.Digest} {
 			into := filepath.Join(t.TempDir(), "a", "b")
-			if p := pullInto(t, name, into); p.Digest != first.Digest || len(p.Fetched) != 6 {
+			if p := pullInto(t, name, into); p.Digest != first.Digest || len(p.Fetched) != 5 {
 				t.Errorf("Pull = %+v", p)
 			}
 			os.WriteFile(filepath.Join(into, "known_hosts"), []byte("x"), 0o644)
@@ -115,7 +115,6 @@ func TestPullBelow(t *testing.T) {
 	ref := filepath.Join(t.TempDir(), "store")
 	push(t, newArtifact(t, version{key: "1"}), ref+":v1")
 	push(t, newArtifact(t, version{key: "2"}), ref+":v2")
-	push(t, newArtifact(t, version{key: "3", board: "../up"}), ref+":up")
 	opt := PullOptions{Below: t.TempDir()}
 	for range 2 {
 		if p, err := Pull(t.Context(), ref+":v1", opt); err != nil || p.Folder != filepath.Join(opt.Below, "orin-lab") {
@@ -124,9 +123,6 @@ func TestPullBelow(t *testing.T) {
 	}
 	if _, err := Pull(t.Context(), ref+":v2", opt); err == nil || !strings.Contains(err.Error(), "--into=FOLDER") {
 		t.Errorf("Pull over another artifact = %v; want it refused", err)
-	}
-	if _, err := Pull(t.Context(), ref+":up", opt); err == nil || !strings.Contains(err.Error(), "no name for a folder") {
-		t.Errorf("Pull of a board ../up = %v; want it refused", err)
 	}
 	if _, err := Pull(t.Context(), ref, opt); err == nil || !strings.Contains(err.Error(), "store list "+ref) {
 		t.Errorf("Pull without a tag = %v; want the next step", err)
@@ -144,7 +140,7 @@ func TestPushChangedFile(t *testing.T) {
 			if err := change(filepath.Join(dir, "disk.img")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Push(t.Context(), dir, ref+":bad", nil); err == nil || !strings.Contains(err.Error(), "build") {
+			if _, err := Push(t.Context(), dir, reportsOf(dir), ref+":bad", nil); err == nil || !strings.Contains(err.Error(), "build") {
 				t.Errorf("Push with another %s = %v; want it refused", name, err)
 			}
 		}
@@ -347,7 +343,7 @@ func addForeign(t *testing.T, dir string) (names []string) {
 func TestFolderInUse(t *testing.T) {
 	dir, other := newArtifact(t, version{key: "1"}), t.TempDir()
 	write(t, filepath.Join(other, "a"), "mine")
-	if _, err := Push(t.Context(), dir, other, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := Push(t.Context(), dir, reportsOf(dir), other, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("Push into a folder of files = %v; want it refused", err)
 	}
 	ref := filepath.Join(t.TempDir(), "store")
@@ -355,7 +351,7 @@ func TestFolderInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Push(t.Context(), dir, ref, nil); err == nil || !strings.Contains(err.Error(), "another slipway writes there") {
+	if _, err := Push(t.Context(), dir, reportsOf(dir), ref, nil); err == nil || !strings.Contains(err.Error(), "another slipway writes there") {
 		t.Errorf("Push beside another = %v; want it refused", err)
 	}
 	s.close()
@@ -372,7 +368,7 @@ func TestFetchReports(t *testing.T) {
 	repo, into := p.addr()+"/lab/images", filepath.Join(t.TempDir(), "reports")
 	at := func(n int) time.Time { return time.Date(2026, 11, n, 8, 0, 0, 0, time.UTC) }
 	for _, n := range []int{3, 1, 2} {
-		push(t, newArtifact(t, version{key: fmt.Sprint(n), built: at(n), bytes: 2 << 20, extra: map[string]string{"report.json": fmt.Sprint(n)}}), repo)
+		push(t, newArtifact(t, version{key: fmt.Sprint(n), built: at(n), bytes: 2 << 20, extra: map[string]string{"report.json": fmt.Sprintf(`{"n":%d}`, n)}}), repo)
 	}
 	push(t, newArtifact(t, version{key: "4", built: at(4)}), repo) // without a report
 	p.cutAfter(0, 0)
@@ -383,7 +379,7 @@ func TestFetchReports(t *testing.T) {
 		}
 		for i, folder := range folders {
 			text, err := os.ReadFile(filepath.Join(folder, "report.json"))
-			if a, err2 := images.ReadArtifact(folder); err != nil || err2 != nil || string(text) != fmt.Sprint(i+2) || !a.Built.Equal(at(i+2)) {
+			if a, err2 := images.ReadArtifact(folder); err != nil || err2 != nil || string(text) != fmt.Sprintf(`{"n":%d}`, i+2) || !a.Built.Equal(at(i+2)) {
 				t.Errorf("%s: %q, %v, %v; want the report of day %d", folder, text, err, err2, i+2)
 			}
 		}
@@ -441,6 +437,8 @@ func TestEvilManifests(t *testing.T) {
 		return func(m *v1.Manifest) { m.Layers = append(append(m.Layers, more...), layer("artifact.json", data))[1:] }
 	}
 	twice := listing(images.File{Name: "report.json", SizeBytes: 4, SHA256: digest.FromBytes(disk).Encoded()})
+	hosts := listing(images.File{Name: "known_hosts", SizeBytes: 4, SHA256: digest.FromBytes(disk).Encoded()})
+	key := listing(images.File{Name: "Id_ed25519", SizeBytes: 4, SHA256: digest.FromBytes(disk).Encoded()})
 	outside := listing(images.File{Name: "../../x", SizeBytes: 4, SHA256: digest.FromBytes(disk).Encoded()})
 	tests := []struct {
 		name   string
@@ -457,12 +455,14 @@ func TestEvilManifests(t *testing.T) {
 		{"a long title", titled(strings.Repeat("a", 300)), "no name of an artifact's file"},
 		{"no title", titled(""), "no name of an artifact's file"},
 		{"one title twice", titled("disk.img"), "two files with the name"},
+		{"listed host keys", describing(hosts, layer("known_hosts", disk)), "no name for a file"},
+		{"a listed key", describing(key, layer("Id_ed25519", disk)), "no name for a file"},
 		{"a file that is not listed", titled("known_hosts"), "does not list"},
 		{"a listed file that is not there", func(m *v1.Manifest) { m.Layers = m.Layers[:1] }, "has no such file"},
 		{"a listed file of another size", func(m *v1.Manifest) { m.Layers[1].Size++ }, "has no such file"},
 		{"a listed file of another digest", func(m *v1.Manifest) { m.Layers[1].Digest = digest.FromString("x") }, "has no such file"},
-		{"a listed report", describing(twice, layer("report.json", disk)), "its own place"},
-		{"a listed file outside", describing(outside), "has no such file"},
+		{"a listed report", describing(twice, layer("report.json", disk)), "no name for a file"},
+		{"a listed file outside", describing(outside), "no name for a file"},
 		{"artifact.json is no JSON", describing([]byte("x")), "artifact.json"},
 		{"no artifact.json", func(m *v1.Manifest) { m.Layers = m.Layers[1:] }, "no artifact.json"},
 		{"a huge artifact.json", func(m *v1.Manifest) { m.Layers[0].Size = 1 << 40 }, "make sense"},
@@ -496,7 +496,7 @@ func TestEvilManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pulls(tt.name, evil(t, text, described, disk, twice, outside, []byte("x")), tt.want)
+		pulls(tt.name, evil(t, text, described, disk, twice, outside, hosts, key, []byte("x")), tt.want)
 	}
 	text, err := json.Marshal(good())
 	if err != nil {
@@ -566,11 +566,11 @@ func TestRefusedReferences(t *testing.T) {
 		"127.0.0.1:1/a#disk.img": "an artifact is all of them", "127.0.0.1:1/A": "no name of a repository", "": "no registry",
 		"u@127.0.0.1:1/a": "a user in", "127.0.0.1:1/a:..": "neither a tag",
 	} {
-		if _, err := Push(t.Context(), dir, ref, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Push(t.Context(), dir, reportsOf(dir), ref, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Push(%q) = %v; want %q", ref, err, want)
 		}
 	}
-	if _, err := Push(t.Context(), dir, t.TempDir(), []string{"a/b"}); err == nil || !strings.Contains(err.Error(), `tag "a/b"`) {
+	if _, err := Push(t.Context(), dir, reportsOf(dir), t.TempDir(), []string{"a/b"}); err == nil || !strings.Contains(err.Error(), `tag "a/b"`) {
 		t.Errorf("Push with the tag a/b = %v", err)
 	}
 }
@@ -599,7 +599,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { unix.Unmount(small, 0) })
 	dir, ref := newArtifact(t, version{key: "1"}), filepath.Join(t.TempDir(), "store")
-	if _, err := Push(t.Context(), dir, small, nil); err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "next: df -h") {
+	if _, err := Push(t.Context(), dir, reportsOf(dir), small, nil); err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "next: df -h") {
 		t.Errorf("Push = %v; want the next step", err)
 	}
 	if all, err := List(t.Context(), small); err != nil || len(all) > 0 {
@@ -620,7 +620,7 @@ func TestORAS(t *testing.T) {
 	if _, err := exec.LookPath("oras"); err != nil {
 		t.Skip("no oras; install it: go install oras.land/oras/cmd/oras@v1.2.3")
 	}
-	dir := newArtifact(t, version{key: "1", extra: map[string]string{"report.json": "{}"}})
+	dir := newArtifact(t, version{key: "1"})
 	oras := func(in string, args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "oras", args...)
@@ -635,9 +635,9 @@ func TestORAS(t *testing.T) {
 	one, two, three, four := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	oras(one, "pull", "--plain-http", repo+":ours")
 	oras(two, "pull", "--oci-layout", folder+":ours")
-	oras(dir, "push", "--plain-http", repo+":theirs", "artifact.json", "disk.img", "app.oci.tar", "provenance.json", "report.json")
+	oras(dir, "push", "--plain-http", repo+":theirs", "artifact.json", "disk.img", "app.oci.tar", "provenance.json")
 	pullInto(t, repo+":theirs", three)
-	oras(dir, "push", "--oci-layout", folder+":theirs", "artifact.json", "disk.img", "app.oci.tar", "provenance.json", "report.json")
+	oras(dir, "push", "--oci-layout", folder+":theirs", "artifact.json", "disk.img", "app.oci.tar", "provenance.json")
 	pullInto(t, folder+":theirs", four)
 	for _, got := range []string{one, two, three, four} {
 		sameFiles(t, got, dir)
@@ -677,4 +677,78 @@ func FuzzManifest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A store gains nothing by the names of its files: what is ours stays as it was.
+func TestPullOverOurs(t *testing.T) {
+	eachStore(t, func(t *testing.T, ref string) {
+		dir := newArtifact(t, version{key: "1", extra: map[string]string{"report.json": `{"identity":{"imageKey":"` + "1" + strings.Repeat("0", 60) + `"}}`}})
+		if p := push(t, dir, ref+":v1"); p.Files != 5 {
+			t.Errorf("Push = %+v; want 4 files and the report", p)
+		}
+		into, outside := t.TempDir(), t.TempDir()
+		write(t, filepath.Join(outside, "theirs"), "theirs")
+		for name, to := range map[string]string{"disk.img": filepath.Join(outside, "theirs"), "artifact.json": filepath.Join(outside, "theirs"), "app.oci.tar": filepath.Join(outside, "new")} {
+			if err := os.Symlink(to, filepath.Join(into, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"report.json", "known_hosts", "id_ed25519", "flash.json"} {
+			write(t, filepath.Join(into, name), "ours")
+		}
+		pullInto(t, ref+":v1", into)
+		for _, name := range []string{"report.json", "known_hosts", "id_ed25519", "flash.json"} {
+			if text, err := os.ReadFile(filepath.Join(into, name)); err != nil || string(text) != "ours" || os.Remove(filepath.Join(into, name)) != nil {
+				t.Errorf("%s holds %q, %v", name, text, err)
+			}
+		}
+		if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+			t.Errorf("behind the links lie %v, %v", left, err)
+		}
+		if text, err := os.ReadFile(filepath.Join(outside, "theirs")); err != nil || string(text) != "theirs" {
+			t.Errorf("the file behind a link holds %q, %v", text, err)
+		}
+		sameFiles(t, into, dir)
+		for _, to := range []string{outside, into} {
+			link := filepath.Join(into, partName)
+			if err := os.Symlink(to, link); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Pull(t.Context(), ref+":v1", PullOptions{Into: into}); err == nil || !strings.Contains(err.Error(), "is no folder") {
+				t.Errorf("Pull with a link for its unfinished files = %v; want it refused", err)
+			}
+			if err := os.Remove(link); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A list that names one of ours is pushed nowhere.
+func TestPushOfOurs(t *testing.T) {
+	for _, name := range []string{"known_hosts", "ID_ED25519", "machine", "x.log", "artifact.json", "artifact.json.sig", "inputs.json", "report.html"} {
+		dir := newArtifact(t, version{key: "1"})
+		a, err := images.ReadArtifact(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Files = append(a.Files, images.File{Name: name, SizeBytes: 4, SHA256: digest.FromString("disk").Encoded()})
+		if name != "artifact.json" {
+			write(t, filepath.Join(dir, name), "disk")
+		}
+		ref := filepath.Join(t.TempDir(), "store")
+		if err := a.Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Push(t.Context(), dir, "", ref, nil); err == nil || !strings.Contains(err.Error(), "no name for a file") {
+			t.Errorf("Push with %s listed = %v; want it refused", name, err)
+		}
+		if _, err := os.Stat(ref); err == nil {
+			t.Errorf("Push with %s listed made the store", name)
+		}
+	}
+	other := newArtifact(t, version{key: "1", extra: map[string]string{"report.json": `{"identity":{"imageKey":"of another"}}`}})
+	if p := push(t, other, filepath.Join(t.TempDir(), "store")); p.Files != 4 {
+		t.Errorf("Push = %+v; want no report of another artifact", p)
+	}
 }

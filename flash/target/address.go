@@ -18,6 +18,7 @@ type Address struct {
 	User         string // "": this user's name
 	HostKeyAlias string // name that the host key is pinned under; "": host and port
 	KnownHosts   []string
+	Recorded     string   // file of keys that flashes recorded: its lines under exactly HostKeyAlias
 	HostCA       string   // public keys, one a line, of who may vouch for it by a certificate
 	Revoked      string   // file of host keys that are not trusted any more; "": none
 	Identities   []string // private key files; the agent's other keys are tried after them

@@ -111,8 +111,8 @@ func (l *login) sshArgs() string {
 	if l.addr.HostKeyAlias != "" {
 		args = append(args, "-o", plaintext.Quote("HostKeyAlias="+l.addr.HostKeyAlias))
 	}
-	if len(l.addr.KnownHosts) > 0 && l.addr.PinFile == "" { // else ssh finds its own
-		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+l.addr.KnownHosts[0]))
+	if files := append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded); files[0] != "" && l.addr.PinFile == "" { // else ssh finds its own
+		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+files[0]))
 	}
 	for _, file := range l.addr.Identities {
 		args = append(args, "-i", plaintext.Quote(file))

@@ -78,11 +78,15 @@ func newLogin(a Address) (*login, error) {
 	if l.trust, err = readTrust(existingFiles(a.KnownHosts)); err != nil {
 		return nil, err
 	}
+	recorded, err := readRecorded(a.Recorded, a.HostKeyAlias)
+	if err != nil {
+		return nil, err
+	}
 	vouching, err := a.parseHostCA()
 	if err != nil {
 		return nil, err
 	}
-	l.trust.pins = append(l.trust.pins, vouching...)
+	l.trust.pins = slices.Concat(l.trust.pins, recorded, vouching)
 	l.readKeys()
 	return l, nil
 }

@@ -72,13 +72,10 @@ func HostProved(err error) bool {
 	return errors.As(err, &r) && !r.byJumpHost
 }
 
-// HasPin reports whether a file of known hosts, which may be missing, has a key under a name.
-func HasPin(file, name string) (bool, error) {
-	t, err := readTrust(existingFiles([]string{file}))
-	if err != nil {
-		return false, err
-	}
-	return len(t.findPins("", func(p pin) bool { return p.coversHost(name) })) > 0, nil
+// HasRecorded reports whether flashes recorded a key under a name.
+func HasRecorded(file, name string) (bool, error) {
+	pins, err := readRecorded(file, name)
+	return len(pins) > 0, err
 }
 
 // Attended reports whether somebody can be asked.

@@ -22,19 +22,12 @@ func MkdirAll(dir string) error {
 	return err
 }
 
-// Unwritable adds to an error of a read-only folder how to copy it into the folder build. Slipway
-// writes keys, receipts and reports beside the image, which may lie on a read-only USB stick.
+// Unwritable adds to an error of a folder that cannot be written where to look.
 func Unwritable(dir string, err error) error {
 	if !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	place := filepath.Join("build", filepath.Base(dir))
-	if here, _ := os.Stat(place); here != nil {
-		if is, _ := os.Stat(dir); os.SameFile(here, is) {
-			return fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(dir))
-		}
-	}
-	return fmt.Errorf("%w; Slipway writes keys and reports beside the image: copy the folder, then name %s\nnext: mkdir -p build && cp -rT %s %[2]s", err, plaintext.Quote(place), plaintext.Quote(dir))
+	return fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(dir))
 }
 
 // NotHere says that the named file of this machine cannot be read, and where to look

@@ -317,14 +317,14 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 	}
 	place(filepath.Join(dir, "build/virt/artifact.json"), `{"board": "virt", "key": "abc", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 9}, {"kind": "container", "name": "c.tar", "sizeBytes": 9}]}`)
 	for line, want := range map[string]string{
-		"smoke virt lab --suite=my.yml": "report: build/virt/report.html",
+		"smoke virt lab --suite=my.yml": "report: build/reports/virt/report.html",
 		"deploy virt lab":               "c.tar: no such file",
 	} {
 		if _, out := run(line); !strings.Contains(out, want) {
 			t.Errorf("%s with artifact.json alone: want %q\n%s", line, want, out)
 		}
 	}
-	if data, err := os.ReadFile(filepath.Join(dir, "build/virt/report.json")); !strings.Contains(string(data), `"imageKey": "abc"`) {
+	if data, err := os.ReadFile(filepath.Join(dir, "build/reports/virt/report.json")); !strings.Contains(string(data), `"imageKey": "abc"`) {
 		t.Errorf("report.json: %v; want the key of the artifact\n%s", err, data)
 	}
 }

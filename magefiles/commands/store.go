@@ -29,7 +29,7 @@ slipway push build/orin-lab ./store`
 			if err != nil {
 				return err
 			}
-			pushed, err := store.Push(ctx, folder, words[1], *tags)
+			pushed, err := store.Push(ctx, folder, options.ReportsDir(), words[1], *tags)
 			if err != nil {
 				return err
 			}
