@@ -184,3 +184,16 @@ func TestLastDetailIsShown(t *testing.T) {
 		t.Errorf("after the end came %+v", <-events)
 	}
 }
+
+type keptEvent struct{ last Event }
+
+func (k *keptEvent) Event(e Event) { k.last = e }
+func (k *keptEvent) Close()        {}
+
+func TestEventsAreClean(t *testing.T) {
+	seen := &keptEvent{}
+	Start(With(t.Context(), New(seen)), "s\x1b", 0, "").End("a\x1b[2K https://u:S3CRET@h/", nil)
+	if seen.last.Step != "s" || seen.last.Detail != "a[2K https://h/" {
+		t.Errorf("the event is %+v; want no control character and no login", seen.last)
+	}
+}

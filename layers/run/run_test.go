@@ -121,3 +121,23 @@ func TestOutputKeepsStderrOut(t *testing.T) {
 		t.Errorf("Output = %q, %v; want only what went to stdout", out, err)
 	}
 }
+
+// No secret gets into a log, an error or a tail, however the program writes it.
+func TestNoSecretsInLogs(t *testing.T) {
+	script := `printf 'fetch https://u:S3C'; sleep 0.1; printf 'RET@host/x\rAuthorization: Basic S3CRET\n\033[2Jx\n'
+echo '-----BEGIN OPENSSH PRIVATE KEY-----'; echo S3CRET; sleep 0.1; echo S3CRET; echo '-----END OPENSSH PRIVATE KEY-----'
+printf 'last ?token=S3CRET'; exit 3`
+	log := filepath.Join(t.TempDir(), "run.log")
+	err := Run(t.Context(), Command{Argv: []string{"sh", "-c", script, "https://u:S3CRET@host/"}, Log: log})
+	var failed *Failure
+	if !errors.As(err, &failed) || strings.Contains(failed.Tail, "S3CRET") || strings.Contains(LastLine(err), "S3CRET") {
+		t.Errorf("Run = %v; want no secret", err)
+	}
+	if want := "fetch https://host/x\nAuthorization: [hidden]\n[2Jx\n[hidden]\nlast ?token=[hidden]"; failed.Tail != want {
+		t.Errorf("tail %q; want %q", failed.Tail, want)
+	}
+	data, err := os.ReadFile(log)
+	if want := "fetch https://host/x\nAuthorization: [hidden]\n[2Jx\n[hidden]\nlast ?token=[hidden]"; err != nil || string(data) != want {
+		t.Errorf("log %q, %v; want %q", data, err, want)
+	}
+}
