@@ -132,6 +132,11 @@ func TestInstallScript(t *testing.T) {
 			r.write(filepath.Join(r.files, "SHA256SUMS"), strings.Replace(string(data), "slipway_1.0", "slipway_1x0", 1))
 			r.sign("ours", "file")
 		}, "takes version 1.0 only"},
+		"a longer name": {func(r release) {
+			data, _ := os.ReadFile(filepath.Join(r.files, "SHA256SUMS"))
+			r.write(filepath.Join(r.files, "SHA256SUMS"), strings.Replace(string(data), ".tar.gz", ".tar.gz.old", 1))
+			r.sign("ours", "file")
+		}, "takes version 1.0 only"},
 		"no version": {func(r release) { r.edit("version=1.0", "version=''") }, "ci/install.sh names no version of Slipway"},
 		"its list": {func(r release) {
 			data, _ := os.ReadFile(filepath.Join(r.files, "SHA256SUMS"))

@@ -89,7 +89,7 @@ slipway sign build/orin-lab --key=release.pub`
 			}
 			path, err := evidence.Sign(ctx, folder, *key)
 			if err == nil {
-				_, err = fmt.Printf("signed: %s\n", path)
+				_, err = fmt.Fprintf(stdout, "signed: %s\n", path)
 			}
 			return err
 		})

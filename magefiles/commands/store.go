@@ -116,7 +116,7 @@ slipway store reports ./store --into=/tmp/reports --json`
 				return printJSON(folders)
 			}
 			for _, folder := range folders {
-				fmt.Println(folder)
+				fmt.Fprintln(stdout, folder)
 			}
 			return nil
 		})

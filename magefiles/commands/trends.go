@@ -100,7 +100,7 @@ func showTrends(t trends.Trends, html string, asJSON bool) error {
 	}
 	err := t.Write(stdout)
 	if html != "" && err == nil {
-		_, err = fmt.Printf("page: %s\n", html)
+		_, err = fmt.Fprintf(stdout, "page: %s\n", html)
 	}
 	return err
 }
