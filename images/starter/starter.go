@@ -132,7 +132,7 @@ func PlanProject(ctx context.Context, req Request) (Plan, error) {
 
 // PlanPipelines plans the pipelines of a project that is there already.
 func PlanPipelines(req Request) (Plan, error) {
-	c := choices{Project: projectName(req.Folder), Version: images.ThisProgram().Version}
+	c := choices{Project: projectName(req.Folder), Version: images.ThisProgram().String()}
 	files, err := c.fillAll(pipelineFiles(req.Pipelines))
 	return Plan{Files: files, Next: []Step{
 		{"board check", "read all files again, and list what only you know"},
@@ -194,7 +194,7 @@ func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 
 func newChoices(req Request, like images.Spec) choices {
 	c := choices{
-		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().Version, Make: "build",
+		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().String(), Make: "build",
 		NoHook: like.Debian != nil, Hardware: like.Debian == nil,
 	}
 	if like.Machine != nil {
