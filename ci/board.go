@@ -293,15 +293,16 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 	r := report.New(named)
 	r.Source = a.Source
 	if _, err := suite.LoadAll(spec); err != nil { // before the board is contacted
-		err = report.NotBegun(report.Because(ctx, report.ErrWrong, err))
-		r.AddFailure("smoke", err, suite.SuitesNext)
-		return r, err
+		return report.Refused(named, report.NotBegun(report.Because(ctx, report.ErrWrong, err)))
 	}
 	conn, err := reach.Connect(ctx, opt, spec, host, pin)
 	if err == nil {
 		defer conn.Close()
 	}
-	if spec.Board != "" && !errors.Is(err, report.ErrNotBegun) {
+	if errors.Is(err, report.ErrNotBegun) {
+		return report.Refused(named, err)
+	}
+	if spec.Board != "" {
 		err = cmp.Or(report.Remove(opt.ReportDir(spec)), err) // it is not that of this run
 	}
 	if err != nil {

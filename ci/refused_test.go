@@ -27,6 +27,17 @@ func TestReportOfARunThatDidNotBegin(t *testing.T) {
 			return UpRig(t.Context(), spec, RigOptions{Build: opt, Out: io.Discard})
 		},
 		"smoke": func() (report.Report, error) { return SmokeOn(t.Context(), io.Discard, opt, spec, "h", "") },
+		"smoke, no suite": func() (report.Report, error) {
+			return SmokeOn(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, spec, "h", "")
+		},
+		"smoke, no host": func() (report.Report, error) {
+			proved := images.Spec{Board: "toy", Suites: []string{"base"}}
+			return SmokeOn(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, proved, "root@h:x", "")
+		},
+		"update": func() (report.Report, error) {
+			o, err := Update(t.Context(), images.Options{Dir: t.TempDir()}, spec, "h", "nosuch.raucb", UpdateOptions{Out: io.Discard, NoReboot: true})
+			return o.Report, err
+		},
 	} {
 		r, err := run()
 		var said bytes.Buffer
