@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"slipway/flash/sshsig/gpgtest"
+	"slipway/flash/trust"
 	"slipway/images/bmap"
 )
 
@@ -104,7 +105,7 @@ func weakMap(p gpgtest.Person) func(*testing.T, *shelf, *Options) {
 func TestSignersVariable(t *testing.T) {
 	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
 	s := newShelf(t, little(t))
-	t.Setenv(SignersVariable, ann.Ring)
+	t.Setenv(trust.SignersVariable, ann.Ring)
 	disk, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img")})
 	refused(t, disk, err, "disk.img is not signed, and SLIPWAY_SIGNERS wants that")
 	bob.Sign(t, s.path("disk.bmap"), ".asc")
@@ -113,7 +114,7 @@ func TestSignersVariable(t *testing.T) {
 	if _, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img"), Signers: bob.Ring}); err != nil {
 		t.Error(err)
 	}
-	t.Setenv(SignersVariable, filepath.Join(t.TempDir(), "none"))
+	t.Setenv(trust.SignersVariable, filepath.Join(t.TempDir(), "none"))
 	disk, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img")})
 	refused(t, disk, err, "SLIPWAY_SIGNERS: read ")
 }

@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -17,10 +15,9 @@ import (
 	"slipway/flash/evidence"
 	"slipway/flash/fetch"
 	"slipway/flash/sealed"
-	"slipway/flash/sshsig"
+	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -46,9 +43,9 @@ type provedImage struct {
 // imageResolver finds the image, and proves it before anything else happens.
 type imageResolver struct {
 	request
-	lists  []signerList
+	lists  trust.Lists
 	digest string      // what --digest gave
-	sums   *fetch.Sums // or the list of digests that it named
+	sums   *trust.Sums // or the list of digests that it named
 	list   string      // where that is from, without passwords
 	listed []string    // who signed that
 	mapped []string    // who signed the block map
@@ -68,16 +65,6 @@ func (p *provedImage) close() {
 	if p.file != nil {
 		p.file.Close()
 	}
-}
-
-// SignersVariable names the list of signers where --signers is not given.
-const SignersVariable = "SLIPWAY_SIGNERS"
-
-// signerList is one list of signers, each of which has to name who signed: the
-// board's own, and the one that was given.
-type signerList struct {
-	sshsig.Signers
-	from string
 }
 
 // resolveImage brings the image here and refuses it where its digest or its signature is
@@ -109,38 +96,26 @@ func (p *imageResolver) readSigners(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("board.yml: flash.signers: %w", err)
 		}
-		if err := p.addList(name, "board.yml's flash.signers", data); err != nil {
+		path := name
+		if !filepath.IsAbs(name) {
+			path = filepath.Join(filepath.Dir(images.BoardFile(p.spec.Board)), name)
+		}
+		list, err := trust.Parse("board.yml's flash.signers", path, data)
+		if err != nil {
 			return err
 		}
+		p.lists = append(p.lists, list)
 	}
-	name, from := p.options.Signers, "--signers"
-	if name == "" {
-		name, from = os.Getenv(SignersVariable), SignersVariable
-	}
-	if name == "" {
-		return nil
-	}
-	data, err := localfile.Read(name, mapLimit)
-	if err != nil {
-		return fmt.Errorf("%s: %w", from, localfile.NotHere(name, err))
-	}
-	return p.addList(name, from, data)
-}
-
-func (p *imageResolver) addList(name, from string, data []byte) error {
-	list, err := sshsig.ParseSigners(name, data)
-	if err != nil {
-		return err
-	}
-	p.lists = append(p.lists, signerList{list, from})
-	return nil
+	named, err := trust.Named(p.options.Signers)
+	p.lists = append(p.lists, named...)
+	return err
 }
 
 // readDigest takes a digest, or fetches a list of them. A list that is signed proves
 // what it names.
 func (p *imageResolver) readDigest(ctx context.Context) error {
 	text := p.options.Digest
-	digest, is, err := fetch.ParseDigest(text)
+	digest, is, err := trust.ParseDigest(text)
 	if err != nil || is || text == "" {
 		p.digest = digest
 		return err
@@ -158,12 +133,12 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sums, err := fetch.ParseSums(file.Reference, data)
+	sums, err := trust.ParseSums(file.Reference, data)
 	if err != nil {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.proveSigners(ctx, o, file.Name, memory(data), p.lists)
+	p.listed, err = p.proveSigners(ctx, o, file.Name, trust.Bytes(data))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
@@ -175,11 +150,7 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
 	}
-	digest, ok := p.sums.Of(name)
-	if !ok {
-		return "", fmt.Errorf("%s names no digest of %s", p.list, name)
-	}
-	return digest, nil
+	return p.sums.Of(name)
 }
 
 func (p *imageResolver) readImage(ctx context.Context) error {
@@ -194,6 +165,11 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 		return err
 	}
 	defer o.Close()
+	for _, l := range p.lists {
+		if err := trust.RefuseBeside(o.Folder(), l.File); err != nil {
+			return err
+		}
+	}
 	digest, err := p.wantedDigest(o.Name())
 	if err != nil {
 		return err
@@ -224,7 +200,7 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	case byMap:
 		p.signedBy = p.mapped
 	case !proved:
-		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), p.file, p.lists); err != nil {
+		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), p.file); err != nil {
 			return err
 		}
 	}
@@ -259,7 +235,7 @@ func (p *imageResolver) writesDisk() bool {
 // findSigned looks for what is signed: the image, or else its block map, whose digests
 // prove all of the image that is written.
 func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
-	_, unsigned := findSignatures(ctx, o, o.Name(), p.lists)
+	_, _, unsigned := p.lists.Find(ctx, o, o.Name())
 	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
 		return false, unsigned
 	}
@@ -273,113 +249,31 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	return true, err
 }
 
-// signatureEndings are those of what gpg, ssh-keygen and minisign write.
-var signatureEndings = []string{".asc", ".sig", ".minisig"}
-
 // findIgnored looks for signatures of a file that were not verified, so that the user is
 // told so.
-func (p *imageResolver) findIgnored(ctx context.Context, at signatureFolder, name string) {
-	for _, ending := range signatureEndings {
+func (p *imageResolver) findIgnored(ctx context.Context, at trust.Place, name string) {
+	for _, ending := range images.SignatureEndings {
 		if slices.Contains(p.proved, name+ending) {
 			continue
 		}
-		if file, err := at.Beside(ctx, name+ending); err == nil {
-			file.Content.Close()
+		if _, err := at.ReadBeside(ctx, name+ending); err == nil {
 			p.ignored = append(p.ignored, name+ending)
 		}
 	}
 }
 
-// signatureFolder holds a file and its signature.
-type signatureFolder interface {
-	Beside(ctx context.Context, name string) (fetch.File, error)
-}
-
-// artifactFolder is an artifact's folder.
-type artifactFolder string
-
-func (f artifactFolder) Beside(_ context.Context, name string) (fetch.File, error) {
-	content, err := sealed.Open(filepath.Join(string(f), name))
-	return fetch.File{Content: content, Path: filepath.Join(string(f), name), Name: name}, err
-}
-
-// signature is a file of one.
-type signature struct {
-	name string
-	data []byte
-}
-
-// findSignatures finds a signature of a file for each list of signers. The error is
-// fs.ErrNotExist where there is none, and says how to sign.
-func findSignatures(ctx context.Context, at signatureFolder, name string, lists []signerList) ([]signature, error) {
-	var all []signature
-	for _, list := range lists {
-		s, err := list.findSignature(ctx, at, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, list.from, err, list.Hint(name))
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-	}
-	return all, nil
-}
-
-// findSignature tries each ending, and reads the first signature that exists.
-func (l signerList) findSignature(ctx context.Context, at signatureFolder, name string) (s signature, err error) {
-	for _, ending := range l.Endings() {
-		var file fetch.File
-		if file, err = at.Beside(ctx, name+ending); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			s.data, err = file.ReadAll(ctx, mapLimit)
-		}
-		s.name = name + ending
-		break
-	}
-	return s, err
-}
-
-// content is what a signature is of.
-type content interface {
-	SizeBytes() int64
-	Reader(ctx context.Context, count func(int64)) io.Reader
-}
-
-// memory is the content of a small file.
-type memory []byte
-
-func (m memory) SizeBytes() int64                              { return int64(len(m)) }
-func (m memory) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(m) }
-
 // proveSigners proves that a file is signed, for each list, and says by whom.
-func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, name string, of content, lists []signerList) ([]string, error) {
-	all, err := findSignatures(ctx, at, name, lists)
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for i, list := range lists {
-		who, err := proveSigned(ctx, list, all[i].data, of, name)
-		if err != nil {
-			return nil, fmt.Errorf("%s (%s): %w", all[i].name, list.from, err)
-		}
-		found, p.proved = append(found, who), append(p.proved, all[i].name)
-	}
-	return found, nil
+func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
+	proofs, err := p.lists.Prove(ctx, at, name, of)
+	return p.noteProofs(proofs), err
 }
 
-func proveSigned(ctx context.Context, list signerList, signature []byte, of content, name string) (string, error) {
-	step := progress.Start(ctx, "prove who signed "+name, of.SizeBytes(), progress.Bytes)
-	read := of.Reader(ctx, step.Add)
-	who, err := list.Verify(ctx, signature, read)
-	if err == nil {
-		_, err = io.Copy(io.Discard, read) // to its end, which seals it
+// noteProofs returns who signed.
+func (p *imageResolver) noteProofs(proofs []trust.Proof) (who []string) {
+	for _, proof := range proofs {
+		who, p.proved = append(who, proof.Signer.String()), append(p.proved, proof.Signature)
 	}
-	step.End(who.String(), err)
-	return who.String(), err
+	return who
 }
 
 // readMap finds the block map. It says which parts of the image are written, and
@@ -440,7 +334,7 @@ func (p *imageResolver) leftOutReason() string {
 
 // proveMap reads a map, once. It returns fs.ErrNotExist for a map that nobody vouches for,
 // but somebody has to.
-func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file fetch.File) (err error) {
+func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch.File) (err error) {
 	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
 		return err
 	}
@@ -457,7 +351,8 @@ func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file f
 		}
 	}
 	if len(p.lists) > 0 {
-		p.mapped, err = p.proveMapSigners(ctx, at, file)
+		text, proofs, err := p.lists.ProveText(ctx, at, file.Name, p.mapFile)
+		p.mapText, p.mapped = text, p.noteProofs(proofs)
 		return err
 	}
 	if p.options.Digest != "" && !named {
@@ -466,42 +361,18 @@ func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file f
 	return nil
 }
 
-// proveMapSigners proves who signed a map, beside it or inside of it.
-func (p *imageResolver) proveMapSigners(ctx context.Context, at signatureFolder, file fetch.File) ([]string, error) {
-	var found []string
-	var beside []signerList
-	for _, list := range p.lists {
-		if !list.Clear() || !sshsig.Clearsigned(p.mapFile) {
-			beside = append(beside, list)
-			continue
-		}
-		text, who, err := list.VerifyClear(ctx, p.mapFile)
-		if err != nil {
-			return nil, fmt.Errorf("%s (%s): %w", file.Name, list.from, err)
-		}
-		p.mapText, found = text, append(found, who)
-	}
-	others, err := p.proveSigners(ctx, at, file.Name, memory(p.mapFile), beside)
-	return append(found, others...), err
-}
-
 // proveArtifact proves the build's own files, where somebody wants that. Otherwise
 // they are proved by their digests while they are written.
 func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	var err error
-	if p.admitted, err = evidence.Admit(ctx, p.spec, p.artifact); err != nil {
+	if p.admitted, err = evidence.AdmitSigned(ctx, p.spec, p.artifact, p.lists); err != nil {
 		return err
 	}
-	p.signedBy = append(p.signedBy, p.admitted.SignedBy...)
-	if len(p.lists) > 0 {
-		if err := p.proveDescription(ctx); err != nil {
-			return err
-		}
-		if len(p.admitted.Policies) == 0 { // else Admit has proved all files
-			for _, f := range p.artifact.Files {
-				if err := p.proveFile(ctx, f, f.SHA256); err != nil {
-					return err
-				}
+	p.signedBy = p.noteProofs(p.admitted.SignedBy)
+	if len(p.lists) > 0 && len(p.admitted.Policies) == 0 { // else it has proved all files
+		for _, f := range p.artifact.Files {
+			if err := p.proveFile(ctx, f, f.SHA256); err != nil {
+				return err
 			}
 		}
 	}
@@ -519,7 +390,7 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 		}
 	}
 	for _, f := range p.artifact.Files {
-		p.findIgnored(ctx, artifactFolder(p.artifact.Dir()), f.Name)
+		p.findIgnored(ctx, trust.Folder(p.artifact.Dir()), f.Name)
 	}
 	if p.options.BlockMap != "" {
 		return p.readNamedMap(ctx)
@@ -565,28 +436,6 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 	}
 	step.End("sha256 "+got, err)
 	return err
-}
-
-// proveDescription proves who signed artifact.json, which has the digests of all
-// files, and that it still is the one that was read.
-func (p *imageResolver) proveDescription(ctx context.Context) error {
-	path := images.ArtifactPath(p.artifact.Dir())
-	data, err := localfile.Read(path, mapLimit)
-	if err != nil {
-		return err
-	}
-	all, err := findSignatures(ctx, artifactFolder(p.artifact.Dir()), images.ArtifactName, p.lists)
-	if err != nil {
-		return err
-	}
-	for i, list := range p.lists {
-		who, err := list.Verify(ctx, all[i].data, bytes.NewReader(data))
-		if err != nil {
-			return fmt.Errorf("%s (%s): %w", filepath.Join(p.artifact.Dir(), all[i].name), list.from, err)
-		}
-		p.signedBy, p.proved = append(p.signedBy, who.String()), append(p.proved, all[i].name)
-	}
-	return evidence.CheckSame(path, data, p.artifact)
 }
 
 // addOrigin adds to receipts where the image is from and who signed it.

@@ -26,6 +26,7 @@ import (
 
 	"slipway/flash/device"
 	"slipway/flash/device/devicetest"
+	"slipway/flash/trust"
 	"slipway/images"
 )
 
@@ -565,4 +566,83 @@ func TestBuiltFile(t *testing.T) {
 			t.Errorf("%s from %v = %q, %v; want %q", test.device, test.has, got.Kind, err, test.want)
 		}
 	}
+}
+
+// A list of signers that came with the files proves nothing, and a line for another folder's
+// file is not of this one.
+func TestSuppliedTrust(t *testing.T) {
+	mallory := newPerson(t, "mallory")
+	list := read(t, mallory.list)
+	link := func(t *testing.T, to string) string {
+		path := filepath.Join(t.TempDir(), "signers")
+		if err := os.Symlink(to, path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, prepare := range map[string]func(t *testing.T, dir string) string{
+		"beside": func(t *testing.T, dir string) string {
+			fill(t, filepath.Join(dir, "signers"), string(list))
+			return filepath.Join(dir, "signers")
+		},
+		"below": func(t *testing.T, dir string) string {
+			(&shelf{dir: dir}).put(t, "keys/signers", list)
+			return filepath.Join(dir, "keys/signers")
+		},
+		"behind a link": func(t *testing.T, dir string) string {
+			fill(t, filepath.Join(dir, "signers"), string(list))
+			return link(t, filepath.Join(dir, "signers"))
+		},
+		"by its folder": func(t *testing.T, dir string) string {
+			fill(t, filepath.Join(dir, "signers"), string(list))
+			return filepath.Join(link(t, dir), "signers")
+		},
+		"up and down": func(t *testing.T, dir string) string {
+			fill(t, filepath.Join(dir, "signers"), string(list))
+			return dir + "/../" + filepath.Base(dir) + "/signers"
+		},
+		"its own link": func(t *testing.T, dir string) string { return linkIn(t, dir, mallory.list) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := artifact(t)
+			mallory.sign(t, filepath.Join(a.Dir(), images.ArtifactName))
+			disk := filepath.Join(t.TempDir(), "disk.img")
+			signers := prepare(t, a.Dir())
+			_, err := Write(t.Context(), spec, a, disk, Options{Signers: signers})
+			refused(t, disk, err, "it lies beside the files")
+			t.Setenv(trust.SignersVariable, signers)
+			_, err = Write(t.Context(), spec, a, disk, Options{})
+			refused(t, disk, err, "it lies beside the files")
+			t.Setenv(trust.SignersVariable, "")
+
+			s := newShelf(t, a)
+			mallory.sign(t, s.path("disk.img"))
+			disk, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img"), Signers: prepare(t, s.dir)})
+			refused(t, disk, err, "it lies beside the files")
+		})
+	}
+	s := newShelf(t, artifact(t))
+	sum := sumOf(read(t, s.path("disk.img")))
+	s.put(t, "SHA256SUMS", []byte(sum+"  ../../debug/disk.img\n"))
+	mallory.sign(t, s.path("SHA256SUMS"))
+	s.put(t, "digest", []byte(sum+"\n"))
+	s.put(t, "disk.img.sha256", []byte(sum+"\n"))
+	for _, o := range []Options{{}, {Signers: mallory.list}} {
+		o.Image, o.Digest = s.path("disk.img"), s.path("SHA256SUMS")
+		disk, _, err := elsewhere(t, spec, o)
+		refused(t, disk, err, "names no digest of disk.img")
+	}
+	disk, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img"), Digest: s.path("digest")})
+	refused(t, disk, err, "a digest without a name, and is not called disk.img.sha256")
+	if _, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img"), Digest: s.path("disk.img.sha256")}); err != nil {
+		t.Error(err)
+	}
+}
+
+func linkIn(t *testing.T, dir, to string) string {
+	path := filepath.Join(dir, "signers")
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -48,6 +48,9 @@ func ParsePolicy(file string, data []byte) (Policy, error) {
 	}
 	key, err := p.validate()
 	if err == nil {
+		key, err = p.findEmpty("", places)
+	}
+	if err == nil {
 		return p, nil
 	}
 	place := places[key]
@@ -76,6 +79,18 @@ func (p Policy) ParseSince() (time.Time, error) {
 		err = fmt.Errorf("%q is no date as 2026-11-28, and no time as 2026-11-28T12:00:00Z", p.Since)
 	}
 	return t, err
+}
+
+// findEmpty returns a key that is written without a value. It would lift what it seems to ask
+// for, also of the board that is extended.
+func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
+	empty := map[string]bool{"signers": p.Signers == "", "revoked": p.Revoked == "", "builders": len(p.Builders) == 0}
+	for _, key := range slices.Sorted(maps.Keys(empty)) {
+		if empty[key] && places[under+key] != "" {
+			return key, fmt.Errorf("%s: it is empty; write its value, or remove the key", key)
+		}
+	}
+	return "", nil
 }
 
 // validate returns the key of a value that cannot be right.
@@ -111,15 +126,25 @@ func (p Policy) validate() (key string, err error) {
 			}
 		}
 	}
+	if len(p.Builders) > 0 && p.Signers == "" {
+		return "builders", fmt.Errorf("builders: it needs signers: whoever supplies an artifact can name any builder in it")
+	}
 	return "", nil
 }
 
 // validatePolicy refuses a policy that cannot be meant.
 func (s Spec) validatePolicy() error {
 	if s.Policy == nil {
+		if s.places["policy"] != "" {
+			return fmt.Errorf("%s: policy: it is empty; write its keys, or remove it", s.PlaceOf("policy"))
+		}
 		return nil
 	}
-	if key, err := s.Policy.validate(); err != nil {
+	key, err := s.Policy.validate()
+	if err == nil {
+		key, err = s.Policy.findEmpty("policy.", s.places)
+	}
+	if err != nil {
 		at := "policy"
 		if key != "" {
 			at += "." + key

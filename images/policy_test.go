@@ -24,6 +24,12 @@ func TestParsePolicy(t *testing.T) {
 		{"revoked without signers", "newest: true\nrevoked: gone\n", "p.yml:2:1: revoked: it needs signers"},
 		{"an exception alone", "newest: true\nflaws: {except: [CVE-2026-1]}\n", "p.yml:2:9: flaws.except: it needs flaws.below"},
 		{"another exception alone", "newest: true\nlicences: {except: [tool]}\n", "p.yml:2:12: licences.except: it needs licences.refuse"},
+		{"builders alone", "builders: [https://ci.example.com/*]\n", "p.yml:1:1: builders: it needs signers"},
+		{"builders without signers", "newest: true\nbuilders: [https://ci.example.com/*]\n", "p.yml:2:1: builders: it needs signers"},
+		{"empty signers", "newest: true\nsigners: ''\n", "p.yml:2:1: signers: it is empty"},
+		{"signers without a value", "newest: true\nsigners:\n", "p.yml:2:1: signers: it is empty"},
+		{"no revoked", "signers: keys\nrevoked: ''\n", "p.yml:2:1: revoked: it is empty"},
+		{"no builders", "signers: keys\nbuilders: []\n", "p.yml:2:1: builders: it is empty"},
 		{"a list", "- signers\n", "p.yml:1:"},
 	} {
 		_, err := ParsePolicy("p.yml", []byte(tt.text))
@@ -49,9 +55,13 @@ func TestBoardsPolicy(t *testing.T) {
 		t.Errorf("policy = %+v, %v; want the signers of the board that it extends", s.Policy, err)
 	}
 	for text, want := range map[string]string{
-		"policy: {revoked: none}\n": "new/board.yml:2:10: policy.revoked: ",
-		"policy: {since: soon}\n":   "new/board.yml:2:10: policy: since: ",
-		"policy: {sign: keys}\n":    `unknown key "sign": did you mean signers?`,
+		"policy: {revoked: none}\n":          "new/board.yml:2:10: policy.revoked: ",
+		"policy: {since: soon}\n":            "new/board.yml:2:10: policy: since: ",
+		"policy: {signers: ''}\n":            "new/board.yml:2:10: policy: signers: it is empty",
+		"policy: {builders: []}\n":           "new/board.yml:2:10: policy: builders: it is empty",
+		"policy:\n":                          "policy: it is empty",
+		"policy: {}\nflash: {signers: ''}\n": "flash.signers: it is empty",
+		"policy: {sign: keys}\n":             `unknown key "sign": did you mean signers?`,
 	} {
 		if _, err := load(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", text, err, want)

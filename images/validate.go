@@ -57,6 +57,9 @@ func (s Spec) validate() error {
 	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 || gib == 0 && s.places["flash.largestGiB"] != "" {
 		return fmt.Errorf("%s: flash.largestGiB: %d is not between 1 and %d", s.PlaceOf("flash.largestGiB"), gib, 1<<20)
 	}
+	if s.Flash.Signers == "" && s.places["flash.signers"] != "" {
+		return fmt.Errorf("%s: flash.signers: it is empty; name a file, or remove the key", s.PlaceOf("flash.signers"))
+	}
 	if name := s.Flash.Signers; name != "" && !filepath.IsAbs(name) {
 		if _, err := s.File(name); err != nil {
 			return fmt.Errorf("%s: flash.signers: %w", s.PlaceOf("flash.signers"), err)

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,27 +16,38 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
 )
 
-// Admitted is an artifact that all policies admit.
+// Admitted is an artifact that all policies admit, and that somebody in each named list signed.
 type Admitted struct {
 	Policies []string // where they are written
-	SignedBy []string
+	SignedBy []trust.Proof
 	artifact images.Artifact
 }
 
 // Admit proves an artifact before any of its files is written to a board: the files of
 // these kinds by their digests, and that the provenance is of this artifact. Where a
-// policy holds it proves all files, and judges what they say.
+// policy holds it proves all files, and judges what they say. Where SLIPWAY_SIGNERS names
+// signers, one of them must have signed the artifact.
 func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...string) (Admitted, error) {
+	lists, err := trust.Named("")
+	if err != nil {
+		return Admitted{}, err
+	}
+	return AdmitSigned(ctx, spec, a, lists, kinds...)
+}
+
+// AdmitSigned is Admit with lists of signers, and without that of the environment.
+func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists trust.Lists, kinds ...string) (Admitted, error) {
 	policies, err := PoliciesOf(spec)
 	if err != nil {
 		return Admitted{}, err
 	}
 	admitted := Admitted{artifact: a}
-	if len(policies) == 0 {
+	if len(policies)+len(lists) == 0 {
 		return admitted, proveKinds(ctx, a, kinds)
 	}
 	path := images.ArtifactPath(a.Dir())
@@ -43,8 +55,14 @@ func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...st
 	if err == nil {
 		err = CheckSame(path, description, a)
 	}
+	if err == nil {
+		admitted.SignedBy, err = lists.Prove(ctx, trust.Folder(a.Dir()), path, trust.Bytes(description))
+	}
 	if err != nil {
 		return admitted, err
+	}
+	if len(policies) == 0 {
+		return admitted, proveKinds(ctx, a, kinds)
 	}
 	r, err := examine(ctx, a, description, Options{Policies: policies, skipSignature: true})
 	if err != nil {
@@ -53,9 +71,7 @@ func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...st
 	for _, v := range r.Verdicts {
 		admitted.Policies = append(admitted.Policies, v.Policy)
 	}
-	for _, who := range r.admittedBy {
-		admitted.SignedBy = append(admitted.SignedBy, who.String())
-	}
+	admitted.SignedBy = append(admitted.SignedBy, r.admittedBy...)
 	return admitted, r.refusal()
 }
 
@@ -106,12 +122,17 @@ func (r Report) refusal() error {
 }
 
 // AdmitFile is Admit of the artifact that a file such as a bundle belongs to: that in the
-// file's own folder, else the board's. Where no policy holds, any file is admitted. The
-// function digests the file.
+// file's own folder, else the board's. Where no policy holds and nobody names signers, any file
+// is admitted. The function digests the file.
 func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, digest func() (string, error)) (Admitted, error) {
 	policies, err := PoliciesOf(spec)
-	if err != nil || len(policies) == 0 {
+	lists, listErr := trust.Named("")
+	if err = cmp.Or(err, listErr); err != nil || len(policies)+len(lists) == 0 {
 		return Admitted{}, err
+	}
+	judge := trust.SignersVariable
+	if len(policies) > 0 {
+		judge = "the policy of " + policies[0].From
 	}
 	sum, err := digest()
 	if err != nil {
@@ -131,7 +152,7 @@ func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, dig
 			}
 		}
 	}
-	return Admitted{}, fmt.Errorf("%s is refused, and nothing was written: it is of no artifact that the policy of %s could judge\nnext: name the file in the folder of its artifact, beside artifact.json", file, policies[0].From)
+	return Admitted{}, fmt.Errorf("%s is refused, and nothing was written: it is of no artifact that %s could judge\nnext: name the file in the folder of its artifact, beside artifact.json", file, judge)
 }
 
 // newest is the build that this machine wrote last to boards of a kind.

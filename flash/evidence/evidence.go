@@ -18,7 +18,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/flash/sshsig"
-	"slipway/flash/verify"
+	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/images/sbom"
 	"slipway/layers/localfile"
@@ -46,7 +46,7 @@ type Report struct {
 	Since      string            `json:"since,omitempty"`
 	Wrong      []string          `json:"wrong"`              // what does not belong together
 	Verdicts   []Verdict         `json:"verdicts,omitempty"` // of the policies
-	admittedBy []sshsig.Signer   // those whom policies with signers found
+	admittedBy []trust.Proof     // those whom policies with signers found
 	mustSign   bool              // signers are named
 }
 
@@ -162,40 +162,43 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	if slices.ContainsFunc(images.SignatureEndings, func(e string) bool { _, err := os.Lstat(path + e); return err == nil }) {
 		r.Signature = Unverified
 	}
-	named := cmp.Or(opt.Signers, os.Getenv(verify.SignersVariable)) != ""
-	bySigners := slices.ContainsFunc(opt.Policies, func(p Policy) bool { return p.signers != nil })
-	r.mustSign = named || bySigners
-	if opt.skipSignature || !named && (r.Signature == Unsigned || bySigners) {
+	if opt.skipSignature {
 		return nil
 	}
-	from, list, err := verify.ReadSigners(opt.Signers, r.Folder)
-	if err != nil && !named {
-		r.Why = plaintext.FirstLine(err.Error())
-		return nil
+	lists, err := trust.Named(opt.Signers)
+	for _, l := range lists {
+		err = cmp.Or(err, trust.RefuseBeside(r.Folder, l.File))
 	}
 	if err != nil {
 		return err
 	}
-	if r.Signature == Unsigned {
-		r.Why = fmt.Sprintf("%s is not signed, and %s names who must sign it", path, from)
+	bySigners := slices.ContainsFunc(opt.Policies, func(p Policy) bool { return len(p.signers) > 0 })
+	r.mustSign = len(lists) > 0 || bySigners
+	if !r.mustSign && r.Signature == Unverified {
+		if lists, err = trust.NamedOrOwn(""); err != nil {
+			r.Why = plaintext.FirstLine(err.Error())
+		}
+	}
+	if len(lists) == 0 {
 		return nil
 	}
-	who, err := verify.ProveSignature(ctx, list, path, description)
-	r.setSigner(who, err)
-	if err != nil {
+	proofs, err := lists.Prove(ctx, trust.Folder(r.Folder), path, trust.Bytes(description))
+	if r.setSigner(proofs, err); err != nil {
 		r.Wrong = append(r.Wrong, r.Why)
 	}
 	return nil
 }
 
 // setSigner notes who signed, unless a list that was named has judged before.
-func (r *Report) setSigner(who sshsig.Signer, err error) {
+func (r *Report) setSigner(proofs []trust.Proof, err error) {
 	switch {
+	case err != nil && r.Signature == Unsigned:
+		r.Why = plaintext.FirstLine(err.Error())
 	case r.Signature != Unverified:
 	case err != nil:
 		r.Signature, r.Why = Bad, plaintext.FirstLine(err.Error())
 	default:
-		r.Signature, r.Why, r.Signer = Signed, "", &who
+		r.Signature, r.Why, r.Signer = Signed, "", &proofs[0].Signer
 	}
 }
 
@@ -288,10 +291,10 @@ func (r Report) Err() error {
 // next says what to do about objections. Only files that belong together can be signed.
 func (r Report) next() string {
 	switch {
+	case r.Signature == Unsigned && r.mustSign && !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why }):
+		return fmt.Sprintf("sign %s --key=FILE", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:
 		return fmt.Sprintf("build %s, or copy the whole artifact again", r.Artifact.Board)
-	case r.Signature == Unsigned && r.mustSign:
-		return fmt.Sprintf("sign %s --key=FILE", plaintext.Quote(r.Folder))
 	}
 	return "change what the policy refuses, then build " + r.Artifact.Board
 }
@@ -300,9 +303,6 @@ func (r Report) next() string {
 func (r Report) objections() (all []string) {
 	for _, text := range r.Wrong {
 		all = append(all, plaintext.FirstLine(text))
-	}
-	if r.Signature == Unsigned && r.Why != "" {
-		all = append(all, r.Why)
 	}
 	for _, v := range r.Verdicts {
 		for _, why := range v.Refused {
@@ -347,9 +347,6 @@ func (r Report) Show(w io.Writer) {
 	r.showBill(line)
 	for _, text := range r.Wrong {
 		line("WRONG", "%s", plaintext.FirstLine(text))
-	}
-	if r.Signature == Unsigned && r.Why != "" {
-		line("REFUSED", "%s", r.Why)
 	}
 	for _, v := range r.Verdicts {
 		for _, why := range v.Refused {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/verify"
+	"slipway/flash/trust"
 	"slipway/images"
 )
 
@@ -281,7 +281,7 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		shows                 string
 	}{
 		{"nobody is named", "", "", false, Unsigned, "", "signature   none\n"},
-		{"unsigned", signers, "", false, Unsigned, "is not signed, and SIGNERS names who must sign it\nnext: sign DIR --key=FILE", "REFUSED     "},
+		{"unsigned", signers, "", false, Unsigned, "is not signed, and HOW wants that: there is no DIR/artifact.json.sig\nnext: sign DIR --key=FILE", "WRONG       DIR/artifact.json is not signed, and HOW wants that"},
 		{"an empty list", empty, "", false, "", "it names no signer", ""},
 		{"a list of comments", comments, "", false, "", "it names no signer", ""},
 		{"no list", filepath.Join(t.TempDir(), "none"), "", false, "", "no such file", ""},
@@ -293,10 +293,10 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		{"a policy, and another is named", other, policy, true, Bad, "does not name", "WRONG"},
 		{"a policy without signers", "", lax, true, Unverified, "", "admits it, whoever signed it"},
 	} {
-		for _, how := range []string{"--signers", verify.SignersVariable} {
-			t.Setenv(verify.SignersVariable, "")
+		for _, how := range []string{"--signers", trust.SignersVariable} {
+			t.Setenv(trust.SignersVariable, "")
 			opt := Options{Signers: tt.signers}
-			if how == verify.SignersVariable {
+			if how == trust.SignersVariable {
 				opt.Signers = ""
 				t.Setenv(how, tt.signers)
 			}
@@ -317,14 +317,15 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 			if err == nil {
 				err = r.Err()
 			}
-			want := strings.NewReplacer("SIGNERS", tt.signers, "DIR", dir).Replace(tt.want)
+			words := strings.NewReplacer("HOW", how, "DIR", dir)
+			want, shows := words.Replace(tt.want), words.Replace(tt.shows)
 			if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s by %s: %v; want %q", tt.name, how, err, want)
 			}
 			var b bytes.Buffer
 			r.Show(&b)
-			if tt.state != "" && (r.Signature != tt.state || !strings.Contains(b.String(), tt.shows)) {
-				t.Errorf("%s by %s: %s, want %s with %q:\n%s", tt.name, how, r.Signature, tt.state, tt.shows, b.String())
+			if tt.state != "" && (r.Signature != tt.state || !strings.Contains(b.String(), shows)) {
+				t.Errorf("%s by %s: %s, want %s with %q:\n%s", tt.name, how, r.Signature, tt.state, shows, b.String())
 			}
 			if strings.Contains(b.String(), "unverified") {
 				t.Errorf("%s by %s: it says unverified:\n%s", tt.name, how, b.String())
@@ -332,7 +333,7 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		}
 	}
 	// What is to be signed has no signature yet.
-	t.Setenv(verify.SignersVariable, signers)
+	t.Setenv(trust.SignersVariable, signers)
 	if _, err := Sign(t.Context(), makeArtifact(t, check), key); err != nil {
 		t.Errorf("Sign where signers are named: %v", err)
 	}

@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/flash/sshsig"
-	"slipway/flash/verify"
+	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/images/sbom"
 	"slipway/layers/localfile"
@@ -29,8 +28,9 @@ const shownNames = 5
 // Policy is what one file asks of an artifact, with its lists of keys.
 type Policy struct {
 	images.Policy
-	From    string // where it is written
-	signers *sshsig.Signers
+	From    string      // where it is written
+	signers trust.Lists // one, or none
+	files   []string    // the policy's own, and that of revoked keys
 }
 
 // Verdict says why a policy refuses an artifact.
@@ -44,8 +44,8 @@ type Verdict struct {
 func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
 	if spec.Policy != nil {
-		p, err := newPolicy(*spec.Policy, spec.PlaceOf("policy"), spec.File)
-		if err != nil {
+		p := Policy{Policy: *spec.Policy, From: spec.PlaceOf("policy")}
+		if err := p.readLists(filepath.Dir(images.BoardFile(spec.Board)), spec.File); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
@@ -62,41 +62,48 @@ func PoliciesOf(spec images.Spec) ([]Policy, error) {
 
 // ReadPolicy reads a policy from a file of its own.
 func ReadPolicy(file string) (Policy, error) {
-	p, err := images.ReadPolicy(file)
+	policy, err := images.ReadPolicy(file)
 	if err != nil {
 		return Policy{}, err
 	}
-	return newPolicy(p, file, func(name string) ([]byte, error) {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(file), name)
-		}
-		return localfile.Read(name, maxDescription)
+	folder := filepath.Dir(file)
+	p := Policy{Policy: policy, From: file, files: []string{file}}
+	return p, p.readLists(folder, func(name string) ([]byte, error) {
+		return localfile.Read(pathIn(folder, name), maxDescription)
 	})
 }
 
-func newPolicy(p images.Policy, from string, read func(name string) ([]byte, error)) (Policy, error) {
-	all := Policy{Policy: p, From: from}
+func pathIn(folder, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(folder, name)
+}
+
+// readLists reads the files that the policy names. The folder is that of relative names.
+func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
-		return all, nil
+		return nil
 	}
 	data, err := read(p.Signers)
 	if err != nil {
-		return all, fmt.Errorf("%s: signers: %w", from, err)
+		return fmt.Errorf("%s: signers: %w", p.From, err)
 	}
-	signers, err := sshsig.ParseSigners(p.Signers, data)
+	list, err := trust.Parse("the policy of "+p.From, pathIn(folder, p.Signers), data)
 	if err != nil {
-		return all, err
+		return err
 	}
 	if p.Revoked != "" {
 		if data, err = read(p.Revoked); err != nil {
-			return all, fmt.Errorf("%s: revoked: %w", from, err)
+			return fmt.Errorf("%s: revoked: %w", p.From, err)
 		}
-		if signers, err = signers.Revoke(p.Revoked, data); err != nil {
-			return all, err
+		if list.Signers, err = list.Revoke(p.Revoked, data); err != nil {
+			return err
 		}
+		p.files = append(p.files, pathIn(folder, p.Revoked))
 	}
-	all.signers = &signers
-	return all, nil
+	p.signers = trust.Lists{list}
+	return nil
 }
 
 // judge says why the policy refuses the artifact of a report, and notes who signed it. The
@@ -108,13 +115,13 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 			v.Refused = append(v.Refused, plaintext.FirstLine(err.Error()))
 		}
 	}
-	if p.signers != nil {
-		who, err := verify.ProveSignature(ctx, *p.signers, images.ArtifactPath(r.Artifact.Dir()), description)
+	refuse(trust.RefuseBeside(r.Folder, p.files...))
+	if len(p.signers) > 0 {
+		proofs, err := p.signers.Prove(ctx, trust.Folder(r.Folder), images.ArtifactPath(r.Folder), trust.Bytes(description))
 		refuse(err)
-		r.setSigner(who, err)
-		if v.Signed = err == nil; v.Signed {
-			r.admittedBy = append(r.admittedBy, who)
-		}
+		r.setSigner(proofs, err)
+		v.Signed = err == nil
+		r.admittedBy = append(r.admittedBy, proofs...)
 	}
 	refuse(p.judgeBuilder(r.Provenance))
 	refuse(p.judgeSources(r.Artifact))

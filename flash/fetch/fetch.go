@@ -127,6 +127,27 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	return file, nil
 }
 
+// ReadBeside reads a file from the image's folder, such as a signature. The error is
+// fs.ErrNotExist where there is none.
+func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
+	file, err := o.Beside(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return file.ReadAll(ctx, maxBesideBytes)
+}
+
+// Folder returns the folder of this machine where the files are, or where they are kept.
+func (o *Origin) Folder() string {
+	if path, err := o.ref.absolutePath(); err == nil && o.ref.kind == kindPath {
+		return filepath.Dir(path)
+	}
+	if o.oci != nil && o.from == nil {
+		return o.oci.dir
+	}
+	return o.opt.Dir
+}
+
 // fetchReference fetches a file of the origin, or proves the local one.
 func (o *Origin) fetchReference(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
 	file := File{Name: ref.fileName(), Reference: ref.text, Listed: digest != "" || o.oci != nil}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/fetch"
+	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
@@ -222,13 +223,22 @@ func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 		return false, nil
 	}
 	step := progress.Start(ctx, "prove "+name, l.Size, progress.Bytes)
-	sum, err := fetch.SumOf(ctx, filepath.Join(p.Folder, name), step.Add)
+	sum, err := p.digest(ctx, name, step.Add)
 	if err == nil && sum == l.Digest.Encoded() {
 		step.Reuse("it is there")
 		return true, nil
 	}
 	step.End("another version is there", err)
 	return false, err
+}
+
+func (p *pull) digest(ctx context.Context, name string, count func(int64)) (string, error) {
+	f, err := p.root.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return trust.Digest(ctx, f, count)
 }
 
 // makeWay removes artifact.json before files of another artifact are replaced, and fails early

@@ -237,7 +237,7 @@ func TestPolicyRefuses(t *testing.T) {
 		{"another build's provenance", all, otherBuild("provenance.json"), "provenance.json has the digest"},
 		{"a flipped byte of the description", all, func(t *testing.T) {
 			path := images.ArtifactPath(w.dir)
-			w.put(t, path, strings.Replace(readText(t, path), `"arch": "amd64"`, `"arch": "amd65"`, 1))
+			w.put(t, path, strings.Replace(readText(t, path), `"built": "2026`, `"built": "2027`, 1))
 		}, "is not of this file"},
 		{"a flipped byte of the signature", all, flip("artifact.json.sig"), "artifact.json.sig"},
 		{"a flipped byte of the image", all, flip("disk.img"), "disk.img has the digest"},

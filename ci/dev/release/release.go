@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/sshsig"
-	"slipway/flash/verify"
+	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
@@ -188,12 +188,12 @@ func sign(files map[string][]byte, key ssh.Signer) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(files[name]), name)
 	}
-	files[verify.SumsName] = sums.Bytes()
+	files[trust.SumsName] = sums.Bytes()
 	if key == nil {
 		return nil
 	}
 	signature, err := sshsig.Sign(key, &sums)
-	files[verify.SumsName+".sig"] = signature
+	files[trust.SumsName+".sig"] = signature
 	return err
 }
 

@@ -1,0 +1,114 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/localfile"
+)
+
+// maxLinks is what the kernel follows.
+const maxLinks = 40
+
+// RefuseBeside refuses what judges a folder, as a list of signers or a policy, and lies in
+// that folder or below it, also by a link: who supplied the folder could have supplied it.
+func RefuseBeside(folder string, files ...string) error {
+	for _, file := range files {
+		if suppliedBy(folder, file) {
+			return fmt.Errorf("trust %s: it lies beside the files that it should prove, and came with them\nnext: name a file from somebody whom you trust, outside of %s", file, folder)
+		}
+	}
+	return nil
+}
+
+// suppliedBy follows a file's path as the kernel does. Neither a link on the way nor the file
+// may lie in the folder.
+func suppliedBy(folder, file string) bool {
+	if !filepath.IsAbs(file) {
+		dir, err := os.Getwd()
+		if err != nil {
+			return true
+		}
+		file = dir + "/" + file
+	}
+	at, rest, links := "/", strings.Split(file, "/"), 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		next := filepath.Join(at, name) // at holds no link, so .. is what it says
+		target, err := os.Readlink(next)
+		if name == ".." || err != nil {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks || isBelow(at, folder) {
+			return true
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = slices.Concat(strings.Split(target, "/"), rest)
+	}
+	return isBelow(filepath.Dir(at), folder)
+}
+
+// isBelow reports whether a folder is the other one or lies in it. What lies in the user's own
+// folder is the user's, also if a file to prove lies in the home folder.
+func isBelow(dir, folder string) bool {
+	top, err := os.Stat(folder)
+	if err != nil {
+		return false
+	}
+	own, _ := os.Stat(ownFolder())
+	for {
+		info, err := os.Stat(dir)
+		if err == nil && os.SameFile(info, top) {
+			return true
+		}
+		if dir == "/" || err == nil && own != nil && os.SameFile(info, own) {
+			return false
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// OpenRegular opens a file that is no link, device or FIFO.
+func OpenRegular(path string) (*os.File, os.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, nil, fmt.Errorf("read %s: it is a symbolic link\nnext: name the file that it leads to", path)
+	}
+	if err != nil {
+		return nil, nil, localfile.NotHere(path, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("read %s: it is no regular file", path)
+	}
+	if err != nil {
+		f.Close()
+	}
+	return f, info, err
+}
+
+// ReadRegular reads a small file.
+func ReadRegular(path string, most int64) ([]byte, error) {
+	f, info, err := OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info.Size() > most {
+		return nil, fmt.Errorf("read %s: it has %d bytes, and %d are the most", path, info.Size(), most)
+	}
+	return localfile.ReadAll(f, path, most)
+}

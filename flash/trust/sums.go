@@ -1,0 +1,197 @@
+package trust
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode"
+
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
+)
+
+// SumsName is the name of a list of digests, as "sha256sum -c" reads it.
+const SumsName = "SHA256SUMS"
+
+const (
+	maxSumsBytes     = 4 << 20 // more than a release's list of digests has
+	maxSumsLineBytes = 8 << 10
+	maxNameBytes     = 255
+)
+
+// ParseDigest reads sha256:HEX. ok is false where text is no digest, so that it may be
+// a reference to a list of digests.
+func ParseDigest(text string) (digest string, ok bool, err error) {
+	algorithm, sum, ok := strings.Cut(text, ":")
+	if !ok || !algorithmPattern().MatchString(algorithm) {
+		return "", false, nil
+	}
+	sum = strings.ToLower(sum)
+	if algorithm != "sha256" || !hexPattern().MatchString(sum) {
+		return "", true, fmt.Errorf("%q: want sha256: and 64 hex digits\nnext: sha256sum FILE", text)
+	}
+	return sum, true, nil
+}
+
+var (
+	algorithmPattern = lazy.Regexp(`^(?:sha|md|blake|b)[0-9][0-9a-z]*$`)
+	hexPattern       = lazy.Regexp(`^[0-9a-f]{64}$`)
+	plainLine        = lazy.Regexp(`^[0-9a-f]{64} [ *][^\n\r]+$`)
+	sumLine          = lazy.Regexp(`^(\\?)([0-9A-Fa-f]{64})(?: [ *](.+))?$`)
+	bsdLine          = lazy.Regexp(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
+	nameUnescaper    = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
+)
+
+// Sums is a list of digests, as sha256sum writes and reads it.
+type Sums struct {
+	Names  []string // in the list's order; of its own folder they have no ./
+	file   string
+	byName map[string]string
+	only   string // the digest in a file that holds nothing else
+	odd    error  // the first line that a release must not have
+}
+
+// ParseSums reads a list such as SHA256SUMS: the lines of sha256sum, also with --tag, --binary
+// and escaped names, or a single digest. Like sha256sum it takes capital digits, comments,
+// empty lines and carriage returns. Unlike it, a name with two digests is an error.
+func ParseSums(file string, data []byte) (Sums, error) {
+	s := Sums{file: file, byName: map[string]string{}}
+	if len(data) > maxSumsBytes {
+		return s, fmt.Errorf("%s: more than %d MiB, which no list of digests has", file, maxSumsBytes>>20)
+	}
+	text, whole := strings.CutSuffix(string(data), "\n")
+	if !whole {
+		s.odd = fmt.Errorf("%s:1: the list does not end with a whole line: it is empty or cut off", file)
+	}
+	for i, line := range strings.Split(text, "\n") {
+		odd, err := s.addLine(line)
+		if err != nil {
+			return s, fmt.Errorf("%s:%d: %w", file, i+1, err)
+		}
+		if odd != nil && s.odd == nil {
+			s.odd = fmt.Errorf("%s:%d: %w", file, i+1, odd)
+		}
+	}
+	switch {
+	case s.only == "" && len(s.byName) == 0:
+		return s, fmt.Errorf("%s: no digests in it: it is empty or cut off", file)
+	case s.only != "" && len(s.byName) > 0:
+		return s, fmt.Errorf("%s: a digest without a name among others", file)
+	}
+	return s, nil
+}
+
+var errLine = errors.New("not a line of sha256sum: want 64 hex digits, two spaces and a name")
+
+// addLine parses one line of the list. It also returns why a release must not have it.
+func (s *Sums) addLine(line string) (odd, err error) {
+	if !plainLine().MatchString(line) {
+		odd = errLine
+	}
+	line = strings.TrimSuffix(line, "\r")
+	if line == "" || line[0] == '#' {
+		return odd, nil
+	}
+	escaped, sum, name := "", "", ""
+	if m := bsdLine().FindStringSubmatch(line); m != nil {
+		escaped, name, sum = m[1], m[2], m[3]
+	} else if m := sumLine().FindStringSubmatch(line); m != nil && len(line) <= maxSumsLineBytes {
+		escaped, sum, name = m[1], m[2], m[3]
+	} else {
+		return odd, errLine
+	}
+	sum = strings.ToLower(sum)
+	if escaped != "" {
+		name = nameUnescaper.Replace(name)
+	}
+	if name == "" {
+		if s.only != "" && s.only != sum {
+			return odd, errors.New("a second digest without a name")
+		}
+		s.only = sum
+		return odd, nil
+	}
+	if odd == nil {
+		odd = checkName(name)
+	}
+	name = strings.TrimPrefix(name, "./")
+	if old, ok := s.byName[name]; ok {
+		if old != sum {
+			return odd, fmt.Errorf("%q has two digests: it is named twice", plaintext.OneLine(name))
+		}
+		if odd == nil {
+			odd = fmt.Errorf("%q is named twice", name)
+		}
+		return odd, nil
+	}
+	s.Names, s.byName[name] = append(s.Names, name), sum
+	return odd, nil
+}
+
+// checkName refuses names that lead out of the folder, hide, or look like others.
+func checkName(name string) error {
+	switch {
+	case len(name) > maxNameBytes:
+		return fmt.Errorf("a name of %d bytes; %d are the most", len(name), maxNameBytes)
+	case strings.ContainsAny(name, `/\`):
+		return fmt.Errorf("%q leads into another folder", plaintext.OneLine(name))
+	case name[0] == '.':
+		return fmt.Errorf("%q begins with a dot", plaintext.OneLine(name))
+	case strings.TrimSpace(name) != name || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }):
+		return fmt.Errorf("%q has characters that a person cannot see", plaintext.OneLine(name))
+	}
+	return nil
+}
+
+// CheckRelease refuses what a release's list does not have: anything but whole, plain lines,
+// each of which names another file of the list's own folder.
+func (s Sums) CheckRelease() error { return s.odd }
+
+// Named returns the digest of a file of the list's own folder. A line for a file of another
+// folder proves nothing, also if its last name is the same.
+func (s Sums) Named(name string) (digest string, ok bool) {
+	digest, ok = s.byName[name]
+	return digest, ok
+}
+
+// Of is Named, or the digest in a file that holds nothing else. That is of one file alone, as
+// disk.img.sha256 is of disk.img: its own name says so.
+func (s Sums) Of(name string) (string, error) {
+	if digest, ok := s.Named(name); ok {
+		return digest, nil
+	}
+	if s.only == "" {
+		return "", fmt.Errorf("%s names no digest of %s", s.file, name)
+	}
+	list, _, _ := strings.Cut(path.Base(s.file), "?")
+	if !strings.HasPrefix(list, name+".") {
+		return "", fmt.Errorf("%s has a digest without a name, and is not called %s.sha256\nnext: repeat the line with --digest=sha256:HEX", s.file, name)
+	}
+	return s.only, nil
+}
+
+// Digest returns the SHA-256 of all that a reader has.
+func Digest(ctx context.Context, in io.Reader, count func(int64)) (string, error) {
+	h := sha256.New()
+	_, err := io.Copy(io.MultiWriter(h, counter{ctx, count}), in)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// counter reports what is read, and fails once its context ends.
+type counter struct {
+	ctx   context.Context
+	count func(int64)
+}
+
+func (c counter) Write(p []byte) (int, error) {
+	c.count(int64(len(p)))
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return len(p), nil
+}

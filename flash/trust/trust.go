@@ -1,0 +1,214 @@
+// Package trust decides who signed what: by which list of signers, and with which list of
+// digests. It fetches nothing.
+package trust
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"slipway/flash/sshsig"
+	"slipway/layers/localfile"
+	"slipway/layers/progress"
+)
+
+// SignersVariable names the list of signers where --signers is not given.
+const SignersVariable = "SLIPWAY_SIGNERS"
+
+const (
+	maxListBytes      = 64 << 20 // of a keyring
+	maxSignatureBytes = 64 << 10
+	shownBytes        = 1 << 20 // what takes longer to read shows its progress
+)
+
+// List says who may sign.
+type List struct {
+	sshsig.Signers
+	From string // who names it, as --signers
+	File string // where it was read
+}
+
+// Lists are lists, each of which has to name who signed.
+type Lists []List
+
+// Parse reads the text of a list. from says who names it.
+func Parse(from, file string, data []byte) (List, error) {
+	signers, err := sshsig.ParseSigners(file, data)
+	return List{signers, from, file}, err
+}
+
+func read(from, file string) (List, error) {
+	data, err := localfile.Read(file, maxListBytes)
+	if err != nil {
+		return List{}, fmt.Errorf("%s: %w", from, localfile.NotHere(file, err))
+	}
+	return Parse(from, file, data)
+}
+
+// Named returns the list that --signers names, or else the environment. It returns none where
+// nobody names one.
+func Named(option string) (Lists, error) {
+	from, file := "--signers", option
+	if file == "" {
+		from, file = SignersVariable, os.Getenv(SignersVariable)
+	}
+	if file == "" {
+		return nil, nil
+	}
+	list, err := read(from, file)
+	return Lists{list}, err
+}
+
+// NamedOrOwn is Named, or else the user's own list.
+func NamedOrOwn(option string) (Lists, error) {
+	named, err := Named(option)
+	if err != nil || len(named) > 0 {
+		return named, err
+	}
+	own := ""
+	if folder := ownFolder(); folder != "" {
+		own = filepath.Join(folder, "allowed_signers")
+	}
+	if _, err := os.Stat(own); err != nil {
+		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and there is no %s\nnext: repeat the command with --signers=FILE, a list from somebody whom you trust", SignersVariable, cmp.Or(own, "home folder"))
+	}
+	list, err := read("your own list", own)
+	return Lists{list}, err
+}
+
+// ownFolder returns the folder of the user's own list, or "" without a home.
+func ownFolder() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "slipway")
+}
+
+// Place is where a file lies, and its signatures.
+type Place interface {
+	Folder() string                                              // of this machine
+	ReadBeside(ctx context.Context, name string) ([]byte, error) // fs.ErrNotExist: it is not there
+}
+
+// Folder is a folder of this machine.
+type Folder string
+
+func (f Folder) Folder() string { return string(f) }
+
+func (f Folder) ReadBeside(_ context.Context, name string) ([]byte, error) {
+	return ReadRegular(filepath.Join(string(f), name), maxSignatureBytes)
+}
+
+// Content is what a signature is of.
+type Content interface {
+	SizeBytes() int64
+	Reader(ctx context.Context, count func(int64)) io.Reader
+}
+
+// Bytes are the content of a small file.
+type Bytes []byte
+
+func (b Bytes) SizeBytes() int64                              { return int64(len(b)) }
+func (b Bytes) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(b) }
+
+// Proof says who signed a file.
+type Proof struct {
+	Signer    sshsig.Signer
+	Signature string // the name of its file
+}
+
+// Find reads the signature of a file for each list. The error is fs.ErrNotExist where there is
+// none, and says how to sign.
+func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
+	for _, l := range ls {
+		if err := RefuseBeside(at.Folder(), l.File); err != nil {
+			return nil, nil, err
+		}
+		data, name, err := l.find(ctx, at, filepath.Base(file))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, notSigned{fmt.Sprintf("%s is not signed, and %s wants that: there is no %s\nnext: fetch it from where the files are from, or: %s",
+				file, l.From, file+l.Endings()[0], l.Hint(file))}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		signatures, names = append(signatures, data), append(names, name)
+	}
+	return signatures, names, nil
+}
+
+func (l List) find(ctx context.Context, at Place, name string) (data []byte, found string, err error) {
+	for _, ending := range l.Endings() {
+		if data, err = at.ReadBeside(ctx, name+ending); !errors.Is(err, fs.ErrNotExist) {
+			return data, name + ending, err
+		}
+	}
+	return nil, "", err
+}
+
+// notSigned is the error of a file without a signature.
+type notSigned struct{ text string }
+
+func (e notSigned) Error() string        { return e.text }
+func (e notSigned) Is(target error) bool { return target == fs.ErrNotExist }
+
+// Prove proves that the content of a file is signed by somebody in each list. The signatures
+// lie beside the file.
+func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([]Proof, error) {
+	signatures, names, err := ls.Find(ctx, at, file)
+	if err != nil {
+		return nil, err
+	}
+	var proofs []Proof
+	for i, l := range ls {
+		who, err := l.prove(ctx, signatures[i], file, of)
+		if err != nil {
+			return nil, fmt.Errorf("%s (%s): %w", filepath.Join(filepath.Dir(file), names[i]), l.From, err)
+		}
+		proofs = append(proofs, Proof{who, names[i]})
+	}
+	return proofs, nil
+}
+
+func (l List) prove(ctx context.Context, signature []byte, file string, of Content) (who sshsig.Signer, err error) {
+	count := func(int64) {}
+	if of.SizeBytes() > shownBytes {
+		step := progress.Start(ctx, "prove who signed "+file, of.SizeBytes(), progress.Bytes)
+		defer func() { step.End(who.String(), err) }()
+		count = step.Add
+	}
+	read := of.Reader(ctx, count)
+	if who, err = l.Verify(ctx, signature, read); err == nil {
+		_, err = io.Copy(io.Discard, read) // to its end, which seals a file
+	}
+	return who, err
+}
+
+// ProveText is Prove of a small file that may hold its signature inside. It returns the text
+// that was signed, where that is not the whole file.
+func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byte) (text []byte, proofs []Proof, err error) {
+	var beside Lists
+	for _, l := range ls {
+		if !l.Clear() || !sshsig.Clearsigned(data) {
+			beside = append(beside, l)
+			continue
+		}
+		if err := RefuseBeside(at.Folder(), l.File); err != nil {
+			return nil, nil, err
+		}
+		var who string
+		if text, who, err = l.VerifyClear(ctx, data); err != nil {
+			return nil, nil, fmt.Errorf("%s (%s): %w", file, l.From, err)
+		}
+		proofs = append(proofs, Proof{Signer: sshsig.Signer{Name: who}})
+	}
+	others, err := beside.Prove(ctx, at, file, Bytes(data))
+	return text, append(proofs, others...), err
+}
