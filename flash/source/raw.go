@@ -11,7 +11,7 @@ import (
 // range of our own block maps.
 const sectionBytes = 8 << 20
 
-// maxParts is the most sections of a plain or sparse image. An image can state any
+// maxParts is the most sections of a plain image. An image can state any
 // size, which must not cost memory.
 const maxParts = 1 << 18
 

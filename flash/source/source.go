@@ -1,4 +1,4 @@
-// Package source turns an image file of any form (compressed, Android sparse, plain)
+// Package source turns an image file of any form (compressed or plain)
 // into pieces of the unpacked image. It verifies the whole file, even where a block map
 // has holes. Its memory is bounded by the limits on a file.
 package source
@@ -69,7 +69,6 @@ type form struct {
 	magic func(head []byte) bool
 	open  func(f packedFile) (decoder, error)
 	ends  []string // endings of names in this form
-	plain bool     // only images have this form
 }
 
 // headBytes is how much of a file identifies its form: up to the magic of tar.
@@ -79,7 +78,6 @@ const headBytes = 512
 var forms = []form{
 	{name: "zst", magic: isZst, open: openZst, ends: []string{".zst", ".zstd"}},
 	{name: "gz", magic: hasMagic("\x1f\x8b\x08"), open: openGz, ends: []string{".gz", ".tgz"}},
-	{name: "sparse", magic: hasMagic(sparseMagic), open: openSparse, ends: []string{".simg"}, plain: true},
 	{name: "bz2", magic: hasMagic("BZh"), open: openBz2, ends: []string{".bz2"}},
 	{name: "zip", magic: hasMagic("PK\x03\x04", zipEnd), open: openZip, ends: []string{".zip"}},
 	{name: "xz", magic: hasMagic("\xfd7zXZ\x00"), open: openXz, ends: []string{".xz", ".txz"}},
@@ -129,11 +127,9 @@ func openImage(f File, name string) (*Image, error) {
 		return nil, err
 	}
 	m := &Image{name: name, form: k.name, decoder: d}
-	if !k.plain {
-		if m.decoder, err = lookInside(d, k.name, name); err != nil {
-			d.close()
-			return nil, err
-		}
+	if err := checkInside(d, k.name); err != nil {
+		d.close()
+		return nil, err
 	}
 	if special, ok := m.decoder.(interface{ formName() string }); ok {
 		m.form = special.formName()
@@ -167,6 +163,7 @@ var notImages = []struct {
 	{0, "\x04\x22\x4d\x18", "packed by lz4; unpack it with lz4 -d"},
 	{0, "\x02\x21\x4c\x18", "packed by lz4, in its legacy form; unpack it with lz4 -d"},
 	{0, "\x89LZO\x00\r\n\x1a\n", "packed by lzop; unpack it with lzop -d"},
+	{0, "\x3a\xff\x26\xed", "an Android sparse image; make a plain one with simg2img IMAGE disk.img"},
 	{0, "LRZI", "packed by lrzip; unpack it with lrzip -d"},
 	{0, "\x1f\x9d", "packed by compress; unpack it with gzip -d"},
 	{0, "LZIP", "packed by lzip; unpack it with lzip -d"},
@@ -216,8 +213,7 @@ func isZst(head []byte) bool {
 	return strings.HasPrefix(string(head), frameMagic) || len(head) > 4 && string(head[1:4]) == "\x2a\x4d\x18" && head[0]&0xf0 == 0x50
 }
 
-// Form returns "raw", "gz", "xz", "zst", "framed zst", "bz2", "zip" or "sparse"; or
-// "sparse in gz" and the like.
+// Form returns "raw", "gz", "xz", "zst", "framed zst", "bz2" or "zip".
 func (m *Image) Form() string { return m.form }
 
 // SizeBytes returns the unpacked size, or -1 where only decoding tells.

@@ -199,7 +199,7 @@ The device is one of these, or several with commas between them:
 Slipway refuses a device that is in use, too small, or the system's own. It also refuses one
 that is not removable, unless you give its serial.
 
-The image may be packed (gz, xz, zst, bz2, zip, sparse). Without --raw it must be that of a
+The image may be packed (gz, xz, zst, bz2, zip). Without --raw it must be that of a
 whole disk, with a partition table that fits into it.
 
 Slipway writes only what differs from the device's contents, and reads that back. So a flash
