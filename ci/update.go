@@ -138,6 +138,7 @@ type updateRun struct {
 	spec    images.Spec
 	how     UpdateOptions
 	pause   time.Duration // before the second try to reconnect; twice that before the third, and so on
+	idle    time.Duration // how long an installation of somebody else may take
 	find    func(context.Context) (boardupdate.Engine, error)
 	restart func(context.Context) error
 	prove   func(context.Context) (report.Report, error)
@@ -155,7 +156,7 @@ type updateRun struct {
 }
 
 func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updateRun {
-	u := &updateRun{spec: spec, how: how, pause: 2 * time.Second}
+	u := &updateRun{spec: spec, how: how, pause: 2 * time.Second, idle: installationLimit}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
 		return boardupdate.FindEngine(ctx, u.conn, boardupdate.SystemBus)
 	}
@@ -304,6 +305,9 @@ func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 		return err
 	}
 	u.outcome.Engine = u.engine.Name()
+	if err := u.awaitIdle(ctx); err != nil {
+		return err
+	}
 	if u.how.Earlier != nil {
 		if err := u.resumeEarlier(ctx, *u.how.Earlier); err != nil || u.reached > phaseNone {
 			return err
@@ -319,6 +323,25 @@ func (u *updateRun) examineBoard(ctx context.Context) (err error) {
 		err = u.checkBundleEarly(ctx)
 	}
 	return err
+}
+
+// awaitIdle waits for an installation that is under way, such as that of an update that was
+// killed: its engine notices only after a while that nobody serves the bundle any more.
+func (u *updateRun) awaitIdle(ctx context.Context) error {
+	busy := fmt.Errorf("%w: it has not ended within %s\nnext: rauc status  # on the board, until it has ended; then repeat the line", boardupdate.ErrBusy, u.idle)
+	limited, cancel := context.WithTimeoutCause(ctx, u.idle, busy)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- u.engine.WaitUntilIdle(limited) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(u.pause):
+	}
+	return progress.Run(ctx, "wait", func(s *progress.Step) (string, error) {
+		s.Detail(fmt.Sprintf("%v; waiting for its end, at most %s", boardupdate.ErrBusy, u.idle))
+		return "it has ended", <-ended
+	})
 }
 
 // checkBundleEarly lets the engine check a streamed bundle before the question to the

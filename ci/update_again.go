@@ -39,11 +39,6 @@ const (
 // installation. Thus a board that was flashed or updated since does not count as having
 // the bundle.
 func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
-	limited, cancel := context.WithTimeout(ctx, installationLimit)
-	defer cancel()
-	if err := u.engine.WaitUntilIdle(limited); err != nil {
-		return err
-	}
 	status, err := u.engine.Status(ctx)
 	if err != nil {
 		return err

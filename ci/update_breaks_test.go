@@ -272,7 +272,8 @@ func TestUpdateClock(t *testing.T) {
 	}
 }
 
-// An update waits for a board that is installing already, and does not blame the bundle.
+// An update waits for a board that is installing already, but not without end, and does not
+// blame the bundle.
 func TestUpdateBusy(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
@@ -280,9 +281,10 @@ func TestUpdateBusy(t *testing.T) {
 	go func() { ended <- first.runAllStages(t.Context(), connectedAlready) }()
 	r.Waiting(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
+	u.idle = time.Second
 	err := u.runAllStages(t.Context(), connectedAlready)
 	r.Go(t)
-	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) {
+	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "within 1s\nnext: rauc status") {
 		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)
 	}
 	for _, s := range u.outcome.Report.Stages {
@@ -292,5 +294,41 @@ func TestUpdateBusy(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the first one: %v", err)
+	}
+}
+
+// After a kill the board still installs. The repeated update waits for that, and goes on.
+func TestUpdateAfterKill(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	conn, line := updatetest.ConnectBy(t)
+	killed := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits() + "; exit 1"}))
+	ended := make(chan error, 1)
+	ctx, kill := context.WithCancel(t.Context())
+	go func() { ended <- killed.runAllStages(ctx, connectedAlready) }()
+	r.Waiting(t)
+	if err := line.Close(); err != nil { // so that it cannot stop the engine
+		t.Fatal(err)
+	}
+	kill()
+	<-ended
+	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
+	u.pause = 0
+	waits := make(chan struct{})
+	find := u.find
+	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
+		e, err := find(ctx)
+		close(waits)
+		return e, err
+	}
+	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
+	<-waits
+	select {
+	case err := <-ended:
+		t.Fatalf("run() = %v, while the board installs", err)
+	case <-time.After(2 * time.Second):
+	}
+	r.Go(t)
+	if err := <-ended; err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 3" {
+		t.Errorf("run() = %v, %s; want the new system", err, u.outcome)
 	}
 }

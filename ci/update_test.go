@@ -25,7 +25,7 @@ import (
 // is started again as if the boot loader's slot ran.
 func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updateRun {
 	u := &updateRun{
-		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond,
+		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond, idle: installationLimit,
 		how: UpdateOptions{Out: io.Discard},
 		restart: func(context.Context) error {
 			r.Restart(t)

@@ -337,7 +337,6 @@ func (r *rauc) stopInstallation(ctx context.Context) error {
 const pollInterval = time.Second
 
 // WaitUntilIdle polls RAUC's operation.
-// WaitUntilIdle polls RAUC's operation.
 func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 	b, err := r.openBus(ctx)
 	if err != nil {
