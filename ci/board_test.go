@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -28,6 +29,7 @@ import (
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
 	"slipway/flash/target/container"
+	"slipway/flash/target/targettest"
 	"slipway/flash/target/update/updatetest"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -327,6 +329,41 @@ group: {none: {exists: false}}
 		}
 		if n := smoked.Counts(); n.Checks[report.Passed] > 0 || findStage(smoked, "connect").Status != report.Failed {
 			t.Errorf("%s: %d checks passed, stages %v", shell, n.Checks[report.Passed], smoked.Stages)
+		}
+	}
+}
+
+// One limit holds for a board that is silent from the beginning, from its second program on, or
+// in its SFTP server.
+func TestStatusOfABoardThatIsSilent(t *testing.T) {
+	t.Setenv("CI", "1") // no questions
+	t.Setenv(target.SilenceVariable, "1s")
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	for name, setting := range map[string]string{
+		"all":   "ForceCommand sleep 1000",
+		"later": `ForceCommand case "$SSH_ORIGINAL_COMMAND" in *"'true'") exec sh -c "$SSH_ORIGINAL_COMMAND" ;; esac; exec sleep 1000`,
+		"sftp":  `Subsystem sftp sleep 1000`,
+	} {
+		key, known := suitetest.StartBoard(t, setting)
+		if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		spec, opt := images.Spec{Board: "toy", Suites: suite.Names()[:1]}, images.Options{Dir: t.TempDir()}
+		began := time.Now()
+		local := t.TempDir()
+		targettest.WriteTree(t, local, map[string]string{"file": "content"})
+		errs := map[string]error{"deploy files": deploy.Files(t.Context(), io.Discard, opt, spec, "board", local, t.TempDir()+"/new", deploy.FilesOptions{})}
+		if name != "sftp" {
+			_, errs["update --dry-run"] = Update(t.Context(), opt, spec, "board", bundle, UpdateOptions{DryRun: true, Out: io.Discard})
+		}
+		for command, err := range errs {
+			if got := report.ExitStatus(err); got != 3 || !errors.Is(err, target.ErrSilent) {
+				t.Errorf("%s: %s: status %d, %v; want 3, %v", name, command, got, err, target.ErrSilent)
+			}
+		}
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("%s: both took %v; want a few seconds", name, took)
 		}
 	}
 }

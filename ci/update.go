@@ -202,7 +202,11 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	if err != nil && u.outcome.System == NewSystem && u.reached != phaseCommitted && ctx.Err() == nil {
 		err = errors.Join(err, runStage(ctx, record, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
 	}
-	u.queryAtEnd(ctx)
+	if silent := errors.Is(err, target.ErrSilent); silent {
+		err = report.Because(ctx, report.ErrUnreachable, err)
+	} else {
+		u.queryAtEnd(ctx)
+	}
 	if err != nil {
 		u.outcome.Why = plaintext.Clean(err.Error(), report.MaxSawBytes)
 	}
@@ -455,7 +459,7 @@ func reportProgress(step *progress.Step) func(percent int, text string) {
 // isUnreachable reports whether err occurred because the board is out of reach, or was.
 // The smoke stage reconnects by itself.
 func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
-	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
+	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, target.ErrSilent) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
 }
 
 // reconnectAndCheck connects again and reports whether the installation succeeded. It

@@ -2,9 +2,11 @@ package ci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"slipway/ci/report"
+	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
 )
 
@@ -15,9 +17,11 @@ type connectionBreaks struct {
 	first, last error
 }
 
-// noteBreak reports whether err means that the board is out of reach, and counts it then.
+// noteBreak reports whether err means that the board is out of reach, and counts it then. A
+// board that is silent again on a new connection will stay so.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
-	if err == nil || ctx.Err() != nil || !u.isUnreachable(ctx, err) {
+	silent := errors.Is(err, target.ErrSilent)
+	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, target.ErrSilent)) || !u.isUnreachable(ctx, err) {
 		return false
 	}
 	if b.n++; b.first == nil {

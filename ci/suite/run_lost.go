@@ -83,6 +83,9 @@ func (s *Session) explainLoss(ctx context.Context) string {
 	if err := s.redial(ctx, within); err != nil {
 		return fmt.Sprintf("it did not answer again within %v: %v", within, err)
 	}
+	if !IsAlive(ctx, s.Board, s.limits.alive) {
+		return "it takes connections again, and runs no program"
+	}
 	s.mu.Lock()
 	s.lost = false // so that readLogs reads its logs
 	s.mu.Unlock()

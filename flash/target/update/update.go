@@ -146,7 +146,7 @@ func FindEngine(ctx context.Context, c *target.Conn, bus string) (Engine, error)
 		switch {
 		case err == nil:
 			return e, nil
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(err, target.ErrSilent), errors.Is(err, target.ErrShell):
 			return nil, err
 		}
 		why = append(why, err.Error())
