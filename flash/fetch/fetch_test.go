@@ -25,6 +25,8 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/layers/progress"
+
+	"slipway/flash/sealed"
 )
 
 func TestMain(m *testing.M) {
@@ -93,6 +95,40 @@ func same(t *testing.T, file File, want []byte) {
 	if !bytes.Equal(got, want) || file.SizeBytes != int64(len(want)) || file.SHA256 != sumOf(want) {
 		t.Errorf("fetched %d bytes of sha256 %s, said to be %+v; want %d of %s", len(got), sumOf(got), file, len(want), sumOf(want))
 	}
+	if got, err := file.ReadAll(t.Context(), 1<<30); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("its content is %d bytes, %v", len(got), err)
+	}
+}
+
+// What was proved is what is read, whoever writes to the cache's folder.
+func TestCacheIsWrittenTo(t *testing.T) {
+	eachServer(t, func(t *testing.T, s server) {
+		data, dir := content(700_001, 1), t.TempDir()
+		s.put(t, "disk.img", data)
+		for _, when := range []string{"fetched", "in the cache"} {
+			file, err := fetchIt(t, dir, s.reference(s.addr(), "disk.img"), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.Rename(file.Path, file.Path+".old"), os.WriteFile(file.Path, content(700_001, 2), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			p := make([]byte, len(data))
+			if _, err := file.Content.ReadAt(p, 0); err != nil || !bytes.Equal(p, data) {
+				t.Errorf("%s, renamed: %v", when, err)
+			}
+			if err := os.WriteFile(file.Path+".old", content(700_001, 2), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := file.Content.ReadAt(p, 0); !errors.Is(err, sealed.ErrChanged) {
+				t.Errorf("%s, edited: %v", when, err)
+			}
+			file.Content.Close()
+			if err := os.WriteFile(file.Path, data, 0o600); err != nil { // the cache is whole again
+				t.Fatal(err)
+			}
+		}
+	})
 }
 
 // nothing fails the test where the cache has a file that looks complete.

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"slipway/flash/sealed"
 )
 
 // entry is one of an archive that a test makes.
@@ -320,6 +322,42 @@ func TestDigest(t *testing.T) {
 		}
 		if _, err := Into(t.Context(), Source{Path: path}, dir, Usual); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%s over a folder: %v; want that it is there", name, err)
+		}
+	}
+}
+
+// What was proved is what is extracted. Nothing is left of anything else.
+func TestArchiveChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "archive")
+	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...)), "zip": zipOf(t, good[1:]...)} {
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := sealed.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.Seal(t.Context(), func(int64) {}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, []byte("other"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Into(t.Context(), Source{Path: path, File: f}, filepath.Join(t.TempDir(), "package"), Usual); err != nil {
+			t.Errorf("%s, renamed: %v", name, err)
+		}
+		other := bytes.Clone(data)
+		other[len(other)-1] ^= 1
+		if err := os.WriteFile(path+".old", other, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "package")
+		if _, err := Into(t.Context(), Source{Path: path, File: f}, dir, Usual); !errors.Is(err, sealed.ErrChanged) {
+			t.Errorf("%s, edited: %v", name, err)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s, edited: a folder is left", name)
 		}
 	}
 }

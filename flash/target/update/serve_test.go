@@ -143,6 +143,56 @@ func TestServeSilentClients(t *testing.T) {
 	}
 }
 
+// The board gets the bundle that was read, or none, whoever writes to its folder.
+func TestBundleChanges(t *testing.T) {
+	for _, where := range []string{"streamed", "staged"} {
+		file := updatetest.File(t, 100<<10)
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := update.OpenBundle(t.Context(), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		get := func() ([]byte, error) {
+			var options []string
+			if where == "staged" {
+				options = []string{"AllowTcpForwarding no"}
+			}
+			from, err := update.OfferBundle(t.Context(), updatetest.Connect(t, options...), streamingEngine{}, b)
+			if err != nil {
+				return nil, err
+			}
+			defer from.Close()
+			if where == "staged" {
+				return os.ReadFile(from.Where)
+			}
+			r, err := http.Get(from.Where)
+			if err != nil {
+				return nil, err
+			}
+			defer r.Body.Close()
+			return io.ReadAll(r.Body)
+		}
+		other := bytes.Clone(want)
+		other[50<<10] ^= 1
+		if err := errors.Join(os.Rename(file, file+".old"), os.WriteFile(file, other, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := get(); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s, renamed: %d bytes, %v; want those of the bundle that was opened", where, len(got), err)
+		}
+		if err := os.WriteFile(file+".old", other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := get(); err == nil {
+			t.Errorf("%s, edited: the board gets %d bytes; want an error", where, len(got))
+		}
+	}
+}
+
 // If the board's sshd forwards no port, Slipway puts the bundle on the board and removes it.
 func TestStage(t *testing.T) {
 	file := updatetest.File(t, 100<<10)
