@@ -51,10 +51,10 @@ func parseReports(data []byte) ([]Report, error) {
 		Reports json.RawMessage `json:"reports"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("not a report.json: %w\nnext: ls build/*/report.json", plaintext.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w\nnext: ls build/reports/*/report.json", plaintext.JSONError(err))
 	}
 	if file.Version == 0 {
-		return nil, errors.New("not a report.json: it has no version\nnext: ls build/*/report.json")
+		return nil, errors.New("not a report.json: it has no version\nnext: ls build/reports/*/report.json")
 	}
 	if file.Version != reportVersion {
 		return nil, fmt.Errorf("version %d of report.json; this Slipway reads %d: run it with the one that wrote it", file.Version, reportVersion)
@@ -65,7 +65,7 @@ func parseReports(data []byte) ([]Report, error) {
 		data, into = file.Reports, &all
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return nil, fmt.Errorf("not a report.json: %w\nnext: ls build/*/report.json", plaintext.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w\nnext: ls build/reports/*/report.json", plaintext.JSONError(err))
 	}
 	if len(all) == 0 || len(all) > maxReports {
 		return nil, fmt.Errorf("%d reports in one file; want 1 to %d", len(all), maxReports)

@@ -26,7 +26,7 @@ func upCommand() *Command {
 2. build the image
 3. flash it to a virtual disk, and boot that
 4. deploy to the board over SSH, and run the smoke suites on it
-5. write report.html, report.json and junit.xml into build/<board>
+5. write report.html, report.json and junit.xml into build/reports/<board>
 6. switch the board off
 
 What did not change is not built again. Without BOARD it takes the default virtual board.`
@@ -282,7 +282,7 @@ func smokeCommand() *Command {
 	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
 	c.Long = `BOARD is a name, or the folder of a build, also of another machine. The host is as for deploy.
 "smoke HOST --suite=my.yml" needs no BOARD and no build, and writes no file. With a BOARD whose
-folder is here, Slipway writes report.html, report.json and junit.xml into it.
+folder is here, Slipway writes report.html, report.json and junit.xml into build/reports/BOARD.
 
 With --as it also prints the report for a program: TAP, results for LAVA, JUnit, a page or
 JSON. Progress goes to stderr.`
@@ -334,7 +334,7 @@ func reportCommand() *Command {
 	c := New("report FILE...", "Show reports of earlier runs, also of other machines, in another form")
 	c.Long = `A file is a report.json of smoke, up or fleet. Several files become one report, with a table
 of boards and checks. Write commas or blanks between them.`
-	c.Example = `slipway report build/virt/report.json --as=tap
+	c.Example = `slipway report build/reports/virt/report.json --as=tap
 slipway report a/report.json b/report.json --out=all`
 	form := c.reportForm()
 	out := c.Text("out=FOLDER", "", "write report.html, report.json and junit.xml into this folder")

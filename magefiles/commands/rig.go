@@ -15,7 +15,7 @@ func rigUpCommand() *Command {
 1. fetch a userland with DPDK, and build our software driver in it
 2. make network namespaces: the DPU's ports, its host, a virtual machine and two leaves
 3. run the suites there over SSH
-4. write report.html, report.json, junit.xml and transcript.txt into build/<board>
+4. write report.html, report.json, junit.xml and transcript.txt into build/reports/<board>
 
 transcript.txt has every command that ran. All of this tests software, and no hardware. What
 did not change is not built again. Without BOARD it takes the first rig, on Debian 12.`

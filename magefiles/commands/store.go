@@ -13,8 +13,8 @@ func pushCommand() *Command {
 HOST[:PORT]/REPOSITORY[:TAG] of an OCI registry, or a folder that begins with / ./ or ../ and
 becomes an OCI image layout.
 
-Slipway pushes artifact.json and the files that it lists. It also pushes the signature, the
-report and inputs.json if they are there. Only what the store does not have travels. The tags
+Slipway pushes artifact.json and the files that it lists. It also pushes the signature,
+inputs.json and the report in build/reports if they are there. Only what the store does not have travels. The tags
 come last. A file that is not what artifact.json says is refused, and nothing is tagged.
 
 Without a tag, the tag is the board's name and the first 12 digits of the artifact's key.`
@@ -48,7 +48,8 @@ func pullCommand() *Command {
 	c.Long = `REFERENCE is HOST[:PORT]/REPOSITORY:TAG, or FOLDER:TAG for a folder that begins with / ./ or
 ../. @sha256:DIGEST instead of a tag always means the same artifact.
 
-Files that are there with their digests stay. Each other file is proved before it gets its name.
+A pull carries no report: "slipway store reports" does. Files that are there with their digests
+stay. Each other file is proved before it gets its name.
 artifact.json is written last. After a Ctrl-C or a broken connection, the same line goes on.`
 	c.Example = `slipway pull registry.example.com/lab/images:v1.4
 slipway pull registry.example.com/lab/images:v1.4 --into=/srv/released/orin-lab
