@@ -97,7 +97,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 	}
 	a, err := ParseArtifact(data)
 	if err != nil {
-		return Artifact{}, fmt.Errorf("%s: %w\nnext: build it again, or pull it again", path, err)
+		return Artifact{}, fmt.Errorf("%s: %w; build it again, or pull it again", path, err)
 	}
 	a.dir = dir
 	return a, nil
