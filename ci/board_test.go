@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -454,6 +455,41 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 	}
 	if !errors.Is(flashed, flash.ErrImage) {
 		t.Errorf("flash = %v; want %v", flashed, flash.ErrImage)
+	}
+}
+
+// Whoever supplies a folder puts no key of theirs onto a disk, and gets nothing in the folder.
+func TestFlashOfAFolderWithKeys(t *testing.T) {
+	if _, err := exec.LookPath("mke2fs"); err != nil {
+		t.Skip("mke2fs is missing (Debian package e2fsprogs)")
+	}
+	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File}}}
+	opt := images.Options{Dir: t.TempDir()}
+	dir := opt.BoardDir(spec)
+	writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: []images.Partition{{Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}})
+	theirs, err := flash.NewIdentity(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := readTree(t, dir)
+	to := filepath.Join(t.TempDir(), "card.img")
+	var said bytes.Buffer
+	if err := Flash(t.Context(), io.Discard, spec, opt, []string{to}, flash.Options{Out: &said}, true); err != nil {
+		t.Fatal(err)
+	}
+	state, err := opt.StateDir(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk, err := os.ReadFile(to)
+	for path, want := range map[string]bool{images.ClientKeyPath(dir) + ".pub": false, images.ClientKeyPath(state) + ".pub": true} {
+		key, kerr := os.ReadFile(path)
+		if err != nil || kerr != nil || bytes.Contains(disk, key) != want {
+			t.Errorf("the disk has the key %s: %v, %v, %v; want %v", path, !want, err, kerr, want)
+		}
+	}
+	if !strings.Contains(said.String(), "no longer reads SSH keys in "+dir) || !maps.Equal(before, readTree(t, dir)) {
+		t.Errorf("Flash said %q; want that %s is not read, and the folder as it was", said.String(), theirs.ClientKey())
 	}
 }
 
