@@ -18,6 +18,7 @@ import (
 	softrig "slipway/ci/rig"
 	"slipway/ci/suite/suitetest"
 	"slipway/images"
+	"slipway/layers/run"
 )
 
 // readTree returns the files below a folder with their content.
@@ -64,6 +65,16 @@ func switchOn(t *testing.T, dir, board string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("the shell does not start")
+}
+
+// noPackages returns a folder with a dpkg-query that knows no package.
+func noPackages(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := run.WriteProgram(filepath.Join(dir, "dpkg-query"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // writeMenderBundle writes as little as update takes.
@@ -149,6 +160,14 @@ func TestReportOfTheLastRunStays(t *testing.T) {
 		{"update: nothing answers", update(t.Context(), spec, off, bundle, false), true},
 		{"update: no engine", update(t.Context(), spec, "board", bundle, false), true},
 		{"up: no virtual board", func() error { _, err := Up(t.Context(), spec, UpOptions{Build: opt, Out: io.Discard}); return err }, false},
+		{"up: no packages, and none may be installed", func() error {
+			t.Setenv("PATH", noPackages(t)+":"+os.Getenv("PATH"))
+			t.Setenv("SLIPWAY_INSTALL", "no")
+			other := virtual
+			other.Debian, other.Disk = &images.Debian{}, &images.Disk{}
+			_, err := Up(t.Context(), other, UpOptions{Build: opt, Out: io.Discard})
+			return err
+		}, false},
 		{"up: the board is on", func() error {
 			_, err := Up(t.Context(), virtual, UpOptions{Build: opt, Out: io.Discard})
 			return err

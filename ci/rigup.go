@@ -48,6 +48,9 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 		err = fmt.Errorf("the rig is on already\nnext: rig down %s", plaintext.Quote(spec.TypedName()))
 	}
 	if err == nil {
+		err = host.Refused(ctx, images.HostPackages(ctx, spec, opt.Build)...)
+	}
+	if err == nil {
 		err = report.Remove(opt.Build.ReportDir(spec))
 	}
 	if err != nil {

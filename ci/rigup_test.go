@@ -38,7 +38,7 @@ func smallRig(t *testing.T, suite string) *rigRun {
 		Places: []images.RigPlace{{Name: "leaf1", Port: "p0", Address: "192.0.2.1/24"}},
 	}, Suites: []string{suitetest.WriteSuite(t, map[string]string{"main.yml": suite})}}
 	spec.SSH.User = "root"
-	return &rigRun{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: report.New(spec), layers: []string{"/"}}
+	return &rigRun{spec: spec, opt: RigOptions{Out: io.Discard, Build: images.Options{Dir: dir}}, dir: dir, report: report.New(spec), layers: []string{"/"}}
 }
 
 // readyStages are the stages after the build.
@@ -72,7 +72,7 @@ func TestRigUpFails(t *testing.T) {
 	if !errors.Is(err, report.ErrFailed) {
 		t.Fatalf("run = %v; want %v", err, report.ErrFailed)
 	}
-	file := filepath.Join(u.dir, transcriptName)
+	file := filepath.Join(u.reports(), transcriptName)
 	last := u.report.Stages[len(u.report.Stages)-1]
 	if last.Name != "smoke" || last.Status != report.Failed || !strings.Contains(last.Next, file) {
 		t.Errorf("the last stage is %+v; want smoke, failed, and that %s says more", last, file)
@@ -104,7 +104,7 @@ func TestRigUpStops(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "interrupt") {
 		t.Errorf("run = %v; want the interrupt", err)
 	}
-	all, err := report.ReadReports(filepath.Join(u.dir, "report.json"))
+	all, err := report.ReadReports(filepath.Join(u.reports(), "report.json"))
 	if err != nil || len(all) != 1 || !all[0].Failed() {
 		t.Errorf("the report: %+v, %v; want one of a run that was stopped", all, err)
 	}

@@ -54,10 +54,13 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if err := refuseDiskInUse(spec, opt.Build, filepath.Join(opt.Build.MachineDir(spec), qemu.DiskName)); err != nil {
 		return report.Refused(spec, err)
 	}
+	u := &upRun{spec: spec, opt: opt, report: report.New(spec)}
+	if err := host.Refused(ctx, u.packages(ctx)...); err != nil {
+		return report.Refused(spec, err)
+	}
 	if err := report.Remove(opt.Build.ReportDir(spec)); err != nil {
 		return report.Refused(spec, err)
 	}
-	u := &upRun{spec: spec, opt: opt, report: report.New(spec)}
 	u.report.Source = spec.Source(ctx)
 	err := u.runStages(ctx)
 	u.powerOff()
@@ -136,9 +139,12 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 	return err
 }
 
+func (u *upRun) packages(ctx context.Context) []string {
+	return append(images.HostPackages(ctx, u.spec, u.opt.Build), qemu.HostPackages(u.spec)...)
+}
+
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
-	needed := append(images.HostPackages(ctx, u.spec, u.opt.Build), qemu.HostPackages(u.spec)...)
-	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
+	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages(ctx))
 	if err != nil && !errors.Is(err, errCached) {
 		return saw, err
 	}

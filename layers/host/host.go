@@ -53,6 +53,24 @@ func AptLine(packages []string) string {
 	return "sudo apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }
 
+// Refused says why Ensure would install nothing, where packages are missing.
+func Refused(ctx context.Context, packages ...string) error {
+	missing, err := Missing(ctx, packages...)
+	if err == nil && len(missing) > 0 {
+		_, err = rightsFor(ctx, missing)
+	}
+	return err
+}
+
+// rightsFor returns the words to put before the command that installs packages.
+func rightsFor(ctx context.Context, missing []string) ([]string, error) {
+	rights, err := rootCommand(ctx)
+	if err != nil {
+		err = fmt.Errorf("this machine lacks %d packages, and Slipway cannot install them: %w\nnext: %s", len(missing), err, AptLine(missing))
+	}
+	return rights, err
+}
+
 // Ensure installs those of the packages that are missing. It shows the apt line
 // on w first; where it may not install, the error holds that line.
 func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) error {
@@ -60,9 +78,9 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	rights, err := rootCommand(ctx)
+	rights, err := rightsFor(ctx, missing)
 	if err != nil {
-		return fmt.Errorf("this machine lacks %d packages, and Slipway cannot install them: %w\nnext: %s", len(missing), err, AptLine(missing))
+		return err
 	}
 	fmt.Fprintf(w, "This machine lacks %d packages. Installing them:\n  %s\n", len(missing), AptLine(missing))
 	return progress.Run(ctx, "packages", func(s *progress.Step) (string, error) {
