@@ -155,3 +155,17 @@ func TestPinnedRefusesWhatItCannotRead(t *testing.T) {
 		t.Error("HasRecorded = nil; want an error about the revoked key")
 	}
 }
+
+// An authority or a revoked key in the file of recorded keys counts for nothing.
+func TestRecordedKeysHaveNoMarkers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "known_hosts")
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJm2VLoW1yBL2E3gQpJjPAIm1i0m7eJeo6CmvDi5P7sT\n"
+	for line, want := range map[string]bool{"board " + key: true, "@cert-authority board " + key: false, "@revoked board " + key: false} {
+		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := HasRecorded(file, "board"); got != want || err != nil {
+			t.Errorf("HasRecorded with %q = %v, %v; want %v", line, got, err, want)
+		}
+	}
+}
