@@ -53,7 +53,7 @@ func ListBoards(w io.Writer, asJSON bool) error {
 		if s.Debian != nil {
 			builder = "mmdebstrap"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Board, s.Arch, builder, strings.Join(s.Flash.Kinds, ", "), s.Description)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Board, s.Arch, builder, strings.Join(s.Flash.Kinds, ", "), plaintext.OneLine(s.Description))
 	}
 	return errors.Join(tw.Flush(), wrong)
 }

@@ -2,7 +2,9 @@ package flash
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -43,8 +45,11 @@ func overArtifact(spec images.Spec, path string) error {
 	dir := filepath.Dir(path)
 	for _, dir := range []string{dir, filepath.Dir(dir)} {
 		a, err := images.ReadArtifact(dir)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // most folders have none
+		}
+		if err != nil {
+			return fmt.Errorf("refused: it lies with an artifact that cannot be read: %w", err)
 		}
 		for _, f := range a.Files {
 			if a.Path(f) == path {

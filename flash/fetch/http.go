@@ -63,6 +63,8 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 		return fmt.Errorf("%w: more than %d in a row", errRedirect, maxRedirects)
 	case last.Scheme == "https" && to.URL.Scheme != "https":
 		return fmt.Errorf("%w: from https to %s://%s", errRedirect, to.URL.Scheme, plaintext.OneLine(to.URL.Host))
+	case to.URL.Scheme != "https" && to.URL.Scheme != "http":
+		return fmt.Errorf("%w: to %s://", errRedirect, plaintext.OneLine(to.URL.Scheme))
 	case to.URL.User != nil:
 		return fmt.Errorf("%w: it names a user", errRedirect)
 	}

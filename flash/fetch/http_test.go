@@ -99,7 +99,7 @@ func TestServersThatLie(t *testing.T) {
 		}}, "names a user"},
 		{"to a file", []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
-		}}, "unsupported protocol scheme"},
+		}}, "redirect refused: to file://"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
