@@ -267,7 +267,7 @@ func TestMakeRefuses(t *testing.T) {
 		"is not known":              {Bases: []string{f.path("unknown.bfb")}},
 		"the file is damaged":       {Bases: []string{f.path("padding.bfb")}},
 		"no such file":              {Parts: gone},
-		"is not a regular file":                {Parts: dir},
+		"is not a regular file":     {Parts: dir},
 		"no image is left":          {Bases: []string{a}, Filter: &Filter{Version: 1, Strip: 0, Careless: true}},
 		"too few for a boot stream": {Bases: []string{f.random("short", 5)}},
 	} {

@@ -83,23 +83,6 @@ func (c *cutter) skipZeros(n int64) error {
 	})
 }
 
-// fillPattern adds n bytes that repeat a pattern.
-func (c *cutter) fillPattern(pattern [4]byte, n int64) error {
-	if pattern == [4]byte{} {
-		return c.skipZeros(n)
-	}
-	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
-		if wanted {
-			p := c.growPiece(n)
-			for i := range p {
-				p[i] = pattern[(c.off+int64(i))&3]
-			}
-			n = int64(len(p))
-		}
-		return n, nil
-	})
-}
-
 // eachPart splits the next n bytes into parts that are wanted or not. take returns how
 // much of a part it took.
 func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error)) error {

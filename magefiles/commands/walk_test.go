@@ -85,9 +85,9 @@ var flagNames = map[string]string{"key": "brokenkey", "suite": "evil.yml", "sign
 
 // world is a user's home and folder, with files of an attacker in it.
 type world struct {
-	template, program, tools, record string
-	pairs                            []string // words of lines, and what they stand for
-	hosts                            *strings.Replacer
+	template, program, tools string
+	pairs                    []string // words of lines, and what they stand for
+	hosts                    *strings.Replacer
 }
 
 func (w *world) values(cmd *cobra.Command, name string) []string {
