@@ -304,7 +304,11 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 
 // examineBoard finds the board's engine and checks the board and the bundle. A refusal is
 // an error.
-func (u *updateRun) examineBoard(ctx context.Context) (err error) {
+func (u *updateRun) examineBoard(ctx context.Context) error {
+	return target.Asking(ctx, u.askBoard)
+}
+
+func (u *updateRun) askBoard(ctx context.Context) (err error) {
 	if u.engine, err = u.find(ctx); err != nil {
 		return err
 	}
@@ -650,7 +654,10 @@ func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 		commands[system+": kernel messages"] = []string{"sh", "-c", "dmesg | tail -n 200"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
-		r, err := u.conn.Run(ctx, commands[name]...)
+		r, err := u.conn.Ask(ctx, commands[name]...)
+		if errors.Is(err, target.ErrSilent) {
+			return
+		}
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
 			u.outcome.Report.Logs = append(u.outcome.Report.Logs, report.Log{Name: name, Text: plaintext.CleanTail(string(r.Stdout), report.MaxLogBytes)})
 		}

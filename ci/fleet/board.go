@@ -174,7 +174,7 @@ func (t *attempt) checkIdentity(ctx context.Context) error {
 // checkSerial compares the board's serial with the inventory. It also checks that the
 // board's shell prints nothing of its own.
 func (t *attempt) checkSerial(ctx context.Context) error {
-	r, err := t.conn.Run(ctx, "sh", "-c", serialScript, "sh", serialMark)
+	r, err := t.conn.Ask(ctx, "sh", "-c", serialScript, "sh", serialMark)
 	if err != nil {
 		return err
 	}

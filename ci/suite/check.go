@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"io/fs"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -75,6 +76,14 @@ var kinds = []Kind{
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "gpus", "exit-status", "output", "metrics"}, readContainer},
 }
 
+// questions are the kinds whose programs answer at once on a sound board. Those of built-in
+// suites do so too. Programs of other checks are the user's, or may wait for a file system that
+// is elsewhere, and fail their check alone.
+var questions = []string{
+	"service", "port", "process", "user", "group", "package", "interface", "kernel-param", "clock",
+	"disk", "module", "dmesg", "temperature", "power",
+}
+
 // Kinds returns the sections that a suite may have.
 func Kinds() []Kind { return kinds }
 
@@ -105,6 +114,7 @@ func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, 
 		Retries: int(e.Number("retries", 0, 0, maxRetries)), Pause: e.readMillis("pause", defaultPause, 0),
 		needs: e.readNeeds(), teardown: e.readTeardown(), probe: probe, then: e.Fields["then"],
 	}
+	c.asks = c.Retries == 0 && e.Limit == 0 && e.Fields["timeout"] == nil && (p.files == fs.FS(embedded) || slices.Contains(questions, k.Name))
 	if p, ok := c.probe.(interface{ Alone() bool }); ok {
 		c.Alone = p.Alone()
 	}

@@ -33,7 +33,7 @@ func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	}
 	took := time.Since(began)
 	s.forgetNeeds()
-	s.identity = s.readIdentity(ctx, s.artifact)
+	s.identity, _ = s.readIdentity(ctx, s.artifact)
 	after := s.identity
 	f.Expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+cmp.Or(before.BootID, "(none)"), "boot id "+cmp.Or(after.BootID, "(none)"))
 	f.AddFact(fmt.Sprintf("back after %s", took.Round(100*time.Millisecond)))

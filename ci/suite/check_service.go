@@ -3,10 +3,12 @@ package suite
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"slipway/flash/target"
 	"slipway/layers/plaintext"
 )
 
@@ -86,7 +88,14 @@ const maxFailedUnits = 8
 
 func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	r, err := s.Board.Run(ctx, "systemctl", "is-system-running", "--wait")
+	var r target.Result
+	err := target.Answer(ctx, 0, "systemctl", func(ctx context.Context) error { // one that waits for the start may be silent for as long
+		_, err := s.Board.Run(ctx, "systemctl", "is-system-running")
+		return err
+	})
+	if !errors.Is(err, target.ErrSilent) {
+		r, err = s.Board.Run(ctx, "systemctl", "is-system-running", "--wait")
+	}
 	if err != nil {
 		return f, err
 	}

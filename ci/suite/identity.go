@@ -3,11 +3,14 @@ package suite
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"slipway/ci/report"
+	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
@@ -23,25 +26,38 @@ var identityFiles = []string{
 
 // identityScript reads all files by one grep, because each process costs time on a slow
 // board. Then it runs the programs that print the running slot, if the board has them.
-// RAUC runs only if the kernel's command line has no slot, because it starts a service. If
-// a program hangs, the output before it is kept.
+// RAUC runs only if the kernel's command line has no slot, because it starts a service. Its
+// errors say which program runs.
 const identityScript = `grep -aHs "" "$@"
-told() { command -v "$1" >/dev/null 2>&1 && "$@" 2>/dev/null | sed "s/^/$1:/"; }
+told() { command -v "$1" >/dev/null 2>&1 && echo "runs $1" >&2 && "$@" 2>/dev/null | sed "s/^/$1:/"; }
 grep -qs rauc.slot= /proc/cmdline || told rauc status --output-format=shell
 told nvbootctrl get-current-slot
 told mlxbf-bootctl
 true`
 
 // readIdentity reads the board's identity. Unknown fields stay empty, and an error is no
-// failure: only checks can fail.
-func (s *Session) readIdentity(ctx context.Context, a images.Artifact) report.Identity {
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
-	defer cancel()
-	// An error may come with the output until then.
-	r, _ := s.Board.Run(ctx, slices.Concat([]string{"sh", "-c", identityScript, "sh"}, identityFiles)...)
-	id := parseIdentity(string(r.Stdout))
+// failure, as only checks can fail. A silent board alone is an error.
+func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id report.Identity, err error) {
+	err = target.Answer(ctx, 0, "read the board's identity", func(ctx context.Context) error {
+		// An error may come with the output until then.
+		r, err := s.Board.Run(ctx, slices.Concat([]string{"sh", "-c", identityScript, "sh"}, identityFiles)...)
+		id = parseIdentity(string(r.Stdout))
+		program := "grep"
+		for _, line := range plaintext.Lines(string(r.Stderr)) {
+			if name, ok := strings.CutPrefix(line, "runs "); ok {
+				program = plaintext.Clean(name, 40)
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("%s, for the board's identity: %w", program, err)
+		}
+		return err
+	})
 	id.ImageKey = a.Key
-	return id
+	if !errors.Is(err, target.ErrSilent) {
+		err = nil
+	}
+	return id, err
 }
 
 // parseIdentity reads lines of NAME:TEXT, where NAME is a file or a program.

@@ -66,7 +66,11 @@ func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artif
 		return r, err
 	}
 	s.artifact, s.DPU = a, spec.DPU
-	s.identity = s.readIdentity(ctx, a)
+	if s.identity, err = s.readIdentity(ctx, a); err != nil {
+		err = report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: %w%s", r.Board, err, silentNext))
+		r.AddFailure("smoke", err, LostNext)
+		return r, err
+	}
 	file := report.HistoryFile(s.metrics, s.identity, s.name)
 	if s.last, err = report.ReadHistory(file); err != nil {
 		r.AddFailure("smoke", err, "remove that file; metrics are then compared again after the next run that passes")

@@ -10,6 +10,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/parts"
+	"slipway/flash/target"
 	"slipway/layers/plaintext"
 )
 
@@ -83,9 +84,27 @@ var errSlow = errors.New("no answer in time")
 // whether it is alive. A lost board then ends the run, and not each check by its timeout.
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
+	if c.asks {
+		slow = fmt.Errorf("%w: %w", target.ErrSilent, slow)
+	}
 	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
 	defer cancel()
-	f, err := s.inspectBoard(limited, c)
+	var f Finding
+	inspect := func(ctx context.Context) (err error) {
+		f, err = s.inspectBoard(ctx, c)
+		return err
+	}
+	_, restarts := c.probe.(reboot)
+	err := error(nil)
+	if c.asks {
+		err = target.Answer(limited, 0, c.Name, inspect)
+	} else {
+		err = inspect(limited)
+	}
+	if errors.Is(err, target.ErrSilent) && ctx.Err() == nil && !restarts {
+		s.endLostRun(err)
+		return f, err
+	}
 	// A board that goes down ends programs. So a failure counts only if the board still
 	// answers.
 	if err == nil && (f.OK() || s.end == nil) || ctx.Err() != nil || errors.As(err, new(Missing)) {
@@ -101,7 +120,7 @@ func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 		err = errors.New(strings.Join(f.saw, "; "))
 	}
 	err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
-	if _, restarts := c.probe.(reboot); !restarts { // a failed restart is a failed check, and no lost board
+	if !restarts { // a failed restart is a failed check, and no lost board
 		s.endLostRun(err)
 	}
 	return f, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
+	"slipway/flash/target"
 )
 
 // A board that is lost in the middle of its suites has failed no check, since the results
@@ -47,7 +48,7 @@ func (s *Session) endLostRun(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.why == nil {
-		s.why = why
+		s.why, s.lost = why, s.lost || errors.Is(why, target.ErrSilent) // nothing more is asked then
 		s.end(errLost)
 	}
 }
@@ -71,13 +72,16 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+	if errors.Is(why, target.ErrSilent) {
+		after += silentNext
+	}
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
 }
 
 // explainLoss connects again, and returns whether the board restarted.
 func (s *Session) explainLoss(ctx context.Context) string {
 	within := cmp.Or(s.limits.backWithin, backWithin)
-	if s.redial == nil {
+	if s.redial == nil || errors.Is(s.whyLost(), target.ErrSilent) {
 		return "it was not asked again"
 	}
 	if err := s.redial(ctx, within); err != nil {
@@ -89,7 +93,8 @@ func (s *Session) explainLoss(ctx context.Context) string {
 	s.mu.Lock()
 	s.lost = false // so that readLogs reads its logs
 	s.mu.Unlock()
-	before, after := s.identity.BootID, s.readIdentity(ctx, s.artifact).BootID
+	id, _ := s.readIdentity(ctx, s.artifact)
+	before, after := s.identity.BootID, id.BootID
 	switch {
 	case before == "" || after == "":
 		return "it answers again; whether it restarted is not known, as it has no boot id"
@@ -98,6 +103,8 @@ func (s *Session) explainLoss(ctx context.Context) string {
 	}
 	return "it answers again and did not restart: its boot id is the same, so the connection broke or its sshd ended"
 }
+
+const silentNext = "\nnext: ps -ef  # on the board, for the program that does not end"
 
 // LostNext is the next step after the board was lost.
 const LostNext = "see whether the board has power and did not restart (its serial console; on the board: journalctl -b -1 -e), and the network on the way; then run smoke again"

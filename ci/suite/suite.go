@@ -65,6 +65,7 @@ type Check struct {
 	Skip    bool
 	Alone   bool // no other check runs at the same time
 
+	asks     bool // no answer in time is a silent board
 	suite    string
 	key      string // its name in the suite's file
 	needs    []need

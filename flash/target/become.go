@@ -61,7 +61,7 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 		return nil
 	}
 	c.login.sudo = &sudo{user: a.Become}
-	r, err := c.Run(ctx, "true") // by sudo -n, which never asks
+	r, err := c.Ask(ctx, "true") // by sudo -n, which never asks
 	for range maxAsked {
 		if err == nil && r.Status == 0 || err != nil && !errors.Is(err, errPassword) && !errors.Is(err, ErrBecome) {
 			return err
@@ -71,7 +71,7 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 			return errors.Join(asked, c.sudoRefuses(string(r.Stderr)))
 		}
 		c.login.sudo = &sudo{a.Become, password}
-		if r, err = c.Run(ctx, "true"); errors.Is(err, errPassword) {
+		if r, err = c.Ask(ctx, "true"); errors.Is(err, errPassword) {
 			sudoPasswords.forget(a)
 		}
 	}

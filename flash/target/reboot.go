@@ -64,7 +64,7 @@ func (c *Conn) adoptLink(fresh *link) {
 var bootIDPattern = lazy.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func (c *Conn) bootID(ctx context.Context) (string, error) {
-	r, err := c.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id")
+	r, err := c.Ask(ctx, "cat", "/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", err
 	}

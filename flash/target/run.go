@@ -107,7 +107,7 @@ func (c *Conn) shellError(printed []byte) error {
 
 // CheckShell finds out whether the board runs programs.
 func (c *Conn) CheckShell(ctx context.Context) error {
-	_, err := c.Run(ctx, "true")
+	_, err := c.Ask(ctx, "true")
 	return err
 }
 

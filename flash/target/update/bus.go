@@ -111,6 +111,18 @@ func openBus(ctx context.Context, c *target.Conn, socket string) (*bus, error) {
 	if err != nil {
 		return nil, err
 	}
+	var b *bus
+	err = target.Answer(ctx, startsLimit, "open the D-Bus of "+c.Address().Host, func(ctx context.Context) error {
+		b, err = dialBus(ctx, c, socket, user)
+		return err
+	})
+	if errors.Is(err, target.ErrSilent) {
+		err = fmt.Errorf("%w\nnext: systemctl status dbus rauc  # on the board", err)
+	}
+	return b, err
+}
+
+func dialBus(ctx context.Context, c *target.Conn, socket, user string) (*bus, error) {
 	wire, err := c.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, err
@@ -149,7 +161,7 @@ func (b *bus) close() { b.conn.Close() }
 // userID returns the number of the user on the board. D-Bus compares it with the one that
 // the kernel knows.
 func userID(ctx context.Context, c *target.Conn) (string, error) {
-	r, err := c.Run(ctx, "id", "-u")
+	r, err := c.Ask(ctx, "id", "-u")
 	if err != nil {
 		return "", err
 	}

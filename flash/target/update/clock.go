@@ -38,7 +38,7 @@ func (v validity) isClockProblem(board time.Time, why error) bool {
 }
 
 func (s *Source) boardClock(ctx context.Context) (time.Time, error) {
-	r, err := s.board.Run(ctx, "date", "+%s")
+	r, err := s.board.Ask(ctx, "date", "+%s")
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -56,7 +56,7 @@ const notJetson = "== none\n"
 
 // readJetson reads a board's state. It returns nil if the board is no Jetson.
 func readJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
-	r, err := c.Run(ctx, "sh", "-c", jetsonStateScript)
+	r, err := c.Ask(ctx, "sh", "-c", jetsonStateScript)
 	if err != nil {
 		return nil, err
 	}

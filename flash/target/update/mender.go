@@ -25,7 +25,7 @@ type mender struct {
 const findMenderScript = `for p in mender-update mender; do command -v $p >/dev/null && exec echo $p; done; exit 3`
 
 func findMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
-	r, err := c.Run(ctx, "sh", "-c", findMenderScript)
+	r, err := c.Ask(ctx, "sh", "-c", findMenderScript)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,11 @@ func (m *mender) ChooseDelivery(context.Context, *Bundle) (Delivery, string) { r
 
 // runMender runs the client. An error has the client's output.
 func (m *mender) runMender(ctx context.Context, args ...string) (target.Result, error) {
-	r, err := m.c.Run(ctx, append([]string{m.program}, args...)...)
+	run := m.c.Ask
+	if args[0] == "install" {
+		run = m.c.Run
+	}
+	r, err := run(ctx, append([]string{m.program}, args...)...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s %s on %s: status %d: %s", m.program, args[0], m.c.Address().Host, r.Status,
 			truncateText(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
@@ -60,7 +64,7 @@ func (m *mender) Status(ctx context.Context) (Status, error) {
 	if r, err := m.runMender(ctx, "show-artifact"); err == nil {
 		s.Slots[0].Version = truncateText(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
 	}
-	r, err := m.c.Run(ctx, "cat", "/var/lib/mender/device_type")
+	r, err := m.c.Ask(ctx, "cat", "/var/lib/mender/device_type")
 	if err != nil {
 		return s, err
 	}

@@ -116,7 +116,7 @@ func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, r
 	claims, err := e.Inspect(ctx, from)
 	signature := checkedFinding("%s trusts it", e.Name())
 	switch {
-	case errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
+	case errors.Is(err, ErrLost), errors.Is(err, ErrBusy), errors.Is(err, target.ErrSilent):
 		return nil, err
 	case errors.Is(err, ErrNoInspection):
 		signature = notApplicableFinding("%v", err)

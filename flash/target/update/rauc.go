@@ -39,8 +39,11 @@ func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error
 	defer b.close()
 	for _, list := range []string{"ListNames", "ListActivatableNames"} {
 		var names []string
-		if err := b.conn.BusObject().CallWithContext(ctx, busInterface+"."+list, 0).Store(&names); err != nil {
-			return nil, wrapBoardError("ask the D-Bus of "+c.Address().Host+" for RAUC", err)
+		what := "ask the D-Bus of " + c.Address().Host + " for RAUC"
+		if err := target.Answer(ctx, startsLimit, what, func(ctx context.Context) error {
+			return b.conn.BusObject().CallWithContext(ctx, busInterface+"."+list, 0).Store(&names)
+		}); err != nil {
+			return nil, wrapBoardError(what, err)
 		}
 		if slices.Contains(names, raucName) {
 			return &rauc{c, socket, raucVersion(ctx, c)}, nil
@@ -52,7 +55,7 @@ func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error
 // raucVersion returns the version that the program prints, as the service has no method
 // for it.
 func raucVersion(ctx context.Context, c *target.Conn) string {
-	r, err := c.Run(ctx, "rauc", "--version")
+	r, err := c.Ask(ctx, "rauc", "--version")
 	if err != nil || r.Status != 0 {
 		return ""
 	}
@@ -76,7 +79,7 @@ func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string)
 	if isOlder(r.version, "1.9") {
 		return Staged, fmt.Sprintf("RAUC %s does not stream", r.version)
 	}
-	result, err := r.c.Run(ctx, "sh", "-c", loadNBDScript)
+	result, err := r.c.Ask(ctx, "sh", "-c", loadNBDScript)
 	if err != nil || result.Status != 0 {
 		return Staged, "the board's kernel has no nbd, which RAUC streams through"
 	}
@@ -87,26 +90,37 @@ func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string)
 // 25 s each time, and a board that has just booted may need longer.
 const maxStarts = 12
 
+// A call of a method has these limits. RAUC reads the whole of a plain bundle to inspect it.
+const (
+	startsLimit  = 5 * time.Minute
+	inspectLimit = 30 * time.Minute
+)
+
 // callRAUC calls a method of RAUC's D-Bus interface.
 func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, args ...any) error {
 	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
 // callMethod calls a D-Bus method of RAUC's service. about names the call in errors.
-// callMethod calls a D-Bus method of RAUC's service. about names the call in errors.
 func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
-	var err error
-	for range maxStarts {
-		err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
-		if !isStillStarting(err) {
-			break
+	what, limit := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), startsLimit
+	if method == raucInterface+".InspectBundle" || method == raucInterface+".Info" {
+		limit = inspectLimit
+	}
+	err := target.Answer(ctx, limit, what, func(ctx context.Context) (err error) {
+		for range maxStarts {
+			err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
+			if !isStillStarting(err) {
+				break
+			}
 		}
-	}
-	if err == nil {
-		return nil
-	}
-	what := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about)
+		return err
+	})
 	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, target.ErrSilent):
+		return fmt.Errorf("%w\nnext: systemctl status dbus rauc  # on the board", err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	case isUnanswered(err):
@@ -174,7 +188,7 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 	var s Status
 	// RAUC returns an error if no slot is bootable, as after the running slot was marked
 	// bad.
-	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
+	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy) || errors.Is(err, target.ErrSilent)) {
 		return Status{}, err
 	}
 	s.Primary = truncateText(plaintext.OneLine(s.Primary), maxTextBytes)

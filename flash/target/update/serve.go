@@ -150,7 +150,7 @@ const freeSpaceScript = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -
 
 // findStageDir returns the first of stageDirs with needBytes of free space.
 func findStageDir(ctx context.Context, c *target.Conn, needBytes int64) (string, error) {
-	r, err := c.Run(ctx, append([]string{"sh", "-c", freeSpaceScript, "sh"}, stageDirs...)...)
+	r, err := c.Ask(ctx, append([]string{"sh", "-c", freeSpaceScript, "sh"}, stageDirs...)...)
 	if err != nil {
 		return "", err
 	}

@@ -31,7 +31,7 @@ const findSWUpdateScript = `command -v swupdate-client >/dev/null || exit 3
 swupdate --version 2>/dev/null || true`
 
 func findSWUpdate(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
-	r, err := c.Run(ctx, "sh", "-c", findSWUpdateScript)
+	r, err := c.Ask(ctx, "sh", "-c", findSWUpdateScript)
 	switch {
 	case err != nil:
 		return nil, err
@@ -66,7 +66,7 @@ func (s *swupdate) Status(ctx context.Context) (Status, error) {
 
 // runningRoot returns a status with only the root's device.
 func runningRoot(ctx context.Context, c *target.Conn) (Status, error) {
-	r, err := c.Run(ctx, "findmnt", "-n", "-o", "SOURCE", "/")
+	r, err := c.Ask(ctx, "findmnt", "-n", "-o", "SOURCE", "/")
 	if err != nil {
 		return Status{}, err
 	}
@@ -173,7 +173,7 @@ func (s *swupdate) MarkBad(ctx context.Context) error {
 }
 
 func (s *swupdate) runMarkScript(ctx context.Context, what, script string, args ...string) error {
-	r, err := s.c.Run(ctx, append([]string{"sh", "-c", script, "sh"}, args...)...)
+	r, err := s.c.Ask(ctx, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s: status %d: %s", what, r.Status, truncateText(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
 	}

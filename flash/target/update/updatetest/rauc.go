@@ -223,6 +223,14 @@ func (r *RAUC) Late(t *testing.T) {
 	}
 }
 
+// Pause stops the service: D-Bus takes calls to it, and gives no answer.
+func (r *RAUC) Pause(t *testing.T) {
+	t.Helper()
+	if err := r.service.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Starts returns how often D-Bus started the service.
 func (r *RAUC) Starts() int { return len(strings.Fields(r.read("starts"))) }
 

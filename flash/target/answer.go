@@ -1,0 +1,69 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A question is a program, or a call of a service, that answers at once on a sound board. The
+// board may run it and be silent all the same, as a program there hangs. The silence limit
+// holds for a question as a whole.
+
+type askingKey struct{}
+
+// Asking does work that asks a board questions. After the first one without an answer it ends
+// the work, and returns the error that names that question.
+func Asking(ctx context.Context, work func(context.Context) error) error {
+	asking, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := work(context.WithValue(asking, askingKey{}, end))
+	if cause := context.Cause(asking); ctx.Err() == nil && errors.Is(cause, ErrSilent) && !errors.Is(err, ErrSilent) {
+		return cause
+	}
+	return err
+}
+
+// Answer asks one question. Outside of Asking its limit is at least least.
+func Answer(ctx context.Context, least time.Duration, what string, question func(context.Context) error) error {
+	limit, err := silenceLimit()
+	if err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) { // an earlier question had no answer
+		return cause
+	}
+	end, asking := ctx.Value(askingKey{}).(context.CancelCauseFunc)
+	silent := silentError(limit)
+	if !asking && least > limit {
+		limit, silent = least, fmt.Errorf("%w: no answer for %s", ErrSilent, least)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, limit, silent)
+	defer cancel()
+	err = question(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSilent) {
+		err = fmt.Errorf("%s: %w", what, context.Cause(limited))
+	}
+	if asking && errors.Is(err, ErrSilent) {
+		end(err)
+	}
+	return err
+}
+
+// Ask is Run for a question.
+func (c *Conn) Ask(ctx context.Context, argv ...string) (r Result, err error) {
+	look := "ps -ef"
+	if argv[0] != "sh" {
+		look = strings.Join(argv, " ")
+	}
+	err = Answer(ctx, 0, "run "+argv[0]+" on "+c.addr.String(), func(limited context.Context) error {
+		r, err = c.Run(limited, argv...)
+		if errors.Is(err, ErrSilent) && ctx.Err() == nil {
+			err = fmt.Errorf("%w\nnext: ssh %s %s  # see which program does not end", err, c.login.sshArgs(), quoteCommand([]string{look}))
+		}
+		return err
+	})
+	return r, err
+}
