@@ -95,9 +95,6 @@ func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
 // Where the cache has that file, Get contacts no server.
 func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	file, err := o.fetchReference(ctx, o.ref, digest, 0)
-	if err == nil && o.oci != nil && o.oci.unpack {
-		file, err = o.unpackLayer(ctx, file, digest)
-	}
 	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
 		return File{}, err // the error names the path
 	}
@@ -166,7 +163,7 @@ func (o *Origin) fetchReference(ctx context.Context, ref reference, digest strin
 		return File{}, err
 	}
 	file.Name = blob.name
-	if !o.oci.unpack && digest != "" && digest != blob.sha256 {
+	if digest != "" && digest != blob.sha256 {
 		return File{}, wrongDigest(blob.sha256, digest)
 	}
 	if o.from == nil {

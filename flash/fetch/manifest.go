@@ -14,14 +14,14 @@ import (
 
 var errNoFile = fmt.Errorf("no such file in the artifact: %w", fs.ErrNotExist)
 
-// layerTypes maps the layer types of container images, which are tars, to their
-// compression.
-var layerTypes = map[string]string{
-	ocispec.MediaTypeImageLayer:                         "",
-	ocispec.MediaTypeImageLayerGzip:                     "gzip",
-	ocispec.MediaTypeImageLayerZstd:                     "zstd",
-	"application/vnd.docker.image.rootfs.diff.tar.gzip": "gzip",
+// layerTypes are the layer types of container images.
+var layerTypes = []string{
+	ocispec.MediaTypeImageLayer, ocispec.MediaTypeImageLayerGzip, ocispec.MediaTypeImageLayerZstd,
+	"application/vnd.docker.image.rootfs.diff.tar.gzip",
 }
+
+var errContainerImage = errors.New(`it is a container image, and Slipway takes no disk out of its layers
+next: skopeo copy docker://IMAGE dir:image, then tar -xf image/LAYER, and give the disk image in it; or push the disk with oras push IMAGE disk.img`)
 
 // unpackMark is how ORAS marks a folder, which it pushes as a tar.
 const unpackMark = "io.deis.oras.content.unpack"
@@ -31,16 +31,13 @@ type blob struct {
 	name      string // "" where the artifact gives it none
 	sha256    string
 	sizeBytes int64
-	packing   string // of a container's layer
 }
 
-// artifact is an OCI manifest: named files, as ORAS pushes them, or a container image
-// of one layer with one file.
+// artifact is an OCI manifest: named files, as ORAS pushes them.
 type artifact struct {
-	dir    string // of a layout; "" of a registry
-	title  string // which file the reference names; "" leaves the choice to find
-	blobs  []blob
-	unpack bool
+	dir   string // of a layout; "" of a registry
+	title string // which file the reference names; "" leaves the choice to find
+	blobs []blob
 }
 
 // resolveArtifact reads a manifest. Of an index it reads the manifest for an
@@ -104,8 +101,8 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 		if b.name != "" && (SafeFileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
 			return nil, fmt.Errorf("%q in the manifest is no name of a file; folders are not taken", printable(b.name))
 		}
-		if packing, ok := layerTypes[l.MediaType]; ok && b.name == "" {
-			b.name, b.packing, a.unpack = "layer.tar", strings.TrimSpace("tar "+packing), true
+		if b.name == "" && slices.Contains(layerTypes, l.MediaType) {
+			return nil, errContainerImage
 		}
 		if b.name == "" {
 			b.name = "disk.img"
@@ -114,9 +111,6 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 	}
 	if len(a.blobs) == 0 {
 		return nil, errors.New("the manifest names no files")
-	}
-	if a.unpack && len(a.blobs) > 1 {
-		return nil, fmt.Errorf("a container's image of %d layers; one that holds a disk image has one layer with one file", len(a.blobs))
 	}
 	return a, a.checkUniqueNames()
 }

@@ -24,12 +24,11 @@ import (
 
 // cacheEntry is the set of cache files of one file of one origin:
 //
-//	NAME.json           the record of the complete version
-//	HEX/NAME            that version, below its digest, so that no other version
-//	                    replaces a file while a flash reads it
-//	NAME.unpacked.json  the record of its unpacked file, if it is a container's layer
-//	NAME.part           the next version, as far as it is fetched
-//	NAME.part.json      how many bytes of that are proved, and its version
+//	NAME.json       the record of the complete version
+//	HEX/NAME        that version, below its digest, so that no other version
+//	                replaces a file while a flash reads it
+//	NAME.part       the next version, as far as it is fetched
+//	NAME.part.json  how many bytes of that are proved, and its version
 type cacheEntry struct {
 	dir, name string
 	lock      *os.File

@@ -1,15 +1,12 @@
 package fetch
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,11 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sys/unix"
 )
 
 // ociServer is the part of a registry that pulls need.
@@ -282,128 +277,27 @@ func tokens(t *testing.T, s *ociServer, next http.Handler) http.Handler {
 	})
 }
 
-// layer is a container's layer with files.
-func layer(t *testing.T, pack func(io.Writer) io.WriteCloser, files ...tar.Header) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	out := pack(&b)
-	w := tar.NewWriter(out)
-	for _, h := range files {
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if h.Typeflag == tar.TypeReg {
-			if _, err := w.Write(content(int(h.Size), 30)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-type plain struct{ io.Writer }
-
-func (plain) Close() error { return nil }
-
-var packings = map[string]func(io.Writer) io.WriteCloser{
-	ocispec.MediaTypeImageLayer:     func(w io.Writer) io.WriteCloser { return plain{w} },
-	ocispec.MediaTypeImageLayerGzip: func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
-	ocispec.MediaTypeImageLayerZstd: func(w io.Writer) io.WriteCloser {
-		z, err := zstd.NewWriter(w)
-		if err != nil {
-			panic(err)
-		}
-		return z
-	},
-}
-
-func TestContainerDisk(t *testing.T) {
+// A container image is refused before any layer is fetched. A layer with a title is a file
+// that ORAS pushed.
+func TestContainerImageRefused(t *testing.T) {
 	s := newRegistryServer(t)
-	want := content(100_000, 30)
-	for kind, pack := range packings {
-		t.Run(kind, func(t *testing.T) {
-			data := layer(t, pack, tar.Header{Name: "disk/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "disk/virt.img", Typeflag: tar.TypeReg, Size: int64(len(want)), Mode: 0o644})
-			d := s.blob(data)
-			d.MediaType = kind
-			s.tag(t, "v1", manifest(d))
-			for _, digest := range []string{"", sumOf(want)} {
-				file, err := fetchIt(t, t.TempDir(), s.reference(s.addr(), ""), digest)
-				if err != nil {
-					t.Fatal(err)
-				}
-				same(t, file, want)
-				if file.Name != "virt.img" {
-					t.Errorf("Name = %q", file.Name)
-				}
-			}
-			if _, err := fetchIt(t, t.TempDir(), s.reference(s.addr(), ""), sumOf(data)); err == nil {
-				t.Error("a wrong digest was taken")
-			}
-		})
-	}
-}
-
-// Each version has gigabytes, so that the former one does not stay.
-func TestContainerDiskNewVersion(t *testing.T) {
-	s, dir := newRegistryServer(t), t.TempDir()
-	var before File
-	for i := range 3 {
-		d := s.blob(layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: int64(1000 + i), Mode: 0o644}))
-		d.MediaType = ocispec.MediaTypeImageLayer
-		s.tag(t, "v1", manifest(d))
-		for range 2 {
-			file, err := fetchIt(t, dir, s.reference(s.addr(), ""), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			same(t, file, content(1000+i, 30))
-			if _, err := os.Stat(before.Path); before.SizeBytes == int64(1000+i-1) && !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the former version is kept: %v", err)
-			}
-			before = file
-		}
-	}
-}
-
-func TestContainerDiskRefuses(t *testing.T) {
-	file := tar.Header{Name: "disk/virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644}
-	other := tar.Header{Name: "disk/b.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644}
-	many := make([]tar.Header, maxTarEntries+1)
-	for i := range many {
-		many[i] = tar.Header{Name: fmt.Sprintf("d%d/", i), Typeflag: tar.TypeDir}
-	}
-	good := layer(t, packings[ocispec.MediaTypeImageLayerGzip], file)
-	tests := []struct {
-		name    string
-		data    []byte
-		wantErr string
-	}{
-		{"two files", layer(t, packings[ocispec.MediaTypeImageLayerGzip], file, other), "besides"},
-		{"a link", layer(t, packings[ocispec.MediaTypeImageLayerGzip], tar.Header{Name: "disk.img", Typeflag: tar.TypeSymlink, Linkname: "/dev/sda"}), "neither a folder nor a file"},
-		{"no file", layer(t, packings[ocispec.MediaTypeImageLayerGzip]), "no file"},
-		{"many folders", layer(t, packings[ocispec.MediaTypeImageLayerGzip], many...), "more than"},
-		{"a hidden name", layer(t, packings[ocispec.MediaTypeImageLayerGzip], tar.Header{Name: "disk/..", Typeflag: tar.TypeReg, Size: 1}), "no name"},
-		{"cut off", good[:len(good)-6], "EOF"},
-		{"not packed", []byte("plain"), "EOF"},
-	}
-	s := newRegistryServer(t)
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			d := s.blob(test.data)
-			d.MediaType = ocispec.MediaTypeImageLayerGzip
-			s.tag(t, "v1", manifest(d))
+	for _, kind := range layerTypes {
+		d := s.blob(content(1000, 30))
+		d.MediaType = kind
+		for name, m := range map[string]ocispec.Manifest{"one layer": manifest(d), "two layers": manifest(d, d), "a file beside it": manifest(titled(s.blob([]byte("x")), "disk.img"), d)} {
+			s.tag(t, "v1", m)
 			dir := t.TempDir()
-			if _, err := fetchIt(t, dir, s.reference(s.addr(), ""), ""); err == nil || !strings.Contains(err.Error(), test.wantErr) {
-				t.Errorf("Get = %v; want an error with %q", err, test.wantErr)
+			if _, err := fetchIt(t, dir, s.reference(s.addr(), ""), ""); !errors.Is(err, errContainerImage) || !strings.Contains(err.Error(), "next: skopeo copy") {
+				t.Errorf("%s, %s: Get = %v; want it refused with a next step", kind, name, err)
 			}
 			nothing(t, dir)
-		})
+		}
+		s.tag(t, "v1", manifest(titled(d, "disk.img")))
+		file, err := fetchIt(t, t.TempDir(), s.reference(s.addr(), ""), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, file, content(1000, 30))
 	}
 }
 
@@ -605,44 +499,5 @@ func TestTokensNeedTLS(t *testing.T) {
 		if _, err := (tokenTransport{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
 			t.Errorf("from %s to %s: %v; want it refused", test.registry, test.tokens, err)
 		}
-	}
-}
-
-// A small layer may unpack to any size. The data after the image is not read to its
-// end.
-func TestContainerDiskWithoutEnd(t *testing.T) {
-	s := newRegistryServer(t)
-	pack := func(w io.Writer) io.WriteCloser { return tailed{gzip.NewWriter(w)} }
-	d := s.blob(layer(t, pack, tar.Header{Name: "disk/virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644}))
-	d.MediaType = ocispec.MediaTypeImageLayerGzip
-	s.tag(t, "v1", manifest(d))
-	dir := t.TempDir()
-	if _, err := fetchIt(t, dir, s.reference(s.addr(), ""), ""); err == nil || !strings.Contains(err.Error(), "behind its tar") {
-		t.Errorf("Get = %v; want it refused", err)
-	}
-	nothing(t, dir)
-}
-
-// tailed appends zeros to the compressed data.
-type tailed struct{ io.WriteCloser }
-
-func (p tailed) Close() error {
-	if _, err := p.Write(make([]byte, 8<<20)); err != nil {
-		return err
-	}
-	return p.WriteCloser.Close()
-}
-
-// A full disk does not count as a damaged layer.
-func TestUnpackOntoFullDisk(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skipf("no /dev/full: %v", err)
-	}
-	defer full.Close()
-	data := layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644})
-	_, _, err = (&cacheEntry{dir: t.TempDir()}).copyOnlyFile(bytes.NewReader(data), full)
-	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "damaged") {
-		t.Errorf("onlyFile = %v; want a full disk, and no word of damage", err)
 	}
 }
