@@ -1,7 +1,6 @@
 package ci
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,21 +77,12 @@ func noPackages(t *testing.T) string {
 	return dir
 }
 
-// writeMenderBundle writes as little as update takes.
-func writeMenderBundle(t *testing.T, name string) {
+// writeBundle writes as little of SWUpdate's format as update takes.
+func writeBundle(t *testing.T, name string) {
 	t.Helper()
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	w := tar.NewWriter(f)
-	for _, name := range []string{"version", "header.tar"} {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Format: tar.FormatUSTAR}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
+	head := "070702" + strings.Repeat("0", 88) + "%08X" + strings.Repeat("0", 8) // with the length of the name
+	data := fmt.Sprintf(head+"sw-description\x00\x00\x00\x00"+head+"TRAILER!!!\x00\x00\x00\x00", 15, 11)
+	if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,8 +105,8 @@ func TestReportOfTheLastRunStays(t *testing.T) {
 	opt := images.Options{Dir: t.TempDir()}
 	dir := opt.BoardDir(spec)
 	writeArtifact(t, dir, images.Artifact{Board: "toy"})
-	bundle := filepath.Join(t.TempDir(), "new.mender")
-	writeMenderBundle(t, bundle)
+	bundle := filepath.Join(t.TempDir(), "new.swu")
+	writeBundle(t, bundle)
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	with := func(change func(*images.Spec)) images.Spec {

@@ -1,10 +1,9 @@
 package fleet
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -23,23 +22,15 @@ import (
 func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci.Outcome, error), faults ...fleettest.Fault) *simulation {
 	t.Helper()
 	p := simulate(t, boards, faults...)
-	var artifact bytes.Buffer
-	w := tar.NewWriter(&artifact)
-	for _, name := range []string{"version", "header.tar"} { // of Mender's, and as little as Open takes
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Format: tar.FormatUSTAR}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "new.mender")
-	if err := os.WriteFile(file, artifact.Bytes(), 0o600); err != nil {
+	head := "070702" + strings.Repeat("0", 88) + "%08X" + strings.Repeat("0", 8) // with the length of the name
+	bundle := fmt.Sprintf(head+"sw-description\x00\x00\x00\x00"+head+"TRAILER!!!\x00\x00\x00\x00", 15, 11)
+	file := filepath.Join(t.TempDir(), "new.swu")
+	if err := os.WriteFile(file, []byte(bundle), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.request.File, p.request.To, p.request.Update = "", "", file
 	p.update = func(_ context.Context, a *attempt, how ci.UpdateOptions) (ci.Outcome, error) {
-		if how.DryRun != p.request.DryRun || a.bundle.Kind != boardupdate.Mender {
+		if how.DryRun != p.request.DryRun || a.bundle.Kind != boardupdate.SWUpdate {
 			t.Errorf("%s: asked for %+v with a bundle of %s", a.job.host.Name, how, a.bundle.Kind)
 		}
 		if end := come[a.job.host.Name]; end != nil {

@@ -14,7 +14,7 @@ import (
 func updateCommand() *Command {
 	c := New("update BOARD HOST BUNDLE", "Have a running board's own engine install a bundle, and prove the result")
 	c.Long = `The host is as for deploy, and Slipway needs root there. It works in these steps:
-1. find the engine on the board: RAUC, SWUpdate or Mender
+1. find the engine on the board: RAUC or SWUpdate
 2. check the bundle, its signature, its version and the board's slots
 3. have the engine install the bundle through the SSH connection, or from a copy on the board
 4. restart the board, and run its smoke suites on the new system

@@ -516,7 +516,7 @@ func (w *world) placeBoards(t *testing.T, base, home string) {
 			t.Fatal(err)
 		}
 		for _, tool := range strings.Fields("uname id cat ls stat mkdir mv cp rm ln chmod chown df mount umount dmesg journalctl systemctl ip ss grep sed awk find hostname sha256sum md5sum tar head tail sort wc " +
-			"rauc swupdate mender mender-update docker podman nerdctl ctr containerd runc lsmod modinfo modprobe sysctl dpkg dpkg-query rpm opkg getent ps pgrep readlink realpath date sync reboot shutdown sleep tegrastats nvidia-smi nvpmodel frr vtysh systemd-analyze timedatectl test dd blkid lsblk findmnt touch mktemp od base64 tee tr cut sudo env setsid nohup timeout kill true false") {
+			"rauc swupdate docker podman nerdctl ctr containerd runc lsmod modinfo modprobe sysctl dpkg dpkg-query rpm opkg getent ps pgrep readlink realpath date sync reboot shutdown sleep tegrastats nvidia-smi nvpmodel frr vtysh systemd-analyze timedatectl test dd blkid lsblk findmnt touch mktemp od base64 tee tr cut sudo env setsid nohup timeout kill true false") {
 			_ = os.Symlink("program", filepath.Join(bin, tool))
 		}
 		dir := filepath.Join(base, fmt.Sprint("sshd", i))

@@ -144,7 +144,7 @@ func (b *Board) runCommand(s ssh.Channel, command string) {
 		b.closeConns()
 		return
 	}
-	out, status := b.answerCommand(argv)
+	out, status := b.answerCommand(argv, s)
 	_, _ = io.WriteString(s, out)
 	_, _ = s.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
 }
@@ -195,7 +195,7 @@ func parseCommand(command string) (mark string, argv []string) {
 
 // answerCommand returns a program's output and exit status. An unknown program is not
 // installed.
-func (b *Board) answerCommand(argv []string) (out string, status int) {
+func (b *Board) answerCommand(argv []string, input io.Reader) (out string, status int) {
 	line := strings.Join(argv, " ")
 	switch {
 	case line == "true":
@@ -217,5 +217,5 @@ func (b *Board) answerCommand(argv []string) (out string, status int) {
 		}
 		return fact(n) + "\n", 0
 	}
-	return b.answerUpdate(argv, line)
+	return b.answerUpdate(line, input)
 }

@@ -1,22 +1,24 @@
 package fleettest
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
-	"slices"
+	"io"
 	"strings"
 	"time"
 )
 
-// system is the software of a board, with two root file systems. Mender's client installs
-// to the one that does not run. The answers are those of Mender's documentation.
+// system is the software of a board, with two root file systems. SWUpdate's client installs
+// to the one that does not run.
 type system struct {
 	boots   int
 	number  int       // of the board
 	root    int       // index of the one that runs
-	holds   [2]string // digest of the artifact in each
+	holds   [2]string // digest of the bundle in each
 	waits   bool      // the next boot starts the other one
-	good    bool      // the running one was committed
-	entered []string  // installed artifacts, in order
+	good    bool      // the running one was marked good
+	entered []string  // installed bundles, in order
 	again   int       // how many of these ran already
 }
 
@@ -26,10 +28,10 @@ func firstSystem(number int) system {
 
 // Updated is the result of the updates of one board.
 type Updated struct {
-	Runs      string // the digest of the artifact that runs
-	Good      bool   // the artifact was committed
+	Runs      string // the digest of the bundle that runs
+	Good      bool   // the bundle was marked good
 	Installed int
-	Again     int // installations of an artifact that ran already
+	Again     int // installations of a bundle that ran already
 }
 
 // Updated returns the result of the updates of the board.
@@ -43,38 +45,30 @@ const installTakes = 100 * time.Millisecond
 
 // answerUpdate returns the output and exit status of the programs that an update runs. An
 // unknown program is not installed.
-func (b *Board) answerUpdate(argv []string, line string) (out string, status int) {
+func (b *Board) answerUpdate(line string, input io.Reader) (out string, status int) {
 	switch {
 	case line == "id -u":
 		return "0\n", 0
-	case strings.Contains(line, "mender-update mender"):
-		return "mender-update\n", 0
+	case strings.Contains(line, "command -v swupdate-client"):
+		return "SWUpdate v2024.12\n", 0
 	case strings.Contains(line, "nvbootctrl dump-slots-info"):
 		return "== none\n", 0
-	case strings.Contains(line, "df -Pk"):
-		return "/data /dev/mmcblk0p4 8000000 1 7999999 1% /data\n", 0
-	case line == "cat /var/lib/mender/device_type":
-		return "device_type=simulated\n", 0
-	case slices.Equal(argv[:min(2, len(argv))], []string{"mender-update", "install"}):
+	case line == "swupdate-client -v":
 		time.Sleep(installTakes)
-		return b.installArtifact(argv[2])
-	case slices.Equal(argv[:min(2, len(argv))], []string{"rm", "-f"}):
-		return "", 0
+		return b.installBundle(input)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.system
-	switch line {
-	case "findmnt -n -o SOURCE /":
+	switch {
+	case line == "findmnt -n -o SOURCE /":
 		return fmt.Sprintf("/dev/mmcblk0p%d\n", 2+s.root), 0
-	case "mender-update show-artifact":
-		return s.holds[s.root] + "\n", 0
-	case "mender-update commit":
+	case strings.Contains(line, "nvbootctrl verify"): // the script that marks good
 		s.good = true
 		return "", 0
-	case "cat /proc/sys/kernel/random/boot_id":
+	case line == "cat /proc/sys/kernel/random/boot_id":
 		return fmt.Sprintf("%08x-0000-0000-0000-%012x\n", s.number, s.boots), 0
-	case "reboot":
+	case line == "reboot":
 		s.reboot()
 		go b.closeConns()
 		return "", 0
@@ -89,12 +83,13 @@ func (s *system) reboot() {
 	}
 }
 
-func (b *Board) installArtifact(file string) (string, int) {
-	f := b.disk.findFile(file)
-	if f == nil {
+// installBundle installs the bundle that the client reads. One that is cut off changes nothing.
+func (b *Board) installBundle(input io.Reader) (string, int) {
+	data, err := io.ReadAll(input)
+	if err != nil || !bytes.Contains(data, []byte("TRAILER!!!")) {
 		return "", 1
 	}
-	digest := f.sha256Hex()
+	digest := fmt.Sprintf("%x", sha256.Sum256(data))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.system
@@ -103,5 +98,5 @@ func (b *Board) installArtifact(file string) (string, int) {
 	}
 	s.entered = append(s.entered, digest)
 	s.holds[1-s.root], s.waits = digest, true
-	return "", 0
+	return "SWUPDATE successful !\n", 0
 }

@@ -39,7 +39,6 @@ type Kind string
 const (
 	RAUC     Kind = "RAUC"
 	SWUpdate Kind = "SWUpdate"
-	Mender   Kind = "Mender"
 )
 
 // bundleFormat is the file format of one kind of bundle.
@@ -53,10 +52,16 @@ type bundleFormat struct {
 var bundleFormats = []bundleFormat{
 	{RAUC, ".raucb", isSquashfs, readRAUC},
 	{SWUpdate, ".swu", isCpio, readSWUpdate},
-	{Mender, ".mender", isTar, readMender},
 }
 
-var errNoBundle = errors.New("not a bundle of RAUC's, SWUpdate's or Mender's")
+var errNoBundle = errors.New("not a bundle of RAUC's or SWUpdate's")
+
+var errMender = errors.New("a Mender Artifact, and Slipway does not drive Mender\nnext: copy it to the board, and there run mender-update install FILE")
+
+// isMender recognises a Mender Artifact, a tar that begins with the file version.
+func isMender(head []byte) bool {
+	return len(head) >= 262 && string(head[257:262]) == "ustar" && bytes.HasPrefix(head, []byte("version\x00"))
+}
 
 // headBytes is how much of a file tells its format.
 const headBytes = 512
@@ -90,6 +95,9 @@ func (b *Bundle) readFormat() error {
 	n, err := b.file.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
 		return err
+	}
+	if isMender(head[:n]) {
+		return errMender
 	}
 	if b.digest, err = b.digestEnds(head[:n]); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package update installs a bundle of this machine by a board's own engine: RAUC, SWUpdate or
-// Mender. It writes no slot itself and restarts nothing; see ci.Update for the whole flow. It
+// Package update installs a bundle of this machine by a board's own engine: RAUC or SWUpdate.
+// It writes no slot itself and restarts nothing; see ci.Update for the whole flow. It
 // treats a board as hostile: it limits what it reads, and cleans it by plaintext.OneLine.
 package update
 
@@ -134,7 +134,19 @@ const SystemBus = "/run/dbus/system_bus_socket"
 // finders look for one kind of engine each. They return an error if the board does not have
 // it.
 var finders = []func(ctx context.Context, c *target.Conn, bus string) (Engine, error){
-	findRAUC, findSWUpdate, findMender,
+	findRAUC, findSWUpdate, refuseMender,
+}
+
+// refuseMender finds no engine. Its error says whether the board has Mender.
+func refuseMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
+	r, err := c.Ask(ctx, "sh", "-c", "command -v mender-update || command -v mender")
+	if err == nil {
+		err = errors.New("Mender is not there either")
+		if r.Status == 0 {
+			err = errors.New("the board has Mender, which Slipway does not drive; run mender-update install FILE on the board")
+		}
+	}
+	return nil, err
 }
 
 // FindEngine returns the engine of the board. It looks on the board, because an image may
