@@ -68,6 +68,19 @@ const unreadable = "Permission denied"
 // maxSpool is how much of a board's files is kept here while they are judged.
 const maxSpool = 32 << 30
 
+// endReader notices the end of its data. An archive says itself where it ends: one without that is
+// cut short.
+type endReader struct {
+	io.Reader
+	ended bool
+}
+
+func (r *endReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.ended = r.ended || err == io.EOF
+	return n, err
+}
+
 // readTar reads the root file system in a tar archive. The files' content goes to a
 // temporary file, which is gone when the tree is closed.
 func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error) {
@@ -94,11 +107,15 @@ func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error)
 		}
 		return io.NopCloser(io.NewSectionReader(spool, at, t.bytes)), nil
 	}
-	archive := tar.NewReader(r)
+	whole := &endReader{Reader: r}
+	archive := tar.NewReader(whole)
 	for {
 		h, err := archive.Next()
-		if err == io.EOF {
+		if err == io.EOF && !whole.ended {
 			return t, nil
+		}
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
 			return nil, fmt.Errorf("its archive is damaged: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target/dialtest"
+	"slipway/flash/target/targettest"
 )
 
 // A board over SSH shows the same faults as its folder here, but for what each board makes
@@ -70,6 +71,37 @@ func TestBoardFails(t *testing.T) {
 	stop(errors.New("Ctrl-C"))
 	if _, err := auditBoard(ctx, conn, t.TempDir(), Options{}); err == nil || !strings.Contains(err.Error(), "Ctrl-C") {
 		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+// A board that sends no archive, or a part of one, and ends with status 0 has no audit.
+func TestBoardSendsAPart(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range []string{"etc/", "usr/", "usr/bin/"} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	entries := b.String()
+	for name, tt := range map[string]struct{ archive, want string }{
+		"nothing":          {"", "unexpected EOF"},
+		"an end alone":     {strings.Repeat("\x00", 1024), "no root file system here"},
+		"no end":           {entries, "unexpected EOF"},
+		"half an end":      {entries + strings.Repeat("\x00", 512), "unexpected EOF"},
+		"a part of a name": {entries[:len(entries)-100], "unexpected EOF"},
+		"all":              {entries + strings.Repeat("\x00", 1024), ""},
+	} {
+		dir := t.TempDir()
+		targettest.PlaceFile(t, dir+"/archive", tt.archive, 0o644)
+		targettest.PlaceFile(t, dir+"/tar", "#!/bin/sh\nexec cat "+dir+"/archive\n", 0o755)
+		r, err := auditBoard(t.Context(), dialtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin"), "/", Options{})
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %d files, %v; want %q", name, r.Files, err, tt.want)
+		}
 	}
 }
 

@@ -29,22 +29,27 @@ func readPackage(e *Entry) Probe {
 }
 
 // packageScript prints the name of the board's package manager, then what that prints
-// about the package. It exits with 127 if there is none.
+// about the package. It exits with 127 if there is none, and with 3 where dpkg or rpm says
+// neither that the package is there nor, by the status 1, that it is not.
 const packageScript = `if command -v dpkg-query >/dev/null; then
-	echo dpkg; dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null
+	echo dpkg; said=$(dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null)
 elif command -v rpm >/dev/null; then
-	echo rpm; rpm -q --queryformat 'installed %{VERSION}-%{RELEASE}\n' "$1"
+	echo rpm; said=$(rpm -q --queryformat 'installed %{VERSION}-%{RELEASE}\n' "$1")
 elif command -v opkg >/dev/null; then
-	echo opkg; opkg list-installed "$1"
+	echo opkg; opkg list-installed "$1"; exit 0
 else
 	exit 127
-fi; true`
+fi
+case "$?:$said" in 0:?* | 1:*) echo "$said" ;; *) exit 3 ;; esac`
 
 func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", packageScript, "sh", p.name)
 	if err != nil {
 		return f, err
+	}
+	if r.Status == 3 {
+		return f, fmt.Errorf("no answer of the package manager about %s", p.name)
 	}
 	if r.Status != 0 {
 		f.Next = "ask for a file of the package instead, or build the image with package management"

@@ -32,6 +32,7 @@ func TestSilentPrograms(t *testing.T) {
 		"port":      "port: {'tcp:9': {listening: false}}",
 		"process":   "process: {none: {running: false}}",
 		"file":      "file: {/etc/passwd: {exists: true}}",
+		"package":   "package: {none: {installed: false}}",
 		"clock":     "clock: {right: {within: 10}}",
 	} {
 		if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
