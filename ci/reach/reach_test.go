@@ -15,6 +15,7 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
+	"slipway/flash/target/dialtest"
 	"slipway/images"
 )
 
@@ -115,5 +116,21 @@ func TestExplainLogin(t *testing.T) {
 		if got := explainLogin(spec, err); got != err {
 			t.Errorf("%s: %v; want %v as it was", name, got, err)
 		}
+	}
+}
+
+// A board that is on may still be silent, or have no shell. Its other errors are of the work.
+func TestMarkUnreachable(t *testing.T) {
+	conn := dialtest.Connect(t)
+	for err, want := range map[error]bool{
+		fmt.Errorf("work: %w", target.ErrSilent): true, fmt.Errorf("work: %w", target.ErrShell): true, io.EOF: false, nil: false,
+	} {
+		if got := MarkUnreachable(t.Context(), conn, err); errors.Is(got, report.ErrUnreachable) != want || !errors.Is(got, err) {
+			t.Errorf("MarkUnreachable(%v) = %v; want %v: %v", err, got, report.ErrUnreachable, want)
+		}
+	}
+	conn.Close()
+	if got := MarkUnreachable(t.Context(), conn, io.EOF); !errors.Is(got, report.ErrUnreachable) {
+		t.Errorf("MarkUnreachable on a lost connection = %v; want %v", got, report.ErrUnreachable)
 	}
 }
