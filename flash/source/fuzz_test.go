@@ -69,6 +69,18 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
+// holeFrame returns a frame of n zeros, which repeats one byte in each block.
+func holeFrame(n int64) []byte {
+	const size4, sum, window = 2 << 6, 1 << 2, 7 << 3 // the window is one block
+	b := append([]byte(frameMagic), size4|sum, window)
+	b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	for left := n; left > 0; left -= maxBlockBytes {
+		head := encodeBlockHeader(block{last: left <= maxBlockBytes, kind: runBlock, size: min(left, maxBlockBytes)})
+		b = append(append(b, head[:]...), 0)
+	}
+	return binary.LittleEndian.AppendUint32(b, sumOfZeros(n))
+}
+
 // framed is a frame of zstd with p as it is.
 func framed(_ testing.TB, p []byte) []byte {
 	out, _ := plainHeader(0)

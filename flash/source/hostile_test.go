@@ -4,15 +4,12 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 )
 
 // A small first frame must not hide what the content is.
@@ -75,29 +72,6 @@ func TestZipThatSaysLess(t *testing.T) {
 	commented[end+20] = 9
 	if got, _, err := unpack(t, writeFile(t, "image.zip", commented), nil, mib); err != nil || string(got) != "the image" {
 		t.Errorf("with a comment: %q, %v", got, err)
-	}
-}
-
-func TestPackReplacesNothingElse(t *testing.T) {
-	image := writeFile(t, "disk.zst.bmap", random(5000)).Name()
-	node := filepath.Join(t.TempDir(), "node") // as a device is one
-	if err := unix.Mkfifo(node, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct{ from, to, want string }{
-		{image, image, "replaced itself"},
-		{image, strings.TrimSuffix(image, ".bmap"), "replaced itself"},
-		{image, node, "is no file"},
-		{image, filepath.Dir(image), "is no file"},
-		{filepath.Join(filepath.Dir(image), "missing"), "", "no such file"},
-	} {
-		_, err := PackFile(t.Context(), test.from, test.to, 1)
-		if err == nil || !strings.Contains(err.Error(), test.want) || test.want != "replaced itself" && strings.Contains(err.Error(), "replaced itself") {
-			t.Errorf("%s to %s: %v; want an error with %q", test.from, test.to, err, test.want)
-		}
-	}
-	if _, err := os.Stat(image); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -51,12 +51,10 @@ func Flash(ctx context.Context, w io.Writer, o Options) (err error) {
 var flashRatios = []ratioPair{
 	{"raw", "bmaptool raw", "ours raw"},
 	{"zst", "bmaptool zst", "ours zst"},
-	{"framed", "bmaptool zst", "ours framed"},
 	{"gz", "bmaptool gz", "ours gz"},
 	{"xz", "bmaptool xz", "ours xz"},
 	{"raw_readback", "bmaptool raw", "ours raw, read back"},
 	{"zst_readback", "bmaptool zst", "ours zst, read back"},
-	{"framed_readback", "bmaptool zst", "ours framed, read back"},
 	{"gz_readback", "bmaptool gz", "ours gz, read back"},
 	{"xz_readback", "bmaptool xz", "ours xz, read back"},
 	{"raw_newer", "newer bmaptool raw", "ours raw"},
@@ -72,7 +70,6 @@ var flashRatios = []ratioPair{
 	{"raw_readback_over_device", "ours raw, read back", "device alone, read back"},
 	{"two_over_one", "ours zst to two", "ours zst"},
 	{"two_over_one_raw", "ours raw to two", "ours raw"},
-	{"two_over_one_framed", "ours framed to two", "ours framed"},
 	{"two_over_one_gz", "ours gz to two", "ours gz"},
 }
 

@@ -33,11 +33,11 @@ func (w flashCase) isOurs() bool { return w.argv == nil && !w.pipe && !w.part }
 // flashCases returns all cases. The names of new versions differ from those of Debian's.
 func (b *flashBench) flashCases() []flashCase {
 	var all []flashCase
-	for _, f := range []string{"raw", "zst", "framed", "gz", "xz"} {
+	for _, f := range []string{"raw", "zst", "gz", "xz"} {
 		all = append(all, flashCase{name: "ours " + f, form: f, devices: 1, ours: blind},
 			flashCase{name: "ours " + f + ", read back", form: f, devices: 1})
 	}
-	for _, f := range []string{"raw", "zst", "framed", "gz"} {
+	for _, f := range []string{"raw", "zst", "gz"} {
 		all = append(all, flashCase{name: "ours " + f + " to two", form: f, devices: 2, ours: blind})
 	}
 	for _, f := range []string{"raw", "zst"} {

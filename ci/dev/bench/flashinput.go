@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"slipway/flash/device"
-	"slipway/flash/source"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
@@ -34,7 +33,6 @@ type form struct {
 var forms = []form{
 	{key: "raw", file: rawImage, own: true},
 	{key: "zst", file: rawImage + ".zst", pack: byProgram("zstd", "-3", "-T0", "-q")},
-	{key: "framed", file: rawImage + ".zst", pack: packFramed},
 	{key: "gz", file: rawImage + ".gz", pack: byProgram("gzip")},
 	{key: "xz", file: rawImage + ".xz", pack: byProgram("xz", "-T0")},
 	{key: "changed", file: rawImage, pack: changeImage, own: true},
@@ -46,7 +44,6 @@ const (
 	// contentVersion is part of the folder's name, so that images of older versions of
 	// this file are not used.
 	contentVersion = 2
-	packLevel      = 7 // the command's own
 )
 
 // byProgram compresses with a program that writes to its standard output.
@@ -172,15 +169,6 @@ func (in inputs) writeArtifact(dir, image string) error {
 		a.Files = append(a.Files, images.File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))})
 	}
 	return a.Save(dir)
-}
-
-// packFramed packs the image as the command pack does, with a map.
-func packFramed(ctx context.Context, image, to string) error {
-	made, err := source.PackFile(ctx, image, to, packLevel)
-	if err != nil {
-		return err
-	}
-	return os.Rename(made.Map, filepath.Join(filepath.Dir(to), mapName))
 }
 
 func (in inputs) ensureMap(ctx context.Context, f form, image, to string) error {

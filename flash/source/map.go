@@ -1,0 +1,116 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/images/bmap"
+	"slipway/layers/localfile"
+	"slipway/layers/progress"
+)
+
+// Made is the result of MapFile.
+type Made struct {
+	Image       string `json:"image"`
+	Form        string `json:"form"`
+	ImageBytes  int64  `json:"imageBytes"`
+	MappedBytes int64  `json:"mappedBytes"`
+	Ranges      int    `json:"ranges"`
+	Map         string `json:"map"`
+}
+
+// MapFile writes the block map of an image in any form beside it, as IMAGE.bmap.
+func MapFile(ctx context.Context, path, version string) (Made, error) {
+	algorithm, err := bmap.AlgorithmOf(version)
+	if err != nil {
+		return Made{}, fmt.Errorf("map %s: %w", path, err)
+	}
+	made, m, err := mapFile(ctx, path, algorithm)
+	if err != nil {
+		return Made{}, err
+	}
+	made.Map = path + ".bmap"
+	return made, writeMap(made.Map, m, version)
+}
+
+func mapFile(ctx context.Context, path, algorithm string) (Made, bmap.Map, error) {
+	f, err := localfile.Open(path)
+	if err != nil {
+		return Made{}, bmap.Map{}, localfile.NotHere(path, err)
+	}
+	defer f.Close()
+	m, err := Open(f, path)
+	if err != nil {
+		return Made{}, bmap.Map{}, err
+	}
+	defer m.Close()
+	step := progress.Start(ctx, "map", max(0, m.SizeBytes()), progress.Bytes)
+	blocks, err := m.makeMap(ctx, algorithm, step.Add)
+	step.End(fmt.Sprintf("%d of %d MiB are data", blocks.Mapped()>>20, blocks.ImageSize>>20), err)
+	return Made{
+		Image: path, Form: m.Form(), ImageBytes: blocks.ImageSize,
+		MappedBytes: blocks.Mapped(), Ranges: len(blocks.Ranges),
+	}, blocks, err
+}
+
+// makeMap decodes the image and makes its block map, tile by tile.
+func (m *Image) makeMap(ctx context.Context, algorithm string, count func(int64)) (bmap.Map, error) {
+	blocks := bmap.Map{BlockSize: alignment, Algorithm: algorithm}
+	tile := make([]byte, 0, bmap.TileBytes)
+	addTile := func() {
+		blocks.Ranges = append(blocks.Ranges, bmap.Scan(tile, blocks.ImageSize, algorithm)...)
+		blocks.ImageSize += int64(len(tile))
+		count(int64(len(tile)))
+		tile = tile[:0]
+	}
+	for i := range m.Sections() {
+		err := m.Decode(ctx, i, nil, func(piece Piece) error {
+			defer piece.Free()
+			for piece.Len > 0 {
+				if whole := piece.Len &^ (bmap.TileBytes - 1); piece.Data == nil && whole > 0 && len(tile) == 0 {
+					blocks.ImageSize, piece.Len = blocks.ImageSize+whole, piece.Len-whole
+					count(whole)
+					continue
+				}
+				at, n := len(tile), min(piece.Len, int64(cap(tile)-len(tile)))
+				tile = tile[:at+int(n)]
+				if piece.Data == nil {
+					clear(tile[at:])
+				} else {
+					copy(tile[at:], piece.Data)
+					piece.Data = piece.Data[n:]
+				}
+				if piece.Len -= n; len(tile) == cap(tile) {
+					addTile()
+				}
+			}
+			return context.Cause(ctx)
+		})
+		if err != nil {
+			return blocks, err
+		}
+	}
+	if err := m.Finish(); err != nil {
+		return blocks, err
+	}
+	addTile()
+	return blocks, nil
+}
+
+func writeMap(path string, m bmap.Map, version string) error {
+	var b bytes.Buffer
+	if _, err := m.WriteVersion(&b, version); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// Show prints the result as text.
+func (m Made) Show(w io.Writer) {
+	fmt.Fprintf(w, "%s (%s): %d MiB, of which %d MiB are data in %d ranges\n", m.Image, m.Form, m.ImageBytes>>20, m.MappedBytes>>20, m.Ranges)
+	fmt.Fprintln(w, m.Map)
+}
