@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -104,11 +105,12 @@ func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(ke
 	return in, nil
 }
 
-// cardBoard returns a board whose image is written to cards and files unchanged.
+// cardBoard returns a board whose image is written to cards and files unchanged. The bench's
+// image holds programs of this machine.
 func cardBoard() (string, error) {
 	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds
-		return spec.Machine == nil && slices.Contains(kinds, device.Block) && slices.Contains(kinds, device.File)
+		return spec.Machine == nil && spec.Arch == runtime.GOARCH && slices.Contains(kinds, device.Block) && slices.Contains(kinds, device.File)
 	})
 	return spec.Board, err
 }
