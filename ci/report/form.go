@@ -25,7 +25,6 @@ var forms = []Form{
 	{"html", ReportHTML, renderHTML},
 	{"tap", "", renderTAP},
 	{"lava", "", renderLAVA},
-	{"csv", "", renderCSV},
 }
 
 // FormOf returns the form of that name, or JSON if json is set. Without a name it

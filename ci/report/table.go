@@ -1,8 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"encoding/csv"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,46 +103,4 @@ func positive(cell string) float64 {
 		return v
 	}
 	return 0
-}
-
-// renderCSV renders the tables of tidy reports. Tables with other columns come after an empty
-// line, with a header of their own.
-func renderCSV(all []Report) ([]byte, error) {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	var columns []string
-	for _, r := range all {
-		for _, s := range r.Suites {
-			for _, c := range s.Checks {
-				t := c.Table
-				if t == nil {
-					continue
-				}
-				if !slices.Equal(columns, t.Columns) {
-					if columns != nil {
-						w.Flush()
-						b.WriteByte('\n')
-					}
-					columns = t.Columns
-					_ = w.Write(slices.Concat([]string{"board", "suite", "check"}, spreadsheetCells(columns)))
-				}
-				for _, row := range t.Rows {
-					_ = w.Write(spreadsheetCells(slices.Concat([]string{r.boardLabel(), s.Name, c.Name}, row)))
-				}
-			}
-		}
-	}
-	w.Flush()
-	return b.Bytes(), w.Error()
-}
-
-// spreadsheetCells returns cells that no spreadsheet takes for a formula.
-func spreadsheetCells(cells []string) []string {
-	safe := slices.Clone(cells)
-	for i, cell := range safe {
-		if _, err := strconv.ParseFloat(cell, 64); err != nil && cell != "" && strings.ContainsRune("=+-@|%", rune(cell[0])) {
-			safe[i] = "'" + cell
-		}
-	}
-	return safe
 }
