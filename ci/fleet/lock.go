@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
 )
@@ -27,10 +29,18 @@ func lockFile(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = lock.Try(f)
+	holder := ""
+	for end := time.Now().Add(execLimit); ; time.Sleep(execLimit / 500) {
+		if err = lock.Try(f); !errors.Is(err, lock.ErrHeld) {
+			break
+		}
+		if holder = readHolder(f); isAlive(holder) || time.Now().After(end) {
+			break
+		}
+	}
 	switch {
 	case errors.Is(err, lock.ErrHeld):
-		err = fmt.Errorf("%w by %s", errHeld, readHolder(f))
+		err = fmt.Errorf("%w by %s", errHeld, holder)
 	case err == nil:
 		err = writeHolder(f)
 	}
@@ -39,6 +49,17 @@ func lockFile(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() { f.Close() }, nil
+}
+
+// execLimit is how long a lock may outlive its holder. A child of a killed process has the
+// lock until it becomes the program that it starts.
+const execLimit = 10 * time.Second
+
+// isAlive reports whether the process that readHolder read may still run.
+func isAlive(holder string) bool {
+	var pid int
+	_, err := fmt.Sscanf(holder, "process %d,", &pid)
+	return err != nil || !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 func writeHolder(f *os.File) error {
@@ -51,7 +72,7 @@ func writeHolder(f *os.File) error {
 
 // readHolder reads what writeHolder wrote. Another process may be writing it now.
 func readHolder(f *os.File) string {
-	text, _ := io.ReadAll(io.LimitReader(f, 200))
+	text, _ := io.ReadAll(io.NewSectionReader(f, 0, 200))
 	if said := strings.TrimSpace(string(text)); said != "" {
 		return oneLine(said)
 	}
