@@ -445,11 +445,12 @@ func (w *world) placeFiles(t *testing.T, work string) {
 	copy(image[4096:], evil)
 	sum := sha256.Sum256(image)
 	name := "ev\x1b[2Jil\u202e.img"
-	describe := func(board, name string) string {
+	// describe says of an artifact what is hostile in all fields but the names of its files.
+	describe := func(board, name, kind string) string {
 		return fmt.Sprintf(`{"board":%[1]s,"project":%[2]s,"arch":%[3]s,"key":%[2]s,"built":"2020-01-01T00:00:00Z","slipway":{"version":%[2]s,"commit":%[2]s},
-"files":[{"kind":"disk","name":%[4]s,"sizeBytes":%[5]d,"sha256":"%[6]x"},{"kind":%[2]s,"name":%[4]s,"sizeBytes":%[5]d,"sha256":"%[6]x"}],
+"files":[{"kind":%[7]s,"name":%[4]s,"sizeBytes":%[5]d,"sha256":"%[6]x","key":%[2]s}],"source":{"url":"https://TOKENsecret@127.0.0.1/x.git","commit":%[2]s},
 "layers":[{"name":%[2]s,"commit":%[2]s,"branch":%[2]s,"url":"https://TOKENsecret@127.0.0.1/x.git"}],"tools":{%[2]s:%[2]s},"partitions":[{"name":%[2]s,"use":%[2]s,"offsetBytes":1,"sizeBytes":2}]}`,
-			jsonText(board), jsonText(evil), jsonText("amd64"), jsonText(name), len(image), sum)
+			jsonText(board), jsonText(evil), jsonText("amd64"), jsonText(name), len(image), sum, jsonText(kind))
 	}
 	report := fmt.Sprintf(`{"board":%[1]s,"started":"2020-01-01T00:00:00Z","stages":[{"name":%[1]s,"status":"failed","saw":%[1]s,"next":%[1]s}],"suites":[{"name":%[1]s,"checks":[{"name":%[1]s,"status":"failed","saw":%[1]s}]}]}`, jsonText(evil))
 	key := "-----BEGIN OPENSSH PRIVATE KEY-----\nKEYsecret\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -460,8 +461,8 @@ func (w *world) placeFiles(t *testing.T, work string) {
 		"boards/bare/kas.yml":   "header: {version: 14}\nmachine: qemux86-64\nrepos:\n  one: {url: \"HTTP://user:PASSsecret@127.0.0.1:1/x.git\", commit: " + strings.Repeat("1", 40) + "}\n",
 		"kas.yml": "header: {version: 14}\nmachine: " + jsonText(evil) + "\nrepos:\n  " + jsonText(evil) + ":\n    url: \"https://TOKENsecret@127.0.0.1:1/x.git\"\n    commit: " + strings.Repeat("1", 40) +
 			"\n  b:\n    url: \"http://127.0.0.1:1/x.git?private_token=QUERYsecret\"\n    commit: " + strings.Repeat("2", 40) + "\n",
-		"dl/artifact.json": describe("virt", name), "dl/" + name: string(image), "dl/disk.sig": evil, "dl2/artifact.json": describe("virt", "disk.img"), "dl2/disk.img": string(image),
-		"build/virt/artifact.json": describe("virt", "disk.img"), "build/virt/disk.img": string(image),
+		"dl/artifact.json": describe("virt", name, evil), "dl/" + name: string(image), "dl/disk.sig": evil, "dl2/artifact.json": describe("virt", "disk.img", "disk"), "dl2/disk.img": string(image),
+		"build/virt/artifact.json": describe("virt", "disk.img", "disk"), "build/virt/disk.img": string(image),
 		"evil.img": string(image), "evil.txt": key + evil, "brokenkey": key, "evil.raucb": "hsqs" + evil, "evil.swu": "070701" + strings.Repeat("0", 104) + "sw-description\x00" + evil,
 		"evil.yml":   "file:\n  " + jsonText(evil) + ": {exists: true, contents: [" + jsonText(evil) + "]}\ncommand:\n  " + jsonText("cat /etc/passwd"+evil) + ": {exit-status: 0, stdout: [" + jsonText(evil) + "], meta: {next: " + jsonText(evil) + "}}\nprocess: {" + jsonText(evil) + ": {running: true}}\n",
 		"config.yml": "files:\n  " + jsonText(evil) + ": {content: " + jsonText(evil) + "}\nsysctl: {" + jsonText(evil) + ": " + jsonText(evil) + "}\n",
