@@ -122,7 +122,7 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if j.stream, err = bfb.ReadFile(f); err != nil { // of what is sealed
+	if j.stream, err = bfb.ReadFile(f); err != nil { // from the sealed file
 		return err
 	}
 	if j.proved, err = j.stream.Stat(); err != nil {

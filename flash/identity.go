@@ -86,7 +86,7 @@ func clientKey(path string) (ssh.PublicKey, error) {
 	}
 	defer unlock()
 	if key, err := readClientKey(path); !errors.Is(err, fs.ErrNotExist) {
-		return key, err // another flash made it meanwhile
+		return key, err // another flash has made it
 	}
 	return newClientKey(path)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // This file compares the board that files are made for with the board that they are written
-// to. What the files do not say is not known, and allowed.
+// to. A value that the files do not state is unknown, and allowed.
 
 // otherBoard keeps what says that the files are another board's.
 type otherBoard struct {

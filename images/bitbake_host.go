@@ -92,7 +92,7 @@ func hostChecks(ctx context.Context, spec Spec, opt Options) []hostCheck {
 
 // MendHost runs what mends this machine for a build, each command shown on w first. This
 // process starts again if it must be in a group that its user was added to. MendHost does
-// nothing where it may not become root: the build says what is missing.
+// nothing if it may not become root: the build then names what is missing.
 func MendHost(ctx context.Context, w io.Writer, spec Spec, opt Options) error {
 	err := mendAll(ctx, w, hostChecks(ctx, spec, opt))
 	if errors.Is(err, host.ErrNotRoot) || errors.Is(err, host.ErrForbidden) {

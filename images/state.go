@@ -79,7 +79,7 @@ func KnownHostsPath(stateDir string) string { return filepath.Join(stateDir, kno
 func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receiptName) }
 
 // OldState says which files of a board an earlier Slipway kept beside its artifact, where they
-// are not read any more: somebody else may have put them there. "" where there are none.
+// are not read any more: somebody else may have put them there. "": there are none.
 func (o Options) OldState(s Spec) string {
 	dir, err := o.StateDir(s)
 	if err != nil || o.WorkDir(s) != filepath.Join(o.Dir, s.Board) {

@@ -293,7 +293,7 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 	return nil
 }
 
-// refuseCommitAsName refuses a branch or tag with the name of a commit. Who may push such
+// refuseCommitAsName refuses a branch or tag with the name of a commit. Whoever may push such
 // a branch would choose what is built. One that is meant has refs/ before it.
 func (r Repo) refuseCommitAsName() error {
 	for _, name := range []string{r.Branch, strings.TrimPrefix(r.Tag, "tags/")} {

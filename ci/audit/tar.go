@@ -68,7 +68,7 @@ const unreadable = "Permission denied"
 // maxSpool is how much of a board's files is kept here while they are judged.
 const maxSpool = 32 << 30
 
-// endReader notices the end of its data. An archive says itself where it ends: one without that is
+// endReader notices the end of its data. An archive marks its own end: one without that is
 // cut short.
 type endReader struct {
 	io.Reader

@@ -30,7 +30,7 @@ func readPackage(e *Entry) Probe {
 
 // packageScript prints the name of the board's package manager, then what that prints
 // about the package. It exits with 127 if there is none, and with 3 where dpkg or rpm says
-// neither that the package is there nor, by the status 1, that it is not.
+// neither that the package is installed nor, by the status 1, that it is not.
 const packageScript = `if command -v dpkg-query >/dev/null; then
 	echo dpkg; said=$(dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null)
 elif command -v rpm >/dev/null; then

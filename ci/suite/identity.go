@@ -36,7 +36,7 @@ told mlxbf-bootctl
 true`
 
 // readIdentity reads the board's identity. Unknown fields stay empty, and an error is no
-// failure, as only checks can fail. A silent board alone is an error.
+// failure, as only checks can fail. Only a silent board is an error.
 func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id report.Identity, err error) {
 	err = target.Answer(ctx, 0, "read the board's identity", func(ctx context.Context) error {
 		// An error may come with the output until then.

@@ -79,7 +79,7 @@ func checkConfirmed(devices []Device, yes []string) error {
 	return nil
 }
 
-// confirmHint says how to name all devices in one --yes: by what the user gave, and by a
+// confirmHint says how to name all devices in one --yes: by the user's values, and by a
 // placeholder for the others, which a shell takes for no name.
 func confirmHint(devices []Device, yes []string) string {
 	var names []string

@@ -28,7 +28,7 @@ const shownNames = 5
 // Policy is what one file asks of an artifact, with its lists of keys.
 type Policy struct {
 	images.Policy
-	From    string      // where it is written
+	From    string      // the file and line
 	signers trust.Lists // one, or none
 	files   []string    // the policy's own, and that of revoked keys
 }

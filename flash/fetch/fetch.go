@@ -134,7 +134,7 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
-// Folder returns the folder of this machine where the files are, or where they are kept.
+// Folder returns the folder of the files on this machine, or the cache's.
 func (o *Origin) Folder() string {
 	if path, err := o.ref.absolutePath(); err == nil && o.ref.kind == kindPath {
 		return filepath.Dir(path)

@@ -19,7 +19,7 @@ var guidMachines = map[string]string{
 
 // FindMachines returns the architectures, by Go's names, that the boot files, the programs
 // and the partition types of an image are for. It reads no file system: such files begin at
-// a sector. It stops where it finds the wanted one, as an image can hold files for others.
+// a sector. It stops at the wanted one, as an image can hold files for others.
 func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) {
 	const step, more = 1 << 20, 64
 	block := make([]byte, step+more)

@@ -9,7 +9,7 @@ import (
 )
 
 // A question is a program, or a call of a service, that answers at once on a sound board. The
-// board may run it and be silent all the same, as a program there hangs. The silence limit
+// board may run it and still be silent, because a program hangs. The silence limit
 // holds for a question as a whole.
 
 type askingKey struct{}

@@ -73,7 +73,7 @@ func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 // ReadFrom is as that of LimitedBuffer.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-// passHeld passes on the first n bytes of what is held.
+// passHeld passes on the first n held bytes.
 func (p *pidLine) passHeld(n int) {
 	if p.pid == 0 && len(p.said) == 0 {
 		p.said = bytes.Clone(p.held[:min(n, maxShownBytes)])

@@ -61,8 +61,8 @@ func suppliedBy(folder, file string) bool {
 	return isBelow(filepath.Dir(at), folder)
 }
 
-// isBelow reports whether a folder is the other one or lies in it. What lies in the user's own
-// folder is the user's, also if a file to prove lies in the home folder.
+// isBelow reports whether a folder is the other one or lies in it. Files in the user's own
+// folder are the user's, also if a file to prove lies in the home folder.
 func isBelow(dir, folder string) bool {
 	top, err := os.Stat(folder)
 	if err != nil {

@@ -159,7 +159,7 @@ func (s Sums) Named(name string) (digest string, ok bool) {
 	return digest, ok
 }
 
-// Of is Named, or the digest in a file that holds nothing else. That is of one file alone, as
+// Of is Named, or the digest in a file that holds nothing else. That digest is of one file, as
 // disk.img.sha256 is of disk.img: its own name says so.
 func (s Sums) Of(name string) (string, error) {
 	if digest, ok := s.Named(name); ok {

@@ -31,7 +31,7 @@ const (
 type List struct {
 	sshsig.Signers
 	From string // who names it, as --signers
-	File string // where it was read
+	File string // the file that was read
 }
 
 // Lists are lists, each of which has to name who signed.
@@ -133,7 +133,7 @@ func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][
 		}
 		data, name, err := l.find(ctx, at, filepath.Base(file))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, notSigned{fmt.Sprintf("%s is not signed, and %s wants that: there is no %s\nnext: fetch it from where the files are from, or: %s",
+			return nil, nil, notSigned{fmt.Sprintf("%s is not signed, and %s wants that: there is no %s\nnext: fetch it from the source of the files, or: %s",
 				file, l.From, file+l.Endings()[0], l.Hint(file))}
 		}
 		if err != nil {
@@ -192,7 +192,7 @@ func (l List) prove(ctx context.Context, signature []byte, file string, of Conte
 }
 
 // ProveText is Prove of a small file that may hold its signature inside. It returns the text
-// that was signed, where that is not the whole file.
+// that was signed, if that is not the whole file.
 func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byte) (text []byte, proofs []Proof, err error) {
 	var beside Lists
 	for _, l := range ls {

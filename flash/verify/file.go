@@ -70,7 +70,7 @@ func (f *File) prove(ctx context.Context, folder string, all trust.Sums) error {
 		return fmt.Errorf("it has %d bytes, and %d are the most", info.Size(), int64(maxFileBytes))
 	}
 	step := progress.Start(ctx, "verify "+f.Name, info.Size(), progress.Bytes)
-	// A file that grows meanwhile is refused by its digest.
+	// A file that grows during that is refused by its digest.
 	f.SHA256, err = trust.Digest(ctx, io.LimitReader(in, info.Size()+1), func(n int64) {
 		f.Bytes += n
 		step.Add(n)

@@ -72,7 +72,7 @@ func rightsFor(ctx context.Context, missing []string) ([]string, error) {
 }
 
 // Ensure installs those of the packages that are missing. It shows the apt line
-// on w first; where it may not install, the error holds that line.
+// on w first; if it may not install, the error has that line.
 func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err != nil || len(missing) == 0 {

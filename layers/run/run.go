@@ -116,7 +116,7 @@ func Run(ctx context.Context, c Command) error {
 	return fmt.Errorf("%w\n  its log is not whole: %w", err, log.failed)
 }
 
-// logFile keeps what a program says as long as it can, without secrets. A full disk does
+// logFile keeps a program's output as long as it can, without secrets. A full disk does
 // not end the program: that would be a SIGPIPE in the middle of its work, and hide the
 // cause.
 type logFile struct {

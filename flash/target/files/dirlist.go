@@ -22,8 +22,8 @@ import (
 // Scripts are fixed text. The folder is their first argument, and names reach them on
 // standard input with a zero byte after each, so that a name may hold anything.
 const (
-	// A folder that is not there is "absent". What is removed meanwhile, such as another upload's hidden file, is not listed. Other
-	// names are listed twice then.
+	// A folder that is not there is "absent". An entry that is removed during the listing, such
+	// as another upload's hidden file, is not listed. Other names are listed twice then.
 	listScript = `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
 cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1

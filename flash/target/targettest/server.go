@@ -123,7 +123,7 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
-// SayShell does what a shell does first with a line of Slipway's, which proves that it runs the
+// SayShell does what a shell does first with Slipway's line, which proves that it runs the
 // line.
 func SayShell(ch ssh.Channel, line string) {
 	if mark, ok := strings.CutPrefix(line, "echo '"); ok {

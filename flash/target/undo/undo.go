@@ -32,7 +32,7 @@ import (
 // The manifest is written last, by a rename, and before the first change. A deploy that is
 // interrupted later can be undone. One that is interrupted earlier has changed nothing.
 //
-// An ID ends with a number that the board counts up. It alone says which deploy is the last
+// An ID ends with a number that the board counts up. Only that number says which deploy is the last
 // one: the time before it is that of whoever deployed, whose clock may be wrong. IDs without a
 // number are of older releases, and come before all others.
 const (
@@ -59,7 +59,7 @@ type Deployment struct {
 }
 
 // claimScript makes the folder of a deploy, under the first number that is free, and prints
-// its ID. A claim is of one deploy alone, also where several begin at the same time.
+// its ID. A claim belongs to one deploy, also if several begin at the same time.
 const claimScript = `mkdir -p "$1" && cd "$1" || exit
 n=0 tries=0
 for d in *Z-*-*; do
@@ -73,7 +73,7 @@ while n=$((n + 1)); do
 done
 mv "claim-$n" "$2-$n" && mkdir -m 700 "$2-$n/old" && echo "$2-$n"`
 
-// listScript prints the names in the folder of deploys, and the last line where that is all.
+// listScript prints the names in the folder of deploys, and a last line that marks the end.
 const listScript = `cd "$1" 2>/dev/null || [ ! -e "$1" ] || cd "$1" || exit
 [ ! -e "$1" ] || for d in *; do echo "$d"; done
 echo end`

@@ -40,7 +40,7 @@ func TestMenderArtifactRefused(t *testing.T) {
 
 // A board that has only Mender is told so.
 func TestBoardWithMenderAlone(t *testing.T) {
-	for program, want := range map[string]string{"mender-update": "the board has Mender, which Slipway does not drive", "mender": "the board has Mender", "mends": "no Mender is there either"} {
+	for program, want := range map[string]string{"mender-update": "the board has Mender, which Slipway does not drive", "mender": "the board has Mender", "mends": "no Mender either"} {
 		dir := t.TempDir()
 		if err := run.WriteProgram(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)

@@ -141,7 +141,7 @@ var finders = []func(ctx context.Context, c *target.Conn, bus string) (Engine, e
 func refuseMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
 	r, err := c.Ask(ctx, "sh", "-c", "command -v mender-update || command -v mender")
 	if err == nil {
-		err = errors.New("no Mender is there either")
+		err = errors.New("no Mender either")
 		if r.Status == 0 {
 			err = errors.New("the board has Mender, which Slipway does not drive; run mender-update install FILE on the board")
 		}
