@@ -82,7 +82,7 @@ func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receip
 // are not read any more: somebody else may have put them there. "": there are none.
 func (o Options) OldState(s Spec) string {
 	dir, err := o.StateDir(s)
-	if err != nil || o.WorkDir(s) != filepath.Join(o.Dir, s.Board) {
+	if err != nil {
 		return ""
 	}
 	var old []string
