@@ -51,6 +51,22 @@ func TestCheckFileName(t *testing.T) {
 	}
 }
 
+// A person sees all characters of what artifact.json calls a board and its files.
+func TestArtifactNamesHaveNoControls(t *testing.T) {
+	for field, text := range map[string]string{
+		"board": `{"board":%q}`, "arch": `{"board":"b","arch":%q}`, "kind": `{"board":"b","files":[{"kind":%q,"name":"a.img"}]}`, "name": `{"board":"b","files":[{"name":%q}]}`,
+	} {
+		for _, name := range []string{"x\ny", "x\ty", "x\u202ey", "x\u009by"} {
+			if _, err := ParseArtifact(fmt.Appendf(nil, text, name)); err == nil || !strings.Contains(err.Error(), "that a person cannot see") {
+				t.Errorf("ParseArtifact with the %s %q = %v", field, name, err)
+			}
+		}
+		if _, err := ParseArtifact(fmt.Appendf(nil, text, "plain")); err != nil {
+			t.Errorf("ParseArtifact with a plain %s = %v", field, err)
+		}
+	}
+}
+
 // No board's folder is one of ours, whoever names the board.
 func TestReservedBoards(t *testing.T) {
 	for _, name := range append([]string{"..", ".", "../up", "a/b", "Reports", "CACHE", "a\x1bb"}, reserved...) {
