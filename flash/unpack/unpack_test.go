@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -358,6 +360,58 @@ func TestArchiveChanges(t *testing.T) {
 		}
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s, edited: a folder is left", name)
+		}
+	}
+}
+
+// moments is a context that calls at with the number of each time it is asked for its error.
+type moments struct {
+	context.Context
+	n  *int
+	at func(n int)
+}
+
+func (m moments) Err() error {
+	*m.n++
+	m.at(*m.n)
+	return m.Context.Err()
+}
+
+// Somebody puts another zip of the same size in its place for a while.
+func TestZipChangesForAWhile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "archive")
+	noise := make([]byte, 2<<20) // more than is read at once
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	first, other := zipOf(t, entry{name: "run", body: "good" + string(noise)}), zipOf(t, entry{name: "run", body: "evil" + string(noise)})
+	if len(first) != len(other) {
+		t.Fatalf("%d and %d bytes; want two of one size", len(first), len(other))
+	}
+	put := func(data []byte) {
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try := func(from, to int) (n int) {
+		put(first)
+		dir := filepath.Join(t.TempDir(), "package")
+		ctx := moments{t.Context(), &n, func(n int) {
+			switch n {
+			case from:
+				put(other)
+			case to:
+				put(first)
+			}
+		}}
+		_, err := Into(ctx, Source{Path: path, SHA256: fmt.Sprintf("%x", sha256.Sum256(first))}, dir, Usual)
+		if got, _ := os.ReadFile(filepath.Join(dir, "run")); err == nil && !bytes.HasPrefix(got, []byte("good")) {
+			t.Errorf("another zip from moment %d to %d: %.4q is extracted", from, to, got)
+		}
+		return n
+	}
+	all := try(0, 0)
+	for from := 1; from < 4; from++ {
+		for to := all - 4; to <= all; to++ {
+			try(from, to)
 		}
 	}
 }
