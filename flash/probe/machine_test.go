@@ -62,6 +62,7 @@ func TestFindMachines(t *testing.T) {
 		{"a loader's name, beside an entry", put(mib, 2048+65, "BOOTX64 EFI"), nil},
 		{"a BIOS boot partition", put(mib, 1024, guid(t, "4861682149646f6e744e656564454649")), []string{"amd64"}},
 		{"root of arm64", put(mib, 1024+128, guid(t, "45b021b9f01dc341af444c6f280d3fae")), []string{"arm64"}},
+		{"a type within an entry", put(mib, 1024+32, guid(t, "4861682149646f6e744e656564454649")), nil},
 		{"a type where no table is", put(mib, 128<<10, guid(t, "4861682149646f6e744e656564454649")), nil},
 		{"both", slices.Concat(put(mib, 56, "ARMd"), put(mib, 0, "BOOTX64 EFI")), []string{"arm64", "amd64"}},
 		{"cut", []byte("MZ"), nil},
