@@ -1,13 +1,17 @@
 package trust
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"slipway/flash/sealed"
 )
 
 // tree makes files, and links: "name -> target".
@@ -153,5 +157,43 @@ func TestNamed(t *testing.T) {
 	}
 	if _, err := ann.Prove(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n")); err == nil || !strings.Contains(err.Error(), "it lies beside the files") {
 		t.Errorf("Prove = %v; want the list refused", err)
+	}
+}
+
+// A program that verifies may say who signed before it has read all of a file. Slipway reads
+// the rest all the same, so that nobody can change what was signed afterwards.
+func TestSignedFileIsReadToItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	path, bin := filepath.Join(dir, "disk.img"), filepath.Join(dir, "bin")
+	const key = "9A6FB5551A88E8947EEF04E8AE3F0304B679FC9D"
+	early := fmt.Sprintf(`#!/bin/sh
+head -c 1 >/dev/null
+printf x | dd of=%s conv=notrunc 2>/dev/null
+echo '[GNUPG:] GOODSIG AE3F0304B679FC9D Ann'
+echo '[GNUPG:] VALIDSIG %s 2026-11-23 1795474104 0 4 0 22 8 00 %[2]s'
+`, path, key)
+	content := bytes.Repeat([]byte("good"), 256<<10)
+	if err := errors.Join(os.Mkdir(bin, 0o755), os.WriteFile(filepath.Join(bin, "gpgv"), []byte(early), 0o755), os.WriteFile(path, content, 0o644), os.WriteFile(path+".asc", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	ring, err := Parse("--signers", "ring", append([]byte{0x98}, make([]byte, 50)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := sealed.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := (Lists{ring}).Prove(t.Context(), Folder(dir), path, f); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 4)
+	if _, err := f.ReadAt(p, 0); !errors.Is(err, sealed.ErrChanged) {
+		t.Errorf("ReadAt of what changed after it was read = %q, %v", p, err)
+	}
+	if _, err := f.ReadAt(p, int64(len(content)-4)); err != nil || string(p) != "good" {
+		t.Errorf("ReadAt of the end = %q, %v", p, err)
 	}
 }
