@@ -2,10 +2,12 @@ package flash
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
@@ -37,6 +39,38 @@ func TestIdentitiesAtOnce(t *testing.T) {
 	}
 	if want := string(ssh.MarshalAuthorizedKey(ids[0].client)); string(read(t, ids[0].ClientKey()+".pub")) != want {
 		t.Errorf("%s.pub is of another key", ids[0].ClientKey())
+	}
+}
+
+// A flash waits while another one has the folder's files, and then keeps what that wrote.
+func TestIdentityWaitsForAnother(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lockFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id Identity
+	var other errgroup.Group
+	other.Go(func() (err error) { id, err = NewIdentity(dir); return err })
+	time.Sleep(50 * time.Millisecond) // without the lock it ends meanwhile
+	key, err := newClientKey(Identity{dir: dir}.ClientKey())
+	if err := errors.Join(err, unlock(), other.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(id.client.Marshal(), key.Marshal()) {
+		t.Error("the client key is another one than the first flash made")
+	}
+	if unlock, err = lockFolder(dir); err != nil {
+		t.Fatal(err)
+	}
+	other.Go(func() error { return id.pinHostKey("toy") })
+	time.Sleep(50 * time.Millisecond)
+	err = os.WriteFile(id.KnownHosts(), []byte("toy ssh-ed25519 FIRST\n"), 0o644)
+	if err := errors.Join(err, unlock(), other.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(read(t, id.KnownHosts())), "toy ssh-ed25519 FIRST\n"+knownhosts.Line([]string{"toy"}, id.host)+"\n"; got != want {
+		t.Errorf("known_hosts = %q; want %q", got, want)
 	}
 }
 
@@ -73,7 +107,7 @@ func TestNewIdentity(t *testing.T) {
 
 func TestPin(t *testing.T) {
 	dir := t.TempDir()
-	other := "other ssh-ed25519 AAAA"
+	const other = "other ssh-ed25519 AAAA\ntoy2 ssh-ed25519 AAAA\nTOY ssh-ed25519 AAAA\nother,toy ssh-ed25519 AAAA"
 	if err := os.WriteFile(filepath.Join(dir, "known_hosts"), []byte("toy ssh-ed25519 OLD\n"+other), 0o644); err != nil {
 		t.Fatal(err)
 	}
