@@ -410,6 +410,9 @@ func TestPackageIsUnpackedInPrivate(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("WriteAll = %v; unpacked below the state folder: %v", err, found)
 	}
+	if left, _ := filepath.Glob(filepath.Join(stateHome(t), workDirPrefix+"*")); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
 }
 
 // The relay may hang on another machine, where a real sshd runs its command.
