@@ -251,6 +251,48 @@ func TestMapThatWasProvedIsUsed(t *testing.T) {
 	}
 }
 
+// TestMapIsNotReadAgain has somebody replace the map by one that fits the image and leaves a
+// part of it out, between the proof and the first look at the image.
+func TestMapIsNotReadAgain(t *testing.T) {
+	good, _ := twoImages()
+	dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
+	path, blocks := filepath.Join(dir, "disk.img"), filepath.Join(dir, "disk.img.bmap")
+	fill(t, path, string(good))
+	fill(t, blocks, mapText(t, good))
+	fill(t, filepath.Join(dir, "SHA256SUMS"), fmt.Sprintf("%s  disk.img\n%s  disk.img.bmap\n", sumOf(good), sumOf(read(t, blocks))))
+	a := images.NoArtifact(spec, t.TempDir())
+	r := request{spec: spec, artifact: a, options: Options{Image: path, Digest: filepath.Join(dir, "SHA256SUMS")}, other: &otherBoard{}}
+	var err error
+	if r.devices, err = chooseDevices(spec, a, []string{disk}); err == nil {
+		r.image, err = resolveImage(t.Context(), r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(t.TempDir(), "part")
+	fill(t, part, string(good[:mib]))
+	inPlace(t, part, func(f *os.File) error { _, err := f.WriteAt(good[mib+mib/2:], mib+mib/2); return err })
+	f, err := os.Open(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m := mapOf(t, f)
+	var text bytes.Buffer
+	if _, err := m.WriteTo(&text); err != nil || m.Mapped() == int64(len(good)) {
+		t.Fatalf("a map of %d bytes, %v; want one with a hole", m.Mapped(), err)
+	}
+	fill(t, blocks, text.String())
+	j, err := newImageJob(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	if got := j.(*imageJob).blocks.Mapped(); got != int64(len(good)) {
+		t.Errorf("the map has %d bytes; want %d, as the one that was proved", got, len(good))
+	}
+}
+
 func mapText(t *testing.T, image []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "image")
