@@ -358,6 +358,26 @@ func TestPackedArtifactThatWasProvedIsWritten(t *testing.T) {
 	}
 }
 
+// TestArtifactOfAnotherDigest is of files of the right size that artifact.json does not describe.
+func TestArtifactOfAnotherDigest(t *testing.T) {
+	good, evil := twoImages()
+	for name, pack := range packings {
+		t.Run(name, func(t *testing.T) {
+			dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
+			fill(t, disk, "old")
+			fill(t, filepath.Join(dir, "disk.img"), string(pack(t, good)))
+			a := describe(t, dir, bmap.Map{BlockSize: 4096, ImageSize: 4096, Algorithm: bmap.SHA256})
+			a.Files = a.Files[:1]
+			fill(t, filepath.Join(dir, "disk.img"), string(pack(t, evil)))
+			_, err := Write(t.Context(), spec, a, disk, Options{Yes: []string{disk}})
+			if err == nil || !strings.Contains(err.Error(), "the artifact says "+sumOf(pack(t, good))) {
+				t.Errorf("Write = %v; want the digest refused", err)
+			}
+			wantWhole(t, disk, good, err, false)
+		})
+	}
+}
+
 // A device of which another image was begun has no partition table, and the error says so.
 func TestDeviceOfAChangedImage(t *testing.T) {
 	good, evil := twoImages()
