@@ -49,14 +49,21 @@ func TestNoShell(t *testing.T) {
 			_, err := c.Output(t.Context(), "id", "-u")
 			targettest.CheckHarmless(t, err, "not a POSIX shell")
 			targettest.CheckHarmless(t, c.CheckShell(t.Context()), "'echo $$'")
-			talk := func(_ io.Writer, screen io.Reader) error {
-				_, err := io.Copy(io.Discard, screen)
-				return err
-			}
-			if err := c.Terminal(t.Context(), talk, "false"); !errors.Is(err, ErrShell) {
-				t.Errorf("Terminal() = %v; want %v", err, ErrShell)
-			}
 		})
+	}
+}
+
+func TestNoShellAtATerminal(t *testing.T) {
+	needTerminals(t)
+	for _, shell := range []string{"true", notShells["repeats"], notShells["much"]} {
+		c := dialBoard(t, addressOf(targettest.StartSSHD(t, "ForceCommand "+shell)))
+		err := c.Terminal(t.Context(), func(_ io.Writer, screen io.Reader) error {
+			_, err := io.Copy(io.Discard, screen)
+			return err
+		}, "false")
+		if !errors.Is(err, ErrShell) {
+			t.Errorf("Terminal() = %v with %s; want %v", err, shell, ErrShell)
+		}
 	}
 }
 
