@@ -26,7 +26,7 @@ func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) 
 	for off := int64(0); off < min(sizeBytes, searchedBytes); off += step {
 		clear(block)
 		_, _ = r.ReadAt(block[:min(step+more, sizeBytes-off)], off) // what cannot be read says nothing
-		for at := 0; at < step; at += 512 {
+		for at := 0; at < step && off+int64(at) < sizeBytes; at += 512 {
 			m := sectorMachine(block[at:at+512+more], off == 0 && at < 64<<10)
 			if m != "" && !slices.Contains(found, m) {
 				found = append(found, m)
