@@ -31,7 +31,7 @@ func eachStore(t *testing.T, test func(t *testing.T, ref string)) {
 
 func TestPushAndPull(t *testing.T) {
 	eachStore(t, func(t *testing.T, ref string) {
-		dir := newArtifact(t, version{key: "0123456789abcdef", extra: map[string]string{"report.json": "{}", "inputs.json": "[]", "artifact.json.sig": "signed", "known_hosts": "x"}})
+		dir := newArtifact(t, version{key: "0123456789abcdef", extra: map[string]string{"report.json": `{"version":1}`, "inputs.json": "[]", "artifact.json.sig": "signed", "known_hosts": "x"}})
 		first := push(t, dir, ref)
 		if want := []string{"orin-lab-0123456789ab"}; !slices.Equal(first.Tags, want) || first.Files != 7 || len(first.Sent) != 7 {
 			t.Errorf("Push = %+v; want 7 files and the tag %v", first, want)
