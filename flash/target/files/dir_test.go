@@ -251,3 +251,16 @@ func TestNamesAreSynced(t *testing.T) {
 		}
 	}
 }
+
+// A name that ends with a newline does not hide the same name without it, in either order.
+func TestParseListOfNamesWithNewlines(t *testing.T) {
+	const plain, broken = "41ed 0 0 0 root root ./more\n", "41ed 0 0 0 root root ./more\n\n"
+	for _, list := range []string{plain + broken, broken + plain} {
+		got, err := parseList([]byte(list))
+		_, one := got["more"]
+		_, two := got["more\n"]
+		if err != nil || len(got) != 2 || !one || !two {
+			t.Errorf("parseList(%q) = %v, %v; want both names", list, got, err)
+		}
+	}
+}

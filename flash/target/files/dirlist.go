@@ -96,7 +96,13 @@ var statPattern = lazy.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10})
 // name before it: names may hold newlines.
 func parseList(out []byte) (map[string]entry, error) {
 	entries := map[string]entry{}
+	var found entry // called last, whose name may go on in the next line
 	last, inside := "", false
+	add := func() {
+		if inside {
+			entries[last] = found
+		}
+	}
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimSuffix(line, "\n")
 		m := statPattern().FindStringSubmatch(line)
@@ -106,18 +112,20 @@ func parseList(out []byte) (map[string]entry, error) {
 		case m == nil && len(last)+len(line) > longestPath:
 			return nil, errMuch
 		case m == nil:
-			entries[last+"\n"+line] = entries[last]
-			delete(entries, last)
 			last += "\n" + line
 		case m[7] == "": // the folder itself
+			add()
 			inside = false
 		default:
-			last, inside = m[7][1:], true
-			entries[last] = listedEntry(m)
+			add()
+			last, inside, found = m[7][1:], true, listedEntry(m)
 		}
 		if len(entries) > mostEntries {
 			return nil, errMuch
 		}
+	}
+	if add(); len(entries) > mostEntries {
+		return nil, errMuch
 	}
 	for name := range entries {
 		if !fs.ValidPath(strings.ToValidUTF8(name, "_")) {
