@@ -1,10 +1,10 @@
 package flash
 
 import (
-	"os"
 	"testing"
 
 	"slipway/images"
+	"slipway/images/statetest"
 )
 
 func receiptOf(t testing.TB, a images.Artifact) string {
@@ -22,13 +22,4 @@ func stateOf(t testing.TB, a images.Artifact) string {
 }
 
 // Flashes record keys and receipts in the user's state folder. These have one of their own.
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "slipway-state-")
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("XDG_STATE_HOME", dir)
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { statetest.Main(m) }

@@ -21,6 +21,7 @@ import (
 	"slipway/ci/dev/tinyboard"
 	"slipway/flash"
 	"slipway/images"
+	"slipway/images/statetest"
 	"slipway/layers/run"
 )
 
@@ -29,7 +30,7 @@ const asCommand = "SLIPWAY_SOAK_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) == "" {
-		os.Exit(m.Run())
+		statetest.Main(m)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

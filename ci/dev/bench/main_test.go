@@ -1,0 +1,10 @@
+package bench
+
+import (
+	"testing"
+
+	"slipway/images/statetest"
+)
+
+// Flashes record receipts in the user's state folder. These have one of their own.
+func TestMain(m *testing.M) { statetest.Main(m) }
