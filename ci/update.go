@@ -36,10 +36,9 @@ type UpdateOptions struct {
 	Metrics   suite.Option                // how metrics are kept
 	Now       <-chan struct{}             // closed when the clean-up must end too
 
-	Earlier *Earlier                    // update of this board with this bundle; nil: there was none
-	Writing func(before SystemID) error // called once before a slot is written; an error keeps it from that
-
-	OtherBoard bool // allow a bundle beside another board's artifact.json
+	Earlier    *Earlier                    // update of this board with this bundle; nil: there was none
+	Writing    func(before SystemID) error // called once before a slot is written; an error keeps it from that
+	OtherBoard bool                        // allow a bundle beside another board's artifact.json
 }
 
 // System says which system runs on a board after an update.
@@ -55,25 +54,24 @@ const (
 // Outcome is the result of an update. It says which system runs, also if the update
 // failed.
 type Outcome struct {
-	Board     string                `json:"board"`
-	Host      string                `json:"host"`
-	Engine    string                `json:"engine,omitempty"`
-	Bundle    string                `json:"bundle"`
-	System    System                `json:"system"`              // that runs now
-	Slot      string                `json:"slot,omitempty"`      // of the system that runs
-	Version   string                `json:"version,omitempty"`   // of the system that runs, if the engine knows it
-	Installed string                `json:"installed,omitempty"` // update.Slot's Installation of the system that runs
-	Already   bool                  `json:"already,omitempty"`   // an earlier update installed the bundle, and this one installed nothing
-	Committed bool                  `json:"committed"`           // the new system is marked good
-	Waiting   bool                  `json:"waiting,omitempty"`   // the new system starts with the next restart
-	Restarted bool                  `json:"restarted"`           // the board was told to start the new system
-	Delivery  boardupdate.Delivery  `json:"way,omitempty"`
-	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
-	Findings  []boardupdate.Finding `json:"findings"`
-	Why       string                `json:"why,omitempty"` // the error, if the update failed
-	Report    report.Report         `json:"report"`
-
-	OtherBoard []string `json:"otherBoard,omitempty"` // what said that the bundle is another board's, and was allowed
+	Board      string                `json:"board"`
+	Host       string                `json:"host"`
+	Engine     string                `json:"engine,omitempty"`
+	Bundle     string                `json:"bundle"`
+	System     System                `json:"system"`              // that runs now
+	Slot       string                `json:"slot,omitempty"`      // of the system that runs
+	Version    string                `json:"version,omitempty"`   // of the system that runs, if the engine knows it
+	Installed  string                `json:"installed,omitempty"` // update.Slot's Installation of the system that runs
+	Already    bool                  `json:"already,omitempty"`   // an earlier update installed the bundle, and this one installed nothing
+	Committed  bool                  `json:"committed"`           // the new system is marked good
+	Waiting    bool                  `json:"waiting,omitempty"`   // the new system starts with the next restart
+	Restarted  bool                  `json:"restarted"`           // the board was told to start the new system
+	Delivery   boardupdate.Delivery  `json:"way,omitempty"`
+	SentBytes  int64                 `json:"sentBytes"` // of the bundle, to the board
+	Findings   []boardupdate.Finding `json:"findings"`
+	Why        string                `json:"why,omitempty"` // the error, if the update failed
+	Report     report.Report         `json:"report"`
+	OtherBoard []string              `json:"otherBoard,omitempty"` // what said that the bundle is another board's, and was allowed
 }
 
 // Update installs a bundle with the board's own update engine, restarts the board, and

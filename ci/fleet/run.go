@@ -28,10 +28,9 @@ import (
 // Request is the work to do, and the boards to do it on.
 type Request struct {
 	OtherBoard bool // update with a bundle beside another board's artifact.json, too
-
-	Inventory string
-	Limit     string // a pattern of Ansible's; "" for all hosts
-	Failed    bool   // only those that failed or were not begun last time
+	Inventory  string
+	Limit      string // a pattern of Ansible's; "" for all hosts
+	Failed     bool   // only those that failed or were not begun last time
 
 	Deploy    bool   // what the artifact has for a running board
 	File, To  string // instead of that: one local file, and its place on the board

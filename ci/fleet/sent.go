@@ -26,13 +26,12 @@ import (
 // Work describes the work on each board. It decides whether a board that passed once
 // already has what this run deploys.
 type Work struct {
-	Command  string `json:"command"`
-	To       string `json:"to,omitempty"`    // of a file, or of an artifact's files
-	Mode     string `json:"mode,omitempty"`  // of a file
-	Owner    string `json:"owner,omitempty"` // of a file
-	Unproved bool   `json:"unproved,omitempty"`
-	Sent     []Sent `json:"sent"`
-
+	Command    string   `json:"command"`
+	To         string   `json:"to,omitempty"`    // of a file, or of an artifact's files
+	Mode       string   `json:"mode,omitempty"`  // of a file
+	Owner      string   `json:"owner,omitempty"` // of a file
+	Unproved   bool     `json:"unproved,omitempty"`
+	Sent       []Sent   `json:"sent"`
 	OtherBoard []string `json:"otherBoard,omitempty"` // what said that a bundle is another board's, and was allowed
 }
 
