@@ -34,9 +34,6 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err := layers.Checkout(ctx, project, b.workspace); err != nil {
 		return Artifact{}, err
 	}
-	if err := layers.Configure(project, b.workspace, b.build); err != nil {
-		return Artifact{}, err
-	}
 	b.warnOfFindings(ctx)
 	before := b.commitOfProject(ctx)
 	b.record, err = b.runBitbake(ctx, spec, opt)

@@ -24,10 +24,7 @@ func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if err := layers.Checkout(ctx, p, opt.workspace(spec)); err != nil {
-		return err
-	}
-	return layers.Configure(p, opt.workspace(spec), opt.BitbakeDir(spec))
+	return layers.Checkout(ctx, p, opt.workspace(spec))
 }
 
 // WithLayers is any board that is built of layers.

@@ -47,9 +47,6 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err := layers.Checkout(ctx, project, b.workspace); err != nil {
 		return Shell{}, err
 	}
-	if err := layers.Configure(project, b.workspace, b.build); err != nil {
-		return Shell{}, err
-	}
 	tree, err := bitbake.Find(ctx, project, b.workspace, b.dir, b.build)
 	if err != nil {
 		return Shell{}, err

@@ -93,7 +93,7 @@ func (o Options) FleetDir(s Spec, command string) string {
 // workspace is where a board's layers are checked out. Boards share the mirrors.
 func (o Options) workspace(s Spec) layers.Workspace {
 	return layers.Workspace{
-		Dir: filepath.Join(o.BoardDir(s), checkoutsName), Mirrors: filepath.Join(o.cacheDir(), "git"), Offline: o.Offline,
+		Dir: filepath.Join(o.BoardDir(s), checkoutsName), Mirrors: filepath.Join(o.cacheDir(), "git"), Build: o.BitbakeDir(s), Offline: o.Offline,
 	}
 }
 

@@ -29,7 +29,7 @@ const maxParallel = 8
 // applies its patches. A repository that is at its commit stays untouched. A repository
 // that was changed by hand never moves. A branch or tag without a commit is looked up
 // once, then kept; Lock moves it. As kas does, Checkout fetches no submodules, but
-// names them. It can be killed at any time and run again.
+// names them. Then it configures ws.Build. It can be killed at any time and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {
@@ -48,7 +48,10 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	}
 	err = c.explainError(ctx, err)
 	c.endStep(err)
-	return err
+	if err != nil || ws.Build == "" {
+		return err
+	}
+	return Configure(p, c.ws, ws.Build)
 }
 
 // checkout is one run of Checkout.

@@ -95,7 +95,7 @@ func TestConfigureBehindLink(t *testing.T) {
 func TestConfigureWritesOnlyChanges(t *testing.T) {
 	dir := t.TempDir()
 	build := filepath.Join(dir, "build")
-	write(t, build, map[string]string{"conf/site.conf": "mine\n"})
+	write(t, build, map[string]string{"conf/site.conf": "mine\n", "conf/.new-local.conf": "half a file of a run that was killed"})
 	p := load(t, dir, fmt.Sprintf(confProject, "u", "u"))
 	long := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for range 2 {
@@ -120,6 +120,9 @@ func TestConfigureWritesOnlyChanges(t *testing.T) {
 	}
 	if got := conf(t, build, "site.conf"); got != "mine\n" {
 		t.Errorf("site.conf = %q; want the user's", got)
+	}
+	if left, err := filepath.Glob(filepath.Join(build, "conf/.new-*")); len(left) > 0 || err != nil {
+		t.Errorf("conf has %q, %v; want nothing half-written", left, err)
 	}
 }
 

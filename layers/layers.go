@@ -73,6 +73,7 @@ type Patch struct {
 type Workspace struct {
 	Dir     string // of the checkouts
 	Mirrors string // of mirrors that many workspaces share; "" for none
+	Build   string // where Checkout writes bitbake's conf folder; "" for none
 	Offline bool   // Load reads what is checked out already, or ends with ErrNotHere
 	// Local are folders of the user's, by repository, that a build takes as they are in
 	// place of checkouts. Load looks at them; the project knows them from then on.

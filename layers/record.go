@@ -46,19 +46,22 @@ func (t tree) writeRecord(r record) error {
 	return replaceFile(t.recordFile(), data)
 }
 
-// replaceFile writes a file that is complete or absent. It does not sync: a sync here
+// replaceFile writes a file that is complete or absent, where the caller holds the
+// workspace's lock. It does not sync: a sync here
 // would wait for all files of all checkouts, which git does not sync either.
 func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	part := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
+	_ = os.Remove(part) // of a run that was killed
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already where all went well
+	defer os.Remove(part) // gone already where all went well
 	_, err = f.Write(content)
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return os.Rename(part, path)
 }
 
 // matchesRepo reports whether the record is of r's settings, except its patches.
