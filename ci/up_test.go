@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -49,6 +50,25 @@ func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	}
 	build := images.Options{Dir: filepath.Join("build", "test", name), Cache: filepath.Join("build", "cache")}
 	return virtualBuild{spec, UpOptions{Build: build, Out: io.Discard}}
+}
+
+// What up installs for the virtual board is installed before the tests begin: none of them
+// may meet a package manager that is busy.
+func TestPackagesOfTheVirtualBoard(t *testing.T) {
+	spec, err := images.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile("test-packages.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed := append(images.HostPackages(t.Context(), spec, images.Options{}), qemu.HostPackages(spec)...)
+	for _, name := range append(needed, "uidmap") { // uidmap: where the user is not root
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `\s`).Match(list) {
+			t.Errorf("test-packages.txt has no line of %s", name)
+		}
+	}
 }
 
 func (r virtualBuild) up(t *testing.T, ctx context.Context) (report.Report, error) {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -89,16 +90,45 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 }
 
 func installPackages(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
-	apt := func(args ...string) error {
-		return run.Run(ctx, run.Command{
-			Argv: append(append(rights, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"), args...),
-			Log:  log, Keep: true, Line: s.Detail, Gentle: true,
-		})
+	apt := run.Command{
+		Argv: append(slices.Clone(rights), "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"),
+		Log:  log, Keep: true, Gentle: true,
 	}
-	if err := apt("update"); err != nil {
+	if err := runUnlocked(ctx, s.Detail, apt, "update"); err != nil {
 		return err
 	}
-	return apt(append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
+	return runUnlocked(ctx, s.Detail, apt, append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
+}
+
+// lockedPause is the time between two looks at a lock of apt's that another program holds.
+// An upgrade that a machine does by itself takes minutes, and longer than lockedLimit only
+// where it hangs.
+var lockedPause, lockedLimit = 2 * time.Second, 30 * time.Minute
+
+// runUnlocked runs apt again for as long as another program holds one of its four locks.
+// apt itself can wait for two of them.
+func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ...string) error {
+	apt.Argv = append(slices.Clone(apt.Argv), args...)
+	for end := time.Now().Add(lockedLimit); ; {
+		locked := ""
+		apt.Line = func(line string) {
+			if found, ok := strings.CutPrefix(line, "E: Could not get lock "); ok {
+				locked = found
+				say("waiting for " + found)
+			} else if locked == "" {
+				say(line)
+			}
+		}
+		err := run.Run(ctx, apt)
+		if err == nil || locked == "" || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lockedPause):
+		}
+	}
 }
 
 // InstallVariable says whether Slipway may install packages and run commands as root on this
