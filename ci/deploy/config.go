@@ -339,7 +339,7 @@ func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (str
 		}
 		var old []byte
 		if c.Kind == files.Replaced {
-			r, err := p.conn.Run(ctx, "cat", name)
+			r, err := p.conn.Ask(ctx, "cat", name)
 			if err != nil {
 				return "", err
 			}
@@ -381,7 +381,7 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 
 // boardText returns a file of the board, and whether it exists.
 func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, error) {
-	r, err := p.conn.Run(ctx, "cat", name)
+	r, err := p.conn.Ask(ctx, "cat", name)
 	if err == nil && r.Truncated {
 		err = fmt.Errorf("%s on the board is larger than a configuration is", name)
 	}

@@ -136,7 +136,7 @@ func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 // addKeepingMode adds a file with the mode and owner that it already has on the board.
 // For a link, these are of the file that it leads to.
 func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byte, otherwise wantFile) error {
-	r, err := p.conn.Run(ctx, "stat", "-L", "-c", "%a %u:%g", name)
+	r, err := p.conn.Ask(ctx, "stat", "-L", "-c", "%a %u:%g", name)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ var frrLine = lazy.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 // checkConfig lets the board's own FRR parse the configuration. FRR prints errors also
 // where its exit status is 0.
 func (r frr) checkConfig(ctx context.Context, conn *target.Conn) error {
-	out, err := conn.Feed(ctx, bytes.NewReader(r.config), "sh", "-c", checkScript)
+	out, err := conn.AskUpTo(ctx, bytes.NewReader(r.config), target.MaxOutputBytes, "sh", "-c", checkScript)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func checkFRR(ctx context.Context, conn *target.Conn) (string, error) {
 	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
 	}
-	r, err := conn.Run(ctx, "vtysh", "-c", "show running-config")
+	r, err := conn.Ask(ctx, "vtysh", "-c", "show running-config")
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("FRR runs, and does not show its configuration: status %d: %s", r.Status, plaintext.Clean(string(r.Stderr), report.MaxSawBytes))
 	}

@@ -159,7 +159,7 @@ const pagesScript = `sed -n 's/^Hugepagesize: *\([0-9]*\) kB$/\1/p' /proc/meminf
 for d in /sys/kernel/mm/hugepages/hugepages-*kB; do d=${d##*-}; echo "${d%kB}"; done`
 
 func (h hugepages) plan(ctx context.Context, p *configPlan) error {
-	r, err := p.conn.Run(ctx, "sh", "-c", pagesScript)
+	r, err := p.conn.Ask(ctx, "sh", "-c", pagesScript)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 
 // wantProgram returns an error if the board lacks a program.
 func (p *configPlan) wantProgram(ctx context.Context, program, why string) error {
-	r, err := p.conn.Run(ctx, "sh", "-c", `command -v "$1"`, "sh", program)
+	r, err := p.conn.Ask(ctx, "sh", "-c", `command -v "$1"`, "sh", program)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("the board has no %s: %s", program, why)
 	}

@@ -101,7 +101,7 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 // checkPowerMode says whether a mode is in force or waits for a restart. In the latter
 // case nvpmodel has only recorded it.
 func checkPowerMode(ctx context.Context, conn *target.Conn, want string) (string, error) {
-	r, err := conn.Run(ctx, "nvpmodel", "-q")
+	r, err := conn.Ask(ctx, "nvpmodel", "-q")
 	if err != nil {
 		return "", err
 	}

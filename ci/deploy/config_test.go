@@ -205,6 +205,8 @@ var simulatedBoard = map[string]string{
 	"/simulated/frr.service.enabled":         "enabled\n",
 	"/simulated/app.service.active":          "active\n",
 	"/simulated/app.service.enabled":         "enabled\n",
+	"/simulated/broken.service.active":       "failed\n",
+	"/opt/x":                                 "",
 	"/tmp/x":                                 "",
 	"/lib/modules/simulated/modules.builtin": "kernel/net/bridge/br_netfilter.ko\nkernel/net/802/fddi.ko\n",
 	"/simulated/uname":                       "#!/bin/sh\necho simulated\n",
@@ -222,7 +224,8 @@ is-active) s=$(cat "$2.active"); echo "$s"; [ "$s" = active ] ;;
 is-enabled) cat "$2.enabled" ;;
 enable|disable) echo "${1}d" >"$2.enabled" ;;
 stop) echo inactive >"$2.active" ;;
-start|restart) if [ "$2" = frr.service ] && grep -q breaks /etc/frr/frr.conf; then echo failed >"$2.active"; exit 1; fi; echo active >"$2.active" ;;
+start|restart) [ "$2" != broken.service ] || exit 1
+	if [ "$2" = frr.service ] && grep -q breaks /etc/frr/frr.conf; then echo failed >"$2.active"; exit 1; fi; echo active >"$2.active" ;;
 reload) ! grep -q "cannot reload" /etc/frr/frr.conf ;;
 show) printf 'LoadState=loaded\nActiveState=%s\nSubState=running\nResult=success\nNRestarts=0\nType=simple\n' "$(cat "$3.active")" ;;
 esac
@@ -244,8 +247,9 @@ esac
 `,
 }
 
-// boardInFolder returns a connection to the simulated board, and its root.
-func boardInFolder(t *testing.T) (*target.Conn, string) {
+// boardInFolder returns a connection to the simulated board, and its root. The lines first run
+// before each command.
+func boardInFolder(t *testing.T, first ...string) (*target.Conn, string) {
 	t.Helper()
 	if os.Geteuid() != 0 || exec.Command("unshare", "-m", "true").Run() != nil {
 		t.Skip("a board in a folder needs root, and mounts of its own (unshare -m): run this as root")
@@ -274,7 +278,7 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 		t.Fatal(err)
 	}
 	enter := filepath.Join(t.TempDir(), "enter")
-	if err := run.WriteProgram(enter, []byte(strings.Replace(enterBoard, "ROOT", root, 1)), 0o755); err != nil {
+	if err := run.WriteProgram(enter, []byte(strings.NewReplacer("ROOT", root, "#!/bin/sh\n", "#!/bin/sh\n"+strings.Join(first, "")).Replace(enterBoard)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return connectBy(t, "ForceCommand "+enter, "Subsystem sftp /usr/lib/openssh/sftp-server"), root

@@ -23,7 +23,7 @@ type remoteFolder struct {
 func (f remoteFolder) filePath(name string) string { return path.Join(f.dir, name) }
 
 func (f remoteFolder) readMisc(ctx context.Context) ([]byte, error) {
-	r, err := f.conn.Run(ctx, "env", "LC_ALL=C", "cat", f.filePath("misc"))
+	r, err := f.conn.Ask(ctx, "env", "LC_ALL=C", "cat", f.filePath("misc"))
 	if err = commandError(r, err); err != nil {
 		return nil, err
 	}

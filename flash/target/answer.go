@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
+
+	"slipway/layers/plaintext"
 )
 
 // A question is a program, or a call of a service, that answers at once on a sound board. The
 // board may run it and still be silent, because a program hangs. The silence limit
-// holds for a question as a whole.
+// holds for a question as a whole. A long answer may take longer, while it moves.
 
 type askingKey struct{}
 
@@ -53,15 +57,35 @@ func Answer(ctx context.Context, least time.Duration, what string, question func
 }
 
 // Ask is Run for a question.
-func (c *Conn) Ask(ctx context.Context, argv ...string) (r Result, err error) {
-	look := "ps -ef"
-	if argv[0] != "sh" {
-		look = strings.Join(argv, " ")
+func (c *Conn) Ask(ctx context.Context, argv ...string) (Result, error) {
+	return c.ask(ctx, 0, nil, MaxOutputBytes, argv)
+}
+
+// AskOutput is Output for a question.
+func (c *Conn) AskOutput(ctx context.Context, argv ...string) (string, error) {
+	r, err := c.Ask(ctx, argv...)
+	return c.printed(argv, r, err)
+}
+
+// AskUpTo is FeedUpTo for a question with a long answer.
+func (c *Conn) AskUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
+	return c.ask(ctx, longestAnswer, stdin, most, argv)
+}
+
+const longestAnswer = time.Hour
+
+// questionKey marks the context of a question: that its program still runs is no sign of life.
+type questionKey struct{}
+
+func (c *Conn) ask(ctx context.Context, least time.Duration, stdin io.Reader, most int, argv []string) (r Result, err error) {
+	look := strings.Join(argv, " ")
+	if slices.ContainsFunc(argv, func(word string) bool { return plaintext.Quote(word) != word }) {
+		look = "ps -ef"
 	}
-	err = Answer(ctx, 0, "run "+argv[0]+" on "+c.addr.String(), func(limited context.Context) error {
-		r, err = c.Run(limited, argv...)
+	err = Answer(ctx, least, "run "+argv[0]+" on "+c.addr.String(), func(limited context.Context) error {
+		r, err = c.FeedUpTo(context.WithValue(limited, questionKey{}, true), stdin, most, argv...)
 		if errors.Is(err, ErrSilent) && ctx.Err() == nil {
-			err = fmt.Errorf("%w\nnext: ssh %s %s  # see which program does not end", err, c.login.sshArgs(), quoteCommand([]string{look}))
+			err = NextStep{err, fmt.Sprintf("ssh %s %s  # see which program does not end", c.login.sshArgs(), plaintext.SingleQuote(look))}
 		}
 		return err
 	})

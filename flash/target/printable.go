@@ -1,6 +1,7 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -48,6 +49,24 @@ type boardError struct {
 // BoardError wraps an error whose text comes from the board.
 func BoardError(what string, err error) error { return &boardError{what, err} }
 
-func (e *boardError) Error() string { return e.what + ": " + Printable(e.cause.Error()) }
+func (e *boardError) Error() string {
+	text, next := e.cause.Error(), ""
+	var step NextStep
+	if errors.As(e.cause, &step) && strings.HasSuffix(text, step.line()) {
+		text, next = strings.TrimSuffix(text, step.line()), step.line()
+	}
+	return e.what + ": " + Printable(text) + next
+}
 
 func (e *boardError) Unwrap() error { return e.cause }
+
+// NextStep is an error with the user's next step, which stands in a line of its own. The board
+// says no word of it.
+type NextStep struct {
+	Err  error
+	Step string
+}
+
+func (e NextStep) line() string  { return "\nnext: " + e.Step }
+func (e NextStep) Error() string { return e.Err.Error() + e.line() }
+func (e NextStep) Unwrap() error { return e.Err }

@@ -71,7 +71,9 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	began := LimitedBuffer{most: maxShownBytes}
 	session.Stdout, session.Stderr = watchedWriter{stdout, moves, &began}, watchedWriter{to: pid, pulse: moves}
 	ended := make(chan struct{})
-	go link.checkProgramRuns(moves, pid, ended)
+	if ctx.Value(questionKey{}) == nil {
+		go link.checkProgramRuns(moves, pid, ended)
+	}
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load}, func() error {
 		return program.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))
@@ -260,6 +262,10 @@ func copyByHand(to io.Writer, r io.Reader) (int64, error) {
 // Output runs a program that has to succeed, and returns what it prints.
 func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := c.Run(ctx, argv...)
+	return c.printed(argv, r, err)
+}
+
+func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}

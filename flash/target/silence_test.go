@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,6 +58,17 @@ func TestSilentProgramsGoOn(t *testing.T) {
 	all.Go(func() {
 		if r, err := c.Feed(t.Context(), in, "cat"); err != nil || string(r.Stdout) != "done\n" {
 			t.Errorf("cat: %q, %v; want done", r.Stdout, err)
+		}
+	})
+	all.Go(func() {
+		r, err := c.AskUpTo(t.Context(), nil, 50000, "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do head -c 5000 /dev/zero; sleep 1; done")
+		if err != nil || len(r.Stdout) != 50000 {
+			t.Errorf("a long answer: %d bytes, %v; want 50000", len(r.Stdout), err)
+		}
+	})
+	all.Go(func() {
+		if _, err := c.AskUpTo(t.Context(), nil, 60000, "sleep", "100"); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "\nnext: ssh ") {
+			t.Errorf("AskUpTo = %v; want %v and a next step", err, ErrSilent)
 		}
 	})
 	all.Wait()

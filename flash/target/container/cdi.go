@@ -88,7 +88,7 @@ func (t *Containerd) cdiEdits(ctx context.Context, devices []string) (func(*spec
 // fetchCDI brings the board's specs into numbered folders, and returns what each file
 // is called on the board.
 func (t *Containerd) fetchCDI(ctx context.Context, dir string) (map[string]string, error) {
-	list, err := t.conn.Output(ctx, append([]string{"sh", "-c", listCDI, "sh"}, t.cdi...)...)
+	list, err := t.conn.AskOutput(ctx, append([]string{"sh", "-c", listCDI, "sh"}, t.cdi...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (t *Containerd) fetchCDI(ctx context.Context, dir string) (map[string]strin
 	}
 	from, left := map[string]string{}, maxCDIBytes
 	for i, name := range names {
-		r, err := t.conn.FeedUpTo(ctx, nil, left, "cat", "--", name)
+		r, err := t.conn.AskUpTo(ctx, nil, left, "cat", "--", name)
 		switch {
 		case err != nil:
 			return nil, err
@@ -177,7 +177,7 @@ func (t *Containerd) resolveNodes(ctx context.Context, nodes []*cdispecs.DeviceN
 	if len(nodes) == 0 {
 		return nil
 	}
-	r, err := t.conn.Feed(ctx, strings.NewReader(names.String()), "sh", "-c", statNodes)
+	r, err := t.conn.AskUpTo(ctx, strings.NewReader(names.String()), target.MaxOutputBytes, "sh", "-c", statNodes)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -22,7 +21,6 @@ const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	defaultNamespace = "slipway"
 	snapshotter      = "overlayfs"
-	answerLimit      = 20 * time.Second // for containerd's first answer
 )
 
 // Containerd is the board's containerd, reached over the SSH connection that it was opened on.
@@ -58,12 +56,10 @@ func openContainerd(ctx context.Context, c *target.Conn, socket, namespace strin
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, namespace), answerLimit)
-	defer cancel()
 	t := &Containerd{conn: c, grpc: link, socket: socket, namespace: namespace, logs: logDir, cdi: cdiDirs}
-	if err := t.openClient(ctx); err != nil {
+	if err := t.ask(ctx, "open containerd's "+socket, t.openClient); err != nil {
 		t.Close()
-		return nil, target.BoardError(fmt.Sprintf("containerd on %s (%s)", c.Address(), socket), err)
+		return nil, err
 	}
 	return t, nil
 }
@@ -141,6 +137,18 @@ func (t *Containerd) PushFile(ctx context.Context, path string) (string, error) 
 	}
 	pushed, err := t.Push(ctx, image, image.Name)
 	return pushed.Image, err
+}
+
+// ask calls containerd for a question.
+func (t *Containerd) ask(ctx context.Context, what string, question func(context.Context) error) error {
+	err := target.Answer(t.withNamespace(ctx), 0, fmt.Sprintf("%s on %s", what, t.conn.Address()), question)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, target.ErrSilent) {
+		return target.NextStep{Err: err, Step: "systemctl status containerd  # on the board"}
+	}
+	return t.describeError(what, err)
 }
 
 func (t *Containerd) describeError(what string, err error) error {

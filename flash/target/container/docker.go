@@ -39,9 +39,7 @@ var versionForms = map[string]string{
 }
 
 func openDocker(ctx context.Context, c *target.Conn, program string) (*docker, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
-	said, err := c.Output(ctx, program, "version", "--format", versionForms[program])
+	said, err := c.AskOutput(ctx, program, "version", "--format", versionForms[program])
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +64,10 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 		Engine: d.String(), Image: name, Digest: string(image.Config.Digest),
 		Platform: platforms.Format(image.Platform), Layers: len(image.Layers),
 	}
-	before := d.imageID(ctx, name)
+	before, err := d.imageID(ctx, name)
+	if err != nil {
+		return p, err
+	}
 	if before == p.Digest || before == string(image.Manifest.Digest) {
 		progress.Start(ctx, "push "+name, 0, progress.Bytes).Reuse("the board has it")
 		return p, nil
@@ -76,10 +77,11 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 		return p, err
 	}
 	p.SentLayers, p.SentBytes, p.Replaced, d.replaced = p.Layers, sent, before, before
-	if after := d.imageID(ctx, name); after != p.Digest && after != string(image.Manifest.Digest) {
-		return p, fmt.Errorf("%s on %s has %s as %s now; want %s", d.program, d.conn.Address(), cmp.Or(after, "nothing"), name, p.Digest)
+	after, err := d.imageID(ctx, name)
+	if err == nil && after != p.Digest && after != string(image.Manifest.Digest) {
+		err = fmt.Errorf("%s on %s has %s as %s now; want %s", d.program, d.conn.Address(), cmp.Or(after, "nothing"), name, p.Digest)
 	}
-	return p, nil
+	return p, err
 }
 
 // tagOfDigest is a name that an archive can give: one with a tag, and no digest.
@@ -92,12 +94,13 @@ func tagOfDigest(name string) string {
 }
 
 // imageID is the image that has a name. It is empty where there is none.
-func (d *docker) imageID(ctx context.Context, name string) string {
-	id, err := d.conn.Output(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
-	if err != nil {
-		return ""
+func (d *docker) imageID(ctx context.Context, name string) (string, error) {
+	r, err := d.conn.Ask(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
+	if err != nil || r.Status != 0 {
+		return "", err
 	}
-	return "sha256:" + strings.TrimPrefix(target.Printable(id), "sha256:") // podman leaves that out
+	id := target.Printable(strings.TrimSpace(string(r.Stdout)))
+	return "sha256:" + strings.TrimPrefix(id, "sha256:"), nil // podman leaves that out
 }
 
 func (d *docker) loadImage(ctx context.Context, image *oci.Image, name string) (total int64, err error) {
@@ -255,23 +258,26 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	if which == "" {
 		return nil, nil
 	}
-	said, err := d.conn.Output(ctx, d.program, "info", "--format", "{{json .Runtimes}}")
+	r, err := d.conn.Ask(ctx, d.program, "info", "--format", "{{json .Runtimes}}")
+	if err != nil {
+		return nil, err
+	}
 	var runtimes map[string]struct {
 		Path string `json:"path"`
 	}
-	if err != nil || json.Unmarshal([]byte(said), &runtimes) != nil {
+	if r.Status != 0 || json.Unmarshal(r.Stdout, &runtimes) != nil {
 		runtimes = nil // podman has no such list
 	}
 	for name, r := range runtimes {
 		if path.Base(r.Path) == "slipway-runtime" {
-			return []string{"--runtime=" + name, "--env=NVIDIA_VISIBLE_DEVICES=" + which}, ctx.Err()
+			return []string{"--runtime=" + name, "--env=NVIDIA_VISIBLE_DEVICES=" + which}, nil
 		}
 	}
 	var argv []string
 	for _, device := range cdiDevices(which) {
 		argv = append(argv, "--device="+device)
 	}
-	return argv, ctx.Err()
+	return argv, nil
 }
 
 // removeContainer removes a container that was interrupted, in a context of its own. The
@@ -300,7 +306,7 @@ func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	if d.program == "docker" { // whose .Labels is a text here
 		form = `{{.Names}}|{{.Image}}|{{.Status}}|{{.Label "` + runLabel + `"}}`
 	}
-	said, err := d.conn.Output(ctx, d.program, "ps", "--all", "--filter", "label="+runLabel, "--format", form)
+	said, err := d.conn.AskOutput(ctx, d.program, "ps", "--all", "--filter", "label="+runLabel, "--format", form)
 	if err != nil || said == "" {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func OpenEngine(ctx context.Context, c *target.Conn, name, namespace string) (En
 	var failed []error
 	for _, name := range Engines {
 		e, err := openEngine(ctx, c, name, namespace)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, target.ErrSilent) {
 			return e, err
 		}
 		failed = append(failed, err)

@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	specoci "github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"slipway/flash/target"
 	"slipway/flash/target/files"
 )
 
@@ -102,15 +104,15 @@ func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any,
 	if c.GPUs == "" {
 		return nil, func(*specs.Spec) error { return nil }, nil
 	}
-	found, err := r.t.conn.Run(ctx, "sh", "-c", findRuntime)
+	found, err := r.t.conn.Ask(ctx, "sh", "-c", findRuntime)
 	if err != nil {
 		return nil, nil, err
 	}
 	name := strings.TrimSpace(string(found.Stdout))
 	if found.Status != 0 || !path.IsAbs(name) {
-		if edit, err = r.t.cdiEdits(ctx, cdiDevices(c.GPUs)); err != nil {
+		if edit, err = r.t.cdiEdits(ctx, cdiDevices(c.GPUs)); err != nil && !errors.Is(err, target.ErrSilent) {
 			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w", err)
-			err = stepError{err, "on the board: slipway-hook cdi (how to install slipway-hook: runtime-hook/README.md)"}
+			err = target.NextStep{Err: err, Step: "on the board: slipway-hook cdi (how to install slipway-hook: runtime-hook/README.md)"}
 		}
 		return nil, edit, err
 	}

@@ -92,22 +92,10 @@ func (t *Containerd) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 		return exit, fmt.Errorf("container of %s: %w", c.Image, context.Cause(ctx))
 	}
 	if err != nil {
-		described := t.describeError("run a container of "+c.Image, err)
-		if step := (stepError{}); errors.As(err, &step) {
-			return exit, fmt.Errorf("%w\nnext: %s", described, step.next)
-		}
-		return exit, described
+		return exit, t.describeError("run a container of "+c.Image, err)
 	}
 	return exit, nil
 }
-
-// stepError is an error with the user's next step, which stands in a line of its own.
-type stepError struct {
-	error
-	next string
-}
-
-func (e stepError) Unwrap() error { return e.error }
 
 // withoutDeadline is ctx without its deadline, but it ends with ctx. A deadline would travel
 // to containerd, which could then report it first, in other words.
@@ -191,7 +179,7 @@ func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Cont
 		image, err = r.t.client.GetImage(ctx, full)
 	}
 	if errdefs.IsNotFound(err) {
-		return nil, stepError{fmt.Errorf("%w: %w", ErrNoImage, err), "deploy container <board> <host> IMAGE"}
+		return nil, target.NextStep{Err: fmt.Errorf("%w: %w", ErrNoImage, err), Step: "deploy container <board> <host> IMAGE"}
 	}
 	if err != nil {
 		return nil, err
@@ -234,7 +222,7 @@ func (r *containerRun) makeSpec(ctx context.Context, image client.Image, c Spec)
 		p.Args = slices.Concat(conf.Config.Entrypoint, conf.Config.Cmd)
 	}
 	if len(p.Args) == 0 {
-		return nil, stepError{errors.New("the image names no program, and no command was given"), "deploy run <board> <host> <image> -- PROGRAM"}
+		return nil, target.NextStep{Err: errors.New("the image names no program, and no command was given"), Step: "deploy run <board> <host> <image> -- PROGRAM"}
 	}
 	if conf.Config.WorkingDir != "" {
 		p.Cwd = conf.Config.WorkingDir

@@ -66,7 +66,7 @@ func listNames(ctx context.Context, c *target.Conn, remote string, names []strin
 }
 
 func runList(ctx context.Context, c *target.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
-	r, err := c.FeedUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
+	r, err := c.AskUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
 		return nil, err
 	}

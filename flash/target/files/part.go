@@ -80,8 +80,11 @@ func findPart(ctx context.Context, c *target.Conn, src source, name string, look
 		return p, nil
 	}
 	seen, err := look()
-	if err != nil { // the folder was not there
+	if err != nil && !errors.Is(err, target.ErrSilent) { // the folder was not there
 		seen, err = inspectPart(ctx, c, name)
+	}
+	if errors.Is(err, target.ErrSilent) {
+		return p, err
 	}
 	if err != nil || !seen.folderIsOurs() {
 		return p, ctx.Err()
@@ -147,7 +150,7 @@ const lookScript = `cd "$1" && id -u && ls -ldn . && { [ -e "$2" ] || [ -L "$2" 
 
 // inspectPart checks who could have written under this name.
 func inspectPart(ctx context.Context, c *target.Conn, name string) (folderListing, error) {
-	r, err := c.Run(ctx, "sh", "-c", lookScript, "sh", pathArgument(path.Dir(name)), "./"+path.Base(name))
+	r, err := c.Ask(ctx, "sh", "-c", lookScript, "sh", pathArgument(path.Dir(name)), "./"+path.Base(name))
 	if err != nil {
 		return folderListing{}, err
 	}

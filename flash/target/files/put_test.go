@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target"
 	"slipway/flash/target/dialtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
@@ -319,5 +320,25 @@ func TestPutReportsProgress(t *testing.T) {
 	e := r.Last("put local")
 	if e.State != progress.Done || e.Count != 1<<20 || e.Total != 1<<20 || e.Unit != progress.Bytes {
 		t.Errorf("last event %+v", e)
+	}
+}
+
+// A program that only looks, and never ends, ends an upload at the limit of silence: nothing is
+// sent instead.
+func TestPutEndsAtASilentProgram(t *testing.T) {
+	t.Setenv(target.SilenceVariable, "2s")
+	local := targettest.WriteFile(t, targettest.RandomBytes(resumeBytes))
+	for program, sftp := range map[string]string{"ls": externalSFTP, "df": "Subsystem sftp /bin/false"} {
+		dir, to := t.TempDir(), t.TempDir()
+		targettest.PlaceFile(t, filepath.Join(dir, program), "#!/bin/sh\nexec sleep 1000\n", 0o755)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := Put(ctx, dialtest.Connect(t, sftp, "SetEnv PATH="+dir+":/usr/bin:/bin"), local, filepath.Join(to, "file"), 0o644)
+		if !errors.Is(err, target.ErrSilent) || !strings.Contains(err.Error(), "run sh on ") || !strings.Contains(err.Error(), "\nnext: ssh ") {
+			t.Errorf("%s hangs: %v; want %v", program, err, target.ErrSilent)
+		}
+		if left, err := os.ReadDir(to); err != nil || len(left) != 0 {
+			t.Errorf("%s hangs: left %v, %v", program, left, err)
+		}
 	}
 }

@@ -44,8 +44,8 @@ type boardFiles interface {
 	do(ctx context.Context, work func() error) error
 	// makeDir makes a folder and those above it, where they are missing.
 	makeDir(ctx context.Context, dir string) error
-	// free is the free space, where the board reports it.
-	freeBytes(ctx context.Context, dir string) (bytes uint64, known bool)
+	// free is the free space. An error other than ErrSilent means that the board does not report it.
+	freeBytes(ctx context.Context, dir string) (bytes uint64, err error)
 	// create makes an empty file that is ours alone, and opens it; one that is there is an error.
 	createFile(ctx context.Context, name string) (pieceWriter, error)
 	// open opens a file for its pieces, inside of do.
@@ -145,8 +145,8 @@ func (b *sftpFiles) makeDir(ctx context.Context, dir string) error {
 	return b.do(ctx, func() error { return b.sftp.MkdirAll(dir) })
 }
 
-func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, known bool) {
-	err := b.do(ctx, func() error {
+func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, err error) {
+	err = b.do(ctx, func() error {
 		if !b.hasExtension("statvfs@openssh.com") {
 			return errors.ErrUnsupported
 		}
@@ -156,7 +156,7 @@ func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, kn
 		}
 		return err
 	})
-	return bytes, err == nil
+	return bytes, err
 }
 
 func (b *sftpFiles) createFile(ctx context.Context, name string) (w pieceWriter, err error) {
@@ -261,8 +261,11 @@ func (b *sftpFiles) removeFile(ctx context.Context, name string) error {
 
 // checkFreeSpace says in time what SFTP later calls "failure".
 func checkFreeSpace(ctx context.Context, b boardFiles, dir string, size int64) error {
-	free, known := b.freeBytes(ctx, dir)
-	if known && free < uint64(size) {
+	free, err := b.freeBytes(ctx, dir)
+	if errors.Is(err, target.ErrSilent) {
+		return err
+	}
+	if err == nil && free < uint64(size) {
 		return fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, size>>20, dir, free>>20)
 	}
 	return nil // where it is not known, the write will tell

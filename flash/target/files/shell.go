@@ -61,7 +61,7 @@ func openChannelBeside(ctx context.Context, c *target.Conn, opened func()) (boar
 	if ctx.Err() != nil || errors.Is(err, target.ErrSilent) {
 		return nil, err
 	}
-	r, bad := c.Run(ctx, "sh", "-c", needScript, "sh", "dd", "mkdir", "df", "sync", "chmod", "mv", "rm")
+	r, bad := c.Ask(ctx, "sh", "-c", needScript, "sh", "dd", "mkdir", "df", "sync", "chmod", "mv", "rm")
 	switch {
 	case bad != nil:
 		return nil, errors.Join(err, bad)
@@ -109,12 +109,13 @@ func (s shellFiles) makeDir(ctx context.Context, dir string) error {
 // anything.
 var freePattern = lazy.Regexp(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
 
-func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, bool) {
-	out, err := s.runScript(ctx, nil, freeScript, dir)
-	if err != nil {
-		return 0, false
+func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, error) {
+	out, err := s.conn.AskOutput(ctx, "sh", "-c", freeScript, "sh", pathArgument(dir))
+	free, known := parseFree([]byte(out))
+	if err == nil && !known {
+		err = errors.ErrUnsupported
 	}
-	return parseFree(out)
+	return free, err
 }
 
 func parseFree(out []byte) (uint64, bool) {

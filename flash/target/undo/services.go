@@ -147,7 +147,7 @@ func watchUnits(ctx context.Context, c *target.Conn, before map[string]unit, wat
 type unit map[string]string
 
 func showUnit(ctx context.Context, c *target.Conn, name string) (unit, error) {
-	text, err := c.Output(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
+	text, err := c.AskOutput(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +184,9 @@ func describeFailedUnit(ctx context.Context, c *target.Conn, name string, u unit
 	if u["LoadError"] != "" {
 		state += ", " + u["LoadError"]
 	}
-	r, err := c.Run(ctx, "journalctl", "--no-pager", "--lines="+journalLines, "--output=cat", "--unit="+name)
+	r, err := c.Ask(ctx, "journalctl", "--no-pager", "--lines="+journalLines, "--output=cat", "--unit="+name)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %s; its journal: %w", ErrUnit, target.Printable(state), err)
 	}
 	var lines strings.Builder
 	for line := range strings.Lines(string(r.Stdout)) {

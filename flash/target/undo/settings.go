@@ -102,12 +102,12 @@ func ReadSetting(ctx context.Context, c *target.Conn, kind, name string) (string
 	if !known || len(name) > maxSettingName || !k.name().MatchString(name) {
 		return "", fmt.Errorf("%s %s: no name of a setting", kind, target.Printable(name))
 	}
-	r, err := c.Run(ctx, "sh", "-c", k.read, "sh", name)
+	r, err := c.Ask(ctx, "sh", "-c", k.read, "sh", name)
 	if err == nil && r.Status != 0 {
-		err = target.BoardError(fmt.Sprintf("read %s", name), fmt.Errorf("%w: %s", ErrNoSetting, bytes.TrimSpace(r.Stderr)))
+		err = fmt.Errorf("%w: %s", ErrNoSetting, bytes.TrimSpace(r.Stderr))
 	}
 	if err != nil {
-		return "", err
+		return "", target.BoardError("read "+name, err)
 	}
 	value := strings.Join(strings.Fields(string(r.Stdout)), " ") // the kernel puts tabs between numbers
 	if !k.value().MatchString(value) {

@@ -224,7 +224,7 @@ func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
 }
 
 func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
-	text, err := c.Output(ctx, "sh", "-c", listScript, "sh", undoDir)
+	text, err := c.AskOutput(ctx, "sh", "-c", listScript, "sh", undoDir)
 	names := strings.Fields(text)
 	if err == nil && (len(names) == 0 || names[len(names)-1] != "end") {
 		err = fmt.Errorf("list %s of %s: it answers %s", undoDir, c.Address(), target.Printable(text))
@@ -240,7 +240,7 @@ func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
 // readManifest reads a manifest. The deployment is empty if there is no manifest, as after
 // an interrupted deploy.
 func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
-	r, err := c.FeedUpTo(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
+	r, err := c.AskUpTo(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
 	if err != nil || r.Status != 0 {
 		return Deployment{}, err
 	}

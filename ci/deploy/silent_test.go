@@ -1,0 +1,142 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/ci/reach"
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/flash/target/files"
+	"slipway/flash/target/undo"
+	"slipway/layers/lazy"
+)
+
+// logAndHang logs what a board is sent. A program whose line begins as the file hang says tells its
+// process id, as all do, and then never ends.
+const logAndHang = `printf '%s\n===\n' "$SSH_ORIGINAL_COMMAND" >>"DIR/log"
+case ${SSH_ORIGINAL_COMMAND#*exec } in "$(cat "DIR/hang")"*) exec sh -c "${SSH_ORIGINAL_COMMAND%%exec *}exec sleep 1000" ;; esac
+`
+
+// workLine matches what is no question: it changes the board, or reads whole files, and may take long.
+var workLine = lazy.Regexp(`^'(sync|rm|chown)'|^'systemctl' '(restart|reload|daemon-reload)'|mkdir -p|xargs -0 (rm|chown|chmod|sha256sum)|openssl dgst|>"\$1"|modprobe|nvpmodel -m`)
+
+// questionsIn are the questions in a log, each without what differs between runs.
+func questionsIn(log string) (all []string) {
+	seen := map[string]bool{"": true}
+	for line := range strings.SplitSeq(log, "\n===\n") {
+		_, line, _ = strings.Cut(line, "exec ")
+		words := strings.SplitAfterN(line, "' '", 3)
+		switch {
+		case workLine().MatchString(line):
+			continue
+		case strings.HasPrefix(line, "'sh' '-c' "):
+			line, _, _ = strings.Cut(line, "' 'sh' '")
+		case strings.HasPrefix(line, "'cat' '/var/lib/slipway/undo/"):
+			line = "'cat' '/var/lib/slipway/undo/"
+		case len(words) > 1:
+			line = words[0] + words[1]
+		}
+		if !seen[line] {
+			seen[line] = true
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// hangingBoard is a board in a folder on which the lines that begin with question hang.
+func hangingBoard(t *testing.T, question string) (c *target.Conn, root, log string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hang"), []byte(question), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, root = boardInFolder(t, strings.ReplaceAll(logAndHang, "DIR", dir))
+	return c, root, filepath.Join(dir, "log")
+}
+
+// deployEverything puts every question of deploy config, deploy files and deploy undo. A unit does not
+// run then.
+func deployEverything(ctx context.Context, c *target.Conn, config *configFile, folder string) error {
+	for _, dry := range []bool{true, false} {
+		if _, err := planAndApply(ctx, c, config, ConfigOptions{DryRun: dry}); err != nil {
+			return err
+		}
+	}
+	if _, err := undoAndRestart(ctx, c, "", false); err != nil {
+		return err
+	}
+	var done filesDone
+	var err error
+	o := FilesOptions{DirOptions: files.DirOptions{Delete: true}, Restart: []string{"broken.service"}}
+	if done.Changes, done.Undo, err = undo.DeployDir(ctx, c, folder, "/opt", o.DirOptions, o.Restart); err != nil {
+		return err
+	}
+	if err = restartOrUndo(ctx, c, &done, o); !done.Undone {
+		return fmt.Errorf("the files were not put back: %w", err)
+	}
+	return err
+}
+
+// For each question that deploy puts, the program hangs: deploy ends after one limit, names the
+// program and the next step, and puts back what it had begun.
+func TestDeployEndsAtASilentProgram(t *testing.T) {
+	folder, beside := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{folder + "/app": "a", beside + "/app.conf": "a\n", beside + "/frr.conf": "hostname after\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := parseConfigFile(beside+"/lab.yml", []byte(strings.NewReplacer("MAXN", "2", ", restart: [app.service]", "", "bgpd: yes, ospfd: no", "ospfd: yes").Replace(configOfAll)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound, _, log := hangingBoard(t, "none")
+	if err := deployEverything(t.Context(), sound, config, folder); !errors.Is(err, undo.ErrUnit) || errors.Is(err, target.ErrSilent) {
+		t.Fatalf("a board that answers: %v; want %v", err, undo.ErrUnit)
+	}
+	data, err := os.ReadFile(log)
+	questions := questionsIn(string(data))
+	if err != nil || len(questions) < 18 {
+		t.Fatalf("%d questions: %q, %v", len(questions), questions, err)
+	}
+	const limit = "4s"
+	t.Setenv(target.SilenceVariable, limit)
+	var all sync.WaitGroup
+	atOnce := make(chan struct{}, 24)
+	for _, question := range questions {
+		c, root, _ := hangingBoard(t, question)
+		was := boardFiles(t, root)
+		all.Go(func() {
+			atOnce <- struct{}{}
+			defer func() { <-atOnce }()
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			err := reach.MarkUnreachable(ctx, c, deployEverything(ctx, c, config, folder))
+			program := strings.Split(question, "'")[1]
+			for _, want := range []string{"run " + program + " on ", "no progress for " + limit, target.SilenceVariable, "\nnext: ssh "} {
+				if report.ExitStatus(err) != 3 || !strings.Contains(fmt.Sprint(err), want) {
+					t.Errorf("%s hangs: status %d, %v; want 3 and %q", question, report.ExitStatus(err), err, want)
+				}
+			}
+			now := boardFiles(t, root)
+			values := "/proc/sys/net/ipv4/tcp_rmem" // the kernel prints tabs where we wrote blanks
+			now[values] = strings.ReplaceAll(now[values], " 131072 ", "\t131072\t")
+			undoes := strings.Contains(question, "/undo/") || strings.Contains(question, "find . ")
+			if diff := cmp.Diff(was, now); diff != "" && !undoes {
+				t.Errorf("%s hangs: %v\nbefore (-), after (+):\n%s", question, err, diff)
+			}
+		})
+	}
+	all.Wait()
+}
