@@ -251,27 +251,6 @@ func TestUpdateCutJudges(t *testing.T) {
 	}
 }
 
-// A certificate that is not valid yet by the board's wrong clock is not reported as a fault of
-// the bundle.
-func TestUpdateClock(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	r.KeyFrom(t, "trusted", time.Now().Add(time.Hour))
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
-	for want, settings := range map[string][]string{
-		"take a bundle that was signed for this board": nil,
-		"the board's clock says 2016-01-28 11:45 UTC":  {r.Clock(t, time.Date(2016, 1, 28, 11, 45, 0, 0, time.UTC))},
-	} {
-		u := onRAUC(t, r, updatetest.Connect(t, settings...), bundle)
-		err := u.runAllStages(t.Context(), connectedAlready)
-		if !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), want) {
-			t.Errorf("run() = %v; want %q", err, want)
-		}
-		if told := strings.Contains(fmt.Sprint(err), "date -u -s"); told != (settings != nil) {
-			t.Errorf("run() = %v; want the command that sets the clock: %v", err, !told)
-		}
-	}
-}
-
 // An update waits for a board that is installing already, but not without end, and does not
 // blame the bundle.
 func TestUpdateBusy(t *testing.T) {

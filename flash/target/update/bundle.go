@@ -28,7 +28,6 @@ type Bundle struct {
 
 	file    *sealed.File
 	digest  string   // of its beginning and its end, which differ between bundles
-	signed  validity // of the signer's certificate, if the bundle holds it
 	capsule *capsule // firmware for a Jetson in it; nil: none
 }
 
@@ -161,7 +160,7 @@ func readRAUC(b *Bundle) error {
 	if err != nil {
 		return fmt.Errorf("the bundle's signature: %w", err)
 	}
-	b.Format, b.Signer, b.signed = "plain", s.signer, s.valid
+	b.Format, b.Signer = "plain", s.signer
 	if len(s.content) == 0 {
 		return nil
 	}

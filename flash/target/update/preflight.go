@@ -121,7 +121,7 @@ func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, r
 	case errors.Is(err, ErrNoInspection):
 		signature = notApplicableFinding("%v", err)
 	case err != nil:
-		signature = from.refuseUntrusted(ctx, err)
+		signature = refusedFinding("take a bundle that was signed for this board and is whole", "%v", err)
 	}
 	signature.Name = "signature"
 	all := []Finding{signature}

@@ -27,8 +27,6 @@ type Source struct {
 	Where    string    // a URL or a path on the board
 	Data     io.Reader // of a piped bundle
 
-	board     *target.Conn
-	signed    validity // of the signer's certificate
 	sizeBytes int64
 	served    atomic.Int64
 	close     func()
@@ -45,7 +43,7 @@ func (s *Source) Close() { s.close() }
 // if the board's sshd does not forward a port.
 func OfferBundle(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
 	delivery, why := e.ChooseDelivery(ctx, b)
-	s := &Source{Delivery: delivery, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
+	s := &Source{Delivery: delivery, Why: why, sizeBytes: b.SizeBytes}
 	switch delivery {
 	case Piped:
 		s.Data = files.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
-	"time"
 
 	"golang.org/x/crypto/cryptobyte"
 	der "golang.org/x/crypto/cryptobyte/asn1"
@@ -21,12 +20,8 @@ import (
 // signed, and the signed content if the message holds it.
 type signature struct {
 	signer  string
-	valid   validity
 	content []byte
 }
-
-// validity is when a certificate is valid. It is zero if unknown.
-type validity struct{ from, until time.Time }
 
 var (
 	signedData    = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
@@ -62,8 +57,8 @@ func parseSignature(message []byte) (signature, error) {
 	if !ok {
 		return signature{}, errNotSigned
 	}
-	name, valid, err := signerOf(signers, certificates)
-	return signature{signer: name, valid: valid, content: content}, err
+	name, err := signerOf(signers, certificates)
+	return signature{signer: name, content: content}, err
 }
 
 // encapsulatedContent returns the signed content, or nil if the message does not hold it.
@@ -80,17 +75,17 @@ func encapsulatedContent(s cryptobyte.String) ([]byte, bool) {
 	return content, true
 }
 
-// signerOf returns the subject and validity of the first signer's certificate. If the message
+// signerOf returns the subject of the first signer's certificate. If the message
 // does not hold it, signerOf describes it by its serial number.
-func signerOf(signers, certificates cryptobyte.String) (string, validity, error) {
+func signerOf(signers, certificates cryptobyte.String) (string, error) {
 	var signer, id, issuer cryptobyte.String
 	var version int
 	if !signers.ReadASN1(&signer, der.SEQUENCE) || !signer.ReadASN1Integer(&version) {
-		return "", validity{}, errors.New("nobody signed it")
+		return "", errors.New("nobody signed it")
 	}
 	serial := new(big.Int)
 	if !signer.ReadASN1(&id, der.SEQUENCE) || !id.ReadASN1Element(&issuer, der.SEQUENCE) || !id.ReadASN1Integer(serial) {
-		return "a certificate that is named by its key alone", validity{}, nil
+		return "a certificate that is named by its key alone", nil
 	}
 	for !certificates.Empty() {
 		var one cryptobyte.String
@@ -99,10 +94,10 @@ func signerOf(signers, certificates cryptobyte.String) (string, validity, error)
 		}
 		c, err := x509.ParseCertificate(one)
 		if err == nil && c.SerialNumber.Cmp(serial) == 0 && bytes.Equal(c.RawIssuer, issuer) {
-			return plaintext.OneLine(c.Subject.String()), validity{c.NotBefore, c.NotAfter}, nil
+			return plaintext.OneLine(c.Subject.String()), nil
 		}
 	}
-	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), validity{}, nil
+	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), nil
 }
 
 // manifest is the part of a RAUC manifest that Slipway uses.

@@ -273,7 +273,7 @@ func (b *Bundle) readSigner(e cpioEntry) error {
 	message, err := b.readEntry(e)
 	b.Signer = "a key without a name"
 	if s, err := parseSignature(message); err == nil {
-		b.Signer, b.signed = s.signer, s.valid
+		b.Signer = s.signer
 	}
 	return err
 }

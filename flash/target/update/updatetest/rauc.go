@@ -248,22 +248,6 @@ func (r *RAUC) Systemctl(t *testing.T) string {
 	if err := os.Chmod(r.file("systemctl"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return r.path()
-}
-
-// Clock returns a setting of the board's sshd. With it, the board's date prints now. RAUC
-// still uses this machine's clock.
-func (r *RAUC) Clock(t *testing.T, now time.Time) string {
-	t.Helper()
-	r.write(t, "date", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = +%%s ] && echo %d\n", now.Unix()))
-	if err := os.Chmod(r.file("date"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return r.path()
-}
-
-// path has the board find its programs among the test's first.
-func (r *RAUC) path() string {
 	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", r.dir, os.Getenv("PATH"))
 }
 
@@ -364,19 +348,13 @@ func (r *RAUC) onBus() (bool, error) {
 // named "trusted".
 func (r *RAUC) Key(t *testing.T, name string) {
 	t.Helper()
-	r.KeyFrom(t, name, time.Now().Add(-24*time.Hour))
-}
-
-// KeyFrom is Key with a certificate that is valid for two days from then.
-func (r *RAUC) KeyFrom(t *testing.T, name string, from time.Time) {
-	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: from, NotAfter: from.Add(48 * time.Hour),
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
