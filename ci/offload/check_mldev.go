@@ -184,7 +184,7 @@ var (
 
 // parseMldev reads the output. If it contains several results, parseMldev returns none.
 func parseMldev(text string) (o mldevOutput) {
-	text = plaintext.Escapes().ReplaceAllString(text, "")
+	text = plaintext.WithoutEscapes(text)
 	if all := mldevResult().FindAllStringSubmatch(text, 2); len(all) == 1 {
 		o.result = all[0][1]
 	}

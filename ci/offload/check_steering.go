@@ -186,7 +186,7 @@ var (
 // parseSteering reads the parser's list of rules. A rule is a line that begins with its
 // domain, followed by lines with what it matches and what it does.
 func parseSteering(text string) (all []steeringRule) {
-	for _, line := range plaintext.Lines(plaintext.Escapes().ReplaceAllString(text, "")) {
+	for _, line := range plaintext.Lines(plaintext.WithoutEscapes(text)) {
 		if m := steeringHead().FindStringSubmatch(line); m != nil {
 			if len(all) == maxSteeringRules {
 				return all

@@ -73,7 +73,7 @@ func (t *testpmd) quit() error {
 func (t *testpmd) readUntil(text string) (string, error) {
 	buffer := make([]byte, 4<<10)
 	for {
-		said := plaintext.Escapes().ReplaceAllString(t.said.String(), "")
+		said := plaintext.WithoutEscapes(t.said.String())
 		if before, after, found := strings.Cut(said, text); found {
 			t.said.Reset()
 			t.said.WriteString(after)

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/term"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -27,21 +26,17 @@ const (
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {
-		for line := range strings.Lines(string(readTail(filepath.Join(dir, name)))) {
-			if line = cleanLine(line); line != "" {
+		data := readTail(filepath.Join(dir, name))
+		if len(data) == tailBytes { // the first line is the rest of one
+			data = data[bytes.IndexByte(data, '\n')+1:]
+		}
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(plaintext.OneLine(plaintext.WithoutEscapes(line))); line != "" {
 				all = append(all, line)
 			}
 		}
 	}
 	return strings.Join(all[max(0, len(all)-tailLines):], "\n")
-}
-
-// escapes matches a board's sequences that move a terminal's cursor or ask for its
-// size.
-var escapes = lazy.Regexp(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
-
-func cleanLine(line string) string {
-	return strings.TrimSpace(plaintext.OneLine(escapes().ReplaceAllString(line, "")))
 }
 
 func readTail(name string) []byte {

@@ -281,13 +281,19 @@ func TestFindMistrustsOldState(t *testing.T) {
 
 func TestTail(t *testing.T) {
 	dir := t.TempDir()
-	console := strings.Repeat("boot\r\n", 3000) + "\x1b[2Jvirt login: \x07\nKernel panic - not syncing: test\n"
+	title := "\x1b]3008;start=0123;type=boot\x1b\\\x1b[1;32mOK\x1b[0m \x1bP+q544e\x1b\\" + strings.Repeat("x", 1000) + "\r\n"
+	console := strings.Repeat(title, 30) + "\x1b[2Jvirt login: \x07\nKernel panic - not syncing: test\n"
 	if err := os.WriteFile(filepath.Join(dir, consoleName), []byte(console), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	tail := Tail(dir)
 	if strings.ContainsAny(tail, "\x1b\x07\r") || strings.Count(tail, "\n") >= tailLines || !strings.HasSuffix(tail, "not syncing: test") {
 		t.Errorf("Tail = %q; want the last %d lines without control characters", tail, tailLines)
+	}
+	for line := range strings.Lines(tail) {
+		if line != "OK "+strings.Repeat("x", 1000)+"\n" && line != "virt login:\n" && !strings.HasPrefix(line, "Kernel panic") {
+			t.Errorf("Tail has the line %q; want whole lines without what was for a terminal", line)
+		}
 	}
 	if !Panicked(dir) || !Prompted(dir) {
 		t.Errorf("Panicked = %v, Prompted = %v; want both", Panicked(dir), Prompted(dir))

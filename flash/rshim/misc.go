@@ -48,7 +48,7 @@ func parseMisc(text []byte) (Misc, error) {
 	lines.Buffer(nil, maxMiscBytes+1)
 	inLog := false
 	for lines.Scan() {
-		line := plaintext.OneLine(strings.ToValidUTF8(lines.Text(), "?"))
+		line := plaintext.OneLine(plaintext.WithoutEscapes(strings.ToValidUTF8(lines.Text(), "?")))
 		switch {
 		case strings.HasPrefix(line, "----"):
 			inLog = true

@@ -169,7 +169,7 @@ func logTail(path string) string {
 	if err != nil && err != io.EOF {
 		return ""
 	}
-	lines := strings.Split(strings.TrimRight(plaintext.Printable(strings.ToValidUTF8(string(text[:n]), "\uFFFD")), "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(plaintext.Printable(plaintext.WithoutEscapes(strings.ToValidUTF8(string(text[:n]), "\uFFFD"))), "\n"), "\n")
 	lines = cutSummary(lines)
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }

@@ -9,14 +9,33 @@ import (
 	"slipway/layers/lazy"
 )
 
-// Escapes are a terminal's control sequences: colours, titles, cursor movements.
-var Escapes = lazy.Regexp("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
+// escapes are a terminal's control sequences: colours, titles, cursor movements, questions.
+var escapes = lazy.Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u0090\u009d])[^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-~]")
+
+// WithoutEscapes returns a text without a terminal's control sequences. Printable removes
+// their first character alone, and shows the rest.
+func WithoutEscapes(text string) string { return escapes().ReplaceAllString(text, "") }
+
+// escapeAround returns where the control sequence around a place of a text begins and ends.
+func escapeAround(text string, at int) (from, to int) {
+	from = strings.LastIndexByte(text[:at], 0x1b)
+	if from < 0 {
+		return at, at
+	}
+	found := escapes().FindStringIndex(text[from:min(len(text), from+1100)])
+	if found == nil || found[0] > 0 || from+found[1] <= at {
+		return at, at
+	}
+	return from, from + found[1]
+}
 
 // Clean returns the first bytes of text without control characters, and without
 // those that turn the direction of writing or show as nothing.
 func Clean(text string, limit int) string {
-	cut := len(text) - limit
-	if cut > 0 {
+	cut := 0
+	if len(text) > limit {
+		limit, _ = escapeAround(text, limit)
+		cut = len(text) - limit
 		text = strings.ToValidUTF8(text[:limit], "")
 	}
 	text = Visible(text)
@@ -30,6 +49,7 @@ func Clean(text string, limit int) string {
 func CleanTail(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {
+		_, cut = escapeAround(text, cut)
 		text = strings.ToValidUTF8(text[cut:], "")
 	}
 	text = Visible(text)
@@ -42,7 +62,7 @@ func CleanTail(text string, limit int) string {
 // Visible leaves nothing that XML 1.0 or a reader could not show, so less than
 // Printable leaves.
 func Visible(text string) string {
-	text = Escapes().ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+	text = WithoutEscapes(strings.ToValidUTF8(text, "\uFFFD"))
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	return HideSecrets(strings.Map(func(c rune) rune {
 		switch {

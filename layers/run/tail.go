@@ -46,4 +46,6 @@ func (t *tailWriter) flush() {
 }
 
 // String returns the lines as they may be shown.
-func (t *tailWriter) String() string { return plaintext.Printable(strings.Join(t.lines, "\n")) }
+func (t *tailWriter) String() string {
+	return plaintext.Printable(plaintext.WithoutEscapes(strings.Join(t.lines, "\n")))
+}
