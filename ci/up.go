@@ -62,7 +62,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 		return report.Refused(spec, err)
 	}
 	u.report.Source = spec.Source(ctx)
-	err := u.runStages(ctx)
+	err := runStages(ctx, &u.report, u.stages())
 	u.powerOff()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
@@ -86,16 +86,16 @@ type stage struct {
 	next string // what to do if it fails
 }
 
-func (u *upRun) runStages(ctx context.Context) error {
-	stages := []stage{
+func (u *upRun) stages() []stage {
+	program, board := host.ProgramName(), plaintext.Quote(u.spec.TypedName())
+	return []stage{
 		{"packages", u.installPackages, "run that line, then try again"},
-		{"build", u.buildImage, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
+		{"build", u.buildImage, fmt.Sprintf("the log named above says more; \"%s doctor %s\" looks at this machine", program, board)},
 		{"flash", u.flashDisk, "look at the disk space of the build folder; build again if the image is damaged"},
-		{"boot", u.bootBoard, fmt.Sprintf("look around: virt start %[1]s, then virt console %[1]s", u.spec.Board)},
-		{"deploy", u.deployArtifact, fmt.Sprintf("look around: virt start %[1]s, then virt ssh %[1]s", u.spec.Board)},
+		{"boot", u.bootBoard, fmt.Sprintf("look around: %[1]s virt start %[2]s, then %[1]s virt console %[2]s", program, board)},
+		{"deploy", u.deployArtifact, fmt.Sprintf("look around: %[1]s virt start %[2]s, then %[1]s virt ssh %[2]s", program, board)},
 		{"smoke", u.runSmoke, "each failed check says what to do"},
 	}
-	return runStages(ctx, &u.report, stages)
 }
 
 // runStages runs stages until one fails, and records the others as skipped.

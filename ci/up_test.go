@@ -139,6 +139,21 @@ func findLeftovers(t *testing.T, dir string) []string {
 }
 
 // A board that prints nothing on KVM is emulated from then on.
+// A next step of the report can be typed: it names the program and the board as the user does.
+func TestNextStepsOfUp(t *testing.T) {
+	u := upRun{spec: images.Spec{Board: "a b"}}
+	want := map[string]string{
+		"build":  `"NAME doctor 'a b'" looks at this machine`,
+		"boot":   "look around: NAME virt start 'a b', then NAME virt console 'a b'",
+		"deploy": "look around: NAME virt start 'a b', then NAME virt ssh 'a b'",
+	}
+	for _, s := range u.stages() {
+		if want := strings.ReplaceAll(want[s.name], "NAME", host.ProgramName()); !strings.HasSuffix(s.next, want) {
+			t.Errorf("after %s the next step is %q; want %q", s.name, s.next, want)
+		}
+	}
+}
+
 func TestSilenceOnKVM(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}

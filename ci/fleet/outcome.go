@@ -13,6 +13,8 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/report"
+	"slipway/layers/host"
+	"slipway/layers/plaintext"
 )
 
 // Outcome is the result of a run over many boards.
@@ -32,6 +34,9 @@ type Outcome struct {
 func (o Outcome) nextOf(k Kind) string {
 	if (o.Changed || o.countKinds()[Changed] > 0) && slices.Contains([]Kind{NotBegun, Stopped, Full}, k) {
 		k = Changed
+	}
+	if k == NewKey {
+		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s %s", host.ProgramName(), plaintext.Quote(o.Board), plaintext.Quote(o.Inventory))
 	}
 	return kinds[k.rank()].next
 }

@@ -11,6 +11,7 @@ import (
 
 	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
+	"slipway/layers/host"
 	"slipway/layers/htmlstyle/pagetest"
 )
 
@@ -69,6 +70,14 @@ func TestPageOfStoppedFleet(t *testing.T) {
 	want := []string{"no answer: 1 board | a", "not begun: 2 boards | b c"}
 	if got := groups(string(html)); !slices.Equal(got, want) || !strings.Contains(string(html), "<dd>"+o.Stopped+"</dd>") {
 		t.Errorf("the groups are %q; want %q, and why it stopped", got, want)
+	}
+}
+
+// The next step for new keys is a line that can be typed.
+func TestNextStepForNewKeys(t *testing.T) {
+	o := Outcome{Board: "virt", Inventory: "lab/my hosts.yml", Results: []Result{{Host: "a", Kind: NewKey}}}
+	if got, want := o.nextOf(NewKey), host.ProgramName()+" fleet pin virt 'lab/my hosts.yml'"; !strings.HasSuffix(got, ": "+want) {
+		t.Errorf("nextOf = %q; want its end %q", got, want)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"slipway/images"
 	"slipway/layers"
+	"slipway/layers/host"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/terminal"
@@ -423,7 +424,7 @@ func SplitNext(err error, ofStage string) (saw, next string) {
 	if !ok || strings.Contains(step, "\n") {
 		return err.Error(), ofStage
 	}
-	return saw, step
+	return saw, host.TypedStep(step)
 }
 
 // Tally returns the counts of a suite, as the last words of its step.

@@ -95,7 +95,7 @@ func stopped() Report {
 	r := passing()
 	r.Identity, r.Suites, r.ElapsedMS = Identity{}, nil, 187000
 	r.Stages = append(r.Stages[:3],
-		Stage{"boot", Failed, 180000, "nothing answers on its SSH port\nlast lines of its serial line (all: build/virt/machine/console.log):\nKernel panic - not syncing: VFS: Unable to mount root fs", "look around: virt start, then virt console"},
+		Stage{"boot", Failed, 180000, "nothing answers on its SSH port\nlast lines of its serial line (all: build/virt/machine/console.log):\nKernel panic - not syncing: VFS: Unable to mount root fs", "look around: slipway virt start virt, then slipway virt console virt"},
 		Stage{Name: "deploy", Status: Skipped}, Stage{Name: "smoke", Status: Skipped})
 	return r
 }

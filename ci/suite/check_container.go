@@ -9,6 +9,7 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
 	"slipway/flash/target/container"
+	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
 
@@ -96,7 +97,7 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	}
 	exit, err := engine.Run(ctx, c.spec)
 	if errors.Is(err, container.ErrNoImage) {
-		f.Next = "bring the image, then run smoke again: deploy <board> <host> for the container of a build, deploy container for another"
+		f.Next = fmt.Sprintf("bring the image, then run smoke again: %[1]s deploy BOARD HOST for the container of a build, %[1]s deploy container for another", host.ProgramName())
 		saw, _ := report.SplitNext(err, "")
 		return f, errors.New(saw)
 	}

@@ -3,6 +3,7 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	"slipway/layers/plaintext"
 )
@@ -13,6 +14,19 @@ func ProgramName() string {
 		return "go tool mage"
 	}
 	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
+}
+
+// IsCommand reports whether a word is a command of this program, which sets it.
+var IsCommand = func(string) bool { return false }
+
+// TypedStep returns a next step as the user types it. Packages say "build virt", and do not
+// know by what name the user started this program.
+func TypedStep(step string) string {
+	word, _, _ := strings.Cut(strings.ReplaceAll(step, ",", " "), " ")
+	if !IsCommand(word) {
+		return step
+	}
+	return ProgramName() + " " + step
 }
 
 // ProgramElsewhere returns what the user types in another folder. Mage runs in a clone alone.

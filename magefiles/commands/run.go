@@ -113,8 +113,9 @@ type exitError struct{ error }
 func (s exitError) ExitStatus() int { return report.ExitStatus(s.error) }
 func (s exitError) Unwrap() error   { return s.error }
 
-// Error ends with a line that can be typed: packages say "next: build virt", and do not know by
-// what name the user started this program.
+func init() { host.IsCommand = func(word string) bool { return commandBelow(Root(), word) != nil } }
+
+// Error ends with a line that can be typed.
 func (s exitError) Error() string { return plaintext.Printable(s.withProgram()) }
 
 func (s exitError) withProgram() string {
@@ -126,11 +127,10 @@ func (s exitError) withProgram() string {
 			step = "board check, after correcting the file"
 		}
 	}
-	name := strings.FieldsFunc(step+" ", func(r rune) bool { return r == ' ' || r == ',' })
-	if !found || len(name) == 0 || commandBelow(Root(), name[0]) == nil {
+	if !found {
 		return text
 	}
-	return before + "\nnext: " + host.ProgramName() + " " + step
+	return before + "\nnext: " + host.TypedStep(step)
 }
 
 // withPermissionStep returns the text of an error. One about rights ends in how to look at

@@ -53,7 +53,13 @@ func TestExitStatus(t *testing.T) {
 		"no suite\nnext: suites, and correct it":   "no suite\nnext: " + host.ProgramName() + " suites, and correct it",
 		"no file\nnext: ls /x":                     "no file\nnext: ls /x",
 		"a\nnext: build x\nb\nnext: make it again": "a\nnext: build x\nb\nnext: make it again",
+		"off\nnext: virtual machines need KVM":     "off\nnext: virtual machines need KVM",
 	} {
+		if step := want[strings.LastIndex(want, "next: ")+6:]; strings.Count(text, "\n") == 1 {
+			if _, next := report.SplitNext(errors.New(text), ""); next != step {
+				t.Errorf("the next step of %q in a report is %q; want %q", text, next, step)
+			}
+		}
 		if got := withStatus(withStatus(errors.New(text))).Error(); got != want {
 			t.Errorf("%q is shown as %q; want %q", text, got, want)
 		}
