@@ -284,7 +284,11 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 		return u.summarizePreflight(), err
 	}
 	slot, _ := u.before.OtherSlot()
-	return u.outcome.Engine, report.NotBegun(u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host)))
+	question := "Write %s to %s of %s, and restart it?"
+	if u.before.WaitsForRestart() {
+		question = "Compare %s with %s of %s, and if they are the same restart it?"
+	}
+	return u.outcome.Engine, report.NotBegun(u.how.Confirm(fmt.Sprintf(question, u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host)))
 }
 
 // loadInputs loads the suites and opens the bundle, without the board.
@@ -358,7 +362,10 @@ func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	return u.checkBundle(ctx, from)
+	if err = u.checkBundle(ctx, from); err == nil {
+		err = boardupdate.CheckWaiting(ctx, u.engine, from, u.before)
+	}
+	return err
 }
 
 // checkBundle lets the engine check the bundle and adds its findings to the outcome.
@@ -418,7 +425,9 @@ func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	if broken.n > 0 {
 		saw += "; " + broken.String()
 	}
-	if err != nil && ctx.Err() != nil {
+	if waits := u.before.WaitsForRestart(); waits && err == nil {
+		saw = u.before.Primary + " has this bundle already; " + saw
+	} else if !waits && err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w; the board stays on the system that runs, and the slot that was to be written is not started", err)
 	}
 	u.outcome.Waiting = err == nil
@@ -443,7 +452,10 @@ func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error 
 			return err
 		}
 	}
-	if err := u.announceWrite(); err != nil {
+	if err := boardupdate.CheckWaiting(ctx, u.engine, from, u.before); err != nil { // after the question to the user
+		return err
+	}
+	if err := u.announceWrite(); err != nil || u.before.WaitsForRestart() {
 		return err
 	}
 	return u.engine.Install(ctx, from, reportProgress(step))
@@ -492,7 +504,7 @@ func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 		u.source.Close() // removes a file on the board, which outlives the connection
 	}
 	status, err := u.engine.Status(ctx)
-	return err == nil && status.WaitsForRestart(), err
+	return err == nil && status.WaitsForRestart() && !u.before.WaitsForRestart(), err
 }
 
 // startNew restarts the board and checks that the new system runs.

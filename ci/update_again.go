@@ -66,7 +66,8 @@ func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePha
 		}
 	case now == e.From:
 		other, _ := status.OtherSlot()
-		if status.WaitsForRestart() && other.Name == status.Primary && u.canHaveBundle(other) {
+		// With a checksum, the preflight compares the slot with the bundle.
+		if status.WaitsForRestart() && other.Name == status.Primary && other.SHA256 == "" && u.canHaveBundle(other) {
 			return phaseInstalled
 		}
 	case now.Slot != e.From.Slot && isOldSlotUnchanged(status, e.From) && u.canHaveBundle(booted):

@@ -87,7 +87,7 @@ func (e *cutEngine) MarkBad(ctx context.Context) error {
 
 // cutUpdate is an update over such a connection.
 func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateRun, *cutter) {
-	conn, line := updatetest.ConnectBy(t)
+	conn, line := updatetest.ConnectBy(t, r.Program())
 	u := onRAUC(board, r, conn, bundle)
 	c := &cutter{conn: conn, relay: line, before: map[string]int{}, after: map[string]int{}}
 	find, restart, prove := u.find, u.restart, u.prove
@@ -309,5 +309,120 @@ func TestUpdateAfterKill(t *testing.T) {
 	r.Go(t)
 	if err := <-ended; err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 3" {
 		t.Errorf("run() = %v, %s; want the new system", err, u.outcome)
+	}
+}
+
+// After a kill the board installs a bundle to its end that was copied to it whole. The same
+// update then goes on with the restart, and does not install the bundle again.
+func TestUpdateAfterKillOfStaged(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	conn, line := updatetest.ConnectBy(t, r.Program())
+	killed := onRAUC(t, r, conn, bundle)
+	ended := make(chan error, 1)
+	ctx, kill := context.WithCancel(t.Context())
+	go func() { ended <- killed.runAllStages(ctx, connectedAlready) }()
+	r.Waiting(t)
+	if err := line.Close(); err != nil { // so that it cannot stop the engine
+		t.Fatal(err)
+	}
+	kill()
+	<-ended
+	r.Go(t)
+	u := onRAUC(t, r, updatetest.Connect(t, r.Program()), bundle)
+	u.how.Writing = func(SystemID) error {
+		if r.Slot("B") != "system 2" {
+			t.Error("the update did not wait for the installation")
+		}
+		return nil
+	}
+	err := u.runAllStages(t.Context(), connectedAlready)
+	if err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 2" || r.Installations(t, "rootfs.1") != 1 {
+		t.Errorf("run() = %v, %s, %d installations; want the new system after one", err, u.outcome, r.Installations(t, "rootfs.1"))
+	}
+	os.Remove(killed.source.Where)
+}
+
+// A connection that breaks while another system waits for a restart does not make the board
+// start that system.
+func TestUpdateCutWhileAnotherWaits(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	other := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "other", Version: "2", Content: "another system"}))
+	other.how.NoReboot = true
+	if err := other.runAllStages(t.Context(), connectedAlready); err != nil {
+		t.Fatal(err)
+	}
+	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	c.before["inspect"] = 1
+	var written bool
+	u.how.Writing = func(SystemID) error { written = true; return nil }
+	err := u.runAllStages(t.Context(), connectedAlready)
+	if !errors.Is(err, boardupdate.ErrRefused) || r.Booted() != "A" || u.outcome.Restarted || written || c.cuts != 1 {
+		t.Errorf("run() = %v, %s, after %d cuts, written %v; want a refusal", err, u.outcome, c.cuts, written)
+	}
+}
+
+// streamingEngine is an engine that would stream. Then Slipway compares the bundle before it
+// asks the user.
+type streamingEngine struct{ boardupdate.Engine }
+
+func (streamingEngine) ChooseDelivery(context.Context, *boardupdate.Bundle) (boardupdate.Delivery, string) {
+	return boardupdate.Streamed, ""
+}
+
+// Another system may wait for a restart before the question to the user and after it. The
+// board is not restarted into either, and nothing is recorded of an update.
+func TestUpdateAnotherWaits(t *testing.T) {
+	for _, when := range []string{"before the question", "after the question"} {
+		t.Run(when, func(t *testing.T) {
+			r := updatetest.StartRAUC(t)
+			good := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+			other := r.Make(t, updatetest.Bundle{Name: "other", Version: "2", Content: "another system"})
+			waits := map[string]string{"before the question": other, "after the question": good}[when]
+			first := onRAUC(t, r, updatetest.Connect(t), waits)
+			first.how.NoReboot = true
+			if err := first.runAllStages(t.Context(), connectedAlready); err != nil {
+				t.Fatal(err)
+			}
+			u := onRAUC(t, r, updatetest.Connect(t, r.Program(), "AllowTcpForwarding no"), good)
+			find := u.find
+			u.find = func(ctx context.Context) (boardupdate.Engine, error) {
+				e, err := find(ctx)
+				return streamingEngine{e}, err
+			}
+			var asked, written bool
+			u.how.Writing = func(SystemID) error { written = true; return nil }
+			u.how.Confirm = func(question string) error {
+				asked = strings.HasPrefix(question, "Compare ")
+				installAnyway(t, r, other)
+				return nil
+			}
+			err := u.runAllStages(t.Context(), connectedAlready)
+			if !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "it is not certain that this bundle is in it") || r.Booted() != "A" || u.outcome.Restarted || written {
+				t.Errorf("run() = %v, %s, written %v; want a refusal", err, u.outcome, written)
+			}
+			if asked != (when == "after the question") {
+				t.Errorf("the user was asked: %v", asked)
+			}
+		})
+	}
+}
+
+// installAnyway installs a bundle, whatever waits for a restart.
+func installAnyway(t *testing.T, r *updatetest.RAUC, bundle string) {
+	t.Helper()
+	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	defer u.close()
+	engine, err := u.find(t.Context())
+	if err := errors.Join(err, u.loadInputs(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	from, err := boardupdate.OfferBundle(t.Context(), u.conn, engine, u.bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	if err := engine.Install(t.Context(), from, func(int, string) {}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -104,10 +104,23 @@ func TestUpdate(t *testing.T) {
 			name: "without a restart", bundle: good, change: func(u *updateRun) { u.how.NoReboot = true },
 			want: "old A: system 1.9 again; connect preflight install",
 		},
-		{name: "twice", bundle: good, err: boardupdate.ErrRefused, want: "old A: system 1.9 again; connect", why: "earlier update"},
+		{
+			name: "another one waits", bundle: bundle(updatetest.Bundle{Name: "another", Version: "2", Content: "system 2 of another"}),
+			err: boardupdate.ErrRefused, want: "old A: system 1.9 again; connect preflight", why: "earlier update",
+		},
+		{name: "it waits, dry run", bundle: good, change: func(u *updateRun) { u.how.DryRun = true }, want: "old A: system 1.9 again; connect preflight"},
+		{
+			name: "it waits, not confirmed", bundle: good, want: "old A: system 1.9 again; connect",
+			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed", err: report.ErrNotBegun,
+		},
+		{
+			name: "it waits, without a restart", bundle: good, change: func(u *updateRun) { u.how.NoReboot = true },
+			want: "old A: system 1.9 again; connect preflight install",
+		},
+		{name: "it waits", bundle: good, want: "new B: system 2; connect preflight install restart smoke commit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			u := onRAUC(board, r, updatetest.Connect(t), tt.bundle)
+			u := onRAUC(board, r, updatetest.Connect(t, r.Program()), tt.bundle)
 			if tt.change != nil {
 				tt.change(u)
 			}
@@ -409,7 +422,13 @@ func TestUpdateGoesOn(t *testing.T) {
 		err     string
 	}{
 		{name: "before it was installed", killed: killedBefore, want: "new B; connect preflight install restart smoke commit"},
-		{name: "before the restart", killed: killedInstalled, want: "new B; connect preflight restart smoke commit"},
+		{name: "before the restart", killed: killedInstalled, want: "new B; connect preflight install restart smoke commit"},
+		{
+			name: "and somebody installed another of that version", killed: killedInstalled, err: "it is not certain that this bundle is in it",
+			since: func(r *updatetest.RAUC) {
+				installAnyway(board, r, r.Make(board, updatetest.Bundle{Name: "same-version", Version: "2", Content: "another system 2"}))
+			},
+		},
 		{name: "before it was proved", killed: killedStarted, want: "new B; connect preflight smoke commit", already: true},
 		{name: "before the record says so", killed: killedCommitted, want: "new B; connect preflight smoke commit", already: true},
 		{name: "afterwards", killed: killedCommitted, commits: true, want: "new B; connect preflight smoke", already: true},
@@ -454,7 +473,7 @@ func TestUpdateGoesOn(t *testing.T) {
 			if tt.since != nil {
 				tt.since(r)
 			}
-			u := onRAUC(t, r, updatetest.Connect(t), bundle)
+			u := onRAUC(t, r, updatetest.Connect(t, r.Program()), bundle)
 			u.how.Earlier = &noted
 			err := u.runAllStages(t.Context(), connectedAlready)
 			if tt.err != "" {

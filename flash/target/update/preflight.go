@@ -1,9 +1,11 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -208,11 +210,62 @@ func (p preflight) checkSlots() Finding {
 }
 
 func (p preflight) checkEarlierUpdate() Finding {
-	if p.status.WaitsForRestart() {
-		return refusedFinding("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted)",
-			"%s was installed earlier and waits for a restart", p.status.Primary)
+	if !p.status.WaitsForRestart() {
+		return checkedFinding("none waits for a restart")
 	}
-	return checkedFinding("none waits for a restart")
+	if other, _ := p.status.OtherSlot(); other.SHA256 == "" {
+		return refusedFinding(nextIfWaiting, "%s was installed earlier and waits for a restart, and %s has no checksum of it", p.status.Primary, p.engine.Name())
+	}
+	return checkedFinding("%s waits for a restart; Slipway compares it with the bundle, and restarts the board only if it is the same", p.status.Primary)
+}
+
+const nextIfWaiting = "restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted) and repeat the line"
+
+// CheckWaiting refuses a bundle if another system may wait for a restart. It compares the
+// engine's records and does not read the slots.
+func CheckWaiting(ctx context.Context, e Engine, from *Source, before Status) error {
+	if !before.WaitsForRestart() {
+		return nil
+	}
+	images, err := e.Images(ctx, from)
+	status, errStatus := e.Status(ctx)
+	if err = cmp.Or(err, errStatus); err == nil {
+		err = status.compareWaiting(images)
+	}
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, target.ErrSilent) {
+		return err
+	}
+	f := refusedFinding(nextIfWaiting, "an installed system waits for a restart, and it is not certain that this bundle is in it: %v", err)
+	f.Name = "earlier update"
+	return RefusedError([]Finding{f})
+}
+
+// compareWaiting returns an error unless the slots that wait for a restart have these images.
+func (s Status) compareWaiting(images []Image) error {
+	activated, last := "", ""
+	for _, image := range images {
+		i := slices.IndexFunc(s.Slots, func(slot Slot) bool {
+			return slot.Class == image.Class && !slot.Booted && s.Primary != "" && (slot.Name == s.Primary || slot.Parent == s.Primary)
+		})
+		if i < 0 {
+			return fmt.Errorf("the bundle has an image for %q, and %q has no such slot", image.Class, s.Primary)
+		}
+		slot := s.Slots[i]
+		if slot.Failed || len(slot.SHA256) != 64 || slot.SHA256 != image.SHA256 {
+			return fmt.Errorf("%s has the checksum %q, and the bundle's image has %q", slot.Name, slot.SHA256, image.SHA256)
+		}
+		last = max(last, strings.TrimSuffix(slot.Installation, " "+slot.SHA256)) // of timestamps in UTC
+		if slot.Name == s.Primary {
+			activated = slot.Activated
+		}
+	}
+	written, errWritten := time.Parse(time.RFC3339, last)
+	chosen, err := time.Parse(time.RFC3339, activated)
+	// Later, somebody chose it again, and it may have run and changed.
+	if took := chosen.Sub(written); err != nil || errWritten != nil || took < 0 || took > time.Minute {
+		return fmt.Errorf("%q was not chosen for the next boot just when the bundle's images were written, but at %q", s.Primary, activated)
+	}
+	return nil
 }
 
 func (p preflight) checkCompatible() Finding {

@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -209,6 +210,7 @@ func (s slotStatus) toSlot() Slot {
 	slot := Slot{
 		Name: truncateText(plaintext.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
 		Booted: text("state") == "booted", Version: text("bundle.version"),
+		Class: text("class"), Parent: text("parent"), SHA256: text("sha256"), Activated: text("activated.timestamp"),
 	}
 	if at := text("installed.timestamp"); at != "" {
 		slot.Installation = at + " " + text("sha256")
@@ -245,6 +247,31 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	err = r.callRAUC(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
 	old.Compatible, old.Version = truncateText(plaintext.OneLine(old.Compatible), maxTextBytes), truncateText(plaintext.OneLine(old.Version), maxTextBytes)
 	return old, err
+}
+
+// Images asks RAUC's program, as the service of RAUC before 1.10 does not tell.
+func (r *rauc) Images(ctx context.Context, from *Source) (all []Image, err error) {
+	var result target.Result
+	var info struct {
+		Images []map[string]struct{ Checksum string }
+	}
+	what := "run rauc info on " + r.c.Address().Host
+	err = target.Answer(ctx, inspectLimit, what, func(ctx context.Context) (err error) {
+		result, err = r.c.Run(ctx, "rauc", "info", "--output-format=json", from.Where)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if err := json.Unmarshal(result.Stdout, &info); err != nil || result.Status != 0 {
+		return nil, wrapBoardError(what, fmt.Errorf("status %d: %s", result.Status, lastLines(result.Stderr)))
+	}
+	for _, image := range info.Images {
+		for class, about := range image {
+			all = append(all, Image{class, about.Checksum})
+		}
+	}
+	return all, nil
 }
 
 // parseClaims reads the answer of InspectBundle: the groups of the manifest by name.

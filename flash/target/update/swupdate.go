@@ -81,6 +81,8 @@ func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) {
 	return Claims{}, ErrNoInspection
 }
 
+func (s *swupdate) Images(context.Context, *Source) ([]Image, error) { return nil, ErrNoInspection }
+
 // Install pipes the update. The client's output about progress differs between releases, so
 // Install reports how much of the update went through the pipe.
 func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {

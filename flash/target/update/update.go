@@ -29,6 +29,9 @@ type Engine interface {
 	// ErrNoInspection means that the engine verifies only while it installs.
 	Inspect(ctx context.Context, from *Source) (Claims, error)
 
+	// Images returns a bundle's images, or ErrNoInspection.
+	Images(ctx context.Context, from *Source) ([]Image, error)
+
 	// Install writes the bundle to the slot that does not run, and makes the boot loader
 	// try that slot next. It never writes the running slot. It returns when the engine has
 	// ended. It returns ErrBusy, and has changed nothing, if an installation is under way.
@@ -79,6 +82,10 @@ type Slot struct {
 	// Installation identifies an installation. It differs even if the same bundle is
 	// installed again. It is "" if the engine keeps no record.
 	Installation string `json:"installation,omitempty"`
+
+	// Class is that of the images for the slot, and Parent the slot that it belongs to. At
+	// Activated the slot was chosen for the next boot.
+	Class, Parent, SHA256, Activated string `json:"-"`
 }
 
 // The states of a slot.
@@ -112,6 +119,9 @@ func (s Status) WaitsForRestart() bool {
 	booted, ok := s.BootedSlot()
 	return ok && s.Primary != "" && s.Primary != booted.Name
 }
+
+// Image is an image in a bundle, for the slots of its class.
+type Image struct{ Class, SHA256 string }
 
 // Claims are what a bundle says about itself.
 type Claims struct {

@@ -74,6 +74,14 @@ func StartRAUC(t *testing.T) *RAUC {
 	if err := os.Chmod(r.file("backend"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	program, err := exec.LookPath("rauc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, "rauc", fmt.Sprintf("#!/bin/sh\nexec %s --conf=%s \"$@\"\n", program, r.file("system.conf")))
+	if err := os.Chmod(r.file("rauc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, dir := range []string{"mnt", "services"} {
 		if err := os.Mkdir(r.file(dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -248,6 +256,12 @@ func (r *RAUC) Systemctl(t *testing.T) string {
 	if err := os.Chmod(r.file("systemctl"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return r.Program()
+}
+
+// Program returns a setting of the board's sshd. With it, the board finds its programs among
+// the test's first. Its rauc is that of this service.
+func (r *RAUC) Program() string {
 	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", r.dir, os.Getenv("PATH"))
 }
 
@@ -411,4 +425,28 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 		t.Fatalf("rauc bundle: %v\n%s", err, out)
 	}
 	return file
+}
+
+// Installations returns how often RAUC has written a slot.
+func (r *RAUC) Installations(t *testing.T, slot string) int {
+	t.Helper()
+	conn, err := dbus.Connect("unix:path=" + r.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var slots []struct {
+		Name   string
+		Fields map[string]dbus.Variant
+	}
+	if err := conn.Object("de.pengutronix.rauc", "/").Call("de.pengutronix.rauc.Installer.GetSlotStatus", 0).Store(&slots); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range slots {
+		if s.Name == slot {
+			n, _ := s.Fields["installed.count"].Value().(uint32)
+			return int(n)
+		}
+	}
+	return 0
 }
