@@ -122,7 +122,7 @@ func (p *hopConn) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		slow := func() bool { return p.hop.wire.silentFor() < slowest/4 }
-		go p.hop.watch(ctx, watch{noQuietLimit, func() { p.Conn.Close() }, slow}, func() error {
+		go p.hop.watch(ctx, watch{noQuietLimit, func() { p.Conn.Close() }, slow, false}, func() error {
 			cancel()
 			_, err := io.Copy(io.Discard, p.Conn)
 			return err

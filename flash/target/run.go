@@ -71,11 +71,12 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	began := LimitedBuffer{most: maxShownBytes}
 	session.Stdout, session.Stderr = watchedWriter{stdout, moves, &began}, watchedWriter{to: pid, pulse: moves}
 	ended := make(chan struct{})
-	if ctx.Value(questionKey{}) == nil {
+	question := ctx.Value(questionKey{}) != nil
+	if !question {
 		go link.checkProgramRuns(moves, pid, ended)
 	}
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
-	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load}, func() error {
+	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load, patient: question}, func() error {
 		return program.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))
 	})
 	close(ended)

@@ -64,6 +64,7 @@ type watch struct {
 	quiet   func() time.Duration // how long nothing has moved
 	stop    func()               // requests the end; it may block
 	reacted func() bool          // the board does what stop requested; nil: it answers or not
+	patient bool                 // the board may react later than at once: the connection has more work
 }
 
 // doWithin does work that waits for the board and has no context. When ctx ends, or the board
@@ -94,6 +95,7 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 		case err := <-done:
 			return l.explainLoss(err)
 		case <-ctx.Done():
+			w.patient = w.patient && errors.Is(context.Cause(ctx), ErrSilent)
 			l.endWork(w, done, tick)
 			return context.Cause(ctx)
 		case <-tick.C:
@@ -107,6 +109,10 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 
 // endWork waits for work that was told to stop.
 func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
+	patience := quick
+	if w.patient {
+		patience = max(quick, min(l.limit, slowest/4))
+	}
 	go w.stop()
 	for stopped := time.Now(); ; {
 		select {
@@ -114,7 +120,7 @@ func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 			return
 		case <-tick.C:
 		}
-		if waited := time.Since(stopped); waited > slowest || waited > quick && (w.reacted == nil || !w.reacted()) {
+		if waited := time.Since(stopped); waited > slowest || waited > patience && (w.reacted == nil || !w.reacted()) {
 			l.dropLink()
 			<-done
 			return

@@ -57,7 +57,7 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	if err != nil {
 		return err
 	}
-	return link.watch(ctx, watch{noQuietLimit, stop, stopping.said.heard.Load}, func() error {
+	return link.watch(ctx, watch{noQuietLimit, stop, stopping.said.heard.Load, false}, func() error {
 		err := holdDialogue(session, pid, talk, keys, screen, output)
 		if pid.knownPID() == 0 {
 			return c.shellError(pid.said)
