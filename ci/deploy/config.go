@@ -287,7 +287,7 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 	_, done.Undo, err = undo.Configure(ctx, p.conn, want, false)
 	for i := 0; err == nil && i < len(todo); i++ {
 		var note string
-		if note, err = todo[i].do(ctx, changed); note != "" && !slices.Contains(done.Notes, note) {
+		if note, err = todo[i].do(ctx, changed); note != "" && err == nil && !slices.Contains(done.Notes, note) {
 			done.Notes = append(done.Notes, note)
 		}
 	}

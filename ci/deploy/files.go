@@ -109,11 +109,12 @@ func asFolder(local string) (folder string, remove func(), err error) {
 	return folder, remove, err
 }
 
-// restartOrUndo restarts the units. If one does not run, it undoes the deploy, so that
-// the board works as before.
+// restartOrUndo restarts the units. If one does not run, or systemd does not answer, it undoes
+// the deploy, so that the board works as before.
 func restartOrUndo(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
-	if !errors.Is(err, undo.ErrUnit) || o.Keep || done.Undo == "" {
+	fails := errors.Is(err, undo.ErrUnit) || errors.Is(err, target.ErrSilent)
+	if !fails || o.Keep || done.Undo == "" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)

@@ -22,13 +22,14 @@ import (
 )
 
 // logAndHang logs what a board is sent. A program whose line begins as the file hang says tells its
-// process id, as all do, and then never ends.
+// process id, as all do, and then never ends. The board is slow to end it.
 const logAndHang = `printf '%s\n===\n' "$SSH_ORIGINAL_COMMAND" >>"DIR/log"
+case $SSH_ORIGINAL_COMMAND in *"kill -TERM"*) sleep 2 ;; esac
 case ${SSH_ORIGINAL_COMMAND#*exec } in "$(cat "DIR/hang")"*) exec sh -c "${SSH_ORIGINAL_COMMAND%%exec *}exec sleep 1000" ;; esac
 `
 
 // workLine matches what is no question: it changes the board, or reads whole files, and may take long.
-var workLine = lazy.Regexp(`^'(sync|rm|chown)'|^'systemctl' '(restart|reload|daemon-reload)'|mkdir -p|xargs -0 (rm|chown|chmod|sha256sum)|openssl dgst|>"\$1"|modprobe|nvpmodel -m`)
+var workLine = lazy.Regexp(`^'(sync|rm|chown)'|^'systemctl' '(restart|reload)'|mkdir -p|xargs -0 (rm|chown|chmod|sha256sum)|openssl dgst|>"\$1"|modprobe|nvpmodel -m`)
 
 // questionsIn are the questions in a log, each without what differs between runs.
 func questionsIn(log string) (all []string) {

@@ -40,7 +40,7 @@ func RestartUnits(ctx context.Context, c *target.Conn, units []string, watch tim
 		return err
 	}
 	return progress.Run(ctx, "restart "+strings.Join(units, ", "), func(s *progress.Step) (string, error) {
-		if _, err := c.Output(ctx, "systemctl", "daemon-reload"); err != nil {
+		if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
 			return "", err
 		}
 		before := map[string]unit{}
@@ -81,7 +81,7 @@ func RestoreUnits(ctx context.Context, c *target.Conn, units []string) error {
 
 // stopRemovedUnits stops the units without a file. It returns the others.
 func stopRemovedUnits(ctx context.Context, c *target.Conn, units []string) (left []string, err error) {
-	if _, err := c.Output(ctx, "systemctl", "daemon-reload"); err != nil {
+	if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
 		return nil, err
 	}
 	for _, name := range units {
@@ -104,7 +104,7 @@ func stopRemovedUnit(ctx context.Context, c *target.Conn, name, state string) er
 	}
 	return progress.Run(ctx, "stop "+name, func(*progress.Step) (string, error) {
 		if state == "failed" {
-			_, err := c.Output(ctx, "systemctl", "reset-failed", name)
+			_, err := c.AskOutput(ctx, "systemctl", "reset-failed", name)
 			return "it has no file any more", err
 		}
 		_, err := c.Output(ctx, "systemctl", "stop", name)
