@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ type cutter struct {
 	sink func(Piece) error
 	all  bool
 	want []Span // the spans not yet passed
+
+	peeks bool // decoding ends after the last wanted byte, with errPeeked
 
 	off    int64   // of the next byte
 	limit  int64   // of the section; -1: unknown until decoded
@@ -97,6 +100,10 @@ func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error
 			return err
 		}
 		k, wanted := c.nextPart(n)
+		if c.peeks && len(c.want) == 0 { // zeros are held back, and more of them may follow up to the image's end
+			c.failed = cmp.Or(c.flush(), errPeeked)
+			return c.failed
+		}
 		if !wanted || c.off%pieceBytes == 0 {
 			if err := c.endPiece(); err != nil {
 				return err

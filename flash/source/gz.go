@@ -1,6 +1,7 @@
 package source
 
 import (
+	"encoding/binary"
 	"io"
 
 	"slipway/flash/source/inflate"
@@ -12,8 +13,16 @@ func openGz(f packedFile) (decoder, error) { return gz{f}, nil }
 
 func (gz) unpackedBytes() int64 { return -1 }
 func (gz) sections() []Section  { return []Section{{0, -1}} }
-func (g gz) checkRest() error   { return checkUnchanged(g.packedFile) }
-func (gz) close()               {}
+
+// leastBytes returns the size of the last member, modulo 4 GiB, as the file's end has it.
+func (g gz) leastBytes() int64 {
+	var size [4]byte
+	_, _ = g.ReadAt(size[:], max(0, g.sizeBytes-4)) // what cannot be read is found when it is unpacked
+	return int64(binary.LittleEndian.Uint32(size[:]))
+}
+
+func (g gz) checkRest() error { return checkUnchanged(g.packedFile) }
+func (gz) close()             {}
 
 func (g gz) decodeSection(_ int, to *cutter) error {
 	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), cutterOutput{to})

@@ -34,17 +34,15 @@ func peekSection(ctx context.Context, d decoder, i int, n int64) ([]byte, error)
 			p.Data = make([]byte, min(p.Len, n))
 		}
 		head = append(head, p.Data...)
-		if s.Off+int64(len(head)) >= n {
-			return errPeeked
-		}
 		return nil
 	})
+	to.peeks = true
 	defer to.freePiece()
 	err := d.decodeSection(i, to)
 	if err == nil {
 		err = to.flush()
 	}
-	if to.failed != nil || errors.Is(err, io.EOF) {
+	if errors.Is(to.failed, errPeeked) || errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return head, err

@@ -219,6 +219,14 @@ func (m *Image) Form() string { return m.form }
 // SizeBytes returns the unpacked size, or -1 where only decoding tells.
 func (m *Image) SizeBytes() int64 { return m.decoder.unpackedBytes() }
 
+// LeastBytes returns a size that the unpacked image has at least.
+func (m *Image) LeastBytes() int64 {
+	if d, ok := m.decoder.(interface{ leastBytes() int64 }); ok {
+		return d.leastBytes()
+	}
+	return max(0, m.SizeBytes())
+}
+
 // Sections returns the sections, which ascend and cover the image.
 func (m *Image) Sections() []Section { return m.decoder.sections() }
 

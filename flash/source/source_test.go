@@ -8,9 +8,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 )
@@ -151,6 +153,53 @@ func TestSpans(t *testing.T) {
 		if !bytes.Equal(got, expected) {
 			t.Errorf("%s: other bytes than those that were wanted", name)
 		}
+	}
+}
+
+// countedFile counts the bytes that are read of it.
+type countedFile struct {
+	*os.File
+	n atomic.Int64
+}
+
+func (c *countedFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := c.File.ReadAt(p, off)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Where the head of an image ends in zeros, what follows them is not unpacked.
+func TestHeadThatEndsInZeros(t *testing.T) {
+	for name, argv := range map[string][]string{"gz": {"gzip", "-1"}, "xz": {"xz", "-0"}, "zst": {"zstd", "-q"}, "bz2": {"bzip2", "-1"}} {
+		t.Run(name, func(t *testing.T) {
+			content := append(random(1<<20), make([]byte, 8<<20)...)
+			content = append(content, random(6<<20)...)
+			cmd := exec.CommandContext(t.Context(), argv[0], append(argv[1:], "-c")...)
+			cmd.Stdin = bytes.NewReader(content)
+			packed, err := cmd.Output()
+			if err != nil {
+				t.Skipf("%s: %v", argv[0], err)
+			}
+			f := &countedFile{File: writeFile(t, "x."+name, packed)}
+			m, err := Open(f, f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			for _, n := range []int64{512, 1 << 20, 2<<20 + 5} {
+				f.n.Store(0)
+				head, err := m.Head(t.Context(), n)
+				if err != nil || !bytes.Equal(head, content[:n]) {
+					t.Errorf("Head(%d) = %d bytes, %v; want those of the image", n, len(head), err)
+				}
+				if read := f.n.Load(); read > 3<<20 {
+					t.Errorf("Head(%d) read %d of %d bytes", n, read, len(packed))
+				}
+			}
+			if least := m.LeastBytes(); least > int64(len(content)) || name == "gz" && least != int64(len(content)) {
+				t.Errorf("LeastBytes = %d; the image has %d", least, len(content))
+			}
+		})
 	}
 }
 
