@@ -52,7 +52,7 @@ func (j *imageJob) newReceipt(d device.Device) Receipt {
 // openDevice opens the device for this flash alone. It writes nothing, but gives a new
 // virtual disk its size.
 func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
-	o := write.CopyOptions{Count: w.countBytes, Detail: w.showDetail}
+	o := write.CopyOptions{Count: w.countBytes, Phase: w.beginPhase}
 	if w.device.Kind == device.File {
 		if w.pending, err = newDisk(w.job, w.device); err != nil {
 			return withKind(ctx, ErrRefused, err) // nothing was written
@@ -70,9 +70,9 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 // openReadOnly opens the device for a comparison. A virtual disk is made anew, so it has
 // nothing to compare.
 func (w *deviceWriter) openReadOnly(context.Context) (err error) {
-	path, o := w.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: w.countBytes, Detail: w.showDetail}
+	path, o := w.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: w.countBytes, Phase: w.beginPhase}
 	if w.device.Kind == device.File {
-		path, o = os.DevNull, write.CopyOptions{Dry: true, Fresh: true, Count: w.countBytes, Detail: w.showDetail}
+		path, o = os.DevNull, write.CopyOptions{Dry: true, Fresh: true, Count: w.countBytes, Phase: w.beginPhase}
 	}
 	if w.readOnly, err = os.Open(path); err != nil {
 		return err
@@ -103,16 +103,16 @@ func (w *deviceWriter) close() {
 	}
 }
 
-func (w *deviceWriter) startProgress(ctx context.Context, o write.Options) {
+func (w *deviceWriter) startProgress(ctx context.Context) {
 	name := "flash"
 	if len(w.job.writers) > 1 {
 		name += " " + filepath.Base(w.device.Path)
 	}
-	w.step = progress.Start(ctx, name, o.Work(), progress.Bytes)
+	w.step = progress.Start(ctx, name, w.job.writeOptions().DataBytes(), progress.Bytes)
 }
 
-func (w *deviceWriter) countBytes(n int64)     { w.step.Add(n) }
-func (w *deviceWriter) showDetail(what string) { w.step.Detail(what) }
+func (w *deviceWriter) countBytes(n int64)              { w.step.Add(n) }
+func (w *deviceWriter) beginPhase(what string, n int64) { w.step.Phase(what, n) }
 
 // endFailed ends the flash of one device that failed. The flash continues with the others.
 func (w *deviceWriter) endFailed(began time.Time, err error) {

@@ -115,10 +115,14 @@ type request struct {
 	state    string // folder of receipts, logs and what was replaced
 }
 
-// job is one flash. Everything that can be refused was refused when it was made,
-// without a byte written anywhere. Then it is shown, confirmed by a person, and run.
+func (request) prepare(context.Context) error { return nil }
+
+// job is one flash. What can be refused soon was refused when it was made, without a byte
+// written anywhere. Then it is shown, confirmed by a person, prepared, and run.
 type job interface {
 	show(w io.Writer)
+	// prepare refuses what takes a while to find. It writes nothing either.
+	prepare(ctx context.Context) error
 	// dryRun says what writeDevices would do. It opens no device for writing.
 	dryRun(ctx context.Context) ([]Receipt, error)
 	// writeDevices returns a receipt of each device that is whole, also where others failed.
@@ -191,10 +195,16 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		r.other.show(o.Out)
 	}
 	if o.DryRun {
+		if err := j.prepare(ctx); err != nil {
+			return nil, err
+		}
 		return r.other.addTo(r.image.addOrigin(j.dryRun(ctx)))
 	}
 	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
+	}
+	if err := j.prepare(ctx); err != nil {
+		return nil, err
 	}
 	if err := r.image.admitted.Record(); err != nil {
 		return nil, withKind(ctx, ErrImage, err)

@@ -543,10 +543,15 @@ func TestProgressCountsWritingAndReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := events[len(events)-1]
-	if last.State != progress.Done || last.Count != last.Total || last.Total != 2*mapped {
-		t.Errorf("last event = %+v; want all of %d bytes done", last, 2*mapped)
+	if last.State != progress.Done || last.Count != last.Total || last.Total != mapped {
+		t.Errorf("last event = %+v; want all of the image's %d bytes done", last, mapped)
 	}
-	if !slices.IsSortedFunc(events, func(a, b progress.Event) int { return int(a.Count - b.Count) }) {
+	if !slices.IsSortedFunc(events, func(a, b progress.Event) int {
+		if a.Detail != b.Detail { // each phase counts anew
+			return 0
+		}
+		return int(a.Count - b.Count)
+	}) {
 		t.Error("progress went backwards")
 	}
 }

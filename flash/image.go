@@ -25,6 +25,7 @@ import (
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/localfile"
+	"slipway/layers/progress"
 )
 
 // imageJob writes one disk image onto files or block devices, all from one decode.
@@ -36,7 +37,7 @@ type imageJob struct {
 	sha256  string // of the file, as the artifact has it
 	blocks  *bmap.Map
 	mapSum  string
-	size    int64            // unpacked
+	size    int64            // unpacked; unknown until only unpacking told it
 	machine string           // the architectures that its content is for
 	place   images.Partition // where the identity goes, if there is one
 	seed    *seed            // nil: the data partition stays as the image has it
@@ -67,7 +68,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		{j.openImage, ErrImage},
 		{j.openMap, ErrImage},
 		{j.proveFile, ErrImage},
-		{j.measureImage, ErrImage},
+		{j.stateSize, ErrImage},
 		{j.checkImage, ErrImage},
 		{j.checkMachine, ErrImage},
 		{j.checkFit, ErrRefused},
@@ -213,38 +214,65 @@ func (j *imageJob) proveFile(ctx context.Context) error {
 	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" && j.blocks == nil || j.blocks != nil && j.blocks.Algorithm == bmap.SHA256 {
 		return nil // what was fetched is proved
 	}
-	got, err := j.file.Seal(ctx, func(int64) {})
-	if err != nil {
-		return err
+	step := progress.Start(ctx, "prove "+filepath.Base(j.file.Name()), j.file.SizeBytes(), progress.Bytes)
+	got, err := j.file.Seal(ctx, step.Add)
+	if err == nil {
+		err = j.sameDigest(got)
 	}
-	return j.sameDigest(got)
+	step.End("sha256 "+got, err)
+	return err
 }
 
-// measureImage finds out how large the image is. Where neither the file nor a map says
-// that, it unpacks the image once: a device that is too small must be refused untouched.
-func (j *imageJob) measureImage(ctx context.Context) error {
+// unknown is the size of an image that neither its file nor a map tells.
+const unknown = -1
+
+// stateSize finds out how large the image is, where its file or a map says that.
+func (j *imageJob) stateSize(context.Context) error {
 	j.size = j.source.SizeBytes()
 	if j.blocks != nil {
 		if j.size >= 0 && j.size != j.blocks.ImageSize {
 			return fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", j.blocks.ImageSize, filepath.Base(j.file.Name()), j.size, j.fixHint())
 		}
 		j.size = j.blocks.ImageSize
+	}
+	return nil
+}
+
+// prepare unpacks an image of unknown size once, as a device that is too small must be
+// refused untouched. That takes a while, so it follows the question.
+func (j *imageJob) prepare(ctx context.Context) error {
+	if j.size != unknown {
 		return nil
 	}
-	if j.size >= 0 {
-		return nil
+	step := progress.Start(ctx, "measure "+filepath.Base(j.file.Name()), 0, progress.Bytes)
+	err := j.measureImage(ctx, step.Set)
+	step.End(device.SizeText(j.size), err)
+	if err == nil {
+		err = j.checkImage(ctx)
 	}
-	j.size = 0
+	if err != nil {
+		return withKind(ctx, ErrImage, err)
+	}
+	for _, w := range j.writers {
+		w.receipt.ImageBytes = j.size
+	}
+	return withKind(ctx, ErrRefused, j.checkFit(ctx))
+}
+
+func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
+	size := int64(0)
 	for i := range j.source.Sections() {
 		err := j.source.Decode(ctx, i, nil, func(p source.Piece) error {
-			j.size = p.Off + p.Len
+			size = p.Off + p.Len
 			p.Free()
+			count(size)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 	}
+	j.size = size
 	return j.source.Finish()
 }
 
@@ -265,10 +293,11 @@ const (
 // checkImage refuses what is no image of a whole disk, such as an error page of a server, a
 // root file system, or an image that was cut off.
 func (j *imageJob) checkImage(ctx context.Context) error {
-	if j.options.Raw && j.size > 0 {
+	if j.options.Raw && j.size != 0 {
 		return nil
 	}
 	var image io.ReaderAt = j.file
+	size := j.size
 	if j.source.Form() != "raw" {
 		head, err := j.source.Head(ctx, checkedBytes)
 		offset, length, _ := probe.FindGPTEntries(bytes.NewReader(head))
@@ -279,18 +308,21 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 			return err
 		}
 		image = bytes.NewReader(head)
+		if len(head) == 0 {
+			size = 0
+		}
 	}
 	if offset, length, second := probe.FindGPTEntries(image); length > 0 {
 		j.entries = []source.Span{{Off: offset, Len: length}, {Off: max(second, offset+length), Len: length}}
 	}
 	for _, d := range j.devices {
-		if err := probe.CheckImage(image, j.size, d.SectorBytes); err != nil {
+		if err := probe.CheckImage(image, size, d.SectorBytes); err != nil {
 			return fmt.Errorf("%s: %w", j.file.Name(), nameDevice(j.devicePaths(), d.Path, err))
 		}
 		if j.blocks == nil {
 			continue
 		}
-		if err := probe.CheckImage(mappedImage{image, j.blocks}, j.size, d.SectorBytes); err != nil {
+		if err := probe.CheckImage(mappedImage{image, j.blocks}, size, d.SectorBytes); err != nil {
 			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add --raw to write the image as the map says", j.file.Name())
 		}
 	}
@@ -324,12 +356,13 @@ func (j *imageJob) devicePaths() []string {
 // checkFit refuses devices that are smaller than the image, and an image without a
 // partition for the identity.
 func (j *imageJob) checkFit(context.Context) (err error) {
+	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
-		if d.Kind == device.Block && d.SizeBytes < j.size {
-			return fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(j.size))
+		if d.Kind == device.Block && d.SizeBytes < least {
+			return fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(least))
 		}
 	}
-	if j.options.Identity != nil {
+	if j.options.Identity != nil && j.size != unknown {
 		j.place, err = identityPlace(j.artifact, j.size)
 	}
 	return err
@@ -371,13 +404,24 @@ func (j *imageJob) show(w io.Writer) {
 	if j.machine != "" {
 		fmt.Fprintf(w, ", for %s", j.machine)
 	}
-	fmt.Fprintf(w, ": %s", device.SizeText(j.size))
+	fmt.Fprintf(w, ": %s", j.sizeText())
 	if j.blocks == nil {
 		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proofText())
 		j.showUnused(w)
 		return
 	}
 	fmt.Fprintf(w, ", of which %s hold data.\n", device.SizeText(j.blocks.Mapped()))
+}
+
+// sizeText says how large the image is, as far as that is known.
+func (j *imageJob) sizeText() string {
+	switch least := j.source.LeastBytes(); {
+	case j.size != unknown:
+		return device.SizeText(j.size)
+	case least > 0:
+		return "at least " + device.SizeText(least)
+	}
+	return "of a size that is known once it is unpacked"
 }
 
 // proofText says what proves an image without a block map.
@@ -493,7 +537,7 @@ func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof
 	var copies []*write.Copy
 	remaining := j.remainingWriters()
 	for _, w := range remaining {
-		w.startProgress(ctx, j.writeOptions())
+		w.startProgress(ctx)
 		copies = append(copies, w.copy)
 	}
 	proof, err := write.Run(ctx, j.source, copies, j.writeOptions())

@@ -7,12 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"slipway/flash/device"
 	"slipway/flash/device/devicetest"
 	"slipway/flash/probe"
+	"slipway/images"
 	"slipway/images/bmap"
+	"slipway/layers/progress"
 )
 
 // packers make packed files of an image, of which nobody knows what it is before it is
@@ -251,6 +255,75 @@ func TestEmptyImage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A person is asked before an image is unpacked. Where only that tells its size, it follows
+// the question, and a card that is too small is refused untouched.
+func TestAskedBeforeItIsUnpacked(t *testing.T) {
+	a := little(t)
+	img := image(t, a)
+	two := func(t *testing.T, p []byte) []byte { // the file's end has the size of the second member alone
+		return append(gzipped(t, p[:mib]), gzipped(t, p[mib:])...)
+	}
+	for _, tt := range []struct {
+		name, ending string
+		pack         func(*testing.T, []byte) []byte
+		measured     bool
+		shown        string
+		soon         bool // too large a size is in the file, so that nobody is asked
+	}{
+		{"raw", ".img", packers[".img"], false, ": 2.0 MiB", true},
+		{"xz", ".img.xz", packers[".img.xz"], false, ": 2.0 MiB", true},
+		{"gz", ".img.gz", gzipped, true, ": at least 2.0 MiB", true},
+		{"gz of two members", ".img.gz", two, true, ": at least 1.0 MiB", false},
+		{"bz2", ".img.bz2", packers[".img.bz2"], true, ": of a size that is known once it is unpacked", false},
+		{"zst of a pipe", ".img.zst", packers[".img.zst"], true, ": of a size that is known once it is unpacked", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newShelf(t, a)
+			s.put(t, "x"+tt.ending, tt.pack(t, img))
+			var order []string
+			ctx := progress.With(t.Context(), progress.New(sink(func(e progress.Event) {
+				if e.State == progress.Running && (len(order) == 0 || order[len(order)-1] != e.Step) {
+					order = append(order, e.Step)
+				}
+			})))
+			var out bytes.Buffer
+			o := Options{Image: s.path("x" + tt.ending), Out: &out, Confirm: func([]device.Device) error { order = append(order, "asked"); return nil }}
+			file := filepath.Join(t.TempDir(), "disk.img")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"asked", "measure x" + tt.ending, "flash"}
+			if !tt.measured {
+				want = []string{"asked", "flash"}
+			}
+			receipt, err := Write(ctx, spec, a, file, o)
+			if err != nil || !slices.Equal(order, want) || receipt.ImageBytes != littleImage || !strings.Contains(out.String(), tt.shown) {
+				t.Fatalf("Write = %d bytes, %v, in the order %q; want %q, and %q in\n%s", receipt.ImageBytes, err, order, want, tt.shown, out.String())
+			}
+			same(t, "file", read(t, file), img)
+
+			card, kept := devicetest.Loop(t, littleImage-512)
+			before, last := read(t, kept), read(t, images.ReceiptPath(stateDir(t, a)))
+			order, o.Yes, o.Confirm = nil, []string{card}, nil
+			_, err = Write(ctx, spec, a, card, o)
+			if err == nil || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "the image needs 2.0 MiB") || (len(order) > 0) == tt.soon {
+				t.Errorf("on a card that is too small: %v, after %q", err, order)
+			}
+			same(t, "card", read(t, kept), before)
+			same(t, "receipt", read(t, images.ReceiptPath(stateDir(t, a))), last)
+		})
+	}
+}
+
+func stateDir(t *testing.T, a images.Artifact) string {
+	t.Helper()
+	dir, err := a.StateDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // The boot files of boards are never checked as disks.

@@ -135,7 +135,7 @@ func (r *Report) proveFiles(ctx context.Context) error {
 	for _, f := range r.Artifact.Files {
 		total += f.SizeBytes
 	}
-	step := progress.Start(ctx, "verify files", total, "B")
+	step := progress.Start(ctx, "verify files", total, progress.Bytes)
 	for _, f := range r.Artifact.Files {
 		one := File{Name: f.Name, Kind: f.Kind}
 		if err := r.Artifact.Prove(ctx, f); err != nil {

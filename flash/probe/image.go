@@ -17,10 +17,14 @@ const mostBytes = 1 << 50
 // CheckImage returns why an image is not one of a whole disk: it has no partition table, or
 // its table names places outside the image. sectorBytes is the device's, or 0 if the image
 // goes to a file. CheckImage reads only the first sizeBytes of r. Unreadable bytes count as
-// zeros, since only the beginning of a compressed image is known.
+// zeros, since only the beginning of a compressed image is known. A size below 0 is unknown:
+// then only the table itself is checked.
 func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
+	if sizeBytes < 0 {
+		sizeBytes, sectorBytes = mostBytes, 0
+	}
 	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
-	if sizeBytes <= 0 {
+	if sizeBytes == 0 {
 		return errors.New("it is empty\nnext: fetch or build it again")
 	}
 	if string(s.readAt(max(0, sizeBytes-512), 8)) == "conectix" {

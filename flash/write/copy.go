@@ -22,8 +22,8 @@ type CopyOptions struct {
 	// therefore does not boot.
 	Marked bool
 	Dry    bool                              // compare, and write nothing
-	Count  func(bytes int64)                 // called during the work; all calls add up to Work
-	Detail func(what string)                 // called where a phase begins
+	Phase  func(what string, bytes int64)    // called where a phase begins, with what it counts in all
+	Count  func(bytes int64)                 // called during a phase
 	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
 }
 
@@ -40,7 +40,6 @@ type Copy struct {
 	dataSampling, zeroSampling sampling
 	queue                      chan piece
 	wrote, proved              bitSet // the run's parts that are written, and read back correctly
-	passes                     int64  // how often each byte of data counts
 
 	fault struct {
 		sync.Mutex
@@ -71,8 +70,8 @@ func NewCopy(d *Disk, o CopyOptions) (*Copy, error) {
 	if o.Count == nil {
 		c.Count = func(int64) {}
 	}
-	if o.Detail == nil {
-		c.Detail = func(string) {}
+	if o.Phase == nil {
+		c.Phase = func(string, int64) {}
 	}
 	if !o.Marked {
 		return c, nil
@@ -111,8 +110,8 @@ func (c *Copy) setError(err error) {
 // startWriters starts the copy's writers for one run. After its device fails they only
 // free their pieces. They call lost after each failure.
 func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
-	c.queue, c.wrote, c.proved, c.passes = make(chan piece, queued), bitSet{}, bitSet{}, r.passes()
-	c.Detail("writing")
+	c.queue, c.wrote, c.proved = make(chan piece, queued), bitSet{}, bitSet{}
+	c.Phase("writing", r.DataBytes())
 	for range writers {
 		done.Go(func() {
 			buf := source.Buffer(pieceBytes)
@@ -137,7 +136,7 @@ func (c *Copy) writePiece(p piece, buf []byte) (err error) {
 		case err != nil:
 		case h >= 0:
 			copy(c.held[h].now[s.Off-c.held[h].off:], data)
-			c.Count(c.passes * s.Len)
+			c.Count(s.Len)
 		default:
 			err = c.writeDiffering(data, s.Off, p.part, buf)
 		}
@@ -150,7 +149,7 @@ func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) erro
 	n := int64(len(data))
 	if c.holdsData(data, off, buf, &c.dataSampling) {
 		c.left.Add(n)
-		c.Count(c.passes * n)
+		c.Count(n)
 		return nil
 	}
 	if err := c.writeData(data, off); err != nil {

@@ -16,7 +16,7 @@ import (
 // zeroAndReadBack zeroes the spans that must be zero, syncs the device, and reads back
 // what was written.
 func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
-	c.Detail("zeroing")
+	c.Phase("zeroing", 0)
 	if err := c.zeroAll(ctx, r); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	if r.Blind {
 		return nil
 	}
-	c.Detail("reading back")
+	c.Phase("reading back", c.written.Load()-c.verified.Load())
 	bad, err := c.readBack(ctx, r)
 	if err == nil && len(bad) > 0 {
 		bad, err = c.rewriteWrongParts(ctx, r, bad)

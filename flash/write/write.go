@@ -50,20 +50,13 @@ type Options struct {
 	Blind   bool          // nothing is read back
 }
 
-// Work returns the sum of a copy's counts: each byte of data once as it is written or
-// compared, once as it is read back. Without a map, zeros count as data.
-func (o Options) Work() int64 {
+// DataBytes returns how many bytes of the image are written or compared. Without a map, zeros
+// count as data.
+func (o Options) DataBytes() int64 {
 	if o.Blocks == nil {
-		return o.passes() * o.Size
+		return o.Size
 	}
-	return o.passes() * o.Blocks.Mapped()
-}
-
-func (o Options) passes() int64 {
-	if o.Blind {
-		return 1
-	}
-	return 2
+	return o.Blocks.Mapped()
 }
 
 // Proof is the evidence for the image that was written.
@@ -276,7 +269,7 @@ func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
 	return r.eachContent(s, func(s source.Span) error {
 		r.zeros.append(s)
 		for _, c := range r.to {
-			c.Count(r.passes() * s.Len)
+			c.Count(s.Len)
 		}
 		return nil
 	})

@@ -522,12 +522,24 @@ func TestCountsAllWork(t *testing.T) {
 				o.Blocks = nil
 			}
 			var count counter
-			c := target(t, device, CopyOptions{Marked: true, Count: count.add})
+			var phases []string
+			total, counted := int64(0), true
+			c := target(t, device, CopyOptions{Marked: true, Count: count.add, Phase: func(what string, bytes int64) {
+				counted = counted && count.n.Swap(0) == total
+				phases, total = append(phases, what), bytes
+			}})
 			if err := flash(t.Context(), g, c, o); err != nil {
 				t.Fatal(err)
 			}
-			if got := count.n.Load(); got != o.Work() {
-				t.Errorf("blind: %v, with a map: %v: counted %d; want %d", blind, mapped, got, o.Work())
+			want := []string{"writing", "zeroing", "reading back"}
+			if blind {
+				want = want[:2]
+			}
+			if !slices.Equal(phases, want) || !counted || count.n.Load() != total {
+				t.Errorf("blind: %v, with a map: %v: phases %q, each counted all: %v, %d of %d in the last one", blind, mapped, phases, counted, count.n.Load(), total)
+			}
+			if r := c.Result(); !blind && (total == 0 || total > r.Verified) {
+				t.Errorf("it says that it reads %d bytes back, and verified %d", total, r.Verified)
 			}
 		}
 	}

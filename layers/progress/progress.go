@@ -39,6 +39,7 @@ type Event struct {
 	Count     int64     `json:"count,omitempty"`
 	Total     int64     `json:"total,omitempty"`
 	Unit      Unit      `json:"unit,omitempty"`
+	PerSecond int64     `json:"perSecond,omitempty"` // how many units, lately
 	Detail    string    `json:"detail,omitempty"`
 	ElapsedMS int64     `json:"elapsedMs"`
 }
@@ -54,6 +55,7 @@ type Reporter struct {
 	mu     sync.Mutex
 	sink   Sink
 	closed bool
+	idle   *idle // nil: nobody watches
 }
 
 // New returns a reporter that draws on s.
@@ -64,6 +66,7 @@ func (r *Reporter) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	r.idle.hide(r.sink)
 	r.sink.Close()
 }
 
@@ -72,7 +75,9 @@ func (r *Reporter) sendEvent(e Event) {
 	defer r.mu.Unlock()
 	if !r.closed {
 		e.Step, e.Detail = plaintext.Printable(e.Step), plaintext.Printable(e.Detail)
+		r.idle.hide(r.sink)
 		r.sink.Event(e)
+		r.idle.note(e)
 	}
 }
 
@@ -108,6 +113,30 @@ type Step struct {
 	sent     time.Time
 	later    *time.Timer // reports what came too soon after the last report
 	event    Event
+	speed    speed
+}
+
+// speed is how fast a count grows. What is long ago counts less.
+type speed struct {
+	since     time.Time
+	count     int64
+	perSecond float64
+}
+
+// measure returns units per second, from the second report that is a second later.
+func (v *speed) measure(count int64, now time.Time) int64 {
+	took := now.Sub(v.since).Seconds()
+	switch {
+	case v.since.IsZero() || count < v.count:
+		*v = speed{since: now, count: count}
+	case took >= 1:
+		lately := float64(count-v.count) / took
+		if v.perSecond > 0 {
+			lately = 0.7*v.perSecond + 0.3*lately
+		}
+		*v = speed{now, count, lately}
+	}
+	return int64(v.perSecond)
 }
 
 // minInterval limits the events of a step: each costs a redraw.
@@ -121,6 +150,14 @@ func (s *Step) Add(n int64) {
 // Set sets the count, for work that tells its count as a whole and may start again.
 func (s *Step) Set(count int64) {
 	s.updateEvent(func(e *Event) { e.Count = count })
+}
+
+// Phase begins a new count, of another total.
+func (s *Step) Phase(text string, total int64) {
+	s.updateEvent(func(e *Event) {
+		s.speed = speed{}
+		e.Detail, e.Count, e.Total, e.PerSecond = text, 0, total, 0
+	})
 }
 
 // Detail tells in a few words what the step does now.
@@ -192,6 +229,7 @@ func (s *Step) reportLocked() {
 	if s.reporter == nil {
 		return
 	}
+	s.event.PerSecond = s.speed.measure(s.event.Count, s.sent)
 	e := s.event
 	if e.Total > 0 {
 		e.Count = min(e.Count, e.Total) // work that is done twice is counted twice

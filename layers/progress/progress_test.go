@@ -2,8 +2,10 @@ package progress
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,115 @@ func TestLinesOfLongSteps(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lines %q; want %q in them", out.String(), want)
 		}
+	}
+}
+
+func TestCountText(t *testing.T) {
+	for _, tt := range []struct {
+		event Event
+		want  string
+	}{
+		{Event{Unit: Bytes}, ""},
+		{Event{}, ""},
+		{Event{Unit: Bytes, Count: 274 << 20, Total: 1536 << 20}, "274 of 1536 MiB"},
+		{Event{Unit: Bytes, Count: 274 << 20, Total: 1536 << 20, PerSecond: 98 << 20}, "274 of 1536 MiB, 98 MiB/s, 12s left"},
+		{Event{Unit: Bytes, Count: 1536 << 20, Total: 1536 << 20, PerSecond: 98 << 20}, "1536 of 1536 MiB, 98 MiB/s"},
+		{Event{Unit: Bytes, Count: 40 << 20, PerSecond: 2 << 20}, "40 MiB, 2 MiB/s"},
+		{Event{Unit: Bytes, Count: 1 << 19, Total: 1 << 20, PerSecond: 1 << 10}, "512 of 1024 KiB, 1 KiB/s, 8m32s left"},
+		{Event{Unit: Bytes, Total: 100 << 30, PerSecond: 1 << 20}, "0 of 102400 MiB, 1 MiB/s, 28h26m40s left"},
+		{Event{Unit: Tasks, Count: 120, Total: 3000, PerSecond: 7}, "120 of 3000"},
+	} {
+		if got := strings.TrimSpace(countText(tt.event)); got != tt.want {
+			t.Errorf("countText(%+v) = %q; want %q", tt.event, got, tt.want)
+		}
+	}
+}
+
+func TestSpeed(t *testing.T) {
+	var v speed
+	began := time.Unix(0, 0)
+	for _, tt := range []struct {
+		after time.Duration
+		count int64
+		want  int64
+	}{
+		{0, 500, 0}, // what was there at the start is not speed
+		{900 * time.Millisecond, 900, 0},
+		{2 * time.Second, 2500, 1000},
+		{2500 * time.Millisecond, 9000, 1000}, // too soon
+		{3 * time.Second, 2500, 700},
+		{4 * time.Second, 4500, 1090},
+		{5 * time.Second, 0, 0}, // it began anew
+		{7 * time.Second, 100, 50},
+	} {
+		if got := v.measure(tt.count, began.Add(tt.after)); got != tt.want {
+			t.Errorf("after %s, at %d: %d per second; want %d", tt.after, tt.count, got, tt.want)
+		}
+	}
+}
+
+func TestPhases(t *testing.T) {
+	seen := &keptEvent{}
+	s := Start(With(t.Context(), New(seen)), "flash", 100, Bytes)
+	s.Add(100)
+	s.Phase("reading back", 40)
+	s.Add(30)
+	s.End("", nil)
+	if e := seen.last; e.Count != 30 || e.Total != 40 {
+		t.Errorf("the last event is %+v; want 30 of 40", e)
+	}
+}
+
+// hidingSink notes which steps are shown, and which are taken away.
+type hidingSink struct{ seen chan string }
+
+func (s hidingSink) Event(e Event)    { s.seen <- string(e.State) + " " + e.Step }
+func (s hidingSink) hide(step string) { s.seen <- "hide " + step }
+func (s hidingSink) Close()           {}
+
+// A silent command shows that it works, until something else is shown. It shows nothing while
+// a step does, while a person is asked, or while another program has the terminal.
+func TestWatch(t *testing.T) {
+	type reporter struct {
+		*Reporter
+		ctx context.Context
+	}
+	for name, tt := range map[string]struct {
+		do   func(r reporter)
+		want []string
+	}{
+		"silent":           {func(reporter) {}, []string{"running working"}},
+		"then a text":      {func(r reporter) { r.showIdle(); r.Yield([]byte("x\n")) }, []string{"running working", "hide working", "running working"}},
+		"then a step":      {func(r reporter) { r.showIdle(); Start(r.ctx, "boot", 0, "").End("", nil) }, []string{"running working", "hide working", "running boot", "done boot", "running working"}},
+		"beside a step":    {func(r reporter) { Start(r.ctx, "boot", 0, "") }, []string{"running boot"}},
+		"a question":       {func(r reporter) { r.Yield([]byte("Type yes to go on: ")) }, nil},
+		"an answer":        {func(r reporter) { r.Yield([]byte("yes? ")); r.Yield([]byte("well\n")) }, []string{"running working"}},
+		"another program":  {func(r reporter) { Release(r.ctx); r.Yield([]byte("x\n")) }, nil},
+		"it ended":         {func(r reporter) { Release(r.ctx)() }, []string{"running working"}},
+		"the command":      {func(r reporter) { r.showIdle(); r.Close(); r.Yield([]byte("bye\n")) }, []string{"running working", "hide working"}},
+		"without a watch":  {func(r reporter) { r.idle = nil; r.Yield([]byte("x")); Release(r.ctx)() }, nil},
+		"without reporter": {func(reporter) { Release(t.Context())() }, []string{"running working"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := hidingSink{make(chan string, 20)}
+			r := New(seen)
+			r.Watch("working")
+			r.idle.timer.Stop() // showIdle is called below
+			tt.do(reporter{r, With(t.Context(), r)})
+			if r.idle != nil {
+				r.idle.timer.Stop()
+				r.showIdle()
+				r.showIdle() // once is enough
+			}
+			close(seen.seen)
+			var got []string
+			for text := range seen.seen {
+				got = append(got, text)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("shown: %q; want %q", got, tt.want)
+			}
+		})
 	}
 }
 

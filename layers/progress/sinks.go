@@ -30,7 +30,7 @@ func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
 		return JSON(f)
-	case terminal.Redraws(f):
+	case terminal.Redraws(f) && terminal.Width(f, 0) > 0: // bars have no room on one that does not tell its width
 		return Bars(f)
 	default:
 		return Lines(f)
@@ -46,7 +46,7 @@ func (s jsonSink) Event(e Event) { _ = s.Encode(e) }
 func (s jsonSink) Close()        {}
 
 // heartbeat is how long a step may be silent in a log that cannot be redrawn.
-const heartbeat = 30 * time.Second
+const heartbeat = 20 * time.Second
 
 // Lines writes one line when a step ends. It writes a line now and then while a step
 // lasts.
@@ -78,6 +78,12 @@ func (s *lineSink) Event(e Event) {
 	}
 	delete(s.open, e.Step)
 	fmt.Fprintln(s.w, endLine(e, s.w))
+}
+
+func (s *lineSink) hide(step string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, step)
 }
 
 // reportOpenSteps writes a line for each open step, at every tick.
@@ -115,15 +121,28 @@ func endLine(e Event, w io.Writer) string {
 	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
 
-// countText returns the count of a step as a bar would show it.
+// countText returns the count of a step, with its speed and the time that is left.
 func countText(e Event) string {
-	switch {
-	case e.Total == 0:
+	if e.Count == 0 && e.Total == 0 {
 		return ""
-	case e.Unit == Bytes:
-		return fmt.Sprintf("%d of %d MiB  ", e.Count>>20, e.Total>>20)
 	}
-	return fmt.Sprintf("%d of %d  ", e.Count, e.Total)
+	shown := func(n int64) string { return fmt.Sprint(n) }
+	if size := max(e.Count, e.Total); e.Unit == Bytes && size < 10<<20 {
+		shown = func(n int64) string { return fmt.Sprintf("%d KiB", n>>10) }
+	} else if e.Unit == Bytes {
+		shown = func(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
+	}
+	text := shown(e.Count)
+	if e.Total > 0 {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, " KiB"), " MiB") + " of " + shown(e.Total)
+	}
+	if e.Unit == Bytes && e.PerSecond > 0 {
+		text += ", " + shown(e.PerSecond) + "/s"
+	}
+	if left := e.Total - e.Count; e.Unit == Bytes && e.PerSecond > 0 && left > 0 {
+		text += ", " + (time.Duration(left/e.PerSecond) * time.Second).String() + " left"
+	}
+	return text + "  "
 }
 
 func elapsedTime(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
@@ -151,13 +170,20 @@ type bar struct {
 	*mpb.Bar
 	mu     sync.Mutex
 	detail string
+	count  string
 	room   func() int // for the detail, in characters
 }
 
-func (b *bar) setDetail(text string) {
+func (b *bar) setTexts(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.detail = text
+	b.detail, b.count = firstLine(e.Detail), countText(e)
+}
+
+func (b *bar) shownCount(decor.Statistics) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.count
 }
 
 func (b *bar) shownDetail(decor.Statistics) string {
@@ -169,7 +195,7 @@ func (b *bar) shownDetail(decor.Statistics) string {
 // What a line has beside its detail, in characters.
 const (
 	besideSpinner = 33 // name, spinner, time
-	besideBar     = 95 // name, bar, counts, time
+	besideBar     = 86 // name, bar, counts, time
 )
 
 func (s *barSink) Event(e Event) {
@@ -177,20 +203,36 @@ func (s *barSink) Event(e Event) {
 	if b == nil {
 		b = s.addBar(e)
 	}
-	b.setDetail(firstLine(e.Detail))
+	b.setTexts(e)
 	if e.State == Running {
+		if e.Total > 0 {
+			b.SetTotal(e.Total, false)
+		}
 		b.SetCurrent(e.Count)
 		return
 	}
-	delete(s.bars, e.Step)
-	b.Abort(true)
-	b.Wait()
+	s.drop(e.Step)
 	if len(s.bars) > 0 {
 		fmt.Fprintln(s.progress, endLine(e, s.w)) // drawn above the others
 		return
 	}
 	s.endDrawing()
 	fmt.Fprintln(s.w, endLine(e, s.w))
+}
+
+// drop takes a bar away.
+func (s *barSink) drop(step string) {
+	b := s.bars[step]
+	delete(s.bars, step)
+	b.Abort(true)
+	b.Wait()
+}
+
+func (s *barSink) hide(step string) {
+	s.drop(step)
+	if len(s.bars) == 0 {
+		s.endDrawing()
+	}
 }
 
 // endDrawing ends the drawing, which goes on for a moment after the last bar: it would
@@ -204,7 +246,7 @@ func (s *barSink) endDrawing() {
 
 func (s *barSink) addBar(e Event) *bar {
 	if s.progress == nil {
-		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(40))
+		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(16))
 	}
 	beside := besideBar
 	if e.Total == 0 {
@@ -216,20 +258,13 @@ func (s *barSink) addBar(e Event) *bar {
 	took := decor.Elapsed(decor.ET_STYLE_GO, decor.WC{W: 6})
 	if e.Total == 0 {
 		b.Bar = s.progress.New(0, mpb.SpinnerStyle().PositionLeft(), mpb.BarWidth(2),
-			mpb.PrependDecorators(name), mpb.AppendDecorators(took, detail))
+			mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
 	} else {
-		b.Bar = s.progress.New(e.Total, mpb.BarStyle(),
-			mpb.PrependDecorators(name), mpb.AppendDecorators(countDecorator(e.Unit), decor.Name(" "), took, detail))
+		b.Bar = s.progress.New(0, mpb.BarStyle(), // a bar that is made with a total keeps it
+			mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
 	}
 	s.bars[e.Step] = b
 	return b
-}
-
-func countDecorator(u Unit) decor.Decorator {
-	if u == Bytes {
-		return decor.CountersKibiByte("% .0f / % .0f")
-	}
-	return decor.CountersNoUnit("%d / %d")
 }
 
 func (s *barSink) Close() {

@@ -12,8 +12,9 @@ import (
 // colours, it leaves those of this package. Each text is written at once: a secret in two
 // pieces would not be found.
 type Printer struct {
-	To   *os.File
-	open []byte // of a character whose end was not written yet
+	To     *os.File
+	Before func(text []byte) // called with each text; may be nil
+	open   []byte            // of a character whose end was not written yet
 }
 
 var colour = lazy.Regexp("\x1b\\[(?:0|1|32|33|36|1;31)m")
@@ -27,6 +28,9 @@ func (p *Printer) Write(b []byte) (int, error) {
 		}
 	}
 	p.open = append([]byte(nil), text[whole:]...)
+	if p.Before != nil {
+		p.Before(b)
+	}
 	_, err := p.To.WriteString(p.clean(string(text[:whole])))
 	return len(b), err
 }

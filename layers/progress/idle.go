@@ -1,0 +1,94 @@
+package progress
+
+import (
+	"bytes"
+	"context"
+	"time"
+)
+
+// idle shows a step of its own while a command has no step open and prints nothing, so that
+// no command is silent for long. It goes as soon as something else is shown.
+type idle struct {
+	name  string
+	timer *time.Timer
+	open  map[string]bool // the steps that run
+	shown bool
+
+	asked    bool // the last text is a question
+	released bool // another program has the terminal
+}
+
+// idleAfter is how long nothing is shown before the step of its own is.
+const idleAfter = time.Second
+
+// hider is a sink that can take away a step without a line for its end.
+type hider interface{ hide(step string) }
+
+// Watch shows a step of this name while the command shows nothing.
+func (r *Reporter) Watch(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.sink.(hider); ok {
+		r.idle = &idle{name: name, open: map[string]bool{}}
+		r.idle.timer = time.AfterFunc(idleAfter, r.showIdle)
+	}
+}
+
+func (r *Reporter) showIdle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.idle; !r.closed && !i.asked && !i.released && !i.shown && len(i.open) == 0 {
+		i.shown = true
+		r.sink.Event(Event{Time: time.Now(), Step: i.name, State: Running})
+	}
+}
+
+// Yield makes room for text that is printed next. Text without an end of its line is a
+// question, so that a person is waited for.
+func (r *Reporter) Yield(text []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle != nil && !r.closed {
+		r.idle.hide(r.sink)
+		r.idle.asked = !bytes.HasSuffix(text, []byte("\n"))
+		r.idle.timer.Reset(idleAfter)
+	}
+}
+
+// Release leaves the terminal to another program, or to a person, until back is called.
+func Release(ctx context.Context) (back func()) {
+	r, _ := ctx.Value(contextKey{}).(*Reporter)
+	r.setQuiet(true)
+	return func() { r.setQuiet(false) }
+}
+
+func (r *Reporter) setQuiet(quiet bool) {
+	if r == nil || r.idle == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.idle.hide(r.sink)
+	r.idle.released = quiet
+	r.idle.timer.Reset(idleAfter)
+}
+
+func (i *idle) hide(sink Sink) {
+	if i != nil && i.shown {
+		i.shown = false
+		sink.(hider).hide(i.name)
+	}
+}
+
+// note keeps which steps run.
+func (i *idle) note(e Event) {
+	switch {
+	case i == nil:
+	case e.State == Running:
+		i.open[e.Step] = true
+	default:
+		delete(i.open, e.Step)
+		i.asked = false
+		i.timer.Reset(idleAfter)
+	}
+}
