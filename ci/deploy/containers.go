@@ -20,6 +20,7 @@ import (
 	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // ContainerOptions says which engine of a board is used, and how it gets an image.
@@ -93,6 +94,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 			c.Image = pushed.Image
 		}
 		c.Out = &container.Outputs{Stdout: forOutput(stdout), Stderr: forOutput(stderr)}
+		defer progress.Release(ctx)()
 		exit, err := e.Run(ctx, c)
 		if err != nil {
 			return err

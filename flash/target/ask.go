@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"slipway/layers/progress"
 )
 
 // maxAsked is how often a person is asked the same.
@@ -87,6 +89,7 @@ func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (
 		defer fmt.Fprintln(t.out)
 		defer show()
 	}
+	defer progress.Release(ctx)()
 	fmt.Fprint(t.out, prompt)
 	type answer struct {
 		text string

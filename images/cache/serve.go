@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/layers/lock"
+	"slipway/layers/progress"
 	"slipway/layers/run"
 )
 
@@ -75,6 +76,7 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 		}
 		if err == nil {
 			s.printStatus("serving")
+			progress.Release(parent)
 		}
 		return err
 	})

@@ -43,9 +43,17 @@ func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	if host.UnderMage() {
 		go watchParent(ctx, cancel)
 	}
-	reporter := progress.New(progress.ForOutput(os.Stderr))
+	reporter := newReporter()
 	defer reporter.Close()
 	return withStatus(withRepeat(ctx, work(progress.With(ctx, reporter))))
+}
+
+// newReporter returns a reporter that also shows that a command works while it says nothing.
+func newReporter() *progress.Reporter {
+	r := progress.New(progress.ForOutput(os.Stderr))
+	stdout.Before, stderr.Before = r.Yield, r.Yield
+	r.Watch("working")
+	return r
 }
 
 // withRepeat adds the next step to the error of work that a signal ended.
@@ -82,7 +90,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	if host.UnderMage() {
 		go watchParent(ctx, func(gone error) { cancel(gone); closeNow() })
 	}
-	reporter := progress.New(progress.ForOutput(os.Stderr))
+	reporter := newReporter()
 	defer reporter.Close()
 	return withStatus(withRepeat(ctx, work(progress.With(ctx, reporter), now)))
 }

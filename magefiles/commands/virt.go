@@ -6,6 +6,7 @@ import (
 
 	"slipway/ci"
 	"slipway/images"
+	"slipway/layers/progress"
 )
 
 func virtStartCommand() *Command {
@@ -56,6 +57,7 @@ func virtConsoleCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+			defer progress.Release(ctx)()
 			return ci.ConsoleVirtual(ctx, os.Stdin, os.Stdout, options, spec)
 		})
 	}
