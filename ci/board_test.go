@@ -458,7 +458,7 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 	}
 }
 
-// Whoever supplies a folder puts no key of theirs onto a disk, and gets nothing in the folder.
+// Keys in a supplied folder do not get onto a disk, and flash writes nothing into the folder.
 func TestFlashOfAFolderWithKeys(t *testing.T) {
 	if _, err := exec.LookPath("mke2fs"); err != nil {
 		t.Skip("mke2fs is missing (Debian package e2fsprogs)")

@@ -276,7 +276,7 @@ func TestUpdateBusy(t *testing.T) {
 	}
 }
 
-// After a kill the board still installs. The repeated update waits for that, and goes on.
+// After a kill the board still installs. The repeated update waits for that and continues.
 func TestUpdateAfterKill(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	conn, line := updatetest.ConnectBy(t)

@@ -173,7 +173,7 @@ func (w *deviceWriter) unfinishedState() string {
 	if !w.copy.Touched() {
 		return w.device.Path + " is as it was: nothing was written to it"
 	}
-	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; flash it again, which goes on where this ended"
+	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; flash it again; Slipway continues where it stopped"
 }
 
 func (w *deviceWriter) recordProof(p write.Proof) {

@@ -109,7 +109,7 @@ func TestWriteFileLooksAgain(t *testing.T) {
 			check(t, path, err)
 		})
 		if !test.exists {
-			continue // nobody is asked
+			continue // flash asks no question
 		}
 		t.Run(test.name+" before the answer", func(t *testing.T) {
 			path := start(t)

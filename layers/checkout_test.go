@@ -396,7 +396,7 @@ func TestCheckoutStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
-	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped: ") || !strings.HasSuffix(err.Error(), "\nnext: run the same line again, and it goes on") {
+	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped: ") || !strings.HasSuffix(err.Error(), "\nnext: run the same line again; it continues") {
 		t.Errorf("Checkout of a stopped context = %v; want it to say so", err)
 	}
 	if exists(filepath.Join(dir, ".partial-r")) {

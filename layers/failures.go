@@ -33,9 +33,9 @@ func (c *checkout) explainError(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: run the same line again, and it goes on", c.ws.Dir, context.Cause(ctx))
+		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: run the same line again; it continues", c.ws.Dir, context.Cause(ctx))
 	case diskFull(err):
-		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s, make room there, then run the same line again, and it goes on", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
+		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s, make room there, then run the same line again; it continues", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
 	}
 	return err
 }

@@ -231,7 +231,7 @@ func parseJournal(text []byte) (*history, error) {
 		return nil, errors.New("line 1: no run")
 	}
 	if whole < head || head < 1 {
-		return nil, fmt.Errorf("it is cut: %d of the %d lines that name the boards are there", whole, head)
+		return nil, fmt.Errorf("it is cut: it holds only %d of the %d lines that name the boards", whole, head)
 	}
 	return h, nil
 }

@@ -81,7 +81,7 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (target.A
 // Connect connects to a board. If host is the name of a virtual board, Connect reaches
 // the one that is on. Otherwise the user's SSH configuration resolves host. The pins are
 // fingerprints of host keys that the user trusts. An error is of the kind ErrUnreachable,
-// unless board.yml is wrong. Where nothing was asked, it is of the kind ErrNotBegun too.
+// unless board.yml is wrong. If Slipway did not try to connect, it is also ErrNotBegun.
 func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
 	if err := target.CheckSettings(ctx); err != nil {
 		return nil, report.NotBegun(err)

@@ -214,7 +214,7 @@ func TestConfirmTellsNoToken(t *testing.T) {
 		{"two DPUs", []Device{dpu, {Path: "/dev/rshim1", Kind: RShim, exists: true}}, []string{"/dev/rshim1"}, nil, "<path of /dev/rshim0>,/dev/rshim1"},
 		{"one word too many", []Device{card}, []string{"4C53", "7E21"}, nil, ""},
 		{"nobody can type", []Device{card, second}, nil, ended, "<serial of /dev/sda>,<serial of /dev/sdb>"},
-		{"nobody is asked", []Device{card}, nil, nil, "<serial of /dev/sda>"},
+		{"no question", []Device{card}, nil, nil, "<serial of /dev/sda>"},
 		{"a disk that no answer confirms", []Device{disk}, nil, ended, "<serial of /dev/nvme0n1>"},
 	}
 	for _, test := range tests {

@@ -122,8 +122,8 @@ func (r Report) refusal() error {
 }
 
 // AdmitFile is Admit of the artifact that a file such as a bundle belongs to: that in the
-// file's own folder, else the board's. Where no policy holds and nobody names signers, any file
-// is admitted. The function digests the file.
+// file's own folder, else the board's. Without a policy and without signers that the user
+// names, AdmitFile admits any file. It calls digest for the file's digest.
 func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, digest func() (string, error)) (Admitted, error) {
 	policies, err := PoliciesOf(spec)
 	lists, listErr := trust.Named("")

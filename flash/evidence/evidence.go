@@ -153,9 +153,9 @@ func (r *Report) proveFiles(ctx context.Context) error {
 	return nil
 }
 
-// readSignature verifies the signature of artifact.json by a list that was named: without a
-// valid signature that is a refusal. Where none was named, the policies' signers count, and
-// else the user's own list. Most people have none.
+// readSignature verifies the signature of artifact.json. If the user named a list, an artifact
+// without a valid signature is refused. Otherwise readSignature uses the signers of the
+// policies, or the user's own list, which most people do not have.
 func (r *Report) readSignature(ctx context.Context, description []byte, opt Options) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned
@@ -357,7 +357,7 @@ func (r Report) Show(w io.Writer) {
 		case v.Signed:
 			line("policy", "%s admits it", v.Policy)
 		default:
-			line("policy", "%s admits it, whoever signed it: it has no signers", v.Policy)
+			line("policy", "%s names no signers, so it does not check the signature", v.Policy)
 		}
 	}
 }

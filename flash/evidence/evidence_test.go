@@ -280,7 +280,7 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		state, want           string // of an error, of Examine or of what it reports; "" is that there is none
 		shows                 string
 	}{
-		{"nobody is named", "", "", false, Unsigned, "", "signature   none\n"},
+		{"no signers are named", "", "", false, Unsigned, "", "signature   none\n"},
 		{"unsigned", signers, "", false, Unsigned, "is not signed, and HOW wants that: there is no DIR/artifact.json.sig\nnext: sign DIR --key=FILE", "WRONG       DIR/artifact.json is not signed, and HOW wants that"},
 		{"an empty list", empty, "", false, "", "it names no signer", ""},
 		{"a list of comments", comments, "", false, "", "it names no signer", ""},
@@ -291,7 +291,7 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		{"a policy, unsigned", "", policy, false, Unsigned, "there is no DIR/artifact.json.sig", "REFUSED"},
 		{"a policy, signed", "", policy, true, Signed, "", "signature   by release@example.com"},
 		{"a policy, and another is named", other, policy, true, Bad, "does not name", "WRONG"},
-		{"a policy without signers", "", lax, true, Unverified, "", "admits it, whoever signed it"},
+		{"a policy without signers", "", lax, true, Unverified, "", "names no signers, so it does not check the signature"},
 	} {
 		for _, how := range []string{"--signers", trust.SignersVariable} {
 			t.Setenv(trust.SignersVariable, "")

@@ -53,7 +53,7 @@ var bundleFormats = []bundleFormat{
 	{SWUpdate, ".swu", isCpio, readSWUpdate},
 }
 
-var errNoBundle = errors.New("not a bundle of RAUC's or SWUpdate's")
+var errNoBundle = errors.New("not a bundle for RAUC or SWUpdate")
 
 var errMender = errors.New("a Mender Artifact, and Slipway does not drive Mender\nnext: copy it to the board, and there run mender-update install FILE")
 
