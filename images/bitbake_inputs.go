@@ -33,7 +33,7 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 	})
 	after.Edited = after.Edited || before != after || local || kas
 	if err := bitbake.SaveInputs(b.dir, b.project.Root, after); err != nil {
-		progress.Start(ctx, "warning", 0, "").End(err.Error(), nil) // ci plan then takes every change of a layer
+		progress.Warn(ctx, err.Error()) // ci plan then takes every change of a layer
 	}
 	return ctx.Err()
 }

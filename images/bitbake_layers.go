@@ -185,7 +185,7 @@ func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, e
 	}
 	p, err := layers.Load(ctx, path, ws)
 	for _, w := range p.Warnings {
-		progress.Start(ctx, "warning", 0, "").End(w, nil)
+		progress.Warn(ctx, w)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !strings.Contains(err.Error(), "\nnext: ") {
 		err = fmt.Errorf("%w\nnext: layers dump %s, after correcting the file", err, plaintext.Quote(spec.TypedName()))

@@ -37,7 +37,7 @@ func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 // warnOfFindings warns before bitbake begins of what it would stop at minutes later. The
 // build goes on: the layers may have what the tables do not know.
 func (b *projectBuild) warnOfFindings(ctx context.Context) {
-	say := func(text string) { progress.Start(ctx, "warning", 0, "").End(text, nil) }
+	say := func(text string) { progress.Warn(ctx, text) }
 	found, err := Lint(b.project, b.workspace)
 	if err != nil {
 		say("the configuration was not looked at: " + err.Error())

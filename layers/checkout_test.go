@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -20,6 +21,7 @@ import (
 
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
+	"slipway/layers/run"
 )
 
 // mustRun runs a program for a test and returns what it wrote.
@@ -325,6 +327,34 @@ func TestFailedCheckoutIsSaidOnce(t *testing.T) {
 	}
 	if last := seen.Last("layers"); last.State != progress.Failed || last.Detail != "not all repositories are in place" {
 		t.Errorf("the step ended as %q with %q; want it without the error", last.State, last.Detail)
+	}
+	if want := "repos.r: cannot fetch from " + filepath.Join(dir, "nowhere") + ": '" + filepath.Join(dir, "nowhere") + "' does not appear to be a git repository\nnext: git ls-remote"; !strings.Contains(err.Error(), want) {
+		t.Errorf("Checkout = %v; want %s", err, want)
+	}
+	p = load(t, dir, repoFile("url: "+filepath.Join(dir, "nowhere")+", branch: main"))
+	if err := Lock(progress.With(t.Context(), progress.New(seen)), p, Workspace{Dir: dir}, nil); err == nil || strings.Contains(err.Error(), "ls-remote --symref") {
+		t.Errorf("Lock = %v; want an error without git's arguments", err)
+	}
+	if last := seen.Last("lock"); last.State != progress.Failed || last.Detail != "not all repositories are pinned" {
+		t.Errorf("the step ended as %q with %q; want it without the error", last.State, last.Detail)
+	}
+}
+
+func TestGitSaid(t *testing.T) {
+	for tail, want := range map[string]string{
+		"": "git: exit status 128",
+		"fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.": "git: exit status 128",
+		"ssh: connect to host h port 22: Connection refused\nfatal: Could not read from remote repository.":                                "ssh: connect to host h port 22: Connection refused",
+		"fatal: unable to access 'http://h/x.git/': Failed to connect to h":                                                                "Failed to connect to h",
+		"remote: ====\nremote: \nremote: ERROR: no such project\nremote: ====\nfatal: repository 'h' not found":                            "remote: ERROR: no such project; repository 'h' not found",
+		"a\nb\nc\nd":                  "b; c; d",
+		"fatal: unable to access 'h'": "unable to access 'h'",
+	} {
+		failure := &run.Failure{Argv: []string{"git", "fetch"}, Status: "exit status 128", Tail: tail}
+		err := error(&gitSaid{failure})
+		if found := (*run.Failure)(nil); err.Error() != want || !errors.As(err, &found) {
+			t.Errorf("gitSaid(%q) = %v; want %s", tail, err, want)
+		}
 	}
 }
 

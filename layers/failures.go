@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -93,5 +94,29 @@ func (r Repo) explainFetchError(err error) error {
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s, and write the id as commit:", r.ID, shown)
 	}
-	return r.at.errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, err, plaintext.Quote(shown))
+	return r.at.errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, plaintext.Quote(shown))
 }
+
+// gitSaid is a failed git whose own arguments mean nothing to a user: its text is what git said.
+type gitSaid struct{ failure *run.Failure }
+
+// emptyWords are lines of git that say nothing beside the line before them.
+var emptyWords = []string{"Could not read from remote repository.", "Please make sure you have the correct access rights", "and the repository exists."}
+
+const maxGitLines = 3 // a server may greet at length before it refuses
+
+func (g *gitSaid) Error() string {
+	var said []string
+	for line := range strings.Lines(g.failure.Tail) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "fatal: ")
+		if _, cause, ok := strings.Cut(line, "': "); ok && strings.HasPrefix(line, "unable to access '") {
+			line = cause
+		}
+		if !slices.Contains(emptyWords, line) && strings.IndexFunc(strings.TrimPrefix(line, "remote:"), unicode.IsLetter) >= 0 {
+			said = append(said, line)
+		}
+	}
+	return cmp.Or(strings.Join(said[max(0, len(said)-maxGitLines):], "; "), "git: "+g.failure.Status)
+}
+
+func (g *gitSaid) Unwrap() error { return g.failure }

@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -40,37 +41,46 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	if err := p.checkUpdate(update); err != nil {
 		return err
 	}
-	return progress.Run(ctx, "lock", func(step *progress.Step) (string, error) {
-		if p.setup != nil {
-			return lockSetup(ctx, p, update)
+	step := progress.Start(ctx, "lock", 0, "")
+	said, err := lockRepos(ctx, step, p, ws, update)
+	if err != nil { // the command prints the error
+		step.End("", errors.New("not all repositories are pinned"))
+		return err
+	}
+	step.End(said, nil)
+	return nil
+}
+
+func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace, update []string) (string, error) {
+	if p.setup != nil {
+		return lockSetup(ctx, p, update)
+	}
+	ws.Local = p.local
+	l, err := newLoader(p.File, ws)
+	if err != nil {
+		return "", err
+	}
+	l.update = update
+	l.pin = func(ctx context.Context, r Repo) (Repo, error) {
+		if r.isFloating() {
+			step.Detail(r.ID)
 		}
-		ws.Local = p.local
-		l, err := newLoader(p.File, ws)
-		if err != nil {
-			return "", err
-		}
-		l.update = update
-		l.pin = func(ctx context.Context, r Repo) (Repo, error) {
-			if r.isFloating() {
-				step.Detail(r.ID)
-			}
-			return l.pinRepo(ctx, r)
-		}
-		in, err := l.readAll(ctx)
-		if err != nil {
-			return "", err
-		}
-		floating, err := in.floatingRepos(ctx)
-		if err != nil {
-			return "", err
-		}
-		if len(floating) == 0 {
-			return "nothing to pin: the project files pin all, or their lock files do, whose pins --update moves", nil
-		}
-		all := len(floating)
-		moved, err := in.writeLocks(ctx, floating)
-		return in.describePins(moved, all), err
-	})
+		return l.pinRepo(ctx, r)
+	}
+	in, err := l.readAll(ctx)
+	if err != nil {
+		return "", err
+	}
+	floating, err := in.floatingRepos(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(floating) == 0 {
+		return "nothing to pin: the project files pin all, or their lock files do, whose pins --update moves", nil
+	}
+	all := len(floating)
+	moved, err := in.writeLocks(ctx, floating)
+	return in.describePins(moved, all), err
 }
 
 // describePins tells what Lock did, and in which file where there is only one.
@@ -173,7 +183,7 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 				continue
 			}
 			if file.external {
-				showWarning(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
+				progress.Warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
 				continue
 			}
 			entry.set("commit", &value{kind: text, text: r.Commit})
@@ -186,10 +196,6 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	}
 	repos = slices.DeleteFunc(repos, func(r Repo) bool { return locked[r.ID] })
 	return len(moved) + len(repos), in.firstLock().addPins(repos)
-}
-
-func showWarning(ctx context.Context, said string) {
-	progress.Start(ctx, "warning", 0, "").End(said, nil)
 }
 
 // firstLock returns the lock file beside the first project file, empty if it does not

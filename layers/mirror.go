@@ -20,6 +20,7 @@ import (
 	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
+	"slipway/layers/progress"
 )
 
 // mirror keeps what was fetched from one url, so that every board and build fetches it
@@ -313,11 +314,11 @@ func (m mirror) copyPinned(ctx context.Context, r Repo, t tree) (commit string, 
 		commit, _ = m.localCommit(ctx, r) // fails where it is not here
 	}
 	if commit == "" {
-		showWarning(ctx, fmt.Sprintf("%s cannot be written: Slipway fetches %s of repository %s into the checkout alone", m.dir, cmp.Or(r.Commit, r.Branch, r.Tag), r.ID))
+		progress.Warn(ctx, fmt.Sprintf("%s cannot be written: Slipway fetches %s of repository %s into the checkout alone", m.dir, cmp.Or(r.Commit, r.Branch, r.Tag), r.ID))
 		return "", ctx.Err()
 	}
 	if err := m.copyTo(t, commit); err != nil { // its owner may have packed it anew at this moment
-		showWarning(ctx, fmt.Sprintf("repository %s is fetched: take packs from %s: %v", r.ID, m.dir, err))
+		progress.Warn(ctx, fmt.Sprintf("repository %s is fetched: take packs from %s: %v", r.ID, m.dir, err))
 		return "", ctx.Err()
 	}
 	if r.Tag == "" {

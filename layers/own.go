@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 	"slipway/layers/run"
 )
 
@@ -103,7 +104,7 @@ func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed strin
 	}
 	branch, _ := t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails where HEAD is detached
 	if len(own) == 0 {
-		showWarning(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
+		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
 		return nil
 	}
 	return t.leftCommitsError(r, own, branch, to)
@@ -236,7 +237,7 @@ func (c *checkout) warnOfOwn(ctx context.Context) error {
 	}
 	for _, said := range slices.Concat(warnings...) {
 		if said != "" {
-			showWarning(ctx, said)
+			progress.Warn(ctx, said)
 		}
 	}
 	return nil

@@ -62,7 +62,7 @@ func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 			return "", err
 		}
 		for _, w := range plan.Warnings {
-			progress.Start(ctx, "warning", 0, "").End(w, nil)
+			progress.Warn(ctx, w)
 		}
 		given, err = plan.writeConf(r.File)
 		return plan.Summary, err

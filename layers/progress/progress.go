@@ -56,10 +56,11 @@ type Reporter struct {
 	sink   Sink
 	closed bool
 	idle   *idle // nil: nobody watches
+	warned map[string]bool
 }
 
 // New returns a reporter that draws on s.
-func New(s Sink) *Reporter { return &Reporter{sink: s} }
+func New(s Sink) *Reporter { return &Reporter{sink: s, warned: map[string]bool{}} }
 
 // Close lets the sink finish its output.
 func (r *Reporter) Close() {
@@ -94,6 +95,24 @@ func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 	s := &Step{reporter: r, began: time.Now(), event: Event{Step: name, State: Running, Total: total, Unit: unit}}
 	s.reportNow()
 	return s
+}
+
+// Warn shows a warning as a step that has ended. A command that reads a file twice warns once.
+func Warn(ctx context.Context, text string) {
+	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.isNews(text) {
+		Start(ctx, "warning", 0, "").End(text, nil)
+	}
+}
+
+func (r *Reporter) isNews(text string) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.warned[text]
+	r.warned[text] = true
+	return !known
 }
 
 // Run wraps work in a step of unknown length. The text that work returns is the step's

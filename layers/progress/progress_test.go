@@ -259,6 +259,19 @@ func TestBarsOnTerminal(t *testing.T) {
 	}
 }
 
+// Two steps of a command may read the same file.
+func TestWarnOnce(t *testing.T) {
+	var out bytes.Buffer
+	ctx := With(t.Context(), New(JSON(&out)))
+	for _, text := range []string{"a", "b", "a"} {
+		Warn(ctx, text)
+		Warn(t.Context(), text)
+	}
+	if got := strings.Count(out.String(), `"done"`); got != 2 {
+		t.Errorf("%d warnings; want 2\n%s", got, out.String())
+	}
+}
+
 func TestWithoutReporter(t *testing.T) {
 	s := Start(t.Context(), "quiet", 0, "")
 	s.Add(1)
