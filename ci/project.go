@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/ci/report"
 	"slipway/ci/server"
 	"slipway/ci/suite"
 	"slipway/images"
@@ -88,7 +90,7 @@ func ownBoards(like string) (string, error) {
 	if err == nil && folder == "" {
 		err = fmt.Errorf("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init NEW-FOLDER --like=%s", like)
 	}
-	return shorten(folder), err
+	return shorten(folder), report.Because(context.Background(), report.ErrWrong, err)
 }
 
 // shorten returns a path from the current folder, if that is not longer.
@@ -199,16 +201,19 @@ func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt Ch
 	if err != nil {
 		return err
 	}
-	var wrong []error
+	files, err := starter.ReadProject(folder)
+	wrong := map[string]error{} // boards may share a file
+	if err != nil {
+		wrong[err.Error()] = err
+	}
 	for _, board := range boards {
 		if err := checkBoard(ctx, board, build); err != nil {
-			wrong = append(wrong, err)
+			wrong[err.Error()] = err
 		}
 	}
-	files, err := starter.ReadProject(folder)
+	all := slices.SortedFunc(maps.Values(wrong), func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	edits := starter.FindEdits(files)
-	err = errors.Join(append(wrong, err)...)
-	if err := errors.Join(err, saveQuality(opt.Quality, folder, err, edits)); err != nil {
+	if err := errors.Join(append(all, saveQuality(opt.Quality, folder, all, edits))...); err != nil {
 		return err
 	}
 	if opt.JSON {
@@ -231,14 +236,15 @@ func findingsOf(edits []starter.Edit) (all []server.Finding) {
 }
 
 // saveQuality writes what is wrong and what is to be edited for GitLab, also if nothing is.
-func saveQuality(file, boards string, wrong error, edits []starter.Edit) error {
+func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error {
 	if file == "" {
 		return nil
 	}
-	all := findingsOf(edits)
-	if wrong != nil {
-		all = append(server.FindingsIn(wrong.Error()), all...)
+	var all []server.Finding
+	for _, err := range wrong {
+		all = append(all, server.FindingsIn(err.Error())...)
 	}
+	all = append(all, findingsOf(edits)...)
 	var text bytes.Buffer
 	if err := server.WriteQuality(&text, "slipway board check", boards, all); err != nil {
 		return err
@@ -255,8 +261,8 @@ func checkBoard(ctx context.Context, board string, opt images.Options) error {
 	if err != nil {
 		return err
 	}
-	if _, err := suite.LoadAll(spec); err != nil {
-		return fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err)
+	if err := suite.CheckListed(spec); err != nil {
+		return err
 	}
 	if spec.Debian != nil {
 		return nil

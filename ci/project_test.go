@@ -89,6 +89,34 @@ func TestCheckProject(t *testing.T) {
 	}
 }
 
+// A mistake in a suite that boards share is one finding, at its own line. A finding without a line
+// is not lost beside it.
+func TestSharedMistakeIsSaidOnce(t *testing.T) {
+	inNewProject(t, "virt")
+	for _, name := range []string{"rack", "shelf"} {
+		if err := AddBoard(t.Context(), io.Discard, name, "lab", ProjectOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ suite, want string }{
+		{"file:\n  /etc/os-release: {exist: true}\n", `suites/product.yml:2:21: unknown attribute "exist"`},
+		{"file: {}\n", "suites/product.yml:1: no checks"},
+	} {
+		err := os.WriteFile("suites/product.yml", []byte(tt.suite), 0o644)
+		if err := errors.Join(err, os.MkdirAll("boards/bad", 0o755), os.WriteFile("boards/bad/board.yml", []byte("extends: raspberrypi5\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		err = CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{Quality: "q.json"})
+		if err == nil || strings.Count(err.Error(), tt.want) != 1 || strings.Count(err.Error(), "product.yml") != 1 {
+			t.Errorf("CheckProject = %v; want %s once", err, tt.want)
+		}
+		quality, err := os.ReadFile("q.json")
+		if text := string(quality); err != nil || strings.Count(text, `"major"`) != 2 || !strings.Contains(text, `"path": "suites/product.yml"`) || !strings.Contains(text, "no project file beside it") {
+			t.Errorf("code quality is %s, %v; want one finding of the suite and one of the board", quality, err)
+		}
+	}
+}
+
 // From a folder inside boards/ the project is the same.
 func TestProjectFromInside(t *testing.T) {
 	inNewProject(t, "virt")

@@ -46,8 +46,8 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if err := images.Refused(ctx, spec, opt.Build, "up"); err != nil {
 		return report.Refused(spec, err)
 	}
-	if _, err := suite.LoadAll(spec); err != nil { // a build takes minutes
-		r, err := report.New(spec), report.Because(ctx, report.ErrWrong, fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err))
+	if err := suite.CheckListed(spec); err != nil { // a build takes minutes
+		r, err := report.New(spec), report.Because(ctx, report.ErrWrong, err)
 		r.AddFailure("smoke", err, suite.SuitesNext)
 		return r, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,13 +95,18 @@ type location struct {
 }
 
 // WriteQuality writes findings as GitLab's report codequality has them. One without a file gets
-// the file of otherwise.
+// the file of otherwise. GitLab shows one of several with the same fingerprint.
 func WriteQuality(w io.Writer, check, otherwise string, all []Finding) error {
-	out := []quality{}
-	for _, f := range all {
+	out, times := []quality{}, map[string]int{}
+	for i, f := range all {
+		if slices.Contains(all[:i], f) {
+			continue
+		}
 		q := quality{Description: f.Text, Check: check, Severity: plaintext.Either(f.Info, "info", "major")}
 		q.Location.Path, q.Location.Lines.Begin = cmp.Or(f.File, otherwise), max(f.Line, 1)
-		q.Fingerprint = fmt.Sprintf("%x", sha256.Sum256([]byte(q.Location.Path+"\x00"+q.Description)))
+		key := q.Location.Path + "\x00" + q.Description
+		q.Fingerprint = fmt.Sprintf("%x", sha256.Sum256([]byte(key+strings.Repeat("\x00", times[key]))))
+		times[key]++
 		out = append(out, q)
 	}
 	return plaintext.WriteJSON(w, out)

@@ -143,3 +143,20 @@ func TestSummary(t *testing.T) {
 		t.Error("a summary that cannot be written = nil; want an error")
 	}
 }
+
+// GitLab shows one finding of each fingerprint: the same text at two lines has two, and a finding
+// that several boards have is written once.
+func TestQualityIsSaidOnce(t *testing.T) {
+	var out bytes.Buffer
+	twice := Finding{File: "a.yml", Line: 2, Text: "x"}
+	if err := WriteQuality(&out, "check", "boards", []Finding{twice, twice, {File: "a.yml", Line: 3, Text: "x"}, {File: "b.yml", Line: 2, Text: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	var got []quality
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || len(got) != 3 {
+		t.Fatalf("%s: %v; want 3 findings", out.String(), err)
+	}
+	if got[0].Fingerprint == got[1].Fingerprint || got[0].Fingerprint == got[2].Fingerprint {
+		t.Errorf("%s: want three fingerprints", out.String())
+	}
+}

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -106,8 +107,8 @@ const SuitesNext = "correct the suite, or the list of suites in the board's boar
 // LoadAll loads the suites of a board. A board without suites is an error.
 func LoadAll(spec images.Spec) ([]Suite, error) {
 	if len(spec.Suites) == 0 {
-		return nil, fmt.Errorf("board %s has no suites, so nothing would be proved; add suites: to its board.yml (have %s)",
-			spec.Board, strings.Join(Names(), ", "))
+		return nil, listError{fmt.Errorf("board %s has no suites, so nothing would be proved; add suites: to its board.yml (have %s)",
+			spec.Board, strings.Join(Names(), ", "))}
 	}
 	var suites []Suite
 	for _, name := range spec.Suites {
@@ -118,6 +119,15 @@ func LoadAll(spec images.Spec) ([]Suite, error) {
 		suites = append(suites, suite)
 	}
 	return suites, nil
+}
+
+// CheckListed loads the suites that a board.yml lists.
+func CheckListed(spec images.Spec) error {
+	_, err := LoadAll(spec)
+	if errors.As(err, new(listError)) {
+		return fmt.Errorf("%s: suites: %w", spec.PlaceOf("suites"), err)
+	}
+	return err
 }
 
 // reportError returns the error of a run. If no failed check shows the error, it adds a

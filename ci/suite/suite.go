@@ -142,7 +142,7 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 		return Suite{}, err
 	}
 	if len(l.checks) == 0 {
-		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.displayPath(file))
+		return Suite{}, fmt.Errorf("%s:1: no checks; a suite that asks nothing proves nothing", l.displayPath(file))
 	}
 	s := Suite{Name: name, Checks: l.checks}
 	for i := range s.Checks {
@@ -151,12 +151,15 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 	return s, nil
 }
 
+// listError is a mistake in a list of suites. Other errors of Load name the suite's file.
+type listError struct{ error }
+
 func unknownSuite(name string) error {
 	names, err := AllNames()
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)\nnext: suites, and correct --suite or the list in board.yml", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))
+	return listError{fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)\nnext: suites, and correct --suite or the list in board.yml", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))}
 }
 
 // loader collects the checks of a suite and of the files that it includes. All files are
