@@ -130,8 +130,11 @@ func ParseArtifact(data []byte) (a Artifact, err error) {
 	return a, a.checkNames()
 }
 
+// ErrNoArtifact means that nothing was built yet.
+var ErrNoArtifact = errors.New("no artifact")
+
 func noArtifact(err error, board string) error {
-	return fmt.Errorf("no artifact: %w\nnext: build %s", err, board)
+	return fmt.Errorf("%w: %w\nnext: build %s", ErrNoArtifact, err, board)
 }
 
 // ArtifactOf is ReadArtifact, and refuses another board's.

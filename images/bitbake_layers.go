@@ -15,6 +15,7 @@ import (
 	"slipway/layers"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // CheckoutLayers fetches a board's layers, checks out the commits that its
@@ -189,6 +190,9 @@ func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, e
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !strings.Contains(err.Error(), "\nnext: ") {
 		err = fmt.Errorf("%w\nnext: layers dump %s, after correcting the file", err, plaintext.Quote(spec.TypedName()))
+	}
+	if ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !errors.As(err, new(*run.Failure)) { // a server is no mistake in a file
+		err = asBoardFile(err)
 	}
 	return p, err
 }

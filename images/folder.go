@@ -19,6 +19,11 @@ import (
 // LoadBuilt is Load, and also takes a folder: one with an artifact.json, or bitbake's folder
 // of images of a machine (tmp/deploy/images/MACHINE).
 func LoadBuilt(board string) (Spec, error) {
+	spec, err := loadBuilt(board)
+	return spec, asBoardFile(err)
+}
+
+func loadBuilt(board string) (Spec, error) {
 	boards, err := openBoards()
 	if err != nil {
 		return Spec{}, err

@@ -76,6 +76,11 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 // Load returns what is known of a board; "" is the default one. A project file of kas or
 // bitbake-setup stands for a board without a board.yml.
 func Load(board string) (Spec, error) {
+	spec, err := load(board)
+	return spec, asBoardFile(err)
+}
+
+func load(board string) (Spec, error) {
 	if board == "" {
 		return Default()
 	}
@@ -103,9 +108,9 @@ func Load(board string) (Spec, error) {
 func loadKnown(boards fs.FS, names []string, board string) (Spec, error) {
 	if !slices.Contains(names, board) {
 		if dir := filepath.Dir(board); dir != "." {
-			return Spec{}, fmt.Errorf("unknown board %q, and no folder of that name\nnext: ls %s", board, plaintext.Quote(dir))
+			return Spec{}, asBoardFile(fmt.Errorf("unknown board %q, and no folder of that name\nnext: ls %s", board, plaintext.Quote(dir)))
 		}
-		return Spec{}, fmt.Errorf("unknown board %q%s\nnext: boards", board, plaintext.DidYouMean(board, names))
+		return Spec{}, asBoardFile(fmt.Errorf("unknown board %q%s\nnext: boards", board, plaintext.DidYouMean(board, names)))
 	}
 	return LoadFrom(boards, board)
 }
@@ -123,20 +128,25 @@ func LoadSource(board string) (Spec, error) {
 	return loadKnown(boards, names, board)
 }
 
-// ErrBoardFile means that a board.yml, or a file that it names, cannot be used as it is.
+// ErrBoardFile means that a board.yml, or a file that it names, cannot be used as it is, or that
+// there is none.
 var ErrBoardFile = errors.New("a board.yml is wrong")
 
 type boardFileError struct{ error }
 
 func (e boardFileError) Unwrap() []error { return []error{ErrBoardFile, e.error} }
 
+func asBoardFile(err error) error {
+	if err == nil {
+		return nil
+	}
+	return boardFileError{err}
+}
+
 // LoadFrom is Load for boards that lie elsewhere than in this binary.
 func LoadFrom(boards fs.FS, board string) (Spec, error) {
 	spec, err := loadFrom(boards, board)
-	if err != nil {
-		err = boardFileError{err}
-	}
-	return spec, err
+	return spec, asBoardFile(err)
 }
 
 func loadFrom(boards fs.FS, board string) (Spec, error) {

@@ -38,7 +38,10 @@ func Find(name, buildDir string) (Target, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return Target{}, fmt.Errorf("audit %s: no such file, folder or build\nnext: build %s, or name an image", name, filepath.Base(name))
+		if _, unknown := images.LoadBuilt(name); unknown != nil {
+			return Target{}, fmt.Errorf("audit %s: no such file or folder: %w", name, unknown)
+		}
+		return Target{}, fmt.Errorf("audit %s: %w\nnext: build %[1]s", name, images.ErrNoArtifact)
 	case isArtifact(dir):
 		return findArtifact(dir)
 	case info.IsDir():

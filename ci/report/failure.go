@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"slipway/flash"
+	"slipway/images"
 )
 
 // How a run fails, as far as a script has to know: it may try again later, look at
@@ -39,8 +40,10 @@ var outcomes = []struct {
 	{ErrUnreachable, "unreachable", 3},
 	{ErrFailed, "check", 4},
 	{ErrWrong, "suite", 5},
+	{images.ErrBoardFile, "suite", 5},
 	{flash.ErrRefused, "refused", 6},
 	{flash.ErrImage, "image", 7},
+	{images.ErrNoArtifact, "image", 7},
 	{flash.ErrDevice, "device", 8},
 }
 

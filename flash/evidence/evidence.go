@@ -405,6 +405,9 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 // of the signature.
 func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	path = images.ArtifactPath(folder)
+	if _, err := images.ReadArtifact(folder); err != nil {
+		return "", err
+	}
 	data, err := localfile.Read(path, maxDescription)
 	if err != nil {
 		return "", err

@@ -320,7 +320,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 // named, the board may be missing. A virtual board is also found by its host.
 func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
 	if board != "" {
-		spec, err = loadSpec(ctx, board, images.LoadBuilt)
+		spec, err = images.LoadBuilt(board)
 	} else if virtual, unknown := images.Load(host); unknown == nil && virtual.Machine != nil {
 		spec = virtual
 	}

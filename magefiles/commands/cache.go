@@ -27,7 +27,7 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 		dir := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
 			if name := *board; name != "" {
-				if _, err := loadSpec(ctx, name, images.Load); err != nil {
+				if _, err := images.Load(name); err != nil {
 					return err
 				}
 			}

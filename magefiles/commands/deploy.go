@@ -101,7 +101,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
 		return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
-			spec, err := loadSpec(ctx, board, images.LoadBuilt)
+			spec, err := images.LoadBuilt(board)
 			return report.OfContainer(firstError(err, func() error {
 				return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
 					Image: image, Argv: c.after, Env: *env, Mounts: *mounts, GPUs: *gpus,

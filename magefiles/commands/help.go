@@ -59,9 +59,9 @@ func (c *Command) explain(p page, program string) {
 	if c.Example != "" {
 		p.examples(c.Example)
 	}
-	if len(c.exits) > 0 {
+	if exits := c.ownExits(); len(exits) > 0 {
 		var rows [][2]string
-		for _, e := range append(slices.Clone(exitsOfAll), c.exits...) {
+		for _, e := range append(slices.Clone(exitsOfAll), exits...) {
 			rows = append(rows, [2]string{strconv.Itoa(e.status), e.means})
 		}
 		p.table("Exit statuses", rows)

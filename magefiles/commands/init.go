@@ -104,6 +104,7 @@ func (c *Command) like() *string {
 var errNoLike = errors.New("--like is missing (boards lists them)")
 
 func (c *Command) optionalLike() *string {
+	c.exits = append(c.exits, exitBoardFile)
 	like := c.Text("like=BOARD", "", "the board that the new one extends, and takes its layers from; boards lists them")
 	c.complete("like", func([]string) []string { all, _ := images.Boards(); return all }, cobra.ShellCompDirectiveNoFileComp)
 	return like

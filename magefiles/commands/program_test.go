@@ -51,6 +51,7 @@ func exitOf(t *testing.T, dir string, env []string, argv ...string) (status int,
 // Tests of the compiled program.
 func TestProgram(t *testing.T) {
 	program := compileProgram(t)
+	t.Run("missing boards", func(t *testing.T) { checkMissingBoards(t, program) })
 	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program) })
 	t.Run("beside others", func(t *testing.T) { checkLines(t, program) })
 	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })

@@ -69,7 +69,7 @@ slipway rig ssh -- ip -brief link  # to run that there`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		name, err := rigName(board)
-		spec, unknown := loadSpec(ctx, name, images.Load)
+		spec, unknown := images.Load(name)
 		return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, c.after) }))
 	}
 	return c

@@ -166,7 +166,7 @@ type loader func(board string) (images.Spec, error)
 // runFor loads a board's spec and runs work with it.
 func runFor(ctx context.Context, board string, load loader, work func(context.Context, images.Spec) error) error {
 	return WithSignals(ctx, func(ctx context.Context) error {
-		spec, err := loadSpec(ctx, board, load)
+		spec, err := load(board)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func runFor(ctx context.Context, board string, load loader, work func(context.Co
 // runPatientlyFor is runPatiently for a board.
 func runPatientlyFor(ctx context.Context, board string, load loader, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := loadSpec(ctx, board, load)
+		spec, err := load(board)
 		return firstError(err, func() error { return work(ctx, spec, now) })
 	})
 }
@@ -188,11 +188,6 @@ func asRoot(ctx context.Context, become *bool) context.Context {
 		return ctx
 	}
 	return target.WithBecome(ctx, *become)
-}
-
-func loadSpec(ctx context.Context, board string, load loader) (images.Spec, error) {
-	spec, err := load(board)
-	return spec, report.Because(ctx, report.ErrWrong, err)
 }
 
 // watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would

@@ -44,7 +44,7 @@ func virtSSHCommand() *Command {
 	c.Example = `slipway virt ssh virt-arm64`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		spec, err := loadSpec(ctx, board, images.LoadBuilt)
+		spec, err := images.LoadBuilt(board)
 		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
 	}
 	return c
