@@ -21,7 +21,7 @@ type BoardsPage struct {
 	About   string // the run
 	Counts  []Count
 	Causes  []Cause
-	Columns []string
+	Columns []Column
 	Rows    []BoardRow
 	Files   []string // with the same content, beside the page
 }
@@ -53,6 +53,13 @@ type BoardRow struct {
 	Cells                           []Cell
 }
 
+// Column is a stage or a check, or a suite of them.
+type Column struct {
+	Name   string
+	Title  string // its name and suite, which no other column has
+	Failed int    // on how many boards
+}
+
 // Cell is a check of a board.
 type Cell struct {
 	Status Status // "" where the board was not asked
@@ -82,6 +89,12 @@ func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCau
 
 // LeftOut returns how many causes are not shown.
 func (p BoardsPage) LeftOut() int { return len(p.Causes) - len(p.Shown()) }
+
+// FirstFolded returns the place in a row of the first column that failed on no board, or 1.
+// The page hides such columns at first.
+func (p BoardsPage) FirstFolded() int {
+	return 2 + slices.IndexFunc(p.Columns, func(c Column) bool { return c.Failed == 0 })
+}
 
 // Headline returns "37 passed, 2 failed, 1 not reached".
 func (p BoardsPage) Headline() string {
@@ -142,8 +155,9 @@ var causeWords = lazy.Regexp(`status:? \d+\b|[^\s"(),;]+`)
 // causeOf returns the words of a failure without those that differ from board to board:
 // its name, and all that has a digit, except for the status of a program.
 func (f BoardFailure) causeOf() string {
+	board, _, _ := strings.Cut(f.Board, timeMark)
 	return causeWords().ReplaceAllStringFunc(f.Saw, func(word string) string {
-		own := strings.ContainsAny(word, "0123456789") || slices.Contains(strings.FieldsFunc(word, isMark), f.Board)
+		own := strings.ContainsAny(word, "0123456789") || slices.Contains(strings.FieldsFunc(word, isMark), board)
 		return plaintext.Either(own && !strings.HasPrefix(word, "status"), "#", word)
 	})
 }
@@ -170,58 +184,72 @@ func GroupCauses(all []BoardFailure) []Cause {
 }
 
 // CheckTable has a column for each stage and check, and a row of cells for each report.
-// If there are too many, it has a column for each suite.
-func CheckTable(all []Report) (columns []string, cells [][]Cell) {
-	if columns, cells = byCheck(all); len(columns) > maxColumns {
-		columns, cells = bySuite(all)
+// Columns that failed on most boards come first. If there are too many, it has a column for
+// each suite.
+func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
+	if columns = columnsOf(all, Report.checkCells); len(columns) > maxColumns {
+		columns = columnsOf(all, Report.suiteCells)
+		return columns, rowsOf(all, columns, Report.suiteCells)
 	}
-	return columns, cells
+	return columns, rowsOf(all, columns, Report.checkCells)
 }
 
-func byCheck(all []Report) (columns []string, cells [][]Cell) {
-	at := map[string]int{}
+// namedCell is a cell with its column.
+type namedCell struct {
+	name, title string
+	Cell
+}
+
+func (r Report) checkCells() (all []namedCell) {
+	for _, p := range r.listPoints() {
+		all = append(all, namedCell{p.name, p.suite + ": " + p.name, Cell{p.Status, p.Saw}})
+	}
+	return all
+}
+
+func (r Report) suiteCells() (all []namedCell) {
+	for _, s := range r.Suites {
+		all = append(all, namedCell{s.Name, s.Name, s.cell()})
+	}
+	return all
+}
+
+// columnsOf returns the columns of cells. A name that two suites have gets its suite.
+func columnsOf(all []Report, cellsOf func(Report) []namedCell) (columns []Column) {
+	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {
-		for _, p := range r.listPoints() {
-			if _, known := at[p.key()]; !known {
-				at[p.key()] = len(columns)
-				columns = append(columns, p.key())
+		for _, c := range cellsOf(r) {
+			i, known := at[c.title]
+			if !known {
+				i, at[c.title] = len(columns), len(columns)
+				names[c.name]++
+				columns = append(columns, Column{Name: c.name, Title: c.title})
+			}
+			if c.Status == Failed {
+				columns[i].Failed++
 			}
 		}
 	}
-	if len(columns) > maxColumns {
-		return columns, nil
+	for i, c := range columns {
+		columns[i].Name = plaintext.Either(names[c.Name] > 1, c.Title, c.Name)
 	}
-	for _, r := range all {
-		row := make([]Cell, len(columns))
-		for _, p := range r.listPoints() {
-			row[at[p.key()]] = Cell{p.Status, plaintext.Clean(plaintext.FirstLine(p.Saw), maxCellBytes)}
-		}
-		cells = append(cells, row)
-	}
-	return columns, cells
+	slices.SortStableFunc(columns, func(a, b Column) int { return cmp.Compare(b.Failed, a.Failed) })
+	return columns
 }
 
-// key tells a stage or check from all others of a report.
-func (p point) key() string { return p.suite + ": " + p.name }
-
-func bySuite(all []Report) (columns []string, cells [][]Cell) {
+func rowsOf(all []Report, columns []Column, cellsOf func(Report) []namedCell) (cells [][]Cell) {
 	at := map[string]int{}
-	for _, r := range all {
-		for _, s := range r.Suites {
-			if _, known := at[s.Name]; !known {
-				at[s.Name] = len(columns)
-				columns = append(columns, s.Name)
-			}
-		}
+	for i, c := range columns {
+		at[c.Title] = i
 	}
 	for _, r := range all {
 		row := make([]Cell, len(columns))
-		for _, s := range r.Suites {
-			row[at[s.Name]] = s.cell()
+		for _, c := range cellsOf(r) {
+			row[at[c.title]] = Cell{c.Status, plaintext.Clean(plaintext.FirstLine(c.Text), maxCellBytes)}
 		}
 		cells = append(cells, row)
 	}
-	return columns, cells
+	return cells
 }
 
 // cell returns a suite as one cell.

@@ -1,8 +1,15 @@
 package report
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"slipway/layers/htmlstyle/pagetest"
 )
 
 // One cause has one group: numbers, addresses and the names of boards differ from board
@@ -44,5 +51,123 @@ func TestRelativeLink(t *testing.T) {
 		if got := RelativeLink(file); got != want {
 			t.Errorf("RelativeLink(%q) = %q; want %q", file, got, want)
 		}
+	}
+}
+
+// columnNames returns the names of a page's columns, with a line before those that are folded.
+func columnNames(p BoardsPage) string {
+	var all []string
+	for i, c := range p.Columns {
+		if i == p.FirstFolded()-2 {
+			all = append(all, "|")
+		}
+		all = append(all, c.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+// Columns that failed come first, those of most boards before others. A column's name has
+// its suite only where another one has the same.
+func TestColumns(t *testing.T) {
+	with := func(states ...Status) Report {
+		r := Report{Board: "b"}
+		for i, name := range []string{"base", "net"} {
+			r.Suites = append(r.Suites, SuiteResult{Name: name, Checks: []CheckResult{
+				{Name: "up", Status: states[2*i], Saw: name}, {Name: "at-" + name, Status: states[2*i+1]},
+			}})
+		}
+		return r
+	}
+	for _, tt := range []struct {
+		name string
+		all  []Report
+		want string
+	}{
+		{"none failed", []Report{with(Passed, Skipped, Passed, Passed)}, "| base: up at-base net: up at-net"},
+		{"one failed", []Report{with(Passed, Passed, Passed, Failed), with(Passed, Passed, Passed, Passed)}, "at-net | base: up at-base net: up"},
+		{"most boards first", []Report{with(Failed, Passed, Failed, Passed), with(Passed, Passed, Failed, Skipped)}, "net: up base: up | at-base at-net"},
+		{"all failed", []Report{with(Failed, Failed, Failed, Failed)}, "base: up at-base net: up at-net"},
+		{"no checks", []Report{{Board: "b"}}, ""},
+		{"no reports", nil, ""},
+	} {
+		p := newOverview(tt.all, nil)
+		if got := columnNames(p); got != tt.want {
+			t.Errorf("%s: the columns are %q; want %q", tt.name, got, tt.want)
+		}
+		for _, row := range p.Rows {
+			for i, c := range row.Cells {
+				if suite, _, _ := strings.Cut(p.Columns[i].Title, ": "); strings.HasSuffix(p.Columns[i].Title, ": up") && c.Text != suite {
+					t.Errorf("%s: the column %s has the cell %q", tt.name, p.Columns[i].Title, c.Text)
+				}
+			}
+		}
+		html, err := p.Render()
+		if folds := strings.Contains(string(html), "> All columns ("); err != nil || folds != strings.Contains(tt.want, "|") {
+			t.Errorf("%s: Render = %v, a switch for all columns: %t", tt.name, err, folds)
+		}
+		pagetest.Check(t, string(html))
+	}
+}
+
+// Two reports of one board are told apart by their times, in each form.
+func TestReportsOfOneBoard(t *testing.T) {
+	a, b, other := failing(), failing(), failing()
+	a.Target, b.Target, other.Target = "lab-a", "lab-a", "lab-b"
+	b.Started = a.Started.Add(26 * time.Hour)
+	for _, r := range []Report{a, b, other} {
+		r.Suites[0].Checks[3].Saw = "reach root@" + r.Target + ": refused"
+	}
+	all, dir := []Report{a, b, other}, t.TempDir()
+	if err := WriteAll(dir, all); err != nil {
+		t.Fatal(err)
+	}
+	page := readPage(t, filepath.Join(dir, ReportHTML))
+	for _, want := range []string{
+		"virt, 2026-03-04 05:06:07 UTC to 2026-03-05 07:06:07 UTC",
+		`sshd is running: 3 boards`,
+		`<a href="boards/lab-a-2026-03-04-05-06-07-UTC.html">lab-a, 2026-03-04 05:06:07 UTC</a>`,
+		`<a href="boards/lab-a-2026-03-05-07-06-07-UTC.html">lab-a, 2026-03-05 07:06:07 UTC</a>`,
+		`<a href="boards/lab-b.html">lab-b</a>`,
+		"<small>2026-03-05 07:06:07 UTC</small>",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	for _, link := range []string{"boards/lab-a-2026-03-05-07-06-07-UTC.html", "boards/lab-b.html"} {
+		if _, err := os.Stat(filepath.Join(dir, link)); err != nil {
+			t.Error(err)
+		}
+	}
+	for form, want := range map[string]string{
+		"tap": " - lab-a, 2026-03-05 07:06:07 UTC: base: sshd", "junit": `name="lab-a, 2026-03-05 07:06:07 UTC base"`, "lava": "TESTSET START lab-a-2026-03-05-07-06-07-UTC.base>",
+	} {
+		var text bytes.Buffer
+		if err := WriteAs(&text, formNamed(t, form), all...); err != nil || strings.Count(text.String(), want) != 1 {
+			t.Errorf("%s has %q %d times, %v; want it once", form, want, strings.Count(text.String(), want), err)
+		}
+	}
+}
+
+// Whatever boards, suites and checks are called, the page has no script but its own.
+func TestHostileOverview(t *testing.T) {
+	all := []Report{failing(), failing()}
+	for i := range all {
+		r := &all[i]
+		r.Board, r.Target = hostileText, hostileText+"</style></script>"
+		for j := range r.Suites {
+			r.Suites[j].Name = "</style>" + hostileText
+			for k := range r.Suites[j].Checks {
+				r.Suites[j].Checks[k].Name, r.Suites[j].Checks[k].Saw = hostileText+"</script>", hostileText
+			}
+		}
+	}
+	dir := t.TempDir()
+	if err := WriteAll(dir, all); err != nil {
+		t.Fatal(err)
+	}
+	page := readPage(t, filepath.Join(dir, ReportHTML))
+	if strings.Count(page, "<script") != 1 || strings.Count(page, "</script") != 1 || strings.Count(page, "</style") != 1 || strings.ContainsAny(page, "\x1b\x07\u202e") {
+		t.Error("a name of a board or check came through")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"slipway/layers/plaintext"
 )
@@ -122,8 +123,29 @@ func (r Report) listPoints() []point {
 	return all
 }
 
-// boardLabel tells a report from those of other boards of its kind.
-func (r Report) boardLabel() string { return cmp.Or(r.Target, r.Board) }
+// boardName tells a report from those of other boards of its kind.
+func (r Report) boardName() string { return cmp.Or(r.Target, r.Board) }
+
+// boardLabels returns the boards' names. Several reports of one board get their time.
+func boardLabels(all []Report) []string {
+	reports := map[string]int{}
+	for _, r := range all {
+		reports[r.boardName()]++
+	}
+	labels := make([]string, len(all))
+	for i, r := range all {
+		labels[i] = r.boardName()
+		if reports[r.boardName()] > 1 {
+			labels[i] += timeMark + formatTime(r.Started)
+		}
+	}
+	return labels
+}
+
+// timeMark is between a board and its time.
+const timeMark = ", "
+
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // oneLine joins the lines of a text, for forms in which a line has a meaning.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -16,8 +16,10 @@ import (
 var pageTexts embed.FS
 
 var pages = sync.OnceValue(func() *template.Template {
-	style := template.FuncMap{"style": func() template.CSS { return htmlstyle.CSS }}
-	return template.Must(template.New("").Funcs(style).ParseFS(pageTexts, "*.tmpl"))
+	own := template.FuncMap{
+		"style": func() template.CSS { return htmlstyle.CSS }, "script": func() template.JS { return htmlstyle.TableScript }, "policy": htmlstyle.TablePolicy,
+	}
+	return template.Must(template.New("").Funcs(own).ParseFS(pageTexts, "*.tmpl"))
 })
 
 // renderHTML renders one page without other files. Several reports become a table.

@@ -15,11 +15,12 @@ import (
 func renderJUnit(all []Report) ([]byte, error) {
 	doc := junit.Suites{Name: "slipway"}
 	var elapsedMS int64
-	for _, r := range all {
+	labels := boardLabels(all)
+	for i, r := range all {
 		elapsedMS += r.ElapsedMS
 		for _, s := range r.junitSuites() {
 			if len(all) > 1 {
-				prefixLabel(&s, r.boardLabel())
+				prefixLabel(&s, labels[i])
 			}
 			doc.Add(s)
 		}

@@ -12,14 +12,14 @@ import (
 // suite is a test set. A check and each of its metrics are test cases.
 func renderLAVA(all []Report) ([]byte, error) {
 	var b bytes.Buffer
-	sets := usedIDs{}
-	for _, r := range all {
+	sets, labels := usedIDs{}, boardLabels(all)
+	for i, r := range all {
 		for _, line := range r.aboutLines() {
 			fmt.Fprintln(&b, lavaText(line))
 		}
 		prefix := ""
 		if len(all) > 1 {
-			prefix = r.boardLabel() + "."
+			prefix = labels[i] + "."
 		}
 		if len(r.Stages) > 0 {
 			stages := Report{Stages: r.Stages}

@@ -3,8 +3,11 @@ package report
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/layers/plaintext"
 )
 
 // WriteAll writes the reports of several boards into dir as one: a page with a table of
@@ -19,9 +22,9 @@ func WriteAll(dir string, all []Report) error {
 		return err
 	}
 	p := page{files: []file{{"all boards", "../" + ReportHTML}, {ReportJSON, "../" + ReportJSON}, {ReportJUnit, "../" + ReportJUnit}}}
-	names, links := usedIDs{}, make([]string, len(all))
+	names, labels, links := usedIDs{}, boardLabels(all), make([]string, len(all))
 	for i, r := range all {
-		links[i] = below + "/" + names.newID(r.boardLabel()) + ".html"
+		links[i] = below + "/" + names.newID(labels[i]) + ".html"
 		data, err := p.render(r)
 		if err == nil {
 			err = renameio.WriteFile(filepath.Join(dir, links[i]), data, 0o644)
@@ -42,9 +45,14 @@ func newOverview(all []Report, links []string) BoardsPage {
 	}
 	passed, failed, unreached := Count{0, "passed"}, Count{0, "failed"}, Count{0, "not reached"}
 	columns, cells := CheckTable(all)
+	labels, times := boardLabels(all), make([]string, len(all))
+	oneKind := !slices.ContainsFunc(all, func(r Report) bool { return r.Board != all[0].Board })
 	var failures []BoardFailure
 	for i, r := range all {
-		row := BoardRow{Board: r.boardLabel(), Result: r.headline(), Note: r.Board, Took: formatMS(r.ElapsedMS), Status: Passed, Cells: cells[i]}
+		row := BoardRow{Board: r.boardName(), Result: r.headline(), Note: formatTime(r.Started), Took: formatMS(r.ElapsedMS), Status: Passed, Cells: cells[i]}
+		if times[i] = row.Note; !oneKind && r.Target != "" {
+			row.Note = r.Board + ", " + row.Note
+		}
 		if links != nil {
 			row.Link = links[i]
 		}
@@ -58,8 +66,12 @@ func newOverview(all []Report, links []string) BoardsPage {
 		count.Boards++
 		p.Rows = append(p.Rows, row)
 		for _, f := range r.Failures() {
-			failures = append(failures, BoardFailure{row.Board, row.Link, f})
+			failures = append(failures, BoardFailure{labels[i], row.Link, f})
 		}
+	}
+	if len(all) > 0 {
+		first, last := slices.Min(times), slices.Max(times)
+		p.About = plaintext.Either(oneKind, all[0].Board+", ", "") + first + plaintext.Either(first == last, "", " to "+last)
 	}
 	p.Title = BoardsTitle(passed.Boards, len(all))
 	p.Counts, p.Causes, p.Columns = []Count{passed, failed, unreached}, GroupCauses(failures), columns

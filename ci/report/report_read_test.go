@@ -120,8 +120,8 @@ func TestOverviewOfManyChecks(t *testing.T) {
 		r.Suites[1].Checks = append(r.Suites[1].Checks, CheckResult{Name: strings.Repeat("x", len(r.Suites[1].Checks)), Status: Skipped})
 	}
 	v := newOverview([]Report{r, stopped(), failing()}, nil)
-	if diff := cmp.Diff([]string{"base", "slots", "containers", "dpu-flow"}, v.Columns); diff != "" {
-		t.Error(diff)
+	if got := columnNames(v); got != "base containers | slots dpu-flow" {
+		t.Errorf("the columns are %s; want the suites that failed first", got)
 	}
 	sortRows(v.Rows)
 	var got []string
@@ -132,7 +132,7 @@ func TestOverviewOfManyChecks(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	want := []string{"stage boot failed    ", "2 of 12 checks failed ✗ ✓ ✗ ✓", "11 of 72 checks passed, 61 skipped ✓ ✓ ✓ ✓"}
+	want := []string{"stage boot failed    ", "2 of 12 checks failed ✗ ✗ ✓ ✓", "11 of 72 checks passed, 61 skipped ✓ ✓ ✓ ✓"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -24,14 +24,14 @@ func renderTAP(all []Report) ([]byte, error) {
 		return b.Bytes(), nil
 	}
 	fmt.Fprintf(&b, "1..%d\n", total)
-	n := 0
-	for _, r := range all {
+	n, labels := 0, boardLabels(all)
+	for i, r := range all {
 		for _, line := range r.aboutLines() {
 			fmt.Fprintln(&b, "# "+line)
 		}
 		prefix := ""
 		if len(all) > 1 {
-			prefix = r.boardLabel() + ": "
+			prefix = labels[i] + ": "
 		}
 		for _, p := range r.listPoints() {
 			n++

@@ -3,7 +3,9 @@
 package htmlstyle
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"html/template"
 )
 
@@ -11,3 +13,14 @@ import (
 //
 //go:embed page.css
 var CSS template.CSS
+
+// TableScript filters and sorts the table of a page.
+//
+//go:embed table.js
+var TableScript template.JS
+
+// TablePolicy is the head of a page that may run TableScript, and no other script.
+func TablePolicy() template.HTML {
+	sum := sha256.Sum256([]byte(TableScript))
+	return template.HTML(`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) + `'">`)
+}

@@ -3,15 +3,22 @@ package pagetest
 import (
 	"strings"
 	"testing"
+
+	"slipway/layers/htmlstyle"
 )
 
 func TestFindProblems(t *testing.T) {
 	head := strings.Join(heads, "\n") + "<style>"
+	scripted := strings.Replace(head, heads[1], string(htmlstyle.TablePolicy()), 1) + "</style><body><script>" + string(htmlstyle.TableScript) + "</script>"
 	row := "<table><tr>" + strings.Repeat("<td>x</td>", 5) + "</tr></table>"
 	for _, tt := range []struct{ name, page, want string }{
 		{"good page", head + `</style><body><a href="logs/a.txt">a</a>`, ""},
 		{"no head", "<body>", "the page lacks <meta"},
 		{"script", head + "</style><body><script>", "<script"},
+		{"the table's script", scripted, ""},
+		{"the table's script twice", strings.Replace(scripted, "<body>", "<body><script>"+string(htmlstyle.TableScript)+"</script>", 1), "<script"},
+		{"another script beside it", strings.Replace(scripted, "<body>", "<body><script>alert(1)</script>", 1), "<script"},
+		{"the table's script, and no policy", head + "</style><body><script>" + string(htmlstyle.TableScript) + "</script>", "<script"},
 		{"image", head + `</style><body><img src="x.png">`, "<img"},
 		{"style of elsewhere", head + `@import "x"</style><body>`, "@import"},
 		{"font of elsewhere", head + `p { src: url(x) }</style><body>`, "url("},
