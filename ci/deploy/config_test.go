@@ -409,13 +409,14 @@ func TestConfigureFails(t *testing.T) {
 		{"nonsense", "frr: {config: frr.conf}\n", "hostname a\nnonsense\n", "frr.conf:2: the board's FRR refuses it: % Unknown command[4]: nonsense", false},
 		{"no such daemon", "frr: {daemons: [eigrpd]}\n", "", `no daemon "eigrpd" (/etc/frr/daemons has bgpd, ospfd)`, false},
 		{"FRR does not start", "frr: {daemons: [bgpd], config: frr.conf}\n", "this breaks\n", "the journal\n  all was put back as it was", true},
+		{"a unit that never runs", "files: {/etc/x: {from: app.conf, restart: [broken.service]}}\n", "", "the journal\nput back what was there: ", false},
 		{"no such owner", "files: {/etc/x: {from: app.conf, owner: nobody-here}}\n", "", "set owners", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			done, err := deployConfig(t, c, tt.text, ConfigOptions{}, "frr.conf", tt.frr)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || done.Undone != tt.undone {
-				t.Errorf("undone: %t, error %v; want %q in it", done.Undone, err, tt.want)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || done.Undone != tt.undone || len(done.Notes) > 0 {
+				t.Errorf("undone: %t, notes %q, error %v; want %q in it", done.Undone, done.Notes, err, tt.want)
 			}
 			if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
 				t.Errorf("before (-), after (+):\n%s", diff)

@@ -66,17 +66,19 @@ func hangingBoard(t *testing.T, question string) (c *target.Conn, root, log stri
 	return c, root, filepath.Join(dir, "log")
 }
 
-// deployEverything puts every question of deploy config, deploy files and deploy undo. A unit does not
-// run then.
-func deployEverything(ctx context.Context, c *target.Conn, config *configFile, folder string) error {
+// deployAndUndo puts every question of deploy config and deploy undo.
+func deployAndUndo(ctx context.Context, c *target.Conn, config *configFile) error {
 	for _, dry := range []bool{true, false} {
 		if _, err := planAndApply(ctx, c, config, ConfigOptions{DryRun: dry}); err != nil {
 			return err
 		}
 	}
-	if _, err := undoAndRestart(ctx, c, "", false); err != nil {
-		return err
-	}
+	_, err := undoAndRestart(ctx, c, "", false)
+	return err
+}
+
+// deployBroken puts every question of deploy files. The unit does not run then.
+func deployBroken(ctx context.Context, c *target.Conn, folder string) error {
 	var done filesDone
 	var err error
 	o := FilesOptions{DirOptions: files.DirOptions{Delete: true}, Restart: []string{"broken.service"}}
@@ -102,42 +104,50 @@ func TestDeployEndsAtASilentProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sound, _, log := hangingBoard(t, "none")
-	if err := deployEverything(t.Context(), sound, config, folder); !errors.Is(err, undo.ErrUnit) || errors.Is(err, target.ErrSilent) {
-		t.Fatalf("a board that answers: %v; want %v", err, undo.ErrUnit)
+	deploys := []func(context.Context, *target.Conn) error{
+		func(ctx context.Context, c *target.Conn) error { return deployAndUndo(ctx, c, config) },
+		func(ctx context.Context, c *target.Conn) error { return deployBroken(ctx, c, folder) },
 	}
-	data, err := os.ReadFile(log)
-	questions := questionsIn(string(data))
-	if err != nil || len(questions) < 18 {
-		t.Fatalf("%d questions: %q, %v", len(questions), questions, err)
+	questions := make([][]string, len(deploys))
+	for i, deploy := range deploys {
+		sound, _, log := hangingBoard(t, "none")
+		if err := deploy(t.Context(), sound); errors.Is(err, target.ErrSilent) || err != nil && !errors.Is(err, undo.ErrUnit) {
+			t.Fatalf("a board that answers: %v", err)
+		}
+		data, err := os.ReadFile(log)
+		questions[i] = questionsIn(string(data))
+		if err != nil || len(questions[i]) < []int{18, 6}[i] {
+			t.Fatalf("%d questions: %q, %v", len(questions[i]), questions[i], err)
+		}
 	}
 	const limit = "4s"
 	t.Setenv(target.SilenceVariable, limit)
 	var all sync.WaitGroup
-	atOnce := make(chan struct{}, 24)
-	for _, question := range questions {
-		c, root, _ := hangingBoard(t, question)
-		was := boardFiles(t, root)
-		all.Go(func() {
-			atOnce <- struct{}{}
-			defer func() { <-atOnce }()
-			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-			defer cancel()
-			err := reach.MarkUnreachable(ctx, c, deployEverything(ctx, c, config, folder))
-			program := strings.Split(question, "'")[1]
-			for _, want := range []string{"run " + program + " on ", "no progress for " + limit, target.SilenceVariable, "\nnext: ssh "} {
-				if report.ExitStatus(err) != 3 || !strings.Contains(fmt.Sprint(err), want) {
-					t.Errorf("%s hangs: status %d, %v; want 3 and %q", question, report.ExitStatus(err), err, want)
-				}
-			}
-			now := boardFiles(t, root)
-			values := "/proc/sys/net/ipv4/tcp_rmem" // the kernel prints tabs where we wrote blanks
-			now[values] = strings.ReplaceAll(now[values], " 131072 ", "\t131072\t")
-			undoes := strings.Contains(question, "/undo/") || strings.Contains(question, "find . ")
-			if diff := cmp.Diff(was, now); diff != "" && !undoes {
-				t.Errorf("%s hangs: %v\nbefore (-), after (+):\n%s", question, err, diff)
-			}
-		})
+	for i, deploy := range deploys {
+		for _, question := range questions[i] {
+			c, root, _ := hangingBoard(t, question)
+			all.Go(func() { checkHangs(t, c, root, question, limit, deploy) })
+		}
 	}
 	all.Wait()
+}
+
+func checkHangs(t *testing.T, c *target.Conn, root, question, limit string, deploy func(context.Context, *target.Conn) error) {
+	was := boardFiles(t, root)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	err := reach.MarkUnreachable(ctx, c, deploy(ctx, c))
+	program := strings.Split(question, "'")[1]
+	for _, want := range []string{"run " + program + " on ", "no progress for " + limit, target.SilenceVariable, "\nnext: ssh "} {
+		if report.ExitStatus(err) != 3 || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s hangs: status %d, %v; want 3 and %q", question, report.ExitStatus(err), err, want)
+		}
+	}
+	now := boardFiles(t, root)
+	values := "/proc/sys/net/ipv4/tcp_rmem" // the kernel prints tabs where we wrote blanks
+	now[values] = strings.ReplaceAll(now[values], " 131072 ", "\t131072\t")
+	undoes := strings.Contains(question, "/undo/") || strings.Contains(question, "find . ")
+	if diff := cmp.Diff(was, now); diff != "" && !undoes {
+		t.Errorf("%s hangs: %v\nbefore (-), after (+):\n%s", question, err, diff)
+	}
 }
