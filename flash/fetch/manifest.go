@@ -138,10 +138,17 @@ func isCompanionFile(name string) bool {
 	return strings.HasPrefix(strings.ToUpper(name), "SHA256SUM")
 }
 
-// findFile returns the file with a title. Without a title it returns the image: the
+// PackedEnding is what the title of a file ends in that a store packed.
+const PackedEnding = ".zst"
+
+// findFile returns the file with a title, which may be packed. Without a title it returns the image: the
 // only file that is no companion.
 func (a *artifact) findFile(title string) (blob, error) {
 	var names []string
+	named := func(name string) bool { return slices.ContainsFunc(a.blobs, func(b blob) bool { return b.name == name }) }
+	if title != "" && !named(title) && named(title+PackedEnding) {
+		title += PackedEnding
+	}
 	fit := slices.DeleteFunc(slices.Clone(a.blobs), func(b blob) bool {
 		names = append(names, b.name)
 		return title != "" && b.name != title || title == "" && len(a.blobs) > 1 && isCompanionFile(b.name)

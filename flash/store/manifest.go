@@ -85,6 +85,9 @@ func readContent(dir, reports string) (content, error) {
 			return c, fmt.Errorf("%s: %q is no name that a store keeps", images.ArtifactPath(dir), f.Name)
 		}
 		b := blob{name: f.Name, Descriptor: describe(f.Name, digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), f.SizeBytes)}
+		if isPlainDisk(c.artifact, f) {
+			b.disk = c.artifact.Path(f)
+		}
 		b.open = func() (io.ReadCloser, error) { return openSized(c.artifact.Path(f), f.SizeBytes) }
 		c.blobs = append(c.blobs, b)
 	}
@@ -132,7 +135,7 @@ func memoryBlob(dir, name string) (blob, error) {
 }
 
 func bytesBlob(name string, d v1.Descriptor, data []byte) blob {
-	return blob{d, name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+	return blob{Descriptor: d, name: name, open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
 // errChanged is the error of a file that is not, or no longer, what artifact.json says.
@@ -243,14 +246,14 @@ func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 	}
 	listed := map[string]bool{images.ArtifactName: true}
 	for _, f := range a.Files {
-		l, ok := layerOf(m, f.Name)
-		if !ok || l.Size != f.SizeBytes || l.Digest.Encoded() != f.SHA256 {
+		l, _, ok := layerFor(m, f)
+		if !ok {
 			return a, fmt.Errorf("%s lists %q, and the manifest has no such file with its size and digest", images.ArtifactName, plaintext.OneLine(f.Name))
 		}
-		if listed[f.Name] {
+		if listed[nameOf(l)] {
 			return a, fmt.Errorf("%s lists %q twice", images.ArtifactName, f.Name)
 		}
-		listed[f.Name] = true
+		listed[nameOf(l)] = true
 	}
 	for _, l := range m.Layers {
 		if name := l.Annotations[v1.AnnotationTitle]; !listed[name] && !slices.Contains(extraNames(), name) {

@@ -81,8 +81,9 @@ type pull struct {
 	Pulled
 	store       Store
 	manifest    v1.Manifest
-	description []byte // artifact.json
-	described   bool   // the folder has it
+	description []byte                   // artifact.json
+	described   bool                     // the folder has it
+	packed      map[string]v1.Descriptor // the layers of files that are packed, by the files' names
 
 	root *os.Root // of the folder: what is written stays in it
 	mu   sync.Mutex
@@ -111,6 +112,9 @@ func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	}
 	a, err := parseArtifact(p.description, p.manifest)
 	p.Board = a.Board
+	if err == nil {
+		p.unpackLayers(a)
+	}
 	p.manifest.Layers = slices.DeleteFunc(p.manifest.Layers, func(l v1.Descriptor) bool { return nameOf(l) == reportName }) // store reports copies it
 	for _, l := range p.manifest.Layers {
 		p.SizeBytes += l.Size
@@ -251,6 +255,9 @@ func (p *pull) makeWay(missing []v1.Descriptor) error {
 	}
 	var need int64
 	for _, l := range missing {
+		if packed, ok := p.packed[nameOf(l)]; ok {
+			l = packed // what it unpacks to is mostly holes
+		}
 		need += l.Size
 	}
 	var disk unix.Statfs_t
@@ -268,7 +275,14 @@ func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 	group.SetLimit(atOnce)
 	for _, l := range missing {
 		group.Go(func() error {
-			path, err := p.store.get(inner, l, nameOf(l), filepath.Join(p.Folder, partName))
+			from, packed := p.packed[nameOf(l)]
+			if !packed {
+				from = l
+			}
+			path, err := p.store.get(inner, from, nameOf(from), filepath.Join(p.Folder, partName))
+			if err == nil && packed {
+				path, err = p.unpack(inner, path, l)
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", nameOf(l), err)
 			}

@@ -56,10 +56,14 @@ func Push(ctx context.Context, dir, reports, reference string, tags []string) (P
 	if len(tags) == 0 {
 		tags = []string{defaultTag(c.artifact.Board, c.artifact.Key)}
 	}
-	p := Pushed{Store: place.String(), Digest: string(digest.FromBytes(c.manifest)), Tags: tags, Board: c.artifact.Board, Sent: []string{}}
+	p := Pushed{Store: place.String(), Tags: tags, Board: c.artifact.Board, Sent: []string{}}
 	s, err := open(place, toPush)
 	if err == nil {
 		defer s.close()
+		err = c.pack(ctx, s, tags)
+	}
+	if err == nil {
+		p.Digest = string(digest.FromBytes(c.manifest))
 		err = p.send(ctx, s, c)
 	}
 	if err != nil {

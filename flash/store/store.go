@@ -44,6 +44,7 @@ type tagged struct{ tag, digest string }
 type blob struct {
 	v1.Descriptor
 	name string // of the file; "" of the empty configuration
+	disk string // the path of a disk image that is packed; "" of all others
 	open func() (io.ReadCloser, error)
 }
 
