@@ -2,10 +2,12 @@ package layers
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,4 +80,64 @@ func TestCommitOfFolder(t *testing.T) {
 			t.Errorf("with %s the branch is %q; want %q", name, got, want)
 		}
 	}
+}
+
+// A link leads to a web server, whatever a report of elsewhere calls its repository.
+func TestPagesOfCommits(t *testing.T) {
+	commitA, commitB := strings.Repeat("a", 40), strings.Repeat("b", 40)
+	of, page := "/compare/"+commitA+"..."+commitB, "/commit/"+commitB
+	for _, tt := range []struct{ name, url, before, after, compare, page string }{
+		{"GitHub", "https://github.com/o/r.git", commitA, commitB, "https://github.com/o/r" + of, "https://github.com/o/r" + page},
+		{"GitHub by SSH", "git@github.com:o/r.git", commitA, commitB, "https://github.com/o/r" + of, "https://github.com/o/r" + page},
+		{"GitHub of one's own", "https://github.example.com/o/r", commitA, commitB, "https://github.example.com/o/r" + of, "https://github.example.com/o/r" + page},
+		{"GitLab", "https://gitlab.com/g/s/r.git", commitA, commitB, "https://gitlab.com/g/s/r/-" + of, "https://gitlab.com/g/s/r/-" + page},
+		{"GitLab by SSH with a port", "ssh://git@gitlab.example.com:2222/g/r.git", commitA, commitB, "https://gitlab.example.com/g/r/-" + of, "https://gitlab.example.com/g/r/-" + page},
+		{"GitLab with a web port", "https://gitlab.example.com:8443/g/r", commitA, commitB, "https://gitlab.example.com:8443/g/r/-" + of, "https://gitlab.example.com:8443/g/r/-" + page},
+		{"another server", "https://git.example.com/o/r", commitA, commitB, "", "https://git.example.com/o/r"},
+		{"another server with one name", "https://git.example.com/boards.git", commitA, commitB, "", "https://git.example.com/boards.git"},
+		{"another server without TLS", "http://git.lab:3000/o/r.git", commitA, commitB, "", "http://git.lab:3000/o/r.git"},
+		{"GitLab without TLS", "http://gitlab.lab/o/r.git", commitA, commitB, "http://gitlab.lab/o/r/-" + of, "http://gitlab.lab/o/r/-" + page},
+		{"another server by SSH", "git@git.example.com:o/r.git", commitA, commitB, "", ""},
+		{"a password", "https://user:secret@git.example.com/o/r", commitA, commitB, "", "https://git.example.com/o/r"},
+		{"a script of GitHub", "javascript://github.com/o/r", commitA, commitB, "", ""},
+		{"a script without a host", "javascript:alert(1)", commitA, commitB, "", ""},
+		{"a file", "file://git.example.com/etc/passwd", commitA, commitB, "", ""},
+		{"another scheme", "ftp://github.com/o/r", commitA, commitB, "", ""},
+		{"an attribute", `https://git.example.com/o/r"onmouseover="x`, commitA, commitB, "", ""},
+		{"an element", "https://git.example.com/<script>/r", commitA, commitB, "", ""},
+		{"an encoded way out", "https://git.example.com/o/%2e%2e/r", commitA, commitB, "", ""},
+		{"a folder", "/srv/git/r", commitA, commitB, "", ""},
+		{"a name that only contains one", "https://notgithub.com/o/r", commitA, commitB, "", "https://notgithub.com/o/r"},
+		{"no URL", "", commitA, commitB, "", ""},
+		{"a script", "javascript://github.com/%0aalert(1)/o", commitA, commitB, "", ""},
+		{"a host with a blank", "git@github.com x:o/r", commitA, commitB, "", ""},
+		{"a path that leaves", "https://github.com/o/../r", commitA, commitB, "", ""},
+		{"a query", "https://github.com/o/r?x=y", commitA, commitB, "https://github.com/o/r" + of, "https://github.com/o/r" + page},
+		{"no repository", "https://github.com/o", commitA, commitB, "", ""},
+		{"the same commit", "https://github.com/o/r", commitA, commitA, "", "https://github.com/o/r/commit/" + commitA},
+		{"no commit", "https://github.com/o/r", commitA, "x?y", "", ""},
+		{"no commit before", "https://github.com/o/r", "x?y", commitB, "", "https://github.com/o/r" + page},
+		{"a short commit", "https://github.com/o/r", commitA, commitB[:12], "", ""},
+	} {
+		c := FolderCommit{URL: tt.url, Commit: tt.after}
+		if compare, page := c.ComparePage(tt.before), c.Page(); compare != tt.compare || page != tt.page {
+			t.Errorf("%s: ComparePage = %q, Page = %q; want %q, %q", tt.name, compare, page, tt.compare, tt.page)
+		}
+	}
+}
+
+func FuzzPageOfCommit(f *testing.F) {
+	for _, address := range []string{"https://u:p@github.com:1/o/r.git", "git@gitlab.lab:o/r", "http://git.lab/~o/r", "javascript://x/o/r"} {
+		f.Add(address)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		page := FolderCommit{URL: address, Commit: strings.Repeat("a", 40)}.Page()
+		u, err := url.Parse(page)
+		if page == "" && err == nil {
+			return
+		}
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery+u.Fragment != "" || strings.ContainsAny(page, " \"'<>\\\n%") {
+			t.Errorf("the page of %q is %q, %v; want one of a web server", address, page, err)
+		}
+	})
 }

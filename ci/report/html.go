@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"slipway/layers/htmlstyle"
+	"slipway/layers/plaintext"
 )
 
 //go:embed report*.tmpl
@@ -55,6 +56,7 @@ type view struct {
 	Gauges                       []gauge
 	Tables                       []shownTable
 	Logs                         []shownLog
+	Source                       file   // the commit of the image, with its page
 	Files                        []file // with the same content, beside the page
 }
 
@@ -115,6 +117,9 @@ func (p page) newView(r Report) view {
 	}
 	if r.Failed() {
 		v.Verdict = Failed
+	}
+	if s := r.Source; s != nil && s.Commit != "" {
+		v.Source = file{s.Commit[:min(len(s.Commit), shownKey)] + plaintext.Either(s.Edited, " (built with edits)", ""), s.Page()}
 	}
 	if p := r.Slipway; p.Version != "" {
 		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]

@@ -30,7 +30,7 @@ func TestPageBeginsWithWhatIsWrong(t *testing.T) {
 	}
 	text := pagetest.Text(readPage(t, filepath.Join(dir, ReportHTML)))
 	want := "virt failed 2 of 12 checks failed 4 March 2026, 05:06:07 UTC, took 52.2 s, run from builder " +
-		"(Debian GNU/Linux 12 (bookworm), amd64), by Slipway v0.9.0, commit 0123456789ab " +
+		"(Debian GNU/Linux 12 (bookworm), amd64), by Slipway v0.9.0, commit 0123456789ab. The image is of commit 89abcdef0123 " +
 		"sshd is running Saw failed (failed), result: exit-code Want running Next on the board: systemctl status ssh.service; journalctl -b -u ssh.service base · service "
 	if !strings.HasPrefix(text, want) {
 		t.Errorf("the page begins with\n%.*s; want\n%s", len(want)+40, text, want)
@@ -65,7 +65,7 @@ func TestLinksOfPage(t *testing.T) {
 		{"folder", Log{File: "folder"}, ""},
 	} {
 		r := failing()
-		r.Logs = []Log{tt.log}
+		r.Source, r.Logs = nil, []Log{tt.log}
 		if err := r.Write(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,9 @@ func TestLinksOfPage(t *testing.T) {
 			t.Errorf("%s: the page has %d links; want %d, and one to %q", tt.name, strings.Count(page, "href="), want, tt.want)
 		}
 	}
-	data, err := renderHTML([]Report{failing()})
+	r := failing()
+	r.Source = nil
+	data, err := renderHTML([]Report{r})
 	if err != nil || strings.Contains(string(data), "href=") {
 		t.Errorf("a printed page has links, %v; want none, as no file is beside it", err)
 	}
@@ -98,10 +100,30 @@ func TestLinksOfSeveralPages(t *testing.T) {
 		}
 		for _, rest := range links {
 			link, _, _ := strings.Cut(rest, `"`)
+			if link == failing().Source.Page() {
+				continue
+			}
 			if _, err := os.Stat(filepath.Join(dir, filepath.Dir(name), link)); err != nil {
 				t.Errorf("%s links %s: %v", name, link, err)
 			}
 		}
+	}
+}
+
+// The commit of the image is a link where its page is known.
+func TestCommitOfPage(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://github.com/o/r": `<a href="https://github.com/o/r/commit/89abcdef0123456789abcdef0123456789abcdef" rel="noreferrer">89abcdef0123</a>`,
+		"git@git.lab:o/r":        "of commit 89abcdef0123</p>",
+		`javascript://x/" y="`:   "of commit 89abcdef0123</p>",
+	} {
+		r := passing()
+		r.Source.URL = address
+		data, err := renderHTML([]Report{r})
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("the page for %s lacks %s, %v", address, want, err)
+		}
+		pagetest.Check(t, string(data))
 	}
 }
 

@@ -1,13 +1,6 @@
 package trends
 
-import (
-	"encoding/hex"
-	"net/url"
-	"path"
-	"strings"
-
-	"slipway/layers/lazy"
-)
+import "strings"
 
 // Range is where a change came from: commits of the project's own repository.
 type Range struct {
@@ -16,13 +9,16 @@ type Range struct {
 	URL    string `json:"url,omitempty"`    // of the repository
 	Page   string `json:"page,omitempty"`   // that compares both
 	Edited bool   `json:"edited,omitempty"` // one of them was built with edits
+
+	BeforePage, AfterPage string `json:"-"` // of each commit, or of its repository
 }
 
 // rangeOf returns the commits around a run. Runs without a commit are passed over, so the
 // range may be larger than it has to be.
 func rangeOf(runs []*Run, first int) (r Range) {
 	for i := first - 1; i >= 0 && r.Before == ""; i-- {
-		r.Before, r.URL, r.Edited = runs[i].Source.Commit, runs[i].Source.URL, runs[i].Source.Edited
+		s := runs[i].Source
+		r.Before, r.URL, r.Edited, r.BeforePage = s.Commit, s.URL, s.Edited, s.Page()
 	}
 	for i := first; i < len(runs) && r.After == ""; i++ {
 		s := runs[i].Source
@@ -30,9 +26,9 @@ func rangeOf(runs []*Run, first int) (r Range) {
 			continue
 		}
 		if r.Before != "" && r.URL == s.URL {
-			r.Page = comparePage(s.URL, r.Before, s.Commit)
+			r.Page = s.ComparePage(r.Before)
 		}
-		r.URL, r.Edited = s.URL, r.Edited || s.Edited
+		r.URL, r.Edited, r.AfterPage = s.URL, r.Edited || s.Edited, s.Page()
 	}
 	return r
 }
@@ -42,67 +38,35 @@ const shownCommit = 12
 
 func short(commit string) string { return commit[:min(len(commit), shownCommit)] }
 
-// String returns the range as git takes it, and what else there is to know.
-func (r Range) String() string {
-	text := short(r.Before) + ".." + short(r.After)
+// part is a part of a text, with a link where it is a commit.
+type part struct{ Text, Link string }
+
+// parts returns the range as git takes it, and what else there is to know.
+func (r Range) parts() (all []part) {
+	before, after := part{short(r.Before), r.BeforePage}, part{short(r.After), r.AfterPage}
 	switch {
 	case r.Before == "" && r.After == "":
-		return "no commits are known"
+		all = []part{{Text: "no commits are known"}}
 	case r.Before == "":
-		text = "up to " + short(r.After)
+		all = []part{{Text: "up to "}, after}
 	case r.After == "":
-		text = "after " + short(r.Before)
+		all = []part{{Text: "after "}, before}
 	case r.Before == r.After:
-		text = short(r.After) + " before and after: the project's own commits did not do it"
+		all = []part{after, {Text: " before and after: the project's own commits did not do it"}}
+	default:
+		all = []part{before, {Text: ".."}, after}
 	}
 	if r.Edited {
-		text += " (built with edits)"
+		all = append(all, part{Text: " (built with edits)"})
 	}
-	return text
+	return all
 }
 
-var (
-	plainPath = lazy.Regexp(`^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)+$`)
-	plainHost = lazy.Regexp(`^[a-z0-9.-]+(:[0-9]{1,5})?$`)
-)
-
-// comparePage returns the page of GitHub or GitLab that compares two commits, or "". A server
-// of one's own is known by its name.
-func comparePage(repo, before, after string) string {
-	if before == after || !isCommit(before) || !isCommit(after) {
-		return ""
+// String returns the range as text.
+func (r Range) String() string {
+	var text strings.Builder
+	for _, p := range r.parts() {
+		text.WriteString(p.Text)
 	}
-	host, name := splitURL(repo)
-	name = strings.TrimSuffix(strings.Trim(name, "/"), ".git")
-	if !plainHost().MatchString(host) || !plainPath().MatchString(name) || path.Clean(name) != name {
-		return ""
-	}
-	switch server, _, _ := strings.Cut(host, "."); server {
-	case "github":
-		return "https://" + host + "/" + name + "/compare/" + before + "..." + after
-	case "gitlab":
-		return "https://" + host + "/" + name + "/-/compare/" + before + "..." + after
-	}
-	return ""
-}
-
-func isCommit(text string) bool {
-	id, err := hex.DecodeString(text)
-	return err == nil && (len(id) == 20 || len(id) == 32)
-}
-
-// splitURL returns the host and the path of a repository. The port of SSH is not that of the
-// web server.
-func splitURL(repo string) (host, name string) {
-	if u, err := url.Parse(repo); err == nil && u.Host != "" {
-		if u.Scheme == "https" {
-			return u.Host, u.Path
-		}
-		return u.Hostname(), u.Path
-	}
-	before, name, found := strings.Cut(repo, ":") // git@host:path
-	if !found {
-		return "", ""
-	}
-	return before[strings.LastIndex(before, "@")+1:], name
+	return text.String()
 }

@@ -51,9 +51,10 @@ type view struct {
 
 // card is a change.
 type card struct {
-	Kind, Title, Commits, Link, Began string
-	Status                            report.Status
-	Plot                              *plot
+	Kind, Title, Link, Began string
+	Commits                  []part
+	Status                   report.Status
+	Plot                     *plot
 }
 
 type unsteady struct {
@@ -80,7 +81,10 @@ type seriesView struct {
 	LeftOut         int
 }
 
-type number struct{ Run, Value, Time, Commit string }
+type number struct {
+	Run, Value, Time string
+	part             // the commit
+}
 
 // plot is a drawing in a square of 100 by 100, which the page stretches. The values are dots.
 type plot struct {
@@ -120,7 +124,7 @@ func (t Trends) newView() view {
 }
 
 func (c Change) card() card {
-	k := card{Kind: c.Kind, Title: c.Title(), Commits: c.Range.String(), Link: c.Range.Page, Began: c.Start(), Status: report.Skipped}
+	k := card{Kind: c.Kind, Title: c.Title(), Commits: c.Range.parts(), Link: c.Range.Page, Began: c.Start(), Status: report.Skipped}
 	switch c.Kind {
 	case Regression:
 		k.Status = report.Failed
@@ -180,7 +184,7 @@ func (s *Series) view(rows int) seriesView {
 		v.Was = format(s.Levels[n-2].Median, s.Unit)
 	}
 	for _, p := range s.Points[v.LeftOut:] {
-		v.Numbers = append(v.Numbers, number{p.Run, format(p.Value, s.Unit), day(p.Time), short(p.Commit)})
+		v.Numbers = append(v.Numbers, number{p.Run, format(p.Value, s.Unit), day(p.Time), part{short(p.Commit), p.run.Source.Page()}})
 	}
 	return v
 }

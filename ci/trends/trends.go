@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers"
 	"slipway/layers/plaintext"
 )
 
@@ -333,7 +334,7 @@ func (t Trends) Err() error {
 		return nil
 	}
 	next := "look at the commits that the lines above name"
-	if r := all[0].Range; isCommit(r.Before) && isCommit(r.After) && r.Before != r.After {
+	if r := all[0].Range; layers.IsCommit(r.Before) && layers.IsCommit(r.After) && r.Before != r.After {
 		next = fmt.Sprintf("git log %s..%s", r.Before, r.After)
 	}
 	return fmt.Errorf("%s: %w\nnext: %s", count(len(all), "regression"), errRegressed, next)
