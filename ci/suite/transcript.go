@@ -92,7 +92,7 @@ func (t *transcript) writeCommand(s commandOutput, status int, failed error) err
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), plaintext.OneLine(ShellLine(s.argv)))
 	for _, out := range []struct{ mark, text string }{{"  | ", string(s.out)}, {"  ! ", string(s.errors)}} {
-		for line := range strings.Lines(plaintext.Printable(out.text)) {
+		for line := range strings.Lines(plaintext.Printable(plaintext.WithoutEscapes(out.text))) {
 			text.WriteString(out.mark + strings.TrimRight(line, "\n") + "\n")
 		}
 	}

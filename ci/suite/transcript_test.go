@@ -49,7 +49,7 @@ func TestTranscript(t *testing.T) {
 	}
 	got := regexp.MustCompile(`(?m)^[0-9:.]+ |[0-9]+ ms`).ReplaceAllString(text.String(), "T ")
 	want := `T $ echo 'a b'
-  | one[2J
+  | one
   | two
   ! three
   = status 3, after T ` + `
