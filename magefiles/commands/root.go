@@ -60,6 +60,7 @@ func newRoot(extra ...*Command) *Command {
 	)
 	if len(extra) > 0 {
 		root.AddGroup(&cobra.Group{ID: sectionSource, Title: "Slipway's source"})
+		host.IsCommand = func(word string) bool { return commandBelow(root.Command, word) != nil }
 	}
 	for _, c := range extra {
 		root.with(c.in(sectionSource))

@@ -17,6 +17,21 @@ import (
 )
 
 // A program exits with the status that a command's error returns.
+// The commands of Slipway's own source are named with the program too.
+func TestNextStepOfSourceCommand(t *testing.T) {
+	known := host.IsCommand
+	t.Cleanup(func() { host.IsCommand = known })
+	if got := host.TypedStep("zap --help"); got != "zap --help" {
+		t.Errorf("TypedStep of no command = %q", got)
+	}
+	Root(New("zap", "Zap it"))
+	for _, step := range []string{"zap --help", "build virt"} {
+		if got, want := host.TypedStep(step), host.ProgramName()+" "+step; got != want {
+			t.Errorf("TypedStep(%q) = %q; want %q", step, got, want)
+		}
+	}
+}
+
 func TestExitStatus(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -96,7 +96,7 @@ var completions = map[string]string{
 func (p *product) addCompletions(ctx context.Context) error {
 	native, ok := p.programs[runtime.GOARCH]
 	if !ok {
-		return fmt.Errorf("print completions: no released program runs on %s\nnext: release on a machine of %s", runtime.GOARCH, architectures)
+		return fmt.Errorf("print completions: no released program runs on %s\nnext: go tool mage release, on a machine of %s", runtime.GOARCH, architectures)
 	}
 	for shell, name := range completions {
 		text, err := run.Output(ctx, run.Command{Argv: []string{native.path, "completion", shell}})
