@@ -111,7 +111,8 @@ func PlanProject(ctx context.Context, req Request) (Plan, error) {
 		return Plan{}, err
 	}
 	req.Name = cmp.Or(req.Name, req.Like+"-lab")
-	if err := checkName(req.Name, images.Sources()); err != nil {
+	line := fmt.Sprintf("init %s --like=%s --name=", plaintext.Quote(req.Folder), req.Like)
+	if err := checkName(req.Name, line, "", images.Sources()); err != nil {
 		return Plan{}, err
 	}
 	c := newChoices(req, like)
@@ -176,7 +177,7 @@ func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	if err := checkName(req.Name, os.DirFS(folder), images.Sources()); err != nil {
+	if err := checkName(req.Name, "board new ", " --like="+plaintext.Quote(req.Like), os.DirFS(folder), images.Sources()); err != nil {
 		return Plan{}, err
 	}
 	suites, err := images.OwnSuites()
@@ -233,8 +234,12 @@ func suitesLike(like images.Spec, product bool) string {
 	return "[" + strings.Join(suites, ", ") + "]"
 }
 
-// checkName refuses names that boards cannot have, and those of other boards.
-func checkName(name string, others ...fs.FS) error {
+// registryName is a part of a repository's name: pipelines push a release under the board's name.
+var registryName, betweenWords = lazy.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$`), lazy.Regexp(`[^a-z0-9]+`)
+
+// checkName refuses names that boards or repositories cannot have, and those of other boards.
+// before and after are the line around a better name.
+func checkName(name, before, after string, others ...fs.FS) error {
 	err := images.CheckBoardName(name)
 	for _, boards := range others {
 		if err == nil && (isBoard(boards, name) || isBoard(boards, path.Join("boards", name))) {
@@ -244,7 +249,14 @@ func checkName(name string, others ...fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("%w\nnext: boards", err)
 	}
-	return nil
+	if registryName().MatchString(name) {
+		return nil
+	}
+	better := strings.ToLower(name)
+	if !registryName().MatchString(better) {
+		better = strings.Trim(betweenWords().ReplaceAllString(better, "-"), "-")
+	}
+	return fmt.Errorf("board name %q: a release is pushed under this name, and registries want lower case, with one of . _ - between words\nnext: %s%s%s", name, before, better, after)
 }
 
 func isBoard(files fs.FS, folder string) bool {

@@ -418,6 +418,14 @@ func TestPlanBoard(t *testing.T) {
 	if _, err := PlanBoard(t.Context(), boards, Request{Name: "second", Like: "virt"}); err == nil || !strings.Contains(err.Error(), "another board has this name") {
 		t.Errorf("PlanBoard of a name that is taken: %v", err)
 	}
+	for name, better := range map[string]string{"Isar_Rack": "isar_rack", "a+B": "a-b", "x-": "x", "A..b": "a-b"} {
+		if _, err := PlanBoard(t.Context(), boards, Request{Name: name, Like: "virt"}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: board new "+better+" --like=virt") {
+			t.Errorf("PlanBoard(%q) = %v; want board new %s as the next line", name, err, better)
+		}
+		if _, err := PlanProject(t.Context(), Request{Folder: "my lab", Name: name, Like: "virt"}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: init 'my lab' --like=virt --name="+better) {
+			t.Errorf("PlanProject(%q) = %v; want init with --name=%s as the next line", name, err, better)
+		}
+	}
 	files, err := ReadProject(boards)
 	if err != nil {
 		t.Fatal(err)
