@@ -31,7 +31,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, erro
 		a.HostKeyAlias, a.KnownHosts = j.host.Name, []string{filepath.Join(dir, knownHostsName)}
 		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
 	}
-	if j.access.Serial != "" && a.HostKeyAlias == "" {
+	if j.access.Serial != "" && p.spec.Board != "" && a.HostKeyAlias == "" {
 		dir, err := p.opt.StateDir(p.spec)
 		if err != nil {
 			return a, err

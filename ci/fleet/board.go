@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type attempt struct {
 	at      phase
 	report  report.Report
 	updated ci.Outcome
+	answer  *Answer
 	already bool // the board had it before
 }
 
@@ -34,7 +36,7 @@ type attempt struct {
 // note about the board's system.
 func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	t := &attempt{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
-	t.report = report.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
+	t.report = report.Report{Board: cmp.Or(r.spec.Board, j.host.Name), Target: j.host.Name, Started: time.Now().UTC()}
 	limited, cancel := r.limit(ctx, j)
 	defer cancel()
 	err := t.runStages(limited)
@@ -54,8 +56,9 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	result.ElapsedMS = time.Since(t.report.Started).Milliseconds()
 	result.Passed, result.Checks = countChecks(t.report)
 	result.System, result.Version, result.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
+	result.Answer = t.answer
 	if err != nil {
-		result.Saw = oneLine(err)
+		result.Saw = sawOf(err)
 	}
 	t.writeReport(&result, err)
 	return result, t.noteAfter()
@@ -95,7 +98,7 @@ func (t *attempt) runStages(ctx context.Context) error {
 		name string
 		at   phase
 		do   func(context.Context) error
-	}{{"connect", connecting, t.connect}, {"prove", proving, t.checkIdentity}, {"deploy", working, t.deploy}, {"update", working, t.installBundle}, {"smoke", working, t.runSuites}} {
+	}{{"connect", connecting, t.connect}, {"prove", proving, t.checkIdentity}, {"deploy", working, t.deploy}, {"update", working, t.installBundle}, {"run", working, t.runProgram}, {"smoke", working, t.runSuites}} {
 		began := time.Now()
 		t.at = stage.at
 		if err := stage.do(ctx); err != nil {
@@ -116,8 +119,9 @@ func (t *attempt) recordStage(name string, began time.Time, err error) {
 	s := report.Stage{Name: name, Status: report.Passed, ElapsedMS: time.Since(began).Milliseconds()}
 	switch {
 	case err != nil:
-		s.Status, s.Saw = report.Failed, err.Error()
-	case name == "smoke", name == "deploy" && !t.hasDeploy():
+		s.Status = report.Failed
+		s.Saw, s.Next = report.SplitNext(err, "")
+	case name == "smoke", name == "deploy" && !t.hasDeploy(), name == "run" && t.answer == nil:
 		return
 	}
 	t.report.Stages = append(t.report.Stages, s)
@@ -260,7 +264,9 @@ func (*boardProgress) Close() {}
 func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
-		t.report.Stages[n-1].Next = kinds[r.Kind.rank()].next
+		if last := &t.report.Stages[n-1]; r.Kind != Other || last.Next == "" {
+			last.Next = kinds[r.Kind.rank()].next
+		}
 	}
 	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {
 		r.Report = filepath.Join(r.Host, "report.html")
@@ -286,6 +292,12 @@ func countChecks(r report.Report) (passed, all int) {
 		}
 	}
 	return passed, all
+}
+
+// sawOf returns an error in one line. Its next step is another line, of the board's report.
+func sawOf(err error) string {
+	saw, _ := report.SplitNext(err, "")
+	return oneLine(saw)
 }
 
 // summaryLine describes a result in one line.

@@ -25,6 +25,7 @@ const (
 	WentBack   Kind = "went back"      // to the old system
 	NotTaken   Kind = "update refused"
 	Checks     Kind = "checks failed"
+	Program    Kind = "program failed" // its exit status is not 0
 	Damaged    Kind = "digest wrong"
 	Full       Kind = "disk full"
 	Lost       Kind = "connection lost"
@@ -63,6 +64,7 @@ var kinds = []struct {
 	{WentBack, report.ErrFailed, false, "see the new system's logs in the board's report"},
 	{NotTaken, nil, false, "see the board's report for what to fix; nothing was written to it"},
 	{Checks, report.ErrFailed, false, "see the board's report"},
+	{Program, report.ErrFailed, false, "see what the program said on the board"},
 	{Damaged, nil, true, "try again; if it stays, test the board's memory and storage"},
 	{Full, nil, false, "make room on the board, then run with --failed"},
 	{Lost, report.ErrUnreachable, true, "see whether the board restarted: its power, its journal of the boot before"},

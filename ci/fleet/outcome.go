@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,13 +31,20 @@ type Outcome struct {
 	Results   []Result  `json:"results"`
 }
 
+// title names the boards: a run of a program may have no board.
+func (o Outcome) title() string { return cmp.Or(o.Board, o.Inventory) }
+
 // nextOf returns what a person does about the boards of a kind.
 func (o Outcome) nextOf(k Kind) string {
 	if (o.Changed || o.countKinds()[Changed] > 0) && slices.Contains([]Kind{NotBegun, Stopped, Full}, k) {
 		k = Changed
 	}
 	if k == NewKey {
-		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s %s", host.ProgramName(), plaintext.Quote(o.Board), plaintext.Quote(o.Inventory))
+		board := ""
+		if o.Board != "" {
+			board = plaintext.Quote(o.Board) + " "
+		}
+		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
 	}
 	return kinds[k.rank()].next
 }
@@ -59,7 +67,8 @@ type Result struct {
 	Version   string    `json:"version,omitempty"`
 	SentBytes int64     `json:"sentBytes,omitempty"`
 
-	Report string `json:"report,omitempty"` // relative to the outcome
+	Answer *Answer `json:"answer,omitempty"` // of a program
+	Report string  `json:"report,omitempty"` // relative to the outcome
 }
 
 // The files of an outcome.
@@ -124,7 +133,7 @@ func (o Outcome) asError(ctx context.Context) error {
 	if o.nextOf(NotBegun) != kinds[NotBegun.rank()].next {
 		next = o.nextOf(NotBegun)
 	}
-	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s\nnext: %s", o.Board, len(o.Results)-n.doneCount(), len(o.Results), n, next)
+	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s\nnext: %s", o.title(), len(o.Results)-n.doneCount(), len(o.Results), n, next)
 	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {
@@ -137,6 +146,7 @@ func (o Outcome) asError(ctx context.Context) error {
 
 // WriteSummary lists the boards that did not pass, by kind.
 func (o Outcome) WriteSummary(w io.Writer, dir string) error {
+	o.writeAnswers(w)
 	n := o.countKinds()
 	for _, k := range kinds {
 		if n[k.kind] == 0 || k.kind.isDone() || k.kind == NotBegun {
@@ -150,7 +160,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	if n.doneCount() < len(o.Results) {
 		verdict = "FAILED"
 	}
-	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.Board, len(o.Results), float64(o.ElapsedMS)/1000, n)
+	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.title(), len(o.Results), float64(o.ElapsedMS)/1000, n)
 	if o.Stopped != "" {
 		fmt.Fprintf(w, "  stopped: %s; for the others, %s\n", oneLine(o.Stopped), o.nextOf(NotBegun))
 	}
@@ -198,5 +208,5 @@ func (o Outcome) renderJUnit() ([]byte, error) {
 		}
 		all = append(all, c)
 	}
-	return report.JUnit(o.Board, "fleet", o.Started, o.ElapsedMS, all)
+	return report.JUnit(o.title(), "fleet", o.Started, o.ElapsedMS, all)
 }

@@ -40,7 +40,7 @@ func (o Outcome) readReports(dir string) []report.Report {
 // newPage returns the page of the outcome, with the reports of its boards.
 func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	p := report.BoardsPage{
-		Title: o.Board + ", " + report.BoardsTitle(o.countKinds().doneCount(), len(o.Results)), Verdict: report.Passed,
+		Title: o.title() + ", " + report.BoardsTitle(o.countKinds().doneCount(), len(o.Results)), Verdict: report.Passed,
 		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName},
 	}
 	if o.countKinds().doneCount() < len(o.Results) {

@@ -98,7 +98,7 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	case errors.As(err, &c.unknown):
 		c.State, c.Machine, c.Fingerprint, c.Key = New, c.unknown.Machine(), c.unknown.Fingerprint(), c.unknown.Line()
 	case err != nil && !target.HostProved(err):
-		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), oneLine(err))
+		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), sawOf(err))
 	}
 	return c
 }

@@ -35,9 +35,10 @@ type Request struct {
 	Deploy    bool   // what the artifact has for a running board
 	File, To  string // instead of that: one local file, and its place on the board
 	Rights    files.Rights
-	Update    string // instead of that: a bundle for the boards' engines
-	Downgrade bool   // to an older version than the one that runs
-	Unproved  bool   // leave the suites out
+	Update    string   // instead of that: a bundle for the boards' engines
+	Downgrade bool     // to an older version than the one that runs
+	Program   []string // instead of that: a program to run, and its arguments
+	Unproved  bool     // leave the suites out
 
 	Parallel   int
 	Canary     int           // so many pass before the others begin; 0: none
@@ -169,6 +170,8 @@ func (a Request) commandName() string {
 		return "preflight"
 	case a.Update != "":
 		return "update"
+	case len(a.Program) > 0:
+		return "run"
 	case a.Deploy || a.File != "":
 		return "deploy"
 	}
@@ -183,7 +186,7 @@ func (a Request) describeWork() string {
 	if a.Update != "" {
 		return a.commandName() + " " + a.Update
 	}
-	return a.commandName()
+	return strings.TrimSpace(a.commandName() + " " + joinProgram(a.Program))
 }
 
 func writeNotes(w io.Writer, notes []string) {
@@ -312,17 +315,22 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
 	boards := map[string]string{} // host names, by address and by serial
+	var twice []string
 	for _, h := range hosts {
 		a, err := inv.ResolveAccess(h)
 		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
-		if a.Board != "" && a.Board != p.spec.Board {
+		if a.Board != "" && p.spec.Board != "" && a.Board != p.spec.Board {
 			others++
 			continue
 		}
-		if err := p.onlyName(inv, h, a, boards); err != nil {
+		switch err := onlyName(inv, h, a, boards); {
+		case err == nil:
+		case slices.Contains([]string{"smoke", "run"}, p.request.commandName()):
+			twice = append(twice, h.Name)
+		default:
 			problems = append(problems, err)
 		}
 		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.request.BoardLimit)})
@@ -333,6 +341,9 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 			more = fmt.Sprintf("\n  and %d more", n-5)
 		}
 		return fmt.Errorf("no board was asked, because of %d hosts: %w%s", n, errors.Join(problems[:min(n, 5)]...), more)
+	}
+	if n := len(twice); n > 0 {
+		inv.addWarning(0, "Slipway asks boards with two names twice, at once: keep one name, or leave the other out by --limit (%d, such as %s)", n, strings.Join(twice[:min(n, shownHosts)], ", "))
 	}
 	if others > 0 {
 		inv.addWarning(0, "%d hosts are left out: their slipway_board is not %s", others, p.spec.Board)
@@ -345,10 +356,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 
 // onlyName refuses a second name of a board that something is sent to: two attempts at once
 // would write to it, and the update of the second one would replace the only old system.
-func (p *plan) onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
-	if p.request.commandName() == "smoke" {
-		return nil
-	}
+func onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
 	if a.Serial != "" {
@@ -384,6 +392,8 @@ func (p *plan) hostDir(j *job) string { return filepath.Join(p.outputDir(), j.ho
 func (p *plan) writePreview(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
+	case len(p.request.Program) > 0:
+		what = "run " + joinProgram(p.request.Program)
 	case p.bundle != nil:
 		what = fmt.Sprintf("update with %s (%s, %.1f MiB)", p.request.Update, oneLine(strings.TrimSpace(string(p.bundle.Kind)+" "+p.bundle.Version)), float64(p.bundle.SizeBytes)/(1<<20))
 	case p.source != nil:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/user"
@@ -563,5 +564,70 @@ func TestRealServers(t *testing.T) {
 	}
 	if !strings.Contains(outcome.Results[1].Saw, "host key not trusted") {
 		t.Errorf("real1: %s", outcome.Results[1].Saw)
+	}
+}
+
+// A program runs on each board without a shell. Two names of one board are one warning, and a
+// name that nobody knows has its next step on a line of its own.
+func TestRunProgram(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	inventory, servers := realFleet(t, 3)
+	text, err := os.ReadFile(inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	_, same, _ := strings.Cut(lines[1], " ")
+	lines = append(lines, "again "+same, strings.Replace(strings.Replace(lines[2], "real1", "nobody", 1), "127.0.0.1", "nobody.invalid", 1))
+	if err := os.WriteFile(inventory, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	servers[2].Stop()
+	opt := images.Options{Dir: filepath.Join(t.TempDir(), "build")}
+	run := func(spec images.Spec, request Request) (Outcome, string, error) {
+		var out strings.Builder
+		request.Inventory, request.Unproved = inventory, true
+		outcome, err := Run(t.Context(), &out, opt, spec, request)
+		return outcome, out.String(), err
+	}
+	outcome, said, err := run(images.Spec{}, Request{Program: []string{"printf", `%s\n`, "$HOME; a  b", "c\x1b[2J"}})
+	kinds := map[string]Kind{}
+	for _, r := range outcome.Results {
+		kinds[r.Host] = r.Kind
+	}
+	if want := map[string]Kind{"real0": Passed, "real1": Passed, "real2": Refused, "again": Passed, "nobody": NoName}; !maps.Equal(kinds, want) || !errors.Is(err, report.ErrUnreachable) {
+		t.Fatalf("Run = %v, %v; want %v\n%s", kinds, err, want, said)
+	}
+	for _, want := range []string{"real0  $HOME; a  b\nreal0  c[2J\n", "again  $HOME; a  b\n", "warning: " + inventory + ": Slipway asks boards with two names twice, at once: keep one name, or leave the other out by --limit (1, such as again)", "FAILED  " + inventory + " on 5 boards"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("want %q in\n%s", want, said)
+		}
+	}
+	if strings.Count(said, "two names") != 1 || strings.Contains(said, "next: ") {
+		t.Errorf("want one warning, and no next step within a line:\n%s", said)
+	}
+;	written, err := os.ReadFile(filepath.Join(opt.Dir, "fleet/run/nobody/report.json"))
+	if err != nil || strings.Contains(string(written), "next: see that") {
+		t.Errorf("the report of nobody: %v\n%s", err, written)
+	}
+
+	outcome, said, err = run(images.Spec{Board: "real"}, Request{Limit: "real0:real1", Program: []string{"sh", "-c", "echo out; echo bad >&2; exit 3"}})
+	if len(outcome.Results) != 2 || !errors.Is(err, report.ErrFailed) || !strings.Contains(fmt.Sprint(err), "2 program failed") || outcome.Results[0].Saw != "exit status 3: bad" || outcome.Results[0].Answer.Status != 3 || outcome.Results[0].Answer.Stdout != "out\n" {
+		t.Errorf("Run = %+v, %v\n%s", outcome.Results, err, said)
+	}
+	if _, _, err := run(images.Spec{Board: "real"}, Request{Failed: true, Program: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "the program is \"true\", and was") {
+		t.Errorf("--failed of another program: %v", err)
+	}
+	outcome, _, err = run(images.Spec{Board: "real"}, Request{Limit: "real0", Program: []string{"sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"}})
+	if err != nil || len(outcome.Results[0].Answer.Stdout) != maxAnswerBytes || !outcome.Results[0].Answer.Truncated {
+		t.Errorf("a long answer: %v, %d bytes", err, len(outcome.Results[0].Answer.Stdout))
+	}
+	outcome, _, err = run(images.Spec{Board: "real"}, Request{Limit: "real0", Program: []string{"nosuchprogram"}})
+	if err == nil || outcome.Results[0].Kind != Program {
+		t.Errorf("a program that is not there: %+v, %v", outcome.Results, err)
+	}
+	_, said, err = run(images.Spec{}, Request{Limit: "real2", DryRun: true, Program: []string{"echo", "a b"}})
+	if err != nil || !strings.Contains(said, "would run echo 'a b' on 1 boards") {
+		t.Errorf("a dry run: %v\n%s", err, said)
 	}
 }

@@ -30,6 +30,7 @@ type Work struct {
 	To         string   `json:"to,omitempty"`    // of a file, or of an artifact's files
 	Mode       string   `json:"mode,omitempty"`  // of a file
 	Owner      string   `json:"owner,omitempty"` // of a file
+	Program    string   `json:"program,omitempty"`
 	Unproved   bool     `json:"unproved,omitempty"`
 	Sent       []Sent   `json:"sent"`
 	OtherBoard []string `json:"otherBoard,omitempty"` // what said that a bundle is another board's, and was allowed
@@ -50,6 +51,7 @@ func (w Work) differenceFrom(last Work) string {
 		{"--to", w.To, last.To},
 		{"--mode", w.Mode, last.Mode},
 		{"--owner", w.Owner, last.Owner},
+		{"the program", w.Program, last.Program},
 		{"--unproved", fmt.Sprint(w.Unproved), fmt.Sprint(last.Unproved)},
 	} {
 		if option.is != option.was {
@@ -142,7 +144,10 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 
 // openInputs opens what boards get and computes its digests.
 func (p *plan) openInputs(ctx context.Context) error {
-	p.work = Work{Command: p.request.commandName(), Unproved: p.request.Unproved}
+	p.work = Work{Command: p.request.commandName(), Program: joinProgram(p.request.Program), Unproved: p.request.Unproved}
+	if len(p.request.Program) > 0 {
+		return nil
+	}
 	steps := []func(context.Context) error{p.openArtifact, p.openFile, p.openBundle, p.openSuites}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {

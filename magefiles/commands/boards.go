@@ -290,8 +290,7 @@ JSON. Progress goes to stderr.`
 	c.Example = `slipway smoke virt virt
 slipway smoke jetson-orin-nano-devkit root@10.0.0.7 --as=tap
 slipway smoke root@10.0.0.7 --suite=my.yml`
-	suite := c.Names("suite", "run these instead of the board's: a goss file or a suite's name, with commas between them")
-	c.complete("suite", suiteNames, cobra.ShellCompDirectiveDefault)
+	suite := c.suites()
 	c.check = func(words []string) error {
 		if words[0] == "" && !c.given("suite") {
 			return fmt.Errorf("HOST is missing (%s): %s, and no BOARD where --suite is given", hints["HOST"], c.takes())
@@ -314,6 +313,13 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 		})
 	}
 	return c
+}
+
+// suites adds the flag that names other suites than the board's.
+func (c *Command) suites() *[]string {
+	value := c.Names("suite", "run these instead of the board's: a goss file or a suite's name, with commas between them")
+	c.complete("suite", suiteNames, cobra.ShellCompDirectiveDefault)
+	return value
 }
 
 // smokeSpec returns the spec of a board with the suites that were named. If suites are

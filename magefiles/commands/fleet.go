@@ -122,20 +122,65 @@ func fleetSmokeCommand() *Command {
 The exit status is that of the worst board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway fleet smoke BOARD hosts.yml
-slipway fleet smoke BOARD hosts.yml --limit='all:!dpus'`
+slipway fleet smoke BOARD hosts.yml --limit='all:!dpus'
+slipway fleet smoke BOARD hosts.yml --suite=my.yml`
 	request := c.fleetFlags(0)
+	suites := c.suites()
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
-		board, inventory := words[0], words[1]
-		return runFleet(asRoot(ctx, *become), board, request(inventory, *dryRun), *asJSON)
+		return runFor(asRoot(ctx, *become), words[0], images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+			if len(*suites) > 0 {
+				spec.Suites = *suites
+			}
+			return runFleetOn(ctx, spec, request(words[1], *dryRun), *asJSON)
+		})
 	}
 	return c
 }
 
+func fleetRunCommand() *Command {
+	c := New("run [BOARD] INVENTORY [-- COMMAND...]", "Run a program on the boards of an inventory")
+	c.Long = `The words after "--" are a program and its arguments. No shell reads them: for its signs, run
+sh -c 'LINE'. Slipway prints what each board said, with the board's name before each line. A
+board has passed when the program's exit status is 0.
+
+BOARD chooses the hosts whose slipway_board it is, and its host keys. The results are in
+build/BOARD/fleet/run, or build/fleet/run without BOARD. They are as for fleet deploy. They
+hold the first 16 KiB of what a program printed.`
+	c.exits = []exit{exitsOfSmoke[0], {4, "the program failed on a board"}}
+	c.Example = `slipway fleet run hosts.yml -- uptime
+slipway fleet run hosts.yml --limit=rack1 --become -- systemctl restart chrony
+slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
+	request := c.fleetFlags(0)
+	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
+	asJSON := c.Switch("json", "print the outcome as JSON")
+	become := c.become()
+	c.check = func([]string) error {
+		if len(c.after) == 0 {
+			return errors.New("the program is missing: write it after \"--\"")
+		}
+		return nil
+	}
+	c.Run = func(ctx context.Context, words []string) error {
+		request := request(words[1], *dryRun)
+		request.Program, request.Unproved = c.after, true
+		return runFleet(asRoot(ctx, *become), words[0], request, *asJSON)
+	}
+	return c
+}
+
+// loadAny is images.LoadBuilt, and takes no board too.
+func loadAny(board string) (images.Spec, error) {
+	if board == "" {
+		return images.Spec{}, nil
+	}
+	return images.LoadBuilt(board)
+}
+
 func fleetPinCommand() *Command {
-	c := New("pin BOARD INVENTORY", "Show the unknown host keys of all boards, and pin them")
+	c := New("pin [BOARD] INVENTORY", "Show the unknown host keys of all boards, and pin them")
 	c.Long = `The other fleet commands ask nobody: they refuse a board whose key is unknown. fleet pin gets
 the keys of all boards of an inventory, and shows the new ones as one list. It asks once, and
 adds them to your known_hosts, as ssh does.
@@ -150,7 +195,7 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	asJSON := c.Switch("json", "print the keys as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board, inventory := words[0], words[1]
-		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, loadAny, func(ctx context.Context, spec images.Spec) error {
 			request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
 			confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
 			met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
@@ -189,7 +234,7 @@ func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) f
 }
 
 func runFleet(ctx context.Context, board string, request fleet.Request, asJSON bool) error {
-	return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
+	return runFor(ctx, board, loadAny, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
 }
 
 func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {

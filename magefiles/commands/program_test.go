@@ -288,6 +288,8 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 	place(filepath.Join(dir, "my.yml"), "file: {/etc/passwd: {exists: true}}\n")
 	place(filepath.Join(dir, "bad.yml"), "file: {/etc/passwd: {exists: false}}\n")
 	place(filepath.Join(dir, "wrong.yml"), "fiel: {/etc/passwd: {exists: true}}\n")
+	inventory := filepath.Join(home, "hosts.yml")
+	place(inventory, "all: {hosts: {a: {ansible_host: 127.0.0.1}}}\n")
 	env := []string{"HOME=" + home, "PATH=" + filepath.Join(home, "nothing")} // without other programs
 	run := func(line string) (int, string) {
 		return exitOf(t, dir, env, append([]string{program}, strings.Fields(strings.Replace(line, " lab", " "+lab, 1))...)...)
@@ -307,6 +309,10 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 		{"smoke 127.0.0.1:1 --suite=none.yml", 5, "none.yml: no such suite file"},
 		{"smoke 127.0.0.1:1 --suite=my.yml", 3, "connect"},
 		{"smoke lab", 2, "HOST is missing"},
+		{"fleet smoke virt " + inventory + " --suite=my.yml --dry-run", 0, "would prove virt on 1 boards"},
+		{"fleet smoke virt " + inventory + " --suite=wrong.yml --dry-run", 5, `unknown section "fiel"`},
+		{"fleet run " + inventory + " --dry-run -- uptime -p", 0, "would run uptime -p on 1 boards"},
+		{"fleet run " + inventory, 2, "the program is missing"},
 		{"smoke virt lab --suite=my.yml", 0, "PASSED  virt"},
 	} {
 		if status, out := run(tt.line); status != tt.status || !strings.Contains(out, tt.want) {

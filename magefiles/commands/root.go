@@ -114,7 +114,7 @@ func deployGroup() *Command {
 
 func fleetGroup() *Command {
 	return newGroup("fleet", "Work on many boards at once",
-		fleetListCommand(), fleetPinCommand(), fleetDeployCommand(), fleetUpdateCommand(), fleetSmokeCommand())
+		fleetListCommand(), fleetPinCommand(), fleetDeployCommand(), fleetUpdateCommand(), fleetSmokeCommand(), fleetRunCommand())
 }
 
 func virtGroup() *Command {

@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"slipway/flash/target"
+	"slipway/layers/plaintext"
+)
+
+// Answer is what a program said on one board.
+type Answer struct {
+	Status    int    `json:"status"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"` // it said more
+}
+
+// maxAnswerBytes of each stream are kept: the journal has them of all boards.
+const maxAnswerBytes = 16 << 10
+
+// runProgram runs the program of a request, without a shell.
+func (t *attempt) runProgram(ctx context.Context) error {
+	if len(t.request.Program) == 0 {
+		return nil
+	}
+	t.step.Detail("running")
+	r, err := t.conn.Run(ctx, t.request.Program...)
+	if err != nil {
+		return err
+	}
+	t.answer = newAnswer(r)
+	if r.Status == 0 {
+		return nil
+	}
+	said := strings.TrimSpace(t.answer.Stderr)
+	if said == "" {
+		said = strings.TrimSpace(t.answer.Stdout)
+	}
+	return kindError{Program, fmt.Errorf("exit status %d: %s", r.Status, said[strings.LastIndexByte(said, '\n')+1:])}
+}
+
+func newAnswer(r target.Result) *Answer {
+	out, err := r.Stdout[:min(len(r.Stdout), maxAnswerBytes)], r.Stderr[:min(len(r.Stderr), maxAnswerBytes)]
+	return &Answer{
+		Status: r.Status, Stdout: plaintext.Printable(string(out)), Stderr: plaintext.Printable(string(err)),
+		Truncated: r.Truncated || len(out) < len(r.Stdout) || len(err) < len(r.Stderr),
+	}
+}
+
+// writeAnswers prints what each board said, with its name before each line.
+func (o Outcome) writeAnswers(w io.Writer) {
+	for _, r := range o.Results {
+		if r.Answer == nil {
+			continue
+		}
+		for _, line := range plaintext.Lines(r.Answer.Stdout + r.Answer.Stderr) {
+			fmt.Fprintf(w, "%s  %s\n", oneLine(r.Host), line)
+		}
+		if r.Answer.Truncated {
+			fmt.Fprintf(w, "%s  … it said more\n", oneLine(r.Host))
+		}
+	}
+}
+
+// joinProgram returns a program as a person types it.
+func joinProgram(argv []string) string {
+	var words []string
+	for _, word := range argv {
+		words = append(words, plaintext.Quote(word))
+	}
+	return strings.Join(words, " ")
+}
