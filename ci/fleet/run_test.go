@@ -606,7 +606,7 @@ func TestRunProgram(t *testing.T) {
 	if strings.Count(said, "two names") != 1 || strings.Contains(said, "next: ") {
 		t.Errorf("want one warning, and no next step within a line:\n%s", said)
 	}
-;	written, err := os.ReadFile(filepath.Join(opt.Dir, "fleet/run/nobody/report.json"))
+	written, err := os.ReadFile(filepath.Join(opt.Dir, "fleet/run/nobody/report.json"))
 	if err != nil || strings.Contains(string(written), "next: see that") {
 		t.Errorf("the report of nobody: %v\n%s", err, written)
 	}

@@ -186,7 +186,8 @@ the keys of all boards of an inventory, and shows the new ones as one list. It a
 adds them to your known_hosts, as ssh does.
 
 Boards behind a new jump host come in a second list. Slipway never pins a key that changed.
-With --json it prints the keys as slipway_host_key takes them, for the inventory.`
+With --json it prints the keys as slipway_host_key takes them, for the inventory. BOARD chooses
+the hosts whose slipway_board it is.`
 	c.Example = `slipway fleet pin BOARD hosts.yml --dry-run
 slipway fleet pin BOARD hosts.yml --limit=rack3`
 	limit := c.limit()
