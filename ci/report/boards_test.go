@@ -149,6 +149,19 @@ func TestReportsOfOneBoard(t *testing.T) {
 	}
 }
 
+// Reports of a board with the longest name have pages of their own.
+func TestReportsOfLongName(t *testing.T) {
+	a, b, dir := failing(), failing(), t.TempDir()
+	a.Target, b.Target = strings.Repeat("x", 9999), strings.Repeat("x", 9999)
+	b.Started = a.Started.Add(time.Hour)
+	if err := WriteAll(dir, []Report{a, b, b}); err != nil {
+		t.Fatal(err)
+	}
+	if pages, err := filepath.Glob(filepath.Join(dir, "boards", "x*-2026-03-04-0[56]-06-07-UTC*.html")); err != nil || len(pages) != 3 {
+		t.Errorf("the pages are %q, %v; want 3", pages, err)
+	}
+}
+
 // Whatever boards, suites and checks are called, the page has no script but its own.
 func TestHostileOverview(t *testing.T) {
 	all := []Report{failing(), failing()}

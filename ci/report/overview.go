@@ -10,6 +10,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
+// maxPageName is for a board's own page. A file system takes 255 bytes.
+const maxPageName = 200
+
 // WriteAll writes the reports of several boards into dir as one: a page with a table of
 // boards and checks, report.json, junit.xml, and below boards/ a page for each.
 func WriteAll(dir string, all []Report) error {
@@ -24,7 +27,8 @@ func WriteAll(dir string, all []Report) error {
 	p := page{files: []file{{"all boards", "../" + ReportHTML}, {ReportJSON, "../" + ReportJSON}, {ReportJUnit, "../" + ReportJUnit}}}
 	names, labels, links := usedIDs{}, boardLabels(all), make([]string, len(all))
 	for i, r := range all {
-		links[i] = below + "/" + names.newID(labels[i]) + ".html"
+		id := safeName(labels[i])
+		links[i] = below + "/" + names.newID(id[max(0, len(id)-maxPageName):]) + ".html"
 		data, err := p.render(r)
 		if err == nil {
 			err = renameio.WriteFile(filepath.Join(dir, links[i]), data, 0o644)
