@@ -53,7 +53,7 @@ type BoardRow struct {
 	Cells                           []Cell
 }
 
-// Column is a stage or a check, or a suite of them.
+// Column is a stage or a check.
 type Column struct {
 	Name   string
 	Title  string // its name and suite, which no other column has
@@ -90,10 +90,13 @@ func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCau
 // LeftOut returns how many causes are not shown.
 func (p BoardsPage) LeftOut() int { return len(p.Causes) - len(p.Shown()) }
 
+// ShownColumns returns the columns that are shown.
+func (p BoardsPage) ShownColumns() []Column { return p.Columns[:min(len(p.Columns), maxColumns)] }
+
 // FirstFolded returns the place in a row of the first column that failed on no board, or 1.
 // The page hides such columns at first.
 func (p BoardsPage) FirstFolded() int {
-	return 2 + slices.IndexFunc(p.Columns, func(c Column) bool { return c.Failed == 0 })
+	return 2 + slices.IndexFunc(p.ShownColumns(), func(c Column) bool { return c.Failed == 0 })
 }
 
 // Headline returns "37 passed, 2 failed, 1 not reached".
@@ -184,82 +187,38 @@ func GroupCauses(all []BoardFailure) []Cause {
 }
 
 // CheckTable has a column for each stage and check, and a row of cells for each report.
-// Columns that failed on most boards come first. If there are too many, it has a column for
-// each suite.
+// Columns that failed on most boards come first. A row has those that are shown.
 func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
-	if columns = columnsOf(all, Report.checkCells); len(columns) > maxColumns {
-		columns = columnsOf(all, Report.suiteCells)
-		return columns, rowsOf(all, columns, Report.suiteCells)
-	}
-	return columns, rowsOf(all, columns, Report.checkCells)
-}
-
-// namedCell is a cell with its column.
-type namedCell struct {
-	name, title string
-	Cell
-}
-
-func (r Report) checkCells() (all []namedCell) {
-	for _, p := range r.listPoints() {
-		all = append(all, namedCell{p.name, p.suite + ": " + p.name, Cell{p.Status, p.Saw}})
-	}
-	return all
-}
-
-func (r Report) suiteCells() (all []namedCell) {
-	for _, s := range r.Suites {
-		all = append(all, namedCell{s.Name, s.Name, s.cell()})
-	}
-	return all
-}
-
-// columnsOf returns the columns of cells. A name that two suites have gets its suite.
-func columnsOf(all []Report, cellsOf func(Report) []namedCell) (columns []Column) {
 	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {
-		for _, c := range cellsOf(r) {
-			i, known := at[c.title]
+		for _, p := range r.listPoints() {
+			i, known := at[p.key()]
 			if !known {
-				i, at[c.title] = len(columns), len(columns)
-				names[c.name]++
-				columns = append(columns, Column{Name: c.name, Title: c.title})
+				i, at[p.key()] = len(columns), len(columns)
+				names[p.name]++
+				columns = append(columns, Column{Name: p.name, Title: p.key()})
 			}
-			if c.Status == Failed {
+			if p.Status == Failed {
 				columns[i].Failed++
 			}
 		}
 	}
-	for i, c := range columns {
-		columns[i].Name = plaintext.Either(names[c.Name] > 1, c.Title, c.Name)
-	}
 	slices.SortStableFunc(columns, func(a, b Column) int { return cmp.Compare(b.Failed, a.Failed) })
-	return columns
-}
-
-func rowsOf(all []Report, columns []Column, cellsOf func(Report) []namedCell) (cells [][]Cell) {
-	at := map[string]int{}
 	for i, c := range columns {
 		at[c.Title] = i
+		columns[i].Name = plaintext.Either(names[c.Name] > 1, c.Title, c.Name)
 	}
 	for _, r := range all {
-		row := make([]Cell, len(columns))
-		for _, c := range cellsOf(r) {
-			row[at[c.title]] = Cell{c.Status, plaintext.Clean(plaintext.FirstLine(c.Text), maxCellBytes)}
+		row := make([]Cell, min(len(columns), maxColumns))
+		for _, p := range r.listPoints() {
+			if i := at[p.key()]; i < len(row) {
+				row[i] = Cell{p.Status, plaintext.Clean(plaintext.FirstLine(p.Saw), maxCellBytes)}
+			}
 		}
 		cells = append(cells, row)
 	}
-	return cells
+	return columns, cells
 }
 
-// cell returns a suite as one cell.
-func (s SuiteResult) cell() Cell {
-	text, err := s.Tally()
-	status := Passed
-	if n := (Report{Suites: []SuiteResult{s}}).Counts().Checks; err != nil {
-		status = Failed
-	} else if n[Passed] == 0 {
-		status = Skipped
-	}
-	return Cell{status, text}
-}
+// key tells a stage or check from all others of a report.
+func (p point) key() string { return p.suite + ": " + p.name }

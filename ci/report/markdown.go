@@ -19,13 +19,7 @@ func (r Report) Markdown() string {
 	failures := r.Failures()
 	for _, f := range failures[:min(len(failures), maxMarked)] {
 		fmt.Fprintf(&b, "**%s: %s**\n\n", server.Cell(f.Where), server.Cell(f.Name))
-		var text strings.Builder
-		for _, part := range []fact{{"saw ", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
-			if part.Value != "" {
-				fmt.Fprintf(&text, "%s  %s\n", part.Name, strings.ReplaceAll(part.Value, "\n", "\n      "))
-			}
-		}
-		b.WriteString(server.Block(text.String()) + "\n")
+		b.WriteString(server.Block(f.lines("")) + "\n")
 	}
 	if more := len(failures) - maxMarked; more > 0 {
 		fmt.Fprintf(&b, "%d more failures are in the report.\n\n", more)

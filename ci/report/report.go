@@ -309,12 +309,18 @@ func (r Report) Summary(w io.Writer) {
 
 func writeFailure(w io.Writer, f Failure) {
 	fmt.Fprintf(w, "%s  %s: %s\n", terminal.Bad.On(w, "FAILED"), f.Where, f.Name)
+	fmt.Fprintln(w, f.lines("  "))
+}
+
+// lines returns what was seen and wanted, and what to do, each with its name.
+func (f Failure) lines(indent string) string {
+	var text strings.Builder
 	for _, part := range []fact{{"saw", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
 		if part.Value != "" {
-			fmt.Fprintf(w, "  %-5s %s\n", part.Name, strings.ReplaceAll(part.Value, "\n", "\n        "))
+			fmt.Fprintf(&text, "%s%-5s %s\n", indent, part.Name, strings.ReplaceAll(part.Value, "\n", "\n      "+indent))
 		}
 	}
-	fmt.Fprintln(w)
+	return text.String()
 }
 
 func formatMS(ms int64) string {
