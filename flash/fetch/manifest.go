@@ -145,7 +145,9 @@ const PackedEnding = ".zst"
 // only file that is no companion.
 func (a *artifact) findFile(title string) (blob, error) {
 	var names []string
-	named := func(name string) bool { return slices.ContainsFunc(a.blobs, func(b blob) bool { return b.name == name }) }
+	named := func(name string) bool {
+		return slices.ContainsFunc(a.blobs, func(b blob) bool { return b.name == name })
+	}
 	if title != "" && !named(title) && named(title+PackedEnding) {
 		title += PackedEnding
 	}
