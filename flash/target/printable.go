@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"slipway/layers/plaintext"
 )
 
 const maxSaidBytes = 2048
@@ -65,6 +67,14 @@ func (e *boardError) Unwrap() error { return e.cause }
 type NextStep struct {
 	Err  error
 	Step string
+}
+
+// NextOnBoard is err with a command on the board as the next step, and why.
+func (c *Conn) NextOnBoard(err error, command, why string) error {
+	if c.login.sudo != nil {
+		command = "sudo " + command
+	}
+	return NextStep{err, fmt.Sprintf("ssh %s %s  # %s", c.login.sshArgs(), plaintext.SingleQuote(Printable(command)), why)}
 }
 
 func (e NextStep) line() string  { return "\nnext: " + e.Step }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -53,7 +55,7 @@ const mostEntries = 100_000
 
 // PutDir makes a folder on the board hold what the local one does: files, by size and
 // digest, their modes, folders, and symlinks as links. It needs find, stat, xargs and
-// sha256sum there, of which busybox has all. Each file appears whole or not at all;
+// sha256sum or openssl there, of which busybox has the first four. Each file appears whole or not at all;
 // all of them together do not, but a call that broke off can be repeated. A symlink on
 // the board that has a folder's name is replaced, and never followed; remote itself may
 // be one.
@@ -69,7 +71,7 @@ func PutDir(ctx context.Context, c *target.Conn, local, remote string, o DirOpti
 	if err = d.planChanges(ctx, step); err == nil && !o.DryRun {
 		step.End(fmt.Sprintf("%d changes", len(d.changes)), nil)
 		step = progress.Start(ctx, "put changes of "+filepath.Base(local), d.countBytes(), progress.Bytes)
-		if o.Before != nil {
+		if err = d.checkSpace(ctx); err == nil && o.Before != nil {
 			err = o.Before(ctx, &Plan{Root: d.remote, Changes: d.changes, upload: d})
 		}
 		if err == nil {
@@ -198,10 +200,15 @@ func localEntry(name string, found fs.DirEntry) (entry, error) {
 	case fs.ModeSymlink:
 		e.target, err = os.Readlink(name)
 	default:
-		err = fmt.Errorf("%s is a %s; only files, folders and symlinks are sent", name, e.kind)
+		err = target.NextStep{
+			Err:  fmt.Errorf("%s is %s; Slipway sends only files, folders and symlinks", name, cmp.Or(kindNames[e.kind&^fs.ModeCharDevice], "a device")),
+			Step: fmt.Sprintf("find %s ! -type f ! -type d ! -type l  # these must not be in the folder", plaintext.Quote(filepath.Dir(name))),
+		}
 	}
 	return e, err
 }
+
+var kindNames = map[fs.FileMode]string{0: "a file", fs.ModeSymlink: "a symlink", fs.ModeSocket: "a socket", fs.ModeNamedPipe: "a named pipe"}
 
 // chmodBits are the bits that chmod sets, as it writes them.
 func chmodBits(m fs.FileMode) fs.FileMode {
@@ -221,7 +228,9 @@ func (d *folderUpload) planName(name string, same bool) error {
 	want := d.want[name]
 	have, there := d.have[name]
 	if there && have.kind == fs.ModeDir && want.kind != fs.ModeDir {
-		return fmt.Errorf("%s is a folder on the board, and none here: take it away there first", target.Printable(name))
+		there := path.Join(d.remote, name)
+		err := fmt.Errorf("%s on the board is a folder, and %s is %s: a file does not replace a folder", there, d.localPath(name), kindNames[want.kind])
+		return d.conn.NextOnBoard(err, "mv "+plaintext.Quote(there)+" "+plaintext.Quote(there+".old"), "then repeat the line")
 	}
 	there = there && have.kind == want.kind
 	switch {

@@ -2,6 +2,7 @@ package files
 
 import (
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,6 +129,10 @@ func TestPutDirRefuses(t *testing.T) {
 	targettest.WriteTree(t, blocked, map[string]string{"f/in the way": "x"})
 	odd := t.TempDir()
 	must(t, syscall.Mkfifo(filepath.Join(odd, "pipe"), 0o600))
+	listens := filepath.Join(t.TempDir(), "s")
+	socket, err := net.Listen("unix", listens)
+	must(t, err)
+	defer socket.Close()
 	for name, tt := range map[string]struct {
 		local, remote, want string
 		o                   DirOptions
@@ -136,13 +141,52 @@ func TestPutDirRefuses(t *testing.T) {
 		"nothing":             {local: filepath.Join(local, "missing"), remote: t.TempDir(), want: "no such file"},
 		"to a file":           {local: local, remote: file, want: "not a folder"},
 		"no name":             {local: local, want: "no name for a folder"},
-		"a pipe":              {local: odd, remote: t.TempDir(), want: "only files, folders and symlinks"},
-		"a folder in the way": {local: local, remote: blocked, want: "is a folder on the board"},
+		"a pipe":              {local: odd, remote: t.TempDir(), want: "pipe is a named pipe; Slipway sends only files, folders and symlinks\nnext: find " + odd + " !"},
+		"a socket":            {local: filepath.Dir(listens), remote: t.TempDir(), want: "s is a socket; Slipway sends"},
+		"a device":            {local: "/dev/pts", remote: t.TempDir(), want: " is a device; Slipway sends"},
+		"a folder in the way": {local: local, remote: blocked, want: blocked + "/f on the board is a folder, and " + local + "/f is a file: a file does not replace a folder\nnext: ssh "},
+		"which to move":       {local: local, remote: blocked, want: " 'mv " + blocked + "/f " + blocked + "/f.old'  # then repeat the line"},
 		"an owner":            {local: local, remote: t.TempDir(), o: DirOptions{Owner: "-R x"}, want: "is no owner"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := PutDir(t.Context(), c, tt.local, tt.remote, tt.o)
 			targettest.CheckError(t, err, tt.want)
+		})
+	}
+}
+
+// A board without sha256sum proves files with openssl. One with neither, or without another
+// program, names it before anything changes.
+func TestPutDirWithoutPrograms(t *testing.T) {
+	most := []string{"sh", "find", "stat", "cat", "mkdir", "rm", "mv", "ln", "chmod", "readlink", "sync"}
+	for name, tt := range map[string]struct {
+		programs []string
+		want     string
+	}{
+		"openssl": {[]string{"xargs", "openssl"}, ""},
+		"neither": {[]string{"xargs"}, ": the board has neither sha256sum nor openssl\nnext: ssh "},
+		"xargs":   {[]string{"sha256sum"}, ": the board has no xargs\nnext: ssh "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dialtest.Connect(t, "SetEnv PATH="+targettest.LinkPrograms(t, append(tt.programs, most...)...))
+			local, remote := t.TempDir(), filepath.Join(t.TempDir(), "new")
+			targettest.WriteTree(t, local, map[string]string{"a": "1", "l": "->a"})
+			for _, o := range []DirOptions{{}, {Among: true}} {
+				_, err := PutDir(t.Context(), c, local, remote, o)
+				targettest.CheckError(t, err, tt.want)
+			}
+			if tt.want != "" {
+				targettest.CheckEntries(t, filepath.Dir(remote))
+				return
+			}
+			must(t, os.WriteFile(filepath.Join(remote, "a"), []byte("2"), 0o644), os.Remove(filepath.Join(remote, "l")), os.Symlink("b", filepath.Join(remote, "l")))
+			if again := putDir(t, c, local, remote, DirOptions{}); len(again) != 2 {
+				t.Errorf("changes %v; want those of a and l", again)
+			}
+			targettest.CheckTrees(t, local, remote)
+			if again := putDir(t, c, local, remote, DirOptions{}); len(again) > 0 {
+				t.Errorf("changes of equal folders: %v", again)
+			}
 		})
 	}
 }

@@ -84,9 +84,6 @@ func (d *folderUpload) runOverAny(ctx context.Context, what, script string, name
 }
 
 func (d *folderUpload) sendFiles(ctx context.Context, step *progress.Step) error {
-	if err := d.checkSpace(ctx); err != nil {
-		return err
-	}
 	var small []string
 	for _, name := range d.files {
 		if d.want[name].size <= smallBytes {
@@ -110,12 +107,15 @@ func (d *folderUpload) sendFiles(ctx context.Context, step *progress.Step) error
 }
 
 func (d *folderUpload) checkSpace(ctx context.Context) error {
+	if len(d.files) == 0 {
+		return nil
+	}
 	b, err := openChannel(ctx, d.conn)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	return checkFreeSpace(ctx, b, d.remote, d.countBytes())
+	return checkFreeSpace(ctx, d.conn, b, d.remote, d.countBytes())
 }
 
 func (d *folderUpload) sendLarge(ctx context.Context, name string, step *progress.Step) error {
@@ -172,7 +172,7 @@ func (d *folderUpload) sendSmall(ctx context.Context, names []string, step *prog
 		temps[i] = path.Clean(tempName(name))
 	}
 	defer func() {
-		if err != nil {
+		if err = explainFailure(ctx, d.conn, d.remote, err); err != nil {
 			d.removeTemps(ctx, temps)
 		}
 	}()

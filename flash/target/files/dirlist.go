@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -22,16 +23,21 @@ import (
 // Scripts are fixed text. The folder is their first argument, and names reach them on
 // standard input with a zero byte after each, so that a name may hold anything.
 const (
+	// It names the first program that the board lacks.
+	needPrograms = `has() { command -v "$1" >/dev/null; }
+for p in find stat xargs; do has "$p" || { echo "the board has no $p" >&2; exit 127; }; done
+has sha256sum || has openssl || { echo "the board has neither sha256sum nor openssl" >&2; exit 127; }
+`
 	// A folder that is not there is "absent". An entry that is removed during the listing, such
 	// as another upload's hidden file, is not listed. Other names are listed twice then.
-	listScript = `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
+	listScript = needPrograms + `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
 cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
 done' sh {} +`
 
 	// Of names alone, as far as they are there, and of what broken uploads of them left. A
 	// link to a folder counts as one.
-	namesScript = `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
+	namesScript = needPrograms + `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
 	for p in "$f" "${f%/*}/.${f##*/}".*.part; do
 		if [ -d "$p" ]; then stat -L -c "%f %s %u %g %U %G %n" "$p"
 		elif [ -e "$p" ] || [ -L "$p" ]; then stat -c "%f %s %u %g %U %G %n" "$p"; fi || exit 255
@@ -42,12 +48,15 @@ done' sh`
 	// newline; then the next one takes a process for each.
 	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
 
-	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(sha256sum <"$f") && echo "$s" || echo -; done' sh`
+	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(` + inputDigest + ` <"$f") && echo "$s" || echo -; done' sh`
 
 	// Command substitution drops newlines at the end, and the dot keeps those of the
 	// target.
-	linkDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do t=$(readlink "$f"; echo .); printf %s "$t" | sha256sum || echo -; done' sh`
+	linkDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do t=$(readlink "$f"; echo .); printf %s "$t" | ` + inputDigest + ` || echo -; done' sh`
 )
+
+// noProgram is a shell's status for a program that is not there, and that of needPrograms.
+const noProgram = 127
 
 // mostListed is how much the list of a folder may say, of as many names as there may be.
 const mostListed = 32 << 20
@@ -70,7 +79,11 @@ func runList(ctx context.Context, c *target.Conn, names io.Reader, script, remot
 	if err != nil {
 		return nil, err
 	}
-	if r.Status != 0 {
+	switch {
+	case r.Status == noProgram:
+		said := strings.TrimSpace(string(r.Stderr)) // a login script may say something before
+		return nil, c.NextOnBoard(errors.New(said[strings.LastIndex(said, "\n")+1:]), "apt-get install coreutils findutils", "or add both to the board's image")
+	case r.Status != 0:
 		return nil, fmt.Errorf("list the folder on the board: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 	}
 	if r.Truncated {

@@ -55,7 +55,7 @@ func beginPart(ctx context.Context, c *target.Conn, b boardFiles, src source, re
 	if err != nil {
 		return partFile{}, err
 	}
-	if err := checkFreeSpace(ctx, b, dir, p.missingBytes()); err != nil {
+	if err := checkFreeSpace(ctx, c, b, dir, p.missingBytes()); err != nil {
 		return partFile{}, err
 	}
 	if p.found && !p.earlier {
@@ -217,11 +217,14 @@ func parseListed(line string) (listedFile, error) {
 	return l, nil
 }
 
+// inputDigest is a part of scripts.
+const inputDigest = `{ openssl dgst -sha256 -r 2>/dev/null || sha256sum; }`
+
 // blocksScript is fixed text; its arguments are the file, the size of a block, and
 // their number.
 const blocksScript = `i=0
 while [ "$i" -lt "$3" ]; do
-	dd if="$1" bs="$2" skip="$i" count=1 2>/dev/null | { openssl dgst -sha256 -r 2>/dev/null || sha256sum; } || exit
+	dd if="$1" bs="$2" skip="$i" count=1 2>/dev/null | ` + inputDigest + ` || exit
 	i=$((i + 1))
 done`
 

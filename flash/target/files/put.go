@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -134,7 +135,7 @@ func uploadSource(ctx context.Context, c *target.Conn, src source, remote string
 	local := src.startDigest()
 	p, err := beginPart(ctx, c, b, src, remote, name, look, tell)
 	if err != nil {
-		return "", err
+		return "", explainFailure(ctx, c, path.Dir(remote), err)
 	}
 	k := &transfer{conn: c, src: src, name: p.name, file: p.file, queue: newQueue(p.missing, tell.Add), early: early, roundTrip: rtt()}
 	defer k.close()
@@ -147,6 +148,7 @@ func uploadSource(ctx context.Context, c *target.Conn, src source, remote string
 		digest, err = k.completeFile(ctx, w, p, f, <-local, remote, mode)
 	}
 	if err != nil {
+		err = explainFailure(ctx, c, path.Dir(remote), err)
 		return "", abandonPart(ctx, c, p, src.size-k.queue.bytesLeft(), err)
 	}
 	return digest, nil

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pkg/sftp"
+
 	"slipway/flash/target"
 	"slipway/flash/target/dialtest"
 	"slipway/flash/target/sshd"
@@ -188,6 +190,51 @@ func TestPutOnAFullDisk(t *testing.T) {
 			t.Errorf("PutBytes = %v; want it to tell how much is needed", err)
 		}
 		targettest.CheckEntries(t, dir)
+	}
+}
+
+// Where SFTP says no more than "failure", the error has the board's own words.
+func TestPutOnABadFileSystem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small tmpfs")
+	}
+	c := dialtest.Connect(t)
+	for name, tt := range map[string]struct {
+		options string
+		flags   uintptr
+		want    string
+		full    bool
+	}{
+		"no inodes": {"nr_inodes=2,size=8m", 0, "No space left on device (no inode is free)", true}, // for the folder, and one file
+		"no bytes":  {"size=1m", 0, "No space left on device", true},
+		"read-only": {"size=1m", syscall.MS_RDONLY, "Read-only file system", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, tt.options); err != nil {
+				t.Skipf("mount a tmpfs: %v", err)
+			}
+			t.Cleanup(func() { syscall.Unmount(dir, 0) })
+			targettest.WriteTree(t, dir, map[string]string{"there": strings.Repeat("x", 1<<20)})
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT|tt.flags, ""); err != nil {
+				t.Fatal(err)
+			}
+			local := t.TempDir()
+			targettest.WriteTree(t, local, map[string]string{"a": "1"})
+			// What fills up while a file is on its way is not found out before.
+			errs := []error{explainFailure(t.Context(), c, dir+"/new", fmt.Errorf("write: %w", &sftp.StatusError{Code: 4}))}
+			if name != "no bytes" {
+				_, ofFile := PutBytes(t.Context(), c, []byte("1"), filepath.Join(dir, "f"), 0o644)
+				_, ofDir := PutDir(t.Context(), c, local, dir, DirOptions{})
+				errs = append(errs, ofFile, ofDir)
+			}
+			for _, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "SSH_FX") || errors.Is(err, ErrFull) != tt.full || strings.Contains(err.Error(), "; df -i "+dir) != tt.full {
+					t.Errorf("error %v; want %q, and ErrFull: %v", err, tt.want, tt.full)
+				}
+			}
+			targettest.CheckEntries(t, dir, "there")
+		})
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // What is in flight on one stream, and the size of a request where OpenSSH serves: it
@@ -151,10 +152,14 @@ func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, er
 			return errors.ErrUnsupported
 		}
 		vfs, err := b.sftp.StatVFS(dir)
-		if err == nil {
-			bytes = vfs.Frsize * vfs.Bavail
+		if err != nil {
+			return err
 		}
-		return err
+		if vfs.Flag&1 != 0 { // read-only, which the write will tell
+			return errors.ErrUnsupported
+		}
+		bytes = vfs.Frsize * vfs.Bavail
+		return nil
 	})
 	return bytes, err
 }
@@ -260,15 +265,45 @@ func (b *sftpFiles) removeFile(ctx context.Context, name string) error {
 }
 
 // checkFreeSpace says in time what SFTP later calls "failure".
-func checkFreeSpace(ctx context.Context, b boardFiles, dir string, size int64) error {
+func checkFreeSpace(ctx context.Context, c *target.Conn, b boardFiles, dir string, size int64) error {
 	free, err := b.freeBytes(ctx, dir)
+	for ; errors.Is(err, fs.ErrNotExist) && dir != path.Dir(dir); free, err = b.freeBytes(ctx, dir) {
+		dir = path.Dir(dir)
+	}
 	if errors.Is(err, target.ErrSilent) {
 		return err
 	}
 	if err == nil && free < uint64(size) {
-		return fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, size>>20, dir, free>>20)
+		err = fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, (size-1)>>20+1, dir, free>>20)
+		return c.NextOnBoard(err, "df -h "+plaintext.Quote(dir), "what fills it")
 	}
 	return nil // where it is not known, the write will tell
+}
+
+// tryScript writes a file in a folder, and removes it. If that fails, it says how many inodes
+// are left.
+const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$d"
+rm -f "$d/$2"`
+
+// explainFailure finds out by the shell why SFTP failed in a folder: SFTP itself has one word
+// for a full, a broken and a read-only file system.
+func explainFailure(ctx context.Context, c *target.Conn, dir string, err error) error {
+	var status *sftp.StatusError
+	if ctx.Err() != nil || !errors.As(err, &status) {
+		return err
+	}
+	r, failed := c.Ask(ctx, "sh", "-c", tryScript, "sh", pathArgument(dir), path.Clean(tempName("try")))
+	words := target.Printable(string(r.Stderr))
+	if failed != nil || words == "" {
+		return err
+	}
+	free, known := parseFree(r.Stdout)
+	words = strings.Replace(err.Error(), status.Error(), words+plaintext.Either(known && free == 0, " (no inode is free)", ""), 1)
+	if !strings.Contains(words, "No space left") {
+		return finalError{errors.New(words)}
+	}
+	err = fmt.Errorf("%w: %s", ErrFull, words)
+	return finalError{c.NextOnBoard(err, fmt.Sprintf("df -h %s; df -i %[1]s", plaintext.Quote(dir)), "bytes, then inodes")}
 }
 
 // digestScript is fixed text; the file's name is its argument. OpenSSL uses the

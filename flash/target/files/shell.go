@@ -28,7 +28,7 @@ const (
 const (
 	needScript   = `for p; do command -v "$p" >/dev/null || { echo "$p"; exit 1; }; done`
 	dirScript    = `mkdir -p "$1"`
-	freeScript   = `df -Pk "$1"`
+	freeScript   = nearestFolder + `df -Pk "$d"`
 	createScript = `umask 077; set -C; : >"$1"`
 	pieceScript  = `exec dd of="$1" bs="$2" seek="$3" conv=notrunc`
 	finishScript = `{ sync "$1" 2>/dev/null || sync; } && chmod "$2" "$1"`
@@ -40,6 +40,11 @@ const (
 [ -L "$2" ] && rm -f "$2"
 exec mv -f "$1" "$2"`
 )
+
+// nearestFolder is a part of scripts: $d is the folder $1, or the nearest above it that is there.
+const nearestFolder = `d=$1
+until [ -d "$d" ]; do d=${d%/*} d=${d:-/}; done
+`
 
 // shellFiles are the board's files, reached by its shell.
 type shellFiles struct{ conn *target.Conn }

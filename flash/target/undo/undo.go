@@ -21,13 +21,14 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/files"
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
 // A deploy saves on the board what it replaces:
 //
-//	<undoDir>/<id>/manifest.json   the states before and after
-//	<undoDir>/<id>/old/...         the files and links from before
+//	<folder>/<id>/manifest.json   the states before and after
+//	<folder>/<id>/old/...         the files and links from before
 //
 // The manifest is written last, by a rename, and before the first change. A deploy that is
 // interrupted later can be undone. One that is interrupted earlier has changed nothing.
@@ -43,8 +44,11 @@ const (
 	maxManifestBytes = 32 << 20
 )
 
-// undoDir is a folder of the board. Tests change it.
+// undoDir is root's folder of deploys on the board. Tests change it. homeUndoDir is that of
+// another user, below his home.
 var undoDir = "/var/lib/slipway/undo"
+
+const homeUndoDir = ".local/state/slipway/undo"
 
 // Deployment is a deploy that can be undone.
 type Deployment struct {
@@ -56,6 +60,8 @@ type Deployment struct {
 
 	Among    bool      `json:"among,omitempty"` // as in files.DirOptions
 	Settings []Setting `json:"settings,omitempty"`
+
+	dir string // on the board
 }
 
 // claimScript makes the folder of a deploy, under the first number that is free, and prints
@@ -66,17 +72,18 @@ for d in *Z-*-*; do
 	case ${d##*-} in *[!0-9]* | "" | ?????????????*) ;; *) [ "${d##*-}" -le "$n" ] || n=${d##*-} ;; esac
 done
 while n=$((n + 1)); do
-	mkdir -m 700 "claim-$n" || { tries=$((tries + 1)); [ "$tries" -lt 50 ] || exit; continue; }
+	said=$(mkdir -m 700 "claim-$n" 2>&1) || { tries=$((tries + 1)); [ "$tries" -lt 50 ] || { echo "$said" >&2; exit 1; }; continue; }
 	set -- "$1" "$2" *Z-*-"$n"
 	[ -d "$3" ] || break
 	rmdir "claim-$n" || exit
 done
 mv "claim-$n" "$2-$n" && mkdir -m 700 "$2-$n/old" && echo "$2-$n"`
 
-// listScript prints the names in the folder of deploys, and a last line that marks the end.
-const listScript = `cd "$1" 2>/dev/null || [ ! -e "$1" ] || cd "$1" || exit
-[ ! -e "$1" ] || for d in *; do echo "$d"; done
-echo end`
+// listScript prints the names in the user's folder of deploys, and a last line with that folder.
+const listScript = `case $(id -u) in 0 | "") d=$1 ;; *) d=$HOME/$2 ;; esac
+cd "$d" 2>/dev/null || [ ! -e "$d" ] || cd "$d" || exit
+[ ! -e "$d" ] || for f in *; do echo "$f"; done
+echo "end $d"`
 
 // The scripts are fixed texts. Names reach them through xargs, as in files.PutDir.
 const (
@@ -98,7 +105,7 @@ esac || exit 255' "$2" && sync`
 )
 
 // DeployDir is files.PutDir with undo. The ID is empty if there was nothing to change, or if
-// it failed before the first change. There are then no changes either.
+// it failed and the board is as before. There are then no changes either.
 func DeployDir(ctx context.Context, c *target.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -118,21 +125,37 @@ func deployDir(ctx context.Context, c *target.Conn, local, remote string, o file
 		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
 		saved, err := saveReplaced(ctx, c, p, u)
 		if err == nil {
-			id = saved // without saved files nothing has changed, so there is nothing to undo
+			u, id = saved, saved.ID // without saved files nothing has changed, so there is nothing to undo
 		}
 		return err
 	}
 	changes, err = files.PutDir(ctx, c, local, remote, o)
+	if err != nil && id != "" && !errors.Is(err, target.ErrSilent) && removeUnused(ctx, c, u) {
+		id = ""
+	}
 	if err != nil && id == "" {
 		changes = nil
+	}
+	if a := c.Address(); a.User != "root" && a.Become == "" && err != nil && strings.Contains(err.Error(), "ermission denied") {
+		err = target.NextStep{Err: err, Step: "repeat the line with --become"}
 	}
 	return changes, id, err
 }
 
+// removeUnused removes what was saved for a deploy that failed, if the board is as before it.
+func removeUnused(ctx context.Context, c *target.Conn, u Deployment) bool {
+	todo, _, parts, err := compareEntries(ctx, c, u)
+	if err != nil || len(todo)+len(parts) > 0 {
+		return false
+	}
+	_, err = c.Output(ctx, "rm", "-rf", u.dir)
+	return err == nil
+}
+
 // saveReplaced copies what the deploy replaces or removes, and writes the manifest.
-func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (id string, err error) {
+func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployment) (_ Deployment, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
-		return "", err
+		return u, err
 	}
 	var saved []string
 	var size int64
@@ -142,41 +165,41 @@ func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployme
 		}
 	}
 	if size > maxUndoBytes {
-		return "", fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
+		return u, fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
 	}
 	data, err := json.Marshal(u)
 	if err == nil && len(data)+maxNumberBytes > maxManifestBytes { // it could not be read back
 		err = fmt.Errorf("keep what is replaced: %d changes are too many; deploy less at once, or without undo", len(u.Entries))
 	}
 	if err != nil {
-		return "", err
+		return u, err
 	}
-	if err := removeOldDeployments(ctx, c); err != nil {
-		return "", err
+	dir, err := removeOldDeployments(ctx, c)
+	if err != nil {
+		return u, err
 	}
-	made, err := c.Output(ctx, "sh", "-c", claimScript, "sh", undoDir, u.ID)
+	made, err := c.Output(ctx, "sh", "-c", claimScript, "sh", dir, u.ID)
 	if number, ok := strings.CutPrefix(made, u.ID); err == nil && (!ok || number == "" || !idPattern().MatchString(made)) {
-		err = fmt.Errorf("make a folder in %s of %s: it answers %s", undoDir, c.Address(), target.Printable(made))
+		err = fmt.Errorf("make a folder in %s of %s: it answers %s", dir, c.Address(), target.Printable(made))
 	}
 	if err != nil {
-		return "", err
+		return u, err
 	}
-	u.ID = made
+	u.ID, u.dir = made, dir+"/"+made
 	if data, err = json.Marshal(u); err != nil {
-		return "", err
+		return u, err
 	}
-	dir := undoDir + "/" + u.ID
 	if len(saved) > 0 {
-		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, dir)
+		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, u.dir)
 		if err == nil && r.Status != 0 {
 			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 		}
 		if err != nil {
-			return "", err
+			return u, err
 		}
 	}
-	_, err = files.PutBytes(ctx, c, data, dir+"/manifest.json", 0o600)
-	return u.ID, err
+	_, err = files.PutBytes(ctx, c, data, u.dir+"/manifest.json", 0o600)
+	return u, err
 }
 
 // listForXargs returns names of a folder as input for xargs -0.
@@ -206,41 +229,47 @@ func compareIDs(a, b string) int {
 
 // List returns the deploys that can be undone, the last one first.
 func List(ctx context.Context, c *target.Conn) ([]Deployment, error) {
-	ids, err := listIDs(ctx, c)
+	_, all, err := list(ctx, c)
+	return all, err
+}
+
+func list(ctx context.Context, c *target.Conn) (dir string, all []Deployment, err error) {
+	dir, ids, err := listIDs(ctx, c)
 	if err != nil {
-		return nil, err
+		return dir, nil, err
 	}
-	var all []Deployment
 	for _, id := range slices.Backward(ids[max(0, len(ids)-2*maxKept):]) { // a board may list many
-		u, err := readManifest(ctx, c, id)
+		u, err := readManifest(ctx, c, dir, id)
 		if err != nil {
-			return nil, err
+			return dir, nil, err
 		}
 		if u.ID != "" {
 			all = append(all, u)
 		}
 	}
-	return all, nil
+	return dir, all, nil
 }
 
-func listIDs(ctx context.Context, c *target.Conn) ([]string, error) {
-	text, err := c.AskOutput(ctx, "sh", "-c", listScript, "sh", undoDir)
-	names := strings.Fields(text)
-	if err == nil && (len(names) == 0 || names[len(names)-1] != "end") {
-		err = fmt.Errorf("list %s of %s: it answers %s", undoDir, c.Address(), target.Printable(text))
+// listIDs returns also the folder of the deploys.
+func listIDs(ctx context.Context, c *target.Conn) (dir string, ids []string, err error) {
+	text, err := c.AskOutput(ctx, "sh", "-c", listScript, "sh", undoDir, homeUndoDir)
+	lines := strings.Split(text, "\n")
+	dir, ended := strings.CutPrefix(lines[len(lines)-1], "end ")
+	if err == nil && (!ended || !path.IsAbs(dir) || target.Printable(dir) != dir) {
+		err = fmt.Errorf("list the deploys on %s: it answers %s", c.Address(), target.Printable(text))
 	}
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	ids := slices.DeleteFunc(names, func(id string) bool { return !idPattern().MatchString(id) })
+	ids = slices.DeleteFunc(lines, func(id string) bool { return !idPattern().MatchString(id) })
 	slices.SortFunc(ids, compareIDs)
-	return ids, nil
+	return dir, ids, nil
 }
 
 // readManifest reads a manifest. The deployment is empty if there is no manifest, as after
 // an interrupted deploy.
-func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, error) {
-	r, err := c.AskUpTo(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
+func readManifest(ctx context.Context, c *target.Conn, dir, id string) (Deployment, error) {
+	r, err := c.AskUpTo(ctx, nil, maxManifestBytes, "cat", dir+"/"+id+"/manifest.json")
 	if err != nil || r.Status != 0 {
 		return Deployment{}, err
 	}
@@ -249,8 +278,9 @@ func readManifest(ctx context.Context, c *target.Conn, id string) (Deployment, e
 		err = fmt.Errorf("it says that it is of %s", target.Printable(u.ID))
 	}
 	if err != nil {
-		return Deployment{}, fmt.Errorf("%s/%s/manifest.json on %s: %w", undoDir, id, c.Address(), err)
+		return Deployment{}, fmt.Errorf("%s/%s/manifest.json on %s: %w", dir, id, c.Address(), err)
 	}
+	u.dir = dir + "/" + id
 	return u, nil
 }
 
@@ -298,13 +328,13 @@ func (u Deployment) checkContent() error {
 }
 
 // removeOldDeployments removes the oldest saved deploys, so that there are maxKept with the
-// next one.
-func removeOldDeployments(ctx context.Context, c *target.Conn) error {
-	ids, err := listIDs(ctx, c)
+// next one. It returns their folder.
+func removeOldDeployments(ctx context.Context, c *target.Conn) (dir string, err error) {
+	dir, ids, err := listIDs(ctx, c)
 	for i := 0; err == nil && i <= len(ids)-maxKept; i++ {
-		_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+ids[i])
+		_, err = c.Output(ctx, "rm", "-rf", dir+"/"+ids[i])
 	}
-	return err
+	return dir, err
 }
 
 // Restore restores what a deploy replaced, and removes what it added. An empty ID is the last
@@ -329,13 +359,13 @@ func findDeployment(ctx context.Context, c *target.Conn, id string) (Deployment,
 	if id != "" && !idPattern().MatchString(id) {
 		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; --list shows them", id)
 	}
-	all, err := List(ctx, c)
+	dir, all, err := list(ctx, c)
 	if err != nil {
 		return Deployment{}, err
 	}
 	i := slices.IndexFunc(all, func(u Deployment) bool { return id == "" || u.ID == id })
 	if i < 0 {
-		return Deployment{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s", c.Address(), undoDir, id)
+		return Deployment{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s%s", c.Address(), dir, id, plaintext.Either(dir == undoDir, "", "; undo deploys of --become with --become"))
 	}
 	return all[i], nil
 }
@@ -353,7 +383,7 @@ func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force 
 		return 0, fmt.Errorf("changed since the deploy: %s; --force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
 	}
 	if len(todo)+len(parts) > 0 {
-		r, err := c.Feed(ctx, restoreInput(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, undoDir+"/"+u.ID)
+		r, err := c.Feed(ctx, restoreInput(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, u.dir)
 		if err == nil && r.Status != 0 {
 			err = fmt.Errorf("put back: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 		}
@@ -368,7 +398,7 @@ func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force 
 	if err := restoreSettings(ctx, c, settings); err != nil {
 		return 0, err
 	}
-	_, err = c.Output(ctx, "rm", "-rf", undoDir+"/"+u.ID)
+	_, err = c.Output(ctx, "rm", "-rf", u.dir)
 	return len(todo) + len(settings), err
 }
 

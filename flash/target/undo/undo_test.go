@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/dialtest"
 	"slipway/flash/target/files"
+	"slipway/flash/target/sudotest"
 	"slipway/flash/target/targettest"
 )
 
@@ -95,6 +97,78 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 	}
 	if diff := cmp.Diff(was, targettest.ReadTree(t, remote)); diff != "" {
 		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
+// A deploy that fails and changed nothing leaves nothing to undo. One that changed something
+// does.
+func TestDeployThatIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct{ fails, want string }{
+		"nothing": {"mkdir", ""}, "a folder": {"ln", "new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			useTempUndoDir(t)
+			local, remote := t.TempDir(), t.TempDir()
+			c := dialtest.Connect(t, targettest.BeforeProgram(t, tt.fails, `case "$*" in *`+filepath.Base(filepath.Dir(undoDir))+`*|*claim*|*/old) ;; *) echo refused >&2; exit 1 ;; esac`))
+			targettest.WriteTree(t, local, map[string]string{"new": "", "link": "->new"})
+			changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil)
+			targettest.CheckError(t, err, "refused")
+			all, failed := List(t.Context(), c)
+			kept := tt.want != ""
+			if failed != nil || (id != "") != kept || len(changes) > 0 != kept || len(all) > 0 != kept {
+				t.Errorf("DeployDir = %v, %q; then %d deploys, %v; want any: %v", changes, id, len(all), failed, kept)
+			}
+			targettest.CheckEntries(t, remote, strings.Fields(tt.want)...)
+		})
+	}
+}
+
+// A user who is not root deploys to what is his own, and undoes it.
+func TestDeployOfAUser(t *testing.T) {
+	home, err := os.MkdirTemp("", "slipway-home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	useTempUndoDir(t)
+	a := dialtest.AddressOf(sudotest.Start(t, sudotest.Rights["NOPASSWD"], "SetEnv HOME="+home))
+	a.User = sudotest.User
+	c := dialtest.Dial(t, a)
+	owner, err := c.Output(t.Context(), "id", "-u")
+	uid, bad := strconv.Atoi(owner)
+	if err = errors.Join(err, bad, os.Chown(home, uid, uid), os.Chmod(home, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	local, remote := t.TempDir(), filepath.Join(home, "app")
+	targettest.WriteTree(t, local, map[string]string{"sub/a": "1", "l": "->sub"})
+	_, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil)
+	if err != nil || id == "" {
+		t.Fatalf("DeployDir = %q, %v", id, err)
+	}
+	targettest.CheckEntries(t, filepath.Join(home, homeUndoDir), id)
+	_, id, err = DeployDir(t.Context(), c, local, "/root/app", files.DirOptions{}, nil)
+	targettest.CheckError(t, err, "ermission denied\nnext: repeat the line with --become")
+	if all, err := List(t.Context(), c); id != "" || err != nil || len(all) != 1 {
+		t.Errorf("after a refusal: %q, %d deploys, %v; want one", id, len(all), err)
+	}
+	root := a
+	root.Become = "root"
+	_, err = Restore(t.Context(), dialtest.Dial(t, root), "", false)
+	targettest.CheckError(t, err, undoDir+" has no deploy")
+	if _, err := Restore(t.Context(), c, "", false); err != nil {
+		t.Error(err)
+	}
+	targettest.CheckEntries(t, remote)
+	_, err = Restore(t.Context(), c, "", false)
+	targettest.CheckError(t, err, homeUndoDir+" has no deploy ; undo deploys of --become with --become")
+}
+
+// A board that lets nobody make a folder says so once.
+func TestClaimThatFails(t *testing.T) {
+	c := dialtest.Connect(t, targettest.BeforeProgram(t, "mkdir", `case "$*" in *claim*) echo refused >&2; exit 1 ;; esac`))
+	r, err := c.Run(t.Context(), "sh", "-c", claimScript, "sh", t.TempDir(), "20260101T000000Z-aaaaaa")
+	if err != nil || r.Status != 1 || string(r.Stderr) != "refused\n" {
+		t.Errorf("%d, %q, %v; want 1, and refused once", r.Status, r.Stderr, err)
 	}
 }
 
