@@ -9,6 +9,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -128,14 +129,44 @@ var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/ro
 func (a *auditor) found(rule, name, format string, args ...any) {
 	where := "/" + name
 	for _, pattern := range slices.Concat(a.opt.Allow, recommended) {
-		allowed, glob, _ := strings.Cut(pattern, " /")
-		if ok, _ := path.Match("/"+glob, where); ok && allowed == rule {
+		if allowed, glob, _ := strings.Cut(pattern, " /"); allowed == rule && matchPath("/"+glob, where) {
 			return
 		}
 	}
 	if len(a.report.Findings) < maxFindings {
 		a.report.Findings = append(a.report.Findings, Finding{Rule: rule, Path: where, Saw: fmt.Sprintf(format, args...), Next: Rules[rule]})
 	}
+}
+
+// matchPath reports whether a path is what a pattern means, in which * is any text.
+func matchPath(pattern, where string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == where
+	}
+	where, ok := strings.CutPrefix(where, first)
+	parts := strings.Split(rest, "*")
+	for _, part := range parts[:len(parts)-1] {
+		_, after, found := strings.Cut(where, part)
+		where, ok = after, ok && found
+	}
+	return ok && strings.HasSuffix(where, parts[len(parts)-1])
+}
+
+// CheckAllowed refuses patterns that could allow nothing.
+func CheckAllowed(patterns []string) error {
+	for _, pattern := range patterns {
+		rule, _, found := strings.Cut(pattern, " /")
+		names := slices.Sorted(maps.Keys(Rules))
+		known := slices.ContainsFunc(names, func(name string) bool { return rule == name || !found && strings.HasPrefix(rule, name+" ") })
+		switch {
+		case !known:
+			return fmt.Errorf("--allow=%q: no rule %q%s (have %s)", pattern, rule, plaintext.DidYouMean(rule, names), strings.Join(names, ", "))
+		case !found:
+			return fmt.Errorf("--allow=%q: want \"RULE /PATH\"", pattern)
+		}
+	}
+	return nil
 }
 
 // readFile reads a regular file and judges what it holds.

@@ -588,3 +588,44 @@ func FuzzImage(f *testing.F) {
 		}
 	})
 }
+
+func TestMatchPath(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, where string
+		want           bool
+	}{
+		{"/usr/bin/x", "/usr/bin/x", true},
+		{"/usr/bin/x", "/usr/bin/xy", false},
+		{"/usr/*", "/usr/bin/deep/x", true},
+		{"/usr/*", "/usr", false},
+		{"*", "/a/b", true},
+		{"/usr/*/q.so", "/usr/lib/x/q.so", true},
+		{"/usr/*/q.so", "/usr/q.so", false},
+		{"/a*a", "/a", false},
+		{"/a*b*c", "/a/b/b/c", true},
+		{"/a*b*c", "/a/c/b", false},
+		{"/opt/[a]", "/opt/[a]", true},
+		{"/usr/*", "/opt/usr/x", false},
+		{"/*b*b", "/xb", false},
+	} {
+		if got := matchPath(tt.pattern, tt.where); got != tt.want {
+			t.Errorf("matchPath(%q, %q) = %v; want %v", tt.pattern, tt.where, got, tt.want)
+		}
+	}
+}
+
+func TestCheckAllowed(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"setuid /usr/*":     "",
+		"host key /etc/ssh": "",
+		"setiud /usr/*":     `no rule "setiud": did you mean setuid? (have GPU code, `,
+		"setuid":            `--allow="setuid": want "RULE /PATH"`,
+		"setuid usr/bin/x":  `want "RULE /PATH"`,
+		"/usr/bin/x":        `no rule "/usr/bin/x"`,
+		" /usr/bin/x":       `no rule ""`,
+	} {
+		if err := CheckAllowed([]string{"setuid /a", pattern}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("CheckAllowed(%q) = %v; want %q", pattern, err, want)
+		}
+	}
+}

@@ -46,6 +46,7 @@ slipway audit virt --live`
 	live := c.Switch("live", "TARGET is a board that runs: a virtual board, or a host of your ssh_config")
 	pin := c.pin("fingerprint of the board's host key, as for deploy")
 	become := c.become()
+	c.check = func([]string) error { return audit.CheckAllowed(*allow) }
 	c.Run = func(ctx context.Context, words []string) error {
 		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
 		_, notHere := os.Stat(words[0])
@@ -55,7 +56,7 @@ slipway audit virt --live`
 				if err != nil {
 					return fmt.Errorf("audit %s: %w", words[0], err)
 				}
-				return showAudit(words[0], []audit.Report{one}, *asJSON)
+				return showAudit(ctx, words[0], []audit.Report{one}, *asJSON)
 			})
 		}
 		found, err := audit.Find(words[0], options.Dir)
@@ -69,13 +70,13 @@ slipway audit virt --live`
 		if err != nil {
 			return fmt.Errorf("audit %s: %w", words[0], err)
 		}
-		return showAudit(words[0], reports, *asJSON)
+		return showAudit(ctx, words[0], reports, *asJSON)
 	}
 	return c
 }
 
 // showAudit prints the reports. Findings are an error.
-func showAudit(name string, reports []audit.Report, asJSON bool) error {
+func showAudit(ctx context.Context, name string, reports []audit.Report, asJSON bool) error {
 	if asJSON {
 		if err := plaintext.WriteJSON(stdout, reports); err != nil {
 			return err
@@ -90,7 +91,7 @@ func showAudit(name string, reports []audit.Report, asJSON bool) error {
 		}
 	}
 	if found > 0 {
-		return fmt.Errorf("audit %s: %d findings: %w\nnext: do what the lines say, or --allow what is wanted", name, found, report.ErrFailed)
+		return report.Because(ctx, report.ErrFailed, fmt.Errorf("audit %s: %d findings\nnext: do what the lines say, or --allow what is wanted", name, found))
 	}
 	return nil
 }

@@ -290,6 +290,12 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 	place(filepath.Join(dir, "wrong.yml"), "fiel: {/etc/passwd: {exists: true}}\n")
 	inventory := filepath.Join(home, "hosts.yml")
 	place(inventory, "all: {hosts: {a: {ansible_host: 127.0.0.1}}}\n")
+	root := filepath.Join(home, "rootfs")
+	place(filepath.Join(root, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n")
+	place(filepath.Join(root, "usr/open/file"), "x")
+	if err := os.Chmod(filepath.Join(root, "usr/open/file"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	env := []string{"HOME=" + home, "PATH=" + filepath.Join(home, "nothing")} // without other programs
 	run := func(line string) (int, string) {
 		return exitOf(t, dir, env, append([]string{program}, strings.Fields(strings.Replace(line, " lab", " "+lab, 1))...)...)
@@ -312,6 +318,8 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 		{"fleet smoke virt " + inventory + " --suite=my.yml --dry-run", 0, "would prove virt on 1 boards"},
 		{"fleet smoke virt " + inventory + " --suite=wrong.yml --dry-run", 5, `unknown section "fiel"`},
 		{"fleet run " + inventory + " --dry-run -- uptime -p", 0, "would run uptime -p on 1 boards"},
+		{"audit " + root, 4, "findings\nnext: do what the lines say"},
+		{"audit " + root + " --allow=writabel", 2, `no rule "writabel": did you mean writable?`},
 		{"fleet run " + inventory, 2, "the program is missing"},
 		{"smoke virt lab --suite=my.yml", 0, "PASSED  virt"},
 	} {
