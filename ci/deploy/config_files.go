@@ -59,7 +59,7 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 		one.owner = e.Text("owner", "")
 		mode, err := strconv.ParseUint(e.Text("mode", "0644"), 8, 12)
 		if err != nil {
-			e.Fail(e.Fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
+			e.Fail(e.Fields["mode"], "mode must be one in octal, such as 0640")
 		}
 		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
 			e.Fail(e.Fields["mode"], "mode must be at most 0777")

@@ -54,6 +54,7 @@ func TestParseConfig(t *testing.T) {
 		{"no from", "files: {/etc/x: {}}\n", "needs \"from\""},
 		{"missing", "files: {/etc/x: {from: other.conf}}\n", "no such file"},
 		{"mode", "files: {/etc/x: {from: app.conf, mode: \"4755\"}}\n", "at most 0777"},
+		{"mode of another notation", "files: {/etc/x: {from: app.conf, mode: 0o640}}\n", "mode must be one in octal, such as 0640"},
 		{"owner", "files: {/etc/x: {from: app.conf, owner: \"a b\"}}\n", ":1:41: \"a b\" is no owner"},
 		{"unit", "files: {/etc/x: {from: app.conf, restart: [a, \"-x\"]}}\n", "\"-x\" is no name of a unit"},
 		{"link that leads away", "files: {/etc/x: {from: away.conf}}\n", ":1:24: "},
@@ -89,7 +90,7 @@ sysctl:
   net.ipv4.conf.eth0/100.rp_filter: 0
 hugepages: {2M: 512, 1G: 2}
 files:
-  /etc/app/app.conf: {from: app.conf, mode: "0640", owner: "7:8", restart: [app.service]}
+  /etc/app/app.conf: {from: app.conf, mode: 0640, owner: "7:8", restart: [app.service]}
 nvpmodel: {mode: MAXN}
 frr: {daemons: {bgpd: yes, ospfd: no}, config: frr.conf}
 `

@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -29,7 +30,11 @@ type Limits struct {
 }
 
 func (e *Entry) readLimits() Limits {
-	return Limits{Min: e.Decimal("min"), Max: e.Decimal("max"), Within: e.Percent("within")}
+	l := Limits{Min: e.Decimal("min"), Max: e.Decimal("max"), Within: e.Percent("within")}
+	if l.Min != nil && l.Max != nil && *l.Min > *l.Max {
+		e.Fail(e.Fields["min"], "no number passes: min %v is more than max %v", *l.Min, *l.Max)
+	}
+	return l
 }
 
 // CheckMetric adds a metric to the finding, and compares it with the limits.
@@ -110,8 +115,15 @@ func (m figure) find(out string) (float64, error) {
 		text = match.TextOf(value)
 	case m.pattern != nil:
 		found := m.pattern.FindStringSubmatch(out)
+		if found == nil { // $ is the end of the last line, as in a shell's $( )
+			found = m.pattern.FindStringSubmatch(strings.TrimRight(out, "\r\n"))
+		}
 		if found == nil {
-			return 0, fmt.Errorf("nothing in the output matches /%s/:\n%s", m.pattern, quoteOutput([]byte(out)))
+			hint := ""
+			if lines, err := regexp.Compile("(?m)" + m.pattern.String()); err == nil && lines.MatchString(out) {
+				hint = "; ^ and $ are the ends of the output: (?m) at the beginning of match makes them those of a line"
+			}
+			return 0, fmt.Errorf("nothing in the output matches /%s/%s:\n%s", m.pattern, hint, quoteOutput([]byte(out)))
 		}
 		text = found[1]
 	}

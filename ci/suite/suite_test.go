@@ -148,6 +148,8 @@ func TestSuiteErrorsOfChecks(t *testing.T) {
 		{"a metric without a command", "metric: {x: {unit: W}}", "a metric needs exec or argv"},
 		{"a limit in words", "metric:\n  x: {exec: a, max: much}", "main.yml:2:21: max must be a number, not \"much\""},
 		{"a limit without an end", "metric: {x: {exec: a, max: .inf}}", "max must be a number"},
+		{"limits that contradict", "metric: {x: {exec: a, min: 10, max: 3}}", "1:28: no number passes: min 10 is more than max 3"},
+		{"limits of a temperature", "temperature: {x: {min: 10, max: 3}}", "no number passes: min 10 is more than max 3"},
 		{"a part without a sign", "metric: {x: {exec: a, within: 10}}", "within must be a percentage like 10%, not \"10\""},
 		{"a number that is nowhere", "command: {x: {metrics: {n: {unit: s}}}}", "metric \"n\" needs match or json"},
 		{"an unknown attribute of a number", "command:\n  x:\n    metrics:\n      n: {exec: a}", "main.yml:4:11: unknown attribute \"exec\" of a metric"},

@@ -3,13 +3,14 @@ package commands
 import (
 	"context"
 
-	"slipway/flash/source"
+	"slipway/flash"
 	"slipway/images/bmap"
 )
 
 func bmapCommand() *Command {
 	c := New("bmap IMAGE", "Write the block map of an image beside it, as IMAGE.bmap")
-	c.Long = `The image is plain, or packed in any form that flash takes. The digests are those of the
+	c.Long = `The image is plain, or packed in any form that flash takes. It has a partition table or a file
+system. The digests are those of the
 unpacked image. bmaptool takes these maps too.`
 	c.Example = `slipway bmap disk.wic
 slipway bmap disk.wic.xz --version=1.3  # for an old bmaptool`
@@ -18,7 +19,7 @@ slipway bmap disk.wic.xz --version=1.3  # for an old bmaptool`
 	c.Run = func(ctx context.Context, words []string) error {
 		image := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			made, err := source.MapFile(ctx, image, *version)
+			made, err := flash.MapImage(ctx, image, *version)
 			switch {
 			case err != nil:
 				return err

@@ -1,0 +1,44 @@
+package flash
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"slipway/flash/probe"
+	"slipway/flash/source"
+	"slipway/layers/localfile"
+)
+
+// MapImage writes the block map of an image beside it. It refuses what has neither a partition
+// table nor a file system.
+func MapImage(ctx context.Context, path, version string) (source.Made, error) {
+	head, err := headOf(ctx, path)
+	if err != nil {
+		return source.Made{}, err
+	}
+	holds, _ := probe.Read(bytes.NewReader(head), int64(len(head)), 0) // no disk that could fail
+	if holds.Type == "" && holds.Table == nil {
+		err = probe.CheckImage(bytes.NewReader(head), int64(len(head)), 0)
+	}
+	if err != nil {
+		why, _, _ := strings.Cut(err.Error(), ", or add --raw") // which flash has alone
+		return source.Made{}, fmt.Errorf("%s is no disk image: %s", path, why)
+	}
+	return source.MapFile(ctx, path, version)
+}
+
+func headOf(ctx context.Context, path string) ([]byte, error) {
+	f, err := localfile.Open(path)
+	if err != nil {
+		return nil, localfile.NotHere(path, err)
+	}
+	defer f.Close()
+	m, err := source.Open(f, path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.Head(ctx, checkedBytes)
+}
