@@ -69,6 +69,9 @@ func findTesting(ctx context.Context) (Kas, error) {
 	}.withVersion(ctx)
 }
 
+// TestingPackages are the Debian packages that testing's kas needs on this machine.
+func TestingPackages() []string { return append(slices.Sorted(maps.Values(pythonPackages)), "python3") }
+
 // checkModules checks that Python can import what kas needs.
 func checkModules(ctx context.Context) error {
 	const script = "import sys; from importlib.util import find_spec; print(*[m for m in sys.argv[1:] if not find_spec(m)])"

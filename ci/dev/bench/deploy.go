@@ -40,7 +40,7 @@ const (
 // on the wire for a folder of which a few files differ, beside rsync's.
 func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
 	o = o.withDefaults(deployRounds, deployMiB)
-	only, err := regexp.Compile(o.Only)
+	only, err := compileOnly(o.Only, deployNames())
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,17 @@ func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
 		return fmt.Errorf("delta: %w", err)
 	}
 	return printRatios(w, append(all, delta...))
+}
+
+// deployNames are what --only chooses from.
+func deployNames() (names []string) {
+	for _, line := range deployLines {
+		all, _ := (&deployBench{}).listVariants(nil, line, regexp.MustCompile(""))
+		for _, v := range all {
+			names = append(names, line.name+" "+v.Name)
+		}
+	}
+	return append(names, "delta")
 }
 
 // deployLine is a link to measure on.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,19 +122,15 @@ func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, er
 
 // selectCases returns the cases that the user selects.
 func (b *flashBench) selectCases(cases []flashCase) ([]flashCase, error) {
-	only, err := regexp.Compile(b.options.Only)
-	if err != nil {
-		return nil, fmt.Errorf("--only: %w", err)
-	}
-	found := slices.DeleteFunc(slices.Clone(cases), func(w flashCase) bool { return !only.MatchString(w.name) })
-	if len(found) > 0 {
-		return found, nil
-	}
 	names := make([]string, len(cases))
 	for i, w := range cases {
 		names[i] = w.name
 	}
-	return nil, fmt.Errorf("--only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
+	only, err := compileOnly(b.options.Only, names)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(cases), func(w flashCase) bool { return !only.MatchString(w.name) }), nil
 }
 
 // prepareInputs makes two devices, and the inputs of the selected cases.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"slipway/ci/dev/tinyboard"
+	"slipway/layers/host"
 	"slipway/layers/run"
 )
 
@@ -23,6 +24,9 @@ const hookRounds = 30
 // that does only what every hook must do. Then it measures our hook's process alone. It
 // needs root, runc, and once the network, for NVIDIA's programs.
 func Hook(ctx context.Context, w io.Writer) error {
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", tinyboard.Packages...); err != nil {
+		return err
+	}
 	if err := tinyboard.Needs(); err != nil {
 		return err
 	}

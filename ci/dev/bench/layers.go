@@ -38,7 +38,7 @@ const (
 // Layers measures the checkout and configuration of a project beside kas. Both run as a
 // person starts them, from a git server behind a slow link.
 func Layers(ctx context.Context, w io.Writer) error {
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", "git", "iproute2", "e2fsprogs", "mount"); err != nil {
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", append(kastest.TestingPackages(), "git", "iproute2", "e2fsprogs", "mount")...); err != nil {
 		return err
 	}
 	kas, err := kastest.Find(ctx, kastest.Testing)

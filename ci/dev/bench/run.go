@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -36,6 +37,18 @@ func withoutOptions(measure func(context.Context, io.Writer) error) func(context
 		}
 		return measure(ctx, w)
 	}
+}
+
+// compileOnly compiles the pattern of --only, which must match one of the names.
+func compileOnly(pattern string, names []string) (*regexp.Regexp, error) {
+	only, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("--only: %w", err)
+	}
+	if !slices.ContainsFunc(names, only.MatchString) {
+		return nil, fmt.Errorf("--only=%s matches none of: %s", pattern, strings.Join(names, "; "))
+	}
+	return only, nil
 }
 
 // Areas lists the names that Run accepts.

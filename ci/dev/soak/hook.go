@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/ci/dev/tinyboard"
+	"slipway/layers/host"
 )
 
 // together is how many containers run at a time, in the phases with a twentieth of all.
@@ -33,11 +34,11 @@ const listAge = 50 * time.Millisecond
 // time, also while the board's list changes, then the rest one after another. None may
 // fail, and nothing may be left of them. It needs root and runc.
 func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	if err := tinyboard.Needs(); err != nil {
+	if err := host.Ensure(ctx, w, filepath.Join(dir, "apt.log"), tinyboard.Packages...); err != nil {
 		return err
 	}
-	if _, err := os.Stat(tinyboard.HostBusybox); err != nil {
-		return fmt.Errorf("%w; apt-get install busybox-static", err)
+	if err := tinyboard.Needs(); err != nil {
+		return err
 	}
 	hook := filepath.Join(dir, "slipway-hook")
 	if err := tinyboard.BuildHook(ctx, hook); err != nil {

@@ -37,6 +37,9 @@ type Board struct {
 	runs      atomic.Int64
 }
 
+// Packages are the Debian packages that boards and their containers need.
+var Packages = []string{"runc", "busybox-static", "mount"}
+
 // Needs says what the machine lacks.
 func Needs() error {
 	if os.Getuid() != 0 {
