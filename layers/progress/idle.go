@@ -19,7 +19,7 @@ type idle struct {
 }
 
 // idleAfter is how long nothing is shown before the step of its own is.
-const idleAfter = time.Second
+const idleAfter = 800 * time.Millisecond
 
 // hider is a sink that can take away a step without a line for its end.
 type hider interface{ hide(step string) }

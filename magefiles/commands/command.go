@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"slipway/layers/progress"
 )
 
 // Command is a command with strict words and flags: a line that it does not understand as a
@@ -97,7 +99,9 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	if checkOnly(cmd) {
 		return nil
 	}
-	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(cmd.Context(), words) })))
+	reporter := newReporter()
+	defer reporter.Close()
+	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(progress.With(cmd.Context(), reporter), words) })))
 }
 
 // readWords gives each word its place.

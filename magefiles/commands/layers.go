@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"slipway/images"
+	"slipway/layers/progress"
 )
 
 // orProjectFile says what else than a board these commands and build take.
@@ -108,6 +109,7 @@ slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-laye
 			shell, err = images.NewShell(ctx, spec, options, *command)
 			return err
 		})
+		progress.Release(ctx)
 		return firstError(err, func() error { return shell.Become() })
 	}
 	return c

@@ -7,6 +7,7 @@ import (
 	"slipway/ci"
 	suites "slipway/ci/suite"
 	"slipway/images"
+	"slipway/layers/progress"
 )
 
 func rigUpCommand() *Command {
@@ -70,6 +71,7 @@ slipway rig ssh -- ip -brief link  # to run that there`
 		board := words[0]
 		name, err := rigName(board)
 		spec, unknown := images.Load(name)
+		progress.Release(ctx)
 		return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, c.after) }))
 	}
 	return c

@@ -27,7 +27,7 @@ import (
 // options are those of every command that builds or needs a build.
 var options = images.Options{Dir: "build"}
 
-// WithSignals runs work with a context that a signal ends, and with a progress reporter.
+// WithSignals runs work with a context that a signal ends.
 // A second Ctrl-C ends the process at once. Mage itself waits only 5 s after a Ctrl-C and
 // ignores SIGTERM.
 func WithSignals(ctx context.Context, work func(context.Context) error) error {
@@ -43,9 +43,7 @@ func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	if host.UnderMage() {
 		go watchParent(ctx, cancel)
 	}
-	reporter := newReporter()
-	defer reporter.Close()
-	return withStatus(withRepeat(ctx, work(progress.With(ctx, reporter))))
+	return withStatus(withRepeat(ctx, work(ctx)))
 }
 
 // newReporter returns a reporter that also shows that a command works while it says nothing.
@@ -90,9 +88,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	if host.UnderMage() {
 		go watchParent(ctx, func(gone error) { cancel(gone); closeNow() })
 	}
-	reporter := newReporter()
-	defer reporter.Close()
-	return withStatus(withRepeat(ctx, work(progress.With(ctx, reporter), now)))
+	return withStatus(withRepeat(ctx, work(ctx, now)))
 }
 
 // withStatus lets Mage exit with the status of the error's kind. Mage asks only the

@@ -45,6 +45,7 @@ func virtSSHCommand() *Command {
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		spec, err := images.LoadBuilt(board)
+		progress.Release(ctx)
 		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
 	}
 	return c
