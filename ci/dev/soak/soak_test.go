@@ -13,10 +13,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/dev/tinyboard"
 	"slipway/flash"
@@ -298,4 +301,21 @@ func TestWriteArchived(t *testing.T) {
 func write(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// A job of GitLab has the keys of what it extends, and a later one's replace those before.
+func TestJobThatExtends(t *testing.T) {
+	var jobs map[string]yaml.Node
+	const text = "a: {stage: one, variables: {X: 1, Y: 1}, before_script: [a], script: [a]}\nb: {before_script: [b]}\nc: {extends: [a, b], variables: {Y: 2}}\nd: {extends: c, script: [d, e]}\nbad: {extends: none}\n"
+	if err := yaml.Load([]byte(text), &jobs); err != nil {
+		t.Fatal(err)
+	}
+	var job gitLabJob
+	want := gitLabJob{Variables: map[string]string{"X": "1", "Y": "2"}, Before: []string{"b"}, Script: []string{"d", "e"}}
+	if err := resolveJob("d", jobs, &job); err != nil || !reflect.DeepEqual(job, want) {
+		t.Errorf("job d = %+v, %v; want %+v", job, err, want)
+	}
+	if err := resolveJob("bad", jobs, &job); err == nil || err.Error() != "the file has no none" {
+		t.Errorf("a job that extends none: %v", err)
+	}
 }
