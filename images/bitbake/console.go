@@ -5,177 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
 	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
-// What bitbake writes where it has no terminal. The text has been the same since
-// 1.46; a line that is not known is passed by.
+// How bitbake names a failed task and its log on the console, since 1.46.
 var (
-	taskBegun   = lazy.Regexp(`^NOTE: Running (setscene |noexec )?task (\d{1,9}) of (\d{1,9}) \((.+\.bb):(do_\w+)\)$`)
-	taskEnded   = lazy.Regexp(`^NOTE: recipe (\S+): task (do_\w+): (Started|Succeeded|Failed)$`)
-	taskFailed  = lazy.Regexp(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	sceneFailed = lazy.Regexp(`^WARNING: Setscene task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	failureLog  = lazy.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
-	recipesRead = lazy.Regexp(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
+	taskFailed = lazy.Regexp(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	failureLog = lazy.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
 )
 
-// console is the state of a build as far as the console text tells it.
+// console is what the console text says of failures.
 type console struct {
-	running map[string]*runningTask // by "recipe do_task"
-	tasks   []Task
-	failed  []Failure
-	logs    []string
-	at      map[string]counted
-	hits    int64
-	parsed  Parsed
-	shown   bool // it has moved the bars
+	failed []Failure
+	logs   []string
 }
-
-// counted is the last "task 3 of 54" of a queue.
-type counted struct{ number, total int64 }
 
 // readConsoleLine handles the next line of bitbake's output.
 func (w *watch) readConsoleLine(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := &w.console
-	switch {
-	case strings.HasPrefix(text, "ERROR: "):
-		w.addMessage(&w.rec.Errors, text[len("ERROR: "):])
-		c.noteFailure(text)
-	case strings.HasPrefix(text, "WARNING: "):
-		w.addMessage(&w.rec.Warnings, text[len("WARNING: "):])
-		if m := sceneFailed().FindStringSubmatch(text); m != nil { // the task itself follows
-			delete(c.running, recipeOfFile(m[1])+" "+m[2])
-		}
-	case strings.HasPrefix(text, "NOTE: Running "):
-		w.noteTaskStart(text)
-	case strings.HasPrefix(text, "NOTE: recipe "):
-		w.noteTaskEnd(text)
-	default:
-		w.readOtherLine(text)
-	}
-}
-
-// readOtherLine handles a line that is about no task.
-func (w *watch) readOtherLine(text string) {
-	if m := recipesRead().FindStringSubmatch(text); m != nil {
-		w.console.parsed = Parsed{Recipes: atoi(m[3]), Cached: atoi(m[2]), Skipped: atoi(m[4]), Errors: atoi(m[5])}
-	}
-	if w.events == 0 && !w.console.shown && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
+	if warning, ok := strings.CutPrefix(text, "WARNING: "); ok {
+		w.addMessage(&w.rec.Warnings, warning)
+	} else if message, ok := strings.CutPrefix(text, "ERROR: "); ok {
+		w.addMessage(&w.rec.Errors, message)
+		w.console.noteFailure(text)
+	} else if w.events == 0 && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
 		w.ready.Detail(strings.TrimPrefix(text, "NOTE: "))
-	}
-}
-
-func atoi(digits string) int64 {
-	n, _ := strconv.ParseInt(digits, 10, 64) // at most nine digits, by the pattern
-	return n
-}
-
-// noteTaskStart adds a task that started. Its number counts the tasks before it,
-// whether they ran or were already done.
-func (w *watch) noteTaskStart(text string) {
-	m := taskBegun().FindStringSubmatch(text)
-	if m == nil {
-		return
-	}
-	c := &w.console
-	if c.running == nil {
-		c.running, c.at, w.taskShown = map[string]*runningTask{}, map[string]counted{}, time.Now()
-	}
-	queue := "tasks"
-	if m[1] == "setscene " {
-		queue = "setscene"
-	}
-	c.at[queue] = counted{atoi(m[2]), atoi(m[3])}
-	if m[1] != "noexec " && len(c.running) < maxTasks {
-		r := &runningTask{key: m[4], began: time.Now(), pct: -1}
-		r.task = Task{Recipe: recipeOfFile(m[4]), Task: m[5], StartMS: time.Since(w.rec.Started).Milliseconds()}
-		c.running[r.task.Recipe+" "+m[5]] = r
-	}
-}
-
-// showConsoleIfSilent moves the bars by the console text while the event log is silent
-// for too long.
-func (w *watch) showConsoleIfSilent() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.events > 0 || w.console.at == nil || time.Since(w.taskShown) < eventsLate {
-		return
-	}
-	w.showConsoleQueues()
-}
-
-// showConsoleQueues moves the bar of each queue that the console text named.
-func (w *watch) showConsoleQueues() {
-	for _, queue := range []string{"setscene", "tasks"} {
-		if w.console.at[queue].total > 0 {
-			w.showConsoleQueue(queue)
-		}
-	}
-}
-
-// showConsoleQueue moves a queue's bar to the counters in the console text.
-func (w *watch) showConsoleQueue(queue string) {
-	c := &w.console
-	c.shown = true
-	at := c.at[queue]
-	w.moveBar(queue, at.number, min(at.total, maxTasks))
-	if queue == "tasks" {
-		w.rec.Counts.Total = at.total
-	}
-	w.running = c.running
-	w.showRunning()
-	w.running = map[string]*runningTask{}
-}
-
-// noteTaskEnd records how a task ended. The line names the recipe with its version.
-func (w *watch) noteTaskEnd(text string) {
-	m := taskEnded().FindStringSubmatch(text)
-	if m == nil || m[3] == "Started" {
-		return
-	}
-	c := &w.console
-	r := c.findTask(m[1], m[2])
-	if r == nil {
-		return
-	}
-	r.task.TookMS = time.Since(r.began).Milliseconds()
-	r.task.Outcome = TaskSucceeded
-	if m[3] == "Failed" {
-		r.task.Outcome = TaskFailed
-	}
-	c.finishTask(r)
-}
-
-// findTask returns the running task whose recipe is the name without its version.
-func (c *console) findTask(versioned, task string) *runningTask {
-	for at := len(versioned); at > 0; at = strings.LastIndexByte(versioned[:at], '-') {
-		if r := c.running[versioned[:at]+" "+task]; r != nil {
-			return r
-		}
-	}
-	return nil
-}
-
-// finishTask moves a task from the running ones to the finished ones.
-func (c *console) finishTask(r *runningTask) {
-	delete(c.running, r.task.Recipe+" "+r.task.Task)
-	if base, scene := strings.CutSuffix(r.task.Task, "_setscene"); scene {
-		if r.task.Outcome != TaskSucceeded {
-			return // the task itself follows
-		}
-		r.task.Task, r.task.Shared = base, Hit
-		c.hits++
-	}
-	if len(c.tasks) < maxTasks {
-		c.tasks = append(c.tasks, r.task)
 	}
 }
 
@@ -189,30 +48,8 @@ func (c *console) noteFailure(text string) {
 	}
 }
 
-// recordFromConsole fills the record from the console text.
-func (w *watch) recordFromConsole() {
-	c := &w.console
-	if c.parsed.Recipes > 0 && w.rec.Parsed.Recipes == 0 {
-		w.rec.Parsed = c.parsed
-	}
-	if c.at == nil {
-		return
-	}
-	w.rec.Source = "console"
-	w.showConsoleQueues()
-	for _, r := range c.running {
-		r.task.Outcome = TaskStopped
-		if len(c.tasks) < maxTasks {
-			c.tasks = append(c.tasks, r.task)
-		}
-	}
-	w.rec.Tasks = append(w.rec.Tasks, c.tasks...)
-	w.rec.Setscene.Hits = c.hits
-	w.rec.Counts.Ran = int64(len(c.tasks)) - c.hits
-	w.addConsoleFailures()
-}
-
-// addConsoleFailures adds the failures that the console text named.
+// addConsoleFailures adds the failures that the console text named. The event log has none if it
+// is missing, or if bitbake could not write it to its end.
 func (w *watch) addConsoleFailures() {
 	w.rec.Counts.Failed = max(w.rec.Counts.Failed, int64(len(w.console.failed)))
 	for i, f := range w.console.failed {

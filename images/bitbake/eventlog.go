@@ -191,7 +191,6 @@ type logReader struct {
 	lines     int
 	onEvent   func(event)
 	onBadLine func(error)
-	afterPoll func() // after each look at the file
 }
 
 // Write takes the next part of the log. It never fails.
@@ -270,7 +269,6 @@ func (r *logReader) followLog(path string, done <-chan struct{}) error {
 				return err
 			}
 		}
-		r.afterPoll()
 		if last {
 			return nil
 		}

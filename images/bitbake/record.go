@@ -63,7 +63,7 @@ type Record struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Exit    int       `json:"exit"`             // bitbake's exit status; -1 where it has none
-	Source  string    `json:"source,omitempty"` // of the tasks: "events" or "console"
+	Source  string    `json:"source,omitempty"` // of the failures: "events", or "console" if there was no event
 	Log     string    `json:"log"`
 
 	Parsed    Parsed            `json:"parsed"`

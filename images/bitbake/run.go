@@ -102,7 +102,7 @@ func (t Tree) newRecord(j Job) Record {
 // time.
 func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast, broken *brokenOff) error {
 	w := newWatch(ctx, rec, times)
-	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine, afterPoll: w.showConsoleIfSilent}
+	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
 	ended, read := make(chan struct{}), make(chan error, 1)
 	go func() { read <- log.followLog(t.eventLogPath(), ended) }()
 	sampled, stopSampling := context.WithCancel(context.WithoutCancel(ctx))

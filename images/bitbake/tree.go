@@ -1,7 +1,7 @@
 // Package bitbake turns a project's checkouts into a build by running their bitbake. It
 // reports progress while bitbake works, then writes a Record with a page. bitbake's
-// event log says what happens. Its console text is read if that log is missing. Its exit
-// status alone is the verdict. All three come from outside and are read with limits.
+// event log says what happens. Failures are read in its console text if that log lacks them. Its
+// exit status alone is the verdict. All three come from outside and are read with limits.
 package bitbake
 
 import (

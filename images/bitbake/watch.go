@@ -16,11 +16,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// eventsLate is how long after the first task on the console the event log may be
-// silent. Then the console text moves the bars.
-const eventsLate = 2 * time.Second
-
-// watch makes a record, with progress, from the event log and the console text.
+// watch makes a record, with progress, from the event log. It takes messages from the console text,
+// and failures that the event log lacks.
 type watch struct {
 	mu  sync.Mutex
 	ctx context.Context
@@ -38,12 +35,11 @@ type watch struct {
 	needs    needs
 	forecast forecast
 
-	events    int       // task events seen
-	console   console   // what the console said
-	taskShown time.Time // when the console named the first task
-	complete  bool      // shared state has been gone through
-	failed    bool      // BuildCompleted said so
-	warned    bool      // of a log that is not understood
+	events   int     // task events seen
+	console  console // what the console text says of failures
+	complete bool    // shared state has been gone through
+	failed   bool    // BuildCompleted said so
+	warned   bool    // of a log that is not understood
 }
 
 // queue is one of bitbake's two queues.
@@ -476,11 +472,11 @@ func (w *watch) timeLeft() string {
 func (w *watch) finishBuild(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.events == 0:
-		w.recordFromConsole()
-	case len(w.rec.Failures) == 0: // a write failed, and bitbake wrote no more events
+	if len(w.rec.Failures) == 0 {
 		w.addConsoleFailures()
+	}
+	if w.events == 0 && len(w.rec.Failures) > 0 {
+		w.rec.Source = "console"
 	}
 	for _, k := range slices.Sorted(maps.Keys(w.running)) {
 		if r := w.running[k]; r.task.TookMS > 0 || r.task.Recipe != "" {
