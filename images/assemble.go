@@ -1,17 +1,21 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"slipway/images/bmap"
+	"slipway/images/sbom"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -102,6 +106,41 @@ const (
 	probeName = "probe.tar"
 )
 
+// writePackages copies dpkg's list of packages, and adds to each the licences that its copyright
+// file in the root names.
+func writePackages(root, to string) error {
+	dir, err := os.OpenRoot(root) // a link of the image cannot lead out of it
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	status, err := dir.ReadFile(dpkgStatus)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for line := range bytes.Lines(status) {
+		b.Write(line)
+		name, ok := bytes.CutPrefix(line, []byte("Package: "))
+		file := path.Join("usr/share/doc", path.Base(string(bytes.TrimSpace(name))), "copyright")
+		if info, err := dir.Stat(file); !ok || err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		f, err := dir.Open(file)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(io.LimitReader(f, sbom.MaxCopyright))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		if licence := sbom.LicenceOf(string(text)); licence != "" {
+			fmt.Fprintf(&b, "%s: %s\n", sbom.LicenceField, licence)
+		}
+	}
+	return os.WriteFile(to, b.Bytes(), 0o644)
+}
+
 // publishDisk describes the files of d and moves them into the board's folder. The
 // old description goes first, so that it never speaks of new files.
 func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
@@ -110,7 +149,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 		return Artifact{}, err
 	}
 	names := map[string]string{DiskImage: diskName, BlockMap: bmapName, SBOM: packagesName}
-	if err := copyFile(ctx, filepath.Join(d.root, dpkgStatus), d.path(packagesName)); err != nil {
+	if err := writePackages(d.root, d.path(packagesName)); err != nil {
 		return Artifact{}, err
 	}
 	if len(d.spec.Debian.Probe) > 0 {

@@ -16,7 +16,7 @@ import (
 
 // assembly changes whenever the code below makes another image of the same
 // userland and spec.
-const assembly = 7
+const assembly = 8
 
 // buildDebian makes a board's image and, where that is requested, the update bundle of it.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
@@ -148,6 +148,7 @@ func mmdebstrapArgs(spec Spec, tar string) []string {
 	for _, pattern := range d.Exclude {
 		argv = append(argv, "--dpkgopt=path-exclude="+pattern)
 	}
+	argv = append(argv, "--dpkgopt=path-include=/usr/share/doc/*/copyright") // who passes an image on passes these on
 	return append(argv, d.Suite, tar)
 }
 

@@ -133,7 +133,10 @@ func scoreOf(v any) float64 {
 	return score
 }
 
-// decodeStatus reads dpkg's list of packages. It says no licences.
+// LicenceField is the field that Slipway's builds add to dpkg's list of packages.
+const LicenceField = "Slipway-Licence"
+
+// decodeStatus reads dpkg's list of packages.
 func decodeStatus(r io.Reader) (Bill, error) {
 	b := Bill{Forms: []string{"dpkg status"}}
 	lines := bufio.NewScanner(r)
@@ -159,6 +162,8 @@ func decodeStatus(r io.Reader) (Bill, error) {
 			p.Name = value
 		case "Version":
 			p.Version = value
+		case LicenceField:
+			p.Licence = text(value)
 		case "Status":
 			installed = strings.HasSuffix(value, " installed")
 		}

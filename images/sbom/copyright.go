@@ -1,0 +1,71 @@
+package sbom
+
+import (
+	"slices"
+	"strings"
+
+	"slipway/layers/lazy"
+)
+
+// Limits on what a copyright file says. Some name a licence for each of a hundred files.
+const (
+	MaxCopyright = 1 << 20
+	maxLicences  = 20
+)
+
+var (
+	licenceField = lazy.Regexp(`(?mi)^License:[ \t]*([^\n]*)`)
+	licenceName  = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9.+-]{0,60}$`)
+	gnuLicence   = lazy.Regexp(`^(A?GPL|LGPL|GFDL)-(\d+)(\.\d+)?(\+)?$`)
+	commonText   = lazy.Regexp(`/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])`)
+)
+
+// debianNames are the names of DEP-5 and of /usr/share/common-licenses that SPDX has not.
+var debianNames = map[string]string{"Expat": "MIT", "BSD-2-clause": "BSD-2-Clause", "BSD-3-clause": "BSD-3-Clause", "BSD": "BSD-3-Clause", "Apache-2": "Apache-2.0", "Artistic": "Artistic-1.0-Perl", "zlib": "Zlib", "public-domain": "LicenseRef-public-domain"}
+
+// LicenceOf returns the licences that a Debian package's copyright file names, in SPDX's words
+// with AND between them: those of DEP-5, else the common ones that the text refers to. "" means
+// that it names none. An alternative counts as well as what it stands beside.
+func LicenceOf(copyright string) string {
+	copyright = copyright[:min(len(copyright), MaxCopyright)]
+	found, only := commonText(), ""
+	if strings.HasPrefix(copyright, "Format:") {
+		found, only = licenceField(), "-only"
+	}
+	var all []string
+	for _, m := range found.FindAllStringSubmatch(copyright, -1) {
+		for _, name := range namesIn(m[1]) {
+			if name = spdxName(name, only); len(all) < maxLicences && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " AND ")
+}
+
+// betweenNames are what stands between the licences of DEP-5. An exception is left out, as it
+// only allows more.
+var betweenNames = lazy.Regexp(`(?i)[ ,]+(?:and|or)[ ,]+|,\s*| with .*$`)
+
+func namesIn(expression string) []string {
+	return slices.DeleteFunc(betweenNames().Split(strings.TrimSpace(expression), -1), func(name string) bool { return !licenceName().MatchString(name) })
+}
+
+// spdxName is the name in SPDX. only is the ending of a GNU licence whose later versions do not
+// hold: a reference to its text does not tell.
+func spdxName(name, only string) string {
+	if m := gnuLicence().FindStringSubmatch(name); m != nil {
+		if m[3] == "" {
+			m[3] = ".0"
+		}
+		if m[4] == "+" {
+			return m[1] + "-" + m[2] + m[3] + "-or-later"
+		}
+		return m[1] + "-" + m[2] + m[3] + only
+	}
+	if other := debianNames[name]; other != "" {
+		return other
+	}
+	return name
+}
