@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +25,7 @@ const (
 	manyBytes     = 256 << 20            // where the last connections still pay
 	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
 	windowBytes   = 2 << 20
+	processorRate = 150 << 20 // bytes a second that a slow processor reads, hashes, encrypts and sends
 	lateAfter     = 5 * time.Second
 	lateTick      = 500 * time.Millisecond // how often an idle stream looks for late pieces
 )
@@ -100,9 +103,16 @@ func countStreams(c *target.Conn, left int64, roundTrip time.Duration) int {
 	case roundTrip < longRoundTrip:
 		return 2
 	case left < manyBytes:
-		return 4
+		return min(4, fillingStreams(runtime.NumCPU(), roundTrip))
 	}
-	return 6
+	return fillingStreams(runtime.NumCPU(), roundTrip)
+}
+
+// fillingStreams is how many windows carry what this machine's processors send. More streams
+// would only take time of them, and of the board's.
+func fillingStreams(processors int, roundTrip time.Duration) int {
+	windows := float64(processors) * processorRate * roundTrip.Seconds() / windowBytes
+	return int(min(6, max(2, math.Round(windows))))
 }
 
 // unknownRoundTrip is longer than any.

@@ -238,7 +238,7 @@ func TestStreamsAreOpenedEarly(t *testing.T) {
 *sftp-server) echo >>servers; await test -e asked ;;
 *"ls -ldn"*) >asked; await lines 4 ;;`)
 	a, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<40, false)
-	r.Late.Store(int64(longRoundTrip))
+	r.Late.Store(int64(60 * time.Millisecond)) // four streams, whatever processors this machine has
 	c := dialtest.Dial(t, a)
 	data := targettest.RandomBytes(severalBytes)
 	remote := filepath.Join(t.TempDir(), "f")
@@ -364,4 +364,19 @@ func dialSwitched(t *testing.T, first target.Address) (c *target.Conn, lead func
 	}
 	first.Port = r.Port()
 	return dialtest.Dial(t, first), r.Lead
+}
+
+func TestFillingStreams(t *testing.T) {
+	for _, tt := range []struct {
+		processors int
+		roundTrip  time.Duration
+		want       int
+	}{
+		{2, longRoundTrip, 2}, {2, 21 * time.Millisecond, 3}, {2, 100 * time.Millisecond, 6}, {1, 20 * time.Millisecond, 2},
+		{4, 20 * time.Millisecond, 6}, {64, 20 * time.Millisecond, 6}, {1, unknownRoundTrip, 6},
+	} {
+		if got := fillingStreams(tt.processors, tt.roundTrip); got != tt.want {
+			t.Errorf("fillingStreams(%d, %s) = %d; want %d", tt.processors, tt.roundTrip, got, tt.want)
+		}
+	}
 }
