@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -61,8 +62,9 @@ func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) 
 		data, err := s.manifest(ctx, tag)
 		m, err2 := parseManifest(data)
 		for _, l := range m.Layers {
-			if there, err3 := s.has(ctx, l); l.MediaType == packedType && there && errors.Join(err, err2, err3) == nil {
-				known[l.Annotations[unpackedKey]] = l
+			file := cmp.Or(l.Annotations[unpackedKey], string(l.Digest))
+			if there, err3 := s.has(ctx, l); there && errors.Join(err, err2, err3) == nil {
+				known[file] = l
 			}
 		}
 	}
@@ -72,14 +74,16 @@ func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) 
 			continue
 		}
 		path, file := b.disk, b.Descriptor
-		b.open = func() (io.ReadCloser, error) { return openPacked(path, file.Size) }
 		d, ok := known[string(file.Digest)]
-		if !ok || nameOf(d) != b.name+fetch.PackedEnding {
+		if !ok || nameOf(d) != b.name && nameOf(d) != b.name+fetch.PackedEnding {
 			if d, err = describePacked(ctx, path, b.name, file); err != nil {
 				return err
 			}
 		}
-		b.Descriptor = d
+		if nameOf(d) == b.name || d.Size > file.Size/8*7 {
+			continue // it has no holes, and nothing that is worth packing
+		}
+		b.Descriptor, b.open = d, func() (io.ReadCloser, error) { return openPacked(path, file.Size) }
 	}
 	c.manifest, err = json.Marshal(manifestOf(c.artifact, c.blobs[:len(c.blobs)-1])) // the last one is the configuration
 	return err

@@ -111,6 +111,32 @@ func TestSparseDisk(t *testing.T) {
 	})
 }
 
+// A disk image that zstd makes little smaller travels as it is.
+func TestFullDiskImage(t *testing.T) {
+	dir, ref := newArtifact(t, version{key: "1"}), filepath.Join(t.TempDir(), "store")
+	newDisk(t, dir, random(2<<20, "full"))
+	packs := 0
+	ctx := progress.With(t.Context(), progress.New(sink(func(e progress.Event) {
+		if e.Step == "pack disk.img" && e.State == progress.Done {
+			packs++
+		}
+	})))
+	for range 2 {
+		if p, err := Push(ctx, dir, reportsOf(dir), ref+":v1", nil); err != nil || p.SizeBytes < 2<<20 {
+			t.Errorf("Push = %+v, %v", p, err)
+		}
+	}
+	if packs != 1 {
+		t.Errorf("it was packed %d times; want once, as the store has it then", packs)
+	}
+	if _, err := os.Stat(filepath.Join(ref, blobsDir, digest.FromBytes(random(2<<20, "full")).Encoded())); err != nil {
+		t.Errorf("the disk image is not a blob of its own: %v", err)
+	}
+	into := t.TempDir()
+	pullInto(t, ref+":v1", into)
+	sameFiles(t, into, dir)
+}
+
 type sink func(progress.Event)
 
 func (s sink) Event(e progress.Event) { s(e) }
