@@ -39,7 +39,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 		return err
 	}
 	if images.InClone(whole) {
-		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init NEW-FOLDER --like=%s", folder, cmp.Or(req.Like, "virt"))
+		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init /tmp/lab --like=%s", folder, cmp.Or(req.Like, "virt"))
 	}
 	req.Folder = folder
 	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {
@@ -58,7 +58,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 // addPipelines adds the pipelines to a project that is there already, and replaces no file.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
-		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new NAME --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "BOARD"))
+		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new lab --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "virt"))
 	}
 	plan, err := starter.PlanPipelines(req)
 	if err != nil {
@@ -66,7 +66,7 @@ func addPipelines(ctx context.Context, w io.Writer, folder, board string, req st
 	}
 	kept := plan.LeaveOutExisting(folder)
 	if len(plan.Files) == 0 {
-		return fmt.Errorf("%s: all files of the pipeline are there already\nnext: to get a new one, move it away: %s", folder, plaintext.OneLine(kept[0].File))
+		return fmt.Errorf("%s: all files of the pipeline are there already\nnext: mv %s %[2]s.old  # then repeat the line for a new one", folder, plaintext.Quote(filepath.Join(folder, kept[0].File)))
 	}
 	return writePlan(ctx, w, folder, plan, kept, true, opt)
 }
@@ -88,7 +88,7 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 func ownBoards(like string) (string, error) {
 	folder, err := images.OwnFolder()
 	if err == nil && folder == "" {
-		err = fmt.Errorf("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init NEW-FOLDER --like=%s", like)
+		err = fmt.Errorf("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init lab --like=%s", like)
 	}
 	return shorten(folder), report.Because(context.Background(), report.ErrWrong, err)
 }

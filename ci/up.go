@@ -41,7 +41,7 @@ type UpOptions struct {
 // seen and what to do. Up leaves nothing running unless opt.Keep is set.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
-		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+", then flash, deploy and smoke: up is for virtual boards"))
+		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+"  # then flash, deploy and smoke: up is for virtual boards"))
 	}
 	if err := images.Refused(ctx, spec, opt.Build, "up"); err != nil {
 		return report.Refused(spec, err)
@@ -128,7 +128,7 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 			stopped = report.NotBegun(stopped)
 		}
 		err = stopped
-		result.Status, result.Saw, result.Next = report.Failed, err.Error(), "run it again; what is finished is kept"
+		result.Status, result.Saw, result.Next = report.Failed, err.Error(), host.TypedStep("repeat the line  # what is finished is kept")
 	case s.name == "smoke" && errors.Is(err, report.ErrUnreachable): // no check says what to do
 		result.Status, result.Saw, result.Next = report.Failed, err.Error(), suite.LostNext
 	case err != nil:

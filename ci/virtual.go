@@ -29,7 +29,7 @@ func notVirtual(spec images.Spec, next string) error {
 // StartVirtual switches a virtual board on and leaves it on.
 func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec) error {
 	if spec.Machine == nil {
-		return notVirtual(spec, "switch it on yourself")
+		return notVirtual(spec, "boards  # switch this one on yourself")
 	}
 	dir := opt.MachineDir(spec)
 	disk := filepath.Join(dir, qemu.DiskName)

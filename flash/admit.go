@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"slipway/flash/device"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // defaultLargestGiB is more than cards for boards have, and less than most disks that
@@ -37,6 +40,34 @@ func admitDevice(spec images.Spec, d device.Device) error {
 		return overArtifact(spec, d.Path)
 	}
 	return nil
+}
+
+// refusedSteps are the next steps for what a device is refused for. GIVEN is its name in the line.
+var refusedSteps = []struct{ said, step string }{
+	{`name the whole disk, (\S+)$`, "repeat the line with $1 for GIVEN"},
+	{`(?:over|boot area of) (\S+); name that itself`, "repeat the line with $1 for GIVEN"},
+	{`shares its file with (/\S+);`, "losetup -d $1"},
+	{`(?:^|in use: |p\d+: )behind (/[^\s;]+)`, "losetup -d $1"},
+	{`mounted on ([^;]+) for [^;]+ \(process (\d+)\)`, "nsenter -t $2 -m umount $1"},
+	{`mounted on ([^;]+)`, "umount $1"},
+	{`in use: swap`, "swapoff GIVEN"},
+	{`open for writing by [^;]+ \(process (\d+)\)`, "ps -fp $1"},
+	{`^in use by a program`, "fuser -v GIVEN"},
+	{`part of `, "lsblk GIVEN"},
+}
+
+// refusedStep returns the line to type after a device was refused.
+func refusedStep(given, said string) string {
+	for _, r := range refusedSteps {
+		if at := regexp.MustCompile(r.said).FindStringSubmatch(said); at != nil && !strings.HasPrefix(said, "holds the running system") {
+			step := strings.ReplaceAll(r.step, "GIVEN", plaintext.Quote(given))
+			for i, name := range at {
+				step = strings.ReplaceAll(step, fmt.Sprintf("$%d", i), plaintext.Quote(name))
+			}
+			return plaintext.Either(os.Geteuid() == 0 || strings.HasPrefix(step, "repeat"), "", "sudo ") + step
+		}
+	}
+	return "devices"
 }
 
 // overArtifact refuses files of an artifact, whose image would be written over

@@ -12,6 +12,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/write"
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -155,7 +156,7 @@ func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	if err == nil && w.pending != nil {
 		err = w.pending.Replace()
 	}
-	if state := w.unfinishedState(); err != nil && state != "" {
+	if state := w.unfinishedState(err); err != nil && state != "" {
 		err = fmt.Errorf("%w\n  %s", err, state)
 	}
 	if err == nil && w.claimed != nil {
@@ -166,14 +167,15 @@ func (w *deviceWriter) completeDevice(ctx context.Context) error {
 
 // unfinishedState says how an unfinished flash leaves the device; "" where there is nothing
 // to say.
-func (w *deviceWriter) unfinishedState() string {
+func (w *deviceWriter) unfinishedState(err error) string {
 	if w.claimed == nil || w.copy == nil {
 		return ""
 	}
 	if !w.copy.Touched() {
 		return w.device.Path + " is as it was: nothing was written to it"
 	}
-	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; flash it again; Slipway continues where it stopped"
+	what := plaintext.Either(errors.Is(err, ErrDevice), "it is faulty, or smaller than it says, so take another one", "flash it again; Slipway continues where it stopped")
+	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what
 }
 
 func (w *deviceWriter) recordProof(p write.Proof) {

@@ -40,7 +40,7 @@ func (j *imageJob) checkSpace(dir string) error {
 		need += j.seed.blocks.Mapped()
 	}
 	if free := int64(st.Bavail) * int64(st.Frsize); free < need {
-		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: free some space, or name a file in another folder", dir, device.ExactSize(free), device.ExactSize(need))
+		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: df -h %[1]s  # make room there, or name a file in another folder", dir, device.ExactSize(free), device.ExactSize(need))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // Options is what a flash may be told.
@@ -158,6 +159,9 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	receipts, err := writeAll(ctx, spec, artifact, devices, o)
 	if err != nil {
 		err = fmt.Errorf("flash %s to %s: %w", spec.Board, strings.Join(devices, ", "), err)
+		if !strings.Contains(err.Error(), "\nnext: ") && (errors.Is(err, ErrRefused) || errors.Is(err, ErrDevice)) {
+			err = fmt.Errorf("%w\nnext: devices", err)
+		}
 		err = Fail(spec.Board, devices, err, receipts...)
 	}
 	return receipts, err
@@ -257,10 +261,10 @@ func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string)
 			return nil, nameDevice(devices, name, err)
 		}
 		if i := slices.IndexFunc(chosen, d.SameAs); i >= 0 {
-			return nil, fmt.Errorf("%s and %s are the same device", devices[i], name)
+			return nil, fmt.Errorf("%s and %s are the same device\nnext: repeat the line with %s for %s", devices[i], name, plaintext.Quote(devices[i]), plaintext.Quote(devices[i]+","+name))
 		}
 		if first := chosen; len(first) > 0 && first[0].Kind != d.Kind {
-			return nil, fmt.Errorf("%s is a device of kind %s, %s of kind %s; flash them one after another", devices[0], first[0].Kind, name, d.Kind)
+			return nil, fmt.Errorf("%s is a device of kind %s, %s of kind %s; flash them one after another\nnext: repeat the line with %s for %s", devices[0], first[0].Kind, name, d.Kind, plaintext.Quote(devices[0]), plaintext.Quote(strings.Join(devices, ",")))
 		}
 		chosen = append(chosen, d)
 	}
@@ -285,7 +289,11 @@ func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (devi
 	if err != nil {
 		return device.Device{}, err
 	}
-	return d, admitDevice(spec, d)
+	err = admitDevice(spec, d)
+	if err != nil && !strings.Contains(err.Error(), "\nnext: ") {
+		err = fmt.Errorf("%w\nnext: %s", err, refusedStep(name, d.Refused))
+	}
+	return d, err
 }
 
 func saveReceipts(path string, receipts []Receipt) error {

@@ -25,6 +25,7 @@ import (
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -131,7 +132,15 @@ func (j *imageJob) openImage(context.Context) error {
 		return err
 	}
 	j.source, err = source.Open(j.file, path)
-	return err
+	return nameImage(path, err)
+}
+
+// nameImage names the image in a next step, which has IMAGE for it.
+func nameImage(path string, err error) error {
+	if err == nil || !strings.Contains(err.Error(), " IMAGE") {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), " IMAGE", " "+plaintext.Quote(path)))
 }
 
 // checkUnchanged refuses an image that was written to since it was proved.
@@ -179,7 +188,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
 	if text == nil && sshsig.Clearsigned(data) {
-		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: add --signers=KEYRING", path)
+		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: gpg --verify %s  # it names the key; then add --signers and its keyring", path, plaintext.Quote(path))
 	}
 	if text != nil {
 		data = text
@@ -317,13 +326,13 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 	}
 	for _, d := range j.devices {
 		if err := probe.CheckImage(image, size, d.SectorBytes); err != nil {
-			return fmt.Errorf("%s: %w", j.file.Name(), nameDevice(j.devicePaths(), d.Path, err))
+			return nameImage(j.file.Name(), fmt.Errorf("%s: %w", j.file.Name(), nameDevice(j.devicePaths(), d.Path, err)))
 		}
 		if j.blocks == nil {
 			continue
 		}
 		if err := probe.CheckImage(mappedImage{image, j.blocks}, size, d.SectorBytes); err != nil {
-			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add --raw to write the image as the map says", j.file.Name())
+			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: repeat the line with --raw  # it writes the image as the map says; or make the map again by bmap", j.file.Name())
 		}
 	}
 	return nil
@@ -582,7 +591,7 @@ func (j *imageJob) closeWriters() {
 func (j *imageJob) withUnfinished(err error) error {
 	var b strings.Builder
 	for _, w := range j.writers {
-		if state := w.unfinishedState(); state != "" {
+		if state := w.unfinishedState(err); state != "" {
 			b.WriteString("\n  " + state)
 		}
 	}

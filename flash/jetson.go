@@ -312,7 +312,7 @@ func newWorkDir() (*workDir, error) {
 		return nil, err
 	}
 	if strings.ContainsAny(home, " \t\n") {
-		return nil, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name\nnext: export XDG_STATE_HOME=/var/tmp/slipway-state, then repeat the line", home)
+		return nil, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name\nnext: export XDG_STATE_HOME=/var/tmp/slipway-state  # then repeat the line", home)
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (o *otherBoard) check(said string) error {
 		return nil
 	}
 	if !o.allowed {
-		return fmt.Errorf("%s; nothing was written\nnext: name the files of board %s, or repeat the line with --other-board to write these", said, o.board)
+		return fmt.Errorf("%s; nothing was written\nnext: repeat the line with --other-board  # it writes these; or name the files of board %s", said, o.board)
 	}
 	o.said = append(o.said, said)
 	return nil

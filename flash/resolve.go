@@ -432,7 +432,7 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 	step := progress.Start(ctx, "prove "+f.Name, f.SizeBytes, progress.Bytes)
 	got, err := file.Seal(ctx, step.Add)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s: sha256 %s, want %s; nothing was written\nnext: build the image again, or compare with where the digest is from", p.artifact.Path(f), got, want)
+		err = fmt.Errorf("%s: sha256 %s, want %s; nothing was written\nnext: sha256sum %[1]s  # compare it with where the digest is from, or build the image again", p.artifact.Path(f), got, want)
 	}
 	step.End("sha256 "+got, err)
 	return err

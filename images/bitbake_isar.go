@@ -96,7 +96,7 @@ func checkSudo(ctx context.Context) error {
 		return fmt.Errorf("sudo, which Isar runs, refuses %s here: %s\nnext: %s", userName(), run.LastLine(err), allowSudo())
 	}
 	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "unshare", "--mount", "true"}}); err != nil {
-		return fmt.Errorf("root, as whom Isar mounts, may not mount here: %s\nnext: start the container with --privileged, or build outside of it", run.LastLine(err))
+		return fmt.Errorf("root, as whom Isar mounts, may not mount here: %s\nnext: repeat the line  # outside of the container, or in one that was started with --privileged", run.LastLine(err))
 	}
 	return ctx.Err()
 }

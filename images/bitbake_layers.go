@@ -188,9 +188,6 @@ func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, e
 	for _, w := range p.Warnings {
 		progress.Warn(ctx, w)
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !strings.Contains(err.Error(), "\nnext: ") {
-		err = fmt.Errorf("%w\nnext: layers dump %s, after correcting the file", err, plaintext.Quote(spec.TypedName()))
-	}
 	if ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !errors.As(err, new(*run.Failure)) { // a server is no mistake in a file
 		err = asBoardFile(err)
 	}
@@ -210,7 +207,7 @@ func localFolders(spec Spec) (map[string]string, error) {
 	}
 	over, err := layers.ParseLocal(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nnext: export %s=REPOSITORY=FOLDER", localEnvironment, err, localEnvironment)
+		return nil, fmt.Errorf("%s: %w\nnext: unset %[1]s  # or write it as REPOSITORY=FOLDER", localEnvironment, err)
 	}
 	folders := maps.Clone(spec.Local)
 	if folders == nil {
@@ -243,9 +240,9 @@ func projectFile(spec Spec) (string, error) {
 		}
 		if at == filepath.Dir(at) {
 			if folder, own := boardFolder(spec.Board); own {
-				return "", fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s, and copy its kas.yml to %s", BoardFile(spec.Board), strings.Join(projectFiles, " or "), plaintext.Quote(spec.Board), plaintext.Quote(spec.Extends), plaintext.Quote(folder))
+				return "", fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s  # then copy its kas.yml to %s", BoardFile(spec.Board), strings.Join(projectFiles, " or "), plaintext.Quote(spec.Board), plaintext.Quote(spec.Extends), plaintext.Quote(folder))
 			}
-			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: run the same line in the top folder of a clone", spec.Board)
+			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: version  # names the commit to clone; repeat the line in the top folder of a clone", spec.Board)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -15,6 +16,8 @@ import (
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 	"slipway/layers"
+	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Shell is a program in a board's build folder, with the environment that
@@ -32,6 +35,10 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	argv, err := splitWords(line)
 	if err != nil {
 		return Shell{}, err
+	}
+	sign := func(word string) bool { return shellSign().MatchString(word) }
+	if bare, err := splitWords(quoted().ReplaceAllString(line, "_")); err == nil && slices.ContainsFunc(bare, sign) {
+		return Shell{}, fmt.Errorf("the command has signs of a shell, and Slipway starts a program without one: %s\nnext: repeat the line with --command=%s", line, plaintext.Quote("sh -c "+plaintext.SingleQuote(line)))
 	}
 	if len(argv) == 0 {
 		argv = []string{cmp.Or(os.Getenv("SHELL"), "/bin/sh")}
@@ -81,7 +88,7 @@ func (s Shell) Become() error {
 	}
 	program, err := exec.LookPath(s.Argv[0])
 	if err != nil {
-		return fmt.Errorf("%w\nnext: layers shell --help", err)
+		return err
 	}
 	return syscall.Exec(program, s.Argv, env)
 }
@@ -91,6 +98,12 @@ func (s Shell) mergedEnvironment() []string {
 	over := append([]string{"PWD=" + filepath.Clean(s.Dir)}, s.Env...)
 	return (&exec.Cmd{Env: append(os.Environ(), over...)}).Environ()
 }
+
+// shellSign recognises a word that only a shell understands, and quoted a part that none does.
+var (
+	shellSign = lazy.Regexp(`\||^(&&?|;|[0-9]*[<>].*)$|[;&]$|\$[A-Za-z({]|\x60`)
+	quoted    = lazy.Regexp(`'[^']*'|"[^"]*"`)
+)
 
 // splitWords splits a command line at its spaces. Quotes of either kind keep those in
 // them; nothing else has a meaning.

@@ -48,7 +48,7 @@ func bitbakeEnvironment(project layers.Project) map[string]string {
 // CacheReport writes what a board's last build found in shared state, and what not.
 func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
 	if spec.Debian != nil {
-		return fmt.Errorf("board %s is made of Debian packages: it has no shared state\nnext: cache report BOARD, with one that bitbake builds", spec.Board)
+		return fmt.Errorf("board %s is made of Debian packages: it has no shared state\nnext: boards  # those of bitbake have shared state", spec.Board)
 	}
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {

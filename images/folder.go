@@ -67,7 +67,7 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	case slices.Contains(names, a.Board):
 		spec, err = LoadFrom(boards, a.Board)
 	case a.Project == "":
-		err = fmt.Errorf("%s: of board %q, which is not known here%s\nnext: boards --boards=FOLDER, with the folder of that board", ArtifactPath(dir), a.Board, plaintext.DidYouMean(a.Board, names))
+		err = fmt.Errorf("%s: of board %q, which is not known here%s\nnext: boards  # add --boards and the folder of that board to your line", ArtifactPath(dir), a.Board, plaintext.DidYouMean(a.Board, names))
 	default:
 		spec.project, spec.Flash.Kinds = a.Project, kindsOfProject
 	}
@@ -139,7 +139,7 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 			continue
 		}
 		if others := differentImages(names); len(others) > 1 {
-			return "", fmt.Errorf("%s: %d images are in this folder: %s\nnext: name one with --image=%s", s.deployed, len(others), strings.Join(others, ", "), filepath.Join(s.deployed, names[0]))
+			return "", fmt.Errorf("%s: %d images are in this folder: %s\nnext: repeat the line with --image=%s", s.deployed, len(others), strings.Join(others, ", "), plaintext.Quote(filepath.Join(s.deployed, names[0])))
 		}
 		return filepath.Join(s.deployed, names[0]), nil
 	}

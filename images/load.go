@@ -54,6 +54,22 @@ func Default() (Spec, error) {
 	return First("has default: true in its board.yml; name one", func(s Spec) bool { return s.Default })
 }
 
+// LoadOwn is Load, where "" is the project's board, and the default one outside of a project.
+func LoadOwn(board string) (Spec, error) {
+	own, err := OwnBoards()
+	if board != "" || err != nil || len(own) == 0 {
+		return Load(board)
+	}
+	if len(own) == 1 {
+		return Load(own[0])
+	}
+	spec, err := Default()
+	if err == nil && !slices.Contains(own, spec.Board) {
+		err = fmt.Errorf("the project has %d boards: %s\nnext: repeat the line with %s", len(own), strings.Join(own, ", "), own[0])
+	}
+	return spec, err
+}
+
 // First returns the first board that fits, the user's own before Slipway's; what says how it
 // would, for errors.
 func First(what string, fits func(Spec) bool) (Spec, error) {
@@ -110,7 +126,11 @@ func loadKnown(boards fs.FS, names []string, board string) (Spec, error) {
 		if dir := filepath.Dir(board); dir != "." {
 			return Spec{}, asBoardFile(fmt.Errorf("unknown board %q, and no folder of that name\nnext: ls %s", board, plaintext.Quote(dir)))
 		}
-		return Spec{}, asBoardFile(fmt.Errorf("unknown board %q%s\nnext: boards", board, plaintext.DidYouMean(board, names)))
+		next := "boards"
+		if near := plaintext.Nearest(board, names); near != "" && !strings.Contains(near, " ") {
+			next = "repeat the line with " + near + " for " + plaintext.Quote(board)
+		}
+		return Spec{}, asBoardFile(fmt.Errorf("unknown board %q%s\nnext: %s", board, plaintext.DidYouMean(board, names), next))
 	}
 	return LoadFrom(boards, board)
 }

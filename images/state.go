@@ -31,7 +31,7 @@ func StateHome() (string, error) {
 	if !filepath.IsAbs(dir) { // its specification says to ignore such a value
 		home, err := os.UserHomeDir()
 		if err != nil || !filepath.IsAbs(home) {
-			return "", errors.New("no folder for SSH keys and receipts: neither HOME nor XDG_STATE_HOME is an absolute path\nnext: export XDG_STATE_HOME=/path/of/a/folder, then repeat the line")
+			return "", errors.New("no folder for SSH keys and receipts: neither HOME nor XDG_STATE_HOME is an absolute path\nnext: export XDG_STATE_HOME=/var/tmp/slipway-state  # then repeat the line")
 		}
 		dir = filepath.Join(home, ".local", "state")
 	}

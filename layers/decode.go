@@ -162,6 +162,7 @@ func (p *Project) followEnvironment() error {
 		p.warnOverride(v.name, value, *v.into)
 		*v.into = value
 	}
+	p.warnIgnored()
 	asked := strings.Fields(os.Getenv("KAS_TARGET"))
 	if len(asked) == 0 || slices.Equal(asked, p.Targets) {
 		return nil
@@ -174,6 +175,21 @@ func (p *Project) followEnvironment() error {
 	p.warnOverride("KAS_TARGET", strings.Join(asked, " "), strings.Join(p.Targets, " "))
 	p.Targets = asked
 	return nil
+}
+
+// ignoredVariables are those of kas and kas-container that nothing follows here.
+const ignoredVariables = "WORK_DIR BUILD_DIR REPO_REF_DIR PREMIRRORS CLONE_DEPTH BUILDTOOLS_DIR CONTAINER_ENGINE CONTAINER_IMAGE IMAGE_VERSION RUNTIME_ARGS"
+
+func (p *Project) warnIgnored() {
+	var set []string
+	for name := range strings.FieldsSeq(ignoredVariables) {
+		if os.Getenv("KAS_"+name) != "" {
+			set = append(set, "KAS_"+name)
+		}
+	}
+	if len(set) > 0 {
+		p.Warnings = append(p.Warnings, strings.Join(set, ", ")+": Slipway does not follow these variables of kas; everything is below build/")
+	}
 }
 
 func (p *Project) warnOverride(name, value, was string) {
@@ -336,7 +352,7 @@ func (r Repo) checkCommit() error {
 		return nil
 	}
 	at := cmp.Or(r.commitAt, r.at)
-	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideSecrets(r.URL))
+	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s  # write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideSecrets(r.URL))
 }
 
 // checkoutFolder returns the folder of a repository with a url, below all checkouts.
@@ -394,7 +410,7 @@ func readLayers(r Repo, v *value) ([]Layer, error) {
 		e := v.dict[layer]
 		out := layer != "" && !filepath.IsLocal(layer) && (r.URL != "" || filepath.IsAbs(layer))
 		if out || strings.ContainsAny(layer, "\"\\\n") {
-			return nil, e.at.errorf("repos.%s.layers: %q is not a folder of the repository", id, layer)
+			return nil, e.at.errorf("repos.%s.layers: %q is not a folder of the repository; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", id, layer, filepath.Base(layer))
 		}
 		if e.kind&(text|number|boolean) != 0 {
 			if !slices.Contains(disabled, e.text) {
@@ -422,7 +438,7 @@ func (p *Project) checkLayers(ws Workspace, placed bool) error {
 			rel, err := filepath.Rel(top, path)
 			followed := exists(path) && (placed || r.URL == "" && p.setup == nil) && !(r.Local && filepath.IsLocal(layer.Name))
 			if err != nil || !filepath.IsLocal(rel) || namesGit(rel) || followed && !isInside(top, path) {
-				return r.at.errorf("layer %q of repository %s: it is not a folder of the repository %s", layer.Name, r.ID, top)
+				return r.at.errorf("layer %q of repository %s: it is not a folder of the repository %s; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", layer.Name, r.ID, top, filepath.Base(layer.Name))
 			}
 		}
 	}

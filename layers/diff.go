@@ -200,7 +200,7 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 	}
 	defer os.RemoveAll(dir)
 	if workTree(cmp.Or(p.Root, ".")) == "" {
-		return Project{}, fmt.Errorf("%s is in no git repository, so nothing older is known of it\nnext: layers diff %s --from=FILE, with an older project or lock file", p.File, plaintext.Quote(p.File))
+		return Project{}, fmt.Errorf("%s is in no git repository, so nothing older is known of it\nnext: git init %s  # or name an older project or lock file with --from", p.File, plaintext.Quote(filepath.Dir(p.File)))
 	}
 	if err := exportFiles(ctx, p.Root, ref, dir); err != nil {
 		return Project{}, err

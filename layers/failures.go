@@ -34,9 +34,9 @@ func (c *checkout) explainError(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: run the same line again; it continues", c.ws.Dir, context.Cause(ctx))
+		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: repeat the line  # it continues", c.ws.Dir, context.Cause(ctx))
 	case diskFull(err):
-		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s, make room there, then run the same line again; it continues", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
+		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s  # make room there, then repeat the line: it continues", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
 	}
 	return err
 }
@@ -92,7 +92,7 @@ func (r Repo) explainFetchError(err error) error {
 	}
 	shown := shownURL(r)
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
-		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s, and write the id as commit:", r.ID, shown)
+		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s  # write the id as commit:", r.ID, shown)
 	}
 	return r.at.errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, plaintext.Quote(shown))
 }

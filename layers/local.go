@@ -61,7 +61,7 @@ func (p *Project) useLocal(r *Repo) error {
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
-			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)\nnext: export SLIPWAY_LOCAL=REPOSITORY=FOLDER", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
+			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)\nnext: unset SLIPWAY_LOCAL  # or name one of these in it, or in local of board.yml", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
 		}
 	}
 	return nil

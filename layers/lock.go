@@ -102,7 +102,7 @@ func (p Project) checkUpdate(update []string) error {
 		switch {
 		case id == AllPins:
 		case i < 0:
-			return fmt.Errorf("the project has no repository %q%s (have %s)\nnext: layers lock --help", id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
+			return fmt.Errorf("the project has no repository %q%s (have %s)\nnext: layers dump %[4]s", id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "), plaintext.Quote(p.File))
 		case p.Repos[i].Local:
 			return fmt.Errorf("repository %s is the local folder %s, so its pin stays; lock it without SLIPWAY_LOCAL", id, p.Repos[i].Path)
 		case p.Repos[i].URL == "":

@@ -91,7 +91,7 @@ type auditor struct {
 // Run audits a root file system.
 func Run(ctx context.Context, t *tree, opt Options) (Report, error) {
 	if !t.isRoot() {
-		return Report{System: t.name}, fmt.Errorf("no root file system here: it lacks the folders etc and usr\nnext: ls %s, and name the folder or image of a whole system", plaintext.Quote(t.name))
+		return Report{System: t.name}, fmt.Errorf("no root file system here: it lacks the folders etc and usr\nnext: ls %s  # name the folder or image of a whole system", plaintext.Quote(t.name))
 	}
 	a := &auditor{tree: t, opt: opt, report: &Report{System: t.name, Files: len(t.files), Findings: []Finding{}}, programs: map[string]*program{}}
 	a.accounts = a.readAccounts()

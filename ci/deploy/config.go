@@ -77,10 +77,10 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 	what := "a configuration is a mapping of sections (" + strings.Join(sectionNames(), ", ") + ")"
 	root, err := strict.ParseMapping(name, data, what)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nnext: deploy config --help", err)
+		return nil, err
 	}
 	if len(root.Content) == 0 {
-		return nil, f.errorAt(root, "%s\nnext: deploy config --help", what)
+		return nil, f.errorAt(root, "%s", what)
 	}
 	return f, f.readSections(root)
 }

@@ -72,11 +72,11 @@ func checkDestination(remote string, isFolder, remove bool) error {
 	clean := path.Clean(remote)
 	switch {
 	case !path.IsAbs(remote):
-		return fmt.Errorf("%q is no absolute path on the board\nnext: repeat the line with %s", remote, plaintext.Quote(path.Join("/", remote)))
+		return fmt.Errorf("%q is no absolute path on the board\nnext: repeat the line with %s for %s", remote, plaintext.Quote(path.Join("/", remote)), plaintext.Quote(remote))
 	case remove && !isFolder:
 		return fmt.Errorf("--delete of a single file would remove all others in %s\nnext: repeat the line without --delete", clean)
 	case remove && (clean == "/" || path.Dir(clean) == "/" && slices.Contains(systemFolders, path.Base(clean))):
-		return fmt.Errorf("--delete would remove the board's own files in %s\nnext: repeat the line without --delete, or with a folder below", clean)
+		return fmt.Errorf("--delete would remove the board's own files in %s\nnext: repeat the line without --delete  # or with a folder below", clean)
 	}
 	return nil
 }

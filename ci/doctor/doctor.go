@@ -95,7 +95,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	}
 	stopped, err := writeFindings(w, append(findings, runChecks(ctx, p, looks)...), opt.JSON)
 	if err == nil && stopped > 0 {
-		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings\nnext: doctor %s, after the lines below each STOP", errNotReady, spec.Board, stopped, plaintext.Quote(spec.TypedName()))
+		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings\nnext: doctor %s  # after the lines below each STOP", errNotReady, spec.Board, stopped, plaintext.Quote(spec.TypedName()))
 	}
 	return err
 }

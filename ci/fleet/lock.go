@@ -83,7 +83,7 @@ func readHolder(f *os.File) string {
 func (p *plan) lockRun() (unlock func(), err error) {
 	unlock, err = lockFile(p.outputDir() + ".lock")
 	if errors.Is(err, errHeld) {
-		err = fmt.Errorf("no board was asked: %s is %w\nnext: wait until that run has ended, then run this again", p.outputDir(), err)
+		err = fmt.Errorf("no board was asked: %s is %w\nnext: repeat the line  # when that run has ended", p.outputDir(), err)
 	}
 	return unlock, localfile.Unwritable(filepath.Dir(filepath.Dir(p.outputDir())), err)
 }

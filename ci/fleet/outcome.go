@@ -129,7 +129,7 @@ func (o Outcome) asError(ctx context.Context) error {
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	next := "correct what is said above, then repeat the line with --failed"
+	next := "repeat the line with --failed  # after correcting what is said above"
 	if o.nextOf(NotBegun) != kinds[NotBegun.rank()].next {
 		next = o.nextOf(NotBegun)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Select returns the hosts that match an Ansible pattern, in the order of the file. A
@@ -53,7 +54,7 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 		}
 	}
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("pattern %q: no host of %s is left\nnext: fleet list %[2]s", pattern, inv.File)
+		return nil, fmt.Errorf("pattern %q: no host of %s is left\nnext: cat %s", pattern, inv.File, plaintext.Quote(inv.File))
 	}
 	return hosts, nil
 }
@@ -128,7 +129,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 		}
 	}
 	if len(named) == 0 && !groups {
-		return nil, fmt.Errorf("no host and no group is called %q\nnext: fleet list INVENTORY", part)
+		return nil, fmt.Errorf("no host and no group is called %q\nnext: fleet list %s", part, plaintext.Quote(inv.File))
 	}
 	if pick == "" {
 		return named, nil

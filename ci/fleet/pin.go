@@ -199,5 +199,5 @@ func writeContacts(ctx context.Context, w io.Writer, met []Contact) error {
 	if n[Unmet] == 0 {
 		return nil
 	}
-	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%d of %d boards showed no host key that could be pinned\nnext: switch them on, then repeat this line", n[Unmet], len(met)))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%d of %d boards showed no host key that could be pinned\nnext: repeat the line  # when they are on", n[Unmet], len(met)))
 }

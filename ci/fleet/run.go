@@ -279,13 +279,13 @@ func (p *plan) skipPassed() error {
 	}
 	last, err := readHistory(p.outputDir())
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("--failed needs the record of an earlier run, and there is none in %s\nnext: run it without --failed, for all boards", p.outputDir())
+		return fmt.Errorf("--failed needs the record of an earlier run, and there is none in %s\nnext: repeat the line without --failed", p.outputDir())
 	}
 	if err != nil {
-		return fmt.Errorf("--failed needs the record of an earlier run: %w\nnext: run it without --failed, for all boards", err)
+		return fmt.Errorf("--failed needs the record of an earlier run: %w\nnext: repeat the line without --failed", err)
 	}
 	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
-		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: run it without --failed, for all boards", why, filepath.Join(p.outputDir(), journalName))
+		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: repeat the line without --failed", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {

@@ -80,7 +80,7 @@ func (r repository) mergeBase(ctx context.Context, a, b string) (string, error) 
 	case r.isShallow(ctx):
 		return "", fmt.Errorf("this clone is shallow, and lacks the last commit that %.12s and %.12s have in common\nnext: git fetch --unshallow", a, b)
 	}
-	return "", fmt.Errorf("%.12s and %.12s have no commit in common\nnext: git log --oneline --all, and name a commit that both have", a, b)
+	return "", fmt.Errorf("%.12s and %.12s have no commit in common\nnext: git log --oneline --all  # name a commit that both have", a, b)
 }
 
 // change is one file that differs.

@@ -148,25 +148,20 @@ func explainNetwork(host string, err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w\nnext: start the board's SSH server, or give its port as %s:PORT", err, plaintext.Quote(withoutPort(host)))
+		return fmt.Errorf("%w\nnext: ssh -v %s true  # start the board's SSH server, or add its port to the name", err, plaintext.Quote("ssh://"+host))
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%w\nnext: see that the board is on and in this network: ping %s", err, plaintext.Quote(machineOf(host)))
+		return fmt.Errorf("%w\nnext: ping -c 3 %s  # see that the board is on and in this network", err, plaintext.Quote(machineOf(host)))
 	}
 	return err
 }
 
-// withoutPort returns user@host of user@host:port.
-func withoutPort(host string) string {
-	if name, port, err := net.SplitHostPort(host); err == nil && port != "" {
-		return name
-	}
-	return host
-}
-
 // machineOf returns the host of user@host:port, as ping takes it.
 func machineOf(host string) string {
-	host = withoutPort(host)
-	return host[strings.LastIndexByte(host, '@')+1:]
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if name, port, err := net.SplitHostPort(host); err == nil && port != "" {
+		host = name
+	}
+	return strings.Trim(host, "[]")
 }
 
 // explainLogin adds to a refused login how an image of bitbake gets authorized keys.

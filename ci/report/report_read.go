@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
-	"strings"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -113,14 +113,14 @@ func (r Report) checkLimits() error {
 	return nil
 }
 
-// Convert writes the reports of files into a folder, prints them in a form, or both. One
+// Convert writes the reports of files or folders into a folder, prints them, or both. One
 // report is written as smoke does it, several as WriteAll does.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
-	if f == nil && dir == "" {
-		return fmt.Errorf("say --as=FORM to print the report (%s), or --out=FOLDER to write it there", strings.Join(FormNames(), ", "))
-	}
 	var all []Report
 	for _, file := range files {
+		if info, err := os.Stat(file); err == nil && info.IsDir() {
+			file = filepath.Join(file, ReportJSON)
+		}
 		reports, err := ReadReports(file)
 		if err != nil {
 			return err
@@ -134,6 +134,12 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	}
 	if f != nil {
 		return WriteAs(w, f, all...)
+	}
+	if dir == "" {
+		for _, r := range all {
+			r.Summary(w)
+		}
+		return nil
 	}
 	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, ReportHTML), ReportJSON, ReportJUnit)
 	return err

@@ -136,7 +136,7 @@ func reportError(ctx context.Context, r *report.Report) (err error) {
 	switch n := r.Counts(); {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
-		r.AddFailure("smoke", err, "run it again")
+		r.AddFailure("smoke", err, host.TypedStep("repeat the line"))
 	case n.Checks[report.Failed] > 0:
 		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.Checks[report.Failed], n.Total(), report.ErrFailed)
 		r.Reason = report.ReasonFor(err)

@@ -101,7 +101,7 @@ func AllNames() ([]string, error) {
 func findOwn(name string) (string, error) {
 	own, err := images.OwnSuites()
 	if file := own[name]; file != "" && slices.Contains(Names(), name) {
-		return "", fmt.Errorf("%s: Slipway has a suite of this name\nnext: rename the file; to add checks to %s, list both suites", file, name)
+		return "", fmt.Errorf("%s: Slipway has a suite of this name\nnext: mv %s %s  # then list both suites, to add checks to %s", file, plaintext.Quote(file), plaintext.Quote(filepath.Join(filepath.Dir(file), "own-"+filepath.Base(file))), name)
 	}
 	return own[name], err
 }
@@ -159,7 +159,7 @@ func unknownSuite(name string) error {
 	if err != nil {
 		return err
 	}
-	return listError{fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)\nnext: suites, and correct --suite or the list in board.yml", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))}
+	return listError{fmt.Errorf("no suite %q%s (have %s, or name a file, like ./my-suite.yml)\nnext: suites  # correct --suite or the list in board.yml", name, plaintext.DidYouMean(name, names), strings.Join(names, ", "))}
 }
 
 // loader collects the checks of a suite and of the files that it includes. All files are

@@ -145,13 +145,13 @@ func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, errors.New("no run was found: a run is a folder with report.json or artifact.json\nnext: trends FOLDER, with a folder that has a folder for each run")
+		return nil, errors.New("no run was found: a run is a folder with report.json or artifact.json\nnext: trends build  # or another folder that has a folder for each run")
 	case len(of) == 0:
-		return nil, fmt.Errorf("no run of board %q; there are runs of %s\nnext: trends --board=%s", plaintext.OneLine(opt.Board), names(boards), sorted(boards)[0])
+		return nil, fmt.Errorf("no run of board %q; there are runs of %s\nnext: repeat the line with --board=%s", plaintext.OneLine(opt.Board), names(boards), plaintext.Quote(sorted(boards)[0]))
 	case t.Branch == "":
 		t.Branch = mostUsed(branches)
 	case branches[t.Branch] == 0:
-		return nil, fmt.Errorf("no run of branch %q; there are runs of %s\nnext: trends, without --branch", plaintext.OneLine(t.Branch), cmp.Or(names(branches), "no known branch"))
+		return nil, fmt.Errorf("no run of branch %q; there are runs of %s\nnext: repeat the line without --branch", plaintext.OneLine(t.Branch), cmp.Or(names(branches), "no known branch"))
 	}
 	other := 0
 	left := map[device]int{}
@@ -333,7 +333,7 @@ func (t Trends) Err() error {
 	if len(all) == 0 {
 		return nil
 	}
-	next := "look at the commits that the lines above name"
+	next := "git log  # for the commits that the lines above name"
 	if r := all[0].Range; layers.IsCommit(r.Before) && layers.IsCommit(r.After) && r.Before != r.After {
 		next = fmt.Sprintf("git log %s..%s", r.Before, r.After)
 	}

@@ -138,7 +138,7 @@ func Ask(in io.Reader, out io.Writer) func([]Device) error {
 			return fmt.Errorf("not confirmed: the input ended before an answer; nothing was written\n%s", confirmHint(devices, nil))
 		}
 		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {
-			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written\nnext: repeat the line, then type %[2]s", typed, want)
+			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written\nnext: repeat the line  # then type %[2]s", typed, want)
 		}
 		return nil
 	}

@@ -100,7 +100,7 @@ func (c *Claimed) RereadTable(ctx context.Context) error {
 	case errors.Is(err, unix.EACCES) && len(partitionDirs(dir)) == 0:
 		return nil // whoever is not root had no old partitions in the kernel; udev reads the new ones
 	}
-	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: unplug and plug in %s, or run: blockdev --rereadpt %[2]s", here.partitionsHeld(dir, err), c.device.Path)
+	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: blockdev --rereadpt %s  # or unplug it and plug it in", here.partitionsHeld(dir, err), c.device.Path)
 }
 
 // retryWhileBusy tries again while udev, or another program that looks at each disk, has a

@@ -19,6 +19,7 @@ import (
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // Admitted is an artifact that all policies admit, and that somebody in each named list signed.
@@ -83,7 +84,7 @@ func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 			continue // the artifact has none
 		}
 		if err := a.Prove(ctx, f); err != nil {
-			return fmt.Errorf("%w; nothing was written\nnext: build %s again, or copy the file again", err, a.Board)
+			return fmt.Errorf("%w; nothing was written\nnext: build %s  # or copy the file again", err, a.Board)
 		}
 	}
 	if _, err := a.File(images.Provenance); err != nil {
@@ -152,7 +153,7 @@ func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, dig
 			}
 		}
 	}
-	return Admitted{}, fmt.Errorf("%s is refused, and nothing was written: it is of no artifact that %s could judge\nnext: name the file in the folder of its artifact, beside artifact.json", file, judge)
+	return Admitted{}, fmt.Errorf("%s is refused, and nothing was written: it is of no artifact that %s could judge\nnext: ls -l %s  # name the file in the folder of its artifact, beside artifact.json", file, judge, plaintext.Quote(filepath.Dir(file)))
 }
 
 // newest is the build that this machine wrote last to boards of a kind.

@@ -292,11 +292,11 @@ func (r Report) Err() error {
 func (r Report) next() string {
 	switch {
 	case r.Signature == Unsigned && r.mustSign && !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why }):
-		return fmt.Sprintf("sign %s --key=FILE", plaintext.Quote(r.Folder))
+		return fmt.Sprintf("sign %s --key=$HOME/.ssh/id_ed25519", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:
-		return fmt.Sprintf("build %s, or copy the whole artifact again", r.Artifact.Board)
+		return fmt.Sprintf("build %s  # or copy the whole artifact again", r.Artifact.Board)
 	}
-	return "change what the policy refuses, then build " + r.Artifact.Board
+	return "build " + r.Artifact.Board + "  # after changing what the policy refuses"
 }
 
 // objections are all that speaks against the artifact, a line each.

@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"path/filepath"
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -98,13 +98,23 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
 		return File{}, err // the error names the path
 	}
-	if network := (*net.OpError)(nil); errors.As(err, &network) && o.ref.kind == kindHTTP {
-		return File{}, fmt.Errorf("%s: %w\nnext: curl -I %[1]s", o.ref.text, err)
-	}
 	if err != nil {
-		return File{}, fmt.Errorf("%s: %w", o.ref.text, err)
+		return File{}, fmt.Errorf("%s: %w%s", o.ref.text, err, o.ref.nextStep())
 	}
 	return file, nil
+}
+
+// nextStep looks at the source of a file that could not be fetched or is not the wanted one.
+func (r reference) nextStep() string {
+	switch r.kind {
+	case kindHTTP:
+		return "\nnext: curl -I " + plaintext.Quote(r.text)
+	case kindSFTP:
+		return "\nnext: ssh -v " + plaintext.Quote("ssh://"+r.host) + " true"
+	case kindPath:
+		return "\nnext: sha256sum " + plaintext.Quote(r.path)
+	}
+	return ""
 }
 
 // maxBesideBytes is more than block maps, signatures and lists of digests have.

@@ -21,7 +21,7 @@ var layerTypes = []string{
 }
 
 var errContainerImage = errors.New(`it is a container image, and Slipway takes no disk out of its layers
-next: skopeo copy docker://IMAGE dir:image, then tar -xf image/LAYER, and give the disk image in it; or push the disk with oras push IMAGE disk.img`)
+next: skopeo --help  # copy the image to a folder, unpack its layer by tar, and flash the disk image in it; or push the disk by oras push`)
 
 // unpackMark is how ORAS marks a folder, which it pushes as a tar.
 const unpackMark = "io.deis.oras.content.unpack"

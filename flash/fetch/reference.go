@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // The kinds of places that a reference may name.
@@ -74,6 +75,8 @@ var schemes = map[string]func(text, rest string) (reference, error){
 	"ssh": parseSSH, "sftp": parseSSH, "oci": parseOCI,
 }
 
+var portPattern = lazy.Regexp(`^[1-9][0-9]{1,4}$`)
+
 // parsePlain tells a path from host:path as scp does: by a colon before any slash.
 func parsePlain(text string) (reference, error) {
 	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
@@ -86,6 +89,10 @@ func parsePlain(text string) (reference, error) {
 	host, name := text[:colon], text[colon+1:]
 	if host == "oci" {
 		return reference{}, fmt.Errorf("%q: write oci://REGISTRY/REPOSITORY:TAG, or oci-dir:FOLDER for a layout on this machine", text)
+	}
+	if port, _, _ := strings.Cut(name, "/"); portPattern().MatchString(port) && port != name && !strings.Contains(host, "@") {
+		return reference{}, fmt.Errorf("%q: %s looks like a port\nnext: repeat the line with %s for %s  # for a folder of that name by SSH, write %s:./%s",
+			text, port, plaintext.Quote("http://"+text), plaintext.Quote(text), host, name)
 	}
 	return sftpReference(text, host, trimHome(name))
 }

@@ -25,7 +25,7 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	}
 	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
 	if sizeBytes == 0 {
-		return errors.New("it is empty\nnext: fetch or build it again")
+		return errors.New("it is empty")
 	}
 	if string(s.readAt(max(0, sizeBytes-512), 8)) == "conectix" {
 		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")
@@ -99,11 +99,11 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 		if h := s.readGPTHeader(sector, sector); h != nil && old != nil {
 			return &tableExtents{gpt: true, sector: sector, parts: h.listExtents(), end: h.other + 1}, nil
 		} else if h != nil {
-			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add --raw to write it as it is")
+			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repeat the line with --raw  # it writes the image as it is; gdisk repairs the table")
 		}
 	}
 	if old != nil {
-		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fetch or build it again, or add --raw to write it as it is")
+		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: repeat the line with --raw  # it writes the image as it is; or fetch or build it again")
 	}
 	return nil, nil
 }
@@ -150,19 +150,19 @@ func (s *source) readMBRExtents(holds string) *tableExtents {
 func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	sector := cmp.Or(l.sector, l.guessMBRSector(sizeBytes, sectorBytes))
 	if sectorBytes != 0 && sector != sectorBytes {
-		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: make the image for such sectors (wic create --sector-size %[2]d), or take another device; --raw writes it as it is", sector, sectorBytes)
+		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: devices  # take another one, or make the image for such sectors (wic create --sector-size %[2]d); --raw writes it as it is", sector, sectorBytes)
 	}
 	sectors := uint64(sizeBytes / sector)
 	for _, p := range l.parts {
 		if p.end == 0 || p.end > sectors {
-			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add --raw to write it as it is", p.number, formatBytes(p.end, sector), sizeBytes)
+			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: repeat the line with --raw  # it writes the image as it is; or fetch or build it again", p.number, formatBytes(p.end, sector), sizeBytes)
 		}
 	}
 	if l.end > sectors || l.gpt && l.end == 0 {
-		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add --raw to write it as it is", formatBytes(l.end, sector), sizeBytes)
+		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: repeat the line with --raw  # it writes the image as it is; or fetch or build it again", formatBytes(l.end, sector), sizeBytes)
 	}
 	if len(l.parts) == 0 {
-		return errors.New("its partition table has no partitions\nnext: make the image again, or add --raw to write it as it is")
+		return errors.New("its partition table has no partitions\nnext: repeat the line with --raw  # it writes the image as it is; or make the image again")
 	}
 	return nil
 }
@@ -197,17 +197,17 @@ var otherFormats = []struct {
 	at                int
 	magic, what, next string
 }{
-	{0, "!<arch>\ndebian-binary", "a Debian package", "install it on the board with dpkg -i"},
+	{0, "!<arch>\ndebian-binary", "a Debian package", "dpkg --info IMAGE  # install it on the board with dpkg -i"},
 	{0, "!<arch>\n", "an archive of ar", ""},
-	{110, "sw-description", "a bundle of SWUpdate", "slipway update BOARD HOST FILE"},
+	{110, "sw-description", "a bundle of SWUpdate", "update --help"},
 	{0, "070701", "a cpio archive, as an initramfs is", ""},
 	{0, "070702", "a cpio archive, as an initramfs is", ""},
 	{0, "070707", "a cpio archive, as an initramfs is", ""},
 	{0, "\x7fELF", "a program (ELF)", ""},
-	{0, "UF2\n", "a UF2 file for the boot loaders of microcontrollers", "copy it to the drive that the board shows"},
-	{0, "ANDROID!", "an Android boot image", "fastboot flash boot FILE"},
-	{0, "VNDRBOOT", "an Android boot image", "fastboot flash vendor_boot FILE"},
-	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "slipway flash BOARD /dev/rshim0 --image=FILE"},
+	{0, "UF2\n", "a UF2 file for the boot loaders of microcontrollers", "lsblk  # copy it to the drive that the board shows"},
+	{0, "ANDROID!", "an Android boot image", "fastboot flash boot IMAGE"},
+	{0, "VNDRBOOT", "an Android boot image", "fastboot flash vendor_boot IMAGE"},
+	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "bfb list IMAGE  # flash it to /dev/rshim0"},
 	{0, "\xd0\x0d\xfe\xed", "a device tree, or a FIT image", ""},
 	{0, "\x27\x05\x19\x56", "an image for U-Boot", ""},
 	{56, "ARMd", "a Linux kernel", ""},
@@ -216,7 +216,7 @@ var otherFormats = []struct {
 	{0, "UBI#", "a UBI image for flash chips", ""},
 }
 
-const wholeImageAdvice = "give the image of the whole disk (of bitbake: the .wic), or add --raw to write this as it is"
+const wholeImageAdvice = "repeat the line with --raw  # it writes this as it is; better give the image of the whole disk (of bitbake: the .wic)"
 
 // explainNoTable returns an error that says what an image without a partition table is.
 func (s *source) explainNoTable(holds Content) error {
@@ -232,7 +232,7 @@ func (s *source) explainNoTable(holds Content) error {
 	switch {
 	case what != "":
 	case holds.Type == "squashfs" && s.hasSignature():
-		what, next = "a bundle of RAUC", "slipway update BOARD HOST FILE"
+		what, next = "a bundle of RAUC", "update --help"
 	case holds.Type == "iso9660":
 		what = "an ISO image that only optical drives boot"
 	case holds.Type != "":
@@ -241,7 +241,7 @@ func (s *source) explainNoTable(holds Content) error {
 		what = fmt.Sprintf("%d bytes of zeros at its beginning, where a partition table belongs", len(head))
 	case isText(head):
 		line, _, _ := strings.Cut(string(head[:min(len(head), 80)]), "\n")
-		what, next = fmt.Sprintf("a text that begins with %q", cleanText([]byte(line))), "look at where it comes from: a server may have sent an error instead of the image"
+		what, next = fmt.Sprintf("a text that begins with %q", cleanText([]byte(line))), "head -c 200 IMAGE  # a server may have sent an error instead of the image"
 	default:
 		return fmt.Errorf("it has no partition table\nnext: %s", next)
 	}

@@ -66,7 +66,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	defer unlock()
 	old, err := Find(dir)
 	if err == nil {
-		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d)\nnext: virt stop %s", spec.Board, old.PID, old.SSHPort, plaintext.Quote(spec.TypedName()))
+		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d)\nnext: virt ssh %s", spec.Board, old.PID, old.SSHPort, plaintext.Quote(spec.TypedName()))
 	}
 	if !errors.Is(err, ErrOff) {
 		return nil, err

@@ -124,7 +124,7 @@ func (f *follower) interruptAdvice(ctx context.Context) string {
 	if ctx.Err() == nil {
 		return ""
 	}
-	return "; the DPU was reset and starts nothing before it gets a whole stream\nnext: run the same command again"
+	return "; the DPU was reset and starts nothing before it gets a whole stream\nnext: repeat the line"
 }
 
 // watchProgress tells the user about a push without progress, and ends it when the

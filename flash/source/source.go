@@ -158,29 +158,29 @@ var notImages = []struct {
 	at          int
 	magic, what string
 }{
-	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it"},
-	{0, "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it"},
-	{0, "\x04\x22\x4d\x18", "packed by lz4; unpack it with lz4 -d"},
-	{0, "\x02\x21\x4c\x18", "packed by lz4, in its legacy form; unpack it with lz4 -d"},
-	{0, "\x89LZO\x00\r\n\x1a\n", "packed by lzop; unpack it with lzop -d"},
-	{0, "\x3a\xff\x26\xed", "an Android sparse image; make a plain one with simg2img IMAGE disk.img"},
-	{0, "LRZI", "packed by lrzip; unpack it with lrzip -d"},
-	{0, "\x1f\x9d", "packed by compress; unpack it with gzip -d"},
-	{0, "LZIP", "packed by lzip; unpack it with lzip -d"},
-	{0, "\x5d\x00\x00", "packed by lzma; unpack it with xz -d"},
-	{0, "QFI\xfb", "a qcow2 disk; make a plain one with qemu-img convert -O raw"},
-	{0, "KDMV", "a VMware disk; make a plain one with qemu-img convert -O raw"},
-	{0, "COWD", "a VMware disk; make a plain one with qemu-img convert -O raw"},
-	{0, "# Disk DescriptorFile", "a VMware disk's description; make a plain disk with qemu-img convert -O raw"},
-	{64, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI); make a plain one with qemu-img convert -O raw"},
-	{0, "conectix", "a VHD disk; make a plain one with qemu-img convert -f vpc -O raw"},
-	{0, "vhdxfile", "a Hyper-V disk (VHDX); make a plain one with qemu-img convert -O raw"},
-	{0, "version https://git-lfs", "a pointer of Git LFS; run git lfs pull where it lies"},
+	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it\nnext: 7z x IMAGE"},
+	{0, "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it\nnext: unrar x IMAGE"},
+	{0, "\x04\x22\x4d\x18", "packed by lz4\nnext: lz4 -dc IMAGE > disk.img"},
+	{0, "\x02\x21\x4c\x18", "packed by lz4, in its legacy form\nnext: lz4 -dc IMAGE > disk.img"},
+	{0, "\x89LZO\x00\r\n\x1a\n", "packed by lzop\nnext: lzop -dc IMAGE > disk.img"},
+	{0, "\x3a\xff\x26\xed", "an Android sparse image\nnext: simg2img IMAGE disk.img"},
+	{0, "LRZI", "packed by lrzip\nnext: lrzip -d -o disk.img IMAGE"},
+	{0, "\x1f\x9d", "packed by compress\nnext: gzip -dc IMAGE > disk.img"},
+	{0, "LZIP", "packed by lzip\nnext: lzip -dc IMAGE > disk.img"},
+	{0, "\x5d\x00\x00", "packed by lzma\nnext: xz -dc IMAGE > disk.img"},
+	{0, "QFI\xfb", "a qcow2 disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
+	{0, "KDMV", "a VMware disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
+	{0, "COWD", "a VMware disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
+	{0, "# Disk DescriptorFile", "a VMware disk's description\nnext: qemu-img convert -O raw IMAGE disk.img"},
+	{64, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI)\nnext: qemu-img convert -O raw IMAGE disk.img"},
+	{0, "conectix", "a VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img"},
+	{0, "vhdxfile", "a Hyper-V disk (VHDX)\nnext: qemu-img convert -O raw IMAGE disk.img"},
+	{0, "version https://git-lfs", "a pointer of Git LFS\nnext: git lfs pull  # in its folder"},
 	{0, "<!DOCTYPE", "a web page; the server sent this instead of the image"},
 	{0, "<!doctype", "a web page; the server sent this instead of the image"},
 	{0, "<html", "a web page; the server sent this instead of the image"},
 	{0, "<?xml", "XML; a block map is given beside the image, not as the image"},
-	{257, "ustar", "a tar archive; unpack it and give the image in it"},
+	{257, "ustar", "a tar archive; unpack it and give the image in it\nnext: tar -xvf IMAGE"},
 }
 
 // checkPlain refuses a file that is no plain image: by its content, or because its name
@@ -192,7 +192,7 @@ func checkPlain(head []byte, name string) error {
 	ending := strings.ToLower(filepath.Ext(name))
 	for _, k := range forms {
 		if slices.Contains(k.ends, ending) {
-			return fmt.Errorf("it is called %s, and its content is not that; fetch it again, or rename it if it is a plain image", ending)
+			return fmt.Errorf("it is called %s, and its content is not that; fetch it again, or rename it if it is a plain image\nnext: file IMAGE", ending)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -69,7 +70,7 @@ func ReadKey(path string) (ssh.Signer, error) {
 	}
 	key, err := ssh.ParsePrivateKey(data)
 	if errors.As(err, new(*ssh.PassphraseMissingError)) {
-		return nil, fmt.Errorf("read the key %s: it has a passphrase, and Slipway asks for none\nnext: ssh-add %[2]s, then name %[2]s.pub", path, plaintext.Quote(path))
+		return nil, fmt.Errorf("read the key %s: it has a passphrase, and Slipway asks for none\nnext: ssh-add %[2]s  # then name %[2]s.pub", path, plaintext.Quote(path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the key %s: %s", path, shorten(err.Error()))
@@ -84,7 +85,7 @@ func ReadKey(path string) (ssh.Signer, error) {
 func checkKind(path string, key ssh.PublicKey) error {
 	_, certificate := key.(*ssh.Certificate)
 	if certificate || key.Type() == "ssh-dss" {
-		return fmt.Errorf("read the key %s: Verify takes no signature of kind %s\nnext: ssh-keygen -t ed25519 -f KEY", path, key.Type())
+		return fmt.Errorf("read the key %s: Verify takes no signature of kind %s\nnext: ssh-keygen -t ed25519 -f key", path, key.Type())
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func findInAgent(path string, public ssh.PublicKey) (ssh.Signer, error) {
 	}
 	conn, err := net.Dial("unix", cmp.Or(os.Getenv("SSH_AUTH_SOCK"), "/nonexistent"))
 	if err != nil {
-		return nil, fmt.Errorf("reach ssh-agent for the public key %s: %w\nnext: eval $(ssh-agent) && ssh-add, or name the private key", path, err)
+		return nil, fmt.Errorf("reach ssh-agent for the public key %s: %w\nnext: eval $(ssh-agent) && ssh-add  # or name the private key", path, err)
 	}
 	keys, err := agent.NewClient(conn).Signers()
 	if err != nil {
@@ -104,7 +105,7 @@ func findInAgent(path string, public ssh.PublicKey) (ssh.Signer, error) {
 	}
 	at := slices.IndexFunc(keys, func(k ssh.Signer) bool { return bytes.Equal(k.PublicKey().Marshal(), public.Marshal()) })
 	if at < 0 {
-		return nil, fmt.Errorf("find %s in ssh-agent: it has %d keys, and not this one\nnext: ssh-add KEY", path, len(keys))
+		return nil, fmt.Errorf("find %s in ssh-agent: it has %d keys, and not this one\nnext: ssh-add %s", path, len(keys), plaintext.Quote(strings.TrimSuffix(path, ".pub")))
 	}
 	return keys[at], nil
 }

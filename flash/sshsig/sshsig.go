@@ -57,7 +57,7 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 		return s, fmt.Errorf("%s: GPG's key as text, which gpgv does not take\nnext: gpg --dearmor -o keyring.gpg %[1]s", file)
 	}
 	if isSecret(data) {
-		return s, fmt.Errorf("%s: a secret key, and signers are named by their public keys\nnext: gpg --export -o keyring.gpg NAME, or ssh-keygen -y -f KEY", file)
+		return s, fmt.Errorf("%s: a secret key, and signers are named by their public keys\nnext: gpg --export -o keyring.gpg  # or, for a key of ssh, ssh-keygen -y -f %[1]s", file)
 	}
 	if len(data) > maxSignersBytes {
 		return s, fmt.Errorf("%s: more than %d MiB, which no list of signers has", file, maxSignersBytes>>20)
@@ -89,13 +89,14 @@ func (s Signers) Clear() bool { return s.ring != nil }
 
 // Hint returns the command that signs a file for these signers.
 func (s Signers) Hint(file string) string {
+	file = plaintext.Quote(file)
 	switch {
 	case s.mini != nil:
 		return "minisign -S -m " + file
 	case s.ring != nil:
 		return "gpg --armor --detach-sign " + file
 	}
-	return "ssh-keygen -Y sign -f KEY -n file " + file
+	return "ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n file " + file
 }
 
 // Signer is who signed a file.

@@ -13,12 +13,12 @@ import (
 
 // meanings say what to do about a registry's answer.
 var meanings = map[int]string{
-	http.StatusUnauthorized:          "podman login HOST, or docker login HOST",
-	http.StatusForbidden:             "podman login HOST, as a user who may do that in this repository",
-	http.StatusMethodNotAllowed:      "look whether the registry is a read-only one, or a cache of another",
-	http.StatusRequestEntityTooLarge: "let the proxy before the registry take large requests (nginx: client_max_body_size 0)",
-	http.StatusInsufficientStorage:   "make room on the registry's disk, then repeat the line",
-	http.StatusInternalServerError:   "look into the registry's log; its disk may be full",
+	http.StatusUnauthorized:          "podman login HOST  # or docker login HOST",
+	http.StatusForbidden:             "podman login HOST  # as a user who may do that in this repository",
+	http.StatusMethodNotAllowed:      "curl -I https://HOST/v2/  # look whether the registry is a read-only one, or a cache of another",
+	http.StatusRequestEntityTooLarge: "curl -I https://HOST/v2/  # let the proxy before the registry take large requests (nginx: client_max_body_size 0)",
+	http.StatusInsufficientStorage:   "repeat the line  # after making room on the registry's disk",
+	http.StatusInternalServerError:   "curl -I https://HOST/v2/  # look into the registry's log; its disk may be full",
 }
 
 // explain adds the next step to an error of a store.
@@ -29,7 +29,7 @@ func explain(place fetch.Place, err error) error {
 	case next != "":
 		return fmt.Errorf("%w\nnext: %s", err, strings.ReplaceAll(next, "HOST", place.Host))
 	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%w\nnext: df -h, make room, then repeat the line: what is there stays", err)
+		return fmt.Errorf("%w\nnext: df -h  # make room, then repeat the line: what is there stays", err)
 	case fetch.IsNetworkError(err):
 		return fmt.Errorf("%w\nnext: curl -I https://%s/v2/", err, place.Host)
 	}

@@ -48,7 +48,7 @@ func openFolder(dir, actions string) (*folder, error) {
 	switch {
 	case isNew && actions == toPush:
 	case isNew:
-		return nil, fmt.Errorf("%s: nothing is kept there\nnext: push ARTIFACT %[1]s", dir)
+		return nil, fmt.Errorf("%s: nothing is kept there\nnext: ls -l %[1]s  # or push an artifact first", dir)
 	case err != nil:
 		return nil, err
 	case !hasEntry(entries, v1.ImageLayoutFile) && !hasEntry(entries, lockName):

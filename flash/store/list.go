@@ -55,7 +55,7 @@ func List(ctx context.Context, reference string) ([]Entry, error) {
 func listError(place fetch.Place, err error) error {
 	err = fmt.Errorf("%s: %w", place, err)
 	if fetch.StatusOf(err) == 404 {
-		return fmt.Errorf("%w\nnext: push ARTIFACT %s, or look for a typing error in the name", err, place)
+		return fmt.Errorf("%w\nnext: curl -I https://%s/v2/  # look for a typing error in the name, or push an artifact first", err, place.Host)
 	}
 	return explain(place, err)
 }

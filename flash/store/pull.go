@@ -23,6 +23,7 @@ import (
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/lock"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -130,7 +131,7 @@ func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 		return opt.Into, nil
 	}
 	if p.Board == "" {
-		return "", fmt.Errorf("%s names no board\nnext: repeat the line with --into=FOLDER", images.ArtifactName)
+		return "", fmt.Errorf("%s names no board\nnext: repeat the line with --into=artifact", images.ArtifactName)
 	}
 	dir := filepath.Join(opt.Below, p.Board)
 	here, err := localfile.Read(images.ArtifactPath(dir), maxDescription)
@@ -138,7 +139,7 @@ func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 		return dir, nil
 	}
 	if err == nil && string(here) != string(p.description) {
-		err = fmt.Errorf("%s has another artifact\nnext: repeat the line with --into=FOLDER, where %[1]s replaces it", dir)
+		err = fmt.Errorf("%s has another artifact\nnext: repeat the line with --into=%[2]s.new  # --into=%[1]s replaces it", dir, plaintext.Quote(dir))
 	}
 	return dir, err
 }

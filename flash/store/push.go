@@ -121,7 +121,7 @@ func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
 func pushError(place fetch.Place, board string, err error) error {
 	err = fmt.Errorf("%s: %w", place, err)
 	if errors.Is(err, errChanged) {
-		return fmt.Errorf("%w; nothing is tagged\nnext: build %s, then push it again", err, board)
+		return fmt.Errorf("%w; nothing is tagged\nnext: build %s  # then push it again", err, board)
 	}
 	return explain(place, err)
 }

@@ -325,7 +325,7 @@ func (r *registry) remove(ctx context.Context, digests []string, dry bool) (int6
 		switch fetch.StatusOf(err) {
 		case http.StatusNotFound: // somebody else removed it
 		case http.StatusMethodNotAllowed:
-			return 0, fmt.Errorf("%w: this registry deletes nothing\nnext: set REGISTRY_STORAGE_DELETE_ENABLED=true for it (storage: delete: enabled: true in config.yml), and start it again", err)
+			return 0, fmt.Errorf("%w: this registry deletes nothing\nnext: repeat the line  # after starting the registry with REGISTRY_STORAGE_DELETE_ENABLED=true (storage: delete: enabled: true in config.yml)", err)
 		default:
 			if err != nil {
 				return 0, err

@@ -87,7 +87,7 @@ func (c *Conn) sudoRefuses(words string) error {
 	if words = strings.TrimSpace(words); words == "" {
 		words = "the password is not the one of " + a.User
 	}
-	return fmt.Errorf("%w to make %s of %s on %s: %s\nnext: run this at a terminal to type the password, or give %[3]s NOPASSWD in sudoers",
+	return fmt.Errorf("%w to make %s of %s on %s: %s\nnext: repeat the line  # at a terminal, to type the password, or give %[3]s NOPASSWD in sudoers",
 		ErrBecome, a.Become, a.User, a.Host, Printable(words))
 }
 

@@ -101,13 +101,13 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	switch ctx.Err() {
 	case nil:
 	case context.DeadlineExceeded:
-		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s does not end: %w\nnext: see that the servers in /etc/resolv.conf answer, or give the board's IP address", ErrNoAddress, plaintext.Quote(a.Host), context.Cause(ctx))
+		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s does not end: %w\nnext: cat /etc/resolv.conf  # see that its servers answer, or give the board's IP address", ErrNoAddress, plaintext.Quote(a.Host), context.Cause(ctx))
 	default:
 		return nil, context.Cause(ctx)
 	}
 	all := parseHosts(string(out))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s finds none in what /etc/nsswitch.conf names\nnext: see that the board is on and the name is right, or give the board's IP address", ErrNoAddress, plaintext.Quote(a.Host))
+		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s finds none in what /etc/nsswitch.conf names\nnext: getent ahosts %[2]s  # see that the board is on and the name is right, or give its IP address", ErrNoAddress, plaintext.Quote(a.Host))
 	}
 	return a.filterFamily(all)
 }

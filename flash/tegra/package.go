@@ -174,7 +174,7 @@ func (p *Package) Aims(h Host, port string) error {
 	there, err := List(h.Sys)
 	for _, other := range there {
 		if other.Port != port {
-			return fmt.Errorf("the package's scripts do not say which board is meant, and there is a %s in recovery mode on %s too\nnext: switch that board off, flash this one, then flash the other", other.Module, other.Port)
+			return fmt.Errorf("the package's scripts do not say which board is meant, and there is a %s in recovery mode on %s too\nnext: repeat the line  # with that board off; flash it afterwards", other.Module, other.Port)
 		}
 	}
 	return err

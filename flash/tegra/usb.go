@@ -114,7 +114,7 @@ func recoveryAt(sys, port string) (Recovery, bool) {
 
 // explainAbsence says what is on the port instead, and what to do.
 func explainAbsence(sys, port string) string {
-	const enter = "\nnext: hold the board's recovery button (or bridge FC REC to ground) while it gets power, then: devices"
+	const enter = "\nnext: devices  # after holding the board's recovery button (or bridging FC REC to ground) while it gets power"
 	v, p := readAttribute(sys, port, "idVendor"), readAttribute(sys, port, "idProduct")
 	switch {
 	case v == "":

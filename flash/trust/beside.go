@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // maxLinks is what the kernel follows.
@@ -21,7 +22,7 @@ const maxLinks = 40
 func RefuseBeside(folder string, files ...string) error {
 	for _, file := range files {
 		if suppliedBy(folder, file) {
-			return fmt.Errorf("trust %s: it lies beside the files that it should prove, and came with them\nnext: name a file from somebody whom you trust, outside of %s", file, folder)
+			return fmt.Errorf("trust %s: it lies beside the files that it should prove, and came with them\nnext: ls -l %[1]s  # name a file from somebody whom you trust, outside of %s", file, folder)
 		}
 	}
 	return nil
@@ -85,7 +86,7 @@ func isBelow(dir, folder string) bool {
 func OpenRegular(path string) (*os.File, os.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, nil, fmt.Errorf("read %s: it is a symbolic link\nnext: name the file that it leads to", path)
+		return nil, nil, fmt.Errorf("read %s: it is a symbolic link\nnext: readlink -f %s  # name that file", path, plaintext.Quote(path))
 	}
 	if err != nil {
 		return nil, nil, localfile.NotHere(path, err)

@@ -33,7 +33,7 @@ func ParseDigest(text string) (digest string, ok bool, err error) {
 	}
 	sum = strings.ToLower(sum)
 	if algorithm != "sha256" || !hexPattern().MatchString(sum) {
-		return "", true, fmt.Errorf("%q: want sha256: and 64 hex digits\nnext: sha256sum FILE", text)
+		return "", true, fmt.Errorf("%q: want sha256: and 64 hex digits, as sha256sum prints them", text)
 	}
 	return sum, true, nil
 }
@@ -170,7 +170,7 @@ func (s Sums) Of(name string) (string, error) {
 	}
 	list, _, _ := strings.Cut(path.Base(s.file), "?")
 	if !strings.HasPrefix(list, name+".") {
-		return "", fmt.Errorf("%s has a digest without a name, and is not called %s.sha256\nnext: repeat the line with --digest=sha256:HEX", s.file, name)
+		return "", fmt.Errorf("%s has a digest without a name, and is not called %s.sha256\nnext: mv %s %s.sha256  # or give the digest itself, as --digest=sha256:…", s.file, name, plaintext.Quote(s.file), plaintext.Quote(path.Join(path.Dir(s.file), name)))
 	}
 	return s.only, nil
 }

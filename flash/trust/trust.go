@@ -15,6 +15,7 @@ import (
 
 	"slipway/flash/sshsig"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -76,7 +77,7 @@ func NamedOrOwn(option string) (Lists, error) {
 		own = filepath.Join(folder, "allowed_signers")
 	}
 	if _, err := os.Stat(own); err != nil {
-		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and there is no %s\nnext: repeat the command with --signers=FILE, a list from somebody whom you trust", SignersVariable, cmp.Or(own, "home folder"))
+		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and there is no %s\nnext: ls -l %s  # put a list from somebody whom you trust there, or name it with --signers", SignersVariable, cmp.Or(own, "home folder"), plaintext.Quote(cmp.Or(own, "/")))
 	}
 	list, err := read("your own list", own)
 	return Lists{list}, err
@@ -133,7 +134,7 @@ func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][
 		}
 		data, name, err := l.find(ctx, at, filepath.Base(file))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, notSigned{fmt.Sprintf("%s is not signed, and %s wants that: there is no %s\nnext: fetch it from the source of the files, or: %s",
+			return nil, nil, notSigned{fmt.Sprintf("%s is not signed, and %s wants that: there is no %s\nnext: %s  # or fetch it from the source of the files",
 				file, l.From, file+l.Endings()[0], l.Hint(file))}
 		}
 		if err != nil {

@@ -80,7 +80,7 @@ func (f *File) prove(ctx context.Context, folder string, all trust.Sums) error {
 		return err
 	}
 	if f.SHA256 != want {
-		return fmt.Errorf("its SHA-256 is %s, and %s says %s: it is changed or damaged\nnext: fetch it again", f.SHA256, trust.SumsName, want)
+		return fmt.Errorf("its SHA-256 is %s, and %s says %s: it is changed or damaged\nnext: repeat the line  # after fetching it again", f.SHA256, trust.SumsName, want)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	}
 	rec.setOutcome(asked, t, err)
 	if err = rec.explainFailure(err); asked.Err() != nil && err != nil {
-		err = fmt.Errorf("%w\nnext: run the same line again; it continues", err)
+		err = fmt.Errorf("%w\nnext: repeat the line  # it continues", err)
 	}
 	return rec, errors.Join(err, times.saveDurations(t.Dir, rec), rec.save(t.Dir))
 }

@@ -117,7 +117,7 @@ func Branch(branch string) (Layers, error) {
 		return l, fmt.Errorf("--branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
 	}
 	if release == "" {
-		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known%s (have %s)\nnext: doctor --help", branch, plaintext.DidYouMean(branch, knownBranches()), strings.Join(knownBranches(), " "))
+		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known%s (have %s)\nnext: repeat the line with --branch=master", branch, plaintext.DidYouMean(branch, knownBranches()), strings.Join(knownBranches(), " "))
 	}
 	return l, nil
 }

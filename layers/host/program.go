@@ -3,7 +3,9 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"slipway/layers/plaintext"
 )
@@ -22,11 +24,66 @@ var IsCommand = func(string) bool { return false }
 // TypedStep returns a next step as the user types it. Packages say "build virt", and do not
 // know by what name the user started this program.
 func TypedStep(step string) string {
-	word, _, _ := strings.Cut(strings.ReplaceAll(step, ",", " "), " ")
+	word, _, _ := strings.Cut(step, " ")
 	if !IsCommand(word) {
-		return step
+		return repeatLine(step)
 	}
 	return ProgramName() + " " + step
+}
+
+// typedLine is the line that the user typed, without the program's name.
+var typedLine atomic.Pointer[[]string]
+
+// SetTyped tells what line the user typed.
+func SetTyped(line []string) { typedLine.Store(&line) }
+
+// repeatLine makes the user's line of a step that packages write as "repeat the line",
+// "repeat the line with --FLAG=VALUE", "with NEW for OLD" or "without --FLAG".
+func repeatLine(step string) string {
+	line, typed := []string(nil), typedLine.Load()
+	change, found := strings.CutPrefix(step, "repeat the line")
+	if !found || typed == nil {
+		return step
+	}
+	change, why, explained := strings.Cut(change, "  # ")
+	verb, what, _ := strings.Cut(strings.TrimSpace(change), " ")
+	now, old, swaps := strings.Cut(what, " for ")
+	flag, _, _ := strings.Cut(what, "=")
+	for _, arg := range *typed {
+		if name, _, _ := strings.Cut(arg, "="); swaps || verb == "" || name != flag {
+			line = append(line, swapWord(arg, now, old))
+		}
+	}
+	if verb == "with" && !swaps {
+		end := slices.Index(line, "--")
+		if end < 0 {
+			end = len(line)
+		}
+		line = slices.Insert(line, end, what)
+	}
+	step = plaintext.HideSecrets(ProgramName() + " " + strings.Join(line, " "))
+	if explained {
+		step += "  # " + why
+	}
+	return step
+}
+
+// swapWord quotes a word for a shell, with now in place of each name of a list that is old.
+func swapWord(arg, now, old string) string {
+	before := ""
+	if plaintext.Quote(arg) == old {
+		return now
+	}
+	if name, value, valued := strings.Cut(arg, "="); valued && strings.HasPrefix(arg, "-") {
+		before, arg = name+"=", value
+	}
+	names := strings.Split(arg, ",")
+	for i, name := range names {
+		if names[i] = plaintext.Quote(name); names[i] == old {
+			names[i] = now
+		}
+	}
+	return before + strings.Join(names, ",")
 }
 
 // ProgramElsewhere returns what the user types in another folder. Mage runs in a clone alone.

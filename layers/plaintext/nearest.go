@@ -5,15 +5,13 @@ import (
 	"strings"
 )
 
-// Nearest names what a name that nobody knows may stand for: those that it is a part of,
-// or else the one that the fewest letters tell it from, where those are few.
+// Nearest names what an unknown name may stand for: the known names that it is a part of, or
+// else those that the fewest letters tell it from, where these are at most a third of its own.
 func Nearest(name string, known []string) string {
-	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return len(name) < 3 || !strings.Contains(k, name) })
-	if len(near) == 0 && len(known) > 0 {
-		nearest := slices.MinFunc(known, func(a, b string) int { return editDistance(name, a) - editDistance(name, b) })
-		if editDistance(name, nearest) <= min(3, (len(name)+1)/2) {
-			near = []string{nearest}
-		}
+	letters := len(strings.TrimLeft(name, "-"))
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return letters < 3 || !strings.Contains(k, name) })
+	for most := 1; len(near) == 0 && most <= min(3, (letters+1)/3); most++ {
+		near = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return editDistance(name, k) > most })
 	}
 	if len(near) > 4 {
 		return ""
@@ -30,23 +28,25 @@ func DidYouMean(name string, known []string) string {
 	return ""
 }
 
-// editDistance counts the letters to add, remove or change to make b of a.
+// editDistance counts the letters to add, remove, change or swap with the next to make b of a.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // for the part of a so far, and each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
+	rows := make([][]int, len(a)+1) // for each beginning of a, and each of b
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		for j := range rows[i] {
+			switch {
+			case i == 0 || j == 0:
+				rows[i][j] = i + j
+				continue
+			case a[i-1] == b[j-1]:
+				rows[i][j] = rows[i-1][j-1]
+				continue
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
+			rows[i][j] = 1 + min(rows[i-1][j-1], rows[i-1][j], rows[i][j-1])
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }

@@ -9,11 +9,17 @@ func TestDidYouMean(t *testing.T) {
 		"orin-naon": ": did you mean orin-nano?",
 		"viirt":     ": did you mean virt?",
 		"blufield3": ": did you mean bluefield3?",
+		"vrit":      ": did you mean virt?", // a swap is one
 		"raspberry": "",
 		"i":         "", // too many
 	} {
 		if got := DidYouMean(name, boards); got != want {
 			t.Errorf("DidYouMean(%q) = %q; want %q", name, got, want)
+		}
+	}
+	for name, known := range map[string][]string{"dump": {"up"}, "lock": {"pack"}, "clean": {"fleet"}, "--c": {"--continue"}, "vrit": {"orin"}} {
+		if got := DidYouMean(name, known); got != "" {
+			t.Errorf("DidYouMean(%q) = %q; nothing is near", name, got)
 		}
 	}
 }

@@ -44,7 +44,13 @@ slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueF
 	hardware := c.Number("for", -1, 0, "leave out images that hardware of this version (0 to 2) does not use")
 	strip := c.Number("strip", -1, 0, "with --for: leave out only images of this version")
 	careless := c.Switch("careless", "with --for: leave out images even if no other of the kind is left")
-	c.check = func([]string) error { return errors.Join(c.needs("strip", "for"), c.needs("careless", "for")) }
+	c.check = func([]string) error {
+		err := errors.Join(c.needs("strip", "for"), c.needs("careless", "for"))
+		if err == nil && !c.given("base") && !c.given("images") {
+			err = errors.New("--base or --images is missing")
+		}
+		return err
+	}
 	c.Run = func(ctx context.Context, words []string) error {
 		out := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +19,7 @@ import (
 	suites "slipway/ci/suite"
 	"slipway/flash"
 	devices "slipway/flash/device"
+	"slipway/flash/trust"
 	"slipway/images"
 )
 
@@ -29,7 +33,8 @@ func upCommand() *Command {
 5. write report.html, report.json and junit.xml into build/reports/<board>
 6. switch the board off
 
-What did not change is not built again. Without BOARD it takes the default virtual board.`
+What did not change is not built again. Without BOARD it takes the project's board, and outside
+of a project the default virtual board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway up
 slipway up virt --keep  # and then: slipway virt ssh
@@ -39,7 +44,7 @@ slipway up --json  # for a script`
 	form := c.reportForm()
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadOwn, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Fresh = *fresh
 			r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
@@ -72,7 +77,8 @@ func boardsCommand() *Command {
 func doctorCommand() *Command {
 	c := New("doctor [BOARD]", "Look at this machine before a board's build does")
 	c.Long = `Each finding says what is wrong, why it matters, and which command fixes it. The exit status
-is an error if the build would stop. Without BOARD it looks for the default virtual board.
+is an error if the build would stop. Without BOARD it takes the project's board, and outside of
+a project the default virtual board.
 
 ` + orProjectFile + `
 
@@ -96,7 +102,7 @@ slipway doctor --conf=local.conf --branch=scarthgap`
 		if file := *conf; file != "" || *branch != "" {
 			return doctor.Conf(stdout, file, *branch, *asJSON)
 		}
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
+		return runFor(ctx, board, images.LoadOwn, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Offline = *offline
 			return doctor.Look(ctx, stdout, spec, doctor.Options{Build: build, JSON: *asJSON})
@@ -231,8 +237,15 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "compare the image with the device, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
+	c.check = func([]string) error {
+		_, _, err := trust.ParseDigest(*digest)
+		return err
+	}
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
+		if next := imageFirst(board, device); next != nil {
+			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", board), append(next, slices.DeleteFunc(slices.Clone(typedLine(c.Command)), func(arg string) bool { return !strings.HasPrefix(arg, "-") })...)}
+		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
 				Image: *image, BlockMap: *blockMap, Digest: *digest, Signers: *signers,
@@ -243,6 +256,31 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 		})
 	}
 	return c
+}
+
+// imageFirst returns the line for an image and a device, as bmaptool takes them; nil for a board.
+func imageFirst(image, device string) []string {
+	info, err := os.Stat(image)
+	isFile := err == nil && info.Mode().IsRegular() || strings.Contains(image, "://")
+	if _, err := images.LoadBuilt(image); err == nil || !isFile {
+		return nil
+	}
+	dir := filepath.Dir(image)
+	if a, err := images.ReadArtifact(dir); err == nil {
+		if f, err := a.File(images.DiskImage); err == nil && f.Name == filepath.Base(image) {
+			return []string{"flash", dir, device}
+		}
+	}
+	spec, err := images.LoadOwn("")
+	if own, _ := images.OwnBoards(); err != nil || len(own) == 0 {
+		spec, err = images.First("for any image", func(s images.Spec) bool {
+			return s.Arch == runtime.GOARCH && slices.Contains(s.Flash.Kinds, "block") && slices.Contains(s.Flash.Kinds, "file")
+		})
+	}
+	if err != nil {
+		return nil
+	}
+	return []string{"flash", spec.Board, device, "--image=" + image}
 }
 
 func suitesCommand() *Command {
@@ -328,18 +366,13 @@ func smokeSpec(ctx context.Context, board, host string, suites []string) (spec i
 
 func reportCommand() *Command {
 	c := New("report FILE...", "Show reports of earlier runs, also of other machines, in another form")
-	c.Long = `A file is a report.json of smoke, up or fleet. Several files become one report, with a table
-of boards and checks. Write commas or blanks between them.`
-	c.Example = `slipway report build/reports/virt/report.json --as=tap
+	c.Long = `A file is a report.json of smoke, up or fleet, or a folder with one. Several files become one
+report, with a table of boards and checks. Write commas or blanks between them.`
+	c.Example = `slipway report build/reports/virt
+slipway report build/reports/virt/report.json --as=tap
 slipway report a/report.json b/report.json --out=all`
 	form := c.reportForm()
 	out := c.Text("out=FOLDER", "", "write report.html, report.json and junit.xml into this folder")
-	c.check = func([]string) error {
-		if *form == nil && *out == "" {
-			return errors.New("--as or --out is missing")
-		}
-		return nil
-	}
 	c.Run = func(_ context.Context, words []string) error {
 		return report.Convert(stdout, splitList(strings.Join(words, ",")), *form, *out)
 	}

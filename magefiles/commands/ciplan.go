@@ -50,7 +50,7 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 	c.Run = func(ctx context.Context, _ []string) error {
 		folder, err := images.OwnFolder()
 		if err == nil && folder == "" {
-			err = errors.New("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init NEW-FOLDER --like=virt")
+			err = errors.New("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init lab --like=virt")
 		}
 		if err != nil {
 			return err

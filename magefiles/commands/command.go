@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"slipway/layers/host"
 	"slipway/layers/progress"
 )
 
@@ -99,6 +100,7 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	if checkOnly(cmd) {
 		return nil
 	}
+	host.SetTyped(typedLine(cmd))
 	reporter := newReporter()
 	defer reporter.Close()
 	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(progress.With(cmd.Context(), reporter), words) })))

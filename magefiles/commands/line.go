@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,9 @@ type usageError struct {
 
 func (w usageError) Error() string {
 	next := host.ProgramName()
+	if len(w.next) == 0 {
+		next += " help"
+	}
 	for _, word := range w.next {
 		next += " " + plaintext.Quote(word)
 	}
@@ -64,10 +68,30 @@ func helpLine(path []string) []string {
 	return append(path, "--help")
 }
 
+//go:embed peers.txt
+var peersText string
+
+// peer returns what takes the place of a word or a flag of another program.
+func peer(word string) []string {
+	for line := range strings.Lines(peersText) {
+		if fields := strings.Fields(line); fields[0] == word {
+			return fields[1:]
+		}
+	}
+	return nil
+}
+
 func unknownCommand(parent *cobra.Command, name string) error {
 	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
+	if path := peer(strings.ToLower(name)); path != nil && !parent.HasParent() {
+		return usageError{what + ": Slipway's command for that is " + strings.Join(path, " "), helpLine(path)}
+	}
 	next := helpLine(pathOf(parent))
-	if near := nearestCommand(parent, name); near != "" {
+	near := nearestCommand(parent, name)
+	if near == "" {
+		near = nearestOf(allBelow(parent.Root()), func(c *cobra.Command) bool { return c.Parent().HasParent() && c.Name() == strings.ToLower(name) })
+	}
+	if near != "" {
 		what += ": did you mean " + near + "?"
 		if !strings.Contains(near, " or ") {
 			next = helpLine(strings.Fields(near))
@@ -76,18 +100,33 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	return usageError{what, next}
 }
 
+// allBelow returns all commands below parent.
+func allBelow(parent *cobra.Command) (all []*cobra.Command) {
+	for _, c := range parent.Commands() {
+		all = append(append(all, c), allBelow(c)...)
+	}
+	return all
+}
+
+// nearestOf returns the paths of the commands that a wrong name may mean.
+func nearestOf(all []*cobra.Command, means func(*cobra.Command) bool) string {
+	var near []string
+	for _, c := range all {
+		if means(c) {
+			near = append(near, strings.Join(pathOf(c), " "))
+		}
+	}
+	return strings.Join(near, " or ")
+}
+
 // nearestCommand returns the commands that a wrong name below parent may mean.
 func nearestCommand(parent *cobra.Command, name string) string {
 	var known []string
 	for _, c := range parent.Commands() {
 		known = append(known, c.Name())
 	}
-	near := plaintext.Nearest(strings.ToLower(name), known)
-	if near == "" {
-		return ""
-	}
-	before := strings.Join(append(pathOf(parent), ""), " ")
-	return before + strings.ReplaceAll(near, " or ", " or "+before)
+	near := strings.Split(plaintext.Nearest(strings.ToLower(name), known), " or ")
+	return nearestOf(parent.Commands(), func(c *cobra.Command) bool { return slices.Contains(near, c.Name()) })
 }
 
 // flagError says what is wrong with a flag.
@@ -106,6 +145,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" {
 			typed = "-" + name
 		}
+		if isVerbose(typed) {
+			line := slices.DeleteFunc(slices.Clone(typedLine(cmd)), isVerbose)
+			return usageError{fmt.Sprintf("%s: %s: %s", strings.Join(pathOf(cmd), " "), typed, noLevels), line}
+		}
 		err = fmt.Errorf("unknown flag %q%s", typed, suggestFlag(cmd, name))
 	case errors.As(err, &valueless):
 		err = fmt.Errorf("--%s has no value: write it as --%[1]s=VALUE", valueless.GetSpecifiedName())
@@ -123,6 +166,13 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	})
 	if len(known) == 0 {
 		return ": the command has no flags"
+	}
+	for _, typed := range []string{"--" + name, "-" + name} {
+		for _, flag := range peer(typed) {
+			if slices.Contains(known, flag) {
+				return ": Slipway's flag for that is " + flag
+			}
+		}
 	}
 	if question := plaintext.DidYouMean("--"+strings.ToLower(name), append(known, "--help")); question != "" {
 		return question
@@ -162,8 +212,10 @@ func modernLine(root *cobra.Command, args []string) ([]string, error) {
 		return []string{}, nil // cobra would take the program's own line for nil
 	case isHelp(line[0]), strings.EqualFold(line[0], "help") && !slices.ContainsFunc(line[1:min(2, len(line))], isHelp):
 		line = append([]string{"help"}, slices.DeleteFunc(line[1:], isHelp)...)
-	case strings.EqualFold(line[0], "--version"):
+	case strings.EqualFold(line[0], "--version"), len(args) == 1 && strings.EqualFold(line[0], "-v"):
 		line[0] = "version"
+	case isVerbose(line[0]):
+		return nil, usageError{args[0] + ": " + noLevels, append(slices.DeleteFunc(line, isVerbose), after...)}
 	case strings.HasPrefix(line[0], "-"):
 		return nil, misplacedFlag(root, root, slices.Concat(line, after))
 	}
@@ -298,6 +350,17 @@ func onlyWord(cmd *cobra.Command, line []string) []string {
 	}
 	return line
 }
+
+// isVerbose recognises what asks other programs to say more or less.
+func isVerbose(arg string) bool {
+	switch strings.TrimLeft(arg, "-") {
+	case "v", "vv", "vvv", "verbose", "d", "debug", "q", "quiet":
+		return strings.HasPrefix(arg, "-")
+	}
+	return false
+}
+
+const noLevels = "the output has no levels; all that programs say is in the logs below build/"
 
 func isHelp(arg string) bool { return arg == "-h" || arg == "--h" || strings.EqualFold(arg, "--help") }
 

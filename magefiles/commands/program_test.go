@@ -239,7 +239,7 @@ func checkProject(t *testing.T, program string) {
 		{"", "board check", 5, "no project: "},
 		{"", "init lab --like=raspberrypi5 --ci=github --dry-run", 0, "would write lab/boards/raspberrypi5-lab/kas.yml\n"},
 		{"", "init lab --like=raspberrypi5 --ci=github", 0, "  " + program + " flash raspberrypi5-lab DEVICE --dry-run"},
-		{"", "init lab --like=virt", 1, "next: " + program + " board new NAME --like=virt"},
+		{"", "init lab --like=virt", 1, "next: " + program + " board new lab --like=virt"},
 		{"lab", "board new rack --like=raspberrypi5-lab", 0, "wrote boards/rack/board.yml\n"},
 		{"lab", "board new rack --like=virt", 1, "another board has this name"},
 		{"lab/suites", "board check", 0, "boards that can be read: 2, lines to edit: 11\n"},

@@ -140,7 +140,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) error {
 		allowRepeats(root)
 	}
 	root.SetArgs(args)
-	return root.ExecuteContext(ctx)
+	return root.ExecuteContext(context.WithValue(ctx, typedKey{}, args))
 }
 
 // allowRepeats lets cobra read each flag twice, as it does where it completes a line.

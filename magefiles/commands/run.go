@@ -107,9 +107,11 @@ func withStep(cmd *cobra.Command, err error) error {
 	case err == nil || errors.As(err, new(usageError)) || errors.As(err, &ended) || strings.Contains(err.Error(), "\nnext: "):
 		return err
 	case errors.Is(err, report.ErrFailed):
-		return fmt.Errorf("%w\nnext: do what each failed check says above, then repeat the line", err)
+		return fmt.Errorf("%w\nnext: repeat the line  # after doing what each failed check says", err)
+	case errors.Is(err, report.ErrWrong) || errors.Is(err, images.ErrBoardFile) || errors.Is(err, fs.ErrPermission):
+		return err // exitError has their step
 	}
-	return fmt.Errorf("%w\nnext: %s", err, strings.Join(helpLine(pathOf(cmd)), " "))
+	return fmt.Errorf("%w\nnext: %s", err, lookStep(cmd, err))
 }
 
 type exitError struct{ error }
@@ -126,9 +128,9 @@ func (s exitError) withProgram() string {
 	text := withPermissionStep(s.error)
 	before, step, found := cutLast(text, "\nnext: ")
 	if !found && (errors.Is(s.error, report.ErrWrong) || errors.Is(s.error, images.ErrBoardFile)) {
-		before, step, found = text, "boards, after correcting the file", true
+		before, step, found = text, "boards  # after correcting the file", true
 		if own, err := images.OwnFolder(); err == nil && own != "" {
-			step = "board check, after correcting the file"
+			step = "board check  # after correcting the file"
 		}
 	}
 	if !found {
@@ -145,7 +147,7 @@ func withPermissionStep(err error) string {
 	if strings.Contains(text, "\nnext: ") || !errors.Is(err, fs.ErrPermission) || !errors.As(err, &path) {
 		return text
 	}
-	return text + "\nnext: ls -ld " + plaintext.Quote(filepath.Dir(path.Path)) + ", or go on in a folder of yours"
+	return text + "\nnext: ls -ld " + plaintext.Quote(filepath.Dir(path.Path)) + "  # or go on in a folder of yours"
 }
 
 func cutLast(text, sep string) (before, after string, found bool) {

@@ -55,7 +55,7 @@ var bundleFormats = []bundleFormat{
 
 var errNoBundle = errors.New("not a bundle for RAUC or SWUpdate")
 
-var errMender = errors.New("a Mender Artifact, and Slipway does not drive Mender\nnext: copy it to the board, and there run mender-update install FILE")
+var errMender = errors.New("a Mender Artifact, and Slipway does not drive Mender\nnext: update --help  # Slipway drives RAUC and SWUpdate; copy this one to the board, and run mender-update install there")
 
 // isMender recognises a Mender Artifact, a tar that begins with the file version.
 func isMender(head []byte) bool {
@@ -107,7 +107,7 @@ func (b *Bundle) readFormat() error {
 			return f.read(b)
 		}
 	}
-	return fmt.Errorf("%w\nnext: make one by build <board> --target=bundle (a virtual board), slipway-bundle (another with RAUC) or slipway-update (a Jetson)", errNoBundle)
+	return fmt.Errorf("%w\nnext: build --help  # --target=bundle makes one for a virtual board, slipway-bundle with RAUC, slipway-update for a Jetson", errNoBundle)
 }
 
 // digestEnds returns a digest of the bundle's beginning and end. Bundles differ there, since
