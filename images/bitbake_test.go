@@ -320,7 +320,7 @@ func TestBuildWithBitbakeStopped(t *testing.T) {
 		cancel(stopped)
 	}()
 	_, err := buildProject(ctx, tiny, p, Options{Dir: filepath.Dir(dir)})
-	if !errors.Is(err, stopped) || !strings.HasSuffix(err.Error(), "\nnext: run the same line again; it continues") {
+	if !errors.Is(err, stopped) || !strings.HasSuffix(err.Error(), "\nnext: repeat the line  # it continues") {
 		t.Errorf("build = %v; want it stopped, and the next step", err)
 	}
 }

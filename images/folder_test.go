@@ -59,7 +59,7 @@ func TestDeployedImage(t *testing.T) {
 		"links to the newest":   {[]string{image + "x.rootfs-2.wic.zst", image + "x.rootfs-1.wic.zst", "z-old.wic.zst"}, []string{image + "x.rootfs.wic.zst"}, []string{DiskImage}, image + "x.rootfs.wic.zst"},
 		"without links":         {[]string{image + "x.wic"}, nil, []string{DiskImage}, image + "x.wic"},
 		"plain before packed":   {[]string{image + "x.wic.gz", image + "x.wic", image + "x.wic.bmap"}, nil, []string{DiskImage}, image + "x.wic"},
-		"two images":            {[]string{"a-x.wic", "b-x.wic"}, nil, []string{DiskImage}, "2 images are in this folder: a-x.wic, b-x.wic\nnext: name one with --image="},
+		"two images":            {[]string{"a-x.wic", "b-x.wic"}, nil, []string{DiskImage}, "2 images are in this folder: a-x.wic, b-x.wic\nnext: repeat the line with --image="},
 		"two packed images":     {[]string{"a-x.wic.gz", "b-x.wic"}, nil, []string{DiskImage}, "2 images are in this folder: b-x.wic, a-x.wic.gz"},
 		"a card of a Jetson":    {[]string{"a-x.tegraflash.tar.gz"}, nil, []string{DiskImage, Tegraflash}, "a-x.tegraflash.tar.gz"},
 		"another kind's device": {[]string{"a-x.wic"}, nil, []string{BFB}, "no image for this device: want bfb"},

@@ -173,8 +173,8 @@ func TestProjectFileAsBoard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: layers dump oe.conf.json, after correcting the file") {
-		t.Errorf("checkout of an empty file = %v; want a next step", err)
+	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "oe.conf.json:1:1: ") {
+		t.Errorf("checkout of an empty file = %v; want its place", err)
 	}
 	spec, err := Load("kas.yml")
 	if err != nil {

@@ -426,7 +426,7 @@ func TestCheckoutStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
-	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped: ") || !strings.HasSuffix(err.Error(), "\nnext: run the same line again; it continues") {
+	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped: ") || !strings.HasSuffix(err.Error(), "\nnext: repeat the line  # it continues") {
 		t.Errorf("Checkout of a stopped context = %v; want it to say so", err)
 	}
 	if exists(filepath.Join(dir, ".partial-r")) {
@@ -460,7 +460,7 @@ func TestCheckoutOnAFullDisk(t *testing.T) {
 			}
 			t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
 			p := loadRepo(t, "url: "+url+", branch: main")
-			if err := Checkout(t.Context(), p, ws); err == nil || !strings.HasPrefix(err.Error(), disk+": the disk is full: ") || !strings.Contains(err.Error(), "\nnext: df -h "+disk+", make room there") {
+			if err := Checkout(t.Context(), p, ws); err == nil || !strings.HasPrefix(err.Error(), disk+": the disk is full: ") || !strings.Contains(err.Error(), "\nnext: df -h "+disk+"  # make room there") {
 				t.Errorf("Checkout = %v; want it to say that %s is full", err, disk)
 			}
 			var stat unix.Statfs_t

@@ -115,7 +115,7 @@ func TestLoadAt(t *testing.T) {
 	if err != nil || then.Repos[0].Commit != first || now.Repos[0].Commit != second {
 		t.Errorf("LoadAt(HEAD) = %+v, %v; want r at %s", then.Repos, err, first)
 	}
-	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "HEAD", Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "p.yml is in no git repository") || !strings.Contains(err.Error(), "\nnext: layers diff p.yml --from=FILE") {
+	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "HEAD", Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "p.yml is in no git repository") || !strings.Contains(err.Error(), "\nnext: git init .  # or name an older project or lock file with --from") {
 		t.Errorf("LoadAt without git = %v; want it to name --from", err)
 	}
 	for _, ref := range []string{"none", "--all", ""} {

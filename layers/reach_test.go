@@ -74,7 +74,7 @@ func TestBranchOfSHA256(t *testing.T) {
 	mustRun(t, url, "git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--allow-empty", "-m", "one")
 	ws := Workspace{Dir: filepath.Join(dir, "checkouts"), Mirrors: filepath.Join(dir, "mirrors")}
 	p := Project{Root: dir, Repos: []Repo{{ID: "r", Name: "r", URL: url, Branch: "main"}}}
-	if err := Checkout(t.Context(), p, ws); err == nil || !strings.Contains(err.Error(), "have 64 digits") || !strings.Contains(err.Error(), "\nnext: git ls-remote "+url+", ") {
+	if err := Checkout(t.Context(), p, ws); err == nil || !strings.Contains(err.Error(), "have 64 digits") || !strings.Contains(err.Error(), "\nnext: git ls-remote "+url+"  # ") {
 		t.Errorf("Checkout = %v; want that the ids are longer, and what is next", err)
 	}
 	p.Repos[0].Commit = strings.TrimSpace(mustRun(t, url, "git", "rev-parse", "HEAD"))

@@ -79,9 +79,9 @@ func TestCheckDestination(t *testing.T) {
 		{"/opt/app", true, true, ""},
 		{"/", true, false, ""},
 		{"/etc", false, false, ""},
-		{"opt/app", true, false, "\nnext: repeat the line with /opt/app"},
-		{"/", true, true, ", or with a folder below"},
-		{"/opt/../etc/", true, true, ", or with a folder below"},
+		{"opt/app", true, false, "\nnext: repeat the line with /opt/app for opt/app"},
+		{"/", true, true, "  # or with a folder below"},
+		{"/opt/../etc/", true, true, "  # or with a folder below"},
 		{"/opt/app", false, true, "\nnext: repeat the line without --delete"},
 	} {
 		err := checkDestination(tt.remote, tt.isFolder, tt.remove)

@@ -266,7 +266,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 		t.Fatalf("%s; want one board that fails", n)
 	}
 	p.request.Failed = true
-	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.HasSuffix(err.Error(), "\nnext: run it without --failed, for all boards") || strings.Contains(err.Error(), "stat ") {
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.request); err == nil || !strings.HasSuffix(err.Error(), "\nnext: repeat the line without --failed") || strings.Contains(err.Error(), "stat ") {
 		t.Errorf("fleet smoke --failed after a deploy = %v; want that there is no smoke before, and what to run", err)
 	}
 	p.request.Failed = false

@@ -153,9 +153,10 @@ func TestConvert(t *testing.T) {
 	}
 	files := []string{filepath.Join(dir, "a", ReportJSON), filepath.Join(dir, "b", ReportJSON)}
 	var out bytes.Buffer
-	if err := Convert(&out, files, nil, ""); err == nil || !strings.Contains(err.Error(), "--out=FOLDER") {
-		t.Errorf("Convert to nothing = %v; want what to say", err)
+	if err := Convert(&out, []string{filepath.Join(dir, "a"), files[1]}, nil, ""); err != nil || strings.Count(out.String(), "  checks") != 1+len(fleet()) {
+		t.Errorf("Convert of a folder and a file = %v; want their summaries\n%s", err, out.String())
 	}
+	out.Reset()
 	if err := Convert(&out, files, formNamed(t, "tap"), ""); err != nil || strings.Count(out.String(), "\n1..") != 1 || !strings.Contains(out.String(), "\n1..60\n") {
 		t.Errorf("Convert = %v, and printed\n%s\nwant one list of 60", err, out.String())
 	}

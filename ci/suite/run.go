@@ -17,6 +17,7 @@ import (
 	"slipway/flash/target/container"
 	"slipway/flash/target/files"
 	"slipway/images"
+	"slipway/layers/host"
 )
 
 // Run runs the suites of a board on it. The report is complete after report.ErrFailed.

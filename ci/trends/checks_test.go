@@ -90,8 +90,8 @@ func TestChoose(t *testing.T) {
 		{"the last of each device", mixed, Options{Last: 1}, "1 3 5", ""},
 		{"no branch is known", []Run{run("a", "", "", 1), run("a", "", "", 2)}, Options{Last: 9}, "1 2", ""},
 		{"none", nil, Options{Last: 9}, "", "no run was found"},
-		{"another board", mixed, Options{Last: 9, Board: "c"}, "", `no run of board "c"; there are runs of a, b` + "\nnext: trends --board=a"},
-		{"another branch", mixed, Options{Last: 9, Branch: "x"}, "", `no run of branch "x"; there are runs of main, next` + "\nnext: trends, without --branch"},
+		{"another board", mixed, Options{Last: 9, Board: "c"}, "", `no run of board "c"; there are runs of a, b` + "\nnext: repeat the line with --board=a"},
+		{"another branch", mixed, Options{Last: 9, Branch: "x"}, "", `no run of branch "x"; there are runs of main, next` + "\nnext: repeat the line without --branch"},
 	} {
 		found := Trends{Branch: tt.opt.Branch}
 		chosen, err := found.choose(tt.runs, tt.opt)

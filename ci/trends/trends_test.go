@@ -57,9 +57,9 @@ func TestErr(t *testing.T) {
 		want  string
 	}{
 		{"commits", regressed(commitA, commitB), "1 regression: the runs became worse\nnext: git log " + commitA + ".." + commitB},
-		{"an option", regressed("--output=x", commitB), "1 regression: the runs became worse\nnext: look at the commits that the lines above name"},
-		{"an option after", regressed(commitA, "x;y"), "1 regression: the runs became worse\nnext: look at the commits that the lines above name"},
-		{"the same commit", regressed(commitA, commitA), "1 regression: the runs became worse\nnext: look at the commits that the lines above name"},
+		{"an option", regressed("--output=x", commitB), "1 regression: the runs became worse\nnext: git log  # for the commits that the lines above name"},
+		{"an option after", regressed(commitA, "x;y"), "1 regression: the runs became worse\nnext: git log  # for the commits that the lines above name"},
+		{"the same commit", regressed(commitA, commitA), "1 regression: the runs became worse\nnext: git log  # for the commits that the lines above name"},
 	} {
 		if err := tt.found.Err(); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: Err = %v; want %s", tt.name, err, tt.want)

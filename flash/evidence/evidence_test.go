@@ -89,9 +89,9 @@ func TestExamine(t *testing.T) {
 		t.Errorf("unsigned: %v, %v, %s", err, r.Err(), r.Signature)
 	}
 	for want, change := range map[string]func(*Report){
-		"next: sign " + dir + " --key=FILE": func(r *Report) { r.Signature, r.mustSign = Unsigned, true },
-		"then build orin":                   func(r *Report) { r.Signature = Signed },
-		"next: build orin, or copy":         func(r *Report) { r.Wrong = []string{"a byte"} },
+		"next: sign " + dir + " --key=$HOME/.ssh/id_ed25519": func(r *Report) { r.Signature, r.mustSign = Unsigned, true },
+		"next: build orin  # after changing":                 func(r *Report) { r.Signature = Signed },
+		"next: build orin  # or copy":                        func(r *Report) { r.Wrong = []string{"a byte"} },
 	} {
 		refused := r
 		refused.Verdicts = []Verdict{{Policy: "p.yml", Refused: []string{"old"}}}
@@ -281,7 +281,7 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		shows                 string
 	}{
 		{"no signers are named", "", "", false, Unsigned, "", "signature   none\n"},
-		{"unsigned", signers, "", false, Unsigned, "is not signed, and HOW wants that: there is no DIR/artifact.json.sig\nnext: sign DIR --key=FILE", "WRONG       DIR/artifact.json is not signed, and HOW wants that"},
+		{"unsigned", signers, "", false, Unsigned, "is not signed, and HOW wants that: there is no DIR/artifact.json.sig\nnext: sign DIR --key=$HOME/.ssh/id_ed25519", "WRONG       DIR/artifact.json is not signed, and HOW wants that"},
 		{"an empty list", empty, "", false, "", "it names no signer", ""},
 		{"a list of comments", comments, "", false, "", "it names no signer", ""},
 		{"no list", filepath.Join(t.TempDir(), "none"), "", false, "", "no such file", ""},

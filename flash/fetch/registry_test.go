@@ -287,7 +287,7 @@ func TestContainerImageRefused(t *testing.T) {
 		for name, m := range map[string]ocispec.Manifest{"one layer": manifest(d), "two layers": manifest(d, d), "a file beside it": manifest(titled(s.blob([]byte("x")), "disk.img"), d)} {
 			s.tag(t, "v1", m)
 			dir := t.TempDir()
-			if _, err := fetchIt(t, dir, s.reference(s.addr(), ""), ""); !errors.Is(err, errContainerImage) || !strings.Contains(err.Error(), "next: skopeo copy") {
+			if _, err := fetchIt(t, dir, s.reference(s.addr(), ""), ""); !errors.Is(err, errContainerImage) || !strings.Contains(err.Error(), "next: skopeo --help") {
 				t.Errorf("%s, %s: Get = %v; want it refused with a next step", kind, name, err)
 			}
 			nothing(t, dir)

@@ -25,7 +25,7 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	}
 	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
 	if sizeBytes == 0 {
-		return errors.New("it is empty")
+		return errors.New("it is empty\nnext: ls -l IMAGE")
 	}
 	if string(s.readAt(max(0, sizeBytes-512), 8)) == "conectix" {
 		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")

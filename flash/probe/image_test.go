@@ -199,11 +199,11 @@ func TestCheckImageOtherFormats(t *testing.T) {
 		{"deb", "a Debian package", named(0, "!<arch>\ndebian-binary   ")},
 		{"ar", "an archive of ar", named(0, "!<arch>\nx.o")},
 		{"cpio", "a cpio archive", named(0, "070701")},
-		{"swu", "a bundle of SWUpdate\nnext: slipway update BOARD HOST FILE", append([]byte("070702"+strings.Repeat("0", 104)+"sw-description"), 0)},
+		{"swu", "a bundle of SWUpdate\nnext: update --help", append([]byte("070702"+strings.Repeat("0", 104)+"sw-description"), 0)},
 		{"elf", "a program (ELF)", named(0, "\x7fELF")},
 		{"uf2", "a UF2 file", named(0, "UF2\nWQ]\x9e")},
 		{"Android's boot image", "an Android boot image", named(0, "ANDROID!")},
-		{"BFB", "next: slipway flash BOARD /dev/rshim0 --image=FILE", named(0, "\x42\x66\x02\x13")},
+		{"BFB", "next: bfb list IMAGE", named(0, "\x42\x66\x02\x13")},
 		{"kernel", "a Linux kernel", named(56, "ARMd")},
 		{"kernel of a PC, which ends its first sector as a table does", "a Linux kernel", func() []byte { p := make([]byte, mib); copy(p[0x202:], "HdrS"); p[510], p[511] = 0x55, 0xaa; return p }()},
 		{"fixed VHD", "a fixed VHD disk", append(makeMBR(mib, [2]uint32{1, 2}), append([]byte("conectix"), make([]byte, 504)...)...)},
@@ -254,7 +254,7 @@ func TestCheckImageFileSystems(t *testing.T) {
 		if _, err := f.Write(append(append([]byte{0x30}, make([]byte, 99)...), 0, 0, 0, 0, 0, 0, 0, 100)); err != nil {
 			t.Fatal(err)
 		}
-		checkError(t, checkFile(path), "a bundle of RAUC\nnext: slipway update")
+		checkError(t, checkFile(path), "a bundle of RAUC\nnext: update --help")
 	})
 	t.Run("ISO", func(t *testing.T) {
 		dir, path := t.TempDir(), filepath.Join(t.TempDir(), "x.iso")

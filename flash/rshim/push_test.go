@@ -300,7 +300,7 @@ func TestPushEnds(t *testing.T) {
 		}()
 		parts, _ := some(5_000_000)
 		_, err := p.Push(ctx, parts, patient, &journalOf{})
-		if !errors.Is(err, stop) || !strings.Contains(err.Error(), "of 5000000 bytes") || !strings.Contains(err.Error(), "next: run the same command again") {
+		if !errors.Is(err, stop) || !strings.Contains(err.Error(), "of 5000000 bytes") || !strings.Contains(err.Error(), "next: repeat the line") {
 			t.Errorf("error %v; want %v, how far it came, and what is next", err, stop)
 		}
 		if p.conn != nil {

@@ -121,7 +121,7 @@ func TestPullBelow(t *testing.T) {
 			t.Errorf("Pull = %s, %v", p.Folder, err)
 		}
 	}
-	if _, err := Pull(t.Context(), ref+":v2", opt); err == nil || !strings.Contains(err.Error(), "--into=FOLDER") {
+	if _, err := Pull(t.Context(), ref+":v2", opt); err == nil || !strings.Contains(err.Error(), "next: repeat the line with --into=") {
 		t.Errorf("Pull over another artifact = %v; want it refused", err)
 	}
 	if _, err := Pull(t.Context(), ref, opt); err == nil || !strings.Contains(err.Error(), "store list "+ref) {

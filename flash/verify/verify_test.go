@@ -123,7 +123,7 @@ func TestFiles(t *testing.T) {
 		{"a file, without the other", "a.deb", func(s signed) { s.remove("b.tar.gz") }, "", false},
 		{"a file, beside a damaged one", "a.deb", func(s signed) { s.put("b.tar.gz", "x") }, "", false},
 		{"flipped byte", wholeFolder, func(s signed) { s.put("a.deb", "girst\n") }, "1 of 2 files are not proved: DIR/a.deb: its SHA-256 is ", false},
-		{"a byte more", "a.deb", func(s signed) { s.put("a.deb", "first\n\n") }, "it is changed or damaged\nnext: fetch it again", false},
+		{"a byte more", "a.deb", func(s signed) { s.put("a.deb", "first\n\n") }, "it is changed or damaged\nnext: repeat the line  # after fetching it again", false},
 		{"cut off", "a.deb", func(s signed) { s.put("a.deb", "") }, "it is changed or damaged", false},
 		{"files swapped", wholeFolder, func(s signed) { s.put("a.deb", "second\n"); s.put("b.tar.gz", "first\n") }, "2 of 2 files are not proved", false},
 		{"list changed", wholeFolder, func(s signed) { s.put(trust.SumsName, digestLine("evil\n", "a.deb")); s.put("a.deb", "evil\n") }, "the signature is not of this file", false},
@@ -145,7 +145,7 @@ func TestFiles(t *testing.T) {
 		{"a signer's line is broken", wholeFolder, func(s signed) { s.allow("ann@example.com touch " + s.public) }, "unknown, or without a value", false},
 		{"missing file", wholeFolder, func(s signed) { s.remove("a.deb") }, "no such file or directory", false},
 		{"missing list", wholeFolder, func(s signed) { s.remove(trust.SumsName) }, "no such file or directory", true},
-		{"missing signature", wholeFolder, func(s signed) { s.remove(trust.SumsName + ".sig") }, "there is no DIR/SHA256SUMS.sig\nnext: fetch it", false},
+		{"missing signature", wholeFolder, func(s signed) { s.remove(trust.SumsName + ".sig") }, "there is no DIR/SHA256SUMS.sig\nnext: ssh-keygen -Y sign", false},
 		{"empty signature", wholeFolder, func(s signed) { s.put(trust.SumsName+".sig", "") }, "does not begin with", false},
 		{"a web page for a signature", wholeFolder, func(s signed) { s.put(trust.SumsName+".sig", "<html>") }, "does not begin with", false},
 		{"long signature", wholeFolder, func(s signed) { s.put(trust.SumsName+".sig", strings.Repeat("A", 1<<17)) }, "65536 are the most", false},
@@ -168,7 +168,7 @@ func TestFiles(t *testing.T) {
 		{"an empty line", wholeFolder, func(s signed) { s.list("ann", "file", goodList+"\n") }, "SHA256SUMS:3: not a line", true},
 		{"an empty list", wholeFolder, func(s signed) { s.list("ann", "file", "") }, "it is empty or cut off", true},
 		{"the last line cut off", wholeFolder, func(s signed) { s.list("ann", "file", strings.TrimSuffix(goodList, "\n")) }, "1: the list does not end", true},
-		{"a link in a file's place", wholeFolder, func(s signed) { s.link("a.deb") }, "a.deb: it is a symbolic link\nnext: name", true},
+		{"a link in a file's place", wholeFolder, func(s signed) { s.link("a.deb") }, "a.deb: it is a symbolic link\nnext: readlink -f", true},
 		{"a link in the list's place", wholeFolder, func(s signed) { s.link(trust.SumsName) }, "SHA256SUMS: it is a symbolic link", true},
 		{"a link in the signature's place", wholeFolder, func(s signed) { s.link(trust.SumsName + ".sig") }, "SHA256SUMS.sig: it is a symbolic link", true},
 		{"a FIFO in a file's place", wholeFolder, func(s signed) { s.remove("a.deb"); s.fifo("a.deb") }, "a.deb: it is no regular file", true},
@@ -273,7 +273,7 @@ func TestDefaultSigners(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)
 	t.Setenv(trust.SignersVariable, "")
-	if _, err := Files(t.Context(), []string{s.folder}, ""); err == nil || !strings.Contains(err.Error(), "there is no "+home+"/slipway/allowed_signers\nnext: repeat the command with --signers=FILE") {
+	if _, err := Files(t.Context(), []string{s.folder}, ""); err == nil || !strings.Contains(err.Error(), "there is no "+home+"/slipway/allowed_signers\nnext: ls -l ") {
 		t.Errorf("Files without a list = %v; want the next step", err)
 	}
 	if err := errors.Join(os.Mkdir(home+"/slipway", 0o755), os.Rename(s.signers, home+"/slipway/allowed_signers")); err != nil {

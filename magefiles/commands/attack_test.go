@@ -493,8 +493,8 @@ func projectAttacks() (all []attack) {
 	for _, x := range []struct{ tries, line, want string }{
 		{"a board.yml that forges a line", "build evil --dry-run", "boards/evil/board.yml"},
 		{"a machine that moves the cursor", "layers dump kas.yml", "kas.yml"},
-		{"a file that is not there", "build kas.yml:nosuch.yml --dry-run", "nosuch.yml"},
-		{"a file that is not there, in a real build", "build kas.yml:nosuch.yml", "nosuch.yml"},
+		{"a file that is not there", "build boards/bare/kas.yml:nosuch.yml --dry-run", "nosuch.yml"},
+		{"a file that is not there, in a real build", "build boards/bare/kas.yml:nosuch.yml", "nosuch.yml"},
 	} {
 		all = append(all, attack{who: "project", tries: x.tries, line: x.line, want: x.want})
 	}

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,6 +133,7 @@ func (s exitError) withProgram() string {
 		if own, err := images.OwnFolder(); err == nil && own != "" {
 			step = "board check  # after correcting the file"
 		}
+		step = cmp.Or(placeStep(text), step)
 	}
 	if !found {
 		return text

@@ -65,7 +65,7 @@ func TestExitStatus(t *testing.T) {
 	for text, want := range map[string]string{
 		"no artifact\nnext: build virt":            "no artifact\nnext: " + host.ProgramName() + " build virt",
 		"off\nnext: virt start x":                  "off\nnext: " + host.ProgramName() + " virt start x",
-		"no suite\nnext: suites, and correct it":   "no suite\nnext: " + host.ProgramName() + " suites, and correct it",
+		"no suite\nnext: suites  # correct it":     "no suite\nnext: " + host.ProgramName() + " suites  # correct it",
 		"no file\nnext: ls /x":                     "no file\nnext: ls /x",
 		"a\nnext: build x\nb\nnext: make it again": "a\nnext: build x\nb\nnext: make it again",
 		"off\nnext: virtual machines need KVM":     "off\nnext: virtual machines need KVM",
@@ -80,13 +80,13 @@ func TestExitStatus(t *testing.T) {
 		}
 	}
 	for _, own := range []bool{false, true} {
-		want := "bad\nnext: " + host.ProgramName() + " boards, after correcting the file"
+		want := "bad\nnext: " + host.ProgramName() + " boards  # after correcting the file"
 		if own {
 			t.Chdir(t.TempDir())
 			if err := errors.Join(os.MkdirAll("boards/lab", 0o755), os.WriteFile("boards/lab/board.yml", []byte("extends: virt\n"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			want = "bad\nnext: " + host.ProgramName() + " board check, after correcting the file"
+			want = "bad\nnext: " + host.ProgramName() + " board check  # after correcting the file"
 		}
 		if got := withStatus(report.Because(t.Context(), report.ErrWrong, errors.New("bad"))).Error(); got != want {
 			t.Errorf("a wrong file, in a project: %t: %q; want %q", own, got, want)
@@ -94,8 +94,8 @@ func TestExitStatus(t *testing.T) {
 	}
 	denied := error(&fs.PathError{Op: "mkdir", Path: "/lab/x y/build", Err: fs.ErrPermission})
 	for want, err := range map[string]error{
-		"make it: mkdir /lab/x y/build: permission denied\nnext: ls -ld '/lab/x y', or go on in a folder of yours": fmt.Errorf("make it: %w", denied),
-		"mkdir /lab/x y/build: permission denied\nnext: id":                                                        fmt.Errorf("%w\nnext: id", denied),
+		"make it: mkdir /lab/x y/build: permission denied\nnext: ls -ld '/lab/x y'  # or go on in a folder of yours": fmt.Errorf("make it: %w", denied),
+		"mkdir /lab/x y/build: permission denied\nnext: id":                                                          fmt.Errorf("%w\nnext: id", denied),
 	} {
 		if got := withStatus(err).Error(); got != want {
 			t.Errorf("%q is shown as %q; want %q", err, got, want)
@@ -130,7 +130,7 @@ func TestStepOfLastResort(t *testing.T) {
 	for want, err := range map[string]error{
 		"it broke\nnext: " + name + " deploy files --help": errors.New("it broke"),
 		"it broke\nnext: ls": errors.New("it broke\nnext: ls"),
-		"2 of 3 checks: the board failed its checks\nnext: do what each failed check says above, then repeat the line": fmt.Errorf("2 of 3 checks: %w", report.ErrFailed),
+		"2 of 3 checks: the board failed its checks\nnext: repeat the line  # after doing what each failed check says": fmt.Errorf("2 of 3 checks: %w", report.ErrFailed),
 		"the container's program ended with status 7":                                                                  report.ContainerFailed{Status: 7},
 	} {
 		root := newRoot()

@@ -18,6 +18,9 @@ import (
 type typedKey struct{}
 
 func typedLine(cmd *cobra.Command) []string {
+	if cmd.Context() == nil { // a command that was not run
+		return nil
+	}
 	line, _ := cmd.Context().Value(typedKey{}).([]string)
 	return line
 }
@@ -28,8 +31,8 @@ func lookStep(cmd *cobra.Command, err error) string {
 	if errors.Is(err, unix.ENOSPC) {
 		return "df -h ."
 	}
-	if at := filePlace().FindStringSubmatch(text); at != nil && isFile(at[1]) {
-		return "sed -n " + at[2] + "p " + plaintext.Quote(at[1])
+	if step := placeStep(text); step != "" {
+		return step
 	}
 	for _, arg := range slices.Backward(typedLine(cmd)) {
 		if _, value, valued := strings.Cut(arg, "="); valued {
@@ -46,6 +49,14 @@ func lookStep(cmd *cobra.Command, err error) string {
 
 // filePlace is a line of a file in an error.
 var filePlace = lazy.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
+
+// placeStep prints the line of a file that an error names; "" where it names none.
+func placeStep(text string) string {
+	if at := filePlace().FindStringSubmatch(text); at != nil && isFile(at[1]) {
+		return "sed -n " + at[2] + "p " + plaintext.Quote(at[1])
+	}
+	return ""
+}
 
 // lookAt returns the line that looks at what an error says of something; "" for unknown things.
 func lookAt(name, text string) string {
