@@ -393,7 +393,7 @@ func TestOwnSuites(t *testing.T) {
 		t.Errorf("Load of an unknown suite: %v", err)
 	}
 	write("suites/base.yml", check)
-	if _, err := Load("base"); err == nil || !strings.Contains(err.Error(), project+"/suites/base.yml: Slipway has a suite of this name\nnext: rename the file") {
+	if _, err := Load("base"); err == nil || !strings.Contains(err.Error(), project+"/suites/base.yml: Slipway has a suite of this name\nnext: mv ") {
 		t.Errorf("Load of a suite with two files: %v", err)
 	}
 }

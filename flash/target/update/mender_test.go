@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 // A Mender Artifact is refused with the next step, also one that is cut off. Another tar is
 // no bundle at all.
 func TestMenderArtifactRefused(t *testing.T) {
-	for first, want := range map[string]string{"version": "next: copy it to the board, and there run mender-update install", "versions": "not a bundle for RAUC or SWUpdate"} {
+	for first, want := range map[string]string{"version": "next: update --help  # Slipway drives", "versions": "not a bundle for RAUC or SWUpdate"} {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		if err := w.WriteHeader(&tar.Header{Name: first, Mode: 0o600, Format: tar.FormatUSTAR}); err != nil {
