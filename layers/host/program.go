@@ -42,7 +42,7 @@ func SetTyped(line []string) { typedLine.Store(&line) }
 func repeatLine(step string) string {
 	line, typed := []string(nil), typedLine.Load()
 	change, found := strings.CutPrefix(step, "repeat the line")
-	if !found || typed == nil {
+	if !found || typed == nil || len(*typed) == 0 {
 		return step
 	}
 	change, why, explained := strings.Cut(change, "  # ")

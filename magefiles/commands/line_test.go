@@ -230,6 +230,9 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 		if first, _, several := strings.Cut(f.Value.Type(), "|"); several {
 			value = first
 		}
+		if f.Name == "allow" {
+			value = "owner /x"
+		}
 		if value == "" {
 			value = "x"
 		}

@@ -126,6 +126,7 @@ func TestCtrlCIsNotMages(t *testing.T) {
 
 // A command's error without a next step gets one.
 func TestStepOfLastResort(t *testing.T) {
+	host.SetTyped(nil)
 	name := host.ProgramName()
 	for want, err := range map[string]error{
 		"it broke\nnext: " + name + " deploy files --help": errors.New("it broke"),
