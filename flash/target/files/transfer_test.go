@@ -372,8 +372,13 @@ func TestFillingStreams(t *testing.T) {
 		roundTrip  time.Duration
 		want       int
 	}{
-		{2, longRoundTrip, 2}, {2, 21 * time.Millisecond, 3}, {2, 100 * time.Millisecond, 6}, {1, 20 * time.Millisecond, 2},
-		{4, 20 * time.Millisecond, 6}, {64, 20 * time.Millisecond, 6}, {1, unknownRoundTrip, 6},
+		{2, longRoundTrip, 2},
+		{2, 21 * time.Millisecond, 3},
+		{2, 100 * time.Millisecond, 6},
+		{1, 20 * time.Millisecond, 2},
+		{4, 20 * time.Millisecond, 6},
+		{64, 20 * time.Millisecond, 6},
+		{1, unknownRoundTrip, 6},
 	} {
 		if got := fillingStreams(tt.processors, tt.roundTrip); got != tt.want {
 			t.Errorf("fillingStreams(%d, %s) = %d; want %d", tt.processors, tt.roundTrip, got, tt.want)
