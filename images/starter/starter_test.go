@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -296,7 +299,7 @@ func TestInterrupted(t *testing.T) {
 		after := list(t, parent)
 		end(nil)
 		if err == nil {
-			if left <= 2*len(files) {
+			if left <= len(files) {
 				t.Errorf("Write asked its context %d times for %d files; want it before each step", left, len(files))
 			}
 			return
@@ -338,51 +341,75 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
-// What a killed Write left is removed if nobody uses it and it can be of nobody else.
-func TestRemoveStale(t *testing.T) {
-	folder := t.TempDir()
-	stage := func(digit, content string, mode os.FileMode) string {
-		t.Helper()
-		dir := filepath.Join(folder, stagePrefix+strings.Repeat(digit, 16))
-		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, content), []byte("x"), 0o644), os.Chmod(dir, mode)); err != nil {
+// killedAfter kills this process when it was asked a number of times.
+type killedAfter struct {
+	context.Context
+	left int
+}
+
+func (c *killedAfter) Err() error {
+	if c.left--; c.left < 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	return nil
+}
+
+// A folder of a Write that was killed at any moment is refused, and not changed. The list names
+// all that Write made. Without these files the next Write succeeds.
+func TestKilled(t *testing.T) {
+	files := planProject(t, "virt").Files
+	if folder := os.Getenv("SLIPWAY_KILLED_WRITE"); folder != "" {
+		left, _ := strconv.Atoi(os.Getenv("SLIPWAY_KILLED_AFTER"))
+		if err := Write(&killedAfter{t.Context(), left}, folder, files); err != nil {
 			t.Fatal(err)
 		}
-		return dir
+		return
 	}
-	killed := stage("a", "0", 0o700)
-	kept := []string{stage("b", "notes.txt", 0o700), stage("c", "1", 0o755), stage("g", "0", 0o700), stage("d", "0", 0o700)}
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	unlock, err := lockStage(root, filepath.Base(kept[3]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(t.TempDir(), filepath.Join(folder, stagePrefix+strings.Repeat("e", 16))); err != nil {
-		t.Fatal(err)
-	}
-	if err := RemoveStale(folder); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(killed); err == nil {
-		t.Errorf("%s is still there", killed)
-	}
-	for _, dir := range append(kept, filepath.Join(folder, stagePrefix+strings.Repeat("e", 16))) {
-		if _, err := os.Lstat(dir); err != nil {
-			t.Errorf("%v; want it kept", err)
+	for left := range len(files) + 2 {
+		folder := t.TempDir()
+		mine := filepath.Join(folder, "notes.txt")
+		if err := os.WriteFile(mine, []byte("mine"), 0o644); err != nil {
+			t.Fatal(err)
 		}
-	}
-	unlock()
-	if err := RemoveStale(folder); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(kept[3]); err == nil {
-		t.Errorf("%s is there without a lock", kept[3])
-	}
-	if err := RemoveStale(filepath.Join(folder, "none")); err != nil {
-		t.Errorf("a folder that is not there: %v", err)
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
+		cmd.Env = append(os.Environ(), "SLIPWAY_KILLED_WRITE="+folder, fmt.Sprint("SLIPWAY_KILLED_AFTER=", left))
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			if left <= len(files) {
+				t.Errorf("Write was asked %d times for %d files; want it before each step", left, len(files))
+			}
+			if err := CheckEnded(folder); err != nil {
+				t.Errorf("after a whole Write: %v", err)
+			}
+			continue
+		}
+		if err.Error() != "signal: killed" {
+			t.Fatalf("Write: %v\n%s", err, out)
+		}
+		before := list(t, folder)
+		marked := filepath.Join(folder, marker)
+		for name, write := range map[string]func(context.Context, string, []File) error{"Write": Write, "Check": Check} {
+			if err := write(t.Context(), folder, files); err == nil || !strings.HasSuffix(err.Error(), "\nnext: cat "+marked) {
+				t.Errorf("%s after a kill at %d: %v; want cat %s as the next step", name, left, err, marked)
+			}
+		}
+		if after := list(t, folder); !slices.Equal(after, before) {
+			t.Errorf("after a kill at %d and a refusal: %q; want %q", left, after, before)
+		}
+		listed, err := os.ReadFile(marked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range strings.FieldsSeq(string(listed)) {
+			_ = os.Remove(filepath.Join(folder, name)) // it may not be written yet
+		}
+		if err := errors.Join(os.Remove(marked), Write(t.Context(), folder, files)); err != nil {
+			t.Errorf("Write after the next step: %v", err)
+		}
+		if text, err := os.ReadFile(mine); string(text) != "mine" {
+			t.Errorf("the user's file holds %q, %v", text, err)
+		}
 	}
 }
 

@@ -1,26 +1,22 @@
 package starter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
-
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
-// Write puts files into a folder, which it makes if it is not there. It replaces no file. Where
-// it fails or ctx ends, it leaves nothing behind.
+// Write puts files into a folder, which it makes if it is not there. It replaces no file. If it
+// fails or ctx ends, it leaves nothing behind. If it is killed, it leaves the marker.
 func Write(ctx context.Context, folder string, files []File) error {
 	made, err := makeFolders(folder)
 	if err == nil {
@@ -78,69 +74,23 @@ func (p *Plan) LeaveOutExisting(folder string) (kept []Edit) {
 	return kept
 }
 
-// stagePrefix begins the name of a folder of files that are not in their place yet.
-const stagePrefix = ".slipway-init-"
+// marker lists the files of a Write that has not ended. A killed Write leaves it.
+const marker = ".slipway-init"
 
-// RemoveStale removes what a killed Write left in a folder: stages of this user's that nobody
-// locks, with nothing but files that Write makes.
-func RemoveStale(folder string) error {
-	root, err := os.OpenRoot(folder)
-	if err != nil {
+// CheckEnded refuses a folder whose files a Write did not write to the end.
+func CheckEnded(folder string) error {
+	list := filepath.Join(folder, marker)
+	if _, err := os.Lstat(list); err != nil {
 		return nil // Write says what is wrong with the folder
 	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if stageName().MatchString(e.Name()) && isStale(root, e.Name()) {
-			err = errors.Join(err, root.RemoveAll(e.Name()))
-		}
-	}
-	return err
-}
-
-var stageName = lazy.Regexp(`^\.slipway-init-[0-9a-f]{16}$`)
-
-// isStale reports whether a folder is a stage that no Write uses.
-func isStale(root *os.Root, name string) bool {
-	info, err := root.Lstat(name)
-	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
-		return false
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(owner.Uid) != os.Getuid() {
-		return false
-	}
-	entries, err := fs.ReadDir(root.FS(), name)
-	if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.Type().IsRegular() || !stagedName().MatchString(e.Name()) }) {
-		return false
-	}
-	unlock, err := lockStage(root, name)
-	if err != nil {
-		return false
-	}
-	unlock()
-	return true
-}
-
-var stagedName = lazy.Regexp(`^[0-9]{1,3}$`)
-
-// lockStage locks a stage as long as its Write runs. The kernel takes the lock of a killed one.
-func lockStage(root *os.Root, name string) (unlock func(), err error) {
-	dir, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(err, dir.Close())
-	}
-	return func() { _ = dir.Close() }, nil // which unlocks it
+	return fmt.Errorf("%s: another init still writes here, or one was killed: the files that it lists may be incomplete. Remove them, then the list\nnext: cat %s", plaintext.OneLine(list), plaintext.Quote(plaintext.OneLine(list)))
 }
 
 // Check refuses what Write would refuse because files exist already.
 func Check(_ context.Context, folder string, files []File) error {
+	if err := CheckEnded(folder); err != nil {
+		return err
+	}
 	var taken []string
 	for _, f := range files {
 		at := filepath.Join(folder, f.Path)
@@ -163,49 +113,42 @@ func writeInto(ctx context.Context, folder string, files []File) error {
 		return err
 	}
 	defer root.Close()
-	w := writer{root: root, stage: fmt.Sprintf(stagePrefix+"%016x", rand.Uint64())}
-	if err := root.Mkdir(w.stage, 0o700); err != nil {
-		return err
+	w := writer{root: root}
+	var list strings.Builder
+	for _, f := range files {
+		fmt.Fprintln(&list, f.Path)
 	}
-	unlock, err := lockStage(root, w.stage)
-	if err != nil {
-		return errors.Join(err, root.Remove(w.stage))
+	err = w.write(marker, list.String())
+	for _, f := range files {
+		if err == nil {
+			err = errors.Join(context.Cause(ctx), w.makeFolder(path.Dir(f.Path)))
+		}
+		if err == nil {
+			err = w.write(f.Path, f.Text)
+		}
 	}
-	defer unlock()
-	err = w.place(ctx, files)
-	if err != nil {
-		err = errors.Join(err, w.undo())
+	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		return errors.Join(err, w.undo())
 	}
-	return errors.Join(err, root.RemoveAll(w.stage))
+	return root.Remove(marker)
 }
 
 // writer remembers what it put into a folder. No path leads out of that, through whatever link.
 type writer struct {
-	root  *os.Root
-	stage string   // the folder of files that are not in their place yet
-	made  []string // files and folders
+	root *os.Root
+	made []string // files and folders
 }
 
-// place writes all files before it gives the first one its name, by a link that replaces none.
-func (w *writer) place(ctx context.Context, files []File) error {
-	for i, f := range files {
-		if err := errors.Join(context.Cause(ctx), w.root.WriteFile(w.staged(i), []byte(f.Text), 0o644)); err != nil {
-			return err
-		}
+// write writes a file that is not there yet.
+func (w *writer) write(name, text string) error {
+	file, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
 	}
-	for i, f := range files {
-		if err := errors.Join(context.Cause(ctx), w.makeFolder(path.Dir(f.Path))); err != nil {
-			return err
-		}
-		if err := w.root.Link(w.staged(i), f.Path); err != nil {
-			return err
-		}
-		w.made = append(w.made, f.Path)
-	}
-	return context.Cause(ctx)
+	w.made = append(w.made, name)
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
 }
-
-func (w *writer) staged(i int) string { return path.Join(w.stage, fmt.Sprint(i)) }
 
 // makeFolder makes a folder with those above it.
 func (w *writer) makeFolder(dir string) error {
