@@ -80,6 +80,46 @@ func TestBuiltInPrograms(t *testing.T) {
 	}
 }
 
+// The checks judge outputs by their names. What is wrong with a file of outputs is said.
+func TestJudgeOutputs(t *testing.T) {
+	s, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "command:\n  a: {argv: [x], stdout: [good], exit-status: 3}\n  a b: {argv: [x], stdout: [good]}\nfile:\n  /c: {exists: true}\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"judged as they say", "-- pass: a --\nexit 3\ngood\n-- fail: a: good --\nexit 3\nbad\n-- pass: a b --\ngood\n-- fail: a b: exit status --\nexit 255\ngood\n", ""},
+		{"a pass that fails", "-- pass: a --\ngood\n", "it fails: exit status: 3"},
+		{"a fail that passes", "-- fail: a: good --\nexit 3\ngood\n", "it passes"},
+		{"another reason", "-- fail: a: good --\ngood\n", "it fails for another reason: exit status: 3"},
+		{"no reason", "-- fail: a:  --\nexit 3\nbad\n", "it is neither"},
+		{"a longer name than the check's", "-- pass: a bc --\ngood\n", "it is neither"},
+		{"a check without output", "-- pass: /c --\n", "it is neither"},
+		{"no status", "-- pass: a --\nexit 256\ngood\n", "is no status"},
+		{"one output alone", "-- pass: a --\nexit 3\ngood\n", "it lacks an output"},
+	} {
+		var wrong []string
+		for _, v := range judgeFile("x.txtar", []byte(tt.text), s.Checks) {
+			if v.Wrong != "" {
+				wrong = append(wrong, v.Wrong)
+			}
+		}
+		if got := strings.Join(wrong, "; "); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Outputs of which workload.yml says nothing are wrong.
+func TestUnclaimedOutputs(t *testing.T) {
+	got, err := Workload{Name: "cuda-warp"}.JudgeOutputs()
+	if err != nil || len(got) != 1 || !strings.Contains(got[0].Wrong, "does not say") {
+		t.Errorf("outputs without a claim: %v, %v", got, err)
+	}
+	if _, err := (Workload{Name: "containers", Proved: map[string]string{"recorded": "x"}}).JudgeOutputs(); err == nil {
+		t.Error("a claim without outputs passes")
+	}
+}
+
 // Over SSH the suite of power modes ends by its timeout, or its script is killed: the mode of
 // before is restored, and nothing is left.
 func TestPowerIsRestored(t *testing.T) {
