@@ -36,10 +36,11 @@ func Pipelines(ctx context.Context, w io.Writer, dir string, opt Options) error 
 		{server: "gitlab", user: "root", home: "/root", run: (*pipelineSite).runGitLab},
 	} {
 		s.w, s.root = w, filepath.Join(dir, s.server)
-		if err := s.prepare(ctx, opt.Self[0]); err != nil {
-			return fmt.Errorf("%s: %w", s.server, err)
+		err := s.prepare(ctx, opt.Self[0])
+		if err == nil {
+			err = s.run(s, ctx)
 		}
-		if err := s.run(s, ctx); err != nil {
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.server, err)
 		}
 		if _, err := os.Stat(filepath.Join(s.root, projectFolder, "build/reports", pipelineBoard, "report.json")); err != nil {
@@ -118,8 +119,10 @@ func (s *pipelineSite) runStep(ctx context.Context, name, script string, variabl
 	if err := os.WriteFile(filepath.Join(s.root, stepFile), []byte(script), 0o644); err != nil {
 		return err
 	}
-	argv := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enterRoot, "sh", s.root, s.user, projectFolder,
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "CI=true", "HOME=" + s.home}
+	argv := []string{
+		"unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enterRoot, "sh", s.root, s.user, projectFolder,
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "CI=true", "HOME=" + s.home,
+	}
 	for name, value := range variables {
 		argv = append(argv, name+"="+value)
 	}
@@ -142,10 +145,7 @@ func (s *pipelineSite) load(name string, into any) error {
 
 // runGitHub runs each step that has a script. All jobs share a workspace in place of artifacts.
 func (s *pipelineSite) runGitHub(ctx context.Context) error {
-	key, err := os.ReadFile(filepath.Join(s.root, signingKey))
-	if err != nil {
-		return err
-	}
+	key, keyErr := os.ReadFile(filepath.Join(s.root, signingKey))
 	expressions := map[string]string{ // their values in this run, by the variables that they are for
 		"SLIPWAY_URL": "file://" + releaseFolder, "SLIPWAY_CACHE": "", "BOARD": pipelineBoard, "FROM": newBranch, "KEY": string(key), "SIGNERS": "ci/artifact_signers",
 	}
@@ -160,7 +160,7 @@ func (s *pipelineSite) runGitHub(ctx context.Context) error {
 			Steps []step
 		}
 	}
-	if err := s.load(starter.Pipelines["github"][0].Path, &flow); err != nil {
+	if err := errors.Join(keyErr, s.load(starter.Pipelines["github"][0].Path, &flow)); err != nil {
 		return err
 	}
 	for _, name := range []string{"check", "board", "report"} {
