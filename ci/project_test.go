@@ -68,7 +68,6 @@ func TestCheckProject(t *testing.T) {
 		"a wrong section":     {"suites/product.yml", "fiel: {/etc: {exists: true}}\n", `suites/product.yml:1:1: unknown section "fiel": did you mean file?`},
 		"an unknown kas key":  {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "boards/lab/kas.yml:2"},
 		"a kas key's place":   {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "did you mean machine?"},
-		"a step for kas":      {"boards/lab/kas.yml", "header: {version: 14}\nmachin: x\n", "\nnext: layers dump lab, after correcting the file"},
 		"no YAML":             {"boards/lab/kas.yml", "header: [\n", "boards/lab/kas.yml"},
 		"a second board":      {"boards/rack/board.yml", "extends: lab\nsuites: [produkt]\n", "boards/rack/board.yml:2:1: suites:"},
 		"a name of its own":   {"boards/my board/board.yml", "extends: lab\n", `my board/board.yml: board name "my board": want letters`},
@@ -139,7 +138,7 @@ func TestCheckWithoutKas(t *testing.T) {
 	if err := os.Remove("boards/lab/kas.yml"); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{}); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5, and copy its kas.yml to /") {
+	if err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{}); err == nil || !strings.Contains(err.Error(), "boards/lab/board.yml: no project file beside it (kas.yml or setup.conf.json)") || !strings.Contains(err.Error(), "\nnext: init /tmp/lab --like=raspberrypi5  # then copy its kas.yml to /") {
 		t.Errorf("CheckProject = %v", err)
 	}
 }
@@ -170,12 +169,12 @@ func TestUpReadsSuitesFirst(t *testing.T) {
 func TestInitAndAddBoard(t *testing.T) {
 	t.Chdir(t.TempDir())
 	outside := AddBoard(t.Context(), io.Discard, "x", "virt", ProjectOptions{})
-	if outside == nil || !strings.Contains(outside.Error(), "no project: ") || !strings.HasSuffix(outside.Error(), "\nnext: init NEW-FOLDER --like=virt") {
+	if outside == nil || !strings.Contains(outside.Error(), "no project: ") || !strings.HasSuffix(outside.Error(), "\nnext: init lab --like=virt") {
 		t.Errorf("AddBoard outside of a project: %v", outside)
 	}
 	inNewProject(t, "virt")
 	var out strings.Builder
-	if err := InitProject(t.Context(), &out, ".", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: board new NAME --like=virt") {
+	if err := InitProject(t.Context(), &out, ".", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: board new lab --like=virt") {
 		t.Errorf("InitProject in a project: %v", err)
 	}
 	for _, opt := range []ProjectOptions{{DryRun: true}, {}} {

@@ -60,7 +60,7 @@ func TestSignedByGPG(t *testing.T) {
 		"clearsigned, no keyring": {prepare: func(t *testing.T, s *shelf, o *Options) {
 			ann.Clearsign(t, s.path("disk.bmap"))
 			o.Signers = ""
-		}, wantErr: "clearsigned by GPG, and no keyring is named\nnext: add --signers=KEYRING"},
+		}, wantErr: "clearsigned by GPG, and no keyring is named\nnext: gpg --verify "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShelf(t, a)

@@ -23,7 +23,7 @@ func MapImage(ctx context.Context, path, version string) (source.Made, error) {
 		err = probe.CheckImage(bytes.NewReader(head), int64(len(head)), 0)
 	}
 	if err != nil {
-		why, _, _ := strings.Cut(err.Error(), ", or add --raw") // which flash has alone
+		why, _, _ := strings.Cut(err.Error(), "\nnext: repeat the line with --raw") // which flash has alone
 		return source.Made{}, fmt.Errorf("%s is no disk image: %s", path, why)
 	}
 	return source.MapFile(ctx, path, version)

@@ -34,7 +34,7 @@ func TestMapImage(t *testing.T) {
 		"README.md": {[]byte("# Slipway\n"), `is no disk image: it is a text that begins with "# Slipway"`},
 		"zeros.img": {make([]byte, 1<<20), "bytes of zeros at its beginning"},
 		"a.deb":     {[]byte("!<arch>\ndebian-binary   "), "it is a Debian package"},
-		"bytes.img": {bytes.Repeat([]byte{1, 2, 3, 0}, 1<<10), "it has no partition table\nnext: give the image of the whole disk (of bitbake: the .wic)"},
+		"bytes.img": {bytes.Repeat([]byte{1, 2, 3, 0}, 1<<10), "it has no partition table"},
 		"empty.img": {nil, "the file is empty"},
 		"disk.img":  {table, ""},
 		"root.ext4": {ext4, ""},

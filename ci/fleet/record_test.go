@@ -193,7 +193,7 @@ func TestTwoRuns(t *testing.T) {
 	}()
 	<-p.Boards[1].Slowed
 	_, _, err := p.runReal(p.request)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d, since 20", os.Getpid())) || !strings.Contains(err.Error(), "next: wait") {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d, since 20", os.Getpid())) || !strings.Contains(err.Error(), "next: repeat the line  # when that run has ended") {
 		t.Errorf("a second run: %v; want it refused, with who is at work", err)
 	}
 	other := p.request
@@ -335,7 +335,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 		}
 		outcome, _, err := p.runReal(p.request)
 		inHead := n < 1+len(p.Boards)
-		if inHead && (err == nil || len(outcome.Results) > 0 || !strings.Contains(err.Error(), "\nnext: run it without --failed")) {
+		if inHead && (err == nil || len(outcome.Results) > 0 || !strings.Contains(err.Error(), "\nnext: repeat the line without --failed")) {
 			t.Errorf("--failed after %d lines: %v, %s; want it refused", n, err, outcome.countKinds())
 		}
 		if left, err := os.ReadFile(file); inHead && (err != nil || !bytes.Equal(left, cut)) {

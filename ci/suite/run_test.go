@@ -167,7 +167,7 @@ func TestStoppedSmoke(t *testing.T) {
 	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, checkStatuses(r)); diff != "" {
 		t.Error(diff)
 	}
-	wantFailedStage(t, r, why.Error(), "run it again")
+	wantFailedStage(t, r, why.Error(), "repeat the line")
 }
 
 // junitText returns the junit.xml of a report.

@@ -46,9 +46,7 @@ const (
 
 // undoDir is root's folder of deploys on the board. Tests change it. homeUndoDir is that of
 // another user, below his home.
-var undoDir = "/var/lib/slipway/undo"
-
-const homeUndoDir = ".local/state/slipway/undo"
+var undoDir, homeUndoDir = "/var/lib/slipway/undo", ".local/state/slipway/undo"
 
 // Deployment is a deploy that can be undone.
 type Deployment struct {

@@ -27,9 +27,19 @@ import (
 // useTempUndoDir makes a temporary folder the undoDir of a test.
 func useTempUndoDir(t *testing.T) {
 	t.Helper()
-	was := undoDir
+	was, wasHome := undoDir, homeUndoDir
+	t.Cleanup(func() { undoDir, homeUndoDir = was, wasHome })
 	undoDir = filepath.Join(t.TempDir(), "undo")
-	t.Cleanup(func() { undoDir = was })
+	if os.Geteuid() == 0 {
+		return
+	}
+	home, err := os.UserHomeDir()
+	if err == nil {
+		homeUndoDir, err = filepath.Rel(home, undoDir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // makeFolders makes a folder on the board, and a local one that differs from it in all kinds
