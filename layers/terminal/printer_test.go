@@ -54,9 +54,9 @@ func TestPrinterOnATerminal(t *testing.T) {
 	if _, err := io.WriteString(&Printer{To: tty}, text); err != nil {
 		t.Fatal(err)
 	}
-	buf := make([]byte, 1000)
-	n, err := pty.Read(buf)
-	if want := "\x1b[32mdone\x1b[0m [31m[8mx\x1b[1;31my\x1b[0m[H\r\n"; err != nil || string(buf[:n]) != want {
-		t.Errorf("the terminal got %q, %v; want %q", buf[:n], err, want)
+	want := "\x1b[32mdone\x1b[0m [31m[8mx\x1b[1;31my\x1b[0m[H\r\n"
+	got := make([]byte, len(want)) // it comes in parts
+	if _, err := io.ReadFull(pty, got); err != nil || string(got) != want {
+		t.Errorf("the terminal got %q, %v; want %q", got, err, want)
 	}
 }
