@@ -547,7 +547,7 @@ func TestProgressCountsWritingAndReading(t *testing.T) {
 		t.Errorf("last event = %+v; want all of the image's %d bytes done", last, mapped)
 	}
 	if !slices.IsSortedFunc(events, func(a, b progress.Event) int {
-		if a.Detail != b.Detail { // each phase counts anew
+		if a.Detail != b.Detail { // each phase starts its count at 0
 			return 0
 		}
 		return int(a.Count - b.Count)

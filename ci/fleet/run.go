@@ -29,7 +29,7 @@ import (
 type Request struct {
 	OtherBoard bool // update with a bundle beside another board's artifact.json, too
 	Inventory  string
-	Limit      string // a pattern of Ansible's; "" for all hosts
+	Limit      string // an Ansible pattern; "" for all hosts
 	Failed     bool   // only those that failed or were not begun last time
 
 	Deploy    bool   // what the artifact has for a running board

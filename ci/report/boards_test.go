@@ -109,7 +109,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// Two reports of one board are told apart by their times, in each form.
+// Two reports of one board have different names, with their times, in each form.
 func TestReportsOfOneBoard(t *testing.T) {
 	a, b, other := failing(), failing(), failing()
 	a.Target, b.Target, other.Target = "lab-a", "lab-a", "lab-b"

@@ -156,7 +156,7 @@ func TestDeployOfAUser(t *testing.T) {
 		t.Fatalf("DeployDir = %q, %v", id, err)
 	}
 	targettest.CheckEntries(t, filepath.Join(home, homeUndoDir), id)
-	_, id, err = DeployDir(t.Context(), c, local, "/root/app", files.DirOptions{}, nil)
+	_, id, err = DeployDir(t.Context(), c, local, "/srv/app", files.DirOptions{}, nil)
 	targettest.CheckError(t, err, "ermission denied\nnext: repeat the line with --become")
 	if all, err := List(t.Context(), c); id != "" || err != nil || len(all) != 1 {
 		t.Errorf("after a refusal: %q, %d deploys, %v; want one", id, len(all), err)
