@@ -111,17 +111,7 @@ func shorten(path string) string {
 // lookAfter returns the command that shows why files could not be written into a folder.
 func lookAfter(err error, folder string) string {
 	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-	return plaintext.Either(full, "df -h ", "ls -ld ") + plaintext.Quote(nearestFolder(folder))
-}
-
-// nearestFolder returns a path, or the nearest one above it that exists.
-func nearestFolder(path string) string {
-	for {
-		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
-			return path
-		}
-		path = filepath.Dir(path)
-	}
+	return plaintext.Either(full, "df -h ", "ls -ld ") + plaintext.Quote(localfile.NearestFolder(filepath.Join(folder, "x")))
 }
 
 // projectRecord is what was written, for programs.
