@@ -209,7 +209,7 @@ func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devic
 
 // filesFor returns the kinds of files that can be written to a device, the most wanted first.
 func filesFor(name string) []string {
-	switch d, _ := device.Examine(name); d.Kind { // what cannot be examined is refused later
+	switch device.SpecialKind(name) {
 	case device.Tegra:
 		return []string{images.Tegraflash}
 	case device.RShim:

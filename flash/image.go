@@ -2,6 +2,7 @@ package flash
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -35,7 +36,8 @@ type imageJob struct {
 	file    *sealed.File
 	info    os.FileInfo // of it, as it was when it was proved
 	source  *source.Image
-	sha256  string // of the file, as the artifact has it
+	head    *source.Head // nil: not unpacked yet, or not needed any more
+	sha256  string       // of the file, as the artifact has it
 	blocks  *bmap.Map
 	mapSum  string
 	size    int64            // unpacked; unknown until only unpacking told it
@@ -79,6 +81,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 			return nil, withKind(ctx, step.kind, err)
 		}
 	}
+	j.closeHead()
 	for _, d := range r.devices {
 		j.writers = append(j.writers, &deviceWriter{job: j, device: d, receipt: j.newReceipt(d)})
 	}
@@ -95,7 +98,23 @@ func (o Options) checkHoles() error {
 	return nil
 }
 
+// openHead returns the beginning of a packed image. What reads it shares one decode.
+func (j *imageJob) openHead(ctx context.Context) *source.Head {
+	if j.head == nil {
+		j.head = j.source.Head(ctx, maxCheckedBytes)
+	}
+	return j.head
+}
+
+func (j *imageJob) closeHead() {
+	if j.head != nil {
+		j.head.Close()
+		j.head = nil
+	}
+}
+
 func (j *imageJob) close() {
+	j.closeHead()
 	if j.source != nil {
 		j.source.Close()
 	}
@@ -258,6 +277,7 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	step.End(device.SizeText(j.size), err)
 	if err == nil {
 		err = j.checkImage(ctx)
+		j.closeHead()
 	}
 	if err != nil {
 		return withKind(ctx, ErrImage, err)
@@ -301,25 +321,23 @@ const (
 
 // checkImage refuses what is no image of a whole disk, such as an error page of a server, a
 // root file system, or an image that was cut off.
-func (j *imageJob) checkImage(ctx context.Context) error {
+func (j *imageJob) checkImage(ctx context.Context) (err error) {
 	if j.options.Raw && j.size != 0 {
 		return nil
 	}
 	var image io.ReaderAt = j.file
 	size := j.size
 	if j.source.Form() != "raw" {
-		head, err := j.source.Head(ctx, checkedBytes)
-		offset, length, _ := probe.FindGPTEntries(bytes.NewReader(head))
-		if end := offset + length; err == nil && end > checkedBytes && end <= maxCheckedBytes {
-			head, err = j.source.Head(ctx, end)
+		head := j.openHead(ctx)
+		end := int64(checkedBytes)
+		if offset, length, _ := probe.FindGPTEntries(head); offset+length <= maxCheckedBytes {
+			end = max(end, offset+length)
 		}
-		if err != nil {
-			return err
-		}
-		image = bytes.NewReader(head)
-		if len(head) == 0 {
+		image = io.NewSectionReader(head, 0, end)
+		if n, _ := head.ReadAt(make([]byte, 1), 0); n == 0 {
 			size = 0
 		}
+		defer func() { err = cmp.Or(head.Err(), err) }()
 	}
 	if offset, length, second := probe.FindGPTEntries(image); length > 0 {
 		j.entries = []source.Span{{Off: offset, Len: length}, {Off: max(second, offset+length), Len: length}}

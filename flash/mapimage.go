@@ -40,5 +40,9 @@ func headOf(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer m.Close()
-	return m.Head(ctx, checkedBytes)
+	h := m.Head(ctx, checkedBytes)
+	defer h.Close()
+	head := make([]byte, checkedBytes)
+	n, _ := h.ReadAt(head, 0)
+	return head[:n], h.Err()
 }

@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -98,16 +97,16 @@ func (j *imageJob) checkMachine(ctx context.Context) error {
 	if j.spec.Arch == "" {
 		return nil
 	}
-	var image io.ReaderAt = j.file
-	size := j.size
-	if j.source.Form() != "raw" {
-		head, err := j.source.Head(ctx, searchedHead)
-		if err != nil {
+	var found []string
+	if j.source.Form() == "raw" {
+		found = probe.FindMachines(j.file, j.size, j.spec.Arch)
+	} else {
+		head := j.openHead(ctx)
+		found = probe.FindMachines(head, searchedHead, j.spec.Arch)
+		if err := head.Err(); err != nil {
 			return err
 		}
-		image, size = bytes.NewReader(head), int64(len(head))
 	}
-	found := probe.FindMachines(image, size, j.spec.Arch)
 	j.machine = cmp.Or(strings.Join(found, " and "), "an architecture that is not known")
 	if len(found) == 0 || slices.Contains(found, j.spec.Arch) {
 		return nil

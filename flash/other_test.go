@@ -2,6 +2,7 @@ package flash
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -223,6 +224,24 @@ func TestStreamOfAnotherCard(t *testing.T) {
 		o.OtherBoard = true
 		if r, err := WriteAll(t.Context(), dpuSpec, images.NoArtifact(dpuSpec, dir), names, o); err != nil || len(r[0].OtherBoard) != 1 {
 			t.Errorf("%s: allowed: %+v, %v", parts, r, err)
+		}
+	}
+}
+
+// A packed image that is cut off where its table or its architecture is looked for is refused
+// for that, and before the question.
+func TestCutImageIsRefusedBeforeTheQuestion(t *testing.T) {
+	image := diskWith(t, t.TempDir(), nil, 0)
+	content := read(t, image)
+	rand.NewChaCha8([32]byte{1}).Read(content[mib:]) // so that it packs to as much
+	packed := gzipped(t, content)
+	for name, length := range map[string]int{"first MiB": 100, "behind the table": 6 * mib} {
+		path := writeFile(t, "disk.img.gz", string(packed[:length]))
+		var shown strings.Builder
+		_, err := Write(t.Context(), armBoard, images.NoArtifact(armBoard, t.TempDir()), filepath.Join(t.TempDir(), "out.img"),
+			Options{Image: path, Out: &shown})
+		if err == nil || !strings.Contains(err.Error(), "the file is cut off") || shown.Len() > 0 {
+			t.Errorf("%s: Write = %v, shown %q; want a refusal before that", name, err, shown.String())
 		}
 	}
 }

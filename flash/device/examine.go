@@ -23,7 +23,7 @@ func Examine(path string) (Device, error) { return here.examineName(path) }
 // /dev/disk/by-id/... can be used.
 func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
-	if kind := specialKind(path); kind != "" && !meant {
+	if kind := SpecialKind(path); kind != "" && !meant {
 		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
 	}
 	if path == "" && meant {
@@ -83,8 +83,9 @@ func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
 	return device + "\nnext: devices"
 }
 
-// specialKind recognises the names of devices that are no files.
-func specialKind(path string) string {
+// SpecialKind returns the kind of a device by a name that is no path, such as usb:1-4; "" for
+// other names.
+func SpecialKind(path string) string {
 	switch {
 	case rshim.Is(path):
 		return RShim

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -19,13 +20,16 @@ var guidMachines = map[string]string{
 
 // FindMachines returns the architectures, by Go's names, that the boot files, the programs
 // and the partition types of an image are for. It reads no file system: such files begin at
-// a sector. It stops at the wanted one, as an image can hold files for others.
+// a sector. It stops at the wanted one, as an image can hold files for others, and at the
+// end of r.
 func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) {
 	const step, more = 1 << 20, 64
 	block := make([]byte, step+more)
 	for off := int64(0); off < min(sizeBytes, searchedBytes); off += step {
 		clear(block)
-		_, _ = r.ReadAt(block[:min(step+more, sizeBytes-off)], off) // what cannot be read says nothing
+		if n, err := r.ReadAt(block[:min(step+more, sizeBytes-off)], off); n == 0 && errors.Is(err, io.EOF) {
+			break // what cannot be read otherwise says nothing
+		}
 		for at := 0; at < step && off+int64(at) < sizeBytes; at += 512 {
 			m := sectorMachine(block[at:at+512+more], off == 0 && at < 64<<10)
 			if m != "" && !slices.Contains(found, m) {

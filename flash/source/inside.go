@@ -5,61 +5,135 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 )
 
-var errPeeked = errors.New("enough was seen")
+var (
+	errPeeked = errors.New("enough was seen")
+	errClosed = errors.New("the head was closed")
+)
+
+// Head is the beginning of an unpacked image, for one goroutine. It is unpacked only as far
+// as it is read.
+type Head struct {
+	pieces []Piece // they ascend, without gaps
+	end    int64   // of the last one
+	next   func() (Piece, error, bool)
+	stop   func()
+	err    error
+}
+
+// Head returns the first n bytes of the image, or all of a shorter one.
+func (m *Image) Head(ctx context.Context, n int64) *Head {
+	h := &Head{}
+	h.next, h.stop = iter.Pull2(func(yield func(Piece, error) bool) {
+		err := peekImage(ctx, m.decoder, n, func(p Piece) error {
+			if !yield(p, nil) {
+				return errClosed
+			}
+			return nil
+		})
+		if err == nil || errors.Is(err, errClosed) {
+			return
+		}
+		if context.Cause(ctx) == nil {
+			err = fmt.Errorf("%s: %w", m.name, explainEOF(err))
+		}
+		yield(Piece{}, err)
+	})
+	return h
+}
+
+// ReadAt unpacks what p needs. It returns io.EOF at the end of the head.
+func (h *Head) ReadAt(p []byte, off int64) (n int, err error) {
+	for h.end < off+int64(len(p)) && h.err == nil {
+		piece, err, more := h.next()
+		switch {
+		case !more:
+			h.err = io.EOF
+		case err != nil:
+			h.err = err
+		default:
+			h.pieces, h.end = append(h.pieces, piece), piece.Off+piece.Len
+		}
+	}
+	for _, piece := range h.pieces {
+		skip := off + int64(n) - piece.Off
+		if n == len(p) || skip >= piece.Len {
+			continue
+		}
+		part := p[n:min(int64(len(p)), int64(n)+piece.Len-skip)]
+		if piece.Data == nil {
+			clear(part)
+		} else {
+			copy(part, piece.Data[skip:])
+		}
+		n += len(part)
+	}
+	if n < len(p) {
+		err = h.err
+	}
+	return n, err
+}
+
+// Err returns why the image could not be unpacked as far as it was read.
+func (h *Head) Err() error {
+	if errors.Is(h.err, io.EOF) {
+		return nil
+	}
+	return h.err
+}
+
+// Close frees the memory.
+func (h *Head) Close() {
+	h.stop()
+	for _, p := range h.pieces {
+		p.Free()
+	}
+	h.pieces = nil
+}
 
 // peekImage unpacks the first n bytes of an image. They are rarely in several sections.
-func peekImage(ctx context.Context, d decoder, n int64) ([]byte, error) {
-	var head []byte
+func peekImage(ctx context.Context, d decoder, n int64, sink func(Piece) error) error {
 	for i, s := range d.sections() {
 		if s.Off >= n {
 			break
 		}
-		p, err := peekSection(ctx, d, i, n)
-		if err != nil {
-			return nil, err
+		if err := peekSection(ctx, d, i, n, sink); err != nil {
+			return err
 		}
-		head = append(head, p...)
 	}
-	return head, nil
+	return nil
 }
 
-func peekSection(ctx context.Context, d decoder, i int, n int64) ([]byte, error) {
-	var head []byte
-	s := d.sections()[i]
-	to := newCutter(ctx, s, []Span{{0, n}}, func(p Piece) error {
-		defer p.Free()
-		if p.Data == nil {
-			p.Data = make([]byte, min(p.Len, n))
-		}
-		head = append(head, p.Data...)
-		return nil
-	})
+func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece) error) error {
+	to := newCutter(ctx, d.sections()[i], []Span{{0, n}}, sink)
 	to.peeks = true
 	defer to.freePiece()
 	err := d.decodeSection(i, to)
 	if err == nil {
 		err = to.flush()
 	}
-	if errors.Is(to.failed, errPeeked) || errors.Is(err, io.EOF) {
-		err = nil
+	switch {
+	case errors.Is(to.failed, errPeeked) || errors.Is(err, io.EOF):
+		return nil
+	case to.failed != nil:
+		return to.failed
 	}
-	return head, err
-}
-
-// Head unpacks the first n bytes of the image, or all of a shorter one.
-func (m *Image) Head(ctx context.Context, n int64) ([]byte, error) {
-	head, err := peekImage(ctx, m.decoder, n)
-	if err != nil && context.Cause(ctx) == nil {
-		err = fmt.Errorf("%s: %w", m.name, explainEOF(err))
-	}
-	return head, err
+	return err
 }
 
 // checkInside refuses compressed content that is no image.
 func checkInside(d decoder, form string) error {
-	head, err := peekImage(context.Background(), d, headBytes)
+	var head []byte
+	err := peekImage(context.Background(), d, headBytes, func(p Piece) error {
+		defer p.Free()
+		if p.Data == nil {
+			p.Data = make([]byte, min(p.Len, headBytes))
+		}
+		head = append(head, p.Data...)
+		return nil
+	})
 	if err != nil {
 		return err
 	}

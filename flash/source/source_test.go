@@ -186,16 +186,26 @@ func TestHeadThatEndsInZeros(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			for _, n := range []int64{512, 1 << 20, 2<<20 + 5} {
+			const limit = 2<<20 + 5
+			h := m.Head(t.Context(), limit)
+			for _, s := range []Span{{0, 512}, {1<<20 - 3, 7}, {0, limit}, {limit - 4, 4}} {
 				f.n.Store(0)
-				head, err := m.Head(t.Context(), n)
-				if err != nil || !bytes.Equal(head, content[:n]) {
-					t.Errorf("Head(%d) = %d bytes, %v; want those of the image", n, len(head), err)
+				p := bytes.Repeat([]byte{0xa5}, int(s.Len))
+				n, err := h.ReadAt(p, s.Off)
+				if err != nil || !bytes.Equal(p[:n], content[s.Off:][:s.Len]) {
+					t.Errorf("%v of the head = %d bytes, %v; want those of the image", s, n, err)
 				}
-				if read := f.n.Load(); read > 3<<20 {
-					t.Errorf("Head(%d) read %d of %d bytes", n, read, len(packed))
+				if read := f.n.Load(); read > 3<<20 || s.Off == limit-4 && read > 0 {
+					t.Errorf("%v of the head read %d of %d bytes", s, read, len(packed))
 				}
 			}
+			if n, err := h.ReadAt(make([]byte, 8), limit-4); n != 4 || err != io.EOF || h.Err() != nil {
+				t.Errorf("the end of the head = %d bytes, %v, %v; want 4 and io.EOF", n, err, h.Err())
+			}
+			h.Close()
+			closed := m.Head(t.Context(), limit) // in the middle
+			closed.ReadAt(make([]byte, 1), 0)
+			closed.Close()
 			if least := m.LeastBytes(); least > int64(len(content)) || name == "gz" && least != int64(len(content)) {
 				t.Errorf("LeastBytes = %d; the image has %d", least, len(content))
 			}
