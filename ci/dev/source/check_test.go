@@ -278,24 +278,6 @@ package util
 	}
 }
 
-// A function is dead if no program reaches it.
-func TestDeadInAll(t *testing.T) {
-	commands := program{
-		folders: map[string]bool{"magefiles": true, "ci": true, "images": true},
-		lines:   []string{"images/a.go:1:1: Dead", "images/a.go:2:1: OfSmall"},
-		dead:    map[string]bool{"images/a.go:1:1: Dead": true, "images/a.go:2:1: OfSmall": true},
-	}
-	small := program{
-		folders: map[string]bool{"ci/small": true, "images": true},
-		lines:   []string{"ci/small/s.go:1:1: dead", "images/a.go:1:1: Dead", "images/a.go:3:1: OfCommands"},
-		dead:    map[string]bool{"ci/small/s.go:1:1: dead": true, "images/a.go:1:1: Dead": true, "images/a.go:3:1: OfCommands": true},
-	}
-	want := []string{"images/a.go:1:1: Dead", "ci/small/s.go:1:1: dead"}
-	if diff := cmp.Diff(want, deadInAll([]program{commands, small})); diff != "" {
-		t.Errorf("deadInAll (-want +got):\n%s", diff)
-	}
-}
-
 func vetted(name, tag, pkg string) string {
 	return "-- " + name + " --\n" + tag + "package " + pkg + "\n\nimport \"fmt\"\n\nfunc init() { fmt.Printf(\"%d\\n\", \"text\") }\n"
 }

@@ -1,13 +1,16 @@
 package source
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
+
+	"slipway/layers/lazy"
 )
 
 // findDeadCode finds functions that no program reaches, without those of tests, and
@@ -33,68 +36,33 @@ func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var programs []program
+	var mains []string
 	for _, p := range packages {
-		if p.Name != "main" {
-			continue
-		}
-		one, err := t.deadCodeOf(ctx, dir, p)
-		if err != nil {
-			return nil, err
-		}
-		programs = append(programs, one)
-	}
-	return append(found, deadInAll(programs)...), nil
-}
-
-// program is a main package, with the functions of its packages that it does not reach.
-type program struct {
-	folders map[string]bool // of its packages
-	lines   []string        // in order, one for each function
-	dead    map[string]bool // the same
-}
-
-func (t tree) deadCodeOf(ctx context.Context, dir string, p goPackage) (program, error) {
-	one := program{folders: map[string]bool{}, dead: map[string]bool{}}
-	look := t.deadInProgram
-	if filepath.Base(p.Dir) == "magefiles" {
-		look = t.deadInMagefiles
-	}
-	lines, err := look(ctx, dir, p)
-	if err != nil {
-		return one, err
-	}
-	one.lines = lines
-	for _, line := range lines {
-		one.dead[line] = true
-	}
-	deps, err := goList(ctx, dir, nil, "-deps", p.ImportPath)
-	for _, d := range deps {
-		if rel, err := filepath.Rel(dir, d.Dir); err == nil {
-			one.folders[rel] = true
-		}
-	}
-	return one, err
-}
-
-// deadInAll returns the functions that none of the programs reaches.
-func deadInAll(programs []program) []string {
-	var dead []string
-	said := map[string]bool{}
-	for _, p := range programs {
-		for _, line := range p.lines {
-			file, _, _ := strings.Cut(line, ":")
-			reached := slices.ContainsFunc(programs, func(q program) bool {
-				return q.folders[filepath.Dir(file)] && !q.dead[line]
-			})
-			if !reached && !said[line] {
-				said[line] = true
-				dead = append(dead, line)
+		switch {
+		case p.Name != "main":
+		case filepath.Base(p.Dir) != "magefiles":
+			mains = append(mains, p.ImportPath)
+		default:
+			scratch, err := t.copyMagefiles(ctx, dir, p)
+			if err != nil {
+				return nil, err
 			}
+			defer os.RemoveAll(filepath.Join(dir, scratch))
+			mains = append(mains, "./"+scratch)
 		}
 	}
-	return dead
+	if len(mains) == 0 {
+		return found, nil
+	}
+	filter := "-filter=^" + regexp.QuoteMeta(packages[0].Module.Path) + "(/|$)"
+	lines, err := listFindings(ctx, dir, append([]string{t.tools["deadcode"], "-tags=" + tags, filter}, mains...)...)
+	for i, line := range lines {
+		lines[i] = copiedMagefiles().ReplaceAllString(line, "magefiles/")
+	}
+	return append(found, lines...), err
 }
+
+var copiedMagefiles = lazy.Regexp(`^build/deadcode-\d+/`)
 
 // unusedPackages returns the packages that no program imports. A package that only tests
 // use, such as a conformance suite, has a name that ends in "test".
@@ -118,52 +86,34 @@ func unusedPackages(ctx context.Context, dir string, packages []goPackage) ([]st
 	return found, nil
 }
 
-func (t tree) deadInProgram(ctx context.Context, dir string, p goPackage) ([]string, error) {
-	return listFindings(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter="+modulePattern(p.Module.Path), p.ImportPath)
-}
-
-func modulePattern(module string) string { return "^" + regexp.QuoteMeta(module) + "(/|$)" }
-
-// deadInMagefiles checks the program that Mage makes of magefiles. Its main function exists
-// only while Mage compiles. Mage can keep it, but among the magefiles. So Mage gets a copy
-// of them, below build, which go and git both ignore.
-func (t tree) deadInMagefiles(ctx context.Context, dir string, p goPackage) ([]string, error) {
+// copyMagefiles returns a folder below dir with the program that Mage makes of magefiles.
+// Its main function exists only while Mage compiles. Mage can keep it, but among the
+// magefiles. So Mage gets a copy of them, below build, which go and git both ignore.
+func (t tree) copyMagefiles(ctx context.Context, dir string, p goPackage) (string, error) {
 	parent := filepath.Join(dir, "build")
 	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return nil, err
+		return "", err
 	}
 	scratch, err := os.MkdirTemp(parent, "deadcode-")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	defer os.RemoveAll(scratch)
 	for _, name := range p.GoFiles {
 		if err := copyFile(filepath.Join(p.Dir, name), filepath.Join(scratch, name)); err != nil {
-			return nil, err
+			return "", errors.Join(err, os.RemoveAll(scratch))
 		}
 	}
 	if err := runGo(ctx, dir, t.tools["mage"], "-d", scratch, "-keep", "-compile", filepath.Join(scratch, "program")); err != nil {
-		return nil, fmt.Errorf("compile a copy of the magefiles: %w", err)
+		return "", errors.Join(fmt.Errorf("compile a copy of the magefiles: %w", err), os.RemoveAll(scratch))
 	}
-	return t.deadInCopy(ctx, dir, scratch, p)
-}
-
-func (t tree) deadInCopy(ctx context.Context, dir, scratch string, p goPackage) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(scratch, "*.go"))
+	// Without the tag ignore, the generated file is part of the package.
+	generated := filepath.Join(scratch, "mage_output_file.go")
+	text, err := os.ReadFile(generated)
+	if err == nil {
+		err = os.WriteFile(generated, bytes.Replace(text, []byte("//go:build ignore"), []byte("//go:build "+tags), 1), 0o644)
+	}
 	if err != nil {
-		return nil, err
+		return "", errors.Join(err, os.RemoveAll(scratch))
 	}
-	filter := "-filter=^command-line-arguments$|" + modulePattern(p.Module.Path)
-	lines, err := listFindings(ctx, dir, append([]string{t.tools["deadcode"], "-tags=" + tags, filter}, files...)...)
-	if err != nil {
-		return nil, err
-	}
-	at, err := filepath.Rel(dir, scratch)
-	if err != nil {
-		return nil, err
-	}
-	for i, line := range lines {
-		lines[i] = strings.Replace(line, at, filepath.Base(p.Dir), 1)
-	}
-	return lines, nil
+	return filepath.Rel(dir, scratch)
 }
