@@ -5,6 +5,7 @@ go 1.26.6
 tool (
 	github.com/rhysd/actionlint/cmd/actionlint
 	golang.org/x/tools/cmd/deadcode
+	golang.org/x/tools/cmd/stress
 )
 
 require (

@@ -121,8 +121,9 @@ pipelines, which needs root, runs the steps of the pipelines that init writes fo
 GitLab, each server's in a new Debian root: from a signed release to the report of a virtual
 board.
 
-tests runs the tests that write a program or wait for a time, beside one busy loop per
-processor. A stopped run of mutations or tests goes on where it was.`
+tests repeats the tests of packages under the race detector, two processes per processor side
+by side. The output of failed rounds is in build/soak/tests. A stopped run of mutations goes
+on where it was.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
@@ -130,14 +131,14 @@ go tool mage soak update --kills=30
 go tool mage soak update --board=isar-amd64 --kills=3
 go tool mage soak rules --rounds=20
 go tool mage soak mutations --only=swflow
-go tool mage soak tests --only=slipway/flash`
+go tool mage soak tests --only="slipway/flash$ TestWrite"`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
-	rounds := c.Number("rounds", 0, 1, "how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least), and tests runs each; 1, 5 and 200 if not given")
-	each := c.Span("each", 0, "how long tests goes on with each of them; until it had its rounds if not given")
+	rounds := c.Number("rounds", 0, 1, "how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least), and tests runs each; 1, 5 and 20 if not given")
+	each := c.Span("each", 0, "time limit of each package of tests; none if not given")
 	board := c.Text("board=BOARD", "", "the virtual board of update; the default one if not given")
-	only := c.Text("only=PATTERN", "", "only mutations whose names match this pattern, or tests \"package name\"")
+	only := c.Text("only=PATTERN", "", "only mutations whose names match this pattern, or tests \"package name\", two patterns")
 	c.Run = signalled(func(ctx context.Context, words []string) error {
 		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Board: *board, Only: *only}
 		return soak.Run(ctx, os.Stdout, words[0], options)

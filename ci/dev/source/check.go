@@ -106,7 +106,7 @@ func newTree(ctx context.Context, root string, tools map[string]string) (tree, e
 func buildTools(ctx context.Context, root string) (map[string]string, error) {
 	tools := map[string]string{}
 	err := progress.Run(ctx, "tools", func(s *progress.Step) (string, error) {
-		for _, tool := range [][]string{{"gofumpt"}, {"staticcheck"}, {"mage"}, {"-modfile=" + toolsMod, "deadcode"}} {
+		for _, tool := range [][]string{{"gofumpt"}, {"staticcheck"}, {"mage"}, {"-modfile=" + toolsMod, "deadcode"}, {"-modfile=" + toolsMod, "stress"}} {
 			name := tool[len(tool)-1]
 			s.Detail(name)
 			// -n prints the path of the executable in the build cache, once it is there.
