@@ -132,6 +132,7 @@ func addedByMethods(media media, methods []hookMethod, rows []Row) []Ratio {
 				over(method.key, "floor")
 			}
 		}
+		over("wrapper", "wrapper_floor")
 		over("peer_cdi", "peer")
 	}
 	return all

@@ -41,6 +41,7 @@ func (b *hookBench) listMethods(ctx context.Context) ([]hookMethod, error) {
 		{key: "peer_nocache", name: "nvidia-container-runtime, csv, without update-ldcache", runtime: peerRuntime, edit: b.configurePeer(`"update-ldcache"`), allFiles: true},
 		{key: "peer_cdi", name: "nvidia-ctk's CDI spec", runtime: runc, edit: peerCDI, timed: true, allFiles: true, cache: true},
 		{key: "floor", name: "the floor: a hook that checks nothing", runtime: runc, edit: b.configureFloor, allFiles: true, cache: true},
+		{key: "wrapper_floor", name: "the floor, and a runtime that only becomes runc", runtime: []string{b.floor, "runtime"}, edit: b.configureFloor, allFiles: true, cache: true},
 		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.configureHook, allFiles: true, cache: true},
 		{key: "cdi", name: "slipway-hook cdi's spec", ours: true, runtime: runc, edit: ownCDI, timed: true, allFiles: true, cache: true},
 		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.requestDevices, allFiles: true, cache: true},

@@ -6,11 +6,14 @@
 // Its argument is a file with one command per line, with fields separated by tabs. "cache
 // FROM" is the first. "make PATH" makes a folder. "in PATH" selects the folder for the
 // lines after it: "file NAME", "folder NAME", "link NAME TARGET", "null NAME".
+//
+// "floor runtime ARGUMENTS" does what every wrapper of runc must do: it becomes runc.
 package main
 
 import (
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,10 +23,22 @@ import (
 
 func main() {
 	runtime.LockOSThread()
-	if err := mountPlan(os.Args[1]); err != nil {
+	work := func() error { return mountPlan(os.Args[1]) }
+	if os.Args[1] == "runtime" {
+		work = becomeRunc
+	}
+	if err := work(); err != nil {
 		os.Stderr.WriteString("floor: " + err.Error() + "\n")
 		os.Exit(1)
 	}
+}
+
+func becomeRunc() error {
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		return err
+	}
+	return unix.Exec(runc, append([]string{"runc"}, os.Args[2:]...), os.Environ())
 }
 
 func mountPlan(plan string) error {
