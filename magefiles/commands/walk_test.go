@@ -397,6 +397,21 @@ func jsonText(text string) string {
 	return b.String()
 }
 
+// memoryDir is a temporary folder in memory, where small files are made ten times as fast as
+// on most disks.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "slipway-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	for _, tool := range []string{"git", "mkfs.ext4", "tar", "gzip", "cp", sshd.Program} {
@@ -404,7 +419,7 @@ func newWorld(t *testing.T) *world {
 			t.Skipf("%s is missing (Debian packages git, e2fsprogs, tar, gzip, openssh-server)", tool)
 		}
 	}
-	base := t.TempDir()
+	base := memoryDir(t)
 	w := &world{template: filepath.Join(base, "world"), tools: filepath.Join(base, "tools"), program: compileProgram(t)}
 	home, work := filepath.Join(w.template, "home"), filepath.Join(w.template, "work")
 	for _, dir := range []string{home, work, filepath.Join(w.template, "tmp"), w.tools} {
