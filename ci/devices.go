@@ -3,7 +3,6 @@ package ci
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -30,15 +29,13 @@ func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bo
 }
 
 // WatchDevices writes when a device appears, disappears or changes, until ctx ends.
-func WatchDevices(ctx context.Context, w, notes io.Writer, opt images.Options, asJSON bool) error {
+func WatchDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {
 		return err
 	}
 	lines := json.NewEncoder(w)
-	return device.Watch(ctx, disks, func(err error) {
-		fmt.Fprintf(notes, "The kernel does not say here what happens (%v), so it is asked each second.\n", err)
-	}, func(c device.Change) error {
+	return device.Watch(ctx, disks, func(c device.Change) error {
 		if asJSON {
 			return lines.Encode(c)
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,18 +25,41 @@ func (m machine) readContent(dir string, d *Device) {
 	if m.nodes == "" || d.SizeBytes == 0 {
 		return
 	}
-	key := fmt.Sprintf("%s %s %d", d.Number, d.sequence, d.SizeBytes)
-	a, known := m.cache.get(key)
-	if !known {
-		if a, known = m.probeContent(path, d.SizeBytes, int(d.SectorBytes)); !known {
-			d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
-			return
-		}
-		m.cache.keep(key, a)
+	a, ok := m.cachedContent(dir, d, func() (answer, bool) { return m.probeContent(path, d.SizeBytes, int(d.SectorBytes)) })
+	if !ok {
+		d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
+		return
 	}
 	d.fillContent(filepath.Base(dir), a.disk)
 	m.refuseByContent(d)
 	d.Unread = unreadReason(a.err)
+}
+
+// answer is what a device said when it was read.
+type answer struct {
+	state string // of the device before that
+	disk  probe.Disk
+	err   error
+}
+
+// cachedContent reads a device again only if it is another one, or if something was written
+// to it. A watch that read the disks each second would never let them come to rest. Before
+// Linux 5.15, which has no diskseq, it does.
+func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)) (answer, bool) {
+	counts := strings.Fields(readAttribute(dir, "stat"))
+	if m.cache == nil || d.sequence == "" || len(counts) < 12 {
+		return read()
+	}
+	state := fmt.Sprintln(d.sequence, d.SizeBytes, counts[4], counts[11]) // writes and discards
+	if old, ok := m.cache.Load(d.Number); ok && old.(answer).state == state {
+		return old.(answer), true
+	}
+	a, ok := read()
+	if ok {
+		a.state = state
+		m.cache.Store(d.Number, a)
+	}
+	return a, ok
 }
 
 // probeContent reads a device, if it answers in time.
@@ -43,7 +67,7 @@ func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer,
 	answered := make(chan answer, 1)
 	go func() {
 		disk, err := probeFile(path, sizeBytes, sector)
-		answered <- answer{disk, err}
+		answered <- answer{disk: disk, err: err}
 	}()
 	limit := time.NewTimer(cmp.Or(m.patience, patience))
 	defer limit.Stop()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -23,7 +24,7 @@ type machine struct {
 	sys, proc, dev string
 	nodes          string        // where the devices of dev are opened; "" reads none of them
 	patience       time.Duration // with a device that does not answer
-	cache          *contentCache // of what was read; nil reads again each time
+	cache          *sync.Map     // what a watch has read, by the devices' numbers; nil: nothing is kept
 }
 
 var here = machine{sys: "/sys", proc: "/proc", dev: "/dev", nodes: "/dev"}

@@ -3,14 +3,10 @@ package device
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"time"
-
-	"slipway/flash/probe"
-	"slipway/flash/uevent"
 )
 
 // Change is what became of a device.
@@ -20,28 +16,17 @@ type Change struct {
 	Device Device    `json:"device"`
 }
 
-// How often the devices are listed where the kernel says when, and where it does not.
-// Nobody says what is mounted, so that it is looked at now and then in any case.
-const (
-	seldom = 3 * time.Second
-	often  = time.Second
-	// A disk comes with a dozen events, its partitions last.
-	flurry = 300 * time.Millisecond
-)
-
-// Watch tells each of the devices and of the files that are there, and then what
-// changes, until ctx ends. Where the kernel does not report changes, Watch polls once a
-// second and calls refused with the reason.
-func Watch(ctx context.Context, files []string, refused func(error), each func(Change) error) error {
+// Watch tells each of the devices and of the files that are there, and then once a second
+// what changed, until ctx ends.
+func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	m := here
-	m.cache = &contentCache{}
-	every := seldom
-	events, err := listenForEvents(ctx, m.cache)
-	if err != nil {
-		every = often
-		refused(err)
-	}
-	return m.watchDevices(ctx, files, each, func() { waitForEvents(ctx, events, every) })
+	m.cache = &sync.Map{}
+	return m.watchDevices(ctx, files, each, func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	})
 }
 
 func (m machine) watchDevices(ctx context.Context, files []string, each func(Change) error, wait func()) error {
@@ -66,49 +51,6 @@ func (m machine) watchDevices(ctx context.Context, files []string, each func(Cha
 		wait()
 	}
 	return nil // the end of a watch is no failure
-}
-
-// listenForEvents receives the kernel's events about devices that can be flashed. Each
-// event empties the cache, since a device's content may be another one.
-func listenForEvents(ctx context.Context, m *contentCache) (<-chan struct{}, error) {
-	l, err := uevent.Listen()
-	if err != nil {
-		return nil, err
-	}
-	events := make(chan struct{}, 1)
-	go func() {
-		defer l.Close()
-		for {
-			e, err := l.Next(ctx)
-			if err != nil && !errors.Is(err, uevent.ErrLost) {
-				return
-			}
-			switch e.Subsystem {
-			case "net", "power_supply", "cpu", "workqueue":
-				continue
-			}
-			m.forget()
-			select {
-			case events <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	return events, nil
-}
-
-// waitForEvents ends once something happened and the flurry of events is over, or after
-// the given time.
-func waitForEvents(ctx context.Context, events <-chan struct{}, every time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(every):
-	case <-events:
-		select {
-		case <-ctx.Done():
-		case <-time.After(flurry):
-		}
-	}
 }
 
 // compareLists says what changed between two lists. A device at the path of another one is
@@ -162,45 +104,4 @@ func (c Change) Print(w io.Writer) error {
 	d := c.Device
 	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
 	return err
-}
-
-// contentCache keeps what was read of the devices. A watch that read them each second
-// would never let disks come to rest.
-type contentCache struct {
-	mu   sync.Mutex
-	read map[string]answer
-}
-
-// answer is what a device said when it was read.
-type answer struct {
-	disk probe.Disk
-	err  error
-}
-
-func (m *contentCache) get(key string) (answer, bool) {
-	if m == nil {
-		return answer{}, false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a, ok := m.read[key]
-	return a, ok
-}
-
-func (m *contentCache) keep(key string, a answer) {
-	if m == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.read == nil {
-		m.read = map[string]answer{}
-	}
-	m.read[key] = a
-}
-
-func (m *contentCache) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.read = nil
 }

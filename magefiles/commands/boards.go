@@ -176,7 +176,7 @@ slipway devices --watch`
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
 			if *watch {
-				return ci.WatchDevices(ctx, stdout, stderr, options, *asJSON)
+				return ci.WatchDevices(ctx, stdout, options, *asJSON)
 			}
 			return ci.ListDevices(ctx, stdout, options, *asJSON)
 		})
