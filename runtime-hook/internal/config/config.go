@@ -77,11 +77,11 @@ type Fault struct {
 type Faults []Fault
 
 func (f Faults) Error() string {
-	at := f[0].File
+	at, fix := f[0].File, "fix it"
 	if f[0].Line > 0 {
-		at = fmt.Sprintf("%s:%d", at, f[0].Line)
+		at, fix = fmt.Sprintf("%s:%d", at, f[0].Line), "correct or delete this line"
 	}
-	return fmt.Sprintf("%s: %s; fix it, or remove the file for the defaults", at, f[0].Why)
+	return fmt.Sprintf("%s: %s; next: %s, or remove the file for the defaults", at, f[0].Why, fix)
 }
 
 // Read reads the settings of the board whose file tree is root. Its errors are Faults,

@@ -124,7 +124,7 @@ func TestRead(t *testing.T) {
 		{"none", func(string) error { return nil }, ""},
 		{"good", regular("devices = true", 0o644), ""},
 		{"a byte order mark", regular("\uFEFFdevices = true", 0o644), ""},
-		{"a fault", regular("\ndevices = 1", 0o644), ":2: devices: takes true or false, without quotes; fix it, or remove the file for the defaults"},
+		{"a fault", regular("\ndevices = 1", 0o644), ":2: devices: takes true or false, without quotes; next: correct or delete this line, or remove the file for the defaults"},
 		{"for all to write", regular("", 0o646), ": others than its owner may write to it"},
 		{"for a group to write", regular("", 0o664), ": others than its owner may write to it"},
 		{"large", regular(strings.Repeat("#\n", maxBytes), 0o644), ": larger than 64 KiB"},
