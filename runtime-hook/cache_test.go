@@ -62,42 +62,26 @@ func TestPlanIsKept(t *testing.T) {
 	}
 }
 
-// A container that runs sees nothing that the board adds to a folder later, unless the
-// board's settings give such folders as one mount; and it can add to them itself.
-func TestWholeFolders(t *testing.T) {
+// A container that runs sees nothing that the board adds to a folder later, and can add
+// to that folder itself.
+func TestLaterFiles(t *testing.T) {
 	l := newLab(t, "runc")
 	l.shell()
-	l.lists(l.libraries("/opt/board/lib", 20)...)
-	for settings, want := range map[string]string{
-		"":                       "20\n",
-		"whole-folders = true\n": "1\nRead-only file system\nlater.so\n",
-	} {
-		must(t, os.RemoveAll(l.rootfs("/opt")))
-		os.Remove("/opt/board/lib/later.so")
-		must(t, os.RemoveAll("/opt/shared"))
-		write(t, "/opt/shared/x", "")
-		write(t, "/etc/slipway/hook.toml", settings)
-		must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
-		out, err := l.runContainer(container{
-			stage: "createRuntime", env: all, script: `
-			grep -c ' /opt/board/lib' /proc/self/mountinfo
-			(: > /opt/board/lib/more) 2>&1 | grep -o 'Read-only file system'
-			while ! test -e /shared/added; do :; done
-			ls /opt/board/lib | grep later; :`,
-			spec: func(s *specs.Spec) {
-				s.Mounts = append(s.Mounts, specs.Mount{Destination: "/shared", Type: "bind", Source: "/opt/shared", Options: []string{"rbind", "rprivate"}})
-				s.Hooks.Poststart = []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo > /opt/board/lib/later.so; echo > /opt/shared/added"}, Env: []string{"PATH=/bin"}}}
-			},
-		})
-		if err != nil || out != want {
-			t.Errorf("with settings %q the container printed %q, %v; want %q", settings, out, err, want)
-		}
+	write(t, "/opt/board/lib/a.so", "")
+	write(t, "/opt/board/lib/b.so", "")
+	write(t, "/opt/shared/x", "")
+	l.lists("lib, /opt/board/lib/*.so")
+	out, err := l.runContainer(container{
+		stage: "createRuntime", env: all, script: `
+		: > /opt/board/lib/more
+		while ! test -e /shared/added; do :; done
+		ls /opt/board/lib`,
+		spec: func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/shared", Type: "bind", Source: "/opt/shared", Options: []string{"rbind", "rprivate"}})
+			s.Hooks.Poststart = []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo > /opt/board/lib/later.so; echo > /opt/shared/added"}, Env: []string{"PATH=/bin"}}}
+		},
+	})
+	if want := "a.so\nb.so\nmore\n"; err != nil || out != want {
+		t.Errorf("the container printed %q, %v; want %q", out, err, want)
 	}
-}
-
-// wholeFolders sets the board so that it gives folders as one mount.
-func (l *lab) wholeFolders() {
-	l.t.Helper()
-	write(l.t, "/etc/slipway/hook.toml", "whole-folders = true\n")
-	must(l.t, os.Chmod("/etc/slipway/hook.toml", 0o644))
 }

@@ -134,7 +134,7 @@ func TestOldKernelEscape(t *testing.T) {
 			t.Run(kernel+"/"+name, func(t *testing.T) {
 				l := newLab(t, []string{"runc", "crun"}[i/2%2])
 				l.onOldKernel(kernel)
-				escape(t, l, []string{"createContainer", "createRuntime"}[i/4%2], escapes[name], 0)
+				escape(t, l, []string{"createContainer", "createRuntime"}[i/4%2], escapes[name])
 			})
 		}
 	}

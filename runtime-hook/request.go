@@ -110,7 +110,7 @@ func (r request) planShare() (share, error) {
 
 // planOptions returns the settings for the board's plan.
 func planOptions(set config.Config) plan.Options {
-	return plan.Options{Wholes: set.WholeFolders, Ignore: set.Ignore}
+	return plan.Options{Ignore: set.Ignore}
 }
 
 // toldBoard returns what the settings say about the board.

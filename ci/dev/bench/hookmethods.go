@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -45,7 +44,6 @@ func (b *hookBench) listMethods(ctx context.Context) ([]hookMethod, error) {
 		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.configureHook, allFiles: true, cache: true},
 		{key: "cdi", name: "slipway-hook cdi's spec", ours: true, runtime: runc, edit: ownCDI, timed: true, allFiles: true, cache: true},
 		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.requestDevices, allFiles: true, cache: true},
-		{key: "whole", name: "slipway-hook runtime, whole-folders", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.configureWholeFolders, allFiles: true, cache: true},
 	}, nil
 }
 
@@ -68,14 +66,6 @@ func newCDIEdit(ctx context.Context, dir string, argv ...string) (func(*tinyboar
 func (b *hookBench) requestDevices(c *tinyboard.Container) error {
 	c.RequestDevices()
 	return nil
-}
-
-// settings is the configuration file of our hook. Each container writes its own.
-const settings = "/etc/slipway/hook.toml"
-
-func (b *hookBench) configureWholeFolders(c *tinyboard.Container) error {
-	c.RequestDevices()
-	return tinyboard.Write(settings, []byte("whole-folders = true\n"), 0o644)
 }
 
 func (b *hookBench) configureHook(c *tinyboard.Container) error {
@@ -113,9 +103,6 @@ func (b *hookBench) newContainer(m *medium, method hookMethod, argv ...string) (
 		return nil, err
 	}
 	m.last = c
-	if err := os.RemoveAll(settings); err != nil {
-		return nil, err
-	}
 	if method.edit != nil && !method.timed {
 		if err := method.edit(c); err != nil {
 			return nil, err

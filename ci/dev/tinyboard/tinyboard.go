@@ -135,8 +135,7 @@ const devices = "/dev/shm"
 // is in folders that hold nothing else.
 const shared = 3
 
-// Shared is a folder in which the image has a library too, as in /usr/lib: it cannot be
-// given as a whole.
+// Shared is a folder in which the image has a library too, as in /usr/lib.
 func (b *Board) Shared() string { return filepath.Join(b.Dir, "board/lib") }
 
 // Library is the path of the board's library i, and the name that programs know it by.

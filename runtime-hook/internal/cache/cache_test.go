@@ -137,7 +137,6 @@ func TestLoad(t *testing.T) {
 		want   bool
 	}{
 		{"other patterns are ignored", func(_, _ string, k *savedPlan) error { k.Options.Ignore = []string{"/a"}; return nil }, false},
-		{"folders are to be given whole", func(_, _ string, k *savedPlan) error { k.Options.Wholes = true; return nil }, false},
 		{"nothing changed", func(string, string, *savedPlan) error { return nil }, true},
 		{"a list", func(_, _ string, k *savedPlan) error { k.Files[0].Data = []byte("lib, /b\n"); return nil }, false},
 		{"one more list", func(_, _ string, k *savedPlan) error { k.Files = append(k.Files, csv.File{}); return nil }, false},

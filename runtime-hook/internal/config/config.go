@@ -29,7 +29,6 @@ type Config struct {
 	Devices       bool     // give device nodes
 	VolumeMounts  bool     // containers may name devices by mounts
 	Variable      bool     // containers that are not privileged may name devices in their environment
-	WholeFolders  bool     // give a folder in which everything is listed as one mount, and what it gets later
 	LogFile       string   // "" for none
 	LogLevel      Level
 	Runtimes      []string // names or paths; the first that the board has runs the wrapper's containers

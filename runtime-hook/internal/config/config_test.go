@@ -25,7 +25,6 @@ func TestParse(t *testing.T) {
 		{"# nothing\n\n[log]\n", Defaults()},
 		{"csv-dir = '/data/lists'", with(func(c *Config) { c.CSVDir = "/data/lists" })},
 		{"base-files-only = true\r\ndevices = false\r\n", with(func(c *Config) { c.BaseFilesOnly, c.Devices = true, false })},
-		{"whole-folders = true", with(func(c *Config) { c.WholeFolders = true })},
 		{"[log]\nfile = ''\nlevel = \"debug\"", with(func(c *Config) { c.LogFile, c.LogLevel = "", Debug })},
 		{"log.file = \"/var/log/\\u0061.log\"", with(func(c *Config) { c.LogFile = "/var/log/a.log" })},
 		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},
@@ -51,6 +50,7 @@ func TestParseFaults(t *testing.T) {
 	}{
 		{"\nspeed = 3", []string{`2 unknown key "speed" (have accept-nvidia-visible-devices-as-volume-mounts, `}},
 		{"CSV-DIR = '/x'", []string{`1 unknown key "CSV-DIR"`}},
+		{"devices = true\nwhole-folders = true", []string{`2 unknown key "whole-folders" (have `}},
 		{"[log]\ncolour = 1\n[tree]\nx = 2\n", []string{`2 unknown key "log.colour"`, "3 unknown table [tree]", `4 unknown key "tree.x"`}},
 		{"\n\nbase-files-only = 'yes'", []string{"3 base-files-only: takes true or false"}},
 		{"devices = true\ndevices = false", []string{"2 devices is set above already"}},

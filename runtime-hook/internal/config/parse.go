@@ -24,7 +24,6 @@ var keys = map[string]func(*Config, *unstable.Node) error{
 	"accept-nvidia-visible-devices-as-volume-mounts":         func(c *Config, v *unstable.Node) error { return setBool(&c.VolumeMounts, v) },
 	"accept-nvidia-visible-devices-envvar-when-unprivileged": func(c *Config, v *unstable.Node) error { return setBool(&c.Variable, v) },
 	"devices":          func(c *Config, v *unstable.Node) error { return setBool(&c.Devices, v) },
-	"whole-folders":    func(c *Config, v *unstable.Node) error { return setBool(&c.WholeFolders, v) },
 	"log.file":         func(c *Config, v *unstable.Node) error { return setLogFile(&c.LogFile, v) },
 	"log.level":        func(c *Config, v *unstable.Node) error { return setLevel(&c.LogLevel, v) },
 	"runtime.runtimes": func(c *Config, v *unstable.Node) error { return setPrograms(&c.Runtimes, v) },

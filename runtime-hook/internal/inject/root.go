@@ -54,8 +54,6 @@ type Root struct {
 	blanks  bool               // it had blanks already
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
 	oldWalk bool               // no openat2
-
-	boardMounts string // as the kernel lists them
 }
 
 // folder is a folder of the container.
@@ -145,7 +143,6 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 		return nil
 	}
-	p = r.mountWholes(p, &res)
 	for _, m := range p.Mounts {
 		count := &res.Files
 		if m.Folder {

@@ -102,7 +102,7 @@ func TestCompileLibraries(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(root, file), library(soname), 0o644))
 			}
 			entries, _ := listed(t, tt.list)
-			p, _ := Compile(root, entries, Options{Wholes: true})
+			p, _ := Compile(root, entries, Options{})
 			var got []string
 			for _, l := range p.Libraries {
 				got = append(got, l.Name+" "+l.Path)

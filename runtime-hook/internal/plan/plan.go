@@ -79,12 +79,10 @@ type Plan struct {
 	Links     []Link    `json:"links"`
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	Wholes    []Whole   `json:"-"` // folders that replace some of these by one mount
 }
 
 // Options are the board's settings for its plan.
 type Options struct {
-	Wholes bool     // look for folders that can be given whole
 	Ignore []string // patterns of what is left out
 }
 
@@ -383,9 +381,6 @@ func (c *compiler) orderPlan() Plan {
 		}
 	}
 	p.Libraries = c.findLibraries(p)
-	if c.options.Wholes {
-		p.Wholes = c.findWholes(p)
-	}
 	return p
 }
 

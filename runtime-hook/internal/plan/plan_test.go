@@ -59,7 +59,7 @@ func compiled(t *testing.T, root, list string) []string {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	p, problems := Compile(root, entries, Options{Wholes: true})
+	p, problems := Compile(root, entries, Options{})
 	var out []string
 	for _, m := range p.Mounts {
 		kind := "file"
@@ -257,7 +257,7 @@ func TestCompileOtherKinds(t *testing.T) {
 	}
 	for list, want := range tests {
 		entries, _ := listed(t, list)
-		p, problems := Compile(root, entries, Options{Wholes: true})
+		p, problems := Compile(root, entries, Options{})
 		if len(p.Mounts)+len(p.Devices) > 0 || len(problems) != 1 || !problems[0].Unused || !strings.Contains(problems[0].Why, want) {
 			t.Errorf("%s: %v; want %q", list, problems, want)
 		}
@@ -309,7 +309,7 @@ func FuzzLinks(f *testing.F) {
 			t.Fatal(err)
 		}
 		entries, _ := listed(t, "lib, "+list+"\nsym, "+list+"x\nlib, /a\nlib, /b\nlib, /c")
-		p, _ := Compile(root, entries, Options{Wholes: true})
+		p, _ := Compile(root, entries, Options{})
 		for _, m := range p.Mounts {
 			if m.Source != root+m.Path && !strings.HasPrefix(m.Source, root+AltRoot) {
 				t.Errorf("%+v is outside of the board's tree", m)

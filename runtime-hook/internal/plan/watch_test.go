@@ -70,7 +70,7 @@ func TestWatch(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond) // a tick of the file system's clock
 			entries, _ := listed(t, "sym, /lib/a.so\nlib, /lib/missing\nlib, /far/away\nlib, /cards/card*\ndir, /share\n")
-			_, _, w := Watched(root, entries, Options{Wholes: true})
+			_, _, w := Watched(root, entries, Options{})
 			if err := tt.change(root); err != nil {
 				t.Fatal(err)
 			}
