@@ -191,7 +191,7 @@ func TestPodman(t *testing.T) {
 	e.program = append(e.program, "--runroot=/run/podman", "--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=none")
 	_, err := e.do(e.pack(), "import", "-", "image")
 	must(t, err)
-	hook, precreate := e.recipeHooks()
+	hook := e.recipeHook()
 	if out, err := exec.Command(hookBinary(t), "cdi").CombinedOutput(); err != nil {
 		t.Fatalf("cdi: %v\n%s", err, out)
 	}
@@ -204,10 +204,9 @@ func TestPodman(t *testing.T) {
 		global, options []string
 	}{
 		{"hook", []string{"--runtime=runc", "--hooks-dir=" + hook}, []string{asks}},
-		{"precreate, by the settings", []string{"--runtime=runc"}, []string{asks}},
 		{"runtime", []string{"--runtime=" + e.wrapper(), none}, []string{asks}},
 		{"cdi", []string{"--runtime=runc", none}, []string{device}},
-		{"everything at once", []string{"--runtime=" + e.wrapper(), "--hooks-dir=" + hook, "--hooks-dir=" + precreate}, []string{asks, device}},
+		{"everything at once", []string{"--runtime=" + e.wrapper(), "--hooks-dir=" + hook}, []string{asks, device}},
 	}
 	// A subtest would run outside of the lab.
 	for _, tt := range tests {
@@ -221,7 +220,7 @@ func TestPodman(t *testing.T) {
 	for _, tt := range tests[1:] {
 		e.opensAsUser(tt.name, slices.Concat(tt.global, create, tt.options)...)
 	}
-	_, err = e.do(nil, slices.Concat([]string{"--runtime=runc"}, create, []string{"--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls"})...)
+	_, err = e.do(nil, slices.Concat(tests[0].global, create, []string{"--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls"})...)
 	if err == nil || !strings.Contains(err.Error(), `names "nonsense", which is no name of a GPU`) {
 		t.Errorf("podman run with nonsense: %v; want the reason in what podman prints", err)
 	}
@@ -234,27 +233,18 @@ func TestPodman(t *testing.T) {
 	}
 }
 
-// recipeHooks installs podman's hooks and settings as the recipe does, for the hook
-// under test, and returns the hooks' folders.
-func (e *engine) recipeHooks() (hook, precreate string) {
+// recipeHook installs podman's hook as the recipe does, for the hook under test, and
+// returns the hook's folder.
+func (e *engine) recipeHook() string {
 	e.t.Helper()
-	hook, precreate = filepath.Join(e.dir, "hooks"), "/etc/containers/oci/hooks.d"
-	e.install("slipway-hook.json", hook+"/slipway-hook.json", installedPath, hookBinary(e.t))
-	e.install("slipway-precreate.json", precreate+"/slipway-precreate.json", installedPath, hookBinary(e.t))
-	// Precreate alone: where it is called, it adds the hook.
-	e.install("podman.conf", "/etc/containers/containers.conf.d/slipway.conf", "/usr/share/containers/oci/hooks.d", filepath.Join(e.dir, "none"))
-	return hook, precreate
-}
-
-// install writes a file of the recipe's, with one text in it replaced.
-func (e *engine) install(file, at, old, text string) {
-	e.t.Helper()
-	data, err := os.ReadFile("../recipes/slipway-hook/files/" + file)
+	data, err := os.ReadFile("../recipes/slipway-hook/files/slipway-hook.json")
 	must(e.t, err)
-	if !strings.Contains(string(data), old) {
-		e.t.Fatalf("%s has no %s", file, old)
+	if !strings.Contains(string(data), installedPath) {
+		e.t.Fatalf("slipway-hook.json has no %s", installedPath)
 	}
-	write(e.t, at, strings.ReplaceAll(string(data), old, text))
+	dir := filepath.Join(e.dir, "hooks")
+	write(e.t, dir+"/slipway-hook.json", strings.ReplaceAll(string(data), installedPath, hookBinary(e.t)))
+	return dir
 }
 
 func TestContainerd(t *testing.T) {

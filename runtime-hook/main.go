@@ -26,8 +26,6 @@ const usage = `slipway-hook gives containers what their board lists for them in
                          standard input (container runtimes call this)
   slipway-hook runtime   run as an OCI runtime, before runc or crun (docker, containerd
                          and cri-o call this; also by the name slipway-runtime)
-  slipway-hook precreate run as a filter of podman's: reads a container's spec from
-                         standard input and prints it with the board's devices
   slipway-hook cdi       write a CDI spec, for docker, podman, containerd and cri-o
   slipway-hook check     say what containers would get, and which lines of the
                          CSV files are wrong
@@ -78,8 +76,6 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 		return hookCommand(args[1:], stdin, stdout, stderr)
 	case "runtime":
 		return runtimeCommand(args[1:], stdout)
-	case "precreate":
-		return precreateCommand(args[1:], stdin, stdout, stderr)
 	case "cdi":
 		return cdiCommand(args[1:], stdout, stderr)
 	case "check":
@@ -91,7 +87,7 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 		_, err := fmt.Fprint(stdout, usage)
 		return err
 	}
-	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, runtime, precreate, cdi, check, version)\n", args[0])
+	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, runtime, cdi, check, version)\n", args[0])
 	return errUsage
 }
 

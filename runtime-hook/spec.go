@@ -55,8 +55,10 @@ func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) 
 		add.Rules = append(add.Rules, deviceRule(d))
 	}
 	add.GIDs = missingGroups(config, p.Devices)
-	add.Hook, err = missingHook(config)
-	if add.Hook != nil {
+	if config.Hooked {
+		return add, true, nil
+	}
+	if add.Hook, err = ownHook(); err == nil {
 		add.Hook.Args = append(add.Hook.Args, lookedArg(looked))
 	}
 	return add, true, err
@@ -113,12 +115,4 @@ func ownHook() (*specs.Hook, error) {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	return &specs.Hook{Path: self, Args: []string{oci.Program, "hook"}, Env: hookEnv}, nil
-}
-
-// missingHook returns this program's hook, nil if the container has it.
-func missingHook(config oci.Config) (*specs.Hook, error) {
-	if config.Hooked {
-		return nil, nil
-	}
-	return ownHook()
 }

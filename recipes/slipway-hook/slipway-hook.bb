@@ -29,8 +29,6 @@ SRC_URI = " \
     file://runtime-hook;subdir=${BP}/src/slipway \
     file://modules.txt;subdir=${HOOK_SRC}/vendor \
     file://slipway-hook.json \
-    file://slipway-precreate.json \
-    file://podman.conf \
     file://slipway-cdi.service \
     file://slipway-cdi.path \
     file://hook.toml \
@@ -70,10 +68,6 @@ do_install() {
 	install -D -m 0644 ${SLIPWAY_FILES}/hook.toml ${D}${sysconfdir}/slipway/hook.toml
 	ln -s slipway-hook ${D}${bindir}/slipway-runtime
 	install -D -m 0644 ${SLIPWAY_FILES}/slipway-hook.json ${D}${datadir}/containers/oci/hooks.d/slipway-hook.json
-	# Cri-o knows no precreate, does not start with such a file in the folder above,
-	# and does not read this one.
-	install -D -m 0644 ${SLIPWAY_FILES}/slipway-precreate.json ${D}${sysconfdir}/containers/oci/hooks.d/slipway-precreate.json
-	install -D -m 0644 ${SLIPWAY_FILES}/podman.conf ${D}${sysconfdir}/containers/containers.conf.d/slipway.conf
 	install -d ${D}${systemd_system_unitdir}
 	install -m 0644 ${SLIPWAY_FILES}/slipway-cdi.service ${SLIPWAY_FILES}/slipway-cdi.path ${D}${systemd_system_unitdir}
 }

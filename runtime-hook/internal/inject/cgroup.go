@@ -23,7 +23,7 @@ func (p Process) Allow(devices []plan.Device) error {
 	}
 	group, err := p.deviceCgroup()
 	if errors.Is(err, errDevicesInSpec) {
-		return fmt.Errorf("%w, and the container's spec does not allow %s: slipway-runtime, CDI and podman's precreate hooks do", err, firstOf(devices))
+		return fmt.Errorf("%w, and the container's spec does not allow %s: slipway-runtime and CDI do", err, firstOf(devices))
 	}
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package oci
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -23,15 +22,12 @@ func ReadFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := ReadSpec(f)
+	data, err := readLimited(f, maxConfigBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return data, nil
 }
-
-// ReadSpec reads a config.json up to a limit.
-func ReadSpec(r io.Reader) ([]byte, error) { return readLimited(r, maxConfigBytes) }
 
 // Replace replaces the config.json at path by data in one step. It keeps the mode and
 // the owner.

@@ -12,8 +12,6 @@ SRC_URI = " \
     file://runtime-hook \
     file://modules.txt \
     file://slipway-hook.json \
-    file://slipway-precreate.json \
-    file://podman.conf \
     file://slipway-cdi.service \
     file://slipway-cdi.path \
     file://hook.toml \
@@ -49,7 +47,7 @@ do_prepare_build() {
     done
     cp '${WORKDIR}/modules.txt' '${S}/vendor/modules.txt'
     install -d '${S}/files'
-    for file in slipway-hook.json slipway-precreate.json podman.conf slipway-cdi.service slipway-cdi.path hook.toml; do
+    for file in slipway-hook.json slipway-cdi.service slipway-cdi.path hook.toml; do
         cp '${WORKDIR}/'$file '${S}/files/'
     done
     deb_debianize
