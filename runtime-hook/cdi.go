@@ -105,13 +105,12 @@ func cdiBoard(root string, mounts bool) (cdi.Board, error) {
 // settings.
 func boardPlan(root string, set config.Config) (plan.Plan, error) {
 	dir := filepath.Join(root, set.CSVDir)
-	wanted := request{Config: set}
-	files, entries, _, err := csv.ReadDir(dir, wanted.listFilter())
+	files, entries, _, err := csv.ReadDir(dir)
 	if err != nil {
 		return plan.Plan{}, err
 	}
 	if len(files) == 0 {
-		return plan.Plan{}, wanted.explainNoLists(root)
+		return plan.Plan{}, explainNoLists(root, set.CSVDir)
 	}
 	p, _ := plan.Compile(root, entries, planOptions(set))
 	if !set.Devices {

@@ -246,7 +246,6 @@ func TestBoardWithoutLists(t *testing.T) {
 		{"NVML", map[string]string{"usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1": ""}, "run nvidia-ctk cdi generate"},
 		{"an Orin", map[string]string{"proc/device-tree/compatible": "nvidia,tegra234\x00", "usr/sbin/nvidia-smi": ""}, "install the board's"},
 		{"no GPU", nil, "install the board's"},
-		{"no lists of NVIDIA's", map[string]string{"usr/bin/nvidia-smi": "", "etc/slipway/hook.toml": "base-files-only = true", csv.Dir + "/mine.csv": "dev, /dev/x"}, "says base-files-only"},
 	}
 	for _, tt := range tests {
 		root := t.TempDir()

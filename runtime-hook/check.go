@@ -72,13 +72,12 @@ func checkBoard(root string) (report, error) {
 	}
 	set, problems := readSettings(root)
 	dir := filepath.Join(root, set.CSVDir)
-	wanted := request{Config: set}
-	files, entries, wrong, err := csv.ReadDir(dir, wanted.listFilter())
+	files, entries, wrong, err := csv.ReadDir(dir)
 	if err != nil {
 		return report{}, err
 	}
 	if len(files) == 0 {
-		return report{}, fmt.Errorf("%w, or name another --root", wanted.explainNoLists(root))
+		return report{}, fmt.Errorf("%w, or name another --root", explainNoLists(root, set.CSVDir))
 	}
 	p, more := plan.Compile(root, entries, planOptions(set))
 	if !set.Devices {

@@ -133,9 +133,8 @@ func TestCheckBoard(t *testing.T) {
 		"proc/device-tree/compatible": "nvidia,tegra234\x00",
 		"usr/lib/libcuda.so.1.1":      "cuda",
 		"usr/lib/libnvmm.so":          "mm",
-		"etc/slipway/hook.toml":       "base-files-only = true\n[board]\ncuda = '12.9'\n",
+		"etc/slipway/hook.toml":       "[board]\ncuda = '12.9'\n",
 		csv.Dir + "/drivers.csv":      "sym, /usr/lib/libcuda.so\nlib, /usr/lib/libnvmm.so\ndev, /dev/null\n",
-		csv.Dir + "/mine.csv":         "lib, /usr/lib/not/there\n",
 	} {
 		write(t, filepath.Join(root, name), text)
 	}

@@ -86,12 +86,12 @@ func (r request) planShare() (share, error) {
 	if err != nil {
 		return share{}, err
 	}
-	lists, err := csv.ReadFiles(r.CSVDir, r.listFilter())
+	lists, err := csv.ReadFiles(r.CSVDir)
 	if err != nil {
 		return share{}, err
 	}
 	if len(lists) == 0 {
-		why := r.explainNoLists("/")
+		why := explainNoLists("/", r.CSVDir)
 		if errors.Is(why, errNoLists) {
 			return share{}, why
 		}
@@ -118,23 +118,12 @@ func toldBoard(set config.Config) choose.Board {
 	return choose.Board{CUDA: set.CUDA, JetPack: set.JetPack, Arch: set.Arch}
 }
 
-// listFilter returns the filter of the list files that count for the container.
-func (r request) listFilter() func(name string) bool {
-	if r.BaseFilesOnly && !r.AllLists() {
-		return csv.Base
-	}
-	return csv.All
-}
-
 // errNoLists means that the board has a GPU, but no list has its files.
 var errNoLists = errors.New("the files of its driver are in no list")
 
-// explainNoLists says why the board whose file tree is root has no lists that count.
-func (r request) explainNoLists(root string) error {
-	dir := filepath.Join(root, r.CSVDir)
-	if r.BaseFilesOnly && !r.AllLists() {
-		return fmt.Errorf("%s: no l4t.csv, drivers.csv or devices.csv there, and %s says base-files-only", dir, config.File)
-	}
+// explainNoLists says why the board whose file tree is root has no lists in csvDir.
+func explainNoLists(root, csvDir string) error {
+	dir := filepath.Join(root, csvDir)
 	if choose.WithoutLists(root) {
 		return fmt.Errorf("%s: no *.csv there, and the board has NVIDIA's driver of servers and desktops, as with JetPack 7: %w; next: install NVIDIA's toolkit and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or list the files in %s", dir, errNoLists, dir)
 	}

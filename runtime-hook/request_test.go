@@ -40,8 +40,6 @@ func TestRequests(t *testing.T) {
 		{"what is left out", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  left out /opt/board/libEGL_nvidia.so.0: it is for graphics,display\n"},
 		{"another log", "[log]\nfile = '/run/my/log'", nil, everything, ""},
 		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave 0 files, 0 folders, 0 links, 0 devices; 1 warning: /opt/none: no *.csv there; install the board's\n"},
-		{"NVIDIA's lists", "base-files-only = true", nil, "", "1 warning: /etc/nvidia-container-runtime/host-files-for-container.d: no l4t.csv, drivers.csv or devices.csv there, and /etc/slipway/hook.toml says base-files-only"},
-		{"NVIDIA's lists and others", "base-files-only = true", []string{"NVIDIA_REQUIRE_JETPACK=csv-mounts=all"}, everything, "gave 3 files"},
 		{"no devices", "devices = false", nil, "libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 0 devices\n"},
 		{"a newer CUDA", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=470"}, "", "the board has cuda 12.6, brand none, driver unknown; take an image"},
 		{"a newer CUDA without asking", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8", "NVIDIA_DISABLE_REQUIRE=true"}, everything, "gave 3 files"},

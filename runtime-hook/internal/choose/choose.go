@@ -13,7 +13,6 @@ import (
 // Selection is what one container requests.
 type Selection struct {
 	wants        bool
-	allLists     bool
 	gpus         []gpuName // nil: all of them
 	capabilities Capability
 	requires     []requirement
@@ -37,7 +36,7 @@ const (
 // something impossible: an unknown capability, or a part of a GPU.
 func From(env []string) (Selection, error) {
 	vars := boardVariables(env)
-	s := Selection{allLists: vars[requireJetPack] == allLists}
+	var s Selection
 	var err error
 	if s.gpus, s.wants, err = parseNames(vars[visibleDevices]); err != nil || !s.wants {
 		return Selection{}, err
@@ -90,10 +89,6 @@ func checkLength(name, value string) error {
 
 // Wants reports whether the container gets anything of the board at all.
 func (s Selection) Wants() bool { return s.wants }
-
-// AllLists reports whether the image requests all lists of the board, on a board that
-// otherwise uses NVIDIA's own lists only.
-func (s Selection) AllLists() bool { return s.allLists }
 
 // Left is an entry of the plan that a container does not get.
 type Left struct {

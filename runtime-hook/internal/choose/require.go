@@ -9,13 +9,8 @@ import (
 	"strings"
 )
 
-const (
-	requireJetPack = "NVIDIA_REQUIRE_JETPACK"
-	// allLists requests files rather than a board.
-	allLists = "csv-mounts=all"
-	// requireMounts is of old L4T images, and requests files too.
-	requireMounts = "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"
-)
+// requireMounts is of old L4T images, and requests files rather than a board.
+const requireMounts = "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"
 
 // requirement is one NVIDIA_REQUIRE_* variable: one of its alternatives must hold,
 // with all of its conditions.

@@ -23,20 +23,19 @@ const maxBytes = 64 << 10
 
 // Config holds the board's settings, or the defaults.
 type Config struct {
-	CSVDir        string
-	Ignore        []string // patterns of what the lists name and containers do not get
-	BaseFilesOnly bool     // NVIDIA's rule: its own lists only, unless the image requests all
-	Devices       bool     // give device nodes
-	VolumeMounts  bool     // containers may name devices by mounts
-	Variable      bool     // containers that are not privileged may name devices in their environment
-	LogFile       string   // "" for none
-	LogLevel      Level
-	Runtimes      []string // names or paths; the first that the board has runs the wrapper's containers
-	CUDA          string   // these three for what the board does not tell, or tells wrongly
-	JetPack       string
-	Arch          string
-	CompatDir     string // where images have CUDA driver libraries; Auto, or "" for nowhere
-	CDIVersion    string // "" for the oldest that can say all
+	CSVDir       string
+	Ignore       []string // patterns of what the lists name and containers do not get
+	Devices      bool     // give device nodes
+	VolumeMounts bool     // containers may name devices by mounts
+	Variable     bool     // containers that are not privileged may name devices in their environment
+	LogFile      string   // "" for none
+	LogLevel     Level
+	Runtimes     []string // names or paths; the first that the board has runs the wrapper's containers
+	CUDA         string   // these three for what the board does not tell, or tells wrongly
+	JetPack      string
+	Arch         string
+	CompatDir    string // where images have CUDA driver libraries; Auto, or "" for nowhere
+	CDIVersion   string // "" for the oldest that can say all
 }
 
 // Defaults returns the settings of a board without a file.

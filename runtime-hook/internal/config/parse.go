@@ -17,10 +17,9 @@ import (
 
 // keys are all keys of the file. The part before a dot is the table.
 var keys = map[string]func(*Config, *unstable.Node) error{
-	"csv-dir":         func(c *Config, v *unstable.Node) error { return setPath(&c.CSVDir, v) },
-	"base-files-only": func(c *Config, v *unstable.Node) error { return setBool(&c.BaseFilesOnly, v) },
-	"ignore":          func(c *Config, v *unstable.Node) error { return setPatterns(&c.Ignore, v) },
-	"compat-dir":      func(c *Config, v *unstable.Node) error { return setCompatDir(&c.CompatDir, v) },
+	"csv-dir":    func(c *Config, v *unstable.Node) error { return setPath(&c.CSVDir, v) },
+	"ignore":     func(c *Config, v *unstable.Node) error { return setPatterns(&c.Ignore, v) },
+	"compat-dir": func(c *Config, v *unstable.Node) error { return setCompatDir(&c.CompatDir, v) },
 	"accept-nvidia-visible-devices-as-volume-mounts":         func(c *Config, v *unstable.Node) error { return setBool(&c.VolumeMounts, v) },
 	"accept-nvidia-visible-devices-envvar-when-unprivileged": func(c *Config, v *unstable.Node) error { return setBool(&c.Variable, v) },
 	"devices":          func(c *Config, v *unstable.Node) error { return setBool(&c.Devices, v) },

@@ -90,18 +90,10 @@ type File struct {
 	Problems []Problem // of the file as a whole
 }
 
-// All accepts all names.
-func All(string) bool { return true }
-
-// Base accepts the names of NVIDIA's own lists.
-func Base(name string) bool {
-	return name == "l4t.csv" || name == "drivers.csv" || name == "devices.csv"
-}
-
-// ReadFiles reads the CSV files of dir that count, in the order of their names, up to
+// ReadFiles reads the CSV files of dir, in the order of their names, up to
 // the limits. A file that cannot be read is a problem, not an error: the others are
 // still used. A missing folder has no files.
-func ReadFiles(dir string, counts func(name string) bool) ([]File, error) {
+func ReadFiles(dir string) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -109,7 +101,7 @@ func ReadFiles(dir string, counts func(name string) bool) ([]File, error) {
 	var files []File
 	left := maxBytes
 	for _, f := range list {
-		if filepath.Ext(f.Name()) == ".csv" && counts(f.Name()) {
+		if filepath.Ext(f.Name()) == ".csv" {
 			read := readFile(filepath.Join(dir, f.Name()), left)
 			left -= len(read.Data)
 			files = append(files, read)
@@ -118,9 +110,9 @@ func ReadFiles(dir string, counts func(name string) bool) ([]File, error) {
 	return files, nil
 }
 
-// ReadDir reads the CSV files of dir that count, then parses them.
-func ReadDir(dir string, counts func(name string) bool) (paths []string, entries []Entry, problems []Problem, err error) {
-	files, err := ReadFiles(dir, counts)
+// ReadDir reads the CSV files of dir, then parses them.
+func ReadDir(dir string) (paths []string, entries []Entry, problems []Problem, err error) {
+	files, err := ReadFiles(dir)
 	for _, f := range files {
 		paths = append(paths, f.Path)
 	}

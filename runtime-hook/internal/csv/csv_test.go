@@ -74,7 +74,7 @@ func sameProblems(t *testing.T, got []Problem, want []string) {
 // The fixture has the shape of the lists that boards ship: patterns, folders, a
 // line twice, a name that some build forgot to fill in.
 func TestFixtures(t *testing.T) {
-	files, entries, problems, err := ReadDir("testdata/board", All)
+	files, entries, problems, err := ReadDir("testdata/board")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestReadDir(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "b.csv"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	_, entries, problems, err := ReadDir(dir, All)
+	_, entries, problems, err := ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestReadDir(t *testing.T) {
 	if want := []Cause{Dangerous, Refused, Missing}; !reflect.DeepEqual(causes, want) {
 		t.Errorf("problems = %v; want %v", problems, want)
 	}
-	if _, entries, _, err := ReadDir(filepath.Join(dir, "none"), All); err != nil || len(entries) != 0 {
+	if _, entries, _, err := ReadDir(filepath.Join(dir, "none")); err != nil || len(entries) != 0 {
 		t.Errorf("ReadDir of no folder = %v, %v; want nothing", entries, err)
 	}
 }
@@ -138,7 +138,7 @@ func TestReadDirLimit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, entries, problems, err := ReadDir(dir, All)
+	_, entries, problems, err := ReadDir(dir)
 	if err != nil || len(entries) != maxEntries || len(problems) != 1 || problems[0].Line != maxEntries+1 {
 		t.Errorf("ReadDir = %d entries, %v, %v; want %d and one problem", len(entries), problems, err, maxEntries)
 	}
@@ -156,7 +156,7 @@ func TestReadDirManyProblems(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "c.csv"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	files, entries, problems, err := ReadDir(dir, All)
+	files, entries, problems, err := ReadDir(dir)
 	if err != nil || len(files) != 3 {
 		t.Fatalf("ReadDir = %v, %v; want the three files", files, err)
 	}
@@ -180,7 +180,7 @@ func TestReadDirTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, entries, problems, err := ReadDir(dir, All)
+	_, entries, problems, err := ReadDir(dir)
 	if want := []Entry{{Library, "/a", "a.csv", 2}, {Library, "/c", "c.csv", 1}}; err != nil || !reflect.DeepEqual(entries, want) {
 		t.Errorf("entries = %v, %v; want %v", entries, err, want)
 	}

@@ -44,7 +44,7 @@ func listed(t *testing.T, list string) ([]csv.Entry, []csv.Problem) {
 	if err := os.WriteFile(filepath.Join(dir, "l.csv"), []byte(list), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, entries, problems, err := csv.ReadDir(dir, csv.All)
+	_, entries, problems, err := csv.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
