@@ -29,7 +29,7 @@ func TestPlanIsKept(t *testing.T) {
 	}
 	kept := func() (string, os.FileInfo) {
 		t.Helper()
-		found, err := filepath.Glob("/run/slipway/plan.*")
+		found, err := filepath.Glob("/run/slipway/plan*")
 		if err != nil || len(found) != 1 {
 			t.Fatalf("kept %q, %v; want one plan", found, err)
 		}

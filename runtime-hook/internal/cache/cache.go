@@ -5,9 +5,7 @@ package cache
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
-	"hash/fnv"
 	"io"
 	"os"
 	"reflect"
@@ -25,9 +23,7 @@ const Dir = "/run/slipway"
 const (
 	magic    = "slipway plan 1\n"
 	maxBytes = 8 << 20
-	// slots bounds how many plans are kept: containers may choose among a board's
-	// lists.
-	slots = 4
+	planFile = "plan"
 )
 
 // savedPlan is a plan with all that it was made from.
@@ -48,10 +44,9 @@ type Result struct {
 // Compile returns the board's plan for the lists, from the cache if that has it. looked
 // means that somebody just checked that the board is still the same.
 func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Problem) {
-	name := slotName(files, o)
 	hook, known := statProgram()
 	if known {
-		if r, ok := loadPlan(Dir, name, fileHead(hook, o, files), looked); ok {
+		if r, ok := loadPlan(Dir, fileHead(hook, o, files), looked); ok {
 			return r.Plan, r.Problems
 		}
 	}
@@ -60,19 +55,9 @@ func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Pr
 	r := Result{p, append(problems, more...), watch}
 	if known && watch.OldEnough(time.Now().UnixNano()) {
 		// A board whose /run cannot be written to works without.
-		_ = savePlan(Dir, name, savedPlan{hook, o, files, r})
+		_ = savePlan(Dir, savedPlan{hook, o, files, r})
 	}
 	return r.Plan, r.Problems
-}
-
-// slotName returns the name of the file for these lists and options.
-func slotName(files []csv.File, o plan.Options) string {
-	h := fnv.New32a()
-	fmt.Fprintln(h, o)
-	for _, f := range files {
-		io.WriteString(h, f.Path+"\n")
-	}
-	return fmt.Sprintf("plan.%d", h.Sum32()%slots)
 }
 
 // statProgram returns the file that this process runs.
@@ -86,8 +71,8 @@ func statProgram() (plan.Seen, bool) {
 
 // loadPlan reads the plan whose file begins with want, if there is one and the board is
 // unchanged.
-func loadPlan(dir, name string, want []byte, looked bool) (Result, bool) {
-	data, err := readFile(dir, name)
+func loadPlan(dir string, want []byte, looked bool) (Result, bool) {
+	data, err := readFile(dir)
 	if err != nil {
 		return Result{}, false
 	}
@@ -150,18 +135,18 @@ func requirePrivate(fd int, kind uint32) (stat unix.Stat_t, err error) {
 	return stat, nil
 }
 
-func readFile(dir, name string) (string, error) {
+func readFile(dir string) (string, error) {
 	at, err := openDir(dir)
 	if err != nil {
 		return "", err
 	}
 	defer unix.Close(at)
 	// A FIFO of this name would block the open for ever.
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(at, planFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", err
 	}
-	f := os.NewFile(uintptr(fd), name)
+	f := os.NewFile(uintptr(fd), planFile)
 	defer f.Close()
 	stat, err := requirePrivate(fd, unix.S_IFREG)
 	if err != nil {
@@ -176,7 +161,7 @@ func readFile(dir, name string) (string, error) {
 }
 
 // savePlan writes the file by rename, so that others read the old one or the new one.
-func savePlan(dir, name string, k savedPlan) error {
+func savePlan(dir string, k savedPlan) error {
 	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Result)...)
 	if len(data) > maxBytes {
 		return errBroken
@@ -189,7 +174,7 @@ func savePlan(dir, name string, k savedPlan) error {
 		return err
 	}
 	defer unix.Close(at)
-	f, err := openNew(at, name+".new")
+	f, err := openNew(at, planFile+".new")
 	if err != nil {
 		return err
 	}
@@ -200,7 +185,7 @@ func savePlan(dir, name string, k savedPlan) error {
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
-	return unix.Renameat(at, name+".new", at, name)
+	return unix.Renameat(at, planFile+".new", at, planFile)
 }
 
 // openNew opens the file that becomes the next one, for one hook at a time. A second

@@ -165,9 +165,9 @@ func TestLoad(t *testing.T) {
 			dir, library := filepath.Join(top, "run"), filepath.Join(top, "a.so")
 			must(t, os.WriteFile(library, nil, 0o644))
 			k := sample(library)
-			must(t, savePlan(dir, "p", k))
-			must(t, tt.change(dir, filepath.Join(dir, "p"), &k))
-			got, ok := loadPlan(dir, "p", fileHead(k.Hook, k.Options, k.Files), false)
+			must(t, savePlan(dir, k))
+			must(t, tt.change(dir, filepath.Join(dir, planFile), &k))
+			got, ok := loadPlan(dir, fileHead(k.Hook, k.Options, k.Files), false)
 			if ok != tt.want {
 				t.Fatalf("load = %v; want %v", ok, tt.want)
 			}
@@ -195,17 +195,17 @@ func TestSaveAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	library := filepath.Join(dir, "a.so")
 	must(t, os.WriteFile(library, nil, 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "p.new"), []byte("half a file"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, planFile+".new"), []byte("half a file"), 0o600))
 	k := sample(library)
-	must(t, savePlan(dir, "p", k))
+	must(t, savePlan(dir, k))
 	var hooks sync.WaitGroup
 	for i := 0; i < 8; i++ {
 		hooks.Add(1)
 		go func() {
 			defer hooks.Done()
 			for j := 0; j < 50; j++ {
-				_ = savePlan(dir, "p", k) // another one is at it
-				if _, ok := loadPlan(dir, "p", fileHead(k.Hook, k.Options, k.Files), false); !ok {
+				_ = savePlan(dir, k) // another one is at it
+				if _, ok := loadPlan(dir, fileHead(k.Hook, k.Options, k.Files), false); !ok {
 					t.Error("the file is not whole")
 				}
 			}
