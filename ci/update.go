@@ -741,7 +741,7 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 // AskYes returns a function that asks the user a question. Only the answer "yes"
 // confirms.
 func AskYes(in io.Reader, out io.Writer) func(question string) error {
-	return AskYesOr(in, out, "not confirmed, and nothing was written\nnext: repeat the line with --yes  # where nobody can be asked")
+	return AskYesOr(in, out, "not confirmed, and nothing was written; --yes confirms without a question\nnext: repeat the line with --dry-run")
 }
 
 // AskYesOr is AskYes with another error text for any other answer.

@@ -344,13 +344,17 @@ func (j *imageJob) checkImage(ctx context.Context) (err error) {
 	}
 	for _, d := range j.devices {
 		if err := probe.CheckImage(image, size, d.SectorBytes); err != nil {
-			return nameImage(j.file.Name(), fmt.Errorf("%s: %w", j.file.Name(), nameDevice(j.devicePaths(), d.Path, err)))
+			cause, next, _ := strings.Cut(nameDevice(j.devicePaths(), d.Path, err).Error(), "\nnext: ")
+			if size != 0 {
+				cause += "; --raw writes it as it is"
+			}
+			return nameImage(j.file.Name(), fmt.Errorf("%s: %s\nnext: %s", j.file.Name(), cause, next))
 		}
 		if j.blocks == nil {
 			continue
 		}
 		if err := probe.CheckImage(mappedImage{image, j.blocks}, size, d.SectorBytes); err != nil {
-			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: repeat the line with --raw  # it writes the image as the map says; or make the map again by bmap", j.file.Name())
+			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it; --raw writes the image as the map says\nnext: ls -ls %s  # then make the map again by bmap", j.file.Name(), plaintext.Quote(j.file.Name()))
 		}
 	}
 	return nil

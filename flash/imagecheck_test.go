@@ -3,6 +3,7 @@ package flash
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -74,8 +75,9 @@ func TestNoDiskImage(t *testing.T) {
 				o := Options{Yes: []string{device}, Image: s.path("x" + ending)}
 				for _, o.DryRun = range []bool{true, false} {
 					_, err := Write(t.Context(), spec, a, device, o)
-					if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.Contains(err.Error(), "next: ") {
-						t.Errorf("Write = %v; want an error with %q, and what is next", err, test.wantErr)
+					cause, next, _ := strings.Cut(fmt.Sprint(err), "\nnext: ")
+					if !strings.Contains(cause, test.wantErr) || !strings.Contains(cause, "; --raw writes it") || strings.Contains(next, "--raw") || !strings.Contains(next, s.path("x"+ending)) {
+						t.Errorf("Write = %v; want an error with %q and --raw, and a next step that looks at the image", err, test.wantErr)
 					}
 				}
 				same(t, "device", read(t, file), before)
@@ -171,6 +173,9 @@ func TestMapWithoutTable(t *testing.T) {
 			_, err := Write(t.Context(), spec, a, device, o)
 			if err == nil || !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), "the block map leaves out the partition table") {
 				t.Errorf("%s, ranges %v: Write = %v; want the map refused", ending, ranges, err)
+			}
+			if _, next, _ := strings.Cut(fmt.Sprint(err), "\nnext: "); !strings.HasPrefix(next, "ls -ls "+s.path("x"+ending)) {
+				t.Errorf("%s: next: %s; want it to look at the image", ending, next)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
 
 	"slipway/flash/probe"
 	"slipway/flash/source"
@@ -23,8 +22,7 @@ func MapImage(ctx context.Context, path, version string) (source.Made, error) {
 		err = probe.CheckImage(bytes.NewReader(head), int64(len(head)), 0)
 	}
 	if err != nil {
-		why, _, _ := strings.Cut(err.Error(), "\nnext: repeat the line with --raw") // which flash has alone
-		return source.Made{}, fmt.Errorf("%s is no disk image: %s", path, why)
+		return source.Made{}, nameImage(path, fmt.Errorf("%s is no disk image: %w", path, err))
 	}
 	return source.MapFile(ctx, path, version)
 }

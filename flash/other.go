@@ -34,7 +34,7 @@ func (o *otherBoard) check(said string) error {
 		return nil
 	}
 	if !o.allowed {
-		return fmt.Errorf("%s; nothing was written\nnext: repeat the line with --other-board  # it writes these; or name the files of board %s", said, o.board)
+		return fmt.Errorf("%s; --other-board allows that; nothing was written\nnext: boards  # then name the files of board %s", said, o.board)
 	}
 	o.said = append(o.said, said)
 	return nil

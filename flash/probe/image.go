@@ -99,11 +99,11 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 		if h := s.readGPTHeader(sector, sector); h != nil && old != nil {
 			return &tableExtents{gpt: true, sector: sector, parts: h.listExtents(), end: h.other + 1}, nil
 		} else if h != nil {
-			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repeat the line with --raw  # it writes the image as it is; gdisk repairs the table")
+			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: fdisk -l IMAGE  # gdisk repairs the table")
 		}
 	}
 	if old != nil {
-		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: repeat the line with --raw  # it writes the image as it is; or fetch or build it again")
+		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fdisk -l IMAGE  # then fetch or build it again")
 	}
 	return nil, nil
 }
@@ -150,19 +150,19 @@ func (s *source) readMBRExtents(holds string) *tableExtents {
 func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	sector := cmp.Or(l.sector, l.guessMBRSector(sizeBytes, sectorBytes))
 	if sectorBytes != 0 && sector != sectorBytes {
-		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: devices  # take another one, or make the image for such sectors (wic create --sector-size %[2]d); --raw writes it as it is", sector, sectorBytes)
+		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: devices  # take another one, or make the image for such sectors (wic create --sector-size %[2]d)", sector, sectorBytes)
 	}
 	sectors := uint64(sizeBytes / sector)
 	for _, p := range l.parts {
 		if p.end == 0 || p.end > sectors {
-			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: repeat the line with --raw  # it writes the image as it is; or fetch or build it again", p.number, formatBytes(p.end, sector), sizeBytes)
+			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: ls -l IMAGE  # then fetch or build it again", p.number, formatBytes(p.end, sector), sizeBytes)
 		}
 	}
 	if l.end > sectors || l.gpt && l.end == 0 {
-		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: repeat the line with --raw  # it writes the image as it is; or fetch or build it again", formatBytes(l.end, sector), sizeBytes)
+		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: ls -l IMAGE  # then fetch or build it again", formatBytes(l.end, sector), sizeBytes)
 	}
 	if len(l.parts) == 0 {
-		return errors.New("its partition table has no partitions\nnext: repeat the line with --raw  # it writes the image as it is; or make the image again")
+		return errors.New("its partition table has no partitions\nnext: fdisk -l IMAGE  # then make the image again")
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ var otherFormats = []struct {
 	{0, "UBI#", "a UBI image for flash chips", ""},
 }
 
-const wholeImageAdvice = "repeat the line with --raw  # it writes this as it is; better give the image of the whole disk (of bitbake: the .wic)"
+const wholeImageAdvice = "file IMAGE  # then give the image of the whole disk (of bitbake: the .wic)"
 
 // explainNoTable returns an error that says what an image without a partition table is.
 func (s *source) explainNoTable(holds Content) error {

@@ -176,6 +176,8 @@ func checkError(t *testing.T, err error, want string) {
 		t.Errorf("CheckImage = %v; want %q", err, want)
 	case err != nil && !strings.Contains(err.Error(), "\nnext: "):
 		t.Errorf("CheckImage = %v; want a next step", err)
+	case err != nil && strings.Contains(err.Error(), "--raw"):
+		t.Errorf("CheckImage = %v; want no flag of flash", err)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"slipway/layers/host"
+	"slipway/layers/plaintext"
 )
 
 // CleanOptions says which artifacts may go. An artifact goes if all of the rules let it go.
@@ -156,7 +159,7 @@ func (c Cleaned) showRest(w io.Writer) error {
 		text = "The registry's own collector frees the blobs: docker-registry garbage-collect CONFIG.\n"
 	}
 	if !c.Removed && (len(c.Gone) > 0 || c.FreedBytes > 0) {
-		text += "next: repeat the line with --yes\n"
+		text += "Nothing was removed; --yes removes it.\nnext: " + host.ProgramName() + " store list " + plaintext.Quote(c.Store) + "\n"
 	}
 	_, err := io.WriteString(w, text)
 	return err

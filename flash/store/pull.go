@@ -139,7 +139,7 @@ func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 		return dir, nil
 	}
 	if err == nil && string(here) != string(p.description) {
-		err = fmt.Errorf("%s has another artifact\nnext: repeat the line with --into=%[2]s.new  # --into=%[1]s replaces it", dir, plaintext.Quote(dir))
+		err = fmt.Errorf("%s has another artifact, which only --into=%[2]s replaces\nnext: repeat the line with --into=%[2]s.new", dir, plaintext.Quote(dir))
 	}
 	return dir, err
 }

@@ -91,7 +91,7 @@ func showAudit(ctx context.Context, name string, reports []audit.Report, asJSON 
 		}
 	}
 	if found > 0 {
-		return report.Because(ctx, report.ErrFailed, fmt.Errorf("audit %s: %d findings\nnext: repeat the line  # after doing what the lines say, or with --allow for what is wanted", name, found))
+		return report.Because(ctx, report.ErrFailed, fmt.Errorf("audit %s: %d findings; --allow names those that are wanted\nnext: repeat the line  # after doing what the lines say", name, found))
 	}
 	return nil
 }

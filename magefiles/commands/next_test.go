@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +25,47 @@ import (
 )
 
 // systemPrograms are those that a next step may name, beside Slipway itself.
-var systemPrograms = strings.Fields("umount losetup ls sed cat curl df ssh getent sha256sum systemctl head tar xz readlink ssh-keygen mv git unset export")
+var systemPrograms = strings.Fields("umount losetup ls sed cat curl df ssh getent sha256sum systemctl head tar xz readlink ssh-keygen mv git unset export file fdisk")
+
+// overriding is a flag that makes a command do what it refuses or asks about.
+var overriding = regexp.MustCompile(`--(raw|yes|force|force-recovery|allow|other-board|downgrade|unsigned|unproved|careless|blind|overwrite|replace|pin)\b`)
+
+// TestNoOverridingSteps reads all next steps that are in the source. They are typed as they stand.
+func TestNoOverridingSteps(t *testing.T) {
+	step := regexp.MustCompile("(next: |repeat the line|Step: +.|refusedFinding\\(.)[^\"`\n]*")
+	all := 0
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case entry != nil && entry.IsDir() && (entry.Name() == "build" || entry.Name() == ".git"):
+			return fs.SkipDir
+		case err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, s := range step.FindAllString(strings.ReplaceAll(string(text), `\nnext: `, "\nnext: "), -1) {
+			if all++; overriding.MatchString(strings.ReplaceAll(s, "without --", "")) {
+				t.Errorf("%s: %s", path, s)
+			}
+		}
+		return err
+	})
+	if err != nil || all < 200 {
+		t.Errorf("%d next steps, %v", all, err)
+	}
+}
+
+// overridesIn returns the overriding flags of the next steps in a text that a line does not have.
+func overridesIn(text string, line []string) (flags []string) {
+	for said := range strings.Lines(text) {
+		step, _ := strings.CutPrefix(strings.TrimSpace(said), "next: ")
+		for _, flag := range overriding.FindAllString(step, -1) {
+			if step != strings.TrimSpace(said) && !slices.ContainsFunc(line, func(word string) bool { return strings.HasPrefix(word, flag) }) {
+				flags = append(flags, flag)
+			}
+		}
+	}
+	return flags
+}
 
 // listings are commands whose output is what a line lacks.
 var listings = []string{"boards", "devices", "suites", "workloads", "version", "rig", "help"}
@@ -134,7 +176,7 @@ func (n *nextWalk) prepare() {
 	copy(image[458:], "\xff\x0f")
 	n.folder = t.TempDir()
 	place(t, n.folder, map[string]string{
-		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n", "good.img": string(image), "packed.img": "\x5d\x00\x00....",
+		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n", "good.img": string(image), "packed.img": "\x5d\x00\x00....", "cut.img": string(image[:1<<20]), "program.img": "\x7fELF" + strings.Repeat("x", 1<<10), "empty.img": "",
 		"hosts.yml": "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "badhosts.yml": "all: {hots: {a: {}}}\n",
 		"art/artifact.json":   `{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 1}]}`,
 		"whole/artifact.json": fmt.Sprintf(`{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": %d, "sha256": "%x"}]}`, len(image), sha256.Sum256(image)),
@@ -235,6 +277,8 @@ func (n *nextWalk) follow(line []string) {
 // judge says what is wrong with a next step; "" if nothing is.
 func (n *nextWalk) judge(out string, line, next []string, status int) string {
 	switch {
+	case len(overridesIn(out, line)) > 0:
+		return "the next step overrides a refusal"
 	case len(next) == 0:
 		return "no next step"
 	case next[0] == n.program:

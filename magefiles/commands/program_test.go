@@ -318,7 +318,7 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 		{"fleet smoke virt " + inventory + " --suite=my.yml --dry-run", 0, "would prove virt on 1 boards"},
 		{"fleet smoke virt " + inventory + " --suite=wrong.yml --dry-run", 5, `unknown section "fiel"`},
 		{"fleet run " + inventory + " --dry-run -- uptime -p", 0, "would run uptime -p on 1 boards"},
-		{"audit " + root, 4, "findings\nnext: "},
+		{"audit " + root, 4, "findings; --allow names those that are wanted\nnext: "},
 		{"audit " + root + " --allow=writabel", 2, `no rule "writabel": did you mean writable?`},
 		{"fleet run " + inventory, 2, "the program is missing"},
 		{"smoke virt lab --suite=my.yml", 0, "PASSED  virt"},

@@ -50,11 +50,11 @@ func (o Options) readKey() (ssh.Signer, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {
 	case o.Unsigned && o.Key != "":
-		return nil, errors.New("sign the release: both --key and --unsigned are given\nnext: leave one of them away")
+		return nil, errors.New("sign the release: both --key and --unsigned are given\nnext: repeat the line without --unsigned")
 	case o.Unsigned:
 		return nil, nil
 	case path == "":
-		return nil, fmt.Errorf("sign the release: neither --key nor %s names a key\nnext: go tool mage release --key=FILE, or --unsigned to try it", KeyVariable)
+		return nil, fmt.Errorf("sign the release: neither --key nor %s names a key; --unsigned tries it without one\nnext: ls -l ~/.ssh  # then name a key of yours by --key", KeyVariable)
 	}
 	return sshsig.ReadKey(path)
 }

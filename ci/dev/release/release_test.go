@@ -343,7 +343,7 @@ func TestMakeRefuses(t *testing.T) {
 			o.Version, o.Program.Commit = "v1.0.0", mustRun(t, root, "git", "rev-parse", "HEAD")
 		}, [][]string{{"tag", "v1.0.0"}, {"-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", "second"}}, [][]string{{"tag", "-d", "v1.0.0"}, {"reset", "-q", "--hard", "HEAD^"}}},
 		{"a program of another commit", "this program is of commit unknown, and its manual pages too\nnext: go tool mage release", func(o *Options) { o.Program.Commit = "unknown" }, nil, nil},
-		{"no key", "neither --key nor SLIPWAY_SIGNING_KEY names a key\nnext: go tool mage release --key=FILE", func(o *Options) { o.Unsigned = false }, nil, nil},
+		{"no key", "neither --key nor SLIPWAY_SIGNING_KEY names a key; --unsigned tries it without one\nnext: ls -l ~/.ssh", func(o *Options) { o.Unsigned = false }, nil, nil},
 		{"a key for nothing", "both --key and --unsigned are given", func(o *Options) { o.Key = "key" }, nil, nil},
 		{"no such key", "no such file", func(o *Options) { o.Unsigned, o.Key = false, "no/such" }, nil, nil},
 	}

@@ -304,7 +304,7 @@ func compareVersion(c Claims, board Status, rules Rules) Finding {
 	case rules.Downgrade:
 		return checkedFinding("%s runs, the older %s comes, which was allowed", booted.Version, c.Version)
 	}
-	return refusedFinding("give --downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
+	return refusedFinding("take a newer bundle", "%s runs, and the bundle holds the older %s; --downgrade allows it", booted.Version, c.Version)
 }
 
 func (p preflight) checkDelivery() Finding {
