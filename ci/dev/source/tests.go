@@ -40,8 +40,11 @@ type TestOptions struct {
 
 // unraced lists the packages that are tested without the race detector unless TestOptions
 // says otherwise. Their tests compile, unpack, or start programs by the hundred, which takes
-// two to ten times as long under it.
-var unraced = []string{"slipway/ci/dev/", "slipway/flash/probe/", "slipway/flash/source/", "slipway/magefiles/", "slipway/runtime-hook/"}
+// two to ten times as long under it, or they run nothing concurrently.
+var unraced = []string{
+	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
+	"slipway/flash/source/", "slipway/flash/target/undo/", "slipway/flash/unpack/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
+}
 
 func isRaced(importPath string, opts TestOptions) bool {
 	return opts.Race || !slices.ContainsFunc(unraced, func(prefix string) bool { return strings.HasPrefix(importPath+"/", prefix) })
