@@ -297,6 +297,25 @@ func TestTypesWarn(t *testing.T) {
 	}
 }
 
+// The variables of kas that Slipway does not follow are in one warning. Empty ones are in none.
+func TestIgnoredVariables(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.yml")
+	write(t, filepath.Dir(file), map[string]string{"p.yml": "header: {version: 1}\nmachine: m\n"})
+	t.Setenv("KAS_WORK_DIR", "")
+	if p, err := Load(t.Context(), file, Workspace{}); err != nil || len(p.Warnings) > 0 {
+		t.Errorf("Load = %q, %v; want no warning", p.Warnings, err)
+	}
+	all := strings.Fields("KAS_WORK_DIR KAS_BUILD_DIR KAS_REPO_REF_DIR KAS_PREMIRRORS KAS_CLONE_DEPTH KAS_BUILDTOOLS_DIR KAS_CONTAINER_ENGINE KAS_CONTAINER_IMAGE KAS_IMAGE_VERSION KAS_RUNTIME_ARGS")
+	for _, name := range all {
+		t.Setenv(name, "1")
+	}
+	p, err := Load(t.Context(), file, Workspace{})
+	want := []string{strings.Join(all, ", ") + ": Slipway does not follow these variables of kas; everything is below build/"}
+	if diff := cmp.Diff(want, p.Warnings); err != nil || diff != "" {
+		t.Errorf("Load = %v (-want +got):\n%s", err, diff)
+	}
+}
+
 // JSON is stricter than YAML, and has no numbers and words of its own kind.
 func TestParseJSON(t *testing.T) {
 	tests := []struct{ name, input, machine, wantErr string }{

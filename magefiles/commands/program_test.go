@@ -240,10 +240,13 @@ func checkProject(t *testing.T, program string) {
 		{"", "init lab --like=raspberrypi5 --ci=github --dry-run", 0, "would write lab/boards/raspberrypi5-lab/kas.yml\n"},
 		{"", "init lab --like=raspberrypi5 --ci=github", 0, "  " + program + " flash raspberrypi5-lab DEVICE --dry-run"},
 		{"", "init lab --like=virt", 1, "next: " + program + " board new lab --like=virt"},
+		{"lab", "up", 1, "boards/raspberrypi5-lab/board.yml describes no virtual machine"},
+		{"lab/suites", "doctor --offline", 1, "not ready for raspberrypi5-lab: "},
 		{"lab", "board new rack --like=raspberrypi5-lab", 0, "wrote boards/rack/board.yml\n"},
 		{"lab", "board new rack --like=virt", 1, "another board has this name"},
 		{"lab/suites", "board check", 0, "boards that can be read: 2, lines to edit: 11\n"},
 		{"lab", "boards", 0, "\nrack "},
+		{"lab", "up", 1, "the project has 2 boards: rack, raspberrypi5-lab\nnext: " + program + " up rack"},
 		{"lab", "layers dump rack", 0, "machine: raspberrypi5\n"},
 		{"lab", "suites", 0, "\nproduct "},
 	} {
