@@ -58,7 +58,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder), true, opt)
 }
 
-// addPipelines adds the pipelines to a project that is there already, and replaces no file.
+// addPipelines adds the pipelines to an existing project, and replaces no file.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new lab --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "virt"))
@@ -69,7 +69,7 @@ func addPipelines(ctx context.Context, w io.Writer, folder, board string, req st
 	}
 	kept := plan.LeaveOutExisting(folder)
 	if len(plan.Files) == 0 {
-		return fmt.Errorf("%s: all files of the pipeline are there already\nnext: mv %s %[2]s.old  # then repeat the line for a new one", folder, plaintext.Quote(filepath.Join(folder, kept[0].File)))
+		return fmt.Errorf("%s: all files of the pipeline exist already\nnext: mv %s %[2]s.old  # then repeat the line for a new one", folder, plaintext.Quote(filepath.Join(folder, kept[0].File)))
 	}
 	return writePlan(ctx, w, folder, plan, kept, true, opt)
 }

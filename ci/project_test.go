@@ -227,7 +227,7 @@ func TestInitAfterAKill(t *testing.T) {
 	}
 }
 
-// A project that is there already gets the files of a pipeline that it lacks, and keeps its own.
+// An existing project gets the files of a pipeline that it lacks, and keeps its own.
 func TestAddPipelines(t *testing.T) {
 	inNewProject(t, "virt")
 	if err := errors.Join(os.RemoveAll("ci"), os.RemoveAll(".gitlab-ci.yml")); err != nil {
@@ -254,7 +254,7 @@ func TestAddPipelines(t *testing.T) {
 			t.Errorf("%s = %q, %v; want it kept", name, text, err)
 		}
 	}
-	if err := InitProject(t.Context(), &out, ".", req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "all files of the pipeline are there already\nnext: ") {
+	if err := InitProject(t.Context(), &out, ".", req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "all files of the pipeline exist already\nnext: ") {
 		t.Errorf("init again: %v", err)
 	}
 	if err := InitProject(t.Context(), &out, t.TempDir(), req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "no board: ") {

@@ -313,7 +313,7 @@ func TestUpdateAfterKill(t *testing.T) {
 }
 
 // After a kill the board installs a bundle to its end that was copied to it whole. The same
-// update then goes on with the restart, and does not install the bundle again.
+// update then restarts the board, and does not install the bundle again.
 func TestUpdateAfterKillOfStaged(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})

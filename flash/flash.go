@@ -91,7 +91,7 @@ func (r Receipt) String() string {
 	case r.Verdict != "":
 		return b.String() + r.Verdict
 	case r.DryRun:
-		fmt.Fprintf(&b, "%s would be written, %s are there already", device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
+		fmt.Fprintf(&b, "%s would be written, %s are equal already", device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%s written", device.SizeText(r.WrittenBytes))

@@ -494,7 +494,7 @@ func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
 	receipts, err := j.collectReceipts()
 	for _, r := range receipts {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are there already. Nothing was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
+			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are equal already. Nothing was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		}
 	}
 	return receipts, err

@@ -262,8 +262,8 @@ func TestEmptyImage(t *testing.T) {
 	}
 }
 
-// A person is asked before an image is unpacked. Where only that tells its size, it follows
-// the question, and a card that is too small is refused untouched.
+// Slipway asks before it unpacks an image, also to learn its size. It refuses a card that is too
+// small, and leaves it as it was.
 func TestAskedBeforeItIsUnpacked(t *testing.T) {
 	a := little(t)
 	img := image(t, a)
@@ -275,7 +275,7 @@ func TestAskedBeforeItIsUnpacked(t *testing.T) {
 		pack         func(*testing.T, []byte) []byte
 		measured     bool
 		shown        string
-		soon         bool // too large a size is in the file, so that nobody is asked
+		soon         bool // the file says that it is too large, so Slipway does not ask
 	}{
 		{"raw", ".img", packers[".img"], false, ": 2.0 MiB", true},
 		{"xz", ".img.xz", packers[".img.xz"], false, ": 2.0 MiB", true},

@@ -123,7 +123,7 @@ func isImageSource(image string) bool {
 func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {
-		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy clean %s %s removes it\n",
+		fmt.Fprintf(w, "the board has %s of %s, %s since %s; deploy clean %s %s removes it\n",
 			l.Name, l.Image, l.State, l.Started.Local().Format(time.DateTime), spec.Board, host)
 	}
 	return err

@@ -144,7 +144,7 @@ func (d demand) spaceFinding(p boardBuild) Finding {
 	f.Why = fmt.Sprintf("a first build of %s takes, in GiB: %s", p.spec.Board, strings.Join(d.of, ", "))
 	switch {
 	case !d.counted:
-		f.Why += "; more of it is there already than could be counted in a moment"
+		f.Why += "; more of it exists already than could be counted in a moment"
 	case d.free < d.need/2:
 		f.State = Stops
 	}

@@ -39,7 +39,7 @@ func FormOf(name string, json bool) (*Form, error) {
 	}
 	i := slices.IndexFunc(forms, func(f Form) bool { return f.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("no such form of a report: %q (have %s)", name, strings.Join(FormNames(), ", "))
+		return nil, fmt.Errorf("no such form (have %s)", strings.Join(FormNames(), ", "))
 	}
 	return &forms[i], nil
 }

@@ -310,7 +310,7 @@ func TestNoFile(t *testing.T) {
 	_, made := Make(t.Context(), fifo, Recipe{Parts: parts})
 	_, extracted := s.Extract(t.Context(), bytes.NewReader(data), f.path("x-"), nil)
 	for _, err := range []error{made, extracted} {
-		if err == nil || !strings.Contains(err.Error(), "is there and is no file") {
+		if err == nil || !strings.Contains(err.Error(), "exists and is no file") {
 			t.Errorf("error %v; want that it is no file", err)
 		}
 	}

@@ -52,7 +52,7 @@ func TestMakeConfig(t *testing.T) {
 		t.Errorf("bf.cfg has mode %v, %v; want 0600", info.Mode(), err)
 	}
 	err = MakeConfig(t.Context(), typed(t, password+"\n"), io.Discard, path, "ubuntu")
-	if err == nil || !strings.Contains(err.Error(), "is there already") {
+	if err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("a second time gives %v", err)
 	}
 }

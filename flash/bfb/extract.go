@@ -93,7 +93,7 @@ func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileM
 // checkReplaceable refuses a path that a rename would destroy, such as /dev/null.
 func checkReplaceable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is there and is no file", path)
+		return fmt.Errorf("%s exists and is no file", path)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func MakeConfig(ctx context.Context, in *os.File, ask io.Writer, path, user stri
 		return err
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is there already; remove it, or add the line of another file to it", path)
+		return fmt.Errorf("%s exists already; remove it, or add the line of another file to it", path)
 	}
 	password, err := readPassword(ctx, in, ask, user)
 	if err != nil {

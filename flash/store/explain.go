@@ -29,7 +29,7 @@ func explain(place fetch.Place, err error) error {
 	case next != "":
 		return fmt.Errorf("%w\nnext: %s", err, strings.ReplaceAll(next, "HOST", place.Host))
 	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%w\nnext: df -h  # make room, then repeat the line: what is there stays", err)
+		return fmt.Errorf("%w\nnext: df -h  # make room, then repeat the line; Slipway keeps the files that are whole", err)
 	case fetch.IsNetworkError(err):
 		return fmt.Errorf("%w\nnext: curl -I https://%s/v2/", err, place.Host)
 	}

@@ -230,10 +230,10 @@ func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 	step := progress.Start(ctx, "prove "+name, l.Size, progress.Bytes)
 	sum, err := p.digest(ctx, name, step.Add)
 	if err == nil && sum == l.Digest.Encoded() {
-		step.Reuse("it is there")
+		step.Reuse("the folder has it")
 		return true, nil
 	}
-	step.End("another version is there", err)
+	step.End("replaces another version", err)
 	return false, err
 }
 

@@ -41,7 +41,7 @@ func Push(ctx context.Context, dir, reports, reference string, tags []string) (P
 	}
 	place, err := fetch.ParsePlace(reference)
 	if err == nil && place.Digest != "" {
-		err = fmt.Errorf("%q names a digest, and that of an artifact is known only when it is there", reference)
+		err = fmt.Errorf("%q names a digest, and that of an artifact is known only after the push", reference)
 	}
 	if err != nil {
 		return Pushed{}, err
@@ -109,7 +109,7 @@ func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
 	}
 	step := progress.Start(ctx, "push "+b.name, b.Size, progress.Bytes)
 	if there {
-		step.Reuse("it is there")
+		step.Reuse("the store has it")
 		return false, nil
 	}
 	err = s.put(ctx, b, step.Add)

@@ -562,7 +562,7 @@ func TestPullOverLinks(t *testing.T) {
 func TestRefusedReferences(t *testing.T) {
 	dir := newArtifact(t, version{key: "1"})
 	for ref, want := range map[string]string{
-		"lab/images": "no registry in it", "127.0.0.1:1/a@sha256:" + strings.Repeat("0", 64): "known only when it is there",
+		"lab/images": "no registry in it", "127.0.0.1:1/a@sha256:" + strings.Repeat("0", 64): "known only after the push",
 		"127.0.0.1:1/a#disk.img": "an artifact is all of them", "127.0.0.1:1/A": "no name of a repository", "": "no registry",
 		"u@127.0.0.1:1/a": "a user in", "127.0.0.1:1/a:..": "neither a tag",
 	} {

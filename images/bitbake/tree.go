@@ -85,7 +85,7 @@ func (t Tree) CheckPrograms() error {
 	if t.Programs != "" {
 		return nil
 	}
-	return fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s  # once it is there", t.project, plaintext.Quote(t.project))
+	return fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s  # after adding it", t.project, plaintext.Quote(t.project))
 }
 
 func pathExists(path string) bool {

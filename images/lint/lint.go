@@ -161,7 +161,7 @@ func (c *checker) checkDirective(s Statement) {
 		return
 	}
 	if release := directiveSince[s.Var]; release != "" && Before(c.branch, release) {
-		c.addFinding(s.At, true, s.Var+" is there from "+release+" on", "bitbake stops at a line that it cannot read", "remove the line")
+		c.addFinding(s.At, true, s.Var+" exists from "+release+" on", "bitbake stops at a line that it cannot read", "remove the line")
 	}
 	switch s.Var {
 	case "inherit":

@@ -143,7 +143,7 @@ func (a *archive) read(h *tar.Header, r io.Reader) error {
 	sum := sha1.Sum(data)
 	d.sha1 = hex.EncodeToString(sum[:])
 	if a.byName[h.Name] != nil || a.byNamespace[d.Namespace] != nil {
-		return errors.New("it is there twice")
+		return errors.New("it occurs twice")
 	}
 	if !d.isImage() {
 		d.Relationships, d.Others = nil, nil // of thousands of files, and not needed

@@ -131,7 +131,7 @@ func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	return p, err
 }
 
-// PlanPipelines plans the pipelines of a project that is there already.
+// PlanPipelines plans the pipelines of an existing project.
 func PlanPipelines(req Request) (Plan, error) {
 	c := choices{Project: projectName(req.Folder), Version: images.ThisProgram().String()}
 	files, err := c.fillAll(pipelineFiles(req.Pipelines))

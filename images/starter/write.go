@@ -61,7 +61,7 @@ func (p *Plan) LeaveOut(folder string) (edits []Edit) {
 	return edits
 }
 
-// LeaveOutExisting takes all files out of a plan that are there already, and returns them.
+// LeaveOutExisting takes all files that exist already out of a plan, and returns them.
 func (p *Plan) LeaveOutExisting(folder string) (kept []Edit) {
 	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
 		at := filepath.Join(folder, f.Path)

@@ -198,7 +198,7 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 		board, inventory := words[0], words[1]
 		return runFor(ctx, board, loadAny, func(ctx context.Context, spec images.Spec) error {
 			request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
-			confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
+			confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory")
 			met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
 			if *asJSON && len(met) > 0 {
 				err = errors.Join(err, printJSON(met))

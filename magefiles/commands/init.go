@@ -25,7 +25,7 @@ func initCommand() *Command {
 - README.md and .gitignore
 - with --ci, a pipeline, and a script that fetches Slipway and proves who released it
 
-In a project that is there already, --ci alone adds the files of a pipeline that are missing.
+In an existing project, --ci alone adds the missing files of a pipeline.
 
 Slipway replaces no file. A README.md and a .gitignore of yours stay as they are. If another file
 exists already, or if you stop it, it writes nothing. At the end it lists what only you know, and

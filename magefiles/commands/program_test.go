@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target/sshd"
+	"slipway/layers/plaintext"
 	"slipway/layers/terminal"
 )
 
@@ -194,7 +195,7 @@ func describeOutput(status int, out string) string {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	text := lines[0]
 	if len(lines) > 1 && strings.HasPrefix(lines[1], "next: ") {
-		text += " / " + lines[1]
+		text += plaintext.Either(strings.HasSuffix(text, "?"), " ", ". ") + lines[1]
 	}
 	text = terminal.Shorten(strings.ReplaceAll(text, "|", "/"), 110)
 	return fmt.Sprintf("%d: %s", status, strings.NewReplacer("<", "&lt;", "_", `\_`, "*", `\*`).Replace(text))

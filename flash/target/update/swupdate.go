@@ -36,9 +36,9 @@ func findSWUpdate(ctx context.Context, c *target.Conn, _ string) (Engine, error)
 	case err != nil:
 		return nil, err
 	case r.Status == 4:
-		return nil, errors.New("SWUpdate is there, but its daemon does not run (systemctl start swupdate.socket)")
+		return nil, errors.New("SWUpdate is installed, but its daemon does not run (systemctl start swupdate.socket)")
 	case r.Status != 0:
-		return nil, errors.New("SWUpdate's client is not there")
+		return nil, errors.New("SWUpdate's client is not installed")
 	}
 	return &swupdate{c, swupdateVersion(string(r.Stdout))}, nil
 }
