@@ -74,13 +74,15 @@ type Bill struct {
 	Open     int            `json:"open"`
 	Fixed    int            `json:"fixed"`
 	Ignored  int            `json:"ignored"`
-	Worst    float64        `json:"worst"` // the highest score of an open flaw
+	Worst    float64        `json:"worst"`           // the highest score of an open flaw
+	Flaws    []sbom.Flaw    `json:"flaws,omitempty"` // the open ones
 }
 
 // Options are what an examination may be told.
 type Options struct {
 	Signers  string   // a file of allowed signers; "" is that of the environment or the user's own
 	Since    string   // the folder of an earlier artifact, to find new flaws
+	Tracker  string   // a file with the JSON of Debian's security tracker; "" is none
 	Policies []Policy // that judge the artifact
 
 	skipSignature bool // no list counts but those of the policies
@@ -117,6 +119,8 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	bill, err := readBill(a)
 	if err != nil {
 		r.Wrong = append(r.Wrong, err.Error())
+	} else if err := addTracked(bill, opt.Tracker); err != nil {
+		return r, err
 	}
 	if bill != nil {
 		r.Bill = summarise(*bill)
@@ -127,7 +131,7 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	if err != nil {
 		return r, nil
 	}
-	return r, r.findNew(bill, opt.Since)
+	return r, r.findNew(bill, opt)
 }
 
 func (r *Report) proveFiles(ctx context.Context) error {
@@ -233,6 +237,25 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 	return &b, nil
 }
 
+// addTracked adds the flaws that a file of Debian's security tracker has of the packages.
+func addTracked(b *sbom.Bill, tracker string) error {
+	switch {
+	case tracker == "":
+		return nil
+	case b == nil:
+		return errors.New("--tracker: the artifact has no list of packages")
+	}
+	f, err := localfile.Open(tracker)
+	if err != nil {
+		return localfile.NotHere(tracker, err)
+	}
+	defer f.Close()
+	if err := b.AddTracked(f); err != nil {
+		return fmt.Errorf("%s: %w", tracker, err)
+	}
+	return nil
+}
+
 func summarise(b sbom.Bill) *Bill {
 	s := &Bill{Forms: b.Forms, Packages: len(b.Packages), Licences: b.Licences(), Checked: b.Checked}
 	for _, f := range b.Flaws {
@@ -240,6 +263,7 @@ func summarise(b sbom.Bill) *Bill {
 		case sbom.Open:
 			s.Open++
 			s.Worst = max(s.Worst, f.Score)
+			s.Flaws = append(s.Flaws, f)
 		case sbom.Fixed:
 			s.Fixed++
 		default:
@@ -250,12 +274,13 @@ func summarise(b sbom.Bill) *Bill {
 }
 
 // findNew compares with an earlier artifact of the same board.
-func (r *Report) findNew(now *sbom.Bill, since string) error {
+func (r *Report) findNew(now *sbom.Bill, opt Options) error {
+	since := opt.Since
 	if since == "" {
 		return nil
 	}
 	if now == nil || !now.Checked {
-		return errors.New("--since: the artifact does not say which flaws are known: its build has no CVE check")
+		return errors.New("--since: the artifact does not say which flaws are known: its build has no CVE check, and --tracker names no file")
 	}
 	earlier, err := images.ReadArtifact(since)
 	if err != nil {
@@ -265,6 +290,9 @@ func (r *Report) findNew(now *sbom.Bill, since string) error {
 		return fmt.Errorf("compare with %s: it is of board %s, and the artifact is of %s", since, earlier.Board, r.Artifact.Board)
 	}
 	before, err := readBill(earlier)
+	if err == nil {
+		err = addTracked(before, opt.Tracker)
+	}
 	if err == nil && (before == nil || !before.Checked) {
 		err = fmt.Errorf("compare with %s: it does not say which flaws were known", since)
 	}
@@ -392,12 +420,20 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 		return
 	}
 	line("flaws", "%d open (the worst %.1f), %d fixed, %d ignored", b.Open, b.Worst, b.Fixed, b.Ignored)
-	if r.Since == "" {
-		return
+	name, flaws := "open", b.Flaws
+	if r.Since != "" {
+		name, flaws = "new", r.New
+		line(name, "%d since %s", len(flaws), r.Since)
 	}
-	line("new", "%d since %s", len(r.New), r.Since)
-	for _, f := range r.New[:min(len(r.New), shownFlaws)] {
-		line("new", "%s in %s %s, %.1f", f.ID, f.Package, f.Version, f.Score)
+	for _, f := range flaws[:min(len(flaws), shownFlaws)] {
+		about := f.Why
+		if f.Score > 0 {
+			about = fmt.Sprintf("%.1f", f.Score)
+		}
+		line(name, "%s in %s %s, %s", f.ID, f.Package, f.Version, cmp.Or(about, "no score"))
+	}
+	if n := len(flaws) - shownFlaws; n > 0 {
+		line(name, "%d more: --json has all", n)
 	}
 }
 

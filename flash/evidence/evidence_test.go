@@ -132,6 +132,35 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// The tracker's file adds flaws of Debian packages, also to what an earlier artifact is
+// compared by.
+func TestTracker(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	status := "Package: base-files\nStatus: install ok installed\nVersion: 12.4\n\nPackage: libz\nSource: zlib (1:1.2-1)\nStatus: install ok installed\nVersion: 1:1.2-1+b1\n"
+	old, dir := makeArtifact(t, strings.ReplaceAll(status, "1:1.2-1", "1:1.1-1")), makeArtifact(t, status)
+	tracker := filepath.Join(t.TempDir(), "tracker.json")
+	write(t, tracker, `{"zlib": {"CVE-2026-1": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "1:1.2-2"}}},
+		"CVE-2026-2": {"releases": {"bookworm": {"status": "open", "nodsa": "Minor\nissue"}}}}}`)
+	for since, want := range map[string]string{
+		"":  "\nflaws       2 open (the worst 0.0), 0 fixed, 0 ignored\nopen        CVE-2026-1 in zlib 1:1.2-1, fixed in 1:1.2-2\nopen        CVE-2026-2 in zlib 1:1.2-1, Minor issue\n",
+		old: "\nnew         0 since " + old + "\n",
+	} {
+		r, err := Examine(t.Context(), dir, Options{Tracker: tracker, Since: since})
+		if err != nil || r.Err() != nil {
+			t.Fatalf("since %q: %v, %v", since, err, r.Err())
+		}
+		var b bytes.Buffer
+		if r.Show(&b); !strings.Contains(b.String(), want) {
+			t.Errorf("since %q it does not say %q:\n%s", since, want, b.String())
+		}
+	}
+	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file", images.ArtifactPath(dir): "nothing of Debian's release bookworm"} {
+		if _, err := Examine(t.Context(), dir, Options{Tracker: path}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--tracker=%s: %v; want %q", path, err, want)
+		}
+	}
+}
+
 // What does not belong together is said, and is not signed.
 func TestWrongArtifacts(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())

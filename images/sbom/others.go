@@ -24,7 +24,7 @@ func decodeCycloneDX(data []byte) (Bill, error) {
 	named := map[string]cdx.Component{}
 	for _, c := range list(bom.Components) {
 		named[c.BOMRef] = c
-		if err := b.addPackage(Package{c.Name, c.Version, licenceOf(c)}); err != nil {
+		if err := b.addPackage(Package{Name: c.Name, Version: c.Version, Licence: licenceOf(c)}); err != nil {
 			return b, err
 		}
 	}
@@ -142,12 +142,13 @@ func decodeStatus(r io.Reader) (Bill, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxStatusLine)
 	var p Package
-	installed := false
+	source, installed := "", false
 	end := func() (err error) {
 		if installed {
+			p.setSource(source)
 			err = b.addPackage(p)
 		}
-		p, installed = Package{}, false
+		p, source, installed = Package{}, "", false
 		return err
 	}
 	for lines.Scan() {
@@ -162,6 +163,8 @@ func decodeStatus(r io.Reader) (Bill, error) {
 			p.Name = value
 		case "Version":
 			p.Version = value
+		case "Source":
+			source = value
 		case LicenceField:
 			p.Licence = text(value)
 		case "Status":

@@ -40,6 +40,9 @@ type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Licence string `json:"licence,omitempty"` // an SPDX expression; "" is not said
+
+	Source        string `json:"-"` // the name of Debian's source package; "" for packages of others
+	SourceVersion string `json:"-"`
 }
 
 // The states of a flaw.
@@ -99,10 +102,14 @@ func Decode(r io.Reader) (Bill, error) {
 		return decodeStatus(b)
 	}
 	bill, err := decodeJSON(b)
+	return bill, jsonError(err)
+}
+
+func jsonError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("it ends too early")
+		return errors.New("it ends too early")
 	}
-	return bill, plaintext.JSONError(err)
+	return plaintext.JSONError(err)
 }
 
 // limited is io.LimitReader with an error.
@@ -273,7 +280,8 @@ func (b *Bill) addPackage(p Package) error {
 	if len(b.Packages) >= maxPackages {
 		return fmt.Errorf("it names more than %d packages", maxPackages)
 	}
-	b.Packages = append(b.Packages, Package{text(p.Name), text(p.Version), text(p.Licence)})
+	p.Name, p.Version, p.Licence = text(p.Name), text(p.Version), text(p.Licence)
+	b.Packages = append(b.Packages, p)
 	return nil
 }
 

@@ -39,11 +39,11 @@ func TestRead(t *testing.T) {
 	}{
 		{file: "testdata/image.spdx2.tar.zst", want: Bill{
 			Forms:    []string{"SPDX 2.2"},
-			Packages: []Package{{"busybox", "1.36.1", "GPL-2.0-only AND bzip2-1.0.4"}, {"libssl3", "3.2.6", "Apache-2.0"}, {"zlib", "1.3.1", "Zlib"}},
+			Packages: []Package{{Name: "busybox", Version: "1.36.1", Licence: "GPL-2.0-only AND bzip2-1.0.4"}, {Name: "libssl3", Version: "3.2.6", Licence: "Apache-2.0"}, {Name: "zlib", Version: "1.3.1", Licence: "Zlib"}},
 		}},
 		{file: "testdata/image.spdx3.json", want: Bill{
 			Forms: []string{"SPDX 3.0.1"}, Checked: true,
-			Packages: []Package{{"busybox", "1.37.0", "GPL-2.0-only AND bzip2-1.0.4"}, {"libssl3", "3.5.4", "Apache-2.0"}, {"zlib", "1.3.1", "Zlib"}},
+			Packages: []Package{{Name: "busybox", Version: "1.37.0", Licence: "GPL-2.0-only AND bzip2-1.0.4"}, {Name: "libssl3", Version: "3.5.4", Licence: "Apache-2.0"}, {Name: "zlib", Version: "1.3.1", Licence: "Zlib"}},
 			Flaws: []Flaw{
 				{ID: "CVE-2025-46394", Package: "busybox", Version: "1.37.0", State: Fixed},
 				{ID: "CVE-2026-0001", Package: "libssl3", Version: "3.5.4", State: Open},
@@ -60,20 +60,22 @@ func TestRead(t *testing.T) {
 		}},
 		{text: cycloneDX, want: Bill{
 			Forms: []string{"CycloneDX 1.6"}, Checked: true,
-			Packages: []Package{{"busybox", "1:1.35.0-4", "GPL-2.0-only"}, {"libc6", "2.36", "LGPL-2.1-or-later OR MIT"}},
+			Packages: []Package{{Name: "busybox", Version: "1:1.35.0-4", Licence: "GPL-2.0-only"}, {Name: "libc6", Version: "2.36", Licence: "LGPL-2.1-or-later OR MIT"}},
 			Flaws: []Flaw{
 				{ID: "CVE-2023-3", Package: "busybox", Version: "1:1.35.0-4", State: Fixed},
 				{ID: "CVE-2023-1", Package: "libc6", Version: "2.36", State: Open, Score: 9.8},
 				{ID: "CVE-2023-2", Package: "libc6", Version: "2.36", State: Ignored, Why: "not built"},
 			},
 		}},
-		{text: "Package: libc6\nStatus: install ok installed\nVersion: 2.36\nDescription: a: b\n Package: no\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: zlib1g\nStatus: hold ok installed\nVersion: 1:1.2\n", want: Bill{
-			Forms: []string{"dpkg status"}, Packages: []Package{{"libc6", "2.36", ""}, {"zlib1g", "1:1.2", ""}},
+		{text: "Package: libc6\nSource: glibc\nStatus: install ok installed\nVersion: 2.36\nDescription: a: b\n Package: no\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: zlib1g\nStatus: hold ok installed\nVersion: 1:1.2\n", want: Bill{
+			Forms: []string{"dpkg status"}, Packages: []Package{
+				{Name: "libc6", Version: "2.36", Source: "glibc", SourceVersion: "2.36"}, {Name: "zlib1g", Version: "1:1.2", Source: "zlib1g", SourceVersion: "1:1.2"},
+			},
 		}},
 		{text: `{"spdxVersion":"SPDX-2.3","name":"x","packages":[{"SPDXID":"SPDXRef-image","name":"image"},
 			{"SPDXID":"SPDXRef-a","name":"a","versionInfo":"1","licenseConcluded":"NOASSERTION","licenseDeclared":"MIT"}],
 			"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-image"}]}`, want: Bill{
-			Forms: []string{"SPDX 2.3"}, Packages: []Package{{"a", "1", "MIT"}},
+			Forms: []string{"SPDX 2.3"}, Packages: []Package{{Name: "a", Version: "1", Licence: "MIT"}},
 		}},
 	} {
 		if tt.file == "" {

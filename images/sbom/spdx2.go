@@ -69,7 +69,7 @@ func (d document) bill() Bill {
 	}
 	for _, p := range d.Packages {
 		if !whole[p.ID] && len(b.Packages) < maxPackages {
-			_ = b.addPackage(Package{p.Name, p.Version, firstLicence(p.Concluded, p.Declared)})
+			_ = b.addPackage(Package{Name: p.Name, Version: p.Version, Licence: firstLicence(p.Concluded, p.Declared)})
 		}
 	}
 	return b
@@ -219,7 +219,7 @@ func addNamed(b *Bill, d *document, id string) error {
 	}
 	for _, p := range d.Packages {
 		if p.ID == id {
-			return b.addPackage(Package{p.Name, p.Version, firstLicence(p.Concluded, p.Declared)})
+			return b.addPackage(Package{Name: p.Name, Version: p.Version, Licence: firstLicence(p.Concluded, p.Declared)})
 		}
 	}
 	return errors.New("no such package")

@@ -122,7 +122,7 @@ func (g *graph) bill() (Bill, error) {
 			continue
 		}
 		licence := firstLicence(g.licences[g.concluded[id]], g.licences[g.declared[id]])
-		if err := b.addPackage(Package{p.Name, p.Version, licence}); err != nil {
+		if err := b.addPackage(Package{Name: p.Name, Version: p.Version, Licence: licence}); err != nil {
 			return b, err
 		}
 	}

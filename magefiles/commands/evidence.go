@@ -19,7 +19,10 @@ func evidenceCommand() *Command {
   or a policy names signers. Without them ~/.config/slipway/allowed_signers verifies one
 - the provenance: an in-toto statement, which must name the same files
 - the bill of material: SPDX 2 or 3, CycloneDX, or dpkg's list of packages
-- the findings of Yocto's CVE check, with --since those that an earlier artifact does not have
+- the findings of Yocto's CVE check
+- with --tracker the flaws of Debian packages, from a file that
+  https://security-tracker.debian.org/tracker/data/json gives
+- with --since the flaws that an earlier artifact does not have
 
 Slipway judges the artifact by the board's policy, by that of SLIPWAY_POLICY, and by --policy.
 What does not belong together, and what a policy refuses, is an error.`
@@ -30,6 +33,7 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	signers := c.Text("signers=FILE", "", "one of these must have signed it (or SLIPWAY_SIGNERS)")
 	since := c.Text("since=FOLDER", "", "an earlier artifact of the board")
 	policy := c.Text("policy=FILE", "", "also judge by this file, with the keys of board.yml's policy")
+	tracker := c.Text("tracker=FILE", "", "add the flaws that this file of Debian's security tracker knows")
 	asJSON := c.Switch("json", "print the evidence as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
@@ -41,7 +45,7 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 			if err != nil {
 				return err
 			}
-			r, err := evidence.Examine(ctx, options.BoardDir(spec), evidence.Options{Signers: *signers, Since: *since, Policies: policies})
+			r, err := evidence.Examine(ctx, options.BoardDir(spec), evidence.Options{Signers: *signers, Since: *since, Tracker: *tracker, Policies: policies})
 			if err != nil {
 				return fmt.Errorf("evidence %s: %w", words[0], err)
 			}
