@@ -27,7 +27,7 @@ import (
 func silentBoard(t *testing.T, program string) (log string) {
 	t.Helper()
 	t.Setenv("CI", "1") // no questions
-	t.Setenv(target.SilenceVariable, "1s")
+	t.Setenv(target.SilenceVariable, "3s") // less is too short for an sshd on a busy machine
 	dir := t.TempDir()
 	log = filepath.Join(dir, "log")
 	targettest.PlaceFile(t, filepath.Join(dir, program), "#!/bin/sh\nsleep 1000\n", 0o755)
@@ -80,7 +80,7 @@ func TestDryRunEndsAtASilentProgram(t *testing.T) {
 			r := updatetest.StartRAUC(t)
 			bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 			log := silentBoard(t, tt.silent)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			spec, opt := images.Spec{Board: "toy", Suites: []string{"base"}}, images.Options{Dir: t.TempDir()}
 			u := newUpdateRun(spec, images.NoArtifact(spec, opt.Dir), UpdateOptions{DryRun: true, Out: io.Discard})
@@ -120,7 +120,7 @@ func TestSmokeEndsAtASilentProgram(t *testing.T) {
 	} {
 		t.Run(tt.program, func(t *testing.T) {
 			log := silentBoard(t, tt.program)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			spec, opt := images.Spec{Board: "toy", Suites: []string{"base"}}, images.Options{Dir: t.TempDir()}
 			_, err := SmokeOn(ctx, io.Discard, opt, spec, "board", "")

@@ -33,13 +33,7 @@ func useTempUndoDir(t *testing.T) {
 	if os.Geteuid() == 0 {
 		return
 	}
-	home, err := os.UserHomeDir()
-	if err == nil {
-		homeUndoDir, err = filepath.Rel(home, undoDir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	homeUndoDir = strings.Repeat("../", 20) + undoDir[1:] // from whatever home the server gives
 }
 
 // makeFolders makes a folder on the board, and a local one that differs from it in all kinds
