@@ -26,7 +26,7 @@ import (
 // never ends.
 func silentBoard(t *testing.T, program string) (log string) {
 	t.Helper()
-	t.Setenv("CI", "1") // no questions
+	t.Setenv("CI", "1")                    // no questions
 	t.Setenv(target.SilenceVariable, "3s") // less is too short for an sshd on a busy machine
 	dir := t.TempDir()
 	log = filepath.Join(dir, "log")
