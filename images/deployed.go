@@ -129,7 +129,7 @@ func readPartitions(ctx context.Context, spec Spec, disk string) ([]Partition, e
 	for _, want := range spec.Disk.Partitions {
 		p, ok := at[want.Name]
 		if !ok {
-			return nil, fmt.Errorf("%s: disk.partitions: %s has no partition %q\nnext: sfdisk --json %[2]s", spec.PlaceOf("disk.partitions."+want.Name), disk, want.Name)
+			return nil, fmt.Errorf("%s: disk.partitions: %s has no partition %q\nnext: /sbin/sfdisk --json %[2]s", spec.PlaceOf("disk.partitions."+want.Name), disk, want.Name)
 		}
 		p.Use = want.Use
 		all = append(all, p)

@@ -99,11 +99,11 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 		if h := s.readGPTHeader(sector, sector); h != nil && old != nil {
 			return &tableExtents{gpt: true, sector: sector, parts: h.listExtents(), end: h.other + 1}, nil
 		} else if h != nil {
-			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: fdisk -l IMAGE  # gdisk repairs the table")
+			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: /sbin/fdisk -l IMAGE  # gdisk repairs the table")
 		}
 	}
 	if old != nil {
-		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fdisk -l IMAGE  # then fetch or build it again")
+		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: /sbin/fdisk -l IMAGE  # then fetch or build it again")
 	}
 	return nil, nil
 }
@@ -162,7 +162,7 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: ls -l IMAGE  # then fetch or build it again", formatBytes(l.end, sector), sizeBytes)
 	}
 	if len(l.parts) == 0 {
-		return errors.New("its partition table has no partitions\nnext: fdisk -l IMAGE  # then make the image again")
+		return errors.New("its partition table has no partitions\nnext: /sbin/fdisk -l IMAGE  # then make the image again")
 	}
 	return nil
 }
