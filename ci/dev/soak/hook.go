@@ -100,8 +100,8 @@ func (s soakedHook) keepPlan(ctx context.Context) error {
 		if err := s.runContainer(ctx); err != nil {
 			return err
 		}
-		if plans, err := filepath.Glob(keptFiles + "plan.*"); err != nil || len(plans) > 0 {
-			return err
+		if _, err := os.Stat(keptFiles + "plan"); err == nil {
+			return nil
 		}
 	}
 	return fmt.Errorf("the hook kept no plan in %s after %d containers", keptFiles, tries)
