@@ -16,8 +16,8 @@ type Change struct {
 	Device Device    `json:"device"`
 }
 
-// Watch tells each of the devices and of the files that are there, and then once a second
-// what changed, until ctx ends.
+// Watch reports all devices and existing files, then each change, until ctx ends. It polls
+// once a second.
 func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	m := here
 	m.cache = &sync.Map{}

@@ -82,7 +82,7 @@ type Bill struct {
 type Options struct {
 	Signers  string   // a file of allowed signers; "" is that of the environment or the user's own
 	Since    string   // the folder of an earlier artifact, to find new flaws
-	Tracker  string   // a file with the JSON of Debian's security tracker; "" is none
+	Tracker  string   // a JSON file of the Debian security tracker; may be empty
 	Policies []Policy // that judge the artifact
 
 	skipSignature bool // no list counts but those of the policies
@@ -237,7 +237,8 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 	return &b, nil
 }
 
-// addTracked adds the flaws that a file of Debian's security tracker has of the packages.
+// addTracked adds the flaws that a JSON file of the Debian security tracker lists for the
+// packages.
 func addTracked(b *sbom.Bill, tracker string) error {
 	switch {
 	case tracker == "":

@@ -41,7 +41,7 @@ type Package struct {
 	Version string `json:"version"`
 	Licence string `json:"licence,omitempty"` // an SPDX expression; "" is not said
 
-	Source        string `json:"-"` // the name of Debian's source package; "" for packages of others
+	Source        string `json:"-"` // the Debian source package; empty for other packages
 	SourceVersion string `json:"-"`
 }
 

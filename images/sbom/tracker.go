@@ -26,8 +26,8 @@ type trackedFlaw struct {
 	} `json:"releases"`
 }
 
-// AddTracked adds the flaws of the bill's Debian packages from the JSON of Debian's security
-// tracker. That is an object of source packages, each an object of flaws by identifier.
+// AddTracked adds the flaws of the Debian packages in the bill from a JSON file of the Debian
+// security tracker: an object of source packages, each an object of flaws by identifier.
 func (b *Bill) AddTracked(r io.Reader) error {
 	release, sources, err := b.debianSources()
 	if err != nil {
