@@ -18,7 +18,7 @@ import (
 	"slipway/images/bmap"
 )
 
-const deviceSize = 28 * mib
+const deviceSize = 16 * mib
 
 func TestWriteBlock(t *testing.T) {
 	for _, args := range [][]string{{"--direct-io=on"}, {"--direct-io=off"}, {"--sector-size=4096"}} {

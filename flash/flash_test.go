@@ -31,10 +31,10 @@ import (
 
 const (
 	mib       = 1 << 20
-	imageSize = 24 * mib
-	dataStart = 16 * mib
+	imageSize = 12 * mib
+	dataStart = 7 * mib
 	dataSize  = 4 * mib
-	mapped    = 12*mib - 4096
+	mapped    = 6*mib - 4096
 )
 
 var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block, device.RShim}}}
@@ -51,7 +51,7 @@ func artifact(t *testing.T) images.Artifact {
 	}
 	defer f.Close()
 	random := rand.NewChaCha8([32]byte{})
-	for _, span := range [][2]int64{{0, 3 * mib}, {5*mib + 4096, 13 * mib}, {dataStart + mib, dataStart + 2*mib}} {
+	for _, span := range [][2]int64{{0, mib}, {2*mib + 4096, 6 * mib}, {dataStart + mib, dataStart + 2*mib}} {
 		p := make([]byte, span[1]-span[0])
 		random.Read(p)
 		if _, err := f.WriteAt(p, span[0]); err != nil {
@@ -364,7 +364,7 @@ var failures = []struct {
 		return t.Context()
 	}, "the block map says"},
 	{"damaged where it is proved first", func(t *testing.T, a images.Artifact) context.Context {
-		damage(t, filepath.Join(a.Dir(), "disk.img"), 12*mib)
+		damage(t, filepath.Join(a.Dir(), "disk.img"), 5*mib)
 		return t.Context()
 	}, "; nothing was written"},
 	{"damaged first block", func(t *testing.T, a images.Artifact) context.Context {
@@ -412,7 +412,7 @@ func resize(t *testing.T, a images.Artifact, kind string, size int64) {
 // "build again" alone would find that nothing changed: it compares sizes.
 func TestDamagedImageSaysWhatToDo(t *testing.T) {
 	a := artifact(t)
-	damage(t, filepath.Join(a.Dir(), "disk.img"), 12*mib)
+	damage(t, filepath.Join(a.Dir(), "disk.img"), 5*mib)
 	_, err := Write(t.Context(), spec, a, filepath.Join(t.TempDir(), "disk.img"), Options{})
 	if want := "remove " + filepath.Join(a.Dir(), images.ArtifactName) + " and build again"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Write = %v; want an error with %q", err, want)
