@@ -183,7 +183,7 @@ func (a Artifact) Prove(ctx context.Context, f File) error {
 	got, err := a.Describe(ctx, f.Kind, f.Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is missing", a.Path(f))
+		return fmt.Errorf("%s is missing, which artifact.json names\nnext: ls -l %s", a.Path(f), plaintext.Quote(a.dir))
 	case err != nil:
 		return err
 	case got.SizeBytes != f.SizeBytes:

@@ -420,7 +420,11 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 		line("flaws", "nobody looked for them")
 		return
 	}
-	line("flaws", "%d open (the worst %.1f), %d fixed, %d ignored", b.Open, b.Worst, b.Fixed, b.Ignored)
+	worst := ""
+	if b.Worst > 0 {
+		worst = fmt.Sprintf(" (the worst %.1f)", b.Worst)
+	}
+	line("flaws", "%d open%s, %d fixed, %d ignored", b.Open, worst, b.Fixed, b.Ignored)
 	name, flaws := "open", b.Flaws
 	if r.Since != "" {
 		name, flaws = "new", r.New
