@@ -14,6 +14,7 @@ import (
 // goTest is one run of go test -json.
 type goTest struct {
 	dir   string // of the module
+	cpu   string // the only processor that it may use; "" is all
 	args  []string
 	env   []string
 	raw   *sharedFile           // gets the events as they are; nil is nobody
@@ -32,7 +33,11 @@ func (t goTest) runTests(ctx context.Context) error {
 		}
 	}}
 	said := &excerpt{}
-	c := command(t.dir, append([]string{"go", "test", "-json"}, t.args...)...)
+	argv := append([]string{"go", "test", "-json"}, t.args...)
+	if t.cpu != "" {
+		argv = append([]string{"taskset", "--cpu-list", t.cpu}, argv...)
+	}
+	c := command(t.dir, argv...)
 	c.Env = t.env
 	cmd := run.Prepare(ctx, c)
 	raw := &lineWriter{file: t.raw}

@@ -215,10 +215,10 @@ func (r *testResults) broken(why error) {
 func (r *testResults) failures() int { return len(r.failed()) }
 
 // failuresOf returns the failures of one part of a run, while others may go on.
-func (r *testResults) failuresOf(module string, race bool) int {
+func (r *testResults) failuresOf(module string, paths []string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(slices.DeleteFunc(r.failed(), func(c caseResult) bool { return c.pkg.module != module || c.pkg.race != race }))
+	return len(slices.DeleteFunc(r.failed(), func(c caseResult) bool { return c.pkg.module != module || !slices.Contains(paths, c.pkg.path) }))
 }
 
 // caseResult is one line of the summary: a test without subtests, or a package

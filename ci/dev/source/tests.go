@@ -11,9 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"slipway/layers/host"
 	"slipway/layers/progress"
@@ -215,17 +218,29 @@ func detachLoops(dir string) (err error) {
 	return err
 }
 
-// testPart is what one go test runs: the packages of a module that are tested with the
-// race detector, or those that are tested without.
+// testPart is what one go test runs: packages of a module.
 type testPart struct {
 	dir, module string // absolute, and below the clone
 	race        bool
+	cpu         string   // the only processor that the tests may use; "" is all
 	paths       []string // of the packages
 }
+
+// firstHalf lists the packages that run on the first processor under the race detector. Their
+// tests take as long as those of the other packages, which run on the last processor.
+//
+// A program under the race detector gets one processor: on two, it interrupts the other one
+// for each new page of its shadow memory. In a virtual machine, the tests of package flash
+// then take 2.5 times as much CPU time.
+var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
 // splitTests returns the packages that narrow leaves of all modules. A package that does
 // not compile is still one that must have a result.
 func splitTests(ctx context.Context, root string, modules []string, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) ([]*testPart, error) {
+	cpus, err := processors()
+	if err != nil {
+		return nil, err
+	}
 	var parts []*testPart
 	for _, dir := range modules {
 		packages, err := goList(ctx, dir, nil, "-e", "./...")
@@ -236,49 +251,80 @@ func splitTests(ctx context.Context, root string, modules []string, narrow func(
 		if err != nil {
 			return nil, err
 		}
-		raced, plain := &testPart{dir: dir, module: module, race: true}, &testPart{dir: dir, module: module}
+		plain := &testPart{dir: dir, module: module}
+		first, last := &testPart{dir: dir, module: module, race: true, cpu: cpus[0]}, &testPart{dir: dir, module: module, race: true, cpu: cpus[len(cpus)-1]}
 		for _, p := range narrow(packages) {
 			part := plain
-			if isRaced(p.ImportPath, opts) {
-				part = raced
+			switch {
+			case !isRaced(p.ImportPath, opts):
+			case slices.Contains(firstHalf, p.ImportPath):
+				part = first
+			default:
+				part = last
 			}
 			part.paths = append(part.paths, p.ImportPath)
 			results.expect(module, p.ImportPath, part.race)
 		}
-		parts = append(parts, raced, plain)
+		parts = append(parts, plain, first, last)
 	}
 	return slices.DeleteFunc(parts, func(p *testPart) bool { return len(p.paths) == 0 }), nil
 }
 
-// runParts runs the tests under the race detector and those without side by side: while
-// packages with boards wait, the others work.
-func runParts(ctx context.Context, parts []*testPart, test goTest, opts TestOptions, results *testResults) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, race := range []bool{true, false} {
-		group.Go(func() error {
-			for _, part := range parts {
-				if part.race != race {
-					continue
-				}
-				if err := part.runTests(ctx, test, opts, results); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+// processors returns the numbers of the processors that this program may use.
+func processors() (cpus []string, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, err
 	}
-	err := group.Wait()
+	for cpu := range 8 * int(unsafe.Sizeof(set)) {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, strconv.Itoa(cpu))
+		}
+	}
+	return cpus, nil
+}
+
+// runParts compiles all tests. Then it runs those of each processor, and those that may use
+// all, side by side: while packages with boards wait, the others work.
+func runParts(ctx context.Context, parts []*testPart, test goTest, opts TestOptions, results *testResults) error {
+	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
+		return err
+	}
+	err := inTurn(ctx, parts, func(p *testPart) string { return p.cpu }, func(p *testPart, ctx context.Context) error {
+		return p.runTests(ctx, test, opts, results)
+	})
 	if err == nil {
 		results.missing()
 	}
 	return err
 }
 
+// inTurn calls do with each part. Parts of one lane are done one after another, the lanes
+// side by side.
+func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string, do func(*testPart, context.Context) error) error {
+	lanes := map[string][]*testPart{}
+	for _, p := range parts {
+		lanes[lane(p)] = append(lanes[lane(p)], p)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, lane := range lanes {
+		group.Go(func() error {
+			for _, part := range lane {
+				if err := do(part, ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
 // runTests runs the tests of one part. Failing tests are results; the error is for what
 // kept the tests from running at all.
 func (p *testPart) runTests(ctx context.Context, test goTest, opts TestOptions, results *testResults) error {
 	step := progress.Start(ctx, p.label(), int64(len(p.paths)), progress.Tasks)
-	test.dir, test.args = p.dir, append(testArgs(opts, p.race), p.paths...)
+	test.dir, test.cpu, test.args = p.dir, p.cpu, append(testArgs(opts, p.race), p.paths...)
 	test.noise = results.noise
 	var running running
 	test.each = func(e testEvent) error {
@@ -290,10 +336,8 @@ func (p *testPart) runTests(ctx context.Context, test goTest, opts TestOptions, 
 		}
 		return results.limit()
 	}
-	step.Detail("compiling on all processors")
-	compileTests(ctx, p.dir, p.race, p.paths)
 	err := test.runTests(ctx)
-	if failed := results.failuresOf(p.module, p.race); err == nil && failed > 0 {
+	if failed := results.failuresOf(p.module, p.paths); err == nil && failed > 0 {
 		step.End("", fmt.Errorf("%d failed", failed))
 		return nil
 	}
@@ -304,16 +348,19 @@ func (p *testPart) runTests(ctx context.Context, test goTest, opts TestOptions, 
 func (p *testPart) label() string {
 	label := "test " + moduleLabel(p.module)
 	if p.race {
-		label += " (race detector)"
+		label += fmt.Sprintf(" (race detector, processor %s)", p.cpu)
 	}
 	return label
 }
 
-// compileTests compiles the packages and their tests, on all processors. It links nothing:
-// what is linked is not kept. The run itself reports what does not compile.
-func compileTests(ctx context.Context, dir string, race bool, paths []string) {
-	args := append(buildArgs(race), "-e", "-test", "-export")
-	_, _ = run.Output(ctx, command(dir, append(append([]string{"go", "list"}, args...), paths...)...))
+// compile compiles the packages and their tests, on all processors. It links nothing: what is
+// linked is not kept. The run itself reports what does not compile.
+func (p *testPart) compile(ctx context.Context) error {
+	step := progress.Start(ctx, "compile "+moduleLabel(p.module), int64(len(p.paths)), progress.Tasks)
+	args := append(buildArgs(p.race), "-e", "-test", "-export")
+	_, _ = run.Output(ctx, command(p.dir, append(append([]string{"go", "list"}, args...), p.paths...)...))
+	step.End("", ctx.Err())
+	return ctx.Err()
 }
 
 // buildArgs returns the flags that decide how a package is compiled.
@@ -337,15 +384,9 @@ func raceOptions() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
 
-// testArgs returns the flags of go test. Of the packages under the race detector two are
-// tested at a time, of the others one: while one waits, another one works. Vet is a rule
-// of check's.
+// testArgs returns the flags of go test. Vet is a rule of check's.
 func testArgs(opts TestOptions, race bool) []string {
-	atOnce := "-p=1"
-	if race {
-		atOnce = "-p=2"
-	}
-	args := append(buildArgs(race), "-shuffle=on", atOnce, "-vet=off", "-timeout="+testTimeout)
+	args := append(buildArgs(race), "-shuffle=on", "-p=1", "-vet=off", "-timeout="+testTimeout)
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}

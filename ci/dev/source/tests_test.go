@@ -105,6 +105,19 @@ func TestRace(t *testing.T) {
 }
 -- build/ignored/i_test.go --
 package ignored
+-- pinned/pinned_test.go --
+package pinned
+
+import (
+	"runtime"
+	"testing"
+)
+
+func TestProcessors(t *testing.T) {
+	if n := runtime.NumCPU(); n != 1 {
+		t.Fatalf("the test may use %d processors; want 1", n)
+	}
+}
 -- nested/go.mod --
 module fixture/nested
 
@@ -142,7 +155,7 @@ func TestRunOfEveryOutcome(t *testing.T) {
 		`  \| WARNING: DATA RACE`,
 		`FAIL  fixture/nested TestNested`,
 		`  again: go -C nested test -tags=mage -race -shuffle=\d+ -run '\^TestNested\$' fixture/nested`,
-		`4 passed, 6 failed, 1 skipped in 8 packages`,
+		`5 passed, 6 failed, 1 skipped in 9 packages`,
 	})
 	if err := results.verdict(); err == nil || err.Error() != "6 of the tests failed" {
 		t.Errorf("verdict() = %v; want 6 failures", err)
@@ -176,8 +189,8 @@ func checkJUnit(t *testing.T, results *testResults) {
 	if err := writeJUnit(path, results); err != nil {
 		t.Fatal(err)
 	}
-	if got := readJUnit(t, path); got.Tests != 11 || got.Failures != 6 || got.Skipped != 1 {
-		t.Errorf("junit has %d tests, %d failures, %d skipped; want 11, 6, 1", got.Tests, got.Failures, got.Skipped)
+	if got := readJUnit(t, path); got.Tests != 12 || got.Failures != 6 || got.Skipped != 1 {
+		t.Errorf("junit has %d tests, %d failures, %d skipped; want 12, 6, 1", got.Tests, got.Failures, got.Skipped)
 	}
 }
 
