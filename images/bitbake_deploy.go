@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +139,7 @@ func (b *projectBuild) collectFiles(ctx context.Context, images []image, known m
 			files = append(files, f)
 			continue
 		}
-		f, err := b.collectFile(ctx, i.name, i.kind)
+		f, err := b.collectFile(ctx, i)
 		if err != nil {
 			return nil, err
 		}
@@ -162,26 +163,37 @@ func deployedName(image, ending string) string {
 }
 
 // collectFile puts a file into the board's folder under its own name: as a link where
-// the disk is the same, because images are large.
-func (b *projectBuild) collectFile(ctx context.Context, path, kind string) (File, error) {
-	from, err := filepath.EvalSymlinks(path)
+// the disk is the same, because images are large. Isar's list of packages gets their licences.
+func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
+	from, err := filepath.EvalSymlinks(i.name)
 	if err != nil {
 		return File{}, err
 	}
-	name := filepath.Base(path)
+	name := filepath.Base(i.name)
 	partial := filepath.Join(b.dir, "."+name+".partial")
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return File{}, err
 	}
-	if err := os.Link(from, partial); err != nil {
-		if err := copyFile(ctx, from, partial); err != nil {
-			return File{}, err
-		}
+	switch {
+	case strings.HasSuffix(name, ".dpkg_status") && i.root != "" && sameContent(from, filepath.Join(i.root, dpkgStatus)):
+		err = writePackages(i.root, partial)
+	case os.Link(from, partial) != nil:
+		err = copyFile(ctx, from, partial)
+	}
+	if err != nil {
+		return File{}, err
 	}
 	if err := os.Rename(partial, filepath.Join(b.dir, name)); err != nil {
 		return File{}, err
 	}
-	return describeFile(ctx, b.dir, kind, name)
+	return describeFile(ctx, b.dir, i.kind, name)
+}
+
+// sameContent reports whether both files can be read and have the same content.
+func sameContent(a, b string) bool {
+	one, err := os.ReadFile(a)
+	other, missing := os.ReadFile(b)
+	return err == nil && missing == nil && bytes.Equal(one, other)
 }
 
 // sameFile says whether two names lead to one file.

@@ -75,13 +75,15 @@ func answerNames(build, target string) {
 	fmt.Printf("# a comment\n#   IMAGE_LINK_NAME=\"wrong\"\nDEPLOY_DIR_IMAGE=\"%s\"\n", deployFolder(build))
 	switch {
 	case strings.HasPrefix(target, "mc:"):
-		fmt.Printf("export IMAGE_FULLNAME=\"%s-debian\"\n", target[strings.LastIndex(target, ":")+1:])
+		fmt.Printf("export IMAGE_FULLNAME=\"%s-debian\"\nIMAGE_ROOTFS=\"%s\"\n", target[strings.LastIndex(target, ":")+1:], rootFolder(build))
 	case target != "no-image":
 		fmt.Printf("IMAGE_LINK_NAME=\"%s-qemuarm64\"\n", target)
 	}
 }
 
 func deployFolder(build string) string { return filepath.Join(build, "tmp/deploy/images/qemuarm64") }
+
+func rootFolder(build string) string { return filepath.Join(build, "tmp/work/rootfs") }
 
 func here() string {
 	dir, err := os.Getwd()
@@ -248,7 +250,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 	b := projectBuild{dir: dir}
 	gather := func() File {
 		t.Helper()
-		files, err := b.collectFiles(t.Context(), []image{{DiskImage, filepath.Join(deploy, name)}}, b.unchangedFiles())
+		files, err := b.collectFiles(t.Context(), []image{{kind: DiskImage, name: filepath.Join(deploy, name)}}, b.unchangedFiles())
 		if err != nil {
 			t.Fatal(err)
 		}

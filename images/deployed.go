@@ -17,12 +17,15 @@ import (
 
 // This file finds what bitbake deployed, by what bitbake says of each target.
 
-// deployedVariables say where a target's images are and how their names begin: Isar names
-// them by the first, OpenEmbedded by the second.
-var deployedVariables = []string{"DEPLOY_DIR_IMAGE", "IMAGE_FULLNAME", "IMAGE_LINK_NAME"}
+// deployedVariables say where a target's images are, how their names begin (Isar's names begin
+// with IMAGE_FULLNAME, OpenEmbedded's with IMAGE_LINK_NAME), and where the files of the image are.
+var deployedVariables = []string{"DEPLOY_DIR_IMAGE", "IMAGE_FULLNAME", "IMAGE_LINK_NAME", "IMAGE_ROOTFS"}
 
-// image is a file that bitbake deployed.
-type image struct{ kind, name string }
+// image is a file that bitbake deployed. root is the folder with the files of the image.
+type image struct{ kind, name, root string }
+
+// imageName is how the paths of a target's files begin.
+type imageName struct{ Path, Root string }
 
 // findImages finds one file of each kind among those of the targets. bitbake needs seconds
 // to say where they are, so its answer is kept for as long as nothing can change it.
@@ -31,9 +34,9 @@ func (b *projectBuild) findImages(ctx context.Context) (found []image, err error
 	have := map[string]bool{}
 	for _, name := range named {
 		for _, e := range slices.Concat(endings, billEndings) {
-			if file := deployedName(name, e.ending); file != "" && !have[e.kind] {
+			if file := deployedName(name.Path, e.ending); file != "" && !have[e.kind] {
 				have[e.kind] = true
-				found = append(found, image{e.kind, file})
+				found = append(found, image{e.kind, file, name.Root})
 			}
 		}
 	}
@@ -41,7 +44,7 @@ func (b *projectBuild) findImages(ctx context.Context) (found []image, err error
 }
 
 // imageNames returns how the paths of the targets' images begin.
-func (b *projectBuild) imageNames(ctx context.Context) (names []string, err error) {
+func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err error) {
 	kept := keptNames{Path: filepath.Join(b.dir, deployedFile)}
 	if kept.Key, err = b.artifactKey(b.commits()); err != nil {
 		return nil, err
@@ -56,7 +59,7 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []string, err erro
 			return nil, fmt.Errorf("ask bitbake where the images of %s are: %w", target, err)
 		}
 		if name := cmp.Or(vars["IMAGE_FULLNAME"], vars["IMAGE_LINK_NAME"]); name != "" {
-			kept.Names = append(kept.Names, filepath.Join(vars["DEPLOY_DIR_IMAGE"], name))
+			kept.Names = append(kept.Names, imageName{filepath.Join(vars["DEPLOY_DIR_IMAGE"], name), vars["IMAGE_ROOTFS"]})
 		}
 	}
 	return kept.Names, kept.write()
@@ -70,10 +73,10 @@ const deployedFile = "deployed.json"
 
 // keptNames is what bitbake said of the images for one configuration of one set of commits.
 type keptNames struct {
-	Path    string   `json:"-"`
-	Key     string   `json:"key"`
-	Targets []string `json:"targets"`
-	Names   []string `json:"names"`
+	Path    string      `json:"-"`
+	Key     string      `json:"key"`
+	Targets []string    `json:"targets"`
+	Names   []imageName `json:"names"`
 }
 
 // read reports whether the file has the names for the key and the targets.

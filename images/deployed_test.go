@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/images/sbom"
 	"slipway/layers"
 )
 
@@ -119,6 +120,37 @@ func TestImagesOfTargets(t *testing.T) {
 	}
 }
 
+// Isar deploys dpkg's list of packages, without their licences. A list that is not that of the
+// image's files is collected as it is.
+func TestLicencesOfIsarPackages(t *testing.T) {
+	replayed(t)
+	const status = "Package: a\nStatus: install ok installed\nVersion: 1\n\n"
+	for name, of := range map[string]string{"of the image": status, "of other files": status + status} {
+		p, dir := tinyProject(t, standIn(t), "mc:other:tiny-image")
+		build := filepath.Join(dir, "bitbake")
+		deploy, root := deployFolder(build), rootFolder(build)
+		for path, content := range map[string]string{
+			filepath.Join(deploy, "tiny-image-debian.wic"): "disk", filepath.Join(deploy, "tiny-image-debian.dpkg_status"): status,
+			filepath.Join(root, dpkgStatus): of, filepath.Join(root, "usr/share/doc/a/copyright"): "Format: x\nLicense: Expat\n",
+		} {
+			must(os.MkdirAll(filepath.Dir(path), 0o755))
+			must(os.WriteFile(path, []byte(content), 0o644))
+		}
+		a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+		must(err)
+		list, err := a.File(SBOM)
+		must(err)
+		want := strings.Replace(status, "a\n", "a\n"+sbom.LicenceField+": MIT\n", 1)
+		if of != status {
+			want = status
+		}
+		got, err := os.ReadFile(a.Path(list))
+		if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
+		}
+	}
+}
+
 // A bundle alone is no image for a board.
 func TestNothingToFlash(t *testing.T) {
 	replayed(t)
@@ -188,14 +220,14 @@ func TestSigningVariables(t *testing.T) {
 }
 
 func TestKeptNamesOfDamagedFile(t *testing.T) {
-	k := keptNames{Path: filepath.Join(t.TempDir(), deployedFile), Key: "k", Targets: []string{"a"}, Names: []string{"/d/a"}}
+	k := keptNames{Path: filepath.Join(t.TempDir(), deployedFile), Key: "k", Targets: []string{"a"}, Names: []imageName{{Path: "/d/a"}}}
 	must(k.write())
 	whole, err := os.ReadFile(k.Path)
 	must(err)
 	for name, content := range map[string][]byte{"cut": whole[:len(whole)/2], "empty": nil, "another key": []byte(strings.Replace(string(whole), `"k"`, `"l"`, 1))} {
 		must(os.WriteFile(k.Path, content, 0o644))
 		if got := (&keptNames{Path: k.Path, Key: "k", Targets: []string{"a"}}); got.read() {
-			t.Errorf("%s: read() = true, %q", name, got.Names)
+			t.Errorf("%s: read() = true, %v", name, got.Names)
 		}
 	}
 }

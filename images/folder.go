@@ -111,7 +111,7 @@ func findDeployed(dir string) (found []image) {
 					linked, found = true, nil
 				}
 				if link == linked {
-					found = append(found, image{end.kind, e.Name()})
+					found = append(found, image{kind: end.kind, name: e.Name()})
 				}
 			}
 		}
