@@ -31,7 +31,6 @@ type RigOptions struct {
 	Build images.Options
 	Out   io.Writer // messages for a person
 	Keep  bool      // leave the rig on until the context ends
-	Above []string  // root layers above the built ones
 	How   []suite.Option
 }
 
@@ -154,7 +153,6 @@ func (u *rigRun) installPackages(ctx context.Context) (string, error) {
 
 func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {
 	u.layers, err = softrig.Build(ctx, u.spec, u.opt.Build)
-	u.layers = append(u.layers, u.opt.Above...)
 	var names []string
 	for _, layer := range u.layers {
 		names = append(names, filepath.Base(layer))

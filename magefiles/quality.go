@@ -101,46 +101,31 @@ func soakCommand() *commands.Command {
 	c.OneOf(soak.Areas())
 	c.Long = `build needs SLIPWAY_BITBAKE, which names a git clone of bitbake, and a user who is not root.
 
-isar, which needs what "doctor isar-amd64" wants and a user who is not root, builds a real
-image: with recipes that fail, on a disk that is full, and killed.
-
 hook, which needs root, starts containers that get a board's files. None may fail, and nothing
 may be left of them.
 
-update updates a virtual board, with updates that must be refused or taken back, then with
-connections and power that are cut. An update takes minutes there.
-
-rules, which needs root, has FRR add and remove a thousand rules of policy based routing at a
-time, on each rig (rig up). Ports and kernel may keep none, and zebra may not grow.
-
-mutations, which needs root, builds faults into the rigs' drivers and FRR, one at a time: a
-suite must find each. One that was found is tried again when its patch, the rig or the checks'
-source changes.
+update updates a virtual board again and again, and cuts its connection and its power
+meanwhile. An update takes minutes there.
 
 pipelines, which needs root, runs the steps of the pipelines that init writes for GitHub and
 GitLab, each server's in a new Debian root: from a signed release to the report of a virtual
 board.
 
 tests repeats the tests of packages under the race detector, two processes per processor side
-by side. The output of failed rounds is in build/soak/tests. A stopped run of mutations goes
-on where it was.`
+by side. The output of failed rounds is in build/soak/tests.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
 go tool mage soak update --kills=30
-go tool mage soak update --board=isar-amd64 --kills=3
-go tool mage soak rules --rounds=20
-go tool mage soak mutations --only=swflow
 go tool mage soak tests --only="slipway/flash$ TestWrite"`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
-	rounds := c.Number("rounds", 0, 1, "how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least), and tests runs each; 1, 5 and 20 if not given")
+	rounds := c.Number("rounds", 0, 1, "how often tests runs each package; 20 if not given")
 	each := c.Span("each", 0, "time limit of each package of tests; none if not given")
-	board := c.Text("board=BOARD", "", "the virtual board of update; the default one if not given")
-	only := c.Text("only=PATTERN", "", "only mutations whose names match this pattern, or tests \"package name\", two patterns")
+	only := c.Text("only=PATTERN", "", "only the tests of \"package name\", two patterns")
 	c.Run = signalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Board: *board, Only: *only}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Only: *only}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

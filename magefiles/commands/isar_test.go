@@ -17,8 +17,7 @@ import (
 )
 
 // Isar's bitbake builds an image, which boots, takes the container and passes its suites.
-// The second run has nothing to build. "soak isar" and "soak update --board=isar-amd64" are
-// the long forms.
+// The second run has nothing to build.
 func TestUpIsar(t *testing.T) {
 	isar := os.Getenv("SLIPWAY_ISAR")
 	if isar == "" {

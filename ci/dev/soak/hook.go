@@ -1,129 +1,101 @@
 package soak
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"iter"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/sync/errgroup"
 
-	"slipway/ci/dev/tinyboard"
 	"slipway/layers/host"
+	"slipway/layers/run"
 )
 
 // together is how many containers run at a time, in the phases with a twentieth of all.
 const together = 8
 
-// keptFiles is the folder of the files that the hook keeps between containers.
-const keptFiles = "/run/slipway/"
+// boardScript makes a board in its mount namespace.
+//
+//go:embed board.sh
+var boardScript string
 
-// listAge is the time between two changes of the board's list.
-const listAge = 50 * time.Millisecond
+// containerScript runs container $2 of the board in $1 to its end, and removes it.
+const containerScript = `mkdir "$1/bundles/$2" && cd "$1/bundles/$2" && cp -a "$1/image" rootfs && cp "$1/config.json" . &&
+runc --root "$1/state" run "$2" && cd / && rm -rf --one-file-system "$1/bundles/$2"`
 
 // Hook starts containers that get a board's files from our hook. A part of them run 8 at a
 // time, also while the board's list changes, then the rest one after another. None may
 // fail, and nothing may be left of them. It needs root and runc.
-func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	if err := host.Ensure(ctx, w, filepath.Join(dir, "apt.log"), tinyboard.Packages...); err != nil {
+func Hook(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
+	if os.Getuid() != 0 {
+		return errors.New("it mounts and runs containers: it needs root")
+	}
+	if err := host.Ensure(ctx, w, filepath.Join(dir, "apt.log"), "runc", "busybox-static"); err != nil {
 		return err
 	}
-	if err := tinyboard.Needs(); err != nil {
+	s := &soakedHook{dir: filepath.Join(dir, "board"), hook: filepath.Join(dir, "slipway-hook"), prefix: fmt.Sprintf("slipway-soak-%d-", os.Getpid())}
+	build := run.Command{Argv: []string{"go", "build", "-C", "runtime-hook", "-trimpath", "-o", s.hook, "."}, Env: []string{"CGO_ENABLED=0"}}
+	if err := errors.Join(run.Run(ctx, build), os.Mkdir(s.dir, 0o755)); err != nil {
 		return err
 	}
-	hook := filepath.Join(dir, "slipway-hook")
-	if err := tinyboard.BuildHook(ctx, hook); err != nil {
-		return err
-	}
-	hosts, err := os.ReadFile("/proc/self/mountinfo")
+	board := exec.CommandContext(ctx, "unshare", "--mount", "--propagation=private", "sh", "-eu", "-c", boardScript, "sh", s.dir, s.hook)
+	ready, err := board.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	size := tinyboard.Size{Libraries: 8, Links: 4, Devices: 2, Folders: 1}
-	return tinyboard.In(filepath.Join(dir, "memory"), hook, size, func(b *tinyboard.Board) error {
-		image, err := b.NewImage(ctx, b.Dir)
-		if err != nil {
-			return err
-		}
-		s := soakedHook{b, image, slices.Collect(mounts(hosts))}
-		if err := s.keepPlan(ctx); err != nil {
-			return err
-		}
-		return s.runPhases(ctx, w, opt.Containers)
-	})
+	var said bytes.Buffer
+	board.Stderr = &said
+	if err := board.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = board.Process.Kill(); _ = board.Wait() }()
+	if _, err := io.ReadFull(ready, make([]byte, len("ready\n"))); err != nil {
+		return fmt.Errorf("make a board: %w\n%s", err, said.String())
+	}
+	s.pid = strconv.Itoa(board.Process.Pid)
+	return s.runPhases(ctx, w, opt.Containers)
 }
 
 type soakedHook struct {
-	board *tinyboard.Board
-	image tinyboard.Image
-	hosts []string // the mounts that the board's namespace began with
+	dir    string // in the board's namespace, a tmpfs
+	hook   string
+	prefix string // of the containers' names
+	pid    string // of the process that keeps the namespace
+	begun  atomic.Int64
 }
 
-// mounts returns what is mounted where, of a mountinfo file.
-func mounts(info []byte) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for line := range strings.Lines(string(info)) {
-			what, from, _ := strings.Cut(line, " - ")
-			if f := strings.Fields(what); len(f) > 4 && !yield(f[4]+" "+from) {
-				return
-			}
-		}
+// inBoard returns a path in the board's namespace, as seen from here.
+func (s *soakedHook) inBoard(path string) string { return filepath.Join("/proc", s.pid, "root", path) }
+
+func (s *soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) error {
+	if err := s.startMany(ctx, 1, 1); err != nil { // it begins the log
+		return err
 	}
-}
-
-// boardMounts lists the mounts of the board's namespace but those of the host: they end
-// here too when another program deletes their folder.
-func (s soakedHook) boardMounts() (list string, err error) {
-	info, err := os.ReadFile("/proc/thread-self/mountinfo")
-	for m := range mounts(info) {
-		if !slices.Contains(s.hosts, m) {
-			list += m
-		}
-	}
-	return list, err
-}
-
-// keepPlan runs containers until the hook keeps its plan: it keeps none of a board that
-// changed a moment ago.
-func (s soakedHook) keepPlan(ctx context.Context) error {
-	const tries = 100
-	for range tries {
-		if err := s.runContainer(ctx); err != nil {
-			return err
-		}
-		if _, err := os.Stat(keptFiles + "plan"); err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("the hook kept no plan in %s after %d containers", keptFiles, tries)
-}
-
-func (s soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) error {
 	before, err := s.describeRemains()
 	if err != nil {
 		return err
 	}
 	few := max(together, containers/20)
-	phases := []struct {
+	for _, p := range []struct {
 		name string
 		run  func() error
 	}{
 		{fmt.Sprintf("%d containers, %d at a time", few, together), func() error { return s.startMany(ctx, few, together) }},
-		{"as many while the board's list changes", func() error {
-			return s.whileChanging(ctx, func(ctx context.Context) error { return s.startMany(ctx, few, together) })
-		}},
+		{"as many while the board's list changes", func() error { return s.startManyWhileChanging(ctx, few) }},
 		{fmt.Sprintf("%d containers, one after another", containers), func() error { return s.startMany(ctx, containers, 1) }},
-	}
-	for _, p := range phases {
+	} {
 		began := time.Now()
 		if err := p.run(); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -131,135 +103,83 @@ func (s soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) 
 		fmt.Fprintf(w, "%s: %.1f s\n", p.name, time.Since(began).Seconds())
 		after, err := s.describeRemains()
 		if err == nil && after != before {
-			err = fmt.Errorf("%s left\n%swant\n%s", p.name, after, before)
+			err = fmt.Errorf("%s left\n%s", p.name, diff.Diff("before", []byte(before), "after", []byte(after)))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = os.Stat(s.inBoard("/run/slipway/plan"))
+	return err // without a plan the hook read the lists each time
 }
 
-// startMany runs n containers, atOnce of them at a time.
-func (s soakedHook) startMany(ctx context.Context, n, atOnce int) error {
+// startMany runs n containers, atOnce of them at a time. None is stopped half-way: a create
+// that does not end leaves cgroups that no delete knows of.
+func (s *soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 	work, ctx := errgroup.WithContext(ctx)
-	var begun atomic.Int64
-	for range atOnce {
+	work.SetLimit(atOnce)
+	for range n {
 		work.Go(func() error {
-			if err := s.board.Join(); err != nil {
-				return err
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			for begun.Add(1) <= int64(n) {
-				if err := s.runContainer(ctx); err != nil {
-					return err
-				}
-			}
-			return nil
+			name := fmt.Sprint(s.prefix, s.begun.Add(1))
+			return run.Run(context.WithoutCancel(ctx), run.Command{Argv: []string{"nsenter", "--mount", "--target=" + s.pid, "sh", "-c", containerScript, "sh", s.dir, name}})
 		})
 	}
 	return work.Wait()
 }
 
-// runContainer runs a container whose program fails if the board's files are missing, or
-// ld.so does not find them.
-func (s soakedHook) runContainer(ctx context.Context) error {
-	library, soname := s.board.Library(0)
-	script := fmt.Sprintf("set -e; grep -q %s %s; : > %s; %s", soname, library, s.board.Device(0), strings.Join(s.image.Proves(), " "))
-	c, err := s.board.NewContainer(s.image, tinyboard.Busybox, "sh", "-c", script)
+// startManyWhileChanging runs n containers, and keeps changing the board's list, by rename:
+// its lines come in another order each time. The list then is as before.
+func (s *soakedHook) startManyWhileChanging(ctx context.Context, n int) error {
+	list := s.inBoard("/etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv")
+	text, err := os.ReadFile(list)
 	if err != nil {
 		return err
 	}
-	c.RequestDevices()
-	c.CreateRuntime(s.board.Hook, "hook")
-	return errors.Join(c.Configure(), c.Run(ctx), c.Close())
-}
-
-// whileChanging keeps changing the board's list, by rename, until work ends.
-func (s soakedHook) whileChanging(ctx context.Context, work func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	changing, stop := context.WithCancel(ctx)
-	group.Go(func() error {
-		defer stop()
-		return work(ctx)
-	})
-	group.Go(func() error {
-		if err := s.board.Join(); err != nil {
-			return err
+	ended := make(chan error, 1)
+	go func() { ended <- s.startMany(ctx, n, together) }()
+	lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
+	for version := 1; ; version++ {
+		select {
+		case err := <-ended:
+			return errors.Join(err, renameio.WriteFile(list, text, 0o644))
+		case <-time.After(50 * time.Millisecond):
 		}
-		for n := 0; changing.Err() == nil; n++ {
-			if err := s.rewriteList(n); err != nil {
-				return err
-			}
-			time.Sleep(listAge)
-		}
-		return s.rewriteList(0)
-	})
-	return group.Wait()
-}
-
-// rewriteList writes the list in another order and with a comment of its own. Version 0 is
-// the original list.
-func (s soakedHook) rewriteList(version int) error {
-	text := s.board.List
-	if version > 0 {
-		lines := strings.Split(strings.TrimSpace(text), "\n")
 		first := version % len(lines)
-		text = fmt.Sprintf("# version %d\n%s\n", version, strings.Join(slices.Concat(lines[first:], lines[:first]), "\n"))
+		changed := fmt.Sprintf("# version %d\n%s\n%s", version, strings.Join(lines[first:], ""), strings.Join(lines[:first], ""))
+		err = errors.Join(err, renameio.WriteFile(list, []byte(changed), 0o644))
 	}
-	return renameio.WriteFile(tinyboard.Lists, []byte(text), 0o644)
 }
 
 // describeRemains lists what containers and the hook can leave behind. The result must be
 // the same before and after.
-func (s soakedHook) describeRemains() (string, error) {
-	mounts, err := s.boardMounts()
-	if err != nil {
-		return "", err
-	}
-	hosts, err := os.ReadFile("/proc/1/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	descriptors, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return "", err
-	}
-	states, err := os.ReadDir(s.board.State())
-	if err != nil {
-		return "", err
-	}
-	groups, err := s.listCgroups()
-	if err != nil {
-		return "", err
-	}
-	kept, err := filepath.Glob(keptFiles + "*")
-	return fmt.Sprintf("in its namespace the mounts\n%son the host %d mounts\n%d containers of runc's, cgroups %q, programs %q, %d descriptors, kept files %q\n",
-		mounts, strings.Count(string(hosts), s.board.Dir), len(states), groups, s.listPrograms(), len(descriptors), kept), err
-}
-
-// listCgroups returns the cgroups of the board's containers.
-func (s soakedHook) listCgroups() (found []string, err error) {
-	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // other cgroups can end meanwhile
+func (s *soakedHook) describeRemains() (string, error) {
+	var b strings.Builder
+	for _, file := range []string{"/proc/" + s.pid + "/mountinfo", "/proc/1/mountinfo"} {
+		info, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
 		}
-		if err == nil && strings.HasPrefix(d.Name(), s.board.Prefix()) {
-			found = append(found, path)
-		}
-		return err
-	})
-	return found, err
-}
-
-// listPrograms returns the programs of the hook's processes and of the board's containers.
-func (s soakedHook) listPrograms() (found []string) {
-	processes, _ := filepath.Glob("/proc/[0-9]*")
-	for _, p := range processes {
-		exe, _ := os.Readlink(p + "/exe") // fails for processes that end meanwhile
-		groups, _ := os.ReadFile(p + "/cgroup")
-		if exe == s.board.Hook || strings.Contains(string(groups), s.board.Prefix()) {
-			found = append(found, exe)
+		for line := range strings.Lines(string(info)) {
+			if strings.Contains(line, s.dir) || strings.Contains(line, "/run/slipway") {
+				fmt.Fprintf(&b, "mount %s", line)
+			}
 		}
 	}
-	return found
+	for _, pattern := range []string{
+		s.inBoard(s.dir + "/bundles/*"), s.inBoard(s.dir + "/state/*"), s.inBoard("/run/slipway/[^p]*"), s.inBoard("/run/slipway/plan?*"),
+		"/sys/fs/cgroup/" + s.prefix + "*", "/sys/fs/cgroup/*/" + s.prefix + "*", "/sys/fs/cgroup/*/*/" + s.prefix + "*",
+	} {
+		found, _ := filepath.Glob(pattern)
+		fmt.Fprintf(&b, "%s: %q\n", pattern, found)
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, process := range processes {
+		if exe, _ := os.Readlink(process); exe == s.hook || strings.HasPrefix(exe, s.dir) { // fails for processes that end meanwhile
+			fmt.Fprintf(&b, "process %s\n", exe)
+		}
+	}
+	return b.String(), nil
 }

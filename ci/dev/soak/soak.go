@@ -1,11 +1,11 @@
 // Package soak kills commands at random moments and runs them again: the result must always
 // be the same. An area is one command, and each is one file. The area hook starts many
-// containers instead, and rules adds and removes rules of FRR. Both fail if something is
-// left. The area mutations checks that the suites find faults. The area tests repeats our
-// own tests.
+// containers instead and fails if something is left. The area pipelines runs the steps of the
+// pipelines that init writes. The area tests repeats our own tests.
 package soak
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +14,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"slipway/ci/dev/source"
 )
 
 // Options limits the work of an area and sets the random moments.
@@ -26,24 +31,14 @@ type Options struct {
 	Seed       uint64
 	Containers int           // one after another
 	MiB        int           // size of the flashed image; 0: the area's default
-	Rounds     int           // in areas that kill nothing; 0: the area's default
-	Each       time.Duration // time limit of a test; 0: none
-	Board      string        // of the area update; "": the default one
-	Only       string        // pattern that selects mutations or tests by name
+	Rounds     int           // of tests; 0: the area's default
+	Each       time.Duration // time limit of a package's tests; 0: none
+	Only       string        // pattern that selects tests by name
 	Self       []string      // the program with our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
-	"build":     Build,
-	"flash":     Flash,
-	"hook":      Hook,
-	"isar":      Isar,
-	"layers":    Layers,
-	"mutations": Mutations,
-	"pipelines": Pipelines,
-	"rules":     Rules,
-	"tests":     Tests,
-	"update":    Update,
+	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "pipelines": Pipelines, "tests": Tests, "update": Update,
 }
 
 // Areas lists the names that Run accepts.
@@ -71,6 +66,11 @@ func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	return errors.Join(context.Cause(ctx), os.RemoveAll(dir))
 }
 
+// Tests repeats the tests of packages under load.
+func Tests(ctx context.Context, w io.Writer, _ string, opt Options) error {
+	return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 20), opt.Each, opt.Only)
+}
+
 // Job is a command that may be killed at any time.
 type Job struct {
 	Argv  []string
@@ -78,112 +78,100 @@ type Job struct {
 	Env   []string
 	Begin func(ctx context.Context, round int) error           // prepares work for the command; not killed
 	State func(ctx context.Context, round int) (string, error) // describes the result
+
+	Interrupt bool                             // end it by Ctrl-C too
+	Killed    func(ended bool) (string, error) // if set, describes what a kill left, and fails if that is not allowed
 }
 
 // Kill first runs every round of the job to its end, to measure its time and its result.
 // Then it repeats the rounds. It kills each up to three times before it may end, and the
-// result has to be the same.
+// result has to be the same. A job that ended before its kill does not count.
 func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) error {
 	random := rand.New(rand.NewPCG(opt.Seed, 0))
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
-	want, took, err := j.firstPass(ctx, rounds)
-	if err != nil {
-		return err
+	want, took := make([]string, rounds), make([]time.Duration, rounds)
+	for round := range rounds {
+		if err := j.Begin(ctx, round); err != nil {
+			return err
+		}
+		began := time.Now()
+		state, err := j.runToEnd(ctx, round)
+		if err != nil {
+			return err
+		}
+		want[round], took[round] = state, time.Since(began)
 	}
 	for round, killed := 0, 0; killed < opt.Kills; round = (round + 1) % rounds {
 		if err := j.Begin(ctx, round); err != nil {
 			return err
 		}
-		for range min(1+random.IntN(3), opt.Kills-killed) {
-			after := time.Duration(random.Int64N(int64(took[round])))
-			ended, err := j.runAndKill(ctx, after)
+		for try := range min(1+random.IntN(3), opt.Kills-killed) {
+			after, signal := time.Duration(random.Int64N(int64(took[round]))), os.Signal(os.Kill)
+			if j.Interrupt && random.IntN(2) == 0 {
+				signal = os.Interrupt
+			}
+			began, left := time.Now(), ""
+			ended, err := j.run(ctx, after, signal)
+			if err == nil && j.Killed != nil {
+				left, err = j.Killed(ended)
+			}
 			if err != nil {
-				return fmt.Errorf("kill %d, after %s: %w", killed+1, after, err)
+				return fmt.Errorf("kill %d, in round %d, %v after %s: %w", killed+1, round, signal, after, err)
+			}
+			if ended {
+				if try == 0 {
+					took[round] = min(took[round], time.Since(began))
+				}
+				break
 			}
 			killed++
-			fmt.Fprintf(w, "kill %d of %d: round %d after %s%s\n", killed, opt.Kills, round, after.Round(time.Millisecond), map[bool]string{true: ", which had ended"}[ended])
+			fmt.Fprintf(w, "kill %d of %d: round %d, %v after %s%s\n", killed, opt.Kills, round, signal, after.Round(time.Millisecond), left)
 		}
-		if err := j.compareState(ctx, round, want[round]); err != nil {
+		state, err := j.runToEnd(ctx, round)
+		if err == nil && state != want[round] {
+			err = fmt.Errorf("round %d left another state\n%s", round, diff.Diff("want", []byte(want[round]), "got", []byte(state)))
+		}
+		if err != nil {
 			return fmt.Errorf("after kill %d: %w", killed, err)
 		}
 	}
 	return nil
 }
 
-func (j Job) firstPass(ctx context.Context, rounds int) (states []string, took []time.Duration, err error) {
-	for round := range rounds {
-		if err := j.Begin(ctx, round); err != nil {
-			return nil, nil, err
-		}
-		began := time.Now()
-		if err := j.runCommand(ctx); err != nil {
-			return nil, nil, err
-		}
-		took = append(took, time.Since(began))
-		state, err := j.State(ctx, round)
-		if err != nil {
-			return nil, nil, err
-		}
-		states = append(states, state)
+// runToEnd runs the job without a kill and describes its result.
+func (j Job) runToEnd(ctx context.Context, round int) (state string, err error) {
+	if _, err := j.run(ctx, 0, nil); err != nil {
+		return "", err
 	}
-	return states, took, nil
+	return j.State(ctx, round)
 }
 
-func (j Job) compareState(ctx context.Context, round int, want string) error {
-	if err := j.runCommand(ctx); err != nil {
-		return fmt.Errorf("run again: %w", err)
+// run runs the job, and sends it the signal, if any, after a time. Only the job's own process
+// gets it, as when the kernel lacks memory. ended means that the job succeeded before.
+func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
+	out, err := os.Create(filepath.Join(j.Dir, "output")) // children of a killed job may keep it open
+	if err != nil {
+		return false, err
 	}
-	got, err := j.State(ctx, round)
-	if err == nil && got != want {
-		return fmt.Errorf("round %d left\n%swant\n%s", round, linesNotIn(want, got), linesNotIn(got, want))
-	}
-	return err
-}
-
-// linesNotIn returns the lines of got that other lacks.
-func linesNotIn(other, got string) string {
-	var b strings.Builder
-	known := map[string]bool{}
-	for line := range strings.Lines(other) {
-		known[line] = true
-	}
-	for line := range strings.Lines(got) {
-		if !known[line] {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
-}
-
-func (j Job) newCommand(ctx context.Context, out io.Writer) *exec.Cmd {
+	defer out.Close()
 	cmd := exec.CommandContext(ctx, j.Argv[0], j.Argv[1:]...)
-	cmd.Dir, cmd.Env = j.Dir, append(os.Environ(), j.Env...)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = 10 * time.Second // its children may keep its output open
-	return cmd
-}
-
-func (j Job) runCommand(ctx context.Context) error {
-	var out strings.Builder
-	if err := j.newCommand(ctx, &out).Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(j.Argv, " "), err, out.String())
-	}
-	return nil
-}
-
-// runAndKill runs the job and ends it with a SIGKILL. It kills only the job's own process,
-// as the kernel does when memory runs out. ended means that the job ended before.
-func (j Job) runAndKill(ctx context.Context, after time.Duration) (ended bool, err error) {
-	cmd := j.newCommand(ctx, nil)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = j.Dir, append(os.Environ(), j.Env...), out, out
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
-	defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
+	if signal != nil {
+		defer time.AfterFunc(after, func() { _ = cmd.Process.Signal(signal) }).Stop()
+	}
 	err = cmd.Wait()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL && ctx.Err() == nil {
+	if exit, failed := errors.AsType[*exec.ExitError](err); failed && ctx.Err() == nil {
+		status, _ := exit.Sys().(syscall.WaitStatus)
+		if signal == os.Interrupt || signal == os.Kill && status.Signal() == syscall.SIGKILL {
 			return false, nil
 		}
+	}
+	if err != nil {
+		text, _ := os.ReadFile(out.Name())
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(j.Argv, " "), err, text)
 	}
 	return true, err
 }

@@ -117,11 +117,6 @@ func (c *Container) Live(ctx context.Context, runtime []string, inside func(pid 
 	return await(ctx, ended)
 }
 
-// Run runs the container with runc to its end, which must be status 0.
-func (c *Container) Run(ctx context.Context) error {
-	return c.call(ctx, []string{"runc"}, "run", "--bundle", c.Bundle, c.ID)
-}
-
 // Output is what the container's program has written.
 func (c *Container) Output() (string, error) {
 	text, err := os.ReadFile(c.output())

@@ -33,8 +33,7 @@ type Board struct {
 	Size Size
 	List string // the text of Lists
 
-	namespace *os.File
-	runs      atomic.Int64
+	runs atomic.Int64
 }
 
 // Packages are the Debian packages that boards and their containers need.
@@ -80,15 +79,6 @@ func In(dir, hook string, size Size, work func(*Board) error) error {
 	return <-done
 }
 
-// Join puts the calling goroutine's thread into the board's namespace, for good.
-func (b *Board) Join() error {
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return err
-	}
-	return unix.Setns(int(b.namespace.Fd()), unix.CLONE_NEWNS)
-}
-
 func (b *Board) begin() error {
 	// What runc create leaves becomes this process's child.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -98,10 +88,6 @@ func (b *Board) begin() error {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	var err error
-	if b.namespace, err = os.Open("/proc/thread-self/ns/mnt"); err != nil {
 		return err
 	}
 	for _, at := range []string{b.Dir, "/run", devices} {
@@ -122,9 +108,6 @@ func (b *Board) begin() error {
 // still ending.
 func (b *Board) end() {
 	_ = unix.Unmount(b.Dir, unix.MNT_DETACH)
-	if b.namespace != nil {
-		b.namespace.Close()
-	}
 }
 
 // devices is where the board's devices are: in /dev, which a container has in memory,

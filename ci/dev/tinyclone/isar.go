@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"slipway/images"
 	"slipway/layers/run"
@@ -27,35 +26,17 @@ func Isar(dir string, spec images.Spec) (Clone, error) {
 	if err != nil {
 		return Clone{}, err
 	}
-	c := Clone{Dir: dir, Board: spec.Board, source: source, Built: images.Options{Dir: filepath.Join(dir, "build")}.BoardDir(spec)}
-	if err := os.MkdirAll(filepath.Dir(c.projectFile()), 0o755); err != nil {
+	c := Clone{Dir: dir, Board: spec.Board, Built: images.Options{Dir: filepath.Join(dir, "build")}.BoardDir(spec)}
+	project := filepath.Join(dir, "images/boards", spec.Board, "kas.yml")
+	if err := os.MkdirAll(filepath.Dir(project), 0o755); err != nil {
 		return Clone{}, err
 	}
-	return c, c.WriteIsar("")
-}
-
-func (c Clone) projectFile() string {
-	return filepath.Join(c.Dir, "images/boards", c.Board, "kas.yml")
-}
-
-// WriteIsar writes the project file with lines for conf/local.conf.
-func (c Clone) WriteIsar(conf string) error {
-	text := fmt.Sprintf(`header:
+	return c, os.WriteFile(project, fmt.Appendf(nil, `header:
   version: 14
   includes: [{repo: slipway, file: images/boards/%s/kas.yml}]
 repos:
   slipway: {path: %q}
-`, c.Board, c.source)
-	if conf != "" {
-		text += "local_conf_header:\n  trial: |\n    " + strings.ReplaceAll(strings.TrimSpace(conf), "\n", "\n    ") + "\n"
-	}
-	return os.WriteFile(c.projectFile(), []byte(text), 0o644)
-}
-
-// Only returns a line of configuration that adds to a variable in one recipe alone: Isar's
-// recipes have no overrides of their own.
-func Only(assigned, recipe, value string) string {
-	return fmt.Sprintf(`%s = "${@'%s' if d.getVar('PN') == '%s' else ''}"`, assigned, value, recipe)
+`, spec.Board, source), 0o644)
 }
 
 // RemoveBuilt removes what bitbake built. Files of root file systems are root's.

@@ -22,8 +22,6 @@ type Clone struct {
 	Board string
 	Layer string // which may be added to
 	Built string // the board's folder, once it is built
-
-	source string // the clone of Slipway whose layers it takes, of Isar's
 }
 
 // Source is the clone of bitbake that SLIPWAY_BITBAKE names, for a user who may run it.
