@@ -74,24 +74,19 @@ func benchCommand() *commands.Command {
 	c.OneOf(bench.Areas())
 	c.Long = `The last line holds the ratios as name=value.
 
-deploy, flash, flashslow, hook and layers need root. build needs another user, and
-SLIPWAY_BITBAKE, which names a git clone of bitbake. flash takes half an hour and an idle
-machine. --rounds, --only and --mib make a part of it, of flashslow or of deploy, to try.
+flash, hook, layers and update need root, isar another user. flash takes half an hour and an
+idle machine. --rounds, --only and --mib make a part of it.
 
-store needs docker-registry and oras. It pushes 1 GiB and pulls it, and counts the bytes.
-
-fleet has no peer: it sends 10 MB to 500 simulated boards, of which 5 % fail, and runs 20
-checks on each. update, which needs root, counts bytes on the wire while a virtual board is
-updated, beside rsync's. It takes ten minutes.`
+store needs oras. It pushes 1 GiB and pulls it, and counts the bytes. update counts the bytes
+on the wire while a virtual board is updated, beside rsync's. It takes ten minutes.`
 	c.Example = `go tool mage bench flash
 go tool mage bench flash --rounds=1 --mib=256 --only=raw
-go tool mage bench fleet --boards=100`
-	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given")
+go tool mage bench deploy --only="plain (ours|scp)"`
+	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 3 for layers and store")
 	only := c.Text("only=PATTERN", "", "only what matches this pattern")
-	mib := c.Number("mib", 0, 1, "the size of the image")
-	boards := c.Number("boards", 0, 1, "how many fleet simulates; 500 if not given")
+	mib := c.Number("mib", 0, 1, "the size of the image of flash, the file of deploy or the artifact of store")
 	c.Run = signalled(func(ctx context.Context, words []string) error {
-		return bench.Run(ctx, os.Stdout, words[0], bench.Options{Rounds: *rounds, Only: *only, MiB: *mib, Boards: *boards})
+		return bench.Run(ctx, os.Stdout, words[0], bench.Options{Rounds: *rounds, Only: *only, MiB: *mib})
 	})
 	return c
 }

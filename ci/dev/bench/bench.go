@@ -1,6 +1,6 @@
-// Package bench measures Slipway beside the tools that people use today, in one run, and
-// prints a table and the ratios. Each area is one file. An area that could not measure
-// returns an error, never a partial table.
+// Package bench measures Slipway beside the tools that people use today, and beside the limit
+// of the machine, in one run. Each area is one file. An area that could not measure returns an
+// error, never a partial table.
 package bench
 
 import (
@@ -8,177 +8,137 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"slipway/ci/dev/tinyboard"
+	"slipway/layers/host"
+	"slipway/layers/kastest"
+	"slipway/layers/lock"
+	"slipway/layers/run"
 )
 
-// Variant is one method to do a job.
-type Variant struct {
-	Name    string
-	Prepare func(context.Context) error // not timed; nil for nothing
-	Run     func(context.Context) error
+// Options limits a bench to a part. The zero value measures all of it.
+type Options struct {
+	Rounds int    // how often each variant is measured
+	Only   string // only the variants that this pattern matches
+	MiB    int    // the size of the image, file or artifact
 }
 
-// Row holds the measured times of one variant.
-type Row struct {
-	Name  string
-	Times []time.Duration
-	CPU   []time.Duration // on processors, where that was measured
-
-	PeakBytes int64 // of resident memory, where that was measured
+// area is a subject of the bench.
+type area struct {
+	rounds, mib int             // if not given; 0 if the area has no such option
+	names       func() []string // the variants that --only selects from; nil if they need one another
+	packages    []string        // Debian packages
+	root        bool
+	measure     func(context.Context, *session) error
 }
 
-// Median returns the median of the row's times.
-func (r Row) Median() time.Duration { return median(r.Times) }
-
-func median(times []time.Duration) time.Duration {
-	t := slices.Sorted(slices.Values(times))
-	return t[len(t)/2]
+// session is one run of an area.
+type session struct {
+	Options
+	w    io.Writer
+	only *regexp.Regexp
+	dir  string // a new folder, as an absolute path
 }
 
-// Measure runs the variants one after another, n rounds after one that is not counted. So a
-// drift of the machine's speed affects all of them alike.
-func Measure(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
-	order := make([]int, len(variants))
-	for i := range order {
-		order[i] = i
+var areas = map[string]area{
+	"deploy": {5, 1024, deployNames, []string{"openssh-server", "openssh-client", "rsync"}, false, measureDeploy},
+	"flash":  {5, 4 << 10, flashNames, []string{"bmap-tools", "mount", "zstd", "time"}, true, measureFlash},
+	"hook":   {30, 0, hookNames, tinyboard.Packages, true, measureHook},
+	"isar":   {5, 0, nil, nil, false, measureIsar},
+	"layers": {3, 0, layersNames, append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"), true, measureLayers},
+	"store":  {3, 1024, nil, []string{"docker-registry", "curl"}, false, measureStore},
+	"update": {0, 0, nil, []string{"openssh-server", "openssh-client", "rsync"}, true, measureUpdate},
+}
+
+// Areas lists the names that Run accepts.
+func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
+
+// Run measures one area.
+func Run(ctx context.Context, w io.Writer, name string, o Options) error {
+	a, ok := areas[name]
+	if !ok {
+		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", name, strings.Join(Areas(), ", "))
 	}
-	return measureInOrder(ctx, n, func() []int { return order }, variants)
-}
-
-// MeasureShuffled is Measure with another order in each round, for variants that leave the
-// kernel something to clean up: the cost of that does not always hit the same one. It also
-// measures the processor time of this process and of the programs that it waited for, which
-// varies less where others use the machine.
-func MeasureShuffled(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
-	random := rand.New(rand.NewPCG(1, 1)) // the same orders in each run
-	used := make([][]time.Duration, len(variants))
-	timed := slices.Clone(variants)
-	for i, v := range variants {
-		timed[i].Run = func(ctx context.Context) error {
-			before := processorTime()
-			err := v.Run(ctx)
-			used[i] = append(used[i], processorTime()-before)
-			return err
-		}
+	if err := a.run(ctx, w, o); err != nil {
+		return fmt.Errorf("bench %s could not measure: %w", name, err)
 	}
-	rows, err := measureInOrder(ctx, n, func() []int { return random.Perm(len(variants)) }, timed)
-	for i := range rows {
-		rows[i].CPU = used[i][1:] // the first round is not counted
-	}
-	return rows, err
+	return nil
 }
 
-func processorTime() (sum time.Duration) {
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var used unix.Rusage
-		if unix.Getrusage(who, &used) == nil { // which fails for no valid argument
-			sum += time.Duration(used.Utime.Nano() + used.Stime.Nano())
-		}
-	}
-	return sum
-}
-
-func measureInOrder(ctx context.Context, n int, order func() []int, variants []Variant) ([]Row, error) {
-	rows := make([]Row, len(variants))
-	for round := -1; round < n; round++ {
-		for _, i := range order() {
-			v := variants[i]
-			took, err := measureOnce(ctx, v)
-			if err != nil {
-				return nil, fmt.Errorf("%s, round %d: %w", v.Name, round+1, err)
-			}
-			rows[i].Name = v.Name
-			if round >= 0 {
-				rows[i].Times = append(rows[i].Times, took)
-			}
-		}
-	}
-	return rows, nil
-}
-
-func measureOnce(ctx context.Context, v Variant) (time.Duration, error) {
-	if v.Prepare != nil {
-		if err := v.Prepare(ctx); err != nil {
-			return 0, err
-		}
-	}
-	began := time.Now()
-	err := v.Run(ctx)
-	return time.Since(began), err
-}
-
-// Ratio is one figure of a bench's last line.
-type Ratio struct {
-	Name  string
-	Value float64
-}
-
-// TimeRatio returns how many times longer peer took than ours.
-func TimeRatio(name string, peer, ours Row) Ratio {
-	return Ratio{name, float64(peer.Median()) / float64(ours.Median())}
-}
-
-// ratioPair names two rows whose ratio is printed.
-type ratioPair struct{ name, peer, ours string }
-
-// ratiosOfPairs returns the ratios of those pairs of which both rows were measured.
-func ratiosOfPairs(rows []Row, pairs []ratioPair) []Ratio {
-	var all []Ratio
-	for _, p := range pairs {
-		peer := slices.IndexFunc(rows, func(r Row) bool { return r.Name == p.peer })
-		ours := slices.IndexFunc(rows, func(r Row) bool { return r.Name == p.ours })
-		if peer >= 0 && ours >= 0 {
-			all = append(all, TimeRatio(p.name, rows[peer], rows[ours]))
-		}
-	}
-	return all
-}
-
-// PrintTable writes the table of the rows, with the ratios as its last line.
-func PrintTable(w io.Writer, rows []Row, ratios ...Ratio) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tpeak MB\tn\t")
-	for _, r := range rows {
-		cpu, peak := "-", "-"
-		if len(r.CPU) > 0 {
-			cpu = formatMS(median(r.CPU))
-		}
-		if r.PeakBytes > 0 {
-			peak = fmt.Sprintf("%.1f", float64(r.PeakBytes)/1e6)
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, formatMS(r.Median()), formatMS(slices.Min(r.Times)), formatMS(slices.Max(r.Times)), cpu, peak, len(r.Times))
-	}
-	if err := tw.Flush(); err != nil || len(ratios) == 0 {
+func (a area) run(ctx context.Context, w io.Writer, o Options) error {
+	s := &session{Options: o, w: w}
+	if err := a.readOptions(s); err != nil {
 		return err
 	}
-	return printRatios(w, ratios)
-}
-
-func printRatios(w io.Writer, ratios []Ratio) error {
-	pairs := make([]string, len(ratios))
-	for i, r := range ratios {
-		pairs[i] = fmt.Sprintf("%s=%.2f", r.Name, r.Value)
+	if a.root && os.Geteuid() != 0 {
+		return errors.New("it needs root")
 	}
-	_, err := fmt.Fprintln(w, strings.Join(pairs, " "))
-	return err
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", append(slices.Clip(a.packages), "hyperfine")...); err != nil {
+		return err
+	}
+	if err := os.MkdirAll("build/bench", 0o755); err != nil {
+		return err
+	}
+	only, err := os.Create("build/bench/lock") // two benches at once would disturb each other
+	if err != nil {
+		return err
+	}
+	defer only.Close()
+	if err := lock.Wait(ctx, only); err != nil {
+		return err
+	}
+	return keepOnFailure(ctx, func(dir string) error {
+		s.dir = dir
+		return a.measure(ctx, s)
+	})
 }
 
-func formatMS(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+// readOptions refuses options that the area has not, and a pattern that matches nothing.
+func (a area) readOptions(s *session) (err error) {
+	for _, o := range []struct {
+		flag  string
+		value *int
+		usual int
+	}{{"--rounds", &s.Rounds, a.rounds}, {"--mib", &s.MiB, a.mib}} {
+		if *o.value < 0 || *o.value > 0 && o.usual == 0 {
+			return fmt.Errorf("%s=%d: the area has no such option, or it is not above 0", o.flag, *o.value)
+		}
+		if *o.value == 0 {
+			*o.value = o.usual
+		}
+	}
+	if s.only, err = regexp.Compile(s.Only); err != nil {
+		return fmt.Errorf("--only: %w", err)
+	}
+	if s.Only == "" {
+		return nil
+	}
+	if a.names == nil {
+		return errors.New("--only is not for this area: its steps need one another")
+	}
+	if names := a.names(); !slices.ContainsFunc(names, s.only.MatchString) {
+		return fmt.Errorf("--only=%s matches none of: %s", s.Only, strings.Join(names, "; "))
+	}
+	return nil
+}
 
 // keepOnFailure calls measure with a new folder in build. It removes the folder unless
 // measure fails, as the error names files there.
-func keepOnFailure(ctx context.Context, name string, measure func(dir string) error) error {
-	if err := os.MkdirAll("build", 0o755); err != nil {
+func keepOnFailure(ctx context.Context, measure func(dir string) error) error {
+	parent, err := filepath.Abs("build/bench")
+	if err == nil {
+		err = os.MkdirAll(parent, 0o755)
+	}
+	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("build", name)
+	dir, err := os.MkdirTemp(parent, "run-")
 	if err != nil {
 		return err
 	}
@@ -187,4 +147,10 @@ func keepOnFailure(ctx context.Context, name string, measure func(dir string) er
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// buildSlipway builds the program that the bench measures.
+func (s *session) buildSlipway(ctx context.Context) (program string, err error) {
+	program = filepath.Join(s.dir, "slipway")
+	return program, run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./magefiles/slipway"}})
 }

@@ -2,138 +2,306 @@ package bench
 
 import (
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway/ci/dev/tinyboard"
-	"slipway/layers/host"
+	"slipway/layers/progress"
 	"slipway/layers/run"
 )
 
 // hookSize is the number of files of the bench's board: about as many as an R35 board has.
 var hookSize = tinyboard.Size{Libraries: 200, Links: 60, Devices: 20, Folders: 5}
 
-const hookRounds = 30
+// hookMethod is one method to add the board's files to a container.
+type hookMethod struct {
+	name    string
+	runtime string // runc, or a wrapper of it
+	hook    string // in the container's spec, if there is one
+	plain   bool   // the container gets none of the files
+}
 
-// Hook measures the cost of adding the board's files to a container: the life of a runc
-// container (create, start, exit, delete) on a fresh overlay, in memory and on a disk. It
-// compares a container without the files, each method of Slipway's and NVIDIA's, and a hook
-// that does only what every hook must do. Then it measures our hook's process alone. It
-// needs root, runc, and once the network, for NVIDIA's programs.
-func Hook(ctx context.Context, w io.Writer) error {
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", tinyboard.Packages...); err != nil {
-		return err
+// The floor is a hook that checks nothing. As a wrapper it only becomes runc.
+var hookMethods = []hookMethod{
+	{name: "plain runc", runtime: "runc", plain: true},
+	{name: "nvidia-container-runtime, csv", runtime: "{peers}/nvidia-container-runtime"},
+	{name: "slipway-hook, createRuntime", runtime: "runc", hook: "{ours} hook"},
+	{name: "slipway-hook runtime", runtime: "{ours} runtime"},
+	{name: "floor, createRuntime", runtime: "runc", hook: "{floor} {plan}"},
+	{name: "floor runtime", runtime: "{floor} runtime", hook: "{floor} {plan}"},
+}
+
+var hookMedia = []string{"tmpfs", "disk"}
+
+func hookNames() (names []string) {
+	for _, medium := range hookMedia {
+		for _, m := range hookMethods {
+			names = append(names, medium+": "+m.name)
+		}
 	}
-	if err := tinyboard.Needs(); err != nil {
-		return err
+	return names
+}
+
+// hookRatios are what each method adds to plain runc, relative to what another adds, in
+// elapsed time and in processor time.
+func hookRatios() (all []ratio) {
+	for _, medium := range hookMedia {
+		for _, r := range []ratio{
+			{name: "hook_over_peer", over: "slipway-hook, createRuntime", under: "nvidia-container-runtime, csv"},
+			{name: "hook_over_floor", over: "slipway-hook, createRuntime", under: "floor, createRuntime"},
+			{name: "wrapper_over_peer", over: "slipway-hook runtime", under: "nvidia-container-runtime, csv"},
+			{name: "wrapper_over_floor", over: "slipway-hook runtime", under: "floor, createRuntime"},
+			{name: "wrapper_over_wrapper_floor", over: "slipway-hook runtime", under: "floor runtime"},
+		} {
+			r.name += "_" + medium
+			r.over, r.under, r.base = medium+": "+r.over, medium+": "+r.under, medium+": plain runc"
+			added, cpu := r, r
+			added.name, cpu.name, cpu.cpu = "added_"+r.name, "cpu_"+r.name, true
+			all = append(all, added, cpu)
+		}
 	}
-	b, err := newHookBench(ctx)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(b.dir)
-	return tinyboard.In(filepath.Join(b.dir, "memory"), b.ours, hookSize, func(board *tinyboard.Board) error {
-		b.board = board
-		return b.measureMedia(ctx, w)
-	})
+	return all
 }
 
 // hookBench is a board, with the programs that add its files to containers.
 type hookBench struct {
-	dir   string
-	board *tinyboard.Board
-
-	ours, floor, stopwatch string
-	peers                  string // the folder of NVIDIA's programs
-	cache                  string // an ld cache with the board's libraries
+	board  *tinyboard.Board
+	words  *strings.Replacer
+	cache  string               // an ld cache with the board's libraries, for the floor
+	plan   string               // of the floor
+	last   *tinyboard.Container // still mounted
+	images map[string]tinyboard.Image
+	tops   map[string]*os.File // folders of the media
 }
 
-func newHookBench(ctx context.Context) (*hookBench, error) {
-	root, err := os.Getwd()
+// measureHook measures the cost of adding the board's files to a container: the life of a runc
+// container (create, start, exit, delete) on a fresh overlay, in memory and on a disk.
+func measureHook(ctx context.Context, s *session) error {
+	if err := tinyboard.Needs(); err != nil {
+		return err
+	}
+	peers, err := filepath.Abs("build/peers")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	programs := filepath.Join(root, "build/bench")
-	b := &hookBench{
-		ours: filepath.Join(programs, "slipway-hook"), floor: filepath.Join(programs, "floor"),
-		stopwatch: filepath.Join(programs, "stopwatch"), peers: filepath.Join(root, "build/peers"),
-	}
+	ours, floor := filepath.Join(s.dir, "slipway-hook"), filepath.Join(s.dir, "floor")
 	err = errors.Join(
-		tinyboard.BuildHook(ctx, b.ours),
-		run.Run(ctx, run.Command{
-			Argv: []string{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", programs + "/", "./ci/dev/bench/floor", "./ci/dev/bench/stopwatch"},
-			Env:  []string{"CGO_ENABLED=0"},
-		}),
-		buildPeers(ctx, b.peers),
+		tinyboard.BuildHook(ctx, ours),
+		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", floor, "./ci/dev/bench/floor"}, Env: []string{"CGO_ENABLED=0"}}),
+		buildPeers(ctx, peers),
 	)
 	if err != nil {
-		return nil, err
-	}
-	b.dir, err = os.MkdirTemp(filepath.Join(root, "build"), "bench-hook-")
-	return b, err
-}
-
-func (b *hookBench) measureMedia(ctx context.Context, w io.Writer) error {
-	media, err := b.openMedia(ctx)
-	if err != nil {
 		return err
 	}
-	defer media.close()
-	methods, err := b.listMethods(ctx)
-	if err != nil {
-		return err
-	}
-	var variants []Variant
-	for _, m := range media {
-		for _, method := range methods {
-			if err := b.checkContainer(ctx, m, method); err != nil {
-				return fmt.Errorf("%s, %s: %w", m.name, method.name, err)
-			}
-			variants = append(variants, b.newVariant(m, method))
+	return tinyboard.In(filepath.Join(s.dir, "memory"), ours, hookSize, func(board *tinyboard.Board) error {
+		b := &hookBench{
+			board: board, cache: filepath.Join(board.Dir, "ld.so.cache"), plan: filepath.Join(board.Dir, "floor.plan"),
+			images: map[string]tinyboard.Image{}, tops: map[string]*os.File{},
 		}
-	}
-	rows, err := MeasureShuffled(ctx, hookRounds, variants...)
-	if err != nil {
-		return err
-	}
-	hook, err := b.measureAlone(ctx, media[0])
-	if err != nil {
-		return err
-	}
-	figures, err := hook.listRatios(b.ours)
-	if err != nil {
-		return err
-	}
-	return PrintTable(w, append(rows, hook.row), append(addedByMethods(media, methods, rows), figures...)...)
-}
-
-// addedByMethods returns what each of our methods adds to plain runc, relative to what the
-// peer and the floor add, in elapsed time and in processor time.
-func addedByMethods(media media, methods []hookMethod, rows []Row) []Ratio {
-	var all []Ratio
-	for i, m := range media {
-		of := map[string]Row{}
-		for j, method := range methods {
-			of[method.key] = rows[i*len(methods)+j]
+		b.words = strings.NewReplacer("{peers}", peers, "{ours}", ours, "{floor}", floor, "{plan}", b.plan)
+		defer b.close()
+		if err := b.prepare(ctx, s, peers); err != nil {
+			return err
 		}
-		over := func(key, other string) {
-			plain, a, b := of["plain"], of[key], of[other]
-			name := "_" + key + "_over_" + other + "_" + m.name
-			wall := float64(addedTime(a, plain)) / float64(addedTime(b, plain))
-			cpu := float64(medianAdded(a.CPU, plain.CPU)) / float64(medianAdded(b.CPU, plain.CPU))
-			all = append(all, Ratio{"added" + name, wall}, Ratio{"cpu" + name, cpu})
-		}
-		for _, method := range methods {
-			if method.ours {
-				over(method.key, "peer")
-				over(method.key, "floor")
+		var variants []variant
+		for _, medium := range hookMedia {
+			for _, m := range hookMethods {
+				if err := b.checkContainer(ctx, medium, m); err != nil {
+					return fmt.Errorf("%s, %s: %w", medium, m.name, err)
+				}
+				variants = append(variants, b.variant(medium, m))
 			}
 		}
-		over("wrapper", "wrapper_floor")
-		over("peer_cdi", "peer")
+		rows, err := s.measure(ctx, variants)
+		if err != nil {
+			return err
+		}
+		return s.print(rows, hookRatios())
+	})
+}
+
+const (
+	nvidiaModule  = "github.com/NVIDIA/nvidia-container-toolkit"
+	nvidiaVersion = "v1.20.1"
+)
+
+// buildPeers builds NVIDIA's programs in dir.
+func buildPeers(ctx context.Context, dir string) error {
+	return progress.Run(ctx, "NVIDIA's container toolkit", func(*progress.Step) (string, error) {
+		info, err := buildinfo.ReadFile(filepath.Join(dir, "nvidia-container-runtime"))
+		if err == nil && info.Main.Version == nvidiaVersion {
+			return nvidiaVersion, nil
+		}
+		return nvidiaVersion, run.Run(ctx, run.Command{
+			Argv: []string{"go", "install", nvidiaModule + "/cmd/...@" + nvidiaVersion},
+			Env:  []string{"GOBIN=" + dir},
+			Log:  filepath.Join(dir, "install.log"),
+		})
+	})
+}
+
+// prepare makes the images of both media, the peer's configuration, and the floor's plan.
+func (b *hookBench) prepare(ctx context.Context, s *session, peers string) error {
+	for _, medium := range hookMedia {
+		dir := filepath.Join(b.board.Dir, medium)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if medium == "disk" { // with space for the changes of all containers: none is removed, see onNewDisk
+			if err := mountNewDisk(ctx, filepath.Join(s.dir, "disk"), 2<<30, dir); err != nil {
+				return err
+			}
+		}
+		var err1, err2 error
+		b.images[medium], err1 = b.board.NewImage(ctx, dir)
+		b.tops[medium], err2 = os.Open(dir)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
 	}
-	return all
+	config := fmt.Sprintf(`[nvidia-ctk]
+path = "%[1]s/nvidia-ctk"
+[nvidia-container-runtime-hook]
+path = "%[1]s/nvidia-container-runtime-hook"
+[nvidia-container-runtime]
+mode = "csv"
+runtimes = ["runc"]
+`, peers)
+	return errors.Join(
+		tinyboard.Write("/etc/nvidia-container-runtime/config.toml", []byte(config), 0o644),
+		os.WriteFile(b.plan, []byte(b.floorPlan()), 0o644),
+	)
+}
+
+// close unmounts the disk, so that its file can be removed.
+func (b *hookBench) close() {
+	if b.last != nil {
+		_ = b.last.Close()
+	}
+	for _, top := range b.tops {
+		_ = unix.Unmount(top.Name(), unix.MNT_DETACH)
+		_ = top.Close()
+	}
+}
+
+// variant measures the life of a container on a medium that gets the files by a method.
+func (b *hookBench) variant(medium string, m hookMethod) variant {
+	return variant{
+		name: medium + ": " + m.name,
+		prepare: func(context.Context) error {
+			err := b.newContainer(medium, m, tinyboard.Program)
+			time.Sleep(20 * time.Millisecond) // the kernel removes the mounts of the last one in the background
+			return err
+		},
+		work: func(ctx context.Context) error { return b.last.Live(ctx, b.runtime(m), nil) },
+	}
+}
+
+func (b *hookBench) runtime(m hookMethod) []string { return strings.Fields(b.words.Replace(m.runtime)) }
+
+// newContainer makes a new container for each life, as NVIDIA's runtime writes into
+// config.json. It syncs earlier writes to the disk, so that they are not measured.
+func (b *hookBench) newContainer(medium string, m hookMethod, argv ...string) (err error) {
+	if b.last != nil {
+		if err := b.last.Close(); err != nil {
+			return err
+		}
+	}
+	if b.last, err = b.board.NewContainer(b.images[medium], argv...); err != nil {
+		return err
+	}
+	if m.hook != "" {
+		b.last.CreateRuntime(strings.Fields(b.words.Replace(m.hook))...)
+	}
+	if !m.plain {
+		b.last.RequestDevices()
+	}
+	return errors.Join(b.last.Configure(), unix.Syncfs(int(b.tops[medium].Fd())))
+}
+
+// checkContainer runs a container once and counts the board's files in it, and the libraries
+// that ld.so finds, so that no method is fast because it does nothing. It keeps the ld cache
+// of a container for the floor.
+func (b *hookBench) checkContainer(ctx context.Context, medium string, m hookMethod) error {
+	if err := b.newContainer(medium, m, b.images[medium].Proves()...); err != nil {
+		return err
+	}
+	files, found := 0, 0
+	err := b.last.Live(ctx, b.runtime(m), func(pid string) error {
+		root := filepath.Join("/proc", pid, "root")
+		for _, path := range b.files {
+			if _, err := os.Lstat(root + path); err == nil {
+				files++
+			}
+		}
+		if m.plain || strings.HasPrefix(m.hook, "{floor}") {
+			return nil
+		}
+		cache, err := os.ReadFile(filepath.Join(root, "etc/ld.so.cache"))
+		return errors.Join(err, os.WriteFile(b.cache, cache, 0o644))
+	})
+	if err != nil {
+		return err
+	}
+	text, err := b.last.Output()
+	if err != nil {
+		return err
+	}
+	found = strings.Count(text, "=> "+b.board.Shared())
+	want, libraries := strings.Count(b.board.List, "\n"), hookSize.Libraries
+	if m.plain {
+		want, libraries = 0, 0
+	}
+	if files != want || found != libraries {
+		return fmt.Errorf("the container has %d of the board's files, not %d, and ld.so finds %d of its libraries, not %d\n%s", files, want, found, libraries, text)
+	}
+	return nil
+}
+
+// floorPlan returns the plan for the floor: the folders that the image lacks, the outer ones
+// first, and the files of each.
+func (b *hookBench) floorPlan() string {
+	lines := []string{"cache\t" + b.cache}
+	there := map[string]bool{"/": true, "/dev": true}
+	for dir := b.board.Shared(); dir != "/"; dir = filepath.Dir(dir) {
+		there[dir] = true
+	}
+	var folder func(dir string)
+	folder = func(dir string) {
+		if !there[dir] {
+			there[dir] = true
+			folder(filepath.Dir(dir))
+			lines = append(lines, "make\t"+dir)
+		}
+	}
+	in := map[string][]string{}
+	for kind, path := range b.files {
+		dir, name := filepath.Dir(path), filepath.Base(path)
+		target, _ := os.Readlink(path) // of a link
+		folder(dir)
+		in[dir] = append(in[dir], kind+"\t"+name+"\t"+target)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(in)) {
+		lines = append(append(lines, "in\t"+dir), in[dir]...)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// files yields the board's files, with the words of its list for their kinds.
+func (b *hookBench) files(yield func(kind, path string) bool) {
+	for line := range strings.Lines(b.board.List) {
+		kind, path, _ := strings.Cut(strings.TrimSpace(line), ", ")
+		if !yield(kind, path) {
+			return
+		}
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,88 +17,78 @@ import (
 	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
-	"slipway/layers/run"
+	"slipway/layers/plaintext"
 )
 
-// Isar builds the image of isar-amd64 four times, each time in a new build folder: without a
-// cache, with an empty cache that it fills, with the folder of that cache, and from the
-// cache's servers as another machine does. Then it measures a build that finds all tasks
-// done, as Build does.
-func Isar(ctx context.Context, w io.Writer) error {
-	spec, err := images.Load("isar-amd64")
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return keepOnFailure(ctx, "bench-isar-", func(dir string) (err error) {
-		b := isarBench{self: self, dir: dir, spec: spec}
-		defer func() { err = errors.Join(err, b.removeBuilt(context.WithoutCancel(ctx))) }()
-		if err := b.prepare(ctx); err != nil {
-			return err
-		}
-		rows, ratios, err := b.measureCache(ctx, w)
-		if err != nil {
-			return err
-		}
-		done, err := b.measureDone(ctx)
-		if err != nil {
-			return err
-		}
-		return PrintTable(w, append(rows, done...), append(ratios, buildRatios(done)...)...)
-	})
+var isarRatios = []ratio{
+	{name: "filling_over_alone", over: "build that fills an empty cache", under: "build without a cache"},
+	{name: "alone_over_folder", over: "build without a cache", under: "build with the cache's folder"},
+	{name: "alone_over_servers", over: "build without a cache", under: "build with the cache's servers"},
+	{name: "ours_over_bitbake", over: "slipway build", under: "bitbake in it"},
 }
 
 type isarBench struct {
-	self, dir string
-	spec      images.Spec
-	clones    []tinyclone.Clone
-	env       []string // of all builds
+	*session
+	slipway string
+	spec    images.Spec
+	clones  []tinyclone.Clone
+	env     []string // of all builds
 }
 
-// prepare makes the folders, a key that all builds sign with, and the downloads of each.
-func (b *isarBench) prepare(ctx context.Context) (err error) {
-	if b.env, err = tinyclone.Key(ctx, filepath.Join(b.dir, "keys")); err != nil {
+// measureIsar builds the image of isar-amd64 four times, each time in a new build folder:
+// without a cache, with an empty cache that it fills, with the folder of that cache, and from
+// the cache's servers as another machine does. Then it measures a build that finds all tasks
+// done.
+func measureIsar(ctx context.Context, s *session) (err error) {
+	b := &isarBench{session: s}
+	if b.spec, err = images.Load("isar-amd64"); err != nil {
 		return err
 	}
-	if b.dir, err = filepath.Abs(b.dir); err != nil {
+	if b.slipway, err = s.buildSlipway(ctx); err != nil {
 		return err
 	}
-	for _, name := range []string{"alone", "filling", "folder", "servers"} {
+	if b.env, err = tinyclone.Key(ctx, filepath.Join(b.dir, "keys")); err != nil { // that all builds sign with
+		return err
+	}
+	defer func() {
+		for _, c := range b.clones {
+			err = errors.Join(err, c.RemoveBuilt(context.WithoutCancel(ctx)))
+		}
+	}()
+	for i, name := range []string{"alone", "filling", "folder", "servers"} {
 		clone, err := tinyclone.Isar(filepath.Join(b.dir, name), b.spec)
 		if err != nil {
 			return err
 		}
 		b.clones = append(b.clones, clone)
-	}
-	for clone := range b.clones {
-		if err := b.build(ctx, clone, cache.Environment+"=off", "--task=fetch"); err != nil {
+		fetch := b.build(i, "off")
+		fetch.command += " --task=fetch"
+		if _, _, err := timeCommand(ctx, fetch); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// build runs slipway build in a clone, with one more variable.
-func (b *isarBench) build(ctx context.Context, clone int, variable string, flags ...string) error {
-	argv := append([]string{b.self, "build", b.spec.Board}, flags...)
-	return run.Run(ctx, run.Command{Argv: argv, Dir: b.clones[clone].Dir, Env: append(b.env, variable), Log: filepath.Join(b.dir, "build.log")})
-}
-
-func (b *isarBench) removeBuilt(ctx context.Context) (err error) {
-	for _, c := range b.clones {
-		err = errors.Join(err, c.RemoveBuilt(ctx))
+	rows, err := b.measureCache(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	done, err := b.measureDone(ctx)
+	if err != nil {
+		return err
+	}
+	outside := 100 * (1 - median(done[1].wall).Seconds()/median(done[0].wall).Seconds())
+	return s.print(append(rows, done...), isarRatios, figure{"outside_of_bitbake_percent", outside})
+}
+
+// build is slipway build in a clone, with a setting of the cache.
+func (b *isarBench) build(clone int, setting string) variant {
+	return variant{command: plaintext.Quote(b.slipway) + " build " + b.spec.Board, dir: b.clones[clone].Dir, env: append(b.env[:len(b.env):len(b.env)], cache.Environment+"="+setting)}
 }
 
 // measureCache times one build of each kind: each takes minutes.
-func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, ratios []Ratio, err error) {
+func (b *isarBench) measureCache(ctx context.Context) (rows []row, err error) {
 	served, stop, err := b.serve(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	remote := fmt.Sprintf("{sstate: %[1]s/sstate, downloads: %[1]s/downloads, hashserv: '%[2]s', prserv: '%[3]s'}", served.Cache, served.Hashserv, served.PRServ)
@@ -109,29 +98,23 @@ func (b *isarBench) measureCache(ctx context.Context, w io.Writer) (rows []Row, 
 		{"build with the cache's folder", served.Cache},
 		{"build with the cache's servers", remote},
 	} {
-		began := time.Now()
-		if err := b.build(ctx, i, cache.Environment+"="+v.setting); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", v.name, err)
+		r := row{name: v.name}
+		if err := r.measureOnce(ctx, b.build(i, v.setting), false); err != nil {
+			return nil, fmt.Errorf("%s: %w", v.name, err)
 		}
-		rows = append(rows, Row{Name: v.name, Times: []time.Duration{time.Since(began)}})
+		rows = append(rows, r)
 		record, err := bitbake.Open(b.clones[i].Built)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		fmt.Fprintf(w, "%s: %.1f s, %d tasks ran, %d were taken from shared state\n", v.name, rows[i].Median().Seconds(), record.Counts.Ran, record.Setscene.Hits)
+		fmt.Fprintf(b.w, "%s: %.1f s, %d tasks ran, %d were taken from shared state\n", v.name, r.wall[0].Seconds(), record.Counts.Ran, record.Setscene.Hits)
 	}
-	saved := func(row Row) float64 { return (rows[0].Median() - row.Median()).Seconds() }
-	return rows, []Ratio{
-		TimeRatio("filling_over_alone", rows[1], rows[0]),
-		TimeRatio("alone_over_folder", rows[0], rows[2]), TimeRatio("alone_over_servers", rows[0], rows[3]),
-		{"folder_saves_s", saved(rows[2])},
-		{"servers_save_s", saved(rows[3])},
-	}, nil
+	return rows, nil
 }
 
 // serve starts slipway cache serve for an empty folder, with the bitbake of the clone that fills it.
 func (b *isarBench) serve(ctx context.Context) (served cache.Status, stop func() error, err error) {
-	cmd := exec.CommandContext(ctx, b.self, "cache", "serve", filepath.Join(b.dir, "cache"), "--board="+b.spec.Board, "--listen=127.0.0.1:0", "--json")
+	cmd := exec.CommandContext(ctx, b.slipway, "cache", "serve", filepath.Join(b.dir, "cache"), "--board="+b.spec.Board, "--listen=127.0.0.1:0", "--json")
 	cmd.Dir, cmd.Env = b.clones[1].Dir, append(os.Environ(), b.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	out, err := cmd.StdoutPipe()
@@ -151,31 +134,21 @@ func (b *isarBench) serve(ctx context.Context) (served cache.Status, stop func()
 	return served, stop, nil
 }
 
-// measureDone measures a build of the first clone that finds all tasks done.
-func (b *isarBench) measureDone(ctx context.Context) ([]Row, error) {
-	clone := b.clones[0]
-	for _, variable := range b.env { // the bitbake that is measured beside ours has the same
-		name, value, _ := strings.Cut(variable, "=")
-		if err := os.Setenv(name, value); err != nil {
+// measureDone measures a build of the first clone that finds all tasks done, and how much of it
+// bitbake's own record holds.
+func (b *isarBench) measureDone(ctx context.Context) ([]row, error) {
+	all, peer := row{name: "slipway build"}, row{name: "bitbake in it"}
+	for round := range b.Rounds + 1 {
+		if err := all.measureOnce(ctx, b.build(0, "off"), round == 0); err != nil {
 			return nil, err
 		}
+		record, err := bitbake.Open(b.clones[0].Built)
+		if err != nil {
+			return nil, err
+		}
+		if round > 0 {
+			peer.wall, peer.cpu = append(peer.wall, record.Took()), append(peer.cpu, 0)
+		}
 	}
-	back, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chdir(clone.Dir); err != nil { // where the project file is
-		return nil, err
-	}
-	defer func() { _ = os.Chdir(back) }()
-	opt := images.Options{Dir: filepath.Join(clone.Dir, "build"), Offline: true}
-	project, ws, err := images.Project(ctx, b.spec, opt)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := bitbake.Find(ctx, project, ws, clone.Built, opt.BitbakeDir(b.spec))
-	if err != nil {
-		return nil, err
-	}
-	return measureBuild(ctx, clone, tree, project.Targets[0], b.self)
+	return []row{all, peer}, nil
 }

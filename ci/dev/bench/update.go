@@ -8,101 +8,102 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"slipway/ci"
 	"slipway/flash/qemu"
-	"slipway/flash/target/relay"
 	"slipway/images"
-	"slipway/layers/host"
 	"slipway/layers/run"
 )
 
-// Update counts the bytes of an update on the wire, on the virtual board. In the new
+// updateBench builds two releases of the virtual board's image.
+type updateBench struct {
+	*session
+	build images.Options
+}
+
+// release is the result of a build.
+type release struct {
+	spec images.Spec
+	disk string // a copy of its image
+}
+
+// measureUpdate counts the bytes of an update on the wire, on the virtual board. In the new
 // release a few files differ, a program was compiled again and one file is new. Slipway's
 // bytes are all of its traffic, including its checks, until the new system is committed.
-// Beside it, rsync turns one image of the root file system into the other, as a file.
-func Update(ctx context.Context, w io.Writer) error {
+// Beside it, rsync turns one disk image into the other, as a file.
+func measureUpdate(ctx context.Context, s *session) error {
 	spec, err := images.Default()
 	if err != nil {
-		return err
-	}
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", "openssh-server", "openssh-client", "rsync", "iproute2"); err != nil {
 		return err
 	}
 	cache, err := filepath.Abs("build/cache")
 	if err != nil {
 		return err
 	}
-	return keepOnFailure(ctx, "bench-update-", func(dir string) error {
-		if dir, err = filepath.Abs(dir); err != nil { // sshd works in /
-			return err
-		}
-		b := updateBench{dir: dir, build: images.Options{Dir: filepath.Join(dir, "build"), Cache: cache}}
-		return b.measureUpdate(ctx, w, spec)
-	})
-}
-
-type updateBench struct {
-	dir   string
-	build images.Options
-}
-
-// release is the result of a build.
-type release struct {
-	spec   images.Spec
-	root   string // its root file system, as on the disk
-	bundle string // empty where none is needed
-}
-
-func (b updateBench) measureUpdate(ctx context.Context, w io.Writer, spec images.Spec) error {
-	after, err := b.buildRelease(ctx, w, spec, 2, true)
+	b := updateBench{s, images.Options{Dir: filepath.Join(s.dir, "build"), Cache: cache}}
+	after, err := b.buildRelease(ctx, spec, 2)
 	if err != nil {
 		return err
 	}
-	before, err := b.buildRelease(ctx, w, spec, 1, false)
+	bundle := filepath.Join(b.dir, "update.raucb")
+	if _, err := ci.BuildBundle(ctx, s.w, after.spec, b.build, bundle); err != nil {
+		return err
+	}
+	before, err := b.buildRelease(ctx, spec, 1)
 	if err != nil {
 		return err
 	}
-	ours, err := b.runUpdate(ctx, w, before, after)
+	ours, err := b.runUpdate(ctx, before.spec, bundle)
 	if err != nil {
 		return err
 	}
-	sums := map[string]int64{"update": ours}
-	for name, options := range map[string][]string{"rsync": nil, "rsync -z": {"-z", "--zc=zstd"}} {
-		if sums[name], err = b.countRsync(ctx, before.root, after.root, options); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	peer, err := b.countRsync(ctx, before.disk, after.disk)
+	if err != nil {
+		return fmt.Errorf("rsync: %w", err)
 	}
-	for _, name := range []string{"update", "rsync", "rsync -z"} {
-		fmt.Fprintf(w, "%-8s  %7.2f MiB on the wire\n", name, float64(sums[name])/(1<<20))
-	}
-	over := func(peer string) float64 { return float64(ours) / float64(sums[peer]) }
-	return printRatios(w, []Ratio{{"update_over_rsync", over("rsync")}, {"update_over_rsync_z", over("rsync -z")}})
+	_, err = fmt.Fprintf(s.w, "update: %.2f MiB on the wire, rsync: %.2f MiB\nupdate_over_rsync=%.2f\n", float64(ours)/(1<<20), float64(peer)/(1<<20), float64(ours)/float64(peer))
+	return err
 }
 
-// An application that no board has. Its release changes a few of its files.
-const (
-	releaseFiles     = 40
-	releaseFileBytes = 48 << 10
-	releaseChanged   = 6
-	releaseNewBytes  = 2 << 20
-)
-
-// withRelease returns the spec with a release of the application.
-func (b updateBench) withRelease(ctx context.Context, spec images.Spec, number int) (images.Spec, error) {
-	for i := range releaseFiles {
+// buildRelease builds a release with an application, and keeps its image. The second release
+// changes 6 of 40 files, and adds one.
+func (b updateBench) buildRelease(ctx context.Context, spec images.Spec, number int) (r release, err error) {
+	for i := range 40 {
 		seed := byte(i)
-		if number > 1 && i%(releaseFiles/releaseChanged) == 0 {
-			seed += releaseFiles
+		if number > 1 && i%7 == 0 {
+			seed += 100
 		}
-		spec = spec.WithFile(fmt.Sprintf("overlay/opt/app/part-%02d", i), randomText(seed, releaseFileBytes))
+		spec = spec.WithFile(fmt.Sprintf("overlay/opt/app/part-%02d", i), randomText(seed, 48<<10))
 	}
 	if number > 1 {
-		spec = spec.WithFile("overlay/opt/app/new", randomText(2*releaseFiles, releaseNewBytes))
+		spec = spec.WithFile("overlay/opt/app/new", randomText(200, 2<<20))
 	}
-	program, err := b.compileProgram(ctx, number)
-	return spec.WithFile("overlay/opt/app/program", program), err
+	// The same source for another generation of processors: a few instructions differ, and all
+	// code after them moves.
+	name := filepath.Join(b.dir, fmt.Sprint("program-", number))
+	err = run.Run(ctx, run.Command{
+		Argv: []string{"go", "build", "-trimpath", "-o", name, "./ci/dev/bench/sender"},
+		Env:  []string{"GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", fmt.Sprint("GOAMD64=v", number)},
+	})
+	if err != nil {
+		return r, err
+	}
+	program, err := os.ReadFile(name)
+	if err != nil {
+		return r, err
+	}
+	r.spec = spec.WithFile("overlay/opt/app/program", string(program))
+	artifact, err := ci.Build(ctx, b.w, r.spec, b.build)
+	if err != nil {
+		return r, err
+	}
+	f, err := artifact.File(images.DiskImage)
+	if err != nil {
+		return r, err
+	}
+	r.disk = filepath.Join(b.dir, fmt.Sprintf("disk-%d.img", number))
+	return r, run.Run(ctx, run.Command{Argv: []string{"cp", "--sparse=always", artifact.Path(f), r.disk}})
 }
 
 func randomText(seed byte, size int) string {
@@ -111,114 +112,63 @@ func randomText(seed byte, size int) string {
 	return string(data)
 }
 
-// compileProgram compiles the same source for another generation of processors: a few
-// instructions differ, and all code after them moves.
-func (b updateBench) compileProgram(ctx context.Context, number int) (string, error) {
-	name := filepath.Join(b.dir, fmt.Sprintf("program-%d", number))
-	err := run.Run(ctx, run.Command{
-		Argv: []string{"go", "build", "-trimpath", "-o", name, "./ci/dev/bench/sender"},
-		Env:  []string{"GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", fmt.Sprintf("GOAMD64=v%d", number)},
-	})
-	if err != nil {
-		return "", err
-	}
-	program, err := os.ReadFile(name)
-	return string(program), err
-}
-
-// buildRelease builds a release and keeps the files that the next build replaces.
-func (b updateBench) buildRelease(ctx context.Context, w io.Writer, spec images.Spec, number int, bundled bool) (r release, err error) {
-	if r.spec, err = b.withRelease(ctx, spec, number); err != nil {
-		return r, err
-	}
-	disk, err := ci.Build(ctx, w, r.spec, b.build)
-	if err != nil {
-		return r, err
-	}
-	r.root = filepath.Join(b.dir, fmt.Sprintf("root-%d.ext4", number))
-	if err := cutOut(disk, r.root); err != nil || !bundled {
-		return r, err
-	}
-	r.bundle = filepath.Join(b.dir, "update.raucb")
-	_, err = ci.BuildBundle(ctx, w, r.spec, b.build, r.bundle)
-	return r, err
-}
-
-// cutOut copies the root file system out of a disk's image.
-func cutOut(a images.Artifact, name string) error {
-	f, err := a.File(images.DiskImage)
-	if err != nil {
-		return err
-	}
-	p, err := a.Partition("root")
-	if err != nil {
-		return err
-	}
-	in, err := os.Open(a.Path(f))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, io.NewSectionReader(in, p.OffsetBytes, p.SizeBytes))
-	return errors.Join(err, out.Close())
-}
-
-// runUpdate updates a virtual board from one release to the other. It returns the bytes on
-// the wire.
-func (b updateBench) runUpdate(ctx context.Context, w io.Writer, before, after release) (carried int64, err error) {
-	if _, err := ci.Up(ctx, before.spec, ci.UpOptions{Build: b.build, Out: io.Discard, Keep: true}); err != nil {
+// runUpdate updates a virtual board. It returns the bytes on the wire.
+func (b updateBench) runUpdate(ctx context.Context, before images.Spec, bundle string) (carried int64, err error) {
+	if _, err := ci.Up(ctx, before, ci.UpOptions{Build: b.build, Out: io.Discard, Keep: true}); err != nil {
 		return 0, err
 	}
 	defer func() {
-		err = errors.Join(err, ci.StopVirtual(context.WithoutCancel(ctx), io.Discard, b.build, before.spec, true))
+		err = errors.Join(err, ci.StopVirtual(context.WithoutCancel(ctx), io.Discard, b.build, before, true))
 	}()
-	vm, err := qemu.Find(b.build.MachineDir(before.spec))
+	vm, err := qemu.Find(b.build.MachineDir(before))
 	if err != nil {
 		return 0, err
 	}
-	line, err := relay.New()
+	line, err := listenLine(vm.SSHPort, 0)
 	if err != nil {
 		return 0, err
 	}
-	line.Lead(vm.SSHPort)
-	err = vm.Through(line.Port())
-	var outcome ci.Outcome
-	if err == nil {
-		outcome, err = ci.Update(ctx, b.build, before.spec, before.spec.Board, after.bundle, ci.UpdateOptions{Out: io.Discard, Downgrade: true})
+	defer line.Close()
+	if err := vm.Through(line.port()); err != nil {
+		return 0, err
 	}
-	if err := errors.Join(err, line.Close()); err != nil {
+	outcome, err := ci.Update(ctx, b.build, before, before.Board, bundle, ci.UpdateOptions{Out: io.Discard, Downgrade: true})
+	if err != nil {
 		return 0, err
 	}
 	if !outcome.Committed {
 		return 0, fmt.Errorf("the update did not stay: %s", outcome)
 	}
-	fmt.Fprintf(w, "%s: %s, %.2f MiB of the bundle\n", outcome, outcome.Delivery, float64(outcome.SentBytes)/(1<<20))
-	return line.Carried(), nil
+	fmt.Fprintf(b.w, "%s: %s, %.2f MiB of the bundle\n", outcome, outcome.Delivery, float64(outcome.SentBytes)/(1<<20))
+	return line.carried.Load(), nil
 }
 
 // countRsync counts the bytes that rsync sends to turn a copy of one file into the other.
-func (b updateBench) countRsync(ctx context.Context, before, after string, options []string) (_ int64, err error) {
-	there := filepath.Join(b.dir, "there.ext4")
-	if err := run.Run(ctx, run.Command{Argv: []string{"cp", before, there}}); err != nil {
-		return 0, err
-	}
-	line, err := newSlowLink(ctx, 0, farMTU)
+func (b updateBench) countRsync(ctx context.Context, before, after string) (int64, error) {
+	server, err := startServer(ctx, filepath.Join(b.dir, "server"))
 	if err != nil {
 		return 0, err
 	}
-	defer line.close()
-	s, err := (&deployBench{dir: b.dir}).startServer(ctx, line)
+	defer server.Stop()
+	line, err := listenLine(server.Port, 0)
 	if err != nil {
 		return 0, err
 	}
-	defer s.server.Stop()
-	argv := slices.Concat([]string{"rsync", "--no-whole-file", "--ignore-times", "-e", s.sshCommand()}, options, []string{after, serverAddress + ":" + there})
-	if err := s.runIn(ctx, run.Command{Argv: argv}); err != nil {
+	defer line.Close()
+	values, err := serverValues(server, line.port())
+	if err != nil {
 		return 0, err
 	}
-	return line.carried.Load(), run.Run(ctx, run.Command{Argv: []string{"cmp", after, there}})
+	ssh := strings.NewReplacer(values...).Replace("ssh -p {port} " + sshOptions)
+	there := filepath.Join(b.dir, "there.img")
+	for _, argv := range [][]string{
+		{"cp", "--sparse=always", before, there},
+		{"rsync", "--no-whole-file", "--ignore-times", "-e", ssh, after, "127.0.0.1:" + there},
+		{"cmp", after, there},
+	} {
+		if err := run.Run(ctx, run.Command{Argv: argv}); err != nil {
+			return 0, err
+		}
+	}
+	return line.carried.Load(), nil
 }

@@ -44,7 +44,7 @@ const (
 	Blinks   Fault = "blinks"   // loses its connection once, when Slipway reads its serial
 )
 
-// Faults are all faults of MixedFaults.
+// Faults are all faults.
 var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, NoShell, Damaged, Fails}
 
 // expectedKinds are the results that a run over a fleet must report, by fault.
@@ -58,19 +58,6 @@ func (f Fault) ExpectedKind() string { return expectedKinds[f] }
 
 // GetsFile reports whether a board with this fault gets a file under its final name.
 func (f Fault) GetsFile() bool { return f == None || f == Fails }
-
-// MixedFaults returns the faults of n boards. Every twentieth fails, each in another
-// manner.
-func MixedFaults(n int) []Fault {
-	all := make([]Fault, n)
-	for i := range all {
-		all[i] = None
-		if i%20 == 10 {
-			all[i] = Faults[i/20%len(Faults)]
-		}
-	}
-	return all
-}
 
 // BoardName is the name of board number i in the inventory.
 func BoardName(i int) string { return fmt.Sprintf("board-%03d", i) }

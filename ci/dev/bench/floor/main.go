@@ -5,7 +5,7 @@
 //
 // Its argument is a file with one command per line, with fields separated by tabs. "cache
 // FROM" is the first. "make PATH" makes a folder. "in PATH" selects the folder for the
-// lines after it: "file NAME", "folder NAME", "link NAME TARGET", "null NAME".
+// lines after it: "lib NAME", "dir NAME", "sym NAME TARGET", "dev NAME".
 //
 // "floor runtime ARGUMENTS" does what every wrapper of runc must do: it becomes runc.
 package main
@@ -112,15 +112,15 @@ func (f *floor) mountLine(line []string) error {
 		return unix.Mkdirat(f.root, name[1:], 0o755)
 	case "in":
 		return f.openFolder(name)
-	case "link":
+	case "sym":
 		return unix.Symlinkat(line[2], f.at, name)
-	case "null":
+	case "dev":
 		return unix.Mknodat(f.at, name, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
-	case "folder":
+	case "dir":
 		if err := unix.Mkdirat(f.at, name, 0o755); err != nil {
 			return err
 		}
-	case "file":
+	case "lib":
 		if err := f.makeMountPoint(name); err != nil {
 			return err
 		}

@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/progress"
+	"slipway/layers/run"
+)
+
+// variant is one method to do a job.
+type variant struct {
+	name    string
+	command string // words, with quotes as in a shell
+	dir     string
+	env     []string
+	work    func(context.Context) error // of this process, if there is no command
+	prepare func(context.Context) error // not timed
+	check   func(context.Context) error // of the result, in the round that is not counted
+}
+
+// row holds the measured times of one variant.
+type row struct {
+	name      string
+	wall, cpu []time.Duration
+}
+
+// measure runs the selected variants one after another, in rounds after one that is not
+// counted. Each round has another order. So a drift of the machine's speed, and what a variant
+// leaves to the kernel, affect all of them alike.
+func (s *session) measure(ctx context.Context, variants []variant) (rows []row, err error) {
+	variants = slices.DeleteFunc(variants, func(v variant) bool { return !s.only.MatchString(v.name) })
+	step := progress.Start(ctx, "measure", int64(len(variants)*(s.Rounds+1)), progress.Tasks)
+	defer func() { step.End("", err) }()
+	rows = make([]row, len(variants))
+	random := rand.New(rand.NewPCG(1, 1)) // the same orders in each run
+	for round := range s.Rounds + 1 {
+		order := random.Perm(len(variants))
+		if round == 0 {
+			slices.Sort(order)
+		}
+		for _, i := range order {
+			step.Detail(variants[i].name)
+			rows[i].name = variants[i].name
+			if err := rows[i].measureOnce(ctx, variants[i], round == 0); err != nil {
+				return nil, fmt.Errorf("%s, round %d: %w", variants[i].name, round, err)
+			}
+			step.Add(1)
+		}
+	}
+	return rows, nil
+}
+
+// measureOnce adds one run to a row. The first run is checked and not counted.
+func (r *row) measureOnce(ctx context.Context, v variant, first bool) error {
+	if v.prepare != nil {
+		if err := v.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	timed := timeCommand
+	if v.work != nil {
+		timed = timeWork
+	}
+	wall, cpu, err := timed(ctx, v)
+	if err == nil && first && v.check != nil {
+		err = v.check(ctx)
+	}
+	if !first {
+		r.wall, r.cpu = append(r.wall, wall), append(r.cpu, cpu)
+	}
+	return err
+}
+
+// timeCommand has hyperfine run a command once.
+func timeCommand(ctx context.Context, v variant) (wall, cpu time.Duration, err error) {
+	dir, err := os.MkdirTemp("", "slipway-bench-")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "times.json")
+	err = run.Run(ctx, run.Command{
+		Argv: []string{"hyperfine", "--shell=none", "--runs=1", "--show-output", "--export-json=" + file, "--", v.command},
+		Dir:  v.dir, Env: v.env,
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, 0, err
+	}
+	var times struct {
+		Results []struct{ Median, User, System float64 }
+	}
+	if err := json.Unmarshal(text, &times); err != nil || len(times.Results) != 1 {
+		return 0, 0, fmt.Errorf("hyperfine wrote %q: %w", text, err)
+	}
+	t := times.Results[0]
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return seconds(t.Median), seconds(t.User + t.System), nil
+}
+
+// timeWork measures work of this process, with the programs that it waits for.
+func timeWork(ctx context.Context, v variant) (wall, cpu time.Duration, err error) {
+	used, began := processorTime(), time.Now()
+	err = v.work(ctx)
+	return time.Since(began), processorTime() - used, err
+}
+
+func processorTime() (sum time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var used unix.Rusage
+		if unix.Getrusage(who, &used) == nil { // which fails for no valid argument
+			sum += time.Duration(used.Utime.Nano() + used.Stime.Nano())
+		}
+	}
+	return sum
+}
+
+func median[T time.Duration | float64](values []T) T {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}
+
+// ratio is a figure of the last line: how many times as long the row over took as the row
+// under. What the row base took is subtracted from both, round by round, if it is named.
+type ratio struct {
+	name        string
+	over, under string // of several names, with | between them, the fastest row counts
+	base        string
+	cpu         bool // of the times on processors
+}
+
+// value returns false if a row was not measured.
+func (r ratio) value(rows []row) (float64, bool) {
+	find := func(names string) (fastest float64, found bool) {
+		for name := range strings.SplitSeq(names, "|") {
+			added := r.times(rows, name)
+			for i, t := range r.times(rows, r.base) {
+				if i < len(added) {
+					added[i] -= t
+				}
+			}
+			if len(added) > 0 && (!found || median(added) < fastest) {
+				fastest, found = median(added), true
+			}
+		}
+		return fastest, found
+	}
+	over, ok1 := find(r.over)
+	under, ok2 := find(r.under)
+	return over / under, ok1 && ok2 && (r.base == "" || r.times(rows, r.base) != nil)
+}
+
+func (r ratio) times(rows []row, name string) (seconds []float64) {
+	for _, row := range rows {
+		if row.name == name {
+			times := row.wall
+			if r.cpu {
+				times = row.cpu
+			}
+			for _, t := range times {
+				seconds = append(seconds, t.Seconds())
+			}
+		}
+	}
+	return seconds
+}
+
+// figure is a value of the last line.
+type figure struct {
+	name  string
+	value float64
+}
+
+// print writes the table of the rows. Its last line holds the ratios and the other figures.
+func (s *session) print(rows []row, ratios []ratio, figures ...figure) error {
+	tw := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tn\t")
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	for _, r := range rows {
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", r.name, ms(median(r.wall)), ms(slices.Min(r.wall)), ms(slices.Max(r.wall)), ms(median(r.cpu)), len(r.wall))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	var words []string
+	var all []figure
+	for _, r := range ratios {
+		if value, ok := r.value(rows); ok {
+			all = append(all, figure{r.name, value})
+		}
+	}
+	for _, f := range append(all, figures...) {
+		words = append(words, fmt.Sprintf("%s=%.2f", f.name, f.value))
+	}
+	if len(words) == 0 {
+		return nil // of the selected variants, no two make a ratio
+	}
+	_, err := fmt.Fprintln(s.w, strings.Join(words, " "))
+	return err
+}
