@@ -102,10 +102,6 @@ may be left of them.
 update updates a virtual board again and again, and cuts its connection and its power
 meanwhile. An update takes minutes there.
 
-pipelines, which needs root, runs the steps of the pipelines that init writes for GitHub and
-GitLab, each server's in a new Debian root: from a signed release to the report of a virtual
-board.
-
 tests repeats the tests of packages under the race detector, two processes per processor side
 by side. The output of failed rounds is in build/soak/tests.`
 	c.Example = `go tool mage soak layers

@@ -39,9 +39,10 @@ func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 		}
 		return err
 	}
-	describeState := func(context.Context, int) (string, error) { return describeBuild(clone.Built) }
-	job := Job{Argv: append(slices.Clone(opt.Self), "build", clone.Board), Dir: dir, Env: []string{cache.Environment + "=off"}, Begin: beginRound, State: describeState}
-	return Kill(ctx, w, job, 3, opt)
+	return Kill(ctx, w, Job{
+		Argv: append(slices.Clone(opt.Self), "build", clone.Board), Dir: dir, Env: []string{cache.Environment + "=off"},
+		Begin: beginRound, State: func(context.Context) (string, error) { return describeBuild(clone.Built) },
+	}, 3, opt)
 }
 
 // describeBuild describes the artifact without its build time, the record of the build, and

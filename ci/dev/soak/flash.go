@@ -2,7 +2,6 @@ package soak
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -21,8 +20,8 @@ import (
 )
 
 const (
-	soakedMiB      = 48 // unless the options say otherwise
-	soakedDataMiB  = 5  // of each soakedEveryMiB
+	soakedMiB      = 32
+	soakedDataMiB  = 5 // of each soakedEveryMiB
 	soakedEveryMiB = 8
 	sectorBytes    = 512
 	endBytes       = 1 << 20 // at either end of a device; flash writes it first and last
@@ -42,9 +41,9 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 	if err != nil {
 		return err
 	}
-	mib, file := cmp.Or(opt.MiB, soakedMiB), filepath.Join(dir, "device")
-	s := &soakedFlash{dir: filepath.Join(dir, "build", spec.Board), images: [2][]byte{soakedImage(0, mib), soakedImage(1, mib)}}
-	if err := errors.Join(os.MkdirAll(s.dir, 0o755), os.WriteFile(file, bytes.Repeat([]byte{0xa5}, mib<<20), 0o600)); err != nil {
+	file := filepath.Join(dir, "device")
+	s := &soakedFlash{dir: filepath.Join(dir, "build", spec.Board), images: [2][]byte{soakedImage(0, soakedMiB), soakedImage(1, soakedMiB)}}
+	if err := errors.Join(os.MkdirAll(s.dir, 0o755), os.WriteFile(file, bytes.Repeat([]byte{0xa5}, soakedMiB<<20), 0o600)); err != nil {
 		return err
 	}
 	out, err := run.Output(ctx, run.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
@@ -58,7 +57,7 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 	return Kill(ctx, w, Job{
 		Argv: append(slices.Clone(opt.Self), "flash", spec.Board, s.device, "--yes="+s.device, "--raw"), Dir: dir,
 		Begin: s.beginRound, Interrupt: true, Killed: s.checkDevice,
-		State: func(context.Context, int) (string, error) { return s.checkDevice(true) },
+		State: func(context.Context) (string, error) { return s.checkDevice(true) },
 	}, len(s.images), opt)
 }
 
@@ -89,29 +88,22 @@ func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 		return err
 	}
 	s.now = s.images[round]
-	if err := os.WriteFile(filepath.Join(s.dir, images.DiskImage), s.now, 0o644); err != nil {
-		return err
-	}
-	f, err := os.Open(filepath.Join(s.dir, images.DiskImage))
+	f, err := os.Create(filepath.Join(s.dir, "disk.img"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	_, writeErr := f.Write(s.now)
 	m, err := bmap.Create(ctx, f)
-	if err != nil {
-		return err
-	}
 	var blocks bytes.Buffer
-	if _, err := m.WriteTo(&blocks); err != nil {
+	_, mapErr := m.WriteTo(&blocks)
+	if err := errors.Join(writeErr, err, mapErr, os.WriteFile(filepath.Join(s.dir, "disk.bmap"), blocks.Bytes(), 0o644)); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, images.BlockMap), blocks.Bytes(), 0o644); err != nil {
-		return err
-	}
-	a := images.Artifact{Board: filepath.Base(s.dir), Key: fmt.Sprint(round)}
-	for kind, data := range map[string][]byte{images.DiskImage: s.now, images.BlockMap: blocks.Bytes()} {
-		a.Files = append(a.Files, images.File{Kind: kind, Name: kind, SizeBytes: int64(len(data)), SHA256: fmt.Sprintf("%x", sha256.Sum256(data))})
-	}
+	a := images.Artifact{Board: filepath.Base(s.dir), Key: fmt.Sprint(round), Files: []images.File{
+		{Kind: images.DiskImage, Name: "disk.img", SizeBytes: int64(len(s.now)), SHA256: fmt.Sprintf("%x", sha256.Sum256(s.now))},
+		{Kind: images.BlockMap, Name: "disk.bmap", SizeBytes: int64(blocks.Len()), SHA256: fmt.Sprintf("%x", sha256.Sum256(blocks.Bytes()))},
+	}}
 	return a.Save(s.dir)
 }
 

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -55,14 +54,13 @@ func Hook(ctx context.Context, w io.Writer, dir string, opt Options) (err error)
 	if err != nil {
 		return err
 	}
-	var said bytes.Buffer
-	board.Stderr = &said
+	board.Stderr = w
 	if err := board.Start(); err != nil {
 		return err
 	}
 	defer func() { _ = board.Process.Kill(); _ = board.Wait() }()
 	if _, err := io.ReadFull(ready, make([]byte, len("ready\n"))); err != nil {
-		return fmt.Errorf("make a board: %w\n%s", err, said.String())
+		return fmt.Errorf("make a board: %w", err)
 	}
 	s.pid = strconv.Itoa(board.Process.Pid)
 	return s.runPhases(ctx, w, opt.Containers)
@@ -143,8 +141,8 @@ func (s *soakedHook) startManyWhileChanging(ctx context.Context, n int) error {
 	lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
 	for version := 1; ; version++ {
 		select {
-		case err := <-ended:
-			return errors.Join(err, renameio.WriteFile(list, text, 0o644))
+		case failed := <-ended:
+			return errors.Join(err, failed, renameio.WriteFile(list, text, 0o644))
 		case <-time.After(50 * time.Millisecond):
 		}
 		first := version % len(lines)

@@ -1,7 +1,6 @@
 // Package soak kills commands at random moments and runs them again: the result must always
 // be the same. An area is one command, and each is one file. The area hook starts many
-// containers instead and fails if something is left. The area pipelines runs the steps of the
-// pipelines that init writes. The area tests repeats our own tests.
+// containers instead and fails if something is left. The area tests repeats our own tests.
 package soak
 
 import (
@@ -30,7 +29,6 @@ type Options struct {
 	Kills      int
 	Seed       uint64
 	Containers int           // one after another
-	MiB        int           // size of the flashed image; 0: the area's default
 	Rounds     int           // of tests; 0: the area's default
 	Each       time.Duration // time limit of a package's tests; 0: none
 	Only       string        // pattern that selects tests by name
@@ -38,7 +36,7 @@ type Options struct {
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
-	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "pipelines": Pipelines, "tests": Tests, "update": Update,
+	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "tests": Tests, "update": Update,
 }
 
 // Areas lists the names that Run accepts.
@@ -76,8 +74,8 @@ type Job struct {
 	Argv  []string
 	Dir   string
 	Env   []string
-	Begin func(ctx context.Context, round int) error           // prepares work for the command; not killed
-	State func(ctx context.Context, round int) (string, error) // describes the result
+	Begin func(ctx context.Context, round int) error // prepares work for the command; not killed
+	State func(ctx context.Context) (string, error)  // describes the result
 
 	Interrupt bool                             // end it by Ctrl-C too
 	Killed    func(ended bool) (string, error) // if set, describes what a kill left, and fails if that is not allowed
@@ -95,7 +93,7 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 			return err
 		}
 		began := time.Now()
-		state, err := j.runToEnd(ctx, round)
+		state, err := j.runToEnd(ctx)
 		if err != nil {
 			return err
 		}
@@ -127,7 +125,7 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 			killed++
 			fmt.Fprintf(w, "kill %d of %d: round %d, %v after %s%s\n", killed, opt.Kills, round, signal, after.Round(time.Millisecond), left)
 		}
-		state, err := j.runToEnd(ctx, round)
+		state, err := j.runToEnd(ctx)
 		if err == nil && state != want[round] {
 			err = fmt.Errorf("round %d left another state\n%s", round, diff.Diff("want", []byte(want[round]), "got", []byte(state)))
 		}
@@ -139,11 +137,11 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 }
 
 // runToEnd runs the job without a kill and describes its result.
-func (j Job) runToEnd(ctx context.Context, round int) (state string, err error) {
+func (j Job) runToEnd(ctx context.Context) (state string, err error) {
 	if _, err := j.run(ctx, 0, nil); err != nil {
 		return "", err
 	}
-	return j.State(ctx, round)
+	return j.State(ctx)
 }
 
 // run runs the job, and sends it the signal, if any, after a time. Only the job's own process

@@ -9,11 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v4"
 
 	"slipway/flash"
 	"slipway/images"
@@ -112,7 +109,7 @@ func TestFlash(t *testing.T) {
 		t.Skip("losetup is not installed (Debian package mount)")
 	}
 	opt := options(t)
-	opt.Kills, opt.MiB = 3, 2*soakedEveryMiB
+	opt.Kills = 3
 	if err := Flash(t.Context(), lines{t}, t.TempDir(), opt); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +166,7 @@ func TestKillNoticesADifference(t *testing.T) {
 	job := Job{
 		Argv: []string{"sh", "-c", script}, Dir: dir,
 		Begin: func(context.Context, int) error { return os.RemoveAll(filepath.Join(dir, "result")) },
-		State: func(context.Context, int) (string, error) {
+		State: func(context.Context) (string, error) {
 			data, err := os.ReadFile(filepath.Join(dir, "result"))
 			return string(data), err
 		},
@@ -177,22 +174,5 @@ func TestKillNoticesADifference(t *testing.T) {
 	err := Kill(t.Context(), lines{t}, job, 1, Options{Kills: 10, Seed: 1})
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Kill = %v; want it to show the broken result", err)
-	}
-}
-
-// A job of GitLab has the keys of what it extends, and a later one's replace those before.
-func TestJobThatExtends(t *testing.T) {
-	var jobs map[string]yaml.Node
-	const text = "a: {stage: one, variables: {X: 1, Y: 1}, before_script: [a], script: [a]}\nb: {before_script: [b]}\nc: {extends: [a, b], variables: {Y: 2}}\nd: {extends: c, script: [d, e]}\nbad: {extends: none}\n"
-	if err := yaml.Load([]byte(text), &jobs); err != nil {
-		t.Fatal(err)
-	}
-	var job gitLabJob
-	want := gitLabJob{Variables: map[string]string{"X": "1", "Y": "2"}, Before: []string{"b"}, Script: []string{"d", "e"}}
-	if err := resolveJob("d", jobs, &job); err != nil || !reflect.DeepEqual(job, want) {
-		t.Errorf("job d = %+v, %v; want %+v", job, err, want)
-	}
-	if err := resolveJob("bad", jobs, &job); err == nil || err.Error() != "the file has no none" {
-		t.Errorf("a job that extends none: %v", err)
 	}
 }

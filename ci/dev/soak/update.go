@@ -39,7 +39,7 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 		return err
 	}
 	s := &soakedUpdate{
-		w: w, random: rand.New(rand.NewPCG(opt.Seed, 0)), self: opt.Self, dir: dir, spec: spec, took: firstTook,
+		w: w, random: rand.New(rand.NewPCG(opt.Seed, 0)), self: opt.Self, dir: dir, spec: spec, took: 3 * time.Minute,
 		build: images.Options{Dir: filepath.Join(dir, "build"), Cache: cache}, digests: map[string]string{}, came: map[string]int{},
 	}
 	if s.relay, err = relay.New(); err != nil {
@@ -48,22 +48,24 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 	defer func() {
 		err = errors.Join(err, ci.StopVirtual(context.WithoutCancel(ctx), io.Discard, s.build, spec, true), s.relay.Close())
 	}()
-	for _, step := range []func(context.Context) error{s.makeSystems, s.switchOn, s.prepareBoard} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+	err = s.makeSystems(ctx)
+	if err == nil {
+		err = s.switchOn(ctx)
 	}
-	for n := 0; n < opt.Kills; {
-		disturbed, err := s.disturbUpdate(ctx, n, opt.Kills)
-		if err != nil {
-			return fmt.Errorf("kill %d: %w", n+1, err)
-		}
-		if disturbed {
-			n++
-		}
+	if err == nil { // the suites need the container, which outlives updates
+		_, err = s.runCommand(ctx, "deploy", spec.Board, spec.Board)
 	}
-	if err := s.checkDisk(ctx); err != nil {
-		return err
+	if err == nil {
+		s.runs, err = s.readSystem(ctx)
+	}
+	for err == nil && s.killed < opt.Kills {
+		err = s.disturbUpdate(ctx)
+	}
+	if err == nil {
+		err = s.checkDisk(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("after kill %d: %w", s.killed, err)
 	}
 	fmt.Fprintf(w, "%d kills: %d updates came to the new system, %d stayed on the old one, 0 faults; of %d update could not say which at first\n",
 		opt.Kills, s.came["new"], s.came["old"], s.came["unknown"])
@@ -82,7 +84,8 @@ type soakedUpdate struct {
 	keys    [2]string         // of their images
 	digests map[string]string // of /usr, by the image's key
 	runs    string            // the key of the image that runs
-	took    time.Duration     // of the last undisturbed update
+	took    time.Duration     // of the last undisturbed update; at first a guess
+	killed  int
 	came    map[string]int
 }
 
@@ -104,16 +107,6 @@ func (s *soakedUpdate) makeSystems(ctx context.Context) error {
 		return err
 	}
 	_, err := s.runCommand(ctx, "flash", s.spec.Board, disk, "--yes="+disk)
-	return err
-}
-
-// prepareBoard brings the container that the suites need. It outlives updates.
-func (s *soakedUpdate) prepareBoard(ctx context.Context) error {
-	if _, err := s.runCommand(ctx, "deploy", s.spec.Board, s.spec.Board); err != nil {
-		return err
-	}
-	var err error
-	s.runs, err = s.readSystem(ctx)
 	return err
 }
 
@@ -167,18 +160,15 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 	return o, nil
 }
 
-// firstTook is the assumed time of an update, until one was measured.
-const firstTook = 3 * time.Minute
-
 // disturbUpdate updates to the system that does not run, and cuts the connection or the
 // power meanwhile. An update that ends before the cut sets the expected time.
-func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed bool, err error) {
+func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := 0
 	if s.runs == s.keys[0] {
 		to = 1
 	}
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), "power"
-	if n%3 == 0 {
+	if s.killed%3 == 0 {
 		what = "connection"
 	}
 	var o updateOutcome
@@ -192,7 +182,7 @@ func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed 
 	case err = <-ended:
 		s.took, what = time.Since(began), "undisturbed: nothing"
 	case <-time.After(after):
-		disturbed = true
+		s.killed++
 		if what == "power" {
 			err = errors.Join(s.cutPower(), s.switchOn(ctx))
 		} else {
@@ -201,15 +191,15 @@ func (s *soakedUpdate) disturbUpdate(ctx context.Context, n, of int) (disturbed 
 		err = errors.Join(err, <-ended)
 	}
 	if err != nil {
-		return disturbed, err
+		return err
 	}
 	is, err := s.checkSystem(ctx, o, s.keys[to])
 	if err == nil && !(is == "new" && o.Committed) { // the new system may be on trial, or wait for a restart
 		_, err = s.runScript(ctx, "rauc status mark-active booted && rauc status mark-good booted")
 	}
-	fmt.Fprintf(s.w, "kill %d of %d: %s was cut after %s; the %s system runs in %s. %s\n",
-		n+1, of, what, min(after, time.Since(began)).Round(time.Second), o.System, o.Slot, plaintext.OneLine(o.Why))
-	return disturbed, err
+	fmt.Fprintf(s.w, "kill %d: %s was cut after %s; the %s system runs in %s. %s\n",
+		s.killed, what, min(after, s.took).Round(time.Second), o.System, o.Slot, plaintext.OneLine(o.Why))
+	return err
 }
 
 // checkSystem compares the running system with update's report and with the bundle.
@@ -235,11 +225,11 @@ func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, key str
 	return is, nil
 }
 
-// systemScript prints the image, and a digest of its programs.
+// systemScript prints the key of the image, and a digest of its programs.
 const systemScript = `systemctl is-system-running --wait >/dev/null
 set -e
 rauc status >/dev/null
-cat /etc/slipway/image.json
+sed -n 's/.*"key":"\([^"]*\)".*/\1/p' /etc/slipway/image.json
 find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 
 // readSystem returns the key of the running image. It checks that the image's programs have
@@ -249,16 +239,12 @@ func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	if err != nil {
 		return "", err
 	}
-	description, digest, _ := strings.Cut(out, "\n")
-	var image struct{ Key string }
-	if json.Unmarshal([]byte(description), &image) != nil || image.Key == "" || digest == "" {
-		return "", fmt.Errorf("the board says %q; want its image and a digest", out)
+	key, digest, _ := strings.Cut(out, "\n")
+	if before := s.digests[key]; key == "" || digest == "" || cmp.Or(before, digest) != digest {
+		return "", fmt.Errorf("image %q has files in /usr with the digest %q, and had %q", key, digest, before)
 	}
-	if before := s.digests[image.Key]; cmp.Or(before, digest) != digest {
-		return "", fmt.Errorf("the files in /usr of image %s are %s, and were %s", image.Key, digest, before)
-	}
-	s.digests[image.Key] = digest
-	return image.Key, nil
+	s.digests[key] = digest
+	return key, nil
 }
 
 // runScript runs a script on the board as soon as a login succeeds. The board may still be
@@ -266,22 +252,20 @@ func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	for {
-		conn, err := reach.Connect(ctx, s.build, s.spec, s.spec.Board)
-		if err == nil {
-			defer conn.Close()
-			r, err := conn.Run(ctx, "sh", "-c", script)
-			if err == nil && r.Status != 0 {
-				err = fmt.Errorf("%s: status %d: %s", script, r.Status, plaintext.OneLine(string(r.Stderr)))
-			}
-			return string(r.Stdout), err
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(time.Second):
-		}
+	conn, err := reach.Connect(ctx, s.build, s.spec, s.spec.Board)
+	for err != nil && ctx.Err() == nil {
+		time.Sleep(time.Second)
+		conn, err = reach.Connect(ctx, s.build, s.spec, s.spec.Board)
 	}
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	r, err := conn.Run(ctx, "sh", "-c", script)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("%s: status %d: %s", script, r.Status, plaintext.OneLine(string(r.Stderr)))
+	}
+	return string(r.Stdout), err
 }
 
 // checkDisk shuts the board down and runs e2fsck on its file systems: those that are

@@ -1,4 +1,4 @@
-package soak
+package commands
 
 import (
 	"cmp"
@@ -9,9 +9,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -21,33 +23,36 @@ import (
 	"slipway/layers/run"
 )
 
-// Pipelines runs the steps of the pipelines that init writes for GitHub and GitLab, in order. Each
-// server has a new Debian root, and its steps run by its shell. Pipelines evaluates no condition.
-// Therefore it takes the jobs that need neither a lab nor a registry.
-func Pipelines(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	if os.Geteuid() != 0 {
-		return errors.New("soak pipelines: only root can make a Debian root and enter it\nnext: sudo -E go tool mage soak pipelines")
+// The steps of the pipelines that init writes for GitHub and GitLab run to their end, in
+// order. Each server has a new Debian root, and its steps run by its shell. No condition is
+// evaluated: the jobs are those that need neither a lab nor a registry.
+func TestPipelineSteps(t *testing.T) {
+	if os.Getenv("SLIPWAY_LONG") == "" || os.Geteuid() != 0 {
+		t.Skip("takes 15 minutes and root: SLIPWAY_LONG=1 go test ./magefiles/commands -run PipelineSteps -timeout=1h -v")
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // the user runner has to get through
-		return err
+	program, dir := compileProgram(t), t.TempDir()
+	for at := dir; at != os.TempDir(); at = filepath.Dir(at) { // the user runner has to get through
+		if err := os.Chmod(at, 0o711); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, s := range []*pipelineSite{
 		{server: "github", user: "runner", home: "/home/runner", run: (*pipelineSite).runGitHub},
 		{server: "gitlab", user: "root", home: "/root", run: (*pipelineSite).runGitLab},
 	} {
-		s.w, s.root = w, filepath.Join(dir, s.server)
-		err := s.prepare(ctx, opt.Self[0])
-		if err == nil {
-			err = s.run(s, ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.server, err)
-		}
-		if _, err := os.Stat(filepath.Join(s.root, projectFolder, "build/reports", pipelineBoard, "report.json")); err != nil {
-			return fmt.Errorf("%s: its steps left no report: %w", s.server, err)
-		}
+		t.Run(s.server, func(t *testing.T) {
+			s.w, s.root = t.Output(), filepath.Join(dir, s.server)
+			if err := s.prepare(t.Context(), program); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.run(s, t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(s.root, projectFolder, "build/reports", pipelineBoard, "report.json")); err != nil {
+				t.Errorf("its steps left no report: %v", err)
+			}
+		})
 	}
-	return nil
 }
 
 const (
@@ -246,4 +251,21 @@ func resolveJob(name string, jobs map[string]yaml.Node, job *gitLabJob) error {
 		}
 	}
 	return node.Decode(job)
+}
+
+// A job of GitLab has the keys of what it extends, and a later one's replace those before.
+func TestJobThatExtends(t *testing.T) {
+	var jobs map[string]yaml.Node
+	const text = "a: {stage: one, variables: {X: 1, Y: 1}, before_script: [a], script: [a]}\nb: {before_script: [b]}\nc: {extends: [a, b], variables: {Y: 2}}\nd: {extends: c, script: [d, e]}\nbad: {extends: none}\n"
+	if err := yaml.Load([]byte(text), &jobs); err != nil {
+		t.Fatal(err)
+	}
+	var job gitLabJob
+	want := gitLabJob{Variables: map[string]string{"X": "1", "Y": "2"}, Before: []string{"b"}, Script: []string{"d", "e"}}
+	if err := resolveJob("d", jobs, &job); err != nil || !reflect.DeepEqual(job, want) {
+		t.Errorf("job d = %+v, %v; want %+v", job, err, want)
+	}
+	if err := resolveJob("bad", jobs, &job); err == nil || err.Error() != "the file has no none" {
+		t.Errorf("a job that extends none: %v", err)
+	}
 }
