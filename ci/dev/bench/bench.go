@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/ci/dev/tinyboard"
 	"slipway/layers/host"
 	"slipway/layers/kastest"
 	"slipway/layers/lock"
@@ -49,7 +48,7 @@ type session struct {
 var areas = map[string]area{
 	"deploy": {5, 1024, deployNames, []string{"openssh-server", "openssh-client", "rsync"}, false, measureDeploy},
 	"flash":  {5, 4 << 10, flashNames, []string{"bmap-tools", "mount", "zstd", "time"}, true, measureFlash},
-	"hook":   {30, 0, hookNames, tinyboard.Packages, true, measureHook},
+	"hook":   {30, 0, hookNames, []string{"runc", "mount", "binutils", "e2fsprogs"}, true, measureHook},
 	"isar":   {5, 0, nil, nil, false, measureIsar},
 	"layers": {3, 0, layersNames, append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"), true, measureLayers},
 	"store":  {3, 1024, nil, []string{"docker-registry", "curl"}, false, measureStore},

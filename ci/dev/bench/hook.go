@@ -3,24 +3,22 @@ package bench
 import (
 	"context"
 	"debug/buildinfo"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci/dev/tinyboard"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
-
-// hookSize is the number of files of the bench's board: about as many as an R35 board has.
-var hookSize = tinyboard.Size{Libraries: 200, Links: 60, Devices: 20, Folders: 5}
 
 // hookMethod is one method to add the board's files to a container.
 type hookMethod struct {
@@ -72,44 +70,41 @@ func hookRatios() (all []ratio) {
 	return all
 }
 
+// boardScript makes a board, and prints the path of ld.so in its image.
+//
+//go:embed board.sh
+var boardScript string
+
 // hookBench is a board, with the programs that add its files to containers.
 type hookBench struct {
-	board  *tinyboard.Board
-	words  *strings.Replacer
-	cache  string               // an ld cache with the board's libraries, for the floor
-	plan   string               // of the floor
-	last   *tinyboard.Container // still mounted
-	images map[string]tinyboard.Image
-	tops   map[string]*os.File // folders of the media
+	dir        string // a tmpfs
+	list       string // of the board's files: kind, comma, path
+	loader     string // ld.so in the image
+	words      *strings.Replacer
+	last       *container // still mounted
+	containers int
 }
 
 // measureHook measures the cost of adding the board's files to a container: the life of a runc
 // container (create, start, exit, delete) on a fresh overlay, in memory and on a disk.
 func measureHook(ctx context.Context, s *session) error {
-	if err := tinyboard.Needs(); err != nil {
-		return err
-	}
 	peers, err := filepath.Abs("build/peers")
 	if err != nil {
 		return err
 	}
-	ours, floor := filepath.Join(s.dir, "slipway-hook"), filepath.Join(s.dir, "floor")
-	err = errors.Join(
-		tinyboard.BuildHook(ctx, ours),
-		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", floor, "./ci/dev/bench/floor"}, Env: []string{"CGO_ENABLED=0"}}),
-		buildPeers(ctx, peers),
-	)
+	ours, floor, dir := filepath.Join(s.dir, "slipway-hook"), filepath.Join(s.dir, "floor"), filepath.Join(s.dir, "board")
+	build := func(argv ...string) error {
+		return run.Run(ctx, run.Command{Argv: append([]string{"go", "build"}, argv...), Env: []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath '-ldflags=-s -w'"}})
+	}
+	err = errors.Join(build("-C", "runtime-hook", "-o", ours, "."), build("-o", floor, "./ci/dev/bench/floor"), buildPeers(ctx, peers), os.Mkdir(dir, 0o755))
 	if err != nil {
 		return err
 	}
-	return tinyboard.In(filepath.Join(s.dir, "memory"), ours, hookSize, func(board *tinyboard.Board) error {
-		b := &hookBench{
-			board: board, cache: filepath.Join(board.Dir, "ld.so.cache"), plan: filepath.Join(board.Dir, "floor.plan"),
-			images: map[string]tinyboard.Image{}, tops: map[string]*os.File{},
-		}
-		b.words = strings.NewReplacer("{peers}", peers, "{ours}", ours, "{floor}", floor, "{plan}", b.plan)
+	b := &hookBench{dir: dir}
+	b.words = strings.NewReplacer("{peers}", peers, "{ours}", ours, "{floor}", floor, "{plan}", b.path("floor.plan"))
+	return inMountNamespace(func() error {
 		defer b.close()
-		if err := b.prepare(ctx, s, peers); err != nil {
+		if err := b.prepare(ctx, s, ours, peers); err != nil {
 			return err
 		}
 		var variants []variant
@@ -128,6 +123,30 @@ func measureHook(ctx context.Context, s *session) error {
 		return s.print(rows, hookRatios())
 	})
 }
+
+// inMountNamespace calls work on a thread with a mount namespace of its own. So are the
+// programs that work starts. What it mounts ends with the thread, which Go ends as it is never
+// unlocked.
+func inMountNamespace(work func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // what runc create leaves becomes our child
+		if err == nil {
+			err = unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+		}
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = work()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func (b *hookBench) path(name string) string { return filepath.Join(b.dir, name) }
 
 const (
 	nvidiaModule  = "github.com/NVIDIA/nvidia-container-toolkit"
@@ -149,24 +168,25 @@ func buildPeers(ctx context.Context, dir string) error {
 	})
 }
 
-// prepare makes the images of both media, the peer's configuration, and the floor's plan.
-func (b *hookBench) prepare(ctx context.Context, s *session, peers string) error {
-	for _, medium := range hookMedia {
-		dir := filepath.Join(b.board.Dir, medium)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
-		if medium == "disk" { // with space for the changes of all containers: none is removed, see onNewDisk
-			if err := mountNewDisk(ctx, filepath.Join(s.dir, "disk"), 2<<30, dir); err != nil {
-				return err
-			}
-		}
-		var err1, err2 error
-		b.images[medium], err1 = b.board.NewImage(ctx, dir)
-		b.tops[medium], err2 = os.Open(dir)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
+// prepare makes the board, its image on both media, the peer's configuration, and the floor's
+// plan.
+func (b *hookBench) prepare(ctx context.Context, s *session, ours, peers string) error {
+	loader, err := run.Output(ctx, run.Command{Argv: []string{"sh", "-euc", boardScript, "sh", b.dir, ours}})
+	if err != nil {
+		return err
+	}
+	b.loader = strings.TrimSpace(string(loader))
+	list, err := os.ReadFile(b.path("list"))
+	if err != nil {
+		return err
+	}
+	b.list = string(list)
+	if err := os.Mkdir(b.path("disk"), 0o755); err != nil {
+		return err
+	}
+	// The disk has space for the changes of all containers. None is removed: see onNewDisk.
+	if err := mountNewDisk(ctx, filepath.Join(s.dir, "disk"), 2<<30, b.path("disk")); err != nil {
+		return err
 	}
 	config := fmt.Sprintf(`[nvidia-ctk]
 path = "%[1]s/nvidia-ctk"
@@ -177,20 +197,19 @@ mode = "csv"
 runtimes = ["runc"]
 `, peers)
 	return errors.Join(
-		tinyboard.Write("/etc/nvidia-container-runtime/config.toml", []byte(config), 0o644),
-		os.WriteFile(b.plan, []byte(b.floorPlan()), 0o644),
+		run.Run(ctx, run.Command{Argv: []string{"cp", "-a", b.path("tmpfs/image"), b.path("disk/image")}}),
+		os.WriteFile("/etc/nvidia-container-runtime/config.toml", []byte(config), 0o644),
+		os.WriteFile(b.path("floor.plan"), []byte(b.floorPlan()), 0o644),
 	)
 }
 
-// close unmounts the disk, so that its file can be removed.
+// close unmounts the disk and the memory, so that their files can be removed.
 func (b *hookBench) close() {
 	if b.last != nil {
-		_ = b.last.Close()
+		_ = b.last.close()
 	}
-	for _, top := range b.tops {
-		_ = unix.Unmount(top.Name(), unix.MNT_DETACH)
-		_ = top.Close()
-	}
+	_ = unix.Unmount(b.path("disk"), unix.MNT_DETACH)
+	_ = unix.Unmount(b.dir, unix.MNT_DETACH)
 }
 
 // variant measures the life of a container on a medium that gets the files by a method.
@@ -198,11 +217,11 @@ func (b *hookBench) variant(medium string, m hookMethod) variant {
 	return variant{
 		name: medium + ": " + m.name,
 		prepare: func(context.Context) error {
-			err := b.newContainer(medium, m, tinyboard.Program)
+			err := b.newContainer(medium, m, "/usr/bin/program")
 			time.Sleep(20 * time.Millisecond) // the kernel removes the mounts of the last one in the background
 			return err
 		},
-		work: func(ctx context.Context) error { return b.last.Live(ctx, b.runtime(m), nil) },
+		work: func(ctx context.Context) error { return b.last.live(ctx, b.runtime(m), nil) },
 	}
 }
 
@@ -212,31 +231,39 @@ func (b *hookBench) runtime(m hookMethod) []string { return strings.Fields(b.wor
 // config.json. It syncs earlier writes to the disk, so that they are not measured.
 func (b *hookBench) newContainer(medium string, m hookMethod, argv ...string) (err error) {
 	if b.last != nil {
-		if err := b.last.Close(); err != nil {
+		if err := b.last.close(); err != nil {
 			return err
 		}
 	}
-	if b.last, err = b.board.NewContainer(b.images[medium], argv...); err != nil {
-		return err
-	}
+	var hook []string
+	env := []string{"PATH=/usr/bin"}
 	if m.hook != "" {
-		b.last.CreateRuntime(strings.Fields(b.words.Replace(m.hook))...)
+		hook = strings.Fields(b.words.Replace(m.hook))
 	}
 	if !m.plain {
-		b.last.RequestDevices()
+		env = append(env, "NVIDIA_VISIBLE_DEVICES=all")
 	}
-	return errors.Join(b.last.Configure(), unix.Syncfs(int(b.tops[medium].Fd())))
+	b.containers++
+	b.last, err = newContainer(b.dir, medium, b.containers, containerConfig(argv, env, hook))
+	if err != nil {
+		return err
+	}
+	top, err := os.Open(b.path(medium))
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(top.Fd())), top.Close())
 }
 
 // checkContainer runs a container once and counts the board's files in it, and the libraries
 // that ld.so finds, so that no method is fast because it does nothing. It keeps the ld cache
 // of a container for the floor.
 func (b *hookBench) checkContainer(ctx context.Context, medium string, m hookMethod) error {
-	if err := b.newContainer(medium, m, b.images[medium].Proves()...); err != nil {
+	if err := b.newContainer(medium, m, b.loader, "--list", "/usr/lib/proof.so"); err != nil {
 		return err
 	}
-	files, found := 0, 0
-	err := b.last.Live(ctx, b.runtime(m), func(pid string) error {
+	files := 0
+	err := b.last.live(ctx, b.runtime(m), func(pid string) error {
 		root := filepath.Join("/proc", pid, "root")
 		for _, path := range b.files {
 			if _, err := os.Lstat(root + path); err == nil {
@@ -247,17 +274,17 @@ func (b *hookBench) checkContainer(ctx context.Context, medium string, m hookMet
 			return nil
 		}
 		cache, err := os.ReadFile(filepath.Join(root, "etc/ld.so.cache"))
-		return errors.Join(err, os.WriteFile(b.cache, cache, 0o644))
+		return errors.Join(err, os.WriteFile(b.path("ld.so.cache"), cache, 0o644))
 	})
 	if err != nil {
 		return err
 	}
-	text, err := b.last.Output()
+	text, err := os.ReadFile(b.last.output())
 	if err != nil {
 		return err
 	}
-	found = strings.Count(text, "=> "+b.board.Shared())
-	want, libraries := strings.Count(b.board.List, "\n"), hookSize.Libraries
+	found := strings.Count(string(text), "=> "+b.path("lib/"))
+	want, libraries := strings.Count(b.list, "\n"), strings.Count(b.list, "lib, ")
 	if m.plain {
 		want, libraries = 0, 0
 	}
@@ -270,9 +297,9 @@ func (b *hookBench) checkContainer(ctx context.Context, medium string, m hookMet
 // floorPlan returns the plan for the floor: the folders that the image lacks, the outer ones
 // first, and the files of each.
 func (b *hookBench) floorPlan() string {
-	lines := []string{"cache\t" + b.cache}
+	lines := []string{"cache\t" + b.path("ld.so.cache")}
 	there := map[string]bool{"/": true, "/dev": true}
-	for dir := b.board.Shared(); dir != "/"; dir = filepath.Dir(dir) {
+	for dir := b.path("lib"); dir != "/"; dir = filepath.Dir(dir) {
 		there[dir] = true
 	}
 	var folder func(dir string)
@@ -298,7 +325,7 @@ func (b *hookBench) floorPlan() string {
 
 // files yields the board's files, with the words of its list for their kinds.
 func (b *hookBench) files(yield func(kind, path string) bool) {
-	for line := range strings.Lines(b.board.List) {
+	for line := range strings.Lines(b.list) {
 		kind, path, _ := strings.Cut(strings.TrimSpace(line), ", ")
 		if !yield(kind, path) {
 			return
