@@ -27,7 +27,7 @@ mknod -m 666 /dev/shm/board c 1 3
 } >$lists/l4t.csv
 
 cat >image/bin/proof <<END
-set -e
+set -ex
 for name in $names; do
 	[ -s "$1/board/\$name" ]
 	ldconfig -p | busybox grep -q "\$name .*$1/board/"
