@@ -103,12 +103,12 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 		if err := j.Begin(ctx, round); err != nil {
 			return err
 		}
-		for try := range min(1+random.IntN(3), opt.Kills-killed) {
+		for range min(1+random.IntN(3), opt.Kills-killed) {
 			after, signal := time.Duration(random.Int64N(int64(took[round]))), os.Signal(os.Kill)
 			if j.Interrupt && random.IntN(2) == 0 {
 				signal = os.Interrupt
 			}
-			began, left := time.Now(), ""
+			left := ""
 			ended, err := j.run(ctx, after, signal)
 			if err == nil && j.Killed != nil {
 				left, err = j.Killed(ended)
@@ -117,9 +117,6 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 				return fmt.Errorf("kill %d, in round %d, %v after %s: %w", killed+1, round, signal, after, err)
 			}
 			if ended {
-				if try == 0 {
-					took[round] = min(took[round], time.Since(began))
-				}
 				break
 			}
 			killed++
