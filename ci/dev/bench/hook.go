@@ -184,7 +184,7 @@ func (b *hookBench) prepare(ctx context.Context, s *session, ours, peers string)
 	if err := os.Mkdir(b.path("disk"), 0o755); err != nil {
 		return err
 	}
-	// The disk has space for the changes of all containers. None is removed: see onNewDisk.
+	// The disk has space for the changes of all containers. None is removed: see mountNewDisk.
 	if err := mountNewDisk(ctx, filepath.Join(s.dir, "disk"), 2<<30, b.path("disk")); err != nil {
 		return err
 	}
@@ -221,11 +221,17 @@ func (b *hookBench) variant(medium string, m hookMethod) variant {
 			time.Sleep(20 * time.Millisecond) // the kernel removes the mounts of the last one in the background
 			return err
 		},
-		work: func(ctx context.Context) error { return b.last.live(ctx, b.runtime(m), nil) },
+		work: func(ctx context.Context) error { return b.last.live(ctx, b.argv(m.runtime), nil) },
 	}
 }
 
-func (b *hookBench) runtime(m hookMethod) []string { return strings.Fields(b.words.Replace(m.runtime)) }
+// argv splits a command, and puts paths in place of its words in braces.
+func (b *hookBench) argv(command string) (argv []string) {
+	for word := range strings.FieldsSeq(command) {
+		argv = append(argv, b.words.Replace(word))
+	}
+	return argv
+}
 
 // newContainer makes a new container for each life, as NVIDIA's runtime writes into
 // config.json. It syncs earlier writes to the disk, so that they are not measured.
@@ -235,16 +241,12 @@ func (b *hookBench) newContainer(medium string, m hookMethod, argv ...string) (e
 			return err
 		}
 	}
-	var hook []string
 	env := []string{"PATH=/usr/bin"}
-	if m.hook != "" {
-		hook = strings.Fields(b.words.Replace(m.hook))
-	}
 	if !m.plain {
 		env = append(env, "NVIDIA_VISIBLE_DEVICES=all")
 	}
 	b.containers++
-	b.last, err = newContainer(b.dir, medium, b.containers, containerConfig(argv, env, hook))
+	b.last, err = newContainer(b.dir, medium, b.containers, containerConfig(argv, env, b.argv(m.hook)))
 	if err != nil {
 		return err
 	}
@@ -263,7 +265,7 @@ func (b *hookBench) checkContainer(ctx context.Context, medium string, m hookMet
 		return err
 	}
 	files := 0
-	err := b.last.live(ctx, b.runtime(m), func(pid string) error {
+	err := b.last.live(ctx, b.argv(m.runtime), func(pid string) error {
 		root := filepath.Join("/proc", pid, "root")
 		for _, path := range b.files {
 			if _, err := os.Lstat(root + path); err == nil {

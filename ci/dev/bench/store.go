@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/port"
 	"slipway/layers/run"
 )
@@ -93,7 +94,7 @@ func measureStore(ctx context.Context, s *session) error {
 		names = append(names, f.name)
 	}
 	b := &storeBench{session: s, carried: map[string]int64{}, words: []string{
-		"{slipway}", slipway, "{top}", s.dir, "{files}", strings.Join(names, " "), "{list}", "{" + strings.Join(names, ",") + "}",
+		"{slipway}", plaintext.Quote(slipway), "{top}", plaintext.Quote(s.dir), "{files}", strings.Join(names, " "), "{list}", "{" + strings.Join(names, ",") + "}",
 	}}
 	for version := range 2 {
 		if err := b.makeVersion(ctx, version, int64(s.MiB)<<20); err != nil {

@@ -23,56 +23,37 @@ import (
 
 func main() {
 	runtime.LockOSThread()
-	work := func() error { return mountPlan(os.Args[1]) }
 	if os.Args[1] == "runtime" {
-		work = becomeRunc
+		runc := must(exec.LookPath("runc"))
+		exitOn(unix.Exec(runc, append([]string{"runc"}, os.Args[2:]...), os.Environ()))
 	}
-	if err := work(); err != nil {
+	what, rest, _ := strings.Cut(string(must(os.ReadFile(os.Args[1]))), "\n")
+	state := string(must(io.ReadAll(os.Stdin)))
+	cache := must(os.ReadFile(strings.TrimPrefix(what, "cache\t")))
+	f := floor{root: enterContainer(stateField(state, `"pid":`), strings.Trim(stateField(state, `"bundle":`), `"`)+"/rootfs")}
+	for line := range strings.SplitSeq(strings.TrimSuffix(rest, "\n"), "\n") {
+		f.mountLine(strings.Split(line, "\t"))
+	}
+	if f.empty != "" {
+		exitOn(unix.Unlinkat(f.root, f.empty, 0))
+	}
+	name := "etc/ld.so.cache." + strconv.Itoa(os.Getpid())
+	fd := must(unix.Openat(f.root, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644))
+	must(unix.Write(fd, cache))
+	exitOn(unix.Renameat(f.root, name, f.root, "etc/ld.so.cache"))
+}
+
+// must returns a value, or ends the program at an error.
+func must[T any](value T, err error) T {
+	exitOn(err)
+	return value
+}
+
+func exitOn(err error) {
+	if err != nil {
 		os.Stderr.WriteString("floor: " + err.Error() + "\n")
 		os.Exit(1)
 	}
-}
-
-func becomeRunc() error {
-	runc, err := exec.LookPath("runc")
-	if err != nil {
-		return err
-	}
-	return unix.Exec(runc, append([]string{"runc"}, os.Args[2:]...), os.Environ())
-}
-
-func mountPlan(plan string) error {
-	lines, err := os.ReadFile(plan)
-	if err != nil {
-		return err
-	}
-	state, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return err
-	}
-	pid := stateField(string(state), `"pid":`)
-	bundle := strings.Trim(stateField(string(state), `"bundle":`), `"`)
-	what, rest, _ := strings.Cut(string(lines), "\n")
-	cache, err := os.ReadFile(strings.TrimPrefix(what, "cache\t"))
-	if err != nil {
-		return err
-	}
-	root, err := enterContainer(pid, bundle+"/rootfs")
-	if err != nil {
-		return err
-	}
-	f := floor{root: root}
-	for line := range strings.SplitSeq(strings.TrimSuffix(rest, "\n"), "\n") {
-		if err := f.mountLine(strings.Split(line, "\t")); err != nil {
-			return err
-		}
-	}
-	if f.empty != "" {
-		if err := unix.Unlinkat(root, f.empty, 0); err != nil {
-			return err
-		}
-	}
-	return replaceCache(root, cache)
 }
 
 // stateField returns the value after a name in the state.
@@ -84,18 +65,15 @@ func stateField(state, name string) string {
 	return strings.TrimSpace(after)
 }
 
-func enterContainer(pid, rootfs string) (int, error) {
-	ns, err := unix.Open("/proc/"+pid+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return -1, err
-	}
-	if err := unix.Setns(ns, unix.CLONE_NEWNS); err != nil {
-		return -1, err
-	}
-	return unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func enterContainer(pid, rootfs string) int {
+	ns := must(unix.Open("/proc/"+pid+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0))
+	exitOn(unix.Unshare(unix.CLONE_FS))
+	exitOn(unix.Setns(ns, unix.CLONE_NEWNS))
+	return openFolder(unix.AT_FDCWD, rootfs)
+}
+
+func openFolder(at int, name string) int {
+	return must(unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))
 }
 
 // floor holds the container's root, and the current folder on the board and in the
@@ -105,76 +83,38 @@ type floor struct {
 	empty          string // the file that the mount points are hard links to
 }
 
-func (f *floor) mountLine(line []string) error {
+func (f *floor) mountLine(line []string) {
 	what, name := line[0], line[1]
 	switch what {
 	case "make":
-		return unix.Mkdirat(f.root, name[1:], 0o755)
+		exitOn(unix.Mkdirat(f.root, name[1:], 0o755))
 	case "in":
-		return f.openFolder(name)
+		if f.at != 0 {
+			unix.Close(f.at)
+			unix.Close(f.from)
+		}
+		f.at, f.from = openFolder(f.root, name[1:]), openFolder(unix.AT_FDCWD, name)
 	case "sym":
-		return unix.Symlinkat(line[2], f.at, name)
+		exitOn(unix.Symlinkat(line[2], f.at, name))
 	case "dev":
-		return unix.Mknodat(f.at, name, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
+		exitOn(unix.Mknodat(f.at, name, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
 	case "dir":
-		if err := unix.Mkdirat(f.at, name, 0o755); err != nil {
-			return err
-		}
+		exitOn(unix.Mkdirat(f.at, name, 0o755))
+		f.mountFile(name)
 	case "lib":
-		if err := f.makeMountPoint(name); err != nil {
-			return err
+		if f.empty == "" {
+			f.empty = "floor.empty"
+			unix.Close(must(unix.Openat(f.root, f.empty, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)))
 		}
+		exitOn(unix.Linkat(f.root, f.empty, f.at, name, 0))
+		f.mountFile(name)
 	}
-	return f.mountFile(name)
 }
 
-func (f *floor) openFolder(dir string) (err error) {
-	if f.at != 0 {
-		unix.Close(f.at)
-		unix.Close(f.from)
-	}
-	if f.at, err = unix.Openat(f.root, dir[1:], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return err
-	}
-	f.from, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	return err
-}
-
-func (f *floor) makeMountPoint(name string) error {
-	if f.empty == "" {
-		f.empty = "floor.empty"
-		fd, err := unix.Openat(f.root, f.empty, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-		if err != nil {
-			return err
-		}
-		unix.Close(fd)
-	}
-	return unix.Linkat(f.root, f.empty, f.at, name, 0)
-}
-
-func (f *floor) mountFile(name string) error {
-	fd, err := unix.OpenTree(f.from, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return err
-	}
+func (f *floor) mountFile(name string) {
+	fd := must(unix.OpenTree(f.from, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 	defer unix.Close(fd)
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return err
-	}
-	return unix.MoveMount(fd, "", f.at, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
-}
-
-// replaceCache replaces the image's cache.
-func replaceCache(root int, cache []byte) error {
-	name := "etc/ld.so.cache." + strconv.Itoa(os.Getpid())
-	fd, err := unix.Openat(root, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if _, err := unix.Write(fd, cache); err != nil {
-		return err
-	}
-	return unix.Renameat(root, name, root, "etc/ld.so.cache")
+	exitOn(unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr))
+	exitOn(unix.MoveMount(fd, "", f.at, name, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
