@@ -73,8 +73,8 @@ type soakedFlash struct {
 func soakedImage(version byte, mib int) []byte {
 	p := make([]byte, mib<<20)
 	random := rand.NewChaCha8([32]byte{version})
-	for at := 0; at < len(p); at += soakedEveryMiB << 20 {
-		random.Read(p[at : at+soakedDataMiB<<20])
+	for at := 0; at < len(p); at += soakedEveryMiB << 20 { // the rest of each piece is zero
+		random.Read(p[at : at+5<<20])
 	}
 	copy(p[510:], "\x55\xaaEFI PART")
 	random.Read(p[len(p)-sectorBytes:])

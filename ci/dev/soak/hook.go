@@ -34,6 +34,14 @@ var boardScript string
 const containerScript = `mkdir "$1/bundles/$2" && cd "$1/bundles/$2" && cp -a "$1/image" rootfs && cp "$1/config.json" . &&
 runc --root "$1/state" run "$2" && cd / && rm -rf --one-file-system "$1/bundles/$2"`
 
+// remainsScript lists mounts, files, cgroups of containers that begin with $2, and processes of
+// the hook $3.
+const remainsScript = `cd "$1"
+grep -h -e "$1" -e /run/slipway /proc/self/mountinfo /proc/1/mountinfo
+ls -A bundles state /run/slipway | grep -vx plan
+find /sys/fs/cgroup -ignore_readdir_race -name "$2*"
+for process in /proc/[0-9]*; do readlink "$process/exe"; done | grep -Fx "$3" || true`
+
 // Hook starts containers that get a board's files from our hook. A part of them run 8 at a
 // time, also while the board's list changes, then the rest one after another. None may
 // fail, and nothing may be left of them. It needs root and runc.
@@ -74,8 +82,10 @@ type soakedHook struct {
 	begun  atomic.Int64
 }
 
-// inBoard returns a path in the board's namespace, as seen from here.
-func (s *soakedHook) inBoard(path string) string { return filepath.Join("/proc", s.pid, "root", path) }
+// inBoard returns the run of a script in the board's namespace.
+func (s *soakedHook) inBoard(script string, args ...string) run.Command {
+	return run.Command{Argv: append([]string{"nsenter", "--mount", "--target=" + s.pid, "sh", "-c", script, "sh", s.dir}, args...)}
+}
 
 func (s *soakedHook) runPhases(ctx context.Context, w io.Writer, containers int) error {
 	if err := s.startMany(ctx, 1, 1); err != nil { // it begins the log
@@ -107,8 +117,8 @@ func (s *soakedHook) runPhases(ctx context.Context, w io.Writer, containers int)
 			return err
 		}
 	}
-	_, err = os.Stat(s.inBoard("/run/slipway/plan"))
-	return err // without a plan the hook read the lists each time
+	// Without a plan the hook read the lists each time.
+	return run.Run(ctx, s.inBoard("test -s /run/slipway/plan"))
 }
 
 // startMany runs n containers, atOnce of them at a time. None is stopped half-way: a create
@@ -121,8 +131,7 @@ func (s *soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			name := fmt.Sprint(s.prefix, s.begun.Add(1))
-			return run.Run(context.WithoutCancel(ctx), run.Command{Argv: []string{"nsenter", "--mount", "--target=" + s.pid, "sh", "-c", containerScript, "sh", s.dir, name}})
+			return run.Run(context.WithoutCancel(ctx), s.inBoard(containerScript, fmt.Sprint(s.prefix, s.begun.Add(1))))
 		})
 	}
 	return work.Wait()
@@ -131,7 +140,7 @@ func (s *soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 // startManyWhileChanging runs n containers, and keeps changing the board's list, by rename:
 // its lines come in another order each time. The list then is as before.
 func (s *soakedHook) startManyWhileChanging(ctx context.Context, n int) error {
-	list := s.inBoard("/etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv")
+	list := "/proc/" + s.pid + "/root/etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv"
 	text, err := os.ReadFile(list)
 	if err != nil {
 		return err
@@ -154,30 +163,6 @@ func (s *soakedHook) startManyWhileChanging(ctx context.Context, n int) error {
 // describeRemains lists what containers and the hook can leave behind. The result must be
 // the same before and after.
 func (s *soakedHook) describeRemains() (string, error) {
-	var b strings.Builder
-	for _, file := range []string{"/proc/" + s.pid + "/mountinfo", "/proc/1/mountinfo"} {
-		info, err := os.ReadFile(file)
-		if err != nil {
-			return "", err
-		}
-		for line := range strings.Lines(string(info)) {
-			if strings.Contains(line, s.dir) || strings.Contains(line, "/run/slipway") {
-				fmt.Fprintf(&b, "mount %s", line)
-			}
-		}
-	}
-	for _, pattern := range []string{
-		s.inBoard(s.dir + "/bundles/*"), s.inBoard(s.dir + "/state/*"), s.inBoard("/run/slipway/[^p]*"), s.inBoard("/run/slipway/plan?*"),
-		"/sys/fs/cgroup/" + s.prefix + "*", "/sys/fs/cgroup/*/" + s.prefix + "*", "/sys/fs/cgroup/*/*/" + s.prefix + "*",
-	} {
-		found, _ := filepath.Glob(pattern)
-		fmt.Fprintf(&b, "%s: %q\n", pattern, found)
-	}
-	processes, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, process := range processes {
-		if exe, _ := os.Readlink(process); exe == s.hook || strings.HasPrefix(exe, s.dir) { // fails for processes that end meanwhile
-			fmt.Fprintf(&b, "process %s\n", exe)
-		}
-	}
-	return b.String(), nil
+	out, err := run.Output(context.Background(), s.inBoard(remainsScript, s.prefix, s.hook))
+	return string(out), err
 }

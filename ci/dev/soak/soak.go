@@ -36,7 +36,10 @@ type Options struct {
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
-	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "tests": Tests, "update": Update,
+	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "update": Update,
+	"tests": func(ctx context.Context, w io.Writer, _ string, opt Options) error {
+		return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 20), opt.Each, opt.Only)
+	},
 }
 
 // Areas lists the names that Run accepts.
@@ -64,11 +67,6 @@ func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	return errors.Join(context.Cause(ctx), os.RemoveAll(dir))
 }
 
-// Tests repeats the tests of packages under load.
-func Tests(ctx context.Context, w io.Writer, _ string, opt Options) error {
-	return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 20), opt.Each, opt.Only)
-}
-
 // Job is a command that may be killed at any time.
 type Job struct {
 	Argv  []string
@@ -88,27 +86,19 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 	random := rand.New(rand.NewPCG(opt.Seed, 0))
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
 	want, took := make([]string, rounds), make([]time.Duration, rounds)
-	for round := range rounds {
+	for n, killed := 0, 0; n < rounds || killed < opt.Kills; n++ {
+		round, tries := n%rounds, 0
+		if n >= rounds {
+			tries = min(1+random.IntN(3), opt.Kills-killed)
+		}
 		if err := j.Begin(ctx, round); err != nil {
 			return err
 		}
-		began := time.Now()
-		state, err := j.runToEnd(ctx)
-		if err != nil {
-			return err
-		}
-		want[round], took[round] = state, time.Since(began)
-	}
-	for round, killed := 0, 0; killed < opt.Kills; round = (round + 1) % rounds {
-		if err := j.Begin(ctx, round); err != nil {
-			return err
-		}
-		for range min(1+random.IntN(3), opt.Kills-killed) {
-			after, signal := time.Duration(random.Int64N(int64(took[round]))), os.Signal(os.Kill)
+		for range tries {
+			after, signal, left := time.Duration(random.Int64N(int64(took[round]))), os.Signal(os.Kill), ""
 			if j.Interrupt && random.IntN(2) == 0 {
 				signal = os.Interrupt
 			}
-			left := ""
 			ended, err := j.run(ctx, after, signal)
 			if err == nil && j.Killed != nil {
 				left, err = j.Killed(ended)
@@ -122,7 +112,16 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 			killed++
 			fmt.Fprintf(w, "kill %d of %d: round %d, %v after %s%s\n", killed, opt.Kills, round, signal, after.Round(time.Millisecond), left)
 		}
-		state, err := j.runToEnd(ctx)
+		began := time.Now()
+		_, err := j.run(ctx, 0, nil)
+		took[round] = max(took[round], time.Since(began))
+		state := ""
+		if err == nil {
+			state, err = j.State(ctx)
+		}
+		if n < rounds {
+			want[round] = state
+		}
 		if err == nil && state != want[round] {
 			err = fmt.Errorf("round %d left another state\n%s", round, diff.Diff("want", []byte(want[round]), "got", []byte(state)))
 		}
@@ -131,14 +130,6 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 		}
 	}
 	return nil
-}
-
-// runToEnd runs the job without a kill and describes its result.
-func (j Job) runToEnd(ctx context.Context) (state string, err error) {
-	if _, err := j.run(ctx, 0, nil); err != nil {
-		return "", err
-	}
-	return j.State(ctx)
 }
 
 // run runs the job, and sends it the signal, if any, after a time. Only the job's own process
