@@ -157,10 +157,7 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 // power meanwhile. An update that ends before the cut sets the expected time.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
-	after, what := time.Duration(s.random.Int64N(int64(s.took))), "power"
-	if s.killed%3 == 0 {
-		what = "connection"
-	}
+	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]
 	var o updateOutcome
 	ended, began := make(chan error, 1), time.Now()
 	go func() {
