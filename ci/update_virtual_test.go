@@ -18,7 +18,7 @@ import (
 // connection and the power.
 func TestUpdateOfVirtualBoard(t *testing.T) {
 	if os.Getenv("SLIPWAY_LONG") == "" {
-		t.Skip("takes 15 minutes of an idle machine: SLIPWAY_LONG=1")
+		t.Skip("takes 15 minutes of an idle machine: SLIPWAY_LONG=1 and -timeout=1h")
 	}
 	for _, name := range []string{"RAUC_KEYRING_FILE", "RAUC_KEY_FILE", "RAUC_CERT_FILE"} {
 		t.Setenv(name, "") // the development key is used
