@@ -32,7 +32,7 @@ command:
 func TestLostBoard(t *testing.T) {
 	for _, tt := range []struct{ name, how, limit, want string }{
 		{"the connection ends", "kill -9 $PPID; sleep 60", "30000", "did not restart: its boot id is the same"},
-		{"the connection hangs", "( sleep 20; kill -9 $PPID ) >/dev/null 2>&1 & kill -STOP $PPID; sleep 60", "500", "and then not to anything else: the board stopped answering"},
+		{"the connection hangs", "setsid sh -c 'sleep 20; kill -9 $0' $PPID >/dev/null 2>&1 & kill -STOP $PPID; sleep 60", "500", "and then not to anything else: the board stopped answering"},
 		{"its shutdown ends programs first", "( sleep 1; kill -9 $PPID ) >/dev/null 2>&1 & kill -STOP $PPID; exit 143", "1500", "did not restart"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
