@@ -34,8 +34,9 @@ go tool mage test --race`
 	short := c.Switch("short", "leave out what takes minutes")
 	changed := c.Text("changed=COMMIT", "", "only packages that a change since this commit can reach, such as main")
 	race := c.Switch("race", "all of them under the race detector; otherwise those that it does not slow down much")
+	shuffle := c.Switch("shuffle", "in another order each time, with nothing taken from Go's test cache; always where CI is set")
 	c.Run = signalled(func(ctx context.Context, _ []string) error {
-		return source.Tests(ctx, os.Stdout, source.TestOptions{Run: *only, Short: *short, Changed: *changed, Race: *race})
+		return source.Tests(ctx, os.Stdout, source.TestOptions{Run: *only, Short: *short, Changed: *changed, Race: *race, Shuffle: *shuffle || os.Getenv("CI") != ""})
 	})
 	return c
 }

@@ -37,6 +37,7 @@ type packageResult struct {
 	parents map[string]bool // names of tests with subtests, which are counted in their place
 	order   []*testResult
 	shuffle string
+	cached  bool // the result is that of an earlier run, from Go's test cache
 }
 
 // testResults gathers the events of all modules. Parts of a run that go on side by side may
@@ -149,6 +150,8 @@ func (r *testResults) test(p *packageResult, name string) *testResult {
 	return t
 }
 
+var cachedLine = lazy.Regexp(`^ok  \t\S+\t\(cached\)`)
+
 var shuffleLine = lazy.Regexp(`^-test\.shuffle (\d+)\n$`)
 
 // frame matches what go test itself prints around a test's own output.
@@ -159,6 +162,7 @@ func (p *packageResult) hear(t *testResult, text string) {
 		p.shuffle = m[1]
 		return
 	}
+	p.cached = p.cached || t == &p.testResult && cachedLine().MatchString(text)
 	if !frame().MatchString(text) {
 		_, _ = t.output.Write([]byte(text))
 	}
@@ -257,6 +261,16 @@ func (p *packageResult) failedBelow(name string) bool {
 
 func (r *testResults) in(s testState) []caseResult {
 	return slices.DeleteFunc(r.cases(), func(c caseResult) bool { return c.state != s })
+}
+
+// cached returns how many packages have the result of an earlier run.
+func (r *testResults) cached() (n int) {
+	for _, p := range r.order {
+		if p.cached {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *testResults) failed() []caseResult { return r.in(failed) }

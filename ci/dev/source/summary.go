@@ -23,8 +23,12 @@ func printSummary(w io.Writer, r *testResults) {
 	printSkips(w, r)
 	printSlowest(w, r)
 	printFailures(w, r)
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped in %d packages, %s\n",
-		len(r.in(passed)), len(r.failed()), len(r.in(skipped)), len(r.order), time.Since(r.began).Round(100*time.Millisecond))
+	cached := ""
+	if n := r.cached(); n > 0 {
+		cached = fmt.Sprintf(", %d unchanged since they passed", n)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped in %d packages%s, %s\n",
+		len(r.in(passed)), len(r.failed()), len(r.in(skipped)), len(r.order), cached, time.Since(r.began).Round(100*time.Millisecond))
 }
 
 func printUntested(w io.Writer, r *testResults) {

@@ -39,6 +39,7 @@ type TestOptions struct {
 	Short   bool   // skip what takes minutes
 	Changed string // only packages that a change since this commit can reach; "" is all
 	Race    bool   // all packages under the race detector, also those of unraced
+	Shuffle bool   // in another order each time, with nothing taken from Go's test cache
 }
 
 // unraced lists the packages that are tested without the race detector unless TestOptions
@@ -184,13 +185,9 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 // that are cut off leave theirs behind. What is mounted there is not removed, nor
 // forgiven.
 func withTempDir(do func(dir string) error) error {
-	dir, err := os.MkdirTemp("", "sw-") // short, for the sake of sockets in it
+	dir, err := makeTempDir()
 	if err != nil {
 		return err
-	}
-	// Containers' roots and other users have to get through, as through /tmp.
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return errors.Join(err, os.Remove(dir))
 	}
 	err = do(dir)
 	mounts, merr := os.ReadFile("/proc/self/mountinfo")
@@ -201,6 +198,21 @@ func withTempDir(do func(dir string) error) error {
 		return errors.Join(err, fmt.Errorf("a test left something mounted in %s; see findmnt, and umount it", dir))
 	}
 	return errors.Join(err, detachLoops(dir), os.RemoveAll(dir))
+}
+
+// makeTempDir makes the first folder of sw-0, sw-1 and so on that is not there. Mostly it has
+// the same name in each run: Go's test cache compares TMPDIR.
+func makeTempDir() (dir string, err error) {
+	for i := range 1000 {
+		dir = filepath.Join(os.TempDir(), "sw-"+strconv.Itoa(i)) // short, for the sake of sockets in it
+		if err = os.Mkdir(dir, 0o711); err == nil {
+			return dir, os.Chmod(dir, 0o711) // containers' roots and other users have to get through, as through /tmp
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return "", err
 }
 
 // detachLoops detaches the loop devices over files below dir: a test that is cut off
@@ -386,7 +398,10 @@ func raceOptions() string {
 
 // testArgs returns the flags of go test. Vet is a rule of check's.
 func testArgs(opts TestOptions, race bool) []string {
-	args := append(buildArgs(race), "-shuffle=on", "-p=1", "-vet=off", "-timeout="+testTimeout)
+	args := append(buildArgs(race), "-p=1", "-vet=off", "-timeout="+testTimeout)
+	if opts.Shuffle {
+		args = append(args, "-shuffle=on")
+	}
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}

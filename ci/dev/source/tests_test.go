@@ -133,7 +133,7 @@ func TestNested(t *testing.T) { t.Fatal("nested too") }
 func TestRunOfEveryOutcome(t *testing.T) {
 	root := unpack(t, strings.ReplaceAll(outcomes, "-- build/ignored/", "-- testdata/"))
 	out := t.TempDir()
-	results, err := runModules(t.Context(), root, out, TestOptions{})
+	results, err := runModules(t.Context(), root, out, TestOptions{Shuffle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,6 +350,30 @@ func TestInterruptIsRepeated(t *testing.T) {
 	_ = cmd.Wait()
 	if status := cmd.ProcessState.ExitCode(); status != 7 {
 		t.Errorf("it ended with status %d; want the third signal to end it", status)
+	}
+}
+
+// What did not change is not tested again, unless the order has to change.
+func TestUnchangedPackages(t *testing.T) {
+	root := unpack(t, outcomes)
+	for _, dir := range []string{"broken", "exits", "bad", "panics", "races", "nested"} {
+		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []int{-1, 3, 0} { // the first run may find anything
+		results, err := runModules(t.Context(), root, t.TempDir(), TestOptions{Shuffle: i == 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		printSummary(&text, results)
+		if n := results.cached(); want >= 0 && n != want || strings.Contains(text.String(), "unchanged since they passed") != (n > 0) {
+			t.Errorf("run %d: %d unchanged packages; want %d:\n%s", i, n, want, text.String())
+		}
+		if n := len(results.in(passed)); n != 4 {
+			t.Errorf("run %d: %d passed; want 4", i, n)
+		}
 	}
 }
 
