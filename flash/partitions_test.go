@@ -46,6 +46,9 @@ func TestMapper(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(p, foreign)
+	if err := unix.Msync(p, unix.MS_SYNC); err != nil { // else the kernel writes it at a time of its own
+		t.Fatal(err)
+	}
 	fmt.Println("mapped")
 	time.Sleep(time.Hour)
 }
