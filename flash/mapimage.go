@@ -4,16 +4,23 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
+	"slices"
 
 	"slipway/flash/probe"
 	"slipway/flash/source"
+	"slipway/images"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // MapImage writes the block map of an image beside it. It refuses what has neither a partition
 // table nor a file system.
 func MapImage(ctx context.Context, path, version string) (source.Made, error) {
 	head, err := headOf(ctx, path)
+	if err == nil {
+		err = refuseListed(path + ".bmap")
+	}
 	if err != nil {
 		return source.Made{}, err
 	}
@@ -25,6 +32,15 @@ func MapImage(ctx context.Context, path, version string) (source.Made, error) {
 		return source.Made{}, nameImage(path, fmt.Errorf("%s is no disk image: %w", path, err))
 	}
 	return source.MapFile(ctx, path, version)
+}
+
+// refuseListed refuses a file that the artifact.json in its folder lists: what was signed stays.
+func refuseListed(path string) error {
+	a, err := images.OpenArtifact(filepath.Dir(path))
+	if err == nil && slices.ContainsFunc(a.Files, func(f images.File) bool { return f.Name == filepath.Base(path) }) {
+		return fmt.Errorf("%s belongs to the artifact of board %s, whose artifact.json has its digest\nnext: ls -l %s  # copy the image to another folder, and map it there", path, a.Board, plaintext.Quote(filepath.Dir(path)))
+	}
+	return nil
 }
 
 func headOf(ctx context.Context, path string) ([]byte, error) {

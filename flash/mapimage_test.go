@@ -50,3 +50,17 @@ func TestMapImage(t *testing.T) {
 		}
 	}
 }
+
+// The map of an artifact has its digest in artifact.json, which may be signed.
+func TestMapImageOfArtifact(t *testing.T) {
+	a := artifact(t)
+	file := filepath.Join(a.Dir(), "disk.bmap")
+	before := read(t, file)
+	if err := os.Symlink("disk.img", filepath.Join(a.Dir(), "disk")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := MapImage(t.Context(), filepath.Join(a.Dir(), "disk"), bmap.Latest)
+	if want := "belongs to the artifact of board toy"; err == nil || !strings.Contains(err.Error(), want) || !bytes.Equal(before, read(t, file)) {
+		t.Errorf("MapImage = %v, and its map changed: %t; want %q", err, !bytes.Equal(before, read(t, file)), want)
+	}
+}
