@@ -198,6 +198,9 @@ func writeNotes(w io.Writer, notes []string) {
 func (a Request) withDefaults() (Request, error) {
 	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
+	if a.DryRun {
+		a.Canary, a.StopAfter = 0, 0 // there is nothing to protect
+	}
 	switch {
 	case a.Parallel < 1 || a.Parallel > maxParallel:
 		return a, fmt.Errorf("--parallel=%d: want 1 to %d", a.Parallel, maxParallel)
