@@ -24,7 +24,7 @@ const defaultLargestGiB = 512
 // admitDevice refuses a device that must not be written, or not for this board.
 func admitDevice(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
-		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)\nnext: devices", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
+		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)\nnext: boards --json  # a board of your own may extend this one with flash: {kinds: [%[1]s]}", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
 	}
 	if flashers[d.Kind] == nil {
 		return fmt.Errorf("this version has no flasher for devices of kind %s (it has: %s)", d.Kind, strings.Join(slices.Sorted(maps.Keys(flashers)), ", "))

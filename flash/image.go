@@ -61,7 +61,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		return nil, err
 	}
 	if r.options.Identity != nil && len(r.devices) > 1 {
-		return nil, errors.New("the SSH identity is one board's, and several devices are named; flash them one after another")
+		return nil, errors.New("the SSH identity is one board's, and several devices are named\nnext: devices  # then flash them one after another")
 	}
 	for _, step := range []struct {
 		do   func(context.Context) error

@@ -167,7 +167,7 @@ func (a Artifact) Check(kinds ...string) error {
 			return fmt.Errorf("artifact is not whole; build again, or copy the file there: %w", err)
 		}
 		if info.Size() != f.SizeBytes {
-			return fmt.Errorf("%s: %d bytes, want %d; build again", a.Path(f), info.Size(), f.SizeBytes)
+			return fmt.Errorf("%s: %d bytes, want %d\nnext: evidence %s", a.Path(f), info.Size(), f.SizeBytes, plaintext.Quote(a.dir))
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ func TestOpenArtifact(t *testing.T) {
 		name, json, wantErr string
 	}{
 		{"whole", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":4}]}`, ""},
-		{"cut off", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":5}]}`, "4 bytes, want 5; build again"},
+		{"cut off", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":5}]}`, "4 bytes, want 5"},
 		{"missing file", `{"board":"b","files":[{"kind":"disk","name":"other.img","sizeBytes":4}]}`, "not whole; build again"},
 		{"leaves the folder", `{"board":"b","files":[{"kind":"disk","name":"../disk.img","sizeBytes":4}]}`, "no name for a file"},
 		{"not JSON", `{`, "artifact.json"},

@@ -180,11 +180,16 @@ func CheckUser(spec Spec, command string, request BuildRequest) error {
 	if spec.Debian != nil || os.Geteuid() != 0 {
 		return nil
 	}
-	return rootError(command + " " + plaintext.Quote(spec.TypedName()) + request.flags())
+	return rootError(command, plaintext.Quote(spec.TypedName()), request.flags())
 }
 
-func rootError(line string) error {
-	return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: sudo -u %s -H %s %s", ErrRoot, cmp.Or(os.Getenv("SUDO_USER"), "NAME"), host.ProgramName(), line)
+// rootError names the user of sudo. Without one, doctor says how to make a user.
+func rootError(command, name, flags string) error {
+	step := "doctor " + name
+	if user := os.Getenv("SUDO_USER"); user != "" {
+		step = fmt.Sprintf("sudo -u %s -H %s %s %s%s", user, host.ProgramName(), command, name, flags)
+	}
+	return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: %s", ErrRoot, step)
 }
 
 // checkPrograms finds out now what bitbake would stop at minutes later.

@@ -353,7 +353,12 @@ func checkInputs(t *testing.T, dir string) {
 
 func TestCheckHost(t *testing.T) {
 	request := BuildRequest{Targets: []string{"a", "b"}, Task: "fetch", Continue: true, DryRun: true}
-	if err := rootError("build orin" + request.flags()); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
+	t.Setenv("SUDO_USER", "")
+	if err := rootError("build", "orin", request.flags()); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), "\nnext: doctor orin") {
+		t.Errorf("rootError without sudo = %v; want doctor", err)
+	}
+	t.Setenv("SUDO_USER", "ann")
+	if err := rootError("build", "orin", request.flags()); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
 		t.Errorf("rootError = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())

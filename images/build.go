@@ -83,7 +83,7 @@ func (a BuildRequest) ofDebian(spec Spec) error {
 	case isBundle && !(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
 		return nil
 	}
-	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: build %s", spec.Board, Bundle, plaintext.Quote(spec.TypedName()))
+	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, Bundle, plaintext.Quote(spec.TypedName()))
 }
 
 // Build makes the board's image, or finds that the one in its folder was made of

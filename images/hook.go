@@ -16,7 +16,7 @@ const hookModule = "runtime-hook"
 // checkClone refuses to build the hook where its source is not.
 func checkClone() error {
 	if _, err := os.Stat(filepath.Join(hookModule, "go.mod")); err != nil {
-		return errors.New("building an image needs Slipway's clone and Go, and this folder is no clone\nnext: version  # names the commit to clone; repeat the line in the top folder of a clone")
+		return errors.New("building an image needs Slipway's clone and Go, and this folder is no clone\nnext: version  # names the commit to clone; or init makes a board of your own, which needs no clone")
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func TestLoadRefusesFiles(t *testing.T) {
 		{"a control character", "header: {version: 1}\nmachine: \x01\n", "p.yml:2:10: not valid YAML: control characters are not allowed"},
 		{"a list", "- header\n", "the file is a list; want keys with values"},
 		{"two documents", "header: {version: 1}\n---\nheader: {version: 1}\n", "p.yml:2:1: a second document begins here"},
-		{"a broken second document", "header: {version: 1}\n---\n[\n", "p.yml:4:1: not valid YAML"},
+		{"a broken second document", "header: {version: 1}\n---\n[\n", "p.yml:3:1: not valid YAML"},
 		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file: did you mean machine? (have _source_dir,`},
 		{"merge key", "header: {version: 1}\nrepos: {<<: a}\n", "the merge key << in repos needs keys with values"},
 		{"merge of itself", "header: {version: 1}\nrepos: &r {<<: *r}\n", "p.yml"},

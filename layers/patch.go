@@ -227,6 +227,9 @@ func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []pa
 	}
 	for _, f := range files {
 		if base, err = b.commitPatch(ctx, base, f); err != nil {
+			if failed := (*run.Failure)(nil); errors.As(err, &failed) {
+				failed.Argv = []string{"git", "apply"} // without the options that keep the user's configuration out
+			}
 			return "", r.at.errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
 				r.ID, f.of.ID, f.name, f.of.Repo, base, err)
 		}

@@ -201,6 +201,7 @@ func syntaxError(path string, data []byte, err error) error {
 		before := data[:max(bytes.IndexFunc(data, notInYAML), 0)]
 		at = position{path, bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1}
 	}
+	at.line = min(at.line, bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n"))+1) // the parser names the line behind the last one
 	return at.errorf("not valid YAML: %s", where.Message)
 }
 

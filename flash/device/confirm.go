@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // confirmationToken returns the name that confirms a device where no person is asked, and
@@ -91,7 +93,11 @@ func confirmHint(devices []Device, yes []string) string {
 		}
 		names = append(names, name)
 	}
-	return fmt.Sprintf("  to confirm the whole line: --yes=%s\nnext: devices --json", strings.Join(names, ","))
+	step := "devices --json"
+	if only := devices[0]; only.Kind == File && len(devices) == 1 {
+		step = "ls -l " + plaintext.Quote(only.Path)
+	}
+	return fmt.Sprintf("  to confirm the whole line: --yes=%s\nnext: %s", strings.Join(names, ","), step)
 }
 
 func (d Device) isConfirmedBy(yes string) bool {

@@ -37,7 +37,7 @@ func (m *Image) Head(ctx context.Context, n int64) *Head {
 			return
 		}
 		if context.Cause(ctx) == nil {
-			err = fmt.Errorf("%s: %w", m.name, explainEOF(err))
+			err = fmt.Errorf("%s: %w", m.name, explainEOF(m.name, err))
 		}
 		yield(Piece{}, err)
 	})

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"slipway/flash/sealed"
+	"slipway/layers/plaintext"
 )
 
 // maxImageBytes keeps every sum of offsets far from overflow.
@@ -94,7 +95,7 @@ func hasMagic(magic ...string) func([]byte) bool {
 func Open(f File, name string) (*Image, error) {
 	m, err := openImage(f, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, explainEOF(err))
+		return nil, fmt.Errorf("%s: %w", name, explainEOF(name, err))
 	}
 	return m, nil
 }
@@ -248,14 +249,14 @@ func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece)
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, explainEOF(err))
+	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, explainEOF(m.name, err))
 }
 
 // Finish verifies what is outside of all sections, after they were decoded: the file's
 // end, and checksums of the whole. It does not verify sections that were not decoded.
 func (m *Image) Finish() error {
 	if err := m.decoder.checkRest(); err != nil {
-		return fmt.Errorf("%s: %w", m.name, explainEOF(err))
+		return fmt.Errorf("%s: %w", m.name, explainEOF(m.name, err))
 	}
 	return nil
 }
@@ -264,12 +265,12 @@ func (m *Image) Finish() error {
 func (m *Image) Close() { m.decoder.close() }
 
 // explainEOF turns an early end of the file into advice. A file that changed is not damaged.
-func explainEOF(err error) error {
+func explainEOF(name string, err error) error {
 	if errors.Is(err, sealed.ErrChanged) {
 		return sealed.ErrChanged
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return errors.New("the file is cut off; fetch or build it again")
+		return fmt.Errorf("the file is cut off\nnext: ls -l %s  # then fetch or build it again", plaintext.Quote(name))
 	}
 	return err
 }

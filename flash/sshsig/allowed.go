@@ -133,6 +133,9 @@ func cutWord(text string) (first, rest string, err error) {
 // parseOptions parses options that are separated by commas. It refuses unknown ones,
 // which could be restrictions.
 func (e *allowedSigner) parseOptions(text string) error {
+	if strings.HasPrefix(text, "AAAA") {
+		return errors.New("the line is a public key without the signer's name before it, such as me@example.com")
+	}
 	for _, option := range splitQuoted(text) {
 		name, value, valued := strings.Cut(option, "=")
 		if valued {

@@ -97,7 +97,7 @@ func findInAgent(path string, public ssh.PublicKey) (ssh.Signer, error) {
 	}
 	conn, err := net.Dial("unix", cmp.Or(os.Getenv("SSH_AUTH_SOCK"), "/nonexistent"))
 	if err != nil {
-		return nil, fmt.Errorf("reach ssh-agent for the public key %s: %w\nnext: eval $(ssh-agent) && ssh-add  # or name the private key", path, err)
+		return nil, fmt.Errorf("reach ssh-agent for the public key %s: %w\nnext: eval $(ssh-agent) && ssh-add %s", path, err, plaintext.Quote(strings.TrimSuffix(path, ".pub")))
 	}
 	keys, err := agent.NewClient(conn).Signers()
 	if err != nil {

@@ -210,7 +210,7 @@ whole disk, with a partition table that fits into it.
 
 Slipway writes only what differs from the device's contents, and reads that back. So a flash
 that was interrupted continues when you repeat it. Until a disk is complete it has no
-partition table. Slipway keeps the old table in build/BOARD/replaced.
+partition table. Slipway keeps the old table in its state folder.
 
 A device that fails does not stop the others. With --json each device has a receipt. The
 receipt of a failed flash has an "error" and its "reason": refused, image or device.`

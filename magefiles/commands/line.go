@@ -83,11 +83,11 @@ func peer(word string) []string {
 
 func unknownCommand(parent *cobra.Command, name string) error {
 	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
-	if path := peer(strings.ToLower(name)); path != nil && !parent.HasParent() {
-		return usageError{what + ": Slipway's command for that is " + strings.Join(path, " "), helpLine(path)}
-	}
 	next := helpLine(pathOf(parent))
 	near := nearestCommand(parent, name)
+	if path := peer(strings.ToLower(name)); path != nil && (near == "" || !parent.HasParent()) {
+		return usageError{what + ": Slipway's command for that is " + strings.Join(path, " "), helpLine(path)}
+	}
 	if near == "" {
 		near = nearestOf(allBelow(parent.Root()), func(c *cobra.Command) bool { return c.Parent().HasParent() && c.Name() == strings.ToLower(name) })
 	}

@@ -133,6 +133,9 @@ func (s exitError) withProgram() string {
 		if own, err := images.OwnFolder(); err == nil && own != "" {
 			step = "board check  # after correcting the file"
 		}
+		if missing := (*fs.PathError)(nil); errors.Is(s.error, fs.ErrNotExist) && errors.As(s.error, &missing) {
+			step = "ls " + plaintext.Quote(filepath.Dir(missing.Path))
+		}
 		step = cmp.Or(placeStep(text), step)
 	}
 	if !found {
