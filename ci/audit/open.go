@@ -38,10 +38,7 @@ func Find(name, buildDir string) (Target, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		switch _, unknown := images.LoadBuilt(name); {
-		case unknown != nil && strings.ContainsAny(name, "./"):
-			return Target{}, fmt.Errorf("audit %s: no such file or folder\nnext: ls %s", name, plaintext.Quote(filepath.Dir(name)))
-		case unknown != nil:
+		if _, unknown := images.LoadBuilt(name); unknown != nil {
 			return Target{}, fmt.Errorf("audit %s: no such file or folder: %w", name, unknown)
 		}
 		return Target{}, fmt.Errorf("audit %s: %w\nnext: build %[1]s", name, images.ErrNoArtifact)

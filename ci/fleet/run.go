@@ -198,9 +198,6 @@ func writeNotes(w io.Writer, notes []string) {
 func (a Request) withDefaults() (Request, error) {
 	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
-	if a.DryRun {
-		a.Canary, a.StopAfter = 0, 0 // there is nothing to protect
-	}
 	switch {
 	case a.Parallel < 1 || a.Parallel > maxParallel:
 		return a, fmt.Errorf("--parallel=%d: want 1 to %d", a.Parallel, maxParallel)
@@ -497,6 +494,9 @@ func (r *fleetRun) finishRecord() error {
 func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.request.Canary, len(r.jobs))
+	if r.request.DryRun { // there is nothing to protect
+		canaries = 0
+	}
 	r.runBatch(ctx, r.jobs[:canaries])
 	if failed := r.countFailing(); failed > 0 && r.stop == "" && ctx.Err() == nil {
 		r.stop = fmt.Sprintf("%d of %d canaries failed", failed, canaries)
