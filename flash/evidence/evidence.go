@@ -319,10 +319,11 @@ func (r Report) Err() error {
 
 // next says what to do about objections. Only files that belong together can be signed.
 func (r Report) next() string {
+	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {
-	case r.Signature == Unsigned && r.mustSign && !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why }):
+	case r.Signature == Unsigned && r.mustSign && filesHold:
 		return fmt.Sprintf("sign %s --key=$HOME/.ssh/id_ed25519", plaintext.Quote(r.Folder))
-	case r.Signature != Unsigned && len(r.Wrong) > 0 && !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why }):
+	case r.Signature != Unsigned && len(r.Wrong) > 0 && filesHold:
 		return fmt.Sprintf("evidence %s --json  # then look at the key that signed, and at the list of signers", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:
 		return fmt.Sprintf("build %s  # or copy the whole artifact again", r.Artifact.Board)

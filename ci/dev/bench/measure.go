@@ -104,8 +104,11 @@ func timeCommand(ctx context.Context, v variant) (wall, cpu time.Duration, err e
 	var times struct {
 		Results []struct{ Median, User, System float64 }
 	}
-	if err := json.Unmarshal(text, &times); err != nil || len(times.Results) != 1 {
+	if err := json.Unmarshal(text, &times); err != nil {
 		return 0, 0, fmt.Errorf("hyperfine wrote %q: %w", text, err)
+	}
+	if n := len(times.Results); n != 1 {
+		return 0, 0, fmt.Errorf("hyperfine wrote %d results; want 1: %q", n, text)
 	}
 	t := times.Results[0]
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -79,7 +79,7 @@ type storeBench struct {
 }
 
 // measureStore pushes an artifact to Debian's docker-registry and pulls it, by Slipway, by ORAS
-// and by plain HTTP. A line counts the bytes. A second version, and one that is there already,
+// and by plain HTTP. A TCP relay counts the bytes. A second version, and one that is there already,
 // follow. The same goes for a folder.
 func measureStore(ctx context.Context, s *session) error {
 	if _, err := exec.LookPath("oras"); err != nil {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -288,7 +287,7 @@ func processors() (cpus []string, err error) {
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, err
 	}
-	for cpu := range 8 * int(unsafe.Sizeof(set)) {
+	for cpu := 0; len(cpus) < set.Count(); cpu++ {
 		if set.IsSet(cpu) {
 			cpus = append(cpus, strconv.Itoa(cpu))
 		}
