@@ -18,6 +18,7 @@ import (
 	"slipway/layers/host"
 	"slipway/layers/kastest"
 	"slipway/layers/lock"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -26,6 +27,7 @@ type Options struct {
 	Rounds int    // how often each variant is measured
 	Only   string // only the variants that this pattern matches
 	MiB    int    // the size of the image, file or artifact
+	Before string // a checkout of an earlier commit, which is measured too
 }
 
 // area is a subject of the bench.
@@ -34,6 +36,7 @@ type area struct {
 	names       func() []string // the variants that --only selects from; nil if they need one another
 	packages    []string        // Debian packages
 	root        bool
+	before      bool // whether an earlier checkout can be measured too
 	measure     func(context.Context, *session) error
 }
 
@@ -43,16 +46,18 @@ type session struct {
 	w    io.Writer
 	only *regexp.Regexp
 	dir  string // a new folder, as an absolute path
+
+	program string // Slipway's, which the area measures; the earlier one's name ends in earlierSuffix
 }
 
 var areas = map[string]area{
-	"deploy": {5, 1024, deployNames, []string{"openssh-server", "openssh-client", "rsync"}, false, measureDeploy},
-	"flash":  {5, 4 << 10, flashNames, []string{"bmap-tools", "mount", "zstd", "time"}, true, measureFlash},
-	"hook":   {30, 0, hookNames, []string{"runc", "mount", "binutils", "e2fsprogs"}, true, measureHook},
-	"isar":   {5, 0, nil, nil, false, measureIsar},
-	"layers": {3, 0, layersNames, append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"), true, measureLayers},
-	"store":  {3, 1024, nil, []string{"docker-registry", "curl"}, false, measureStore},
-	"update": {0, 0, nil, []string{"openssh-server", "openssh-client", "rsync"}, true, measureUpdate},
+	"deploy": {5, 1024, deployNames, []string{"openssh-server", "openssh-client", "rsync"}, false, true, measureDeploy},
+	"flash":  {5, 4 << 10, flashNames, []string{"bmap-tools", "mount", "zstd", "time"}, true, true, measureFlash},
+	"hook":   {30, 0, hookNames, []string{"runc", "mount", "binutils", "e2fsprogs"}, true, true, measureHook},
+	"isar":   {5, 0, nil, nil, false, false, measureIsar},
+	"layers": {3, 0, layersNames, append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"), true, true, measureLayers},
+	"store":  {3, 1024, nil, []string{"docker-registry", "curl"}, false, false, measureStore},
+	"update": {0, 0, nil, []string{"openssh-server", "openssh-client", "rsync"}, true, false, measureUpdate},
 }
 
 // Areas lists the names that Run accepts.
@@ -112,6 +117,9 @@ func (a area) readOptions(s *session) (err error) {
 			*o.value = o.usual
 		}
 	}
+	if s.Before != "" && !a.before {
+		return errors.New("--before: the area has no such option")
+	}
 	if s.only, err = regexp.Compile(s.Only); err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
@@ -148,8 +156,41 @@ func keepOnFailure(ctx context.Context, measure func(dir string) error) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// buildSlipway builds the program that the bench measures.
-func (s *session) buildSlipway(ctx context.Context) (program string, err error) {
-	program = filepath.Join(s.dir, "slipway")
-	return program, run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./magefiles/slipway"}})
+// earlierPrefix and earlierSuffix mark the rows and the program of the earlier checkout.
+const (
+	earlierPrefix = "before: "
+	earlierSuffix = ".before"
+)
+
+// buildProgram builds the program that the area measures: a package, named from its module's
+// folder in this checkout, and in the earlier one.
+func (s *session) buildProgram(ctx context.Context, module, pkg string) error {
+	s.program = filepath.Join(s.dir, filepath.Base(filepath.Join(module, pkg)))
+	build := func(checkout, program string) error {
+		return run.Run(ctx, run.Command{
+			Argv: []string{"go", "build", "-C", filepath.Join(checkout, module), "-o", program, pkg},
+			Env:  []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath '-ldflags=-s -w'"},
+		})
+	}
+	err := build(".", s.program)
+	if err == nil && s.Before != "" {
+		err = build(s.Before, s.program+earlierSuffix)
+	}
+	return err
+}
+
+// withEarlier puts the program into the commands, and returns each command of it once more for
+// the earlier checkout.
+func (s *session) withEarlier(variants []variant) (all []variant) {
+	for _, v := range variants {
+		command := v.command
+		v.command = strings.ReplaceAll(command, "{program}", plaintext.Quote(s.program))
+		all = append(all, v)
+		if s.Before != "" && v.command != command {
+			v.name = earlierPrefix + v.name
+			v.command = strings.ReplaceAll(command, "{program}", plaintext.Quote(s.program+earlierSuffix))
+			all = append(all, v)
+		}
+	}
+	return all
 }

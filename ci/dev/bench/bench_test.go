@@ -73,6 +73,7 @@ func TestWrongOptions(t *testing.T) {
 		{"hook", Options{MiB: 3}, "--mib=3: the area has no such option"},
 		{"update", Options{Rounds: 3}, "--rounds=3: the area has no such option"},
 		{"flash", Options{Rounds: -1}, "--rounds=-1: "},
+		{"store", Options{Before: ".."}, "--before: the area has no such option"},
 		{"fleet", Options{}, `unknown area "fleet": say which (deploy, flash, `},
 	} {
 		var out strings.Builder
@@ -285,5 +286,29 @@ func TestAreas(t *testing.T) {
 				t.Errorf("bench %s printed %q last; want %s in it", tt.area, last, want)
 			}
 		}
+	}
+}
+
+// The earlier checkout's program runs the same commands, and the last line compares both.
+func TestBefore(t *testing.T) {
+	dir, peer := t.TempDir(), "true"
+	s := &session{program: filepath.Join(dir, "x y"), Options: Options{Before: dir, Rounds: 1}, only: regexp.MustCompile(""), w: new(strings.Builder)}
+	for _, program := range []string{s.program, s.program + earlierSuffix} {
+		if err := os.WriteFile(program, []byte("#!/bin/sh\necho $0 >>"+dir+"/ran"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := s.measure(t.Context(), []variant{{name: "ours", command: "{program} a"}, {name: "peer", command: peer}})
+	if err == nil {
+		err = s.print(rows, nil)
+	}
+	ran, _ := os.ReadFile(filepath.Join(dir, "ran"))
+	for _, want := range []string{"/x y\n", "/x y.before\n"} {
+		if strings.Count(string(ran), want) != 2 {
+			t.Errorf("these ran: %q; want twice %q", ran, want)
+		}
+	}
+	if out := s.w.(*strings.Builder).String(); err != nil || len(rows) != 3 || !strings.Contains(out, "\nbefore_over_now_ours=") {
+		t.Errorf("measure = %d rows, %v, and the table is\n%s", len(rows), err, out)
 	}
 }

@@ -24,7 +24,7 @@ const sshOptions = "-F none -i {key} -o IdentitiesOnly=yes -o UserKnownHostsFile
 // deployTools send a file. Slipway's time includes fsync and the check of the digest on the
 // server, the times of the others do not.
 var deployTools = []struct{ name, command string }{
-	{"ours", "{sender} {port} {known} {key} {local} {remote}"},
+	{"ours", "{program} {port} {known} {key} {local} {remote}"},
 	{"sftp", "sftp -q -b {batch} -P {port} " + sshOptions + " 127.0.0.1"},
 	{"scp", "scp -q -P {port} " + sshOptions + " {local} 127.0.0.1:{remote}"},
 	{"rsync -W", "rsync -W -e 'ssh -p {port} " + sshOptions + "' {local} 127.0.0.1:{remote}"},
@@ -60,7 +60,7 @@ func measureDeploy(ctx context.Context, s *session) (err error) {
 	err = errors.Join(
 		makeFile(at("local"), 0, size),
 		os.WriteFile(at("batch"), fmt.Appendf(nil, "put %s %s\n", at("local"), at("remote")), 0o600),
-		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", at("sender"), "./ci/dev/bench/sender"}}),
+		s.buildProgram(ctx, ".", "./ci/dev/bench/sender"),
 	)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func measureDeploy(ctx context.Context, s *session) (err error) {
 		if err != nil {
 			return err
 		}
-		words := strings.NewReplacer(append(values, "{sender}", at("sender"), "{local}", at("local"), "{remote}", at("remote"), "{batch}", at("batch"))...)
+		words := strings.NewReplacer(append(values, "{local}", at("local"), "{remote}", at("remote"), "{batch}", at("batch"))...)
 		for _, tool := range deployTools {
 			variants = append(variants, variant{
 				name: deployLines[i] + " " + tool.name, command: words.Replace(tool.command),

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	oursCommand     = "time -a -o {peaks} -f %M {slipway} flash {board} {device} --yes={device} --raw"
+	oursCommand     = "time -a -o {program}.peaks -f %M {program} flash {board} {device} --yes={device} --raw"
 	bmaptoolCommand = "bmaptool copy --bmap {map} {image} {device}"
 )
 
@@ -54,8 +54,7 @@ func flashNames() (names []string) {
 
 // measureFlash measures how long it takes to write an image, a third of it mapped.
 func measureFlash(ctx context.Context, s *session) (err error) {
-	slipway, err := s.buildSlipway(ctx)
-	if err != nil {
+	if err := s.buildProgram(ctx, ".", "./magefiles/slipway"); err != nil {
 		return err
 	}
 	in, err := makeInputs(ctx, s.dir, int64(s.MiB)<<20)
@@ -67,11 +66,10 @@ func measureFlash(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, device.detach()) }()
-	peaks := filepath.Join(s.dir, "peaks")
 	var variants []variant
 	for _, v := range flashVariants {
 		image := in.imagePath(v.form)
-		values := []string{"{peaks}", peaks, "{slipway}", slipway, "{board}", in.board, "{device}", device.path, "{map}", in.mapPath(), "{image}", image}
+		values := []string{"{board}", in.board, "{device}", device.path, "{map}", in.mapPath(), "{image}", image}
 		for i := 1; i < len(values); i += 2 {
 			values[i] = plaintext.Quote(values[i])
 		}
@@ -91,7 +89,7 @@ func measureFlash(ctx context.Context, s *session) (err error) {
 	if err != nil {
 		return err
 	}
-	peak, err := readPeak(peaks)
+	peak, err := readPeak(s.program + ".peaks")
 	if err != nil {
 		return err
 	}

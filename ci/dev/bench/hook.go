@@ -38,6 +38,20 @@ var hookMethods = []hookMethod{
 	{name: "floor runtime", runtime: "{floor} runtime", hook: "{floor} {plan}"},
 }
 
+// hookMethods returns the methods, with those of the earlier checkout.
+func (s *session) hookMethods() []hookMethod {
+	all := slices.Clone(hookMethods)
+	for _, m := range hookMethods {
+		method := m
+		m.runtime, m.hook = strings.ReplaceAll(m.runtime, "{ours}", "{before}"), strings.ReplaceAll(m.hook, "{ours}", "{before}")
+		if s.Before != "" && m != method {
+			m.name = earlierPrefix + m.name
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 var hookMedia = []string{"tmpfs", "disk"}
 
 func hookNames() (names []string) {
@@ -92,24 +106,22 @@ func measureHook(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	ours, floor, dir := filepath.Join(s.dir, "slipway-hook"), filepath.Join(s.dir, "floor"), filepath.Join(s.dir, "board")
-	build := func(argv ...string) error {
-		return run.Run(ctx, run.Command{Argv: append([]string{"go", "build"}, argv...), Env: []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath '-ldflags=-s -w'"}})
-	}
-	err = errors.Join(build("-C", "runtime-hook", "-o", ours, "."), build("-o", floor, "./ci/dev/bench/floor"), buildPeers(ctx, peers), os.Mkdir(dir, 0o755))
+	floor, dir := filepath.Join(s.dir, "floor"), filepath.Join(s.dir, "board")
+	build := run.Command{Argv: []string{"go", "build", "-o", floor, "./ci/dev/bench/floor"}, Env: []string{"CGO_ENABLED=0"}}
+	err = errors.Join(s.buildProgram(ctx, "runtime-hook", "."), run.Run(ctx, build), buildPeers(ctx, peers), os.Mkdir(dir, 0o755))
 	if err != nil {
 		return err
 	}
 	b := &hookBench{dir: dir}
-	b.words = strings.NewReplacer("{peers}", peers, "{ours}", ours, "{floor}", floor, "{plan}", b.path("floor.plan"))
+	b.words = strings.NewReplacer("{peers}", peers, "{before}", s.program+earlierSuffix, "{ours}", s.program, "{floor}", floor, "{plan}", b.path("floor.plan"))
 	return inMountNamespace(func() error {
 		defer b.close()
-		if err := b.prepare(ctx, s, ours, peers); err != nil {
+		if err := b.prepare(ctx, s, peers); err != nil {
 			return err
 		}
 		var variants []variant
 		for _, medium := range hookMedia {
-			for _, m := range hookMethods {
+			for _, m := range s.hookMethods() {
 				if err := b.checkContainer(ctx, medium, m); err != nil {
 					return fmt.Errorf("%s, %s: %w", medium, m.name, err)
 				}
@@ -170,8 +182,8 @@ func buildPeers(ctx context.Context, dir string) error {
 
 // prepare makes the board, its image on both media, the peer's configuration, and the floor's
 // plan.
-func (b *hookBench) prepare(ctx context.Context, s *session, ours, peers string) error {
-	loader, err := run.Output(ctx, run.Command{Argv: []string{"sh", "-euc", boardScript, "sh", b.dir, ours}})
+func (b *hookBench) prepare(ctx context.Context, s *session, peers string) error {
+	loader, err := run.Output(ctx, run.Command{Argv: []string{"sh", "-euc", boardScript, "sh", b.dir, s.program}})
 	if err != nil {
 		return err
 	}

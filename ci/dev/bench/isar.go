@@ -29,10 +29,9 @@ var isarRatios = []ratio{
 
 type isarBench struct {
 	*session
-	slipway string
-	spec    images.Spec
-	clones  []tinyclone.Clone
-	env     []string // of all builds
+	spec   images.Spec
+	clones []tinyclone.Clone
+	env    []string // of all builds
 }
 
 // measureIsar builds the image of isar-amd64 four times, each time in a new build folder:
@@ -44,7 +43,7 @@ func measureIsar(ctx context.Context, s *session) (err error) {
 	if b.spec, err = images.Load("isar-amd64"); err != nil {
 		return err
 	}
-	if b.slipway, err = s.buildSlipway(ctx); err != nil {
+	if err := s.buildProgram(ctx, ".", "./magefiles/slipway"); err != nil {
 		return err
 	}
 	if b.env, err = tinyclone.Key(ctx, filepath.Join(b.dir, "keys")); err != nil { // that all builds sign with
@@ -81,7 +80,7 @@ func measureIsar(ctx context.Context, s *session) (err error) {
 
 // build is slipway build in a clone, with a setting of the cache.
 func (b *isarBench) build(clone int, setting string) variant {
-	return variant{command: plaintext.Quote(b.slipway) + " build " + b.spec.Board, dir: b.clones[clone].Dir, env: append(b.env[:len(b.env):len(b.env)], cache.Environment+"="+setting)}
+	return variant{command: plaintext.Quote(b.program) + " build " + b.spec.Board, dir: b.clones[clone].Dir, env: append(b.env[:len(b.env):len(b.env)], cache.Environment+"="+setting)}
 }
 
 // measureCache times one build of each kind: each takes minutes.
@@ -114,7 +113,7 @@ func (b *isarBench) measureCache(ctx context.Context) (rows []row, err error) {
 
 // serve starts slipway cache serve for an empty folder, with the bitbake of the clone that fills it.
 func (b *isarBench) serve(ctx context.Context) (served cache.Status, stop func() error, err error) {
-	cmd := exec.CommandContext(ctx, b.slipway, "cache", "serve", filepath.Join(b.dir, "cache"), "--board="+b.spec.Board, "--listen=127.0.0.1:0", "--json")
+	cmd := exec.CommandContext(ctx, b.program, "cache", "serve", filepath.Join(b.dir, "cache"), "--board="+b.spec.Board, "--listen=127.0.0.1:0", "--json")
 	cmd.Dir, cmd.Env = b.clones[1].Dir, append(os.Environ(), b.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	out, err := cmd.StdoutPipe()

@@ -64,8 +64,7 @@ func measureLayers(ctx context.Context, s *session) (err error) {
 	if err != nil {
 		return err
 	}
-	slipway, err := s.buildSlipway(ctx)
-	if err != nil {
+	if err := s.buildProgram(ctx, ".", "./magefiles/slipway"); err != nil {
 		return err
 	}
 	spec, err := images.WithLayers()
@@ -100,7 +99,7 @@ func measureLayers(ctx context.Context, s *session) (err error) {
 	values := strings.NewReplacer("{board}", spec.Board, "{top}", top)
 	var variants []variant
 	for _, v := range layersVariants {
-		timed := variant{name: v.name, command: plaintext.Quote(slipway) + " layers checkout " + spec.Board, dir: top}
+		timed := variant{name: v.name, command: "{program} layers checkout " + spec.Board, dir: top}
 		if v.kas != "" {
 			timed.runKas(kas, filepath.Join(top, v.kas), file, values.Replace(v.words))
 		}

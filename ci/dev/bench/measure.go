@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +40,7 @@ type row struct {
 // counted. Each round has another order. So a drift of the machine's speed, and what a variant
 // leaves to the kernel, affect all of them alike.
 func (s *session) measure(ctx context.Context, variants []variant) (rows []row, err error) {
-	variants = slices.DeleteFunc(variants, func(v variant) bool { return !s.only.MatchString(v.name) })
+	variants = slices.DeleteFunc(s.withEarlier(variants), func(v variant) bool { return !s.only.MatchString(v.name) })
 	step := progress.Start(ctx, "measure", int64(len(variants)*(s.Rounds+1)), progress.Tasks)
 	defer func() { step.End("", err) }()
 	rows = make([]row, len(variants))
@@ -181,6 +182,8 @@ func (r ratio) times(rows []row, name string) (seconds []float64) {
 	return seconds
 }
 
+func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+
 // figure is a value of the last line.
 type figure struct {
 	name  string
@@ -203,6 +206,13 @@ func (s *session) print(rows []row, ratios []ratio, figures ...figure) error {
 	for _, r := range ratios {
 		if value, ok := r.value(rows); ok {
 			all = append(all, figure{r.name, value})
+		}
+	}
+	for _, r := range rows {
+		if now := strings.Replace(r.name, earlierPrefix, "", 1); now != r.name {
+			if value, ok := (ratio{over: r.name, under: now}).value(rows); ok {
+				all = append(all, figure{"before_over_now_" + strings.Join(strings.FieldsFunc(now, notWord), "_"), value})
+			}
 		}
 	}
 	for _, f := range append(all, figures...) {

@@ -85,8 +85,7 @@ func measureStore(ctx context.Context, s *session) error {
 	if _, err := exec.LookPath("oras"); err != nil {
 		return fmt.Errorf("%w\nnext: go install oras.land/oras/cmd/oras@v1.2.3", err)
 	}
-	slipway, err := s.buildSlipway(ctx)
-	if err != nil {
+	if err := s.buildProgram(ctx, ".", "./magefiles/slipway"); err != nil {
 		return err
 	}
 	var names []string
@@ -94,7 +93,7 @@ func measureStore(ctx context.Context, s *session) error {
 		names = append(names, f.name)
 	}
 	b := &storeBench{session: s, carried: map[string]int64{}, words: []string{
-		"{slipway}", plaintext.Quote(slipway), "{top}", plaintext.Quote(s.dir), "{files}", strings.Join(names, " "), "{list}", "{" + strings.Join(names, ",") + "}",
+		"{slipway}", plaintext.Quote(s.program), "{top}", plaintext.Quote(s.dir), "{files}", strings.Join(names, " "), "{list}", "{" + strings.Join(names, ",") + "}",
 	}}
 	for version := range 2 {
 		if err := b.makeVersion(ctx, version, int64(s.MiB)<<20); err != nil {
