@@ -32,7 +32,7 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 		return set
 	})
 	after.Edited = after.Edited || before != after || local || kas
-	if err := bitbake.SaveInputs(b.dir, b.project.Root, after); err != nil {
+	if err := bitbake.SaveInputs(b.record, b.dir, b.project.Root, after); err != nil {
 		progress.Warn(ctx, err.Error()) // ci plan then takes every change of a layer
 	}
 	return ctx.Err()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/images/bitbake/pickle"
 	"slipway/layers/htmlstyle/pagetest"
 	"slipway/layers/run"
 )
@@ -153,7 +152,7 @@ func TestForecastOfNoSense(t *testing.T) {
 // A task that was broken off or failed did not take as long as it takes.
 func TestForecastOfWhatDidNotEnd(t *testing.T) {
 	const k = "|x_1.bb:do_compile"
-	queued := event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}}
+	queued := event{class: "bb.runqueue.runQueueTaskStarted", state: map[string]any{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}}
 	failed := event{class: "bb.runqueue.runQueueTaskFailed", state: queued.state}
 	for _, rest := range [][]event{{queued}, {queued, failed}} {
 		times := forecast{Tasks: map[string]int64{k: 3_600_000}, remaining: map[string]int64{k: 3_600_000}, remainingMS: 3_600_000}
@@ -173,7 +172,7 @@ func TestForecastOfWhatDidNotEnd(t *testing.T) {
 func TestEventLogThatEndsEarly(t *testing.T) {
 	rec := Record{Started: time.Now()}
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
-	w.handleEvent(event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}})
+	w.handleEvent(event{class: "bb.runqueue.runQueueTaskStarted", state: map[string]any{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}})
 	for _, line := range []string{
 		"NOTE: Running task 1 of 9 (/l/x_1.bb:do_compile)",
 		"ERROR: Logfile of failure stored in: /l/x/temp/log.do_compile.1",
@@ -192,7 +191,7 @@ func TestEventLogThatEndsEarly(t *testing.T) {
 func TestNamesAreInert(t *testing.T) {
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
-	e := event{class: "bb.build.TaskStarted", state: pickle.Dict{"pn": "x\x1b[2J\ny"}}
+	e := event{class: "bb.build.TaskStarted", state: map[string]any{"pn": "x\x1b[2J\ny"}}
 	if got := e.textField("pn"); got != "x[2J y" {
 		t.Errorf("text = %q; want it without control characters", got)
 	}
@@ -295,6 +294,7 @@ func TestEventLogRefuses(t *testing.T) {
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
 	r := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
+	defer r.close()
 	for range 3 {
 		_, _ = r.Write(line)
 	}
@@ -307,6 +307,7 @@ func TestEventLogRefuses(t *testing.T) {
 func TestEventLogOfHugeLines(t *testing.T) {
 	seen := 0
 	r := &logReader{onEvent: func(event) { seen++ }, onBadLine: func(err error) { t.Error(err) }}
+	defer r.close()
 	for class, most := range map[string]int{"bb.event.ReachableStamps": 4 << 20, treeClass: 2 * maxTreeBytes} {
 		seen = 0
 		_, _ = r.Write([]byte(`{"class": "` + class + `", "vars": "`))
@@ -359,15 +360,15 @@ func TestMulticonfig(t *testing.T) {
 		if mc != "" {
 			id, file = "mc:"+mc+":"+id, "mc:"+mc+":"+file
 		}
-		queued := pickle.Dict{"taskid": id, "taskfile": file, "taskname": "do_fetch"}
-		task := pickle.Dict{"_mc": mc, "taskfile": "/l/x_1.bb", "taskname": "do_fetch", "pn": "x", "pv": "1", "time": 1e9}
+		queued := map[string]any{"taskid": id, "taskfile": file, "taskname": "do_fetch"}
+		task := map[string]any{"_mc": mc, "taskfile": "/l/x_1.bb", "taskname": "do_fetch", "pn": "x", "pv": "1", "time": 1e9}
 		w.handleEvent(event{class: "bb.runqueue.runQueueTaskStarted", state: queued})
 		w.handleEvent(event{class: "bb.build.TaskStarted", state: task})
 	}
 	if rec.Workers != 2 {
 		t.Errorf("%d tasks ran at one time; want 2", rec.Workers)
 	}
-	w.handleEvent(event{class: "bb.runqueue.runQueueTaskCompleted", state: pickle.Dict{"taskid": "mc:xavier:/l/x_1.bb:do_fetch", "taskfile": "mc:xavier:/l/x_1.bb", "taskname": "do_fetch"}})
+	w.handleEvent(event{class: "bb.runqueue.runQueueTaskCompleted", state: map[string]any{"taskid": "mc:xavier:/l/x_1.bb:do_fetch", "taskfile": "mc:xavier:/l/x_1.bb", "taskname": "do_fetch"}})
 	if len(rec.Tasks) != 1 || rec.Tasks[0].Config != "xavier" || rec.Tasks[0].Recipe != "x" || rec.Tasks[0].Outcome != TaskSucceeded {
 		t.Errorf("tasks = %+v; want xavier's ended", rec.Tasks)
 	}

@@ -3,8 +3,6 @@ package bitbake
 import (
 	"cmp"
 	"slices"
-
-	"slipway/images/bitbake/pickle"
 )
 
 // maxNeeds limits the edges between tasks. An image of 4,400 tasks has 15,000.
@@ -25,16 +23,16 @@ func (t Task) taskName() string {
 
 // needsOf reads the tree of tasks of a DepTreeGenerated event.
 func needsOf(e event) needs {
-	tree, _ := e.state["_depgraph"].(pickle.Dict)
-	tasks, _ := tree["tdepends"].(pickle.Dict)
+	tree, _ := e.state["_depgraph"].(map[string]any)
+	tasks, _ := tree["tdepends"].(map[string]any)
 	n, edges := needs{}, 0
 	for name, value := range tasks {
-		list, _ := value.(*pickle.List)
-		if list == nil || len(n) >= maxTasks {
+		list, is := value.([]any)
+		if !is || len(n) >= maxTasks {
 			continue
 		}
 		n[cleanText(name)] = nil
-		for _, item := range list.Items {
+		for _, item := range list {
 			if need, is := item.(string); is && edges < maxNeeds {
 				edges++
 				n[cleanText(name)] = append(n[cleanText(name)], cleanText(need))

@@ -2,7 +2,6 @@ package bitbake
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"slipway/images/bitbake/pickle"
 	"slipway/layers/plaintext"
 )
 
@@ -61,7 +59,7 @@ var recordedVariables = []string{"DEPLOY_DIR_IMAGE", "DISTRO", "DISTRO_VERSION",
 // event is one line of the log.
 type event struct {
 	class     string
-	state     pickle.Dict
+	state     map[string]any
 	variables map[string]string // of the line with all of them
 }
 
@@ -77,10 +75,8 @@ func (e event) numberField(name string) int64 { return toInt64(e.state[name]) }
 // toInt64 converts a decoded value to an integer, 0 if it is no number.
 func toInt64(v any) int64 {
 	switch n := v.(type) {
-	case int64:
-		return n
 	case float64:
-		if n > -1e15 && n < 1e15 {
+		if n > -1<<53 && n < 1<<53 {
 			return int64(n)
 		}
 	case bool:
@@ -101,25 +97,9 @@ func (e event) eventTime() time.Time {
 }
 
 // queueStats returns the counters of a runqueue event.
-func (e event) queueStats() pickle.Dict {
-	o, _ := e.state["stats"].(*pickle.Object)
-	if o == nil {
-		return nil
-	}
-	return o.State
-}
-
-// isEventClass reports whether a class may be part of an event.
-func isEventClass(c pickle.Class) bool {
-	switch {
-	case c.Module == "builtins":
-		return c.Name == "set" || c.Name == "frozenset"
-	case c.Module == "collections":
-		return c.Name == "OrderedDict" || c.Name == "defaultdict"
-	case c.Module == "re": // the layers' patterns, in the tree of tasks
-		return c.Name == "_compile"
-	}
-	return strings.HasPrefix(c.Module, "bb.")
+func (e event) queueStats() map[string]any {
+	stats, _ := e.state["stats"].(map[string]any)
+	return stats
 }
 
 var (
@@ -138,31 +118,23 @@ func classOf(line []byte) string {
 }
 
 // decodeEvent decodes one line. It returns nil for an event that is skipped.
-func decodeEvent(line []byte) (*event, error) {
+func (r *logReader) decodeEvent(line []byte) (e *event, err error) {
 	if bytes.HasPrefix(line, variablesBegins) {
 		return decodeVariables(line)
 	}
-	class := classOf(line)
-	if !decodedEvents[class] {
+	e = &event{class: classOf(line)}
+	if !decodedEvents[e.class] {
 		return nil, nil
 	}
-	var fields struct{ Class, Vars string }
-	if err := json.Unmarshal(line, &fields); err != nil {
-		return nil, fmt.Errorf("an event %s that is no JSON: %w", class, err)
+	if r.python == nil {
+		if r.python, err = startUnpickler(); err != nil {
+			return nil, err
+		}
 	}
-	raw, err := base64.StdEncoding.DecodeString(fields.Vars)
-	if err != nil {
-		return nil, fmt.Errorf("an event %s: %w", class, err)
+	if e.state, err = r.python.decode(line); err != nil {
+		return nil, fmt.Errorf("an event %s: %w", e.class, err)
 	}
-	value, err := pickle.Decode(raw, isEventClass)
-	if err != nil {
-		return nil, fmt.Errorf("an event %s: %w", class, err)
-	}
-	object, is := value.(*pickle.Object)
-	if !is || object.Class.Module+"."+object.Class.Name != class || fields.Class != class {
-		return nil, fmt.Errorf("an event %s that holds something else", class)
-	}
-	return &event{class: class, state: object.State}, nil
+	return e, nil
 }
 
 // decodeVariables decodes the line with all variables. It keeps a few of them.
@@ -189,6 +161,7 @@ type logReader struct {
 	line      []byte // the line that has no end yet
 	skip      bool   // that line is not wanted
 	lines     int
+	python    *unpickler // nil before the first event
 	onEvent   func(event)
 	onBadLine func(error)
 }
@@ -235,7 +208,7 @@ func (r *logReader) finishLine() {
 	if skip {
 		return
 	}
-	e, err := decodeEvent(line)
+	e, err := r.decodeEvent(line)
 	if cap(r.line) > maxEventBytes {
 		r.line = nil
 	}
@@ -247,9 +220,17 @@ func (r *logReader) finishLine() {
 	}
 }
 
+// close ends the reader's Python.
+func (r *logReader) close() {
+	if r.python != nil {
+		r.python.close()
+	}
+}
+
 // followLog reads the log at path as it grows. After done is closed it reads to the
 // end. bitbake creates the file late.
 func (r *logReader) followLog(path string, done <-chan struct{}) error {
+	defer r.close()
 	var f *os.File
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

@@ -144,6 +144,7 @@ func watched(t *testing.T, log []byte, console string, failed bool) Record {
 		w.readConsoleLine(strings.TrimSuffix(line, "\n"))
 	}
 	r := &logReader{onEvent: w.handleEvent, onBadLine: func(err error) { t.Error(err) }}
+	defer r.close()
 	for len(log) > 0 { // in parts that end anywhere
 		n := min(len(log), 1000)
 		_, _ = r.Write(log[:n])
@@ -165,6 +166,7 @@ func firstTime(log []byte) time.Time {
 			first = at
 		}
 	}}
+	defer r.close()
 	_, _ = r.Write(log)
 	return first
 }
@@ -172,7 +174,7 @@ func firstTime(log []byte) time.Time {
 // told is what a record tells that is the same whenever, and by whichever bitbake,
 // the run was.
 func told(r Record) Record {
-	r.Started, r.Parsed.TookMS, r.Disk, r.Workers = time.Time{}, 0, Disk{}, 0
+	r.Started, r.Parsed.TookMS, r.Disk, r.Workers, r.Queued = time.Time{}, 0, Disk{}, 0, nil
 	r.Parsed.Cached, r.Parsed.Recipes = 0, 0 // versions keep different caches
 	r.Variables = maps.Clone(r.Variables)
 	for i := range r.Tasks {
@@ -251,10 +253,15 @@ func FuzzEventLog(f *testing.F) {
 	}
 	f.Add([]byte(`{"class": "bb.build.TaskStarted", "vars": "gASVHQAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAJpZJSFlFKULg=="}` + "\n"))
 	f.Add([]byte(`{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
+	python, err := startUnpickler()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(python.close)
 	f.Fuzz(func(t *testing.T, log []byte) {
 		rec := Record{Started: time.Now()}
 		w := newWatch(context.Background(), &rec, forecast{Tasks: map[string]int64{}})
-		r := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
+		r := &logReader{python: python, onEvent: w.handleEvent, onBadLine: w.noteBadLine}
 		_, _ = r.Write(log)
 		_, _ = r.Write([]byte("\n"))
 		w.finishBuild(nil)

@@ -1,8 +1,9 @@
 package bitbake
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,14 +17,17 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/images/bitbake/pickle"
 	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // InputsName is the file of Inputs in a board's folder.
 const InputsName = "inputs.json"
 
-const maxInputsBytes = 64 << 20
+const (
+	maxInputsBytes = 64 << 20
+	maxCacheBytes  = 256 << 20 // the cache of 2,600 recipes has 42 MB
+)
 
 // Inputs are the files of the project's own repository that a build read. Paths are
 // relative to its root.
@@ -41,11 +45,11 @@ type Inputs struct {
 	Unread  []string          `json:"unread,omitempty"`  // files of other recipes alone
 }
 
-// SaveInputs writes what the last build read into the board's folder. An error leaves no
-// file: what the build read is unknown then.
-func SaveInputs(dir, root string, of Commit) error {
+// SaveInputs writes what a build read into the board's folder. An error leaves no file: what
+// the build read is unknown then.
+func SaveInputs(r Record, dir, root string, of Commit) error {
 	path := filepath.Join(dir, InputsName)
-	in, err := readInputs(dir, root)
+	in, err := r.readInputs(dir, root)
 	if err != nil {
 		return errors.Join(fmt.Errorf("what the build read is unknown: %w", err), removeFiles(path))
 	}
@@ -71,85 +75,37 @@ func OpenInputs(dir string) (Inputs, error) {
 	return in, nil
 }
 
-// readInputs reads bitbake's own data of the last build.
-func readInputs(dir, root string) (Inputs, error) {
-	record, err := Open(dir)
-	if err != nil {
-		return Inputs{}, err
+// readInputs reads bitbake's own data of a build.
+func (r Record) readInputs(dir, root string) (Inputs, error) {
+	if r.State != Succeeded {
+		return Inputs{}, fmt.Errorf("the last build %s", r.State)
 	}
-	if record.State != Succeeded {
-		return Inputs{}, fmt.Errorf("the last build %s", record.State)
+	if len(r.Queued) == 0 || int64(len(r.Queued)) != r.Counts.Total {
+		return Inputs{}, fmt.Errorf("the event log names %d of %d tasks", len(r.Queued), r.Counts.Total)
 	}
-	log, err := os.Open(Tree{Dir: dir}.eventLogPath())
-	if err != nil {
-		return Inputs{}, err
-	}
-	defer log.Close()
-	used, tasks, err := neededRecipes(log)
-	if err != nil {
-		return Inputs{}, err
-	}
-	if tasks == 0 || int64(tasks) != record.Counts.Total {
-		return Inputs{}, fmt.Errorf("the event log names %d of %d tasks", tasks, record.Counts.Total)
+	used := map[string]bool{}
+	for _, recipe := range r.Queued {
+		used[recipe] = true
 	}
 	in := newInputReader(root, dir, used)
-	if err := in.readCaches(filepath.Join(record.Variables["TMPDIR"], "cache")); err != nil {
+	if err := in.readCaches(filepath.Join(r.Variables["TMPDIR"], "cache")); err != nil {
 		return Inputs{}, err
 	}
 	return in.inputs(), nil
 }
 
-// neededRecipes returns the recipes of an event log's tasks, and the number of these. The
-// queue says of each task once that it is needless or that it starts.
-func neededRecipes(log io.Reader) (recipes map[string]bool, tasks int, err error) {
-	recipes, seen := map[string]bool{}, map[string]bool{}
-	lines := bufio.NewReader(log)
-	for {
-		line, err := readLimited(lines)
-		if errors.Is(err, io.EOF) {
-			return recipes, len(seen), nil
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		if c := classOf(line); c != "bb.runqueue.runQueueTaskSkipped" && c != "bb.runqueue.runQueueTaskStarted" {
-			continue
-		}
-		e, err := decodeEvent(line)
-		if err != nil {
-			return nil, 0, err
-		}
-		file, isText := e.state["taskfile"].(string)
-		if !isText || file == "" {
-			return nil, 0, fmt.Errorf("an event %s without a recipe", e.class)
-		}
-		id, _ := e.state["taskid"].(string)
-		if id == "" {
-			id = file + ":" + e.textField("taskname")
-		}
-		seen[id] = true
-		recipes[recipePath(file)] = true
+// noteQueued notes the recipe of a task. The queue says of each task once that it is needless
+// or that it starts.
+func (r *Record) noteQueued(e event) {
+	file, _ := e.state["taskfile"].(string)
+	id, _ := e.state["taskid"].(string)
+	if file == "" || len(r.Queued) >= maxTasks {
+		return
 	}
-}
-
-// readLimited returns the next line. One that is too long for a task's event is empty.
-func readLimited(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		if len(line) <= maxEventBytes {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err != nil && (len(line) == 0 || !errors.Is(err, io.EOF)):
-			return nil, err
-		case len(line) > maxEventBytes:
-			return nil, nil
-		default:
-			return bytes.TrimSuffix(line, []byte("\n")), nil
-		}
+	if r.Queued == nil {
+		r.Queued = map[string]string{}
 	}
+	r.Queued[cmp.Or(id, file+":"+e.textField("taskname"))] = recipePath(file)
 }
 
 // recipePath returns the file of a recipe's name: bitbake writes mc:CONFIG: and
@@ -172,11 +128,11 @@ func (r *inputReader) readCaches(dir string) error {
 		if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
-		data, err := localfile.Read(link, pickle.MaxStreamBytes)
+		data, err := localfile.Read(link, maxCacheBytes)
 		if err != nil {
 			return err
 		}
-		if err := r.readCache(data); err != nil {
+		if err := r.readCache(bytes.NewReader(data)); err != nil {
 			return fmt.Errorf("%s: %w", link, err)
 		}
 	}
@@ -218,66 +174,55 @@ func (r *inputReader) inputs() Inputs {
 	return r.result
 }
 
-// isCacheClass reports whether a class may be part of the cache of recipes.
-func isCacheClass(c pickle.Class) bool {
-	return isEventClass(c) || c == pickle.Class{Module: "copyreg", Name: "_reconstructor"} || c == pickle.Class{Module: "builtins", Name: "object"}
-}
-
-// readCache reads a cache: its version and bitbake's, then each recipe's name and what
-// bitbake knows of it. A cache that ends early is an error.
-func (r *inputReader) readCache(data []byte) error {
-	stream, err := pickle.NewStream(data, isCacheClass)
+// readCache reads a cache of recipes. A cache that ends early is an error.
+func (r *inputReader) readCache(data io.Reader) error {
+	c := unpickleCommand("cache")
+	c.Stdin = data
+	out, err := run.Output(context.Background(), c)
+	var failed *run.Failure
+	if errors.As(err, &failed) && failed.Tail != "" {
+		return errors.New(failed.Tail)
+	}
 	if err != nil {
 		return err
 	}
-	for range 2 {
-		if v, err := stream.Next(); err != nil {
-			return fmt.Errorf("no cache of recipes: %w", err)
-		} else if _, isText := v.(string); !isText {
-			return errors.New("no cache of recipes: it does not begin with its version")
-		}
-	}
-	for {
-		name, err := stream.Next()
-		if errors.Is(err, io.EOF) {
+	for recipes := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one cachedRecipe
+		if err := recipes.Decode(&one); errors.Is(err, io.EOF) {
 			return nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
-		info, err := stream.Next()
-		if err != nil {
-			return fmt.Errorf("it ends behind the name of a recipe: %w", err)
-		}
-		recipe, isText := name.(string)
-		o, isObject := info.(*pickle.Object)
-		if !isText || !isObject || o.State == nil {
-			return errors.New("it names something else than a recipe")
-		}
-		if err := r.addRecipe(recipePath(recipe), o.State); err != nil {
-			return fmt.Errorf("%s: %w", recipe, err)
+		if err := r.addRecipe(one); err != nil {
+			return fmt.Errorf("%s: %w", one.Recipe, err)
 		}
 	}
 }
 
+// cachedRecipe is what bitbake's cache knows of one recipe. One that is skipped has no checksums.
+type cachedRecipe struct {
+	Recipe    string
+	Depends   [][]any           // each a file, and its time of change or 0 if it is not there
+	Checksums map[string]string // lists of files by their task
+}
+
 // addRecipe takes the files of one recipe.
-func (r *inputReader) addRecipe(recipe string, info pickle.Dict) error {
+func (r *inputReader) addRecipe(c cachedRecipe) error {
+	recipe := recipePath(c.Recipe)
 	r.known[recipe] = true
 	r.addFile(recipe, recipe, true)
-	depends, err := pathsAndTimes(info["file_depends"])
-	if err != nil {
-		return fmt.Errorf("file_depends: %w", err)
-	}
-	for path, there := range depends {
-		r.addFile(recipe, path, there)
-	}
-	sums, _ := info["file_checksums"].(pickle.Dict) // a recipe that is skipped has none
-	for _, list := range sums {
-		text, isText := list.(string)
-		if !isText {
-			return errors.New("file_checksums: a list that is no text")
+	for _, pair := range c.Depends {
+		if len(pair) != 2 {
+			return errors.New("file_depends: an entry that is no pair")
 		}
-		for _, entry := range splitChecksums(text) {
+		path, isText := pair[0].(string)
+		if !isText {
+			return errors.New("file_depends: a file's name that is no text")
+		}
+		r.addFile(recipe, path, toInt64(pair[1]) != 0)
+	}
+	for _, list := range c.Checksums {
+		for _, entry := range splitChecksums(list) {
 			path, there := strings.CutSuffix(entry, ":True")
 			if !there {
 				path = strings.TrimSuffix(entry, ":False")
@@ -286,34 +231,6 @@ func (r *inputReader) addRecipe(recipe string, info pickle.Dict) error {
 		}
 	}
 	return nil
-}
-
-// pathsAndTimes reads a list of pairs: a file, and its time of change or 0 where it is not
-// there.
-func pathsAndTimes(v any) (map[string]bool, error) {
-	var items []any
-	switch l := v.(type) {
-	case nil:
-	case *pickle.List:
-		items = l.Items
-	case pickle.Tuple:
-		items = l
-	default:
-		return nil, errors.New("no list")
-	}
-	paths := make(map[string]bool, len(items))
-	for _, item := range items {
-		pair, isTuple := item.(pickle.Tuple)
-		if !isTuple || len(pair) != 2 {
-			return nil, errors.New("an entry that is no pair")
-		}
-		path, isText := pair[0].(string)
-		if !isText {
-			return nil, errors.New("a file's name that is no text")
-		}
-		paths[path] = toInt64(pair[1]) != 0
-	}
-	return paths, nil
 }
 
 // splitChecksums splits a list of a:True b:False. A path may have blanks and colons.

@@ -2,7 +2,6 @@ package bitbake
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,19 +10,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// inputsRun lays out a board's folder after a build: bb_cache.dat and events.json of
-// testdata/inputs were written by Python's pickle with the classes of bitbake 2.19.
-func inputsRun(t *testing.T) (dir string) {
+// inputsRun lays out a board's folder after a build, and returns the build's record:
+// bb_cache.dat and events.json of testdata/inputs were written by Python's pickle with the
+// classes of bitbake 2.19.
+func inputsRun(t *testing.T) (dir string, r Record) {
 	t.Helper()
 	dir = t.TempDir()
 	cache := filepath.Join(dir, "tmp/cache")
 	must(t, os.MkdirAll(cache, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "bitbake-events.json"), readTestInput(t, "events.json"), 0o644))
 	must(t, os.WriteFile(filepath.Join(cache, "bb_cache.dat.1f"), readTestInput(t, "bb_cache.dat"), 0o644))
 	must(t, os.WriteFile(filepath.Join(cache, "bb_cache.dat.0e"), []byte("of an older run"), 0o644))
 	must(t, os.Symlink("bb_cache.dat.1f", filepath.Join(cache, "bb_cache.dat")))
-	writeRecord(t, dir, Succeeded, 4)
-	return dir
+	_, events, _ := bytes.Cut(readTestInput(t, "events.json"), []byte("\n")) // without a tree of tasks that is none
+	r = watched(t, events, "", false)
+	r.State, r.Counts.Total, r.Variables = Succeeded, 4, map[string]string{"TMPDIR": filepath.Join(dir, "tmp")}
+	return dir, r
 }
 
 func readTestInput(t testing.TB, name string) []byte {
@@ -35,15 +36,9 @@ func readTestInput(t testing.TB, name string) []byte {
 	return data
 }
 
-func writeRecord(t *testing.T, dir string, state State, tasks int) {
-	t.Helper()
-	text := fmt.Sprintf(`{"state": %q, "counts": {"total": %d}, "variables": {"TMPDIR": %q}}`, state, tasks, filepath.Join(dir, "tmp"))
-	must(t, os.WriteFile(filepath.Join(dir, RecordName), []byte(text), 0o644))
-}
-
 func TestInputs(t *testing.T) {
-	dir := inputsRun(t)
-	must(t, SaveInputs(dir, "/p", Commit{Commit: "c0ffee", Edited: true}))
+	dir, r := inputsRun(t)
+	must(t, SaveInputs(r, dir, "/p", Commit{Commit: "c0ffee", Edited: true}))
 	got, err := OpenInputs(dir)
 	must(t, err)
 	want := Inputs{
@@ -102,30 +97,34 @@ func TestInputsThroughLinks(t *testing.T) {
 // What is not known as a whole is not known at all, and no older file says otherwise.
 func TestInputsUnknown(t *testing.T) {
 	tests := map[string]struct {
-		spoil func(t *testing.T, dir string)
+		spoil func(t *testing.T, dir string, r *Record)
 		want  string
 	}{
-		"failed":     {func(t *testing.T, dir string) { writeRecord(t, dir, Failed, 4) }, "the last build failed"},
-		"no record":  {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, RecordName))) }, "no build is recorded"},
-		"more tasks": {func(t *testing.T, dir string) { writeRecord(t, dir, Succeeded, 5) }, "the event log names 4 of 5 tasks"},
-		"no log":     {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "bitbake-events.json"))) }, "no such file"},
-		"no cache":   {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "tmp/cache/bb_cache.dat"))) }, "has no recipe"},
-		"cut cache": {func(t *testing.T, dir string) {
+		"failed":     {func(_ *testing.T, _ string, r *Record) { r.State = Failed }, "the last build failed"},
+		"more tasks": {func(_ *testing.T, _ string, r *Record) { r.Counts.Total = 5 }, "the event log names 4 of 5 tasks"},
+		"no log":     {func(_ *testing.T, _ string, r *Record) { r.Queued, r.Counts.Total = nil, 0 }, "the event log names 0 of 0 tasks"},
+		"no cache": {func(t *testing.T, dir string, _ *Record) {
+			must(t, os.Remove(filepath.Join(dir, "tmp/cache/bb_cache.dat")))
+		}, "has no recipe"},
+		"cut cache": {func(t *testing.T, dir string, _ *Record) {
 			must(t, os.WriteFile(filepath.Join(dir, "tmp/cache/bb_cache.dat.1f"), readTestInput(t, "bb_cache.dat")[:700], 0o644))
-		}, "ends in the middle"},
-		"another file": {func(t *testing.T, dir string) {
+		}, "bb_cache.dat: pickle data was truncated"},
+		"cache that ends with a name": {func(t *testing.T, dir string, _ *Record) {
+			must(t, os.WriteFile(filepath.Join(dir, "tmp/cache/bb_cache.dat.1f"), []byte("\x80\x04\x8c\x011.\x80\x04\x8c\x012.\x80\x04\x8c\x013."), 0o644))
+		}, "it ends in the middle of a value"},
+		"another file": {func(t *testing.T, dir string, _ *Record) {
 			must(t, os.WriteFile(filepath.Join(dir, "tmp/cache/bb_cache.dat.1f"), []byte("\x80\x04N."), 0o644))
 		}, "no cache of recipes"},
-		"broken event": {func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "bitbake-events.json"), []byte(`{"class": "bb.runqueue.runQueueTaskStarted", "vars": "!"}`+"\n"), 0o644))
-		}, "runQueueTaskStarted"},
+		"a function of the system": {func(t *testing.T, dir string, _ *Record) {
+			must(t, os.WriteFile(filepath.Join(dir, "tmp/cache/bb_cache.dat.1f"), []byte("\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R."), 0o644))
+		}, "it names posix.system"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir := inputsRun(t)
-			must(t, SaveInputs(dir, "/p", Commit{}))
-			test.spoil(t, dir)
-			err := SaveInputs(dir, "/p", Commit{})
+			dir, r := inputsRun(t)
+			must(t, SaveInputs(r, dir, "/p", Commit{}))
+			test.spoil(t, dir, &r)
+			err := SaveInputs(r, dir, "/p", Commit{})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("SaveInputs = %v; want an error with %q", err, test.want)
 			}
@@ -141,18 +140,8 @@ func FuzzRecipeCache(f *testing.F) {
 	f.Add([]byte("\x80\x04\x8c\x011.\x80\x04\x8c\x012."))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		r := newInputReader("/p", "/b", map[string]bool{"/p/meta/recipes/a.bb": true})
-		if r.readCache(data) == nil {
+		if r.readCache(bytes.NewReader(data)) == nil {
 			r.inputs()
-		}
-	})
-}
-
-func FuzzNeededRecipes(f *testing.F) {
-	f.Add(readTestInput(f, "events.json"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		recipes, tasks, err := neededRecipes(bytes.NewReader(data))
-		if err == nil && len(recipes) > tasks {
-			t.Errorf("%d recipes of %d tasks", len(recipes), tasks)
 		}
 	})
 }

@@ -80,7 +80,7 @@ func TestRealBitbake(t *testing.T) {
 				t.Errorf("DEPLOY_DIR_IMAGE = %q; want it from the event log", dir)
 			}
 			checkRealPage(t, tree, rec)
-			checkRealInputs(t, tree)
+			checkRealInputs(t, tree, rec)
 			if asked, err := tree.Variable(t.Context(), "DEPLOY_DIR_IMAGE"); err != nil || asked != rec.Variables["DEPLOY_DIR_IMAGE"] {
 				t.Errorf("Variable = %q, %v; want what the event log says", asked, err)
 			}
@@ -95,9 +95,9 @@ func TestRealBitbake(t *testing.T) {
 }
 
 // checkRealInputs wants what the build read, and other recipes' files apart from it.
-func checkRealInputs(t *testing.T, tree Tree) {
+func checkRealInputs(t *testing.T, tree Tree, rec Record) {
 	t.Helper()
-	must(t, SaveInputs(tree.Dir, filepath.Join(filepath.Dir(tree.Dir), "meta-tiny"), Commit{Commit: "c0ffee"}))
+	must(t, SaveInputs(rec, tree.Dir, filepath.Join(filepath.Dir(tree.Dir), "meta-tiny"), Commit{Commit: "c0ffee"}))
 	in, err := OpenInputs(tree.Dir)
 	must(t, err)
 	read := map[string]string{}

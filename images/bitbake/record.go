@@ -78,6 +78,7 @@ type Record struct {
 	Load      *Load             `json:"load,omitempty"`      // nil in a run of less than a second
 	Variables map[string]string `json:"variables,omitempty"` // where bitbake puts things
 	Cut       bool              `json:"cut,omitempty"`       // there was more than a record keeps
+	Queued    map[string]string `json:"-"`                   // of each task in the queue: its recipe's file
 }
 
 // Commit is what a repository of the project was at.

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"slipway/images/bitbake/pickle"
 	"slipway/layers/progress"
 )
 
@@ -164,11 +163,11 @@ func (w *watch) finishParse(e event) {
 
 // noteSharedTasks records which of a recipe's tasks shared state may replace.
 func (w *watch) noteSharedTasks(e event) {
-	tasks, _ := e.state["tasklist"].(*pickle.List)
-	if tasks == nil || len(w.shares) > maxTasks {
+	tasks, _ := e.state["tasklist"].([]any)
+	if len(w.shares) > maxTasks {
 		return
 	}
-	for _, item := range tasks.Items {
+	for _, item := range tasks {
 		name, _ := item.(string)
 		if base, is := strings.CutSuffix(name, "_setscene"); is {
 			w.shares[e.textField("fn")+":"+base] = true
@@ -178,13 +177,13 @@ func (w *watch) noteSharedTasks(e event) {
 
 // noteFreeSpace records the least free space that bitbake saw.
 func (w *watch) noteFreeSpace(e event) {
-	usage, _ := e.state["disk_usage"].(pickle.Dict)
+	usage, _ := e.state["disk_usage"].(map[string]any)
 	for _, sample := range usage {
-		o, _ := sample.(*pickle.Object)
-		if o == nil {
+		values, is := sample.(map[string]any)
+		if !is {
 			continue
 		}
-		free := toInt64(o.State["available_bytes"])
+		free := toInt64(values["available_bytes"])
 		if d := &w.rec.Disk; d.LeastFreeBytes == 0 || free < d.LeastFreeBytes {
 			d.LeastFreeBytes = free
 		}
@@ -212,6 +211,9 @@ func (w *watch) handleQueueEvent(name string, e event) {
 	config, task := configOfTask(e.textField("taskid")), e.textField("taskname")
 	file := strings.TrimPrefix(e.textField("taskfile"), "mc:"+config+":")
 	k := taskKey(config, file, task)
+	if name == "runQueueTaskSkipped" || name == "runQueueTaskStarted" {
+		w.rec.noteQueued(e)
+	}
 	switch {
 	case name == "sceneQueueComplete":
 		w.complete = true
@@ -383,7 +385,7 @@ func (w *watch) addFailure(r *runningTask) {
 
 // updateQueue moves a queue's bar to its counters. Up to bitbake 1.46 each queue has
 // its own counters. Later ones carry those of both.
-func (w *watch) updateQueue(scene bool, s pickle.Dict) {
+func (w *watch) updateQueue(scene bool, s map[string]any) {
 	if s == nil {
 		return
 	}
