@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/cache"
-	"slipway/images/cache/cachetest"
 	"slipway/layers/run"
 )
 
@@ -70,7 +69,7 @@ func inShell(t *testing.T, dir, line string, env ...string) *exec.Cmd {
 func TestShellHasTheCache(t *testing.T) {
 	dir, _ := shellBoard(t, "header: {version: 14}\n", "")
 	fakeCheckout(t, filepath.Join(dir, "bitbake"), "2.8.1")
-	cmd := inShell(t, dir, `sh -c 'cat $BBPOSTCONF'`, cache.Environment+"={sstate: 'file://"+dir+"', hashserv: '"+cachetest.Hashserv(t)+"', prserv: none}")
+	cmd := inShell(t, dir, `sh -c 'cat $BBPOSTCONF'`, cache.Environment+"={sstate: 'file://"+dir+"', hashserv: '"+listening(t)+"', prserv: none}")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `SSTATE_MIRRORS = "file://.* file://`+dir) {
 		t.Errorf("BBPOSTCONF = %q, %v; want the cache", out, err)

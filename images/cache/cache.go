@@ -21,13 +21,14 @@ import (
 
 // Cache holds the addresses of the parts of a cache.
 type Cache struct {
-	From      string // the setting's place
-	Sstate    string // URL
-	Hashserv  string // host:port or ws(s)://; "" has none
-	PRServ    string // host:port; "" has none
-	Downloads string // URL; "" has none
-	Fill      string // the folder that is served, where this machine's builds fill it; "" builds from it
-	Closed    string // the same, where this build may not write there
+	From      string  // the setting's place
+	Bitbake   Version // of its servers; zero if nobody says it
+	Sstate    string  // URL
+	Hashserv  string  // host:port or ws(s)://; "" has none
+	PRServ    string  // host:port; "" has none
+	Downloads string  // URL; "" has none
+	Fill      string  // the folder that is served, where this machine's builds fill it; "" builds from it
+	Closed    string  // the same, where this build may not write there
 }
 
 // Request describes the build that Prepare works for.
@@ -76,6 +77,12 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	if !version.atLeast(oldest) {
+		return plan{
+			Summary:  "not used",
+			Warnings: []string{fmt.Sprintf("%s: bitbake %s cannot share its work (%s and later can): it builds without the cache", r.Setting.From, version, oldest)},
+		}, nil
+	}
 	c, err := resolveCache(ctx, r.Setting)
 	if err != nil {
 		return plan{}, err
@@ -108,7 +115,7 @@ func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	if err != nil {
 		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
 	}
-	c := Cache{From: s.From, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.writableFolder()}
+	c := Cache{From: s.From, Bitbake: d.version, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.writableFolder()}
 	if c.Fill == "" && d.isLocal() {
 		c.Closed = d.Folder
 	}
@@ -152,19 +159,20 @@ func (d descriptor) writableFolder() string {
 
 // checkParts checks every part at the same time. It returns the first error.
 func (c Cache) checkParts(ctx context.Context, v Version) error {
-	if c.Hashserv == "" && v.atLeast(upstreamHashes) {
-		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, upstreamHashes)
+	if c.Hashserv == "" {
+		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, oldest)
+	}
+	if err := c.checkServers(v); err != nil {
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.explainPart("sstate", c.Sstate, probeFiles(ctx, c.Sstate)) })
 	if c.Downloads != "" {
 		group.Go(func() error { return c.explainPart("downloads", c.Downloads, probeFiles(ctx, c.Downloads)) })
 	}
-	if c.Hashserv != "" && v.atLeast(upstreamHashes) {
-		group.Go(func() error { return c.explainPart("hashserv", c.Hashserv, checkHashserv(ctx, c.Hashserv, v)) })
-	}
+	group.Go(func() error { return c.explainPart("hashserv", c.Hashserv, probeHashserv(ctx, c.Hashserv, v)) })
 	if c.PRServ != "" {
-		group.Go(func() error { return c.explainPart("prserv", c.PRServ, checkPRServ(ctx, c.PRServ, v)) })
+		group.Go(func() error { return c.explainPart("prserv", c.PRServ, probePort(ctx, c.PRServ)) })
 	}
 	return group.Wait()
 }
@@ -182,11 +190,9 @@ type Version [2]int
 
 // What a bitbake can do, by the first version that can.
 var (
-	upstreamHashes = Version{1, 50} // its hash equivalence server queries another one
-	lineProtocolPR = Version{1, 52} // its PR server speaks JSON lines; XML-RPC before
-	colonOverrides = Version{1, 52}
-	existsStream   = Version{2, 7} // queries hash equivalence servers for known hashes, and speaks websockets
-	historyPR      = Version{2, 9} // every question to a PR server says whether values may go back
+	oldest       = Version{2, 0} // that is kirkstone's
+	existsStream = Version{2, 7} // queries hash equivalence servers for known hashes, and speaks websockets
+	historyPR    = Version{2, 9} // every question to a PR server says whether values may go back
 )
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
@@ -195,10 +201,14 @@ func (v Version) atLeast(since Version) bool { return slices.Compare(v[:], since
 
 // VersionOf returns the version of the bitbake in a folder.
 func VersionOf(dir string) (Version, error) {
-	text := bitbake.Tree{Programs: filepath.Join(dir, "bin")}.Version()
-	var v Version
-	if _, err := fmt.Sscanf(text, "%d.%d", &v[0], &v[1]); err != nil {
-		return Version{}, fmt.Errorf("%s: its lib/bb/__init__.py names no version; is this bitbake's folder?", dir)
+	v, err := parseVersion(bitbake.Tree{Programs: filepath.Join(dir, "bin")}.Version())
+	if err != nil {
+		return v, fmt.Errorf("%s: its lib/bb/__init__.py names no version; is this bitbake's folder?", dir)
 	}
 	return v, nil
+}
+
+func parseVersion(text string) (v Version, err error) {
+	_, err = fmt.Sscanf(text, "%d.%d", &v[0], &v[1])
+	return v, err
 }

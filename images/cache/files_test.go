@@ -186,6 +186,7 @@ func TestDescriptorKeepsItsFolder(t *testing.T) {
 		request = request.WithContext(contextWithLocal(request, "192.0.2.1:8600"))
 		answer := httptest.NewRecorder()
 		self.sendDescriptor(answer, request)
+		want.version = Version{2, 8}
 		if got, err := parseDescriptor(answer.Body.Bytes()); err != nil || got != want {
 			t.Errorf("to %s: %+v, %v; want %+v", from, got, err, want)
 		}

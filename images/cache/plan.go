@@ -42,9 +42,6 @@ func newPlan(c Cache, v Version, own []ownSetting) plan {
 		parts, summary = c.writerParts(v), "fills "+c.Fill
 	}
 	p := plan{Summary: summary}
-	if !v.atLeast(upstreamHashes) {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("bitbake %s cannot ask another machine's hash equivalence server (%s and later can): it is left out, and tasks are found by their own hashes alone", v, upstreamHashes))
-	}
 	if i := slices.IndexFunc(own, func(o ownSetting) bool { return o.name == noNetwork && o.value == "1" }); i >= 0 && c.Fill == "" {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s keeps bitbake from the cache; unset it, or set SSTATE_MIRROR_ALLOW_NETWORK = \"1\"", own[i].at, noNetwork))
 	}
@@ -66,7 +63,6 @@ func newPlan(c Cache, v Version, own []ownSetting) plan {
 func (p part) clashesWith(own ownSetting) bool {
 	for _, a := range slices.Concat(p.assign, p.env) {
 		name, _, _ := strings.Cut(a.name, ":")
-		name = strings.TrimSuffix(name, "_prepend")
 		if own.name == name && (!own.whole || own.value != a.value) {
 			return true
 		}
@@ -77,15 +73,13 @@ func (p part) clashesWith(own ownSetting) bool {
 // readerParts returns the parts for machines that build from another machine's cache.
 func (c Cache) readerParts(v Version) []part {
 	sstate := part{
-		name: "sstate and hash equivalence", assign: []assignment{{"SSTATE_MIRRORS", "file://.* " + c.Sstate + "/PATH;downloadfilename=PATH"}},
-		lost: "the two match only as a pair",
-	}
-	if v.atLeast(upstreamHashes) {
-		sstate.assign = append(sstate.assign,
-			assignment{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, assignment{"BB_HASHSERVE", "auto"}, assignment{"BB_HASHSERVE_UPSTREAM", c.Hashserv})
-	} else {
-		sstate.assign = append(sstate.assign, assignment{"BB_SIGNATURE_HANDLER", "OEBasicHash"})
-		sstate.others = []string{"BB_HASHSERVE"}
+		name: "sstate and hash equivalence", lost: "the two match only as a pair",
+		assign: []assignment{
+			{"SSTATE_MIRRORS", "file://.* " + c.Sstate + "/PATH;downloadfilename=PATH"},
+			{"BB_SIGNATURE_HANDLER", "OEEquivHash"},
+			{"BB_HASHSERVE", "auto"},
+			{"BB_HASHSERVE_UPSTREAM", c.Hashserv},
+		},
 	}
 	return append([]part{sstate}, c.commonParts(v)...)
 }
@@ -93,11 +87,9 @@ func (c Cache) readerParts(v Version) []part {
 // writerParts returns the parts for the machine whose folder is served: it writes to
 // the servers.
 func (c Cache) writerParts(v Version) []part {
-	hashes := part{name: "hash equivalence", others: []string{"BB_HASHSERVE_UPSTREAM"}, lost: "other machines will not find what this build makes"}
-	if v.atLeast(upstreamHashes) {
-		hashes.assign = []assignment{{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, {"BB_HASHSERVE", "unix://" + filepath.Join(c.Fill, stateDir, writerSocket)}}
-	} else {
-		hashes.assign = []assignment{{"BB_SIGNATURE_HANDLER", "OEBasicHash"}}
+	hashes := part{
+		name: "hash equivalence", others: []string{"BB_HASHSERVE_UPSTREAM"}, lost: "other machines will not find what this build makes",
+		assign: []assignment{{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, {"BB_HASHSERVE", "unix://" + filepath.Join(c.Fill, stateDir, writerSocket)}},
 	}
 	folders := part{
 		name:   "folder",
@@ -121,12 +113,8 @@ func (c Cache) commonParts(v Version) []part {
 		})
 	}
 	if c.Downloads != "" {
-		name := "PREMIRRORS:prepend"
-		if !v.atLeast(colonOverrides) {
-			name = "PREMIRRORS_prepend"
-		}
 		parts = append(parts, part{
-			name: "downloads", assign: []assignment{{name, premirrorsValue(c.Downloads, v)}},
+			name: "downloads", assign: []assignment{{"PREMIRRORS:prepend", premirrorsValue(c.Downloads, v)}},
 			others: []string{"SOURCE_MIRROR_URL"},
 			lost:   "sources come from where your setting says",
 		})
@@ -134,32 +122,16 @@ func (c Cache) commonParts(v Version) []part {
 	return parts
 }
 
-// mirrorSchemes are the schemes of sources that a mirror may replace. bitbake warns of
-// those that it does not know.
-var mirrorSchemes = []struct {
-	scheme string
-	since  Version
-}{
-	{"git", Version{}},
-	{"gitsm", Version{}},
-	{"http", Version{}},
-	{"https", Version{}},
-	{"ftp", Version{}},
-	{"npm", Version{}},
-	{"svn", Version{}},
-	{"hg", Version{}},
-	{"p4", Version{}},
-	{"s3", Version{}},
-	{"crate", Version{2, 0}},
-	{"gs", Version{2, 6}},
-}
-
+// premirrorsValue sends the sources of all schemes that a mirror may replace to a mirror.
+// bitbake warns of a scheme that it does not know.
 func premirrorsValue(at string, v Version) string {
+	schemes := []string{"git", "gitsm", "http", "https", "ftp", "npm", "svn", "hg", "p4", "s3", "crate"}
+	if v.atLeast(Version{2, 6}) {
+		schemes = append(schemes, "gs")
+	}
 	var b strings.Builder
-	for _, m := range mirrorSchemes {
-		if v.atLeast(m.since) {
-			fmt.Fprintf(&b, "%s://.*/.* %s/ ", m.scheme, at)
-		}
+	for _, scheme := range schemes {
+		fmt.Fprintf(&b, "%s://.*/.* %s/ ", scheme, at)
 	}
 	return b.String()
 }

@@ -26,8 +26,6 @@ func TestPlan(t *testing.T) {
 		warning string
 	}{
 		{"2.8", from, Version{2, 8}, nil, "SSTATE_MIRRORS BB_SIGNATURE_HANDLER BB_HASHSERVE BB_HASHSERVE_UPSTREAM PRSERV_HOST PREMIRRORS:prepend", `SSTATE_MIRRORS = "file://.* http://b:8600/sstate/PATH;downloadfilename=PATH"`, ""},
-		{"1.50 writes overrides in the old syntax", from, Version{1, 50}, nil, "SSTATE_MIRRORS BB_SIGNATURE_HANDLER BB_HASHSERVE BB_HASHSERVE_UPSTREAM PRSERV_HOST PREMIRRORS_prepend", `BB_HASHSERVE = "auto"`, ""},
-		{"1.46 has no upstream", from, Version{1, 46}, nil, "SSTATE_MIRRORS BB_SIGNATURE_HANDLER PRSERV_HOST PREMIRRORS_prepend", `BB_SIGNATURE_HANDLER = "OEBasicHash"`, "bitbake 1.46 cannot ask"},
 		{"filling", filling, Version{2, 8}, nil, "BB_SIGNATURE_HANDLER BB_HASHSERVE BB_GENERATE_MIRROR_TARBALLS PRSERV_HOST", `BB_HASHSERVE = "unix:///srv/build/cache-serve/hashserv.sock"`, ""},
 		{"own mirror takes the hashes along", from, Version{2, 8}, []ownSetting{own("SSTATE_MIRRORS", "file://.* http://c/PATH")}, "PRSERV_HOST PREMIRRORS:prepend", "", "conf/local.conf:3: SSTATE_MIRRORS is your own setting"},
 		{"own hash server takes the mirror along", from, Version{2, 8}, []ownSetting{own("BB_HASHSERVE", "c:1")}, "PRSERV_HOST PREMIRRORS:prepend", "", "BB_HASHSERVE is your own"},

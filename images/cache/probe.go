@@ -1,146 +1,133 @@
 package cache
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
+// bitbake's own servers answer within milliseconds; a probe that takes longer than
+// this would make every build wait.
 const (
-	greetHashserv = "OEHASHEQUIV 1.1"
-	greetPRServ   = "PRSERVICE 1.0"
-	ping          = `{"ping": {}}`
+	probeTime    = 10 * time.Second
+	maxLineBytes = 32 << 10 // bitbake's own limit
 )
 
-// checkHashserv checks that a hash equivalence server understands what this bitbake
-// will send. The protocol has had one version number since 1.46, so only a question
-// shows what a server knows.
-func checkHashserv(ctx context.Context, address string, v Version) error {
-	if strings.Contains(address, "://") {
-		if err := checkWebsockets(ctx, v); err != nil {
-			return err
-		}
-	}
-	heard, err := queryInOrder(ctx, address, greetHashserv, ping, `{"exists-stream": null}`)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if len(heard) == 0 {
-		return errors.New("hangs up on a ping: it is no hash equivalence server, or one of bitbake before 1.52")
-	}
-	if a, err := parseAnswer(heard[0]); err != nil {
-		return err
-	} else if !a.Alive {
-		return errors.New("does not say that it is alive: it is no hash equivalence server")
-	}
-	if !v.atLeast(existsStream) {
+// checkServers refuses the servers of a bitbake that bitbake v cannot use. A cache serve says
+// whose they are. Nobody says it of servers that a setting names one by one.
+func (c Cache) checkServers(v Version) error {
+	switch {
+	case c.Bitbake == Version{}:
 		return nil
-	}
-	if len(heard) < 2 || heard[1] != `"ok"` && heard[1] != "ok" {
-		return fmt.Errorf("is of a bitbake before %s, and cannot answer what bitbake %s asks; serve the cache with bitbake %s or later", existsStream, v, existsStream)
+	case v.atLeast(existsStream) && !c.Bitbake.atLeast(existsStream):
+		return c.explainPart("hashserv", c.Hashserv, fmt.Errorf("is of bitbake %s, and cannot answer what bitbake %s asks; serve the cache with bitbake %s or later", c.Bitbake, v, existsStream))
+	case c.PRServ != "" && c.Bitbake.atLeast(historyPR) != v.atLeast(historyPR):
+		return c.explainPart("prserv", c.PRServ, fmt.Errorf("is of bitbake %s, which bitbake %s cannot use; serve the cache with a bitbake %s, or leave the PR server out where the builds that fill the cache do (prserv: none)", c.Bitbake, v, prGeneration(v)))
 	}
 	return nil
 }
 
-// checkWebsockets checks that bitbake can reach a ws:// address from here.
-func checkWebsockets(ctx context.Context, v Version) error {
+// prGeneration names the bitbakes that share the protocol of v's PR server.
+func prGeneration(v Version) string {
+	if v.atLeast(historyPR) {
+		return historyPR.String() + " or later"
+	}
+	return "before " + historyPR.String()
+}
+
+// probeHashserv checks that something answers at the address of a hash equivalence server, and
+// that bitbake can reach a ws:// address from here.
+func probeHashserv(ctx context.Context, address string, v Version) error {
+	scheme, host, named := strings.Cut(address, "://")
+	if !named {
+		return probePort(ctx, address)
+	}
 	if !v.atLeast(existsStream) {
 		return fmt.Errorf("bitbake %s speaks no websockets; name a HOST:PORT", v)
 	}
 	if err := run.Run(ctx, run.Command{Argv: []string{"python3", "-c", "import websockets"}}); err != nil {
 		return fmt.Errorf("bitbake needs Python's websockets for it: apt-get install python3-websockets: %w", err)
 	}
-	return nil
-}
-
-// prKind is the protocol of a PR server.
-type prKind int
-
-const (
-	xmlPR         prKind = iota + 1 // XML-RPC: bitbake before 1.52
-	linePR                          // JSON lines: before 2.9
-	historyLinePR                   // JSON lines that say history: 2.9 and later
-)
-
-func (k prKind) String() string {
-	return [...]string{"unknown", "before 1.52", "1.52 to 2.8", "2.9 and later"}[k]
-}
-
-func prKindOf(v Version) prKind {
-	switch {
-	case v.atLeast(historyPR):
-		return historyLinePR
-	case v.atLeast(lineProtocolPR):
-		return linePR
+	_, err := fetchURL(ctx, http.MethodHead, strings.Replace(scheme, "ws", "http", 1)+"://"+host)
+	if status := statusError(0); errors.As(err, &status) { // a websocket server refuses other requests
+		return nil
 	}
-	return xmlPR
+	return err
 }
 
-// checkPRServ checks that a PR server is of this bitbake's kind: one of another kind
-// answers a ping, then fails in the middle of the build.
-func checkPRServ(ctx context.Context, address string, v Version) error {
-	kind, err := probePRServ(ctx, address)
+// probePort checks that something listens.
+func probePort(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return err
+		return explainLoss(ctx, plainDialError(err))
 	}
-	if want := prKindOf(v); kind != want {
-		return fmt.Errorf("is of a bitbake %s, which bitbake %s cannot use; serve the cache with a bitbake %s, or leave the PR server out where the builds that fill the cache do (prserv: none)", kind, v, want)
-	}
-	return nil
+	return conn.Close()
 }
 
-// probePRServ finds out the protocol of a PR server. It queries a package that nobody
-// has, which stores nothing.
-func probePRServ(ctx context.Context, address string) (prKind, error) {
-	const asked = `"version": "0", "pkgarch": "slipway-probe", "checksum": "0"`
-	heard, err := queryInOrder(ctx, address, greetPRServ, ping, `{"test-pr": {`+asked+`}}`)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
-	}
+// explainLoss tells a server that does not answer in time from other errors.
+func explainLoss(ctx context.Context, err error) error {
 	switch {
-	case len(heard) == 0 || strings.HasPrefix(heard[0], "<"):
-		return xmlPR, pingXML(ctx, address)
-	case len(heard) == 2:
-		_, err := parseAnswer(heard[1])
-		return linePR, err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("does not answer within %v", probeTime)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	if a, err := parseAnswer(heard[0]); err != nil {
-		return 0, err
-	} else if !a.Alive {
-		return 0, errors.New("does not say that it is alive: it is no PR server")
-	}
-	heard, err = queryInOrder(ctx, address, greetPRServ, `{"test-pr": {`+asked+`, "history": false}}`)
-	switch {
-	case errors.Is(err, io.EOF): // it knows no test-pr at all
-		return linePR, nil
-	case err != nil:
-		return 0, err
-	}
-	_, err = parseAnswer(heard[0])
-	return historyLinePR, err
+	return err
 }
 
-func pingXML(ctx context.Context, address string) error {
-	const call = `<?xml version="1.0"?><methodCall><methodName>ping</methodName><params/></methodCall>`
-	answer, err := fetchURL(ctx, http.MethodPost, "http://"+address+"/RPC2", strings.NewReader(call))
+// plainDialError returns a dial's error without Go's own words.
+func plainDialError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fmt.Errorf("nothing answers: %w", op.Err)
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("does not answer as it should: %w", err)
+}
+
+// queryHashserv sends all questions to a hash equivalence server, then reads the answers, so
+// that a distant server costs one round trip. The questions must fit into the buffers of the
+// connection.
+func queryHashserv(ctx context.Context, address string, questions []string) (answers []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("is no PR server: %w", err)
+		return nil, err
 	}
-	if !strings.Contains(string(answer), "<boolean>1</boolean>") {
-		return errors.New("is no PR server: it does not answer a ping")
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := io.WriteString(conn, "OEHASHEQUIV 1.1\n\n"+strings.Join(questions, "\n")+"\n"); err != nil {
+		return nil, err
 	}
-	return nil
+	lines := bufio.NewReaderSize(conn, maxLineBytes)
+	for range questions {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, strings.TrimSuffix(string(line), "\n"))
+	}
+	return answers, nil
 }
 
 // probeFiles checks that a mirror answers. Many mirrors do not list their folders, so
@@ -150,7 +137,7 @@ func probeFiles(ctx context.Context, address string) error {
 		_, err := os.ReadDir(dir)
 		return err
 	}
-	_, err := fetchURL(ctx, http.MethodHead, address+"/", nil)
+	_, err := fetchURL(ctx, http.MethodHead, address+"/")
 	var status statusError
 	if !errors.As(err, &status) {
 		return err
@@ -194,15 +181,12 @@ func (s statusError) Error() string {
 }
 
 // fetchURL sends an HTTP request. It limits the time and the length of the answer.
-func fetchURL(ctx context.Context, method, address string, body io.Reader) ([]byte, error) {
+func fetchURL(ctx context.Context, method, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, address, body)
+	request, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return nil, err
-	}
-	if body != nil {
-		request.Header.Set("Content-Type", "text/xml")
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -230,12 +214,14 @@ type descriptor struct {
 	// folder fills the cache.
 	Folder string `json:"folder,omitempty"`
 	Key    string `json:"key,omitempty"`
+
+	version Version // Bitbake's
 }
 
 const descriptorKind = "cache 1"
 
 func fetchDescriptor(ctx context.Context, server string) (descriptor, error) {
-	data, err := fetchURL(ctx, http.MethodGet, server+descriptorPath, nil)
+	data, err := fetchURL(ctx, http.MethodGet, server+descriptorPath)
 	if err != nil {
 		return descriptor{}, err
 	}
@@ -254,6 +240,10 @@ func parseDescriptor(data []byte) (descriptor, error) {
 		if port < 0 || port > 65535 {
 			return d, fmt.Errorf("names a port that there is not, %d", port)
 		}
+	}
+	var err error
+	if d.version, err = parseVersion(d.Bitbake); err != nil {
+		return d, fmt.Errorf("names no version of bitbake: %.20q", d.Bitbake)
 	}
 	return d, nil
 }

@@ -8,14 +8,25 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"slipway/images/cache/cachetest"
 	"slipway/layers/progress"
 )
+
+// listening returns an address that takes connections.
+func listening(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
 
 func contextWithLocal(r *http.Request, address string) context.Context {
 	local, err := net.ResolveTCPAddr("tcp", address)
@@ -25,47 +36,40 @@ func contextWithLocal(r *http.Request, address string) context.Context {
 	return context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local))
 }
 
-const (
-	askPR        = `{"test-pr": {"version": "0", "pkgarch": "slipway-probe", "checksum": "0"}}`
-	askPRHistory = `{"test-pr": {"version": "0", "pkgarch": "slipway-probe", "checksum": "0", "history": false}}`
-	askExists    = `{"exists-stream": null}`
-)
-
-// What the servers of bitbake 2.0, 2.8 and 2.18 were recorded to answer.
-func TestProbes(t *testing.T) {
-	hash := func(more ...string) map[string]string { return cachetest.Dialogue(greetHashserv, more...) }
-	pr := func(more ...string) map[string]string { return cachetest.Dialogue(greetPRServ, more...) }
+// Servers of a bitbake that is too old, or of another generation, are refused before the build.
+func TestServersOfAnotherBitbake(t *testing.T) {
 	tests := []struct {
-		name    string
-		answers map[string]string
-		check   func(context.Context, string, Version) error
-		version Version
-		wantErr string
+		name           string
+		servers, build Version
+		wantErr        string
 	}{
-		{"hashes 2.0 for 2.0", hash(ping, `{"alive": true}`), checkHashserv, Version{2, 0}, ""},
-		{"hashes 2.0 for 2.8", hash(ping, `{"alive": true}`), checkHashserv, Version{2, 8}, "before 2.7"},
-		{"hashes 2.8 for 2.8", hash(ping, `{"alive": true}`, askExists, `"ok"`), checkHashserv, Version{2, 8}, ""},
-		{"hashes 2.8 for 2.0", hash(ping, `{"alive": true}`, askExists, `"ok"`), checkHashserv, Version{2, 0}, ""},
-		{"hashes 1.46", hash(), checkHashserv, Version{2, 0}, "hangs up on a ping"},
-		{"hashes need a login", hash(ping, `{"invoke-error": {"message": "Access denied"}}`), checkHashserv, Version{2, 8}, `refuses: "Access denied"`},
-		{"a PR server in the place of hashes", pr(ping, `{"alive": true}`), checkHashserv, Version{2, 8}, "hangs up"},
-		{"a chatty server", hash(ping, strings.Repeat("x", 2*maxLineBytes)), checkHashserv, Version{2, 8}, "longer than"},
-		{"not JSON", hash(ping, "HTTP/1.1 400 Bad Request"), checkHashserv, Version{2, 8}, "is not its protocol"},
-		{"PR 2.0 for 2.8", pr(ping, `{"alive": true}`), checkPRServ, Version{2, 8}, ""},
-		{"PR 2.8 for 2.0", pr(ping, `{"alive": true}`, askPR, `{"value": null}`), checkPRServ, Version{2, 0}, ""},
-		{"PR 2.8 for 2.18", pr(ping, `{"alive": true}`, askPR, `{"value": null}`, askPRHistory, `{"value": null}`), checkPRServ, Version{2, 18}, "1.52 to 2.8"},
-		{"PR 2.18 for 2.18", pr(ping, `{"alive": true}`, askPRHistory, `{"value": null}`), checkPRServ, Version{2, 18}, ""},
-		{"PR 2.18 for 2.8", pr(ping, `{"alive": true}`, askPRHistory, `{"value": null}`), checkPRServ, Version{2, 8}, "2.9 and later"},
-		{"no PR server", map[string]string{}, checkPRServ, Version{2, 8}, "is no PR server"},
+		{"nobody says whose", Version{}, Version{2, 18}, ""},
+		{"the same", Version{2, 8}, Version{2, 8}, ""},
+		{"newer", Version{2, 8}, Version{2, 0}, ""},
+		{"older than its question", Version{2, 0}, Version{2, 8}, "hashserv of the cache, h:1: is of bitbake 2.0, and cannot answer what bitbake 2.8 asks; serve the cache with bitbake 2.7 or later"},
+		{"PR server of before", Version{2, 8}, Version{2, 18}, "prserv of the cache, p:1: is of bitbake 2.8, which bitbake 2.18 cannot use; serve the cache with a bitbake 2.9 or later"},
+		{"PR server of after", Version{2, 18}, Version{2, 8}, "serve the cache with a bitbake before 2.9"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			err := tt.check(t.Context(), cachetest.Replay(t, tt.answers), tt.version)
-			if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("%v; want %q", err, tt.wantErr)
-			}
-		})
+		c := Cache{From: "board.yml:3:8", Bitbake: tt.servers, Hashserv: "h:1", PRServ: "p:1"}
+		err := c.checkServers(tt.build)
+		if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.wantErr)
+		}
+		if c.PRServ = ""; tt.servers.atLeast(existsStream) && c.checkServers(tt.build) != nil {
+			t.Errorf("%s, without a PR server: %v", tt.name, c.checkServers(tt.build))
+		}
+	}
+}
+
+// bitbake before kirkstone's builds without the cache, which nobody asks.
+func TestPrepareForOldBitbake(t *testing.T) {
+	bitbake := t.TempDir()
+	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"1.46.0\"\n")
+	r := Request{Setting: Setting{Server: "http://127.0.0.1:1", From: "board.yml:3:8"}, Bitbake: bitbake}
+	p, err := r.makePlan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
+	if err != nil || len(p.Assign) > 0 || len(p.Warnings) != 1 || !strings.HasPrefix(p.Warnings[0], "board.yml:3:8: bitbake 1.46 cannot share its work (2.0 and later can)") {
+		t.Errorf("makePlan = %+v, %v; want a warning alone", p, err)
 	}
 }
 
@@ -78,7 +82,7 @@ func TestProbeOfNobody(t *testing.T) {
 	address := l.Addr().String()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(io.ErrClosedPipe)
-	if err := checkHashserv(ctx, address, Version{2, 8}); !errors.Is(err, io.ErrClosedPipe) {
+	if err := probePort(ctx, address); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error("a probe went on after its context had ended")
 	}
 	l.Close()
@@ -151,32 +155,22 @@ func TestProbeFiles(t *testing.T) {
 	}
 }
 
-// A websocket is read with limits from its first byte on.
-func TestProbeOfEndlessHeaders(t *testing.T) {
-	sent := make(chan int, 1)
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
-		total := 0
-		for line := "X: " + strings.Repeat("x", 60<<10) + "\r\n"; err == nil && total < 64*maxTalkBytes; {
-			var n int
-			n, err = io.WriteString(conn, line)
-			total += n
-		}
-		sent <- total
-	}))
-	defer web.Close()
-	_, err := queryInOrder(t.Context(), strings.Replace(web.URL, "http", "ws", 1), greetHashserv, ping)
-	if err == nil || !strings.Contains(err.Error(), "answers more than") {
-		t.Errorf("converse = %v; want it to stop reading", err)
+// A websocket's server refuses a request for a file, which is an answer.
+func TestProbeOfWebsockets(t *testing.T) {
+	if exec.Command("python3", "-c", "import websockets").Run() != nil {
+		t.Skip("python3 has no websockets (Debian package python3-websockets)")
 	}
-	if total := <-sent; total == 64*maxTalkBytes {
-		t.Errorf("%d bytes of headers were taken", total)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUpgradeRequired) }))
+	address := strings.Replace(web.URL, "http", "ws", 1) + "/ws"
+	if err := probeHashserv(t.Context(), address, Version{2, 8}); err != nil {
+		t.Errorf("probeHashserv(%s) = %v", address, err)
+	}
+	web.Close()
+	if err := probeHashserv(t.Context(), address, Version{2, 8}); err == nil || !strings.Contains(err.Error(), "nothing answers") {
+		t.Errorf("probeHashserv of what is gone = %v", err)
+	}
+	if err := probeHashserv(t.Context(), address, Version{2, 0}); err == nil || !strings.Contains(err.Error(), "speaks no websockets") {
+		t.Errorf("probeHashserv for bitbake 2.0 = %v; want it refused", err)
 	}
 }
 
@@ -184,10 +178,10 @@ func TestProbeOfEndlessHeaders(t *testing.T) {
 func TestPrepareOnTheServingMachine(t *testing.T) {
 	dir := t.TempDir()
 	bitbake, served := filepath.Join(dir, "bitbake"), filepath.Join(dir, "served")
-	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"1.46.0\"\n")
+	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"2.8.0\"\n")
 	write(t, filepath.Join(served, stateDir, "key"), "secret")
 	write(t, filepath.Join(served, "sstate-cache/x"), "")
-	self := descriptor{Slipway: descriptorKind, Bitbake: "1.46", Folder: served, Key: "secret"}
+	self := descriptor{Slipway: descriptorKind, Bitbake: "2.8", Hashserv: portOf(t, listening(t)), Folder: served, Key: "secret"}
 	web := httptest.NewServer(newFilesHandler(&servedFolder{}, &servedFolder{}, self))
 	defer web.Close()
 	r := Request{Setting: Setting{Server: web.URL, PRServ: none, From: "board.yml:3:8"}, Bitbake: bitbake, Build: filepath.Join(dir, "build")}
@@ -202,24 +196,9 @@ func TestPrepareOnTheServingMachine(t *testing.T) {
 		t.Errorf("a server that names a folder which is not here: %+v, %v; want it ignored", c, err)
 	}
 	write(t, filepath.Join(served, "downloads/x"), "")
+	write(t, filepath.Join(served, stateDir, writerSocket), "")
 	p, err = r.makePlan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
 	if err != nil || p.Summary != "fills "+served || strings.Contains(strings.Join(p.Warnings, "\n"), "may not write") {
 		t.Errorf("where it may write: %q, %q, %v; want the folder filled", p.Summary, p.Warnings, err)
 	}
-}
-
-func FuzzAnswer(f *testing.F) {
-	f.Add(`{"alive": true}`)
-	f.Add(`{"invoke-error": {"message": "no"}}`)
-	f.Add(`{"value": "0"}`)
-	f.Add(`"ok"`)
-	f.Fuzz(func(t *testing.T, line string) {
-		a, err := parseAnswer(line)
-		if err == nil && a.InvokeError != nil {
-			t.Error("took a refusal for an answer")
-		}
-		if err != nil && strings.ContainsAny(err.Error(), "\x1b\r\n") {
-			t.Errorf("error carries control characters: %q", err)
-		}
-	})
 }

@@ -1,7 +1,7 @@
 # Runs the PR server of the bitbake whose lib is argv[1] in the foreground: bitbake-prserv would
 # detach it, and a daemon outlives whoever started it. Its database is argv[2], its
 # address argv[3] and argv[4].
-import logging, signal, sys
+import logging, sys
 
 sys.path.insert(0, sys.argv[1])
 import prserv.serv
@@ -10,12 +10,6 @@ import prserv.serv
 logging.disable(logging.INFO)
 logging.basicConfig()
 database, host, port = sys.argv[2], sys.argv[3], int(sys.argv[4])
-if hasattr(prserv.serv.PRServer, "start_tcp_server"):
-    server = prserv.serv.PRServer(database)
-    server.start_tcp_server(host, port)
-    server.serve_forever()
-else:  # before 1.52
-    server = prserv.serv.PRServer(database, "/dev/null", (host, port), daemon=False)
-    signal.signal(signal.SIGTERM, server.sigterm_handler)
-    signal.signal(signal.SIGINT, server.sigterm_handler)
-    server.work_forever()
+server = prserv.serv.PRServer(database)
+server.start_tcp_server(host, port)
+server.serve_forever()

@@ -128,8 +128,8 @@ const hashesAtOnce = 256
 
 // knownHashes returns the hashes that the hash equivalence server has seen.
 func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]bool, error) {
-	if c.Hashserv == "" {
-		return nil, errors.New("the cache has no hash equivalence server")
+	if c.Hashserv == "" || strings.Contains(c.Hashserv, "://") {
+		return nil, errors.New("the cache has no hash equivalence server at a HOST:PORT")
 	}
 	known := map[string]bool{}
 	for chunk := range slices.Chunk(hashes, hashesAtOnce) {
@@ -137,7 +137,7 @@ func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]boo
 		for _, hash := range chunk {
 			asked = append(asked, `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "`+hash+`", "all": false}}`)
 		}
-		heard, err := queryAtOnce(ctx, c.Hashserv, greetHashserv, asked)
+		heard, err := queryHashserv(ctx, c.Hashserv, asked)
 		if err != nil {
 			return nil, err
 		}

@@ -115,6 +115,9 @@ func prepareServer(opt ServeOptions) (*server, error) {
 	if s.version, err = VersionOf(opt.Bitbake); err != nil {
 		return nil, err
 	}
+	if !s.version.atLeast(oldest) {
+		return nil, fmt.Errorf("bitbake %s cannot serve a cache (%s and later can)\nnext: cache serve --board=BOARD  # of a newer release", s.version, oldest)
+	}
 	for _, sub := range []string{"sstate-cache", "downloads", stateDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, err
@@ -167,10 +170,7 @@ func (s *server) openFiles() error {
 	if s.downloads, err = openServedFolder(filepath.Join(s.opt.Dir, "downloads"), completeDownload); err != nil {
 		return err
 	}
-	s.self = descriptor{Slipway: descriptorKind, Bitbake: s.version.String(), PRServ: s.port + 2, Folder: s.opt.Dir}
-	if s.version.atLeast(upstreamHashes) { // earlier ones let every client write
-		s.self.Hashserv = s.port + 1
-	}
+	s.self = descriptor{Slipway: descriptorKind, Bitbake: s.version.String(), Hashserv: s.port + 1, PRServ: s.port + 2, Folder: s.opt.Dir}
 	s.self.Key, err = writeKey(s.state)
 	return err
 }
@@ -225,9 +225,6 @@ var prserv string
 func (s *server) runServers(ctx context.Context) error {
 	runPR := func(ctx context.Context) error {
 		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
-	}
-	if s.self.Hashserv == 0 {
-		return runPR(ctx)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -297,17 +294,8 @@ func (s *server) awaitServers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("bitbake's servers do not answer after %v; their logs are in %s", startTime, s.state))
 	defer cancel()
 	for _, port := range []int{s.self.Hashserv, s.self.PRServ} {
-		if port == 0 {
-			continue
-		}
 		address := net.JoinHostPort(s.localAddress(), strconv.Itoa(port))
-		if err := retryUntil(ctx, func() error {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		}); err != nil {
+		if err := retryUntil(ctx, func() error { return probePort(ctx, address) }); err != nil {
 			return err
 		}
 	}
@@ -348,12 +336,10 @@ func (s *server) publicHost() string {
 func (s *server) newStatus(state string) Status {
 	st := Status{
 		State: state, Folder: s.opt.Dir, Bitbake: s.version.String(), PID: os.Getpid(),
-		Cache:  "http://" + net.JoinHostPort(s.publicHost(), strconv.Itoa(s.port)),
-		PRServ: net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.PRServ)),
-		Sstate: s.sstate.snapshot(), Downloads: s.downloads.snapshot(),
-	}
-	if s.self.Hashserv > 0 {
-		st.Hashserv = net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.Hashserv))
+		Cache:    "http://" + net.JoinHostPort(s.publicHost(), strconv.Itoa(s.port)),
+		Hashserv: net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.Hashserv)),
+		PRServ:   net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.PRServ)),
+		Sstate:   s.sstate.snapshot(), Downloads: s.downloads.snapshot(),
 	}
 	return st
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,7 +21,7 @@ import (
 )
 
 // branches are the bitbakes of Yocto's long-term releases, and what is being made.
-var branches = []string{"1.46", "2.0", "2.8", "2.18", "master"}
+var branches = []string{"2.0", "2.8", "2.18", "master"}
 
 // bitbakeOf unpacks a branch of a clone that SLIPWAY_BITBAKE names.
 func bitbakeOf(t *testing.T, branch string) string {
@@ -106,10 +105,10 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// Every bitbake's own servers are told apart, and only those that fit are taken.
+// Every bitbake serves, and says whose servers these are.
 func TestServersOfEachBitbake(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: starts the servers of five bitbakes")
+		t.Skip("-short: starts the servers of four bitbakes")
 	}
 	for _, branch := range branches {
 		t.Run(branch, func(t *testing.T) {
@@ -120,21 +119,12 @@ func TestServersOfEachBitbake(t *testing.T) {
 				t.Fatal(err)
 			}
 			status, stop := serving(t, ServeOptions{Dir: bitbaketest.PublicDir(t), Bitbake: bitbake})
-			for _, v := range []Version{{1, 46}, {2, 0}, {2, 8}, {2, 18}} {
-				err := checkPRServ(t.Context(), status.PRServ, v)
-				if fits := prKindOf(own) == prKindOf(v); fits != (err == nil) {
-					t.Errorf("PR server of %s for bitbake %s: %v; want it to fit: %t", own, v, err, fits)
-				}
-				if status.Hashserv == "" || !v.atLeast(upstreamHashes) {
-					continue
-				}
-				err = checkHashserv(t.Context(), status.Hashserv, v)
-				if fits := own.atLeast(existsStream) || !v.atLeast(existsStream); fits != (err == nil) {
-					t.Errorf("hash equivalence server of %s for bitbake %s: %v; want it to fit: %t", own, v, err, fits)
-				}
+			c, err := resolveCache(t.Context(), Setting{Server: status.Cache})
+			if err != nil || c.Bitbake != own || c.Hashserv != status.Hashserv || c.PRServ != status.PRServ {
+				t.Errorf("the cache of %s is %+v, %v", own, c, err)
 			}
-			if (status.Hashserv != "") != own.atLeast(upstreamHashes) {
-				t.Errorf("hash equivalence server of %s = %q", own, status.Hashserv)
+			if err := c.checkParts(t.Context(), own); err != nil {
+				t.Errorf("checkParts of its own bitbake = %v", err)
 			}
 			if err := stop(); err != nil {
 				t.Errorf("Serve = %v after it was stopped; want nil", err)
@@ -155,38 +145,11 @@ func TestHashesAreReadOnlyForClients(t *testing.T) {
 	hash := strings.Repeat("ab", 32)
 	report := fmt.Sprintf(`{"report": {"method": "m", "outhash": "%s", "taskhash": "%s", "unihash": "%s"}}`, hash, hash, hash)
 	get := fmt.Sprintf(`{"get": {"method": "m", "taskhash": "%s", "all": false}}`, hash)
-	heard, err := queryInOrder(t.Context(), status.Hashserv, greetHashserv, report)
+	heard, err := queryHashserv(t.Context(), status.Hashserv, []string{report})
 	t.Logf("report is answered with %q, %v", heard, err)
-	heard, err = queryInOrder(t.Context(), status.Hashserv, greetHashserv, get)
+	heard, err = queryHashserv(t.Context(), status.Hashserv, []string{get})
 	if err != nil || len(heard) != 1 || heard[0] != "null" {
 		t.Errorf("a client's hash is known afterwards: %q, %v; want null", heard, err)
-	}
-}
-
-// Public caches speak websockets, since those pass proxies.
-func TestHashservOverWebsockets(t *testing.T) {
-	bitbake := bitbakeOf(t, "2.8")
-	if err := checkWebsockets(t.Context(), Version{2, 8}); err != nil {
-		t.Skip(err)
-	}
-	address := "ws://" + freeAddress(t, "127.0.0.1")
-	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(bitbake, "bin/bitbake-hashserv"), "--bind", address)
-	cmd.Dir = t.TempDir()
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
-	defer cancel()
-	if err := retryUntil(ctx, func() error { return checkHashserv(ctx, address, Version{2, 8}) }); err != nil {
-		t.Errorf("checkHashserv(%s) never succeeds: %v", address, checkHashserv(t.Context(), address, Version{2, 8}))
-	}
-	if err := checkHashserv(t.Context(), address, Version{2, 0}); err == nil || !strings.Contains(err.Error(), "speaks no websockets") {
-		t.Errorf("checkHashserv for bitbake 2.0 = %v; want it refused", err)
 	}
 }
 

@@ -36,7 +36,6 @@ var licenceTexts = map[string]string{
 	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
 	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
 	"4ada7914b7de1358": "BSD-3-Clause", // fsnotify
-	"280d76b420aeff51": "ISC",          // coder/websocket
 	"7a4d92cdb11d2549": "Unlicense",
 	"9eab7902f21bef03": "MPL-2.0",
 	"4b65446dc65c9d3c": "Apache-2.0 AND BSD-3-Clause",         // OpenTelemetry
