@@ -16,7 +16,7 @@ import (
 
 // MapImage writes the block map of an image beside it. It refuses what has neither a partition
 // table nor a file system.
-func MapImage(ctx context.Context, path, version string) (source.Made, error) {
+func MapImage(ctx context.Context, path string) (source.Made, error) {
 	head, err := headOf(ctx, path)
 	if err == nil {
 		err = refuseListed(path + ".bmap")
@@ -31,7 +31,7 @@ func MapImage(ctx context.Context, path, version string) (source.Made, error) {
 	if err != nil {
 		return source.Made{}, nameImage(path, fmt.Errorf("%s is no disk image: %w", path, err))
 	}
-	return source.MapFile(ctx, path, version)
+	return source.MapFile(ctx, path)
 }
 
 // refuseListed refuses a file that the artifact.json in its folder lists: what was signed stays.

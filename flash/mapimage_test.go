@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"slipway/images/bmap"
 )
 
 // A block map is made of disks and file systems alone, and a refusal writes nothing.
@@ -43,7 +41,7 @@ func TestMapImage(t *testing.T) {
 		if err := os.WriteFile(file, tt.data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := MapImage(t.Context(), file, bmap.Latest)
+		_, err := MapImage(t.Context(), file)
 		_, none := os.Stat(file + ".bmap")
 		if (err == nil) != (tt.want == "") || (none == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "--raw") || strings.Contains(err.Error(), " IMAGE")) {
 			t.Errorf("MapImage(%s) = %v, and its map: %v; want %q", name, err, none, tt.want)
@@ -59,7 +57,7 @@ func TestMapImageOfArtifact(t *testing.T) {
 	if err := os.Symlink("disk.img", filepath.Join(a.Dir(), "disk")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := MapImage(t.Context(), filepath.Join(a.Dir(), "disk"), bmap.Latest)
+	_, err := MapImage(t.Context(), filepath.Join(a.Dir(), "disk"))
 	if want := "belongs to the artifact of board toy"; err == nil || !strings.Contains(err.Error(), want) || !bytes.Equal(before, read(t, file)) {
 		t.Errorf("MapImage = %v, and its map changed: %t; want %q", err, !bytes.Equal(before, read(t, file)), want)
 	}

@@ -24,20 +24,20 @@ type Made struct {
 }
 
 // MapFile writes the block map of an image in any form beside it, as IMAGE.bmap.
-func MapFile(ctx context.Context, path, version string) (Made, error) {
-	algorithm, err := bmap.AlgorithmOf(version)
-	if err != nil {
-		return Made{}, fmt.Errorf("map %s: %w", path, err)
-	}
-	made, m, err := mapFile(ctx, path, algorithm)
+func MapFile(ctx context.Context, path string) (Made, error) {
+	made, m, err := mapFile(ctx, path)
 	if err != nil {
 		return Made{}, err
 	}
 	made.Map = path + ".bmap"
-	return made, writeMap(made.Map, m, version)
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		return Made{}, err
+	}
+	return made, renameio.WriteFile(made.Map, b.Bytes(), 0o644)
 }
 
-func mapFile(ctx context.Context, path, algorithm string) (Made, bmap.Map, error) {
+func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
 		return Made{}, bmap.Map{}, localfile.NotHere(path, err)
@@ -49,7 +49,7 @@ func mapFile(ctx context.Context, path, algorithm string) (Made, bmap.Map, error
 	}
 	defer m.Close()
 	step := progress.Start(ctx, "map", max(0, m.SizeBytes()), progress.Bytes)
-	blocks, err := m.makeMap(ctx, algorithm, step.Add)
+	blocks, err := m.makeMap(ctx, step.Add)
 	step.End(fmt.Sprintf("%d of %d MiB are data", blocks.Mapped()>>20, blocks.ImageSize>>20), err)
 	return Made{
 		Image: path, Form: m.Form(), ImageBytes: blocks.ImageSize,
@@ -58,11 +58,11 @@ func mapFile(ctx context.Context, path, algorithm string) (Made, bmap.Map, error
 }
 
 // makeMap decodes the image and makes its block map, tile by tile.
-func (m *Image) makeMap(ctx context.Context, algorithm string, count func(int64)) (bmap.Map, error) {
-	blocks := bmap.Map{BlockSize: alignment, Algorithm: algorithm}
+func (m *Image) makeMap(ctx context.Context, count func(int64)) (bmap.Map, error) {
+	blocks := bmap.Map{BlockSize: alignment, Algorithm: bmap.SHA256}
 	tile := make([]byte, 0, bmap.TileBytes)
 	addTile := func() {
-		blocks.Ranges = append(blocks.Ranges, bmap.Scan(tile, blocks.ImageSize, algorithm)...)
+		blocks.Ranges = append(blocks.Ranges, bmap.Scan(tile, blocks.ImageSize, bmap.SHA256)...)
 		blocks.ImageSize += int64(len(tile))
 		count(int64(len(tile)))
 		tile = tile[:0]
@@ -99,14 +99,6 @@ func (m *Image) makeMap(ctx context.Context, algorithm string, count func(int64)
 	}
 	addTile()
 	return blocks, nil
-}
-
-func writeMap(path string, m bmap.Map, version string) error {
-	var b bytes.Buffer
-	if _, err := m.WriteVersion(&b, version); err != nil {
-		return err
-	}
-	return renameio.WriteFile(path, b.Bytes(), 0o644)
 }
 
 // Show prints the result as text.

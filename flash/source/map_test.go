@@ -25,7 +25,7 @@ func TestMapOfPacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range []*os.File{plain, writeFile(t, "disk.img.gz", gzipped(t, image)), writeFile(t, "disk.img.zst", byOther(t, image))} {
-			made, err := MapFile(t.Context(), f.Name(), bmap.Latest)
+			made, err := MapFile(t.Context(), f.Name())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestMapFails(t *testing.T) {
 		{"no such file", filepath.Join(t.TempDir(), "disk.img"), t.Context()},
 	} {
 		before, _ := os.ReadDir(filepath.Dir(test.path))
-		if _, err := MapFile(test.ctx, test.path, bmap.Latest); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+		if _, err := MapFile(test.ctx, test.path); err == nil || !strings.Contains(err.Error(), test.wantErr) {
 			t.Errorf("%v; want an error with %q", err, test.wantErr)
 		}
 		if after, _ := os.ReadDir(filepath.Dir(test.path)); len(before) != len(after) {
@@ -83,18 +83,13 @@ func TestMapFile(t *testing.T) {
 			content = gzipped(t, image)
 		}
 		f := writeFile(t, name, content)
-		for version, algorithm := range map[string]string{"1.3": bmap.SHA1, bmap.Latest: bmap.SHA256} {
-			made, err := MapFile(t.Context(), f.Name(), version)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := readMap(t, made.Map)
-			if m.ImageSize != int64(len(image)) || m.Algorithm != algorithm || m.Mapped() != made.MappedBytes || made.Map != f.Name()+".bmap" {
-				t.Errorf("%s of %s: %+v", version, name, made)
-			}
+		made, err := MapFile(t.Context(), f.Name())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := MapFile(t.Context(), "disk.img", "7.0"); err == nil {
-		t.Error("a map of version 7.0 was made")
+		m := readMap(t, made.Map)
+		if m.ImageSize != int64(len(image)) || m.Algorithm != bmap.SHA256 || m.Mapped() != made.MappedBytes || made.Map != f.Name()+".bmap" {
+			t.Errorf("%s: %+v", name, made)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package bmap turns a raw disk image into a block map: the blocks that hold data, with
 // their digests. It reads and writes such maps as files of bmap 2.0, which Yocto's
-// builds and bmaptool share, and of 1.2 to 1.4.
+// builds and bmaptool share. It reads files of 1.2 to 1.4 too.
 package bmap
 
 import (

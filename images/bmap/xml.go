@@ -15,90 +15,44 @@ import (
 
 const maxFileBytes = 64 << 20
 
-// version is a version of the format.
+// version is a version of the format. They differ in where the sums stand.
 type version struct {
-	name      string
 	algorithm string // of all sums, where the file does not say it
-	sum       string // attribute of a range
-	fileSum   string // element with the digest of the file itself; "" where it has none
+	unsealed  bool   // the file has no digest of itself
 }
 
-// bmaptool reads the older ones too; they differ in where the sums stand.
-var versions = []version{
-	{name: "1.2", algorithm: SHA1, sum: "sha1"},
-	{name: "1.3", algorithm: SHA1, sum: "sha1", fileSum: "BmapFileSHA1"},
-	{name: "1.4", sum: "chksum", fileSum: "BmapFileChecksum"},
-	{name: Latest, sum: "chksum", fileSum: "BmapFileChecksum"},
+var versions = map[string]version{
+	"1.2": {algorithm: SHA1, unsealed: true}, "1.3": {algorithm: SHA1}, "1.4": {}, "2.0": {},
 }
 
-// Latest is the default version of files that are written.
-const Latest = "2.0"
-
-func versionOf(name string) (version, error) {
-	for _, v := range versions {
-		if v.name == name {
-			return v, nil
-		}
-	}
-	return version{}, fmt.Errorf("version %.20q; known are 1.2, 1.3, 1.4 and 2.0: make the map again from the image, with bmap or bmaptool create", name)
-}
-
-// AlgorithmOf returns the digest algorithm for a map that will be written in a version
-// of the format.
-func AlgorithmOf(name string) (string, error) {
-	v, err := versionOf(name)
-	if err == nil && v.algorithm == "" {
-		v.algorithm = SHA256
-	}
-	return v.algorithm, err
-}
-
-// WriteTo writes the map as a file of the latest version.
-func (m Map) WriteTo(w io.Writer) (int64, error) { return m.WriteVersion(w, Latest) }
-
-// WriteVersion writes the map as a file of a version; the older ones take SHA1 alone.
-func (m Map) WriteVersion(w io.Writer, name string) (int64, error) {
-	v, err := versionOf(name)
-	if err == nil && v.algorithm != "" && v.algorithm != m.Algorithm {
-		err = fmt.Errorf("version %s takes digests by %s; these are by %s", name, v.algorithm, m.Algorithm)
-	}
-	if err == nil {
-		err = m.validate()
-	}
-	if err != nil {
+// WriteTo writes the map as a file of version 2.0.
+func (m Map) WriteTo(w io.Writer) (int64, error) {
+	if err := m.validate(); err != nil {
 		return 0, fmt.Errorf("write block map: %w", err)
 	}
-	n, err := w.Write(m.encode(v))
+	n, err := w.Write(m.encode())
 	return int64(n), err
 }
 
-// encode returns the map as a file of a version.
-func (m Map) encode(v version) []byte {
+func (m Map) encode() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"%s\">\n", v.name)
+	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"2.0\">\n")
 	fmt.Fprintf(&b, "    <ImageSize> %d </ImageSize>\n", m.ImageSize)
 	fmt.Fprintf(&b, "    <BlockSize> %d </BlockSize>\n", m.BlockSize)
 	fmt.Fprintf(&b, "    <BlocksCount> %d </BlocksCount>\n", m.blockCount())
 	fmt.Fprintf(&b, "    <MappedBlocksCount> %d </MappedBlocksCount>\n", m.mappedBlockCount())
-	if v.algorithm == "" {
-		fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", m.Algorithm)
-	}
-	at := 0
-	if v.fileSum != "" {
-		// The file's digest is that of itself with zeros in the digest's place.
-		fmt.Fprintf(&b, "    <%s> ", v.fileSum)
-		at = b.Len()
-		fmt.Fprintf(&b, "%s </%s>\n", strings.Repeat("0", 2*m.Hash().Size()), v.fileSum)
-	}
+	fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", m.Algorithm)
+	// The file's digest is that of itself with zeros in the digest's place.
+	fmt.Fprintf(&b, "    <BmapFileChecksum> ")
+	at := b.Len()
+	fmt.Fprintf(&b, "%s </BmapFileChecksum>\n", strings.Repeat("0", 2*m.Hash().Size()))
 	fmt.Fprintf(&b, "    <BlockMap>\n")
 	for _, r := range m.Ranges {
-		fmt.Fprintf(&b, "        <Range %s=\"%s\"> %d-%d </Range>\n", v.sum, r.Sum, r.First, r.Last)
+		fmt.Fprintf(&b, "        <Range chksum=\"%s\"> %d-%d </Range>\n", r.Sum, r.First, r.Last)
 	}
 	fmt.Fprintf(&b, "    </BlockMap>\n</bmap>\n")
 	file := b.Bytes()
-	if v.fileSum != "" {
-		copy(file[at:], hexDigest(m.Algorithm, file))
-	}
+	copy(file[at:], hexDigest(m.Algorithm, file))
 	return file
 }
 
@@ -172,9 +126,9 @@ func limitElements(file []byte) error {
 
 // normalizeVersion converts the spelling of older versions to that of 2.0.
 func (d *document) normalizeVersion() error {
-	v, err := versionOf(d.Version)
-	if err != nil {
-		return err
+	v, known := versions[d.Version]
+	if !known {
+		return fmt.Errorf("version %.20q; known are 1.2, 1.3, 1.4 and 2.0: make the map again from the image, with bmap or bmaptool create", d.Version)
 	}
 	if v.algorithm != "" {
 		d.Algorithm, d.Checksum = v.algorithm, d.SHA1
@@ -184,7 +138,7 @@ func (d *document) normalizeVersion() error {
 	}
 	d.Algorithm = strings.TrimSpace(d.Algorithm)
 	d.Checksum = strings.TrimSpace(d.Checksum)
-	d.unsealed = v.fileSum == ""
+	d.unsealed = v.unsealed
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"slipway/flash"
-	"slipway/images/bmap"
 )
 
 func bmapCommand() *Command {
@@ -12,14 +11,12 @@ func bmapCommand() *Command {
 	c.Long = `The image is plain, or packed in any form that flash takes. It has a partition table or a file
 system. The digests are those of the
 unpacked image. bmaptool takes these maps too.`
-	c.Example = `slipway bmap disk.wic
-slipway bmap disk.wic.xz --version=1.3  # for an old bmaptool`
-	version := c.Text("version=VERSION", bmap.Latest, "version of the format: 1.2, 1.3, 1.4 or 2.0; 2.0 if not given")
+	c.Example = `slipway bmap disk.wic`
 	asJSON := c.Switch("json", "print what was made as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		image := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			made, err := flash.MapImage(ctx, image, *version)
+			made, err := flash.MapImage(ctx, image)
 			switch {
 			case err != nil:
 				return err
