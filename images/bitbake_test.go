@@ -65,13 +65,9 @@ func replay() {
 	os.Exit(status)
 }
 
-// answerNames says where a target's images are, and keeps that it was asked. As real ones
-// do, it knows other names for the targets of other configurations, and none for some.
+// answerNames says where a target's images are. As real ones do, it knows other names for the
+// targets of other configurations, and none for some.
 func answerNames(build, target string) {
-	asked, err := os.OpenFile(filepath.Join(build, "asked-names"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	must(err)
-	_, err = fmt.Fprintln(asked, target)
-	must(err)
 	fmt.Printf("# a comment\n#   IMAGE_LINK_NAME=\"wrong\"\nDEPLOY_DIR_IMAGE=\"%s\"\n", deployFolder(build))
 	switch {
 	case strings.HasPrefix(target, "mc:"):

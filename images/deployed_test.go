@@ -14,8 +14,8 @@ import (
 	"slipway/layers"
 )
 
-// What bitbake says of the images is asked once for a configuration and its commits.
-func TestImageNamesAreAskedOnce(t *testing.T) {
+// The artifact of a build that changed nothing is that of the build before.
+func TestArtifactOfTheBuildBefore(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
 	gitInit(t, p.Root)
@@ -23,15 +23,14 @@ func TestImageNamesAreAskedOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*layers.Project)
-		asked  int  // in all
-		again  bool // the artifact is that of the build before
+		again  bool
 	}{
-		{"the first build", func(*layers.Project) {}, 1, false},
-		{"nothing changed", func(*layers.Project) {}, 1, true},
+		{"the first build", func(*layers.Project) {}, false},
+		{"nothing changed", func(*layers.Project) {}, true},
 		{"another variable", func(p *layers.Project) {
 			p.LocalConf = map[string]string{"links": `IMAGE_LINK_NAME = "x"`}
-		}, 2, false},
-		{"nothing changed again", func(*layers.Project) {}, 2, true},
+		}, false},
+		{"nothing changed again", func(*layers.Project) {}, true},
 	} {
 		tt.change(&p)
 		a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
@@ -42,45 +41,7 @@ func TestImageNamesAreAskedOnce(t *testing.T) {
 			t.Errorf("%s: the artifact is of %s, and the one before of %s", tt.name, a.Built, built)
 		}
 		built = a.Built
-		if n := countAsked(t, dir); n != tt.asked {
-			t.Errorf("%s: bitbake was asked %d times; want %d", tt.name, n, tt.asked)
-		}
 	}
-}
-
-// bitbake is asked each time where files may have changed while commits and configuration
-// stay: edited ones, and those of a folder that git does not keep.
-func TestImageNamesOfUnknownFiles(t *testing.T) {
-	replayed(t)
-	for name, change := range map[string]func(layer string){
-		"an edited file": func(layer string) {
-			must(os.WriteFile(filepath.Join(layer, "conf/layer.conf"), []byte("# mine\n"), 0o644))
-		},
-		"a folder without git": func(layer string) { must(os.RemoveAll(filepath.Join(layer, ".git"))) },
-	} {
-		p, dir := tinyProject(t, standIn(t), "tiny-image")
-		layer := p.Root
-		gitInit(t, layer)
-		change(layer)
-		for n := 1; n <= 2; n++ {
-			if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if got := countAsked(t, dir); got != n {
-				t.Errorf("%s: bitbake was asked %d times in %d builds", name, got, n)
-			}
-		}
-	}
-}
-
-// countAsked returns how often bitbake was asked for names.
-func countAsked(t *testing.T, dir string) int {
-	t.Helper()
-	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked-names"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(string(asked), "\n")
 }
 
 func gitInit(t *testing.T, dir string) {
@@ -215,19 +176,6 @@ func TestSigningVariables(t *testing.T) {
 			if _, file, _ := strings.Cut(v, "="); !onDisk(file) || !filepath.IsAbs(file) {
 				t.Errorf("%s: %s is not a file's path", tt.name, v)
 			}
-		}
-	}
-}
-
-func TestKeptNamesOfDamagedFile(t *testing.T) {
-	k := keptNames{Path: filepath.Join(t.TempDir(), deployedFile), Key: "k", Targets: []string{"a"}, Names: []imageName{{Path: "/d/a"}}}
-	must(k.write())
-	whole, err := os.ReadFile(k.Path)
-	must(err)
-	for name, content := range map[string][]byte{"cut": whole[:len(whole)/2], "empty": nil, "another key": []byte(strings.Replace(string(whole), `"k"`, `"l"`, 1))} {
-		must(os.WriteFile(k.Path, content, 0o644))
-		if got := (&keptNames{Path: k.Path, Key: "k", Targets: []string{"a"}}); got.read() {
-			t.Errorf("%s: read() = true, %v", name, got.Names)
 		}
 	}
 }
