@@ -41,9 +41,6 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	if images.InClone(whole) {
 		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init /tmp/lab --like=%s", folder, cmp.Or(req.Like, "virt"))
 	}
-	if err := starter.CheckEnded(folder); err != nil {
-		return err
-	}
 	req.Folder = folder
 	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {
 		return addPipelines(ctx, w, folder, boards[0], req, opt)
@@ -126,7 +123,7 @@ type projectRecord struct {
 
 // writePlan writes the files of a plan and says what is next.
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
-	err := starter.Check(ctx, folder, plan.Files)
+	err := starter.Check(folder, plan.Files)
 	if err == nil && !opt.DryRun {
 		err = starter.Write(ctx, folder, plan.Files)
 	}

@@ -200,33 +200,6 @@ func TestInitAndAddBoard(t *testing.T) {
 	}
 }
 
-// A folder that a killed init left is refused, also as a project and for a dry run.
-func TestInitAfterAKill(t *testing.T) {
-	folder := t.TempDir()
-	left := filepath.Join(folder, ".slipway-init")
-	if err := os.WriteFile(left, []byte("boards/virt-lab/board.yml\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	refused := func(req starter.Request, dryRun bool) {
-		t.Helper()
-		err := InitProject(t.Context(), io.Discard, folder, req, ProjectOptions{DryRun: dryRun})
-		if err == nil || !strings.Contains(err.Error(), "may be incomplete") || !strings.HasSuffix(err.Error(), "\nnext: cat "+left) {
-			t.Errorf("init %+v, dry run %t: %v; want cat %s as the next step", req, dryRun, err, left)
-		}
-	}
-	refused(starter.Request{Like: "virt"}, false)
-	refused(starter.Request{Like: "virt"}, true)
-	board := filepath.Join(folder, "boards/virt-lab/board.yml")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(board), 0o755), os.WriteFile(board, nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	refused(starter.Request{Like: "virt"}, false)
-	refused(starter.Request{Pipelines: []string{"gitlab"}}, false)
-	if files, err := filepath.Glob(filepath.Join(folder, "*")); err != nil || len(files) != 2 {
-		t.Errorf("a refused init wrote: %q, %v", files, err)
-	}
-}
-
 // An existing project gets the files of a pipeline that it lacks, and keeps its own.
 func TestAddPipelines(t *testing.T) {
 	inNewProject(t, "virt")

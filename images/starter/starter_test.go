@@ -7,12 +7,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -235,7 +232,7 @@ func TestFilesThatExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := list(t, folder)
-		for name, write := range map[string]func(context.Context, string, []File) error{"Write": Write, "Check": Check} {
+		for name, write := range map[string]func(context.Context, string, []File) error{"Write": Write, "Check": func(_ context.Context, folder string, files []File) error { return Check(folder, files) }} {
 			if err := write(t.Context(), folder, files); err == nil || !strings.Contains(err.Error(), at) || strings.Count(err.Error(), folder) != 2 {
 				t.Errorf("%s over %s: %v; want it named alone", name, f.Path, err)
 			}
@@ -246,7 +243,7 @@ func TestFilesThatExist(t *testing.T) {
 		}
 	}
 	folder := filepath.Join(t.TempDir(), "a/b")
-	if err := Check(t.Context(), folder, files); err != nil {
+	if err := Check(folder, files); err != nil {
 		t.Errorf("Check of a new folder = %v", err)
 	}
 	if all := list(t, filepath.Dir(filepath.Dir(folder))); len(all) != 1 {
@@ -337,78 +334,6 @@ func TestTwoWriters(t *testing.T) {
 			if text, err := os.ReadFile(filepath.Join(folder, f.Path)); string(text) != f.Text || err != nil {
 				t.Errorf("%s: %v; want it whole", f.Path, err)
 			}
-		}
-	}
-}
-
-// killedAfter kills this process when it was asked a number of times.
-type killedAfter struct {
-	context.Context
-	left int
-}
-
-func (c *killedAfter) Err() error {
-	if c.left--; c.left < 0 {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
-	}
-	return nil
-}
-
-// A folder of a Write that was killed at any moment is refused, and not changed. The list names
-// all that Write made. Without these files the next Write succeeds.
-func TestKilled(t *testing.T) {
-	files := planProject(t, "virt").Files
-	if folder := os.Getenv("SLIPWAY_KILLED_WRITE"); folder != "" {
-		left, _ := strconv.Atoi(os.Getenv("SLIPWAY_KILLED_AFTER"))
-		if err := Write(&killedAfter{t.Context(), left}, folder, files); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	for left := range len(files) + 2 {
-		folder := t.TempDir()
-		mine := filepath.Join(folder, "notes.txt")
-		if err := os.WriteFile(mine, []byte("mine"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
-		cmd.Env = append(os.Environ(), "SLIPWAY_KILLED_WRITE="+folder, fmt.Sprint("SLIPWAY_KILLED_AFTER=", left))
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			if left <= len(files) {
-				t.Errorf("Write was asked %d times for %d files; want it before each step", left, len(files))
-			}
-			if err := CheckEnded(folder); err != nil {
-				t.Errorf("after a whole Write: %v", err)
-			}
-			continue
-		}
-		if err.Error() != "signal: killed" {
-			t.Fatalf("Write: %v\n%s", err, out)
-		}
-		before := list(t, folder)
-		marked := filepath.Join(folder, marker)
-		for name, write := range map[string]func(context.Context, string, []File) error{"Write": Write, "Check": Check} {
-			if err := write(t.Context(), folder, files); err == nil || !strings.HasSuffix(err.Error(), "\nnext: cat "+marked) {
-				t.Errorf("%s after a kill at %d: %v; want cat %s as the next step", name, left, err, marked)
-			}
-		}
-		if after := list(t, folder); !slices.Equal(after, before) {
-			t.Errorf("after a kill at %d and a refusal: %q; want %q", left, after, before)
-		}
-		listed, err := os.ReadFile(marked)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name := range strings.FieldsSeq(string(listed)) {
-			_ = os.Remove(filepath.Join(folder, name)) // it may not be written yet
-		}
-		if err := errors.Join(os.Remove(marked), Write(t.Context(), folder, files)); err != nil {
-			t.Errorf("Write after the next step: %v", err)
-		}
-		if text, err := os.ReadFile(mine); string(text) != "mine" {
-			t.Errorf("the user's file holds %q, %v", text, err)
 		}
 	}
 }
