@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,10 @@ var (
 	shellWord   = lazy.Regexp(`(?:'[^']*'|"[^"]*"|[^\s'"]+)+`)
 	pageLink    = lazy.Regexp(`\]\(([^)\s]+)\)`)
 	notInAnchor = lazy.Regexp(`[^\pL\pN _-]`)
+	pageCode    = lazy.Regexp("`([^`\n]+)`")
+
+	pagePlaceholder = lazy.Regexp(`<[^>]*>`)
+	declaration     = lazy.Regexp(`(?m)^(?:func (?:\([^)]*\) )?|var |const |type |\t)(\w+)(?: +[\w\[*=.(]|\(|\[)`)
 )
 
 // readPages returns the text of the repository's Markdown files, by path.
@@ -141,6 +146,116 @@ func TestPagesAreShort(t *testing.T) {
 		}
 		if n := strings.Count(text, "\n"); path == "../README.md" && n > maxReadmeLines {
 			t.Errorf("%s has %d lines; want at most %d", path, n, maxReadmeLines)
+		}
+	}
+}
+
+// readNames returns the names that the Go source declares, and those of all files and folders.
+func readNames(t *testing.T) map[string]bool {
+	t.Helper()
+	list, err := exec.Command("git", "ls-files", "--", "..").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for path := range strings.FieldsSeq(string(list)) {
+		for part := range strings.SplitSeq(path, "/") {
+			names[part] = true
+		}
+		if filepath.Ext(path) != ".go" {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range declaration().FindAllSubmatch(source, -1) {
+			names[string(match[1])] = true
+		}
+	}
+	return names
+}
+
+// findMissing returns the quoted words of a text that are neither a path nor one of the names.
+func findMissing(text string, names map[string]bool) (found int, missing []string) {
+	all := root()
+	for _, match := range pageCode().FindAllStringSubmatch(text, -1) {
+		word := match[1]
+		if cmd, _, err := all.Find([]string{word}); strings.HasPrefix(word, "-") || err == nil && cmd != all { // a flag, a command
+			continue
+		}
+		found++
+		files, err := filepath.Glob(filepath.Join("..", pagePlaceholder().ReplaceAllString(word, "*")))
+		isName := names[word] || !strings.Contains(word, "/") && names[word[strings.LastIndex(word, ".")+1:]]
+		if err != nil || len(files) == 0 && !isName {
+			missing = append(missing, word)
+		}
+	}
+	return found, missing
+}
+
+// The rows of "To add" name files and identifiers that exist.
+func TestNamesInContributing(t *testing.T) {
+	_, rows, _ := strings.Cut(readPages(t)["../CONTRIBUTING.md"], "\n## To add\n")
+	rows, _, _ = strings.Cut(rows, "\n## ")
+	names := readNames(t)
+	if found, missing := findMissing(rows, names); found < 30 || len(missing) > 0 {
+		t.Errorf("of %d names in the rows of \"To add\" these do not exist: %q", found, missing)
+	}
+	wrong := "`flash.Wriet`, `flash/flahs.go`, `flash/flash.go`, `flash.Write`, `--dry-run`, `doctor`"
+	if _, missing := findMissing(wrong, names); !slices.Equal(missing, []string{"flash.Wriet", "flash/flahs.go"}) {
+		t.Errorf("findMissing = %q; want the two words with a mistake", missing)
+	}
+}
+
+// readMap returns the folders in the README's map, which indents a folder below its parent.
+func readMap(text string) []string {
+	_, text, _ = strings.Cut(text, "\n## Where things are\n")
+	_, text, _ = strings.Cut(text, "```\n")
+	text, _, _ = strings.Cut(text, "```")
+	var folders, parents []string
+	for line := range strings.Lines(text) {
+		depth := (len(line) - len(strings.TrimLeft(line, " "))) / 2
+		parents = parents[:min(depth, len(parents))]
+		for name := range strings.FieldsSeq(line) {
+			if !strings.HasSuffix(name, "/") {
+				break
+			}
+			folders = append(folders, strings.Join(append(slices.Clone(parents), strings.TrimSuffix(name, "/")), "/"))
+		}
+		if len(folders) > 0 {
+			parents = strings.Split(folders[len(folders)-1], "/")
+		}
+	}
+	return folders
+}
+
+// The README's map has each folder of the first two levels, and no folder that does not exist.
+// Folders of tests and of recipes are left out.
+func TestMapInReadme(t *testing.T) {
+	folders := readMap(readPages(t)["../README.md"])
+	list, err := exec.Command("git", "ls-files", "--full-name", "--", "..").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exist := map[string]bool{"build": true} // which is made
+	for path := range strings.FieldsSeq(string(list)) {
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			exist[dir] = true
+		}
+	}
+	for _, folder := range folders {
+		if !exist[folder] {
+			t.Errorf("the README's map has %s/, which does not exist", folder)
+		}
+	}
+	for folder := range exist {
+		base := filepath.Base(folder)
+		if strings.Count(folder, "/") > 1 || strings.HasPrefix(folder, ".") || strings.HasPrefix(folder, "recipes/") || strings.HasSuffix(base, "test") || base == "testdata" {
+			continue
+		}
+		if !slices.Contains(folders, folder) {
+			t.Errorf("the README's map lacks %s/", folder)
 		}
 	}
 }

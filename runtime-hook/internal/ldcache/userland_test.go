@@ -23,7 +23,7 @@ import (
 func TestUpdateUserlands(t *testing.T) {
 	userlands := filepath.SplitList(os.Getenv("SLIPWAY_USERLANDS"))
 	if len(userlands) == 0 {
-		t.Skip("needs SLIPWAY_USERLANDS; see CONTRIBUTING.md")
+		t.Skip("needs SLIPWAY_USERLANDS; see ci/dev/README.md")
 	}
 	for _, from := range userlands {
 		for _, form := range []string{"", "new", "compat"} {
