@@ -66,7 +66,11 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	u.powerOff()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.ReportDir(spec)))
+	err = errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.ReportDir(spec)))
+	if vm, off := qemu.Find(u.machineDir()); off == nil && opt.Keep {
+		err = errors.Join(err, printOn(opt.Out, spec, vm, ""))
+	}
+	return u.report, err
 }
 
 // upRun is one run of Up.

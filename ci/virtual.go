@@ -48,9 +48,14 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s is on: %s, ssh on 127.0.0.1 port %d\nnext: %s virt ssh %s (or virt console, smoke, virt stop)\n",
-		spec.Board, saw, u.vm.SSHPort, host.ProgramName(), plaintext.Quote(spec.TypedName()))
-	return nil
+	return printOn(w, spec, u.vm, saw+", ")
+}
+
+// printOn says that a board was left on, and how to use it.
+func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
+	_, err := fmt.Fprintf(w, "%s is on: %sssh on 127.0.0.1 port %d\nnext: %s virt ssh %s (or virt console, smoke, virt stop)\n",
+		spec.Board, saw, vm.SSHPort, host.ProgramName(), plaintext.Quote(spec.TypedName()))
+	return err
 }
 
 // shutdownLimit is how long an emulated board may take to shut down.
@@ -103,8 +108,9 @@ func shutDown(ctx context.Context, a target.Address) error {
 	return err
 }
 
-// SSHVirtual replaces this process with an ssh session on a virtual board.
-func SSHVirtual(opt images.Options, spec images.Spec) error {
+// SSHVirtual replaces this process with an ssh session on a virtual board, or with ssh that
+// runs argv there.
+func SSHVirtual(opt images.Options, spec images.Spec, argv []string) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
 		return fmt.Errorf("%s: %w\nnext: virt start %s", spec.Board, err, plaintext.Quote(spec.TypedName()))
@@ -120,7 +126,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 	if old := opt.OldState(spec); old != "" {
 		fmt.Fprintln(os.Stderr, old)
 	}
-	return syscall.Exec(ssh, sshArguments(a), os.Environ())
+	return syscall.Exec(ssh, sshArguments(a, argv...), os.Environ())
 }
 
 // ConsoleVirtual connects the terminal to a virtual board's serial line.

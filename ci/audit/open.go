@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -38,6 +39,9 @@ func Find(name, buildDir string) (Target, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
+		if strings.ContainsAny(name, "./") { // no board's name has these
+			return Target{}, localfile.NotHere(name, err)
+		}
 		if _, unknown := images.LoadBuilt(name); unknown != nil {
 			return Target{}, fmt.Errorf("audit %s: no such file or folder: %w", name, unknown)
 		}

@@ -118,14 +118,13 @@ func (r Report) checkLimits() error {
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	var all []Report
 	for _, file := range files {
-		if info, err := os.Stat(file); err == nil && info.IsDir() {
-			file = filepath.Join(file, ReportJSON)
+		for _, file := range reportFiles(file) {
+			reports, err := ReadReports(file)
+			if err != nil {
+				return err
+			}
+			all = append(all, reports...)
 		}
-		reports, err := ReadReports(file)
-		if err != nil {
-			return err
-		}
-		all = append(all, reports...)
 	}
 	if dir != "" {
 		if err := WriteAll(dir, all); err != nil {
@@ -143,4 +142,27 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	}
 	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, ReportHTML), ReportJSON, ReportJUnit)
 	return err
+}
+
+// reportFiles returns the report of a folder, or if it has none those of the folders in it, as
+// fleet leaves them. Another name is a file.
+func reportFiles(name string) []string {
+	if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		return []string{name}
+	}
+	own := filepath.Join(name, ReportJSON)
+	if _, err := os.Stat(own); err != nil {
+		entries, _ := os.ReadDir(name) // without any, the error names the folder's own report
+		var below []string
+		for _, e := range entries {
+			file := filepath.Join(name, e.Name(), ReportJSON)
+			if _, err := os.Stat(file); err == nil {
+				below = append(below, file)
+			}
+		}
+		if len(below) > 0 {
+			return below
+		}
+	}
+	return []string{own}
 }

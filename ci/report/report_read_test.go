@@ -157,6 +157,13 @@ func TestConvert(t *testing.T) {
 		t.Errorf("Convert of a folder and a file = %v; want their summaries\n%s", err, out.String())
 	}
 	out.Reset()
+	if err := Convert(&out, []string{dir}, nil, ""); err != nil || strings.Count(out.String(), "  checks") != 1+len(fleet()) {
+		t.Errorf("Convert of a folder of folders = %v; want their summaries\n%s", err, out.String())
+	}
+	if err := Convert(&out, []string{t.TempDir()}, nil, ""); err == nil || !strings.Contains(err.Error(), ReportJSON) {
+		t.Errorf("Convert of an empty folder = %v; want an error that names %s", err, ReportJSON)
+	}
+	out.Reset()
 	if err := Convert(&out, files, formNamed(t, "tap"), ""); err != nil || strings.Count(out.String(), "\n1..") != 1 || !strings.Contains(out.String(), "\n1..60\n") {
 		t.Errorf("Convert = %v, and printed\n%s\nwant one list of 60", err, out.String())
 	}

@@ -376,8 +376,9 @@ func smokeSpec(ctx context.Context, board, host string, suites []string) (spec i
 
 func reportCommand() *Command {
 	c := New("report FILE...", "Show reports of earlier runs, also of other machines, in another form")
-	c.Long = `A file is a report.json of smoke, up or fleet, or a folder with one. Several files become one
-report, with a table of boards and checks. Write commas or blanks between them.`
+	c.Long = `A file is a report.json of smoke, up or fleet, a folder with one, or a folder of such folders.
+Several files become one report, with a table of boards and checks. Write commas or blanks
+between them. A board that fleet did not reach has no report: the index.html of fleet lists it.`
 	c.Example = `slipway report build/reports/virt
 slipway report build/reports/virt/report.json --as=tap
 slipway report a/report.json b/report.json --out=all`

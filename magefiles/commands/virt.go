@@ -39,14 +39,15 @@ slipway virt stop --now  # when it hangs`
 }
 
 func virtSSHCommand() *Command {
-	c := New("ssh [BOARD]", "Log in on the virtual board")
+	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the virtual board, or run a command there")
 	c.Long = `Leave with "exit". Without BOARD it takes the default virtual board.`
-	c.Example = `slipway virt ssh virt-arm64`
+	c.Example = `slipway virt ssh virt-arm64
+slipway virt ssh -- systemctl --failed`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		spec, err := images.LoadBuilt(board)
 		progress.Release(ctx)
-		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
+		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec, c.after) }))
 	}
 	return c
 }
