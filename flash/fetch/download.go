@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"syscall"
 	"time"
 
 	"slipway/flash/sealed"
@@ -80,6 +81,15 @@ var (
 // failuresInARow is how many tries without progress end a download. maxRestarts is how
 // often a server may make it begin from the start.
 const failuresInARow, maxRestarts = 6, 4
+
+// refusalsInARow is how many tries a server gets that has sent nothing yet and refuses the
+// connection: no program listens there, and a person waits.
+const refusalsInARow = 3
+
+// isRefused reports whether a server refused each of several connections.
+func isRefused(err error, failures int) bool {
+	return failures >= refusalsInARow && errors.Is(err, syscall.ECONNREFUSED)
+}
 
 // download is one file that is being fetched.
 type download struct {
@@ -235,7 +245,7 @@ func (d *download) retryUntilDone(ctx context.Context) error {
 		if d.have > furthest {
 			furthest, failures = d.have, 0
 		}
-		if failures >= failuresInARow || d.starts > maxRestarts {
+		if failures >= failuresInARow || d.starts > maxRestarts || d.have == 0 && isRefused(err, failures) {
 			return d.resumableError(err)
 		}
 		if err := d.waitForRetry(ctx, failures, err); err != nil {

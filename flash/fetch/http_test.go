@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,12 +21,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // scripted answers each request by the next function; the last serves all further ones.
@@ -447,3 +450,32 @@ func certificate(t *testing.T, name string) tls.Certificate {
 	}
 	return tls.Certificate{Certificate: [][]byte{data}, PrivateKey: private}
 }
+
+// Nobody waits long for a server that does not run.
+func TestClosedPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	for _, reference := range []string{"http://" + l.Addr().String() + "/disk.img", "oci://" + l.Addr().String() + "/disk:v1"} {
+		var steps failedSteps
+		reporter := progress.New(&steps)
+		_, err = fetchWith(progress.With(t.Context(), reporter), t.TempDir(), reference, "")
+		reporter.Close()
+		if !errors.Is(err, syscall.ECONNREFUSED) || int(steps) != refusalsInARow-1 {
+			t.Errorf("Get of %s = %v after %d waits; want %d", reference, err, steps, refusalsInARow-1)
+		}
+	}
+}
+
+// failedSteps counts steps that failed.
+type failedSteps int
+
+func (f *failedSteps) Event(e progress.Event) {
+	if e.State == progress.Failed {
+		*f++
+	}
+}
+
+func (f *failedSteps) Close() {}

@@ -141,7 +141,7 @@ func (r *registry) fetchManifest(ctx context.Context, name string) ([]byte, erro
 	for failures := 1; ; failures++ {
 		data, err := r.fetchManifestOnce(ctx, name)
 		var f permanentError
-		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow {
+		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow || isRefused(err, failures) {
 			return data, contextCause(ctx, err)
 		}
 		if err := waitShown(ctx, r.repo, failures, err); err != nil {
