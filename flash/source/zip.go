@@ -2,29 +2,22 @@ package source
 
 import (
 	"archive/zip"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 
-	"slipway/flash/source/crc"
-	"slipway/flash/source/inflate"
 	"slipway/layers/plaintext"
 )
 
 const (
-	maxZipFiles     = 1000
-	maxZipDirectory = 1 << 20
-	maxZipRead      = maxZipDirectory + 256<<10 // with the library's reads that find the directory
-	zipEndBytes     = 22
-	zipLocatorBytes = 20
-	zipEnd          = "PK\x05\x06"
-	zipLocator      = "PK\x06\x07"
-	zipEnd64        = "PK\x06\x06"
-	encryptedFlag   = 1
+	maxZipRead    = 1<<20 + 256<<10 // of its list of files, with the library's reads that find it
+	zipEndBytes   = 22
+	zipEnd        = "PK\x05\x06"
+	encryptedFlag = 1
 )
 
 // zipped is the only file in a zip archive.
@@ -34,18 +27,21 @@ type zipped struct {
 }
 
 func openZip(f packedFile) (decoder, error) {
-	if err := checkZipEnd(f); err != nil {
-		return nil, err
-	}
 	in := &limitedReader{file: f.File, left: maxZipRead}
 	r, err := zip.NewReader(in, f.sizeBytes)
 	switch {
 	case errors.Is(err, errZipDirectory):
 		return nil, errZipDirectory
+	case errors.Is(err, zip.ErrFormat):
+		return nil, errZipEnd
 	case err != nil:
 		return nil, damagedError(err)
 	}
 	in.open = true
+	if err := checkZipEnd(f, r.Comment); err != nil {
+		return nil, err
+	}
+	r.RegisterDecompressor(zip.Deflate, flate.NewReader)
 	r.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxWindow(wideBytes), zstd.WithDecoderConcurrency(1)))
 	var files []*zip.File
 	for _, member := range r.File {
@@ -80,7 +76,10 @@ func severalFilesError(files []*zip.File) error {
 	return fmt.Errorf("it holds %d files (%s), not one image; unpack it and give the image", len(files), strings.Join(names, ", "))
 }
 
-var errZipDirectory = errors.New("its list of files is too long, or longer than it says; unpack it and give the image")
+var (
+	errZipDirectory = errors.New("its list of files is too long, or longer than it says; unpack it and give the image")
+	errZipEnd       = errors.New("it does not end as a zip archive does: it is cut off, or something follows it; fetch or build it again")
+)
 
 // limitedReader limits how much of a directory the library reads. The library reads on
 // while there are entries, whatever their stated number.
@@ -99,38 +98,14 @@ func (m *limitedReader) ReadAt(p []byte, at int64) (int, error) {
 	return m.file.ReadAt(p, at)
 }
 
-// checkZipEnd checks that the archive ends with its directory, and that the directory
-// is small, since the library reads all of it.
-func checkZipEnd(f packedFile) error {
-	const mostComment = 1<<16 - 1
-	tail := make([]byte, min(f.sizeBytes, zipLocatorBytes+zipEndBytes+mostComment))
-	if _, err := f.ReadAt(tail, f.sizeBytes-int64(len(tail))); err != nil {
+// checkZipEnd refuses an archive that something follows, which the library ignores.
+func checkZipEnd(f packedFile, comment string) error {
+	end := make([]byte, len(zipEnd))
+	if _, err := f.ReadAt(end, f.sizeBytes-zipEndBytes-int64(len(comment))); err != nil {
 		return unexpectedEOF(err)
 	}
-	at := strings.LastIndex(string(tail), zipEnd)
-	for at >= 0 && len(tail)-at < zipEndBytes {
-		at = strings.LastIndex(string(tail[:at]), zipEnd)
-	}
-	// An end record in a comment is refused too, since the library would use that one.
-	if at < 0 || at+zipEndBytes+int(binary.LittleEndian.Uint16(tail[at+20:])) != len(tail) {
-		return errors.New("it does not end as a zip archive does: it is cut off, or something follows it; fetch or build it again")
-	}
-	files, size := uint64(binary.LittleEndian.Uint16(tail[at+10:])), uint64(binary.LittleEndian.Uint32(tail[at+12:]))
-	if at >= zipLocatorBytes && string(tail[at-zipLocatorBytes:at-zipLocatorBytes+4]) == zipLocator {
-		var end [56]byte
-		if _, err := f.ReadAt(end[:], int64(binary.LittleEndian.Uint64(tail[at-zipLocatorBytes+8:])&(1<<62-1))); err != nil || string(end[:4]) != zipEnd64 {
-			return errDamaged
-		}
-		if files == 1<<16-1 {
-			files = 0 // the zip64 record has it
-		}
-		if size == 1<<32-1 {
-			size = 0
-		}
-		files, size = max(files, binary.LittleEndian.Uint64(end[32:])), max(size, binary.LittleEndian.Uint64(end[40:]))
-	}
-	if files > maxZipFiles || size > maxZipDirectory {
-		return fmt.Errorf("it holds %d files; unpack it and give the image", files)
+	if string(end) != zipEnd {
+		return errZipEnd
 	}
 	return nil
 }
@@ -141,48 +116,10 @@ func (z *zipped) checkRest() error     { return checkUnchanged(z.packedFile) }
 func (z *zipped) close()               {}
 
 func (z *zipped) decodeSection(_ int, to *cutter) error {
-	if z.file.Method == zip.Deflate {
-		return z.inflateFile(to)
-	}
 	r, err := z.file.Open()
 	if err != nil {
 		return fmt.Errorf("%w (%.60q); unpack it and give the image", err, plaintext.OneLine(z.file.Name))
 	}
 	defer r.Close()
 	return copyAll(to, r)
-}
-
-// inflateFile decodes the most common method with our own decoder, and verifies the
-// output.
-func (z *zipped) inflateFile(to *cutter) error {
-	in, err := z.file.OpenRaw()
-	if err != nil {
-		return damagedError(err)
-	}
-	out := &summedOutput{cutterOutput: cutterOutput{to}}
-	used, err := inflate.Raw(in, out)
-	if err != nil {
-		return err
-	}
-	if uint64(used) != z.file.CompressedSize64 || out.sum != uint64(z.file.CRC32) || uint64(out.size) != z.file.UncompressedSize64 {
-		return errDamaged
-	}
-	return nil
-}
-
-// summedOutput computes the checksum of the output.
-type summedOutput struct {
-	cutterOutput
-	sum  uint64
-	size int64
-}
-
-func (s *summedOutput) Write(p []byte) (int, error) {
-	s.sum, s.size = crc.IEEE.Update(s.sum, p), s.size+int64(len(p))
-	return s.cutterOutput.Write(p)
-}
-
-func (s *summedOutput) SkipZeros(n int64) error {
-	s.sum, s.size = crc.IEEE.Zeros(s.sum, n), s.size+n
-	return s.cutterOutput.SkipZeros(n)
 }
