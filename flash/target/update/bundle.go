@@ -2,6 +2,7 @@ package update
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -10,9 +11,11 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -138,7 +141,7 @@ func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs"))
 const maxSignatureBytes = 64 << 10
 
 // readRAUC reads the signature at the end of a bundle: a CMS message, and its length in the
-// last 8 bytes. The signature of a verity bundle holds the manifest. The manifest of a plain
+// last 8 bytes. The board's RAUC verifies it. The signature of a verity bundle holds the manifest. The manifest of a plain
 // bundle lies in the squashfs, where only the engine reads it.
 func readRAUC(b *Bundle) error {
 	var tail [8]byte
@@ -156,18 +159,25 @@ func readRAUC(b *Bundle) error {
 	if _, err := b.file.ReadAt(message, b.SizeBytes-8-int64(length)); err != nil {
 		return err
 	}
-	s, err := parseSignature(message)
-	if err != nil {
-		return fmt.Errorf("the bundle's signature: %w", err)
+	if bytes.Contains(message, envelopedData) {
+		return errors.New("the bundle is encrypted; such bundles are not supported, as nothing of them can be told before they are installed: install it on the board with rauc itself")
 	}
-	b.Format, b.Signer = "plain", s.signer
-	if len(s.content) == 0 {
-		return nil
-	}
-	m, err := parseManifest(s.content)
-	if err != nil {
-		return fmt.Errorf("the bundle's manifest: %w", err)
-	}
-	b.Format, b.Compatible, b.Version = m.format, m.compatible, m.version
+	b.Format = cmp.Or(manifestField(message, "bundle", "format"), "plain")
+	b.Compatible, b.Version = manifestField(message, "update", "compatible"), manifestField(message, "update", "version")
 	return nil
+}
+
+// envelopedData is the type of an encrypted CMS message (RFC 5652), as its bytes have it.
+var envelopedData = []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x03")
+
+// manifestField returns a value of the manifest that a signature holds, or "".
+func manifestField(message []byte, section, key string) string {
+	_, text, _ := strings.Cut(string(message), "["+section+"]\n")
+	text, _, _ = strings.Cut(text, "\n[")
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, key+"="); ok {
+			return plaintext.OneLine(strings.TrimSpace(value))
+		}
+	}
+	return ""
 }

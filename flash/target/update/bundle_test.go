@@ -2,7 +2,6 @@ package update
 
 import (
 	"crypto/sha256"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -37,20 +36,14 @@ func makeBundle(message []byte) []byte {
 
 func TestOpen(t *testing.T) {
 	message := readVerity(t)
-	enveloped, err := asn1.Marshal(struct {
-		Kind asn1.ObjectIdentifier
-		Data []int `asn1:"explicit,tag:0"`
-	}{envelopedData, []int{1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	enveloped := append([]byte("0\x80"), envelopedData...)
 	for _, tt := range []struct {
 		name    string
 		data    string
 		want    Bundle
 		wantErr string
 	}{
-		{name: "verity", data: string(makeBundle(message)), want: Bundle{Kind: RAUC, Format: "verity", Claims: Claims{"slipway-test", "7.1", "CN=trusted"}}},
+		{name: "verity", data: string(makeBundle(message)), want: Bundle{Kind: RAUC, Format: "verity", Claims: Claims{"slipway-test", "7.1"}}},
 		{name: "empty", wantErr: "not a bundle"},
 		{name: "text", data: "A text.", wantErr: "not a bundle"},
 		{name: "a squashfs alone", data: "hsqs" + strings.Repeat("x", 2000), wantErr: "cut short or damaged"},
@@ -58,19 +51,18 @@ func TestOpen(t *testing.T) {
 		{name: "no signature", data: "hsqs" + strings.Repeat("\x00", 2000), wantErr: "a signature of 0 bytes"},
 		{name: "cut", data: string(makeBundle(message)[:1000]), wantErr: "cut short or damaged"},
 		{name: "a signature longer than the file", data: "hsqs\x00\x00\x00\x00\x00\x00\x10\x00", wantErr: "a signature of 4096 bytes"},
-		{name: "something else for a signature", data: string(makeBundle([]byte("signed: me"))), wantErr: "no CMS message"},
-		{name: "half a signature", data: string(makeBundle(message[:len(message)/2])), wantErr: "no CMS message"},
+		{name: "something else for a signature", data: string(makeBundle([]byte("signed: me"))), want: Bundle{Kind: RAUC, Format: "plain"}},
 		{
 			name: "an update of SWUpdate's", data: makeCpio("sw-description", description, "sw-description.sig", string(message), "root.gz", "xyz", trailer, ""),
-			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2", "CN=trusted"}},
+			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2"}},
 		},
 		{
 			name: "one in JSON, unsigned", data: makeCpio("sw-description", `{"software": {`+"\n"+`"version": "7"}}`, trailer, ""),
-			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "7", ""}},
+			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "7"}},
 		},
 		{
 			name: "one with firmware", data: makeCpio("sw-description", description, "tegra-bl.cap", string(makeCapsule(t, anItem)), trailer, ""),
-			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2", ""}},
+			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2"}},
 		},
 		{name: "one with damaged firmware", data: makeCpio("sw-description", description, "tegra-bl.cap", "x", trailer, ""), wantErr: "no capsule"},
 		{name: "another archive", data: makeCpio("readme", "text", trailer, ""), wantErr: "sw-description"},
@@ -126,32 +118,17 @@ const (
 	description = "software =\n{\n\tversion = \"1.2\";\n\tboard = { version_of = \"9\"; };\n};\n"
 )
 
-func TestParseManifest(t *testing.T) {
-	for _, tt := range []struct {
-		name, text string
-		want       manifest
-		wantErr    string
-	}{
-		{"plain", "[update]\ncompatible=a\nversion=1\n", manifest{"a", "1", "plain"}, ""},
-		{"verity", "# c\n[update]\ncompatible = a b\n\n[bundle]\nformat=verity\n[image.rootfs]\nversion=2\n", manifest{"a b", "", "verity"}, ""},
-		{"an escape", "[update]\ncompatible=a\x1b[2Jb\n", manifest{"a[2Jb", "", "plain"}, ""},
-		{"for no board", "[update]\nversion=1\n", manifest{}, "which boards"},
-		{"no section", "compatible=a\n", manifest{}, "line 1"},
-		{"no pair", "[update]\ncompatible\n", manifest{}, "line 2"},
-		{"a long line", "[update]\n" + strings.Repeat("x", 1<<17), manifest{}, "too long"},
+func TestManifestField(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"a section with it", "0\x82[update]\ncompatible=a b\nversion=1\n\n[bundle]\nformat=verity\n1\x0b", "1"},
+		{"another section's", "[update]\ncompatible=a\n\n[image.rootfs]\nversion=2\n", ""},
+		{"an escape", "[update]\nversion=a\x1b[2Jb\n", "a[2Jb"},
+		{"no section", "version=1\n", ""},
+		{"no pair", "[update]\nversion\n", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseManifest([]byte(tt.text))
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-					t.Errorf("parseManifest() = %v; want %q", err, tt.wantErr)
-				}
-				return
-			}
-			if err != nil || got != tt.want {
-				t.Errorf("parseManifest() = %+v, %v; want %+v", got, err, tt.want)
-			}
-		})
+		if got := manifestField([]byte(tt.text), "update", "version"); got != tt.want {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
+		}
 	}
 }
 
@@ -171,7 +148,7 @@ func FuzzBundle(f *testing.F) {
 			return
 		}
 		defer b.Close()
-		for _, text := range []string{b.Compatible, b.Version, b.Signer} {
+		for _, text := range []string{b.Compatible, b.Version, b.Format} {
 			if strings.ContainsAny(text, "\x1b\n\r\x00") {
 				t.Errorf("%q has control characters", text)
 			}

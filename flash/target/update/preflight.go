@@ -169,11 +169,7 @@ func (p preflight) checkFormat() Finding {
 	if !strings.HasPrefix(p.engine.Name(), string(b.Kind)) {
 		return refusedFinding("take a bundle for the engine that the board has", "%s is for %s, and the board has %s", b.File, b.Kind, p.engine.Name())
 	}
-	words := []string{string(b.Kind), b.Format, fmt.Sprintf("%d KiB", b.SizeBytes>>10)}
-	if b.Signer != "" {
-		words = append(words, "says that it was signed by "+b.Signer)
-	}
-	return checkedFinding("%s", strings.Join(words, ", "))
+	return checkedFinding("%s, %d KiB", strings.TrimSpace(string(b.Kind)+" "+b.Format), b.SizeBytes>>10)
 }
 
 // checkUser checks that the user is root. Engines need root to write slots, and fail late

@@ -258,26 +258,13 @@ func readSWUpdate(b *Bundle) error {
 		b.Version = plaintext.OneLine(string(m[1]))
 	}
 	for _, e := range entries[1:] {
-		switch e.name {
-		case "sw-description.sig":
-			err = b.readSigner(e)
-		case capsuleName:
-			err = b.readCapsule(e)
-		}
-		if err != nil {
-			return err
+		if e.name == capsuleName {
+			if err := b.readCapsule(e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
-}
-
-func (b *Bundle) readSigner(e cpioEntry) error {
-	message, err := b.readEntry(e)
-	b.Signer = "a key without a name"
-	if s, err := parseSignature(message); err == nil {
-		b.Signer = s.signer
-	}
-	return err
 }
 
 func (b *Bundle) readCapsule(e cpioEntry) error {

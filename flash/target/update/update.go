@@ -127,7 +127,6 @@ type Image struct{ Class, SHA256 string }
 type Claims struct {
 	Compatible string `json:"compatible,omitempty"`
 	Version    string `json:"version,omitempty"`
-	Signer     string `json:"signer,omitempty"` // the certificate's subject
 }
 
 // Errors that a caller branches on.
