@@ -87,7 +87,7 @@ func cdiBoard(root string, mounts bool) (cdi.Board, error) {
 	if err != nil {
 		return cdi.Board{}, err
 	}
-	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p), Version: set.CDIVersion}
+	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p), Version: set.CDI.Version}
 	if !mounts {
 		h, err := ownHook()
 		if err != nil {

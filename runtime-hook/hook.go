@@ -54,7 +54,7 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 		return nil
 	}
 	wanted.looked = lookedJustNow(*looked)
-	log := openLog(wanted.LogFile)
+	log := openLog(wanted.Log.File)
 	defer log.Close()
 	line, details := "", ""
 	if err == nil {

@@ -51,7 +51,7 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 	if !asked {
 		return
 	}
-	log := openLog(set.LogFile)
+	log := openLog(set.Log.File)
 	defer log.Close()
 	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
@@ -115,7 +115,7 @@ func planOptions(set config.Config) plan.Options {
 
 // toldBoard returns what the settings say about the board.
 func toldBoard(set config.Config) choose.Board {
-	return choose.Board{CUDA: set.CUDA, JetPack: set.JetPack, Arch: set.Arch}
+	return choose.Board{CUDA: string(set.Board.CUDA), JetPack: string(set.Board.JetPack), Arch: string(set.Board.Arch)}
 }
 
 // errNoLists means that the board has a GPU, but no list has its files.

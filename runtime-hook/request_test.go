@@ -44,7 +44,7 @@ func TestRequests(t *testing.T) {
 		{"a newer CUDA", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=470"}, "", "the board has cuda 12.6, brand none, driver unknown; take an image"},
 		{"a newer CUDA without asking", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8", "NVIDIA_DISABLE_REQUIRE=true"}, everything, "gave 3 files"},
 		{"an unknown CUDA", "", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8"}, everything, "1 warning: the image requires \"cuda>=12.8\""},
-		{"bad settings", "\ndevices = 'no'", nil, "", "/etc/slipway/hook.toml:2: devices: takes true or false"},
+		{"bad settings", "\ndevices = 'no'", nil, "", "/etc/slipway/hook.toml:2: toml: cannot decode TOML string into struct field config.Config.Devices"},
 		{"bad settings that do not matter", "\ndevices = 'no'", []string{"NVIDIA_VISIBLE_DEVICES=void"}, "", ""},
 		{"no GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=none"}, "nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 1 device\n"},
 		{"no GPU, to compute", "", []string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidiactl libcuda.so.1 libnvrm.so ", "gave 2 files"},
@@ -101,7 +101,7 @@ func TestWrapperSettings(t *testing.T) {
 		{"[runtime]\nruntimes = ['/opt/none', 'runc']", all, "board a", 1},
 		{"[runtime]\nruntimes = ['crun']", all, "found none of crun other than this program: install one", 1},
 		{"devices = false", all, "board a", 0},
-		{"devices = 0", all, "/etc/slipway/hook.toml:1: devices: takes true or false", 0},
+		{"devices = 0", all, "/etc/slipway/hook.toml:1: toml: cannot decode TOML integer into struct field config.Config.Devices", 0},
 		{"devices = 0", nil, "", 0},
 	}
 	for _, tt := range tests {

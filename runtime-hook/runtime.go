@@ -45,7 +45,7 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 	if err == nil {
 		// A container can be stopped and deleted whatever is wrong with the settings.
 		set, _ := config.Read("/")
-		err = wrap.Exec(set.Runtimes, args)
+		err = wrap.Exec(set.Runtime.Runtimes, args)
 	}
 	call.Report(printable(runtimeName + ": " + err.Error()))
 	return err

@@ -42,7 +42,7 @@ func countOf(n int, what string) string {
 
 // detailLines returns the further log lines for a container that got s.
 func (r request) detailLines(s share, res inject.Result) string {
-	if r.LogLevel != config.Debug {
+	if r.Log.Level != config.Debug {
 		return ""
 	}
 	var b strings.Builder

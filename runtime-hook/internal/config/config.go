@@ -23,33 +23,47 @@ const maxBytes = 64 << 10
 
 // Config holds the board's settings, or the defaults.
 type Config struct {
-	CSVDir       string
-	Ignore       []string // patterns of what the lists name and containers do not get
-	Devices      bool     // give device nodes
-	VolumeMounts bool     // containers may name devices by mounts
-	Variable     bool     // containers that are not privileged may name devices in their environment
-	LogFile      string   // "" for none
-	LogLevel     Level
-	Runtimes     []string // names or paths; the first that the board has runs the wrapper's containers
-	CUDA         string   // these three for what the board does not tell, or tells wrongly
-	JetPack      string
-	Arch         string
-	CompatDir    string // where images have CUDA driver libraries; Auto, or "" for nowhere
-	CDIVersion   string // "" for the oldest that can say all
+	CSVDir       string   `toml:"csv-dir"`
+	Ignore       []string `toml:"ignore"`                                                 // patterns of what the lists name and containers do not get
+	CompatDir    string   `toml:"compat-dir"`                                             // where images have CUDA driver libraries; Auto, or "" for nowhere
+	Devices      bool     `toml:"devices"`                                                // give device nodes
+	VolumeMounts bool     `toml:"accept-nvidia-visible-devices-as-volume-mounts"`         // containers may name devices by mounts
+	Variable     bool     `toml:"accept-nvidia-visible-devices-envvar-when-unprivileged"` // containers that are not privileged may name devices in their environment
+	Log          Log      `toml:"log"`
+	Runtime      Runtime  `toml:"runtime"`
+	Board        Board    `toml:"board"`
+	CDI          CDI      `toml:"cdi"`
+}
+
+// Log says where the hook logs, and how much.
+type Log struct {
+	File  string `toml:"file"` // "" for none
+	Level Level  `toml:"level"`
+}
+
+// Runtime has names or paths. The first that the board has runs the wrapper's containers.
+type Runtime struct {
+	Runtimes []string `toml:"runtimes"`
+}
+
+// Board has what the board does not tell, or tells wrongly.
+type Board struct {
+	CUDA    Version `toml:"cuda"`
+	JetPack Version `toml:"jetpack"`
+	Arch    Version `toml:"arch"`
+}
+
+// CDI has the version of CDI specs; "" for the oldest that can say all.
+type CDI struct {
+	Version string `toml:"version"`
 }
 
 // Defaults returns the settings of a board without a file.
 func Defaults() Config {
-	return Config{
-		CSVDir:  csv.Dir,
-		Devices: true,
-
-		Variable:  true,
-		CompatDir: Auto,
-		LogFile:   "/run/slipway/hook.log",
-		LogLevel:  Line,
-		Runtimes:  []string{"runc", "crun"},
-	}
+	c := Config{CSVDir: csv.Dir, Devices: true, Variable: true, CompatDir: Auto}
+	c.Log.File, c.Log.Level = "/run/slipway/hook.log", Line
+	c.Runtime.Runtimes = []string{"runc", "crun"}
+	return c
 }
 
 // Auto lets the board decide a setting.
