@@ -29,9 +29,9 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/container"
 	"slipway/flash/target/targettest"
-	"slipway/flash/target/update/updatetest"
 	"slipway/images"
 	"slipway/images/bmap"
 )
@@ -296,8 +296,8 @@ group: {none: {exists: false}}
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 	for _, shell := range []string{"true", "echo Welcome", `echo "$SSH_ORIGINAL_COMMAND" >&2`, "exit 7"} {
 		key, known := suitetest.StartBoard(t, "ForceCommand "+shell)
 		if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
@@ -339,8 +339,8 @@ group: {none: {exists: false}}
 func TestStatusOfABoardThatIsSilent(t *testing.T) {
 	t.Setenv("CI", "1") // no questions
 	t.Setenv(target.SilenceVariable, "1s")
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 	for name, setting := range map[string]string{
 		"all":   "ForceCommand sleep 1000",
 		"later": `ForceCommand case "$SSH_ORIGINAL_COMMAND" in *"'true'") exec sh -c "$SSH_ORIGINAL_COMMAND" ;; esac; exec sleep 1000`,

@@ -16,9 +16,9 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 	boardupdate "slipway/flash/target/update"
-	"slipway/flash/target/update/updatetest"
 	"slipway/images"
 )
 
@@ -77,8 +77,8 @@ func TestDryRunEndsAtASilentProgram(t *testing.T) {
 		{"bus", "'id'", "open the D-Bus of 127.0.0.1"},
 	} {
 		t.Run(tt.silent, func(t *testing.T) {
-			r := updatetest.StartRAUC(t)
-			bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+			r := boardtest.StartRAUC(t)
+			bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 			log := silentBoard(t, tt.silent)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

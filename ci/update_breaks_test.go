@@ -11,16 +11,16 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
-	"slipway/flash/target/relay"
+	"slipway/flash/target/boardtest"
+	"slipway/flash/target/sshd"
 	boardupdate "slipway/flash/target/update"
-	"slipway/flash/target/update/updatetest"
 )
 
 // cutter cuts the connection to a board so many times at each place: before a request, or
 // after the work was done and before the answer arrives.
 type cutter struct {
 	conn   *target.Conn
-	relay  *relay.Relay
+	relay  *sshd.Relay
 	before map[string]int
 	after  map[string]int
 	cuts   int
@@ -86,8 +86,8 @@ func (e *cutEngine) MarkBad(ctx context.Context) error {
 }
 
 // cutUpdate is an update over such a connection.
-func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateRun, *cutter) {
-	conn, line := updatetest.ConnectBy(t, r.Program())
+func cutUpdate(t, board *testing.T, r *boardtest.RAUC, bundle string) (*updateRun, *cutter) {
+	conn, line := connectBy(t, r.Program())
 	u := onRAUC(board, r, conn, bundle)
 	c := &cutter{conn: conn, relay: line, before: map[string]int{}, after: map[string]int{}}
 	find, restart, prove := u.find, u.restart, u.prove
@@ -125,7 +125,7 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updateR
 // The fifth time ends it, and the error names the first break.
 func TestUpdateCutAtEachStage(t *testing.T) {
 	board := t // the service outlives the cases
-	r := updatetest.StartRAUC(t)
+	r := boardtest.StartRAUC(t)
 	version := 1
 	counts := map[string][]int{"before": {2, breakTries}, "after": {2}}
 	if os.Getenv("SLIPWAY_LONG") != "" {
@@ -146,7 +146,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 						content = fmt.Sprint("broken ", version)
 					}
 					was := r.Booted()
-					u, c := cutUpdate(t, board, r, r.Make(board, updatetest.Bundle{Name: fmt.Sprint("v", version), Version: fmt.Sprint(version), Content: content}))
+					u, c := cutUpdate(t, board, r, r.Make(board, boardtest.Bundle{Name: fmt.Sprint("v", version), Version: fmt.Sprint(version), Content: content}))
 					map[string]map[string]int{"before": c.before, "after": c.after}[when][place] = times
 					if place == "wait idle" || place == "idle status" { // runs only after the connection broke once
 						c.before["install"] = 1
@@ -166,7 +166,7 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 
 // A board that does not come back counts as unreachable.
 func TestUpdateCutForGood(t *testing.T) {
-	conn, line := updatetest.ConnectBy(t)
+	conn, line := connectBy(t)
 	if err := line.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestUpdateCutForGood(t *testing.T) {
 }
 
 // wantOutcome compares the outcome of an update with the expected one.
-func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string, times int, was string, r *updatetest.RAUC) {
+func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string, times int, was string, r *boardtest.RAUC) {
 	t.Helper()
 	if c.cuts < times {
 		t.Errorf("the line was cut %d times; want %d", c.cuts, times)
@@ -201,9 +201,9 @@ func (c *cutter) wantOutcome(t *testing.T, u *updateRun, err error, place string
 }
 
 // activateNewSlot starts the installed system and marks it good, for the next update.
-func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
+func activateNewSlot(t *testing.T, r *boardtest.RAUC) {
 	t.Helper()
-	e, err := boardupdate.FindEngine(t.Context(), updatetest.Connect(t), r.Bus)
+	e, err := boardupdate.FindEngine(t.Context(), boardtest.Connect(t), r.Bus)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,8 +221,8 @@ func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
 
 // RAUC's service ends during the installation and is started again, as by systemd.
 func TestUpdateServiceEnds(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
+	r := boardtest.StartRAUC(t)
+	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
 	u.pause = 2 * time.Second
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
@@ -239,12 +239,12 @@ func TestUpdateServiceEnds(t *testing.T) {
 
 // A connection that breaks while the engine checks the bundle does not skip a check.
 func TestUpdateCutJudges(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	r := boardtest.StartRAUC(t)
+	first := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
 	if err := first.runAllStages(t.Context(), connectedAlready); err != nil {
 		t.Fatal(err)
 	}
-	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "one", Version: "1", Content: "system 1 again"}))
+	u, c := cutUpdate(t, t, r, r.Make(t, boardtest.Bundle{Name: "one", Version: "1", Content: "system 1 again"}))
 	c.before["inspect"] = 1
 	if err := u.runAllStages(t.Context(), connectedAlready); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "--downgrade") || c.cuts != 1 {
 		t.Errorf("run() = %v after %d cuts; want the older version refused", err, c.cuts)
@@ -254,12 +254,12 @@ func TestUpdateCutJudges(t *testing.T) {
 // An update waits for a board that is installing already, but not without end, and does not
 // blame the bundle.
 func TestUpdateBusy(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
+	r := boardtest.StartRAUC(t)
+	first := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
 	ended := make(chan error, 1)
 	go func() { ended <- first.runAllStages(t.Context(), connectedAlready) }()
 	r.Waiting(t)
-	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
+	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.idle = time.Second
 	err := u.runAllStages(t.Context(), connectedAlready)
 	r.Go(t)
@@ -278,9 +278,9 @@ func TestUpdateBusy(t *testing.T) {
 
 // After a kill the board still installs. The repeated update waits for that and continues.
 func TestUpdateAfterKill(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	conn, line := updatetest.ConnectBy(t)
-	killed := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits() + "; exit 1"}))
+	r := boardtest.StartRAUC(t)
+	conn, line := connectBy(t)
+	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits() + "; exit 1"}))
 	ended := make(chan error, 1)
 	ctx, kill := context.WithCancel(t.Context())
 	go func() { ended <- killed.runAllStages(ctx, connectedAlready) }()
@@ -290,7 +290,7 @@ func TestUpdateAfterKill(t *testing.T) {
 	}
 	kill()
 	<-ended
-	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
+	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.pause = 0
 	waits := make(chan struct{})
 	find := u.find
@@ -315,9 +315,9 @@ func TestUpdateAfterKill(t *testing.T) {
 // After a kill the board installs a bundle to its end that was copied to it whole. The same
 // update then restarts the board, and does not install the bundle again.
 func TestUpdateAfterKillOfStaged(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
-	conn, line := updatetest.ConnectBy(t, r.Program())
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	conn, line := connectBy(t, r.Program())
 	killed := onRAUC(t, r, conn, bundle)
 	ended := make(chan error, 1)
 	ctx, kill := context.WithCancel(t.Context())
@@ -329,7 +329,7 @@ func TestUpdateAfterKillOfStaged(t *testing.T) {
 	kill()
 	<-ended
 	r.Go(t)
-	u := onRAUC(t, r, updatetest.Connect(t, r.Program()), bundle)
+	u := onRAUC(t, r, boardtest.Connect(t, r.Program()), bundle)
 	u.how.Writing = func(SystemID) error {
 		if r.Slot("B") != "system 2" {
 			t.Error("the update did not wait for the installation")
@@ -346,13 +346,13 @@ func TestUpdateAfterKillOfStaged(t *testing.T) {
 // A connection that breaks while another system waits for a restart does not make the board
 // start that system.
 func TestUpdateCutWhileAnotherWaits(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	other := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "other", Version: "2", Content: "another system"}))
+	r := boardtest.StartRAUC(t)
+	other := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "other", Version: "2", Content: "another system"}))
 	other.how.NoReboot = true
 	if err := other.runAllStages(t.Context(), connectedAlready); err != nil {
 		t.Fatal(err)
 	}
-	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	u, c := cutUpdate(t, t, r, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
 	c.before["inspect"] = 1
 	var written bool
 	u.how.Writing = func(SystemID) error { written = true; return nil }
@@ -375,16 +375,16 @@ func (streamingEngine) ChooseDelivery(context.Context, *boardupdate.Bundle) (boa
 func TestUpdateAnotherWaits(t *testing.T) {
 	for _, when := range []string{"before the question", "after the question"} {
 		t.Run(when, func(t *testing.T) {
-			r := updatetest.StartRAUC(t)
-			good := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
-			other := r.Make(t, updatetest.Bundle{Name: "other", Version: "2", Content: "another system"})
+			r := boardtest.StartRAUC(t)
+			good := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+			other := r.Make(t, boardtest.Bundle{Name: "other", Version: "2", Content: "another system"})
 			waits := map[string]string{"before the question": other, "after the question": good}[when]
-			first := onRAUC(t, r, updatetest.Connect(t), waits)
+			first := onRAUC(t, r, boardtest.Connect(t), waits)
 			first.how.NoReboot = true
 			if err := first.runAllStages(t.Context(), connectedAlready); err != nil {
 				t.Fatal(err)
 			}
-			u := onRAUC(t, r, updatetest.Connect(t, r.Program(), "AllowTcpForwarding no"), good)
+			u := onRAUC(t, r, boardtest.Connect(t, r.Program(), "AllowTcpForwarding no"), good)
 			find := u.find
 			u.find = func(ctx context.Context) (boardupdate.Engine, error) {
 				e, err := find(ctx)
@@ -409,9 +409,9 @@ func TestUpdateAnotherWaits(t *testing.T) {
 }
 
 // installAnyway installs a bundle, whatever waits for a restart.
-func installAnyway(t *testing.T, r *updatetest.RAUC, bundle string) {
+func installAnyway(t *testing.T, r *boardtest.RAUC, bundle string) {
 	t.Helper()
-	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	u := onRAUC(t, r, boardtest.Connect(t), bundle)
 	defer u.close()
 	engine, err := u.find(t.Context())
 	if err := errors.Join(err, u.loadInputs(t.Context())); err != nil {

@@ -13,9 +13,9 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash/target"
-	"slipway/flash/target/sudotest"
+	"slipway/flash/target/boardtest"
+	"slipway/flash/target/targettest"
 	boardupdate "slipway/flash/target/update"
-	"slipway/flash/target/update/updatetest"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -23,7 +23,7 @@ import (
 
 // onRAUC is an update of a board with a real RAUC. The restart is simulated: RAUC's service
 // is started again as if the boot loader's slot ran.
-func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updateRun {
+func onRAUC(t *testing.T, r *boardtest.RAUC, conn *target.Conn, bundle string) *updateRun {
 	u := &updateRun{
 		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond, idle: installationLimit,
 		how: UpdateOptions{Out: io.Discard},
@@ -48,10 +48,10 @@ func connectedAlready(context.Context) error { return nil }
 // TestUpdate runs updates with all kinds of faults.
 func TestUpdate(t *testing.T) {
 	board := t // the service outlives the cases
-	r := updatetest.StartRAUC(t)
+	r := boardtest.StartRAUC(t)
 	r.Key(t, "unknown-signer")
-	bundle := func(b updatetest.Bundle) string { return r.Make(t, b) }
-	good := bundle(updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	bundle := func(b boardtest.Bundle) string { return r.Make(t, b) }
+	good := bundle(boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 	for _, tt := range []struct {
 		name   string
 		bundle string
@@ -66,11 +66,11 @@ func TestUpdate(t *testing.T) {
 		},
 		{name: "dry run", bundle: good, change: func(u *updateRun) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
 		{
-			name: "another board's", bundle: bundle(updatetest.Bundle{Name: "toaster", Compatible: "toaster", Version: "2", Content: "crumbs"}),
+			name: "another board's", bundle: bundle(boardtest.Bundle{Name: "toaster", Compatible: "toaster", Version: "2", Content: "crumbs"}),
 			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "toaster",
 		},
 		{
-			name: "an unknown signer's", bundle: bundle(updatetest.Bundle{Name: "unknown-signer", Key: "unknown-signer", Version: "2", Content: "system 3"}),
+			name: "an unknown signer's", bundle: bundle(boardtest.Bundle{Name: "unknown-signer", Key: "unknown-signer", Version: "2", Content: "system 3"}),
 			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "signature",
 		},
 		{
@@ -88,16 +88,16 @@ func TestUpdate(t *testing.T) {
 			},
 		},
 		{
-			name: "fails its checks", bundle: bundle(updatetest.Bundle{Name: "broken", Version: "2", Content: "broken system"}),
+			name: "fails its checks", bundle: bundle(boardtest.Bundle{Name: "broken", Version: "2", Content: "broken system"}),
 			err: report.ErrFailed, want: "old A: system 1; connect preflight install restart roll back",
 		},
 		{name: "good", bundle: good, want: "new B: system 2; connect preflight install restart smoke commit"},
 		{
-			name: "older", bundle: bundle(updatetest.Bundle{Name: "one", Version: "1.9", Content: "system 1.9"}),
+			name: "older", bundle: bundle(boardtest.Bundle{Name: "one", Version: "1.9", Content: "system 1.9"}),
 			err: boardupdate.ErrRefused, want: "old B: system 2; connect preflight", why: "--downgrade",
 		},
 		{
-			name: "and back", bundle: bundle(updatetest.Bundle{Name: "back", Version: "1.9", Content: "system 1.9 again"}), change: func(u *updateRun) { u.how.Downgrade = true },
+			name: "and back", bundle: bundle(boardtest.Bundle{Name: "back", Version: "1.9", Content: "system 1.9 again"}), change: func(u *updateRun) { u.how.Downgrade = true },
 			want: "new A: system 1.9 again; connect preflight install restart smoke commit",
 		},
 		{
@@ -105,7 +105,7 @@ func TestUpdate(t *testing.T) {
 			want: "old A: system 1.9 again; connect preflight install",
 		},
 		{
-			name: "another one waits", bundle: bundle(updatetest.Bundle{Name: "another", Version: "2", Content: "system 2 of another"}),
+			name: "another one waits", bundle: bundle(boardtest.Bundle{Name: "another", Version: "2", Content: "system 2 of another"}),
 			err: boardupdate.ErrRefused, want: "old A: system 1.9 again; connect preflight", why: "earlier update",
 		},
 		{name: "it waits, dry run", bundle: good, change: func(u *updateRun) { u.how.DryRun = true }, want: "old A: system 1.9 again; connect preflight"},
@@ -120,7 +120,7 @@ func TestUpdate(t *testing.T) {
 		{name: "it waits", bundle: good, want: "new B: system 2; connect preflight install restart smoke commit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			u := onRAUC(board, r, updatetest.Connect(t, r.Program()), tt.bundle)
+			u := onRAUC(board, r, boardtest.Connect(t, r.Program()), tt.bundle)
 			if tt.change != nil {
 				tt.change(u)
 			}
@@ -139,12 +139,12 @@ func TestUpdate(t *testing.T) {
 // A board without a root login is updated by sudo, also if the connection breaks. A Ctrl-C
 // stops root's engine there.
 func TestUpdateBySudo(t *testing.T) {
-	for name, rights := range sudotest.Rights {
+	for name, rights := range targettest.SudoRights {
 		t.Run(name, func(t *testing.T) {
-			r := updatetest.StartRAUC(t)
-			conn, relay := updatetest.ConnectBySudo(t, rights, r.Systemctl(t))
+			r := boardtest.StartRAUC(t)
+			conn, relay := connectBySudo(t, rights, r.Systemctl(t))
 			begin := func(name string) (*updateRun, context.CancelFunc, <-chan error) {
-				u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.Waits()}))
+				u := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.Waits()}))
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
@@ -180,9 +180,9 @@ func passedStages(r report.Report) (passed []string) {
 // The connection breaks while the engine installs from a file on the board. The engine
 // continues, and the update does not start it again.
 func TestUpdateCut(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
-	conn, relay := updatetest.ConnectBy(t)
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	conn, relay := connectBy(t)
 	u := onRAUC(t, r, conn, bundle)
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
@@ -202,9 +202,9 @@ func TestUpdateCut(t *testing.T) {
 
 // The connection breaks between the preflight and the installation.
 func TestUpdateCutBefore(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	conn, relay := updatetest.ConnectBy(t)
-	u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	r := boardtest.StartRAUC(t)
+	conn, relay := connectBy(t)
+	u := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
 	defer u.close()
 	if _, err := u.runPreflight(t.Context()); err != nil {
 		t.Fatal(err)
@@ -228,8 +228,8 @@ func (c *alwaysCutEngine) Install(context.Context, *boardupdate.Source, func(int
 
 // A board that never got a whole bundle has no new system that a restart would start.
 func TestUpdateCutEachTime(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	r := boardtest.StartRAUC(t)
+	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
 	defer u.close()
 	if _, err := u.runPreflight(t.Context()); err != nil {
 		t.Fatal(err)
@@ -248,9 +248,9 @@ func TestUpdateCutEachTime(t *testing.T) {
 
 // A second Ctrl-C also ends the wait for a board.
 func TestUpdateEnded(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
-	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	u := onRAUC(t, r, boardtest.Connect(t), bundle)
 	now := make(chan struct{})
 	u.how.Now = now
 	ctx, stop := context.WithCancel(t.Context())
@@ -270,9 +270,9 @@ func TestUpdateEnded(t *testing.T) {
 
 // Ctrl-C during the installation.
 func TestUpdateStopped(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
-	u := onRAUC(t, r, updatetest.Connect(t, r.Systemctl(t)), bundle)
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	u := onRAUC(t, r, boardtest.Connect(t, r.Systemctl(t)), bundle)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
@@ -293,7 +293,7 @@ func TestUpdateStopped(t *testing.T) {
 // state of the new system is known. The second one ends it.
 func TestUpdateStoppedLate(t *testing.T) {
 	board := t // the service outlives the cases
-	r := updatetest.StartRAUC(t)
+	r := boardtest.StartRAUC(t)
 	for i, tt := range []struct {
 		name      string
 		twice     bool
@@ -303,8 +303,8 @@ func TestUpdateStoppedLate(t *testing.T) {
 		{name: "twice", twice: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bundle := r.Make(t, updatetest.Bundle{Name: tt.name, Version: fmt.Sprint(i + 2), Content: "system " + tt.name})
-			u := onRAUC(board, r, updatetest.Connect(t), bundle)
+			bundle := r.Make(t, boardtest.Bundle{Name: tt.name, Version: fmt.Sprint(i + 2), Content: "system " + tt.name})
+			u := onRAUC(board, r, boardtest.Connect(t), bundle)
 			now := make(chan struct{})
 			u.how.Now = now
 			ctx, stop := context.WithCancel(t.Context())
@@ -349,7 +349,7 @@ func TestPercentOfAnInstallationThatIsDoneAgain(t *testing.T) {
 // restarted by itself meanwhile and runs the old system.
 func TestUpdateCutAround(t *testing.T) {
 	board := t // the service outlives the cases
-	r := updatetest.StartRAUC(t)
+	r := boardtest.StartRAUC(t)
 	for i, tt := range []struct {
 		name  string
 		cutIn string
@@ -362,8 +362,8 @@ func TestUpdateCutAround(t *testing.T) {
 		{name: "and it goes back", cutIn: "smoke", back: true, want: "old B"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			conn, relay := updatetest.ConnectBy(t)
-			u := onRAUC(board, r, conn, r.Make(t, updatetest.Bundle{Name: fmt.Sprint("late", i), Version: fmt.Sprint(i + 2), Content: "system"}))
+			conn, relay := connectBy(t)
+			u := onRAUC(board, r, conn, r.Make(t, boardtest.Bundle{Name: fmt.Sprint("late", i), Version: fmt.Sprint(i + 2), Content: "system"}))
 			cuts := 0
 			cut := func(stage string) {
 				if stage != tt.cutIn || cuts > 0 {
@@ -416,7 +416,7 @@ func TestUpdateGoesOn(t *testing.T) {
 		name    string
 		killed  int
 		commits bool // the record says that the update was committed
-		since   func(r *updatetest.RAUC)
+		since   func(r *boardtest.RAUC)
 		want    string // system, slot; the stages that passed
 		already bool
 		err     string
@@ -425,8 +425,8 @@ func TestUpdateGoesOn(t *testing.T) {
 		{name: "before the restart", killed: killedInstalled, want: "new B; connect preflight install restart smoke commit"},
 		{
 			name: "and somebody installed another of that version", killed: killedInstalled, err: "it is not certain that this bundle is in it",
-			since: func(r *updatetest.RAUC) {
-				installAnyway(board, r, r.Make(board, updatetest.Bundle{Name: "same-version", Version: "2", Content: "another system 2"}))
+			since: func(r *boardtest.RAUC) {
+				installAnyway(board, r, r.Make(board, boardtest.Bundle{Name: "same-version", Version: "2", Content: "another system 2"}))
 			},
 		},
 		{name: "before it was proved", killed: killedStarted, want: "new B; connect preflight smoke commit", already: true},
@@ -434,15 +434,15 @@ func TestUpdateGoesOn(t *testing.T) {
 		{name: "afterwards", killed: killedCommitted, commits: true, want: "new B; connect preflight smoke", already: true},
 		{
 			name: "and the board went back", killed: killedInstalled, want: "new B; connect preflight install restart smoke commit",
-			since: func(r *updatetest.RAUC) {
+			since: func(r *boardtest.RAUC) {
 				r.GiveUp(board)
 				r.Restart(board)
 			},
 		},
 		{
 			name: "and somebody installed another", killed: killedCommitted, commits: true, want: "new B; connect preflight install restart smoke commit",
-			since: func(r *updatetest.RAUC) {
-				u := onRAUC(board, r, updatetest.Connect(board), r.Make(board, updatetest.Bundle{Name: "other", Version: "3", Content: "system 3"}))
+			since: func(r *boardtest.RAUC) {
+				u := onRAUC(board, r, boardtest.Connect(board), r.Make(board, boardtest.Bundle{Name: "other", Version: "3", Content: "system 3"}))
 				if err := u.runAllStages(board.Context(), connectedAlready); err != nil {
 					board.Fatal(err)
 				}
@@ -451,9 +451,9 @@ func TestUpdateGoesOn(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := updatetest.StartRAUC(t)
-			bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
-			first := onRAUC(t, r, updatetest.Connect(t), bundle)
+			r := boardtest.StartRAUC(t)
+			bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+			first := onRAUC(t, r, boardtest.Connect(t), bundle)
 			var noted Earlier
 			first.how.Writing = func(ran SystemID) error {
 				noted.From = ran
@@ -473,7 +473,7 @@ func TestUpdateGoesOn(t *testing.T) {
 			if tt.since != nil {
 				tt.since(r)
 			}
-			u := onRAUC(t, r, updatetest.Connect(t, r.Program()), bundle)
+			u := onRAUC(t, r, boardtest.Connect(t, r.Program()), bundle)
 			u.how.Earlier = &noted
 			err := u.runAllStages(t.Context(), connectedAlready)
 			if tt.err != "" {
@@ -492,9 +492,9 @@ func TestUpdateGoesOn(t *testing.T) {
 
 // A system that a board has already is checked, and not rolled back if it fails.
 func TestUpdateAlreadyFails(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
-	first := onRAUC(t, r, updatetest.Connect(t), bundle)
+	r := boardtest.StartRAUC(t)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	first := onRAUC(t, r, boardtest.Connect(t), bundle)
 	var noted Earlier
 	first.how.Writing = func(ran SystemID) error { noted.From = ran; return nil }
 	if err := first.runAllStages(t.Context(), connectedAlready); err != nil {
@@ -502,7 +502,7 @@ func TestUpdateAlreadyFails(t *testing.T) {
 	}
 	ran := first.outcome.SystemID()
 	noted.To = &ran
-	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	u := onRAUC(t, r, boardtest.Connect(t), bundle)
 	u.how.Earlier = &noted
 	u.prove = func(context.Context) (report.Report, error) { return report.Report{}, report.ErrFailed }
 	if err := u.runAllStages(t.Context(), connectedAlready); !errors.Is(err, report.ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/images/bmap"
 )
 
@@ -23,7 +23,7 @@ const deviceSize = 16 * mib
 func TestWriteBlock(t *testing.T) {
 	for _, args := range [][]string{{"--direct-io=on"}, {"--direct-io=off"}, {"--sector-size=4096"}} {
 		t.Run(args[0], func(t *testing.T) {
-			device, _ := devicetest.Loop(t, deviceSize, args...)
+			device, _ := flashtest.Loop(t, deviceSize, args...)
 			a := artifact(t)
 			receipt, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}})
 			if err != nil {
@@ -57,7 +57,7 @@ func TestWriteBlockOddSize(t *testing.T) {
 			if _, err := f.WriteAt(tail, imageSize); err != nil {
 				t.Fatal(err)
 			}
-			device, _ := devicetest.Loop(t, (size+511)/512*512)
+			device, _ := flashtest.Loop(t, (size+511)/512*512)
 			a := describe(t, a.Dir(), mapOf(t, f))
 			if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 				t.Fatal(err)
@@ -69,7 +69,7 @@ func TestWriteBlockOddSize(t *testing.T) {
 
 func TestWriteBlockIdentity(t *testing.T) {
 	needMke2fs(t)
-	device, _ := devicetest.Loop(t, deviceSize)
+	device, _ := flashtest.Loop(t, deviceSize)
 	a, id := artifact(t), newTestIdentity(t)
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}, Identity: &id}); err != nil {
 		t.Fatal(err)
@@ -89,10 +89,10 @@ func TestWriteBlockByBmaptoolsMap(t *testing.T) {
 	if _, err := exec.LookPath("bmaptool"); err != nil {
 		t.Skip("bmaptool is missing (Debian package bmap-tools)")
 	}
-	device, _ := devicetest.Loop(t, deviceSize)
+	device, _ := flashtest.Loop(t, deviceSize)
 	a := artifact(t)
 	path := filepath.Join(a.Dir(), "disk.bmap")
-	devicetest.MustRun(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
+	flashtest.MustRun(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
 	a = describe(t, a.Dir(), mapFrom(t, path))
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func unusable(t *testing.T, device string) {
 func TestWriteBlockFails(t *testing.T) {
 	for _, test := range failures {
 		t.Run(test.name, func(t *testing.T) {
-			device, _ := devicetest.Loop(t, deviceSize)
+			device, _ := flashtest.Loop(t, deviceSize)
 			a := artifact(t)
 			ctx, before := test.prepare(t, a), read(t, device)
 			_, err := Write(ctx, spec, a, device, Options{Yes: []string{device}})
@@ -135,7 +135,7 @@ func TestWriteBlockFails(t *testing.T) {
 func TestWriteBlockInterruptedAnywhere(t *testing.T) {
 	a := artifact(t)
 	want := image(t, a)
-	device, _ := devicetest.Loop(t, deviceSize)
+	device, _ := flashtest.Loop(t, deviceSize)
 	for range 10 {
 		before := read(t, device)
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(100*time.Millisecond))
@@ -154,7 +154,7 @@ func TestWriteBlockInterruptedAnywhere(t *testing.T) {
 
 // A dry run says what a flash would do, before it and after it, and changes nothing.
 func TestDryRunOfBlock(t *testing.T) {
-	device, file := devicetest.Loop(t, deviceSize)
+	device, file := flashtest.Loop(t, deviceSize)
 	a := artifact(t)
 	dry := func() Receipt {
 		t.Helper()
@@ -183,8 +183,8 @@ func TestWriteBlockRefusesPartition(t *testing.T) {
 	if _, err := exec.LookPath("addpart"); err != nil {
 		t.Skip("addpart is missing (Debian package util-linux)")
 	}
-	device, _ := devicetest.Loop(t, deviceSize, "--partscan")
-	devicetest.MustRun(t, "addpart", device, "1", "2048", "4096")
+	device, _ := flashtest.Loop(t, deviceSize, "--partscan")
+	flashtest.MustRun(t, "addpart", device, "1", "2048", "4096")
 	partition := device + "p1"
 	if _, err := os.Stat(partition); err != nil {
 		t.Skipf("nobody makes partitions' nodes here: %v", err)
@@ -199,7 +199,7 @@ func TestWriteBlockRefusesPartition(t *testing.T) {
 func TestPruneSideBySide(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 200 {
-		devicetest.Put(t, filepath.Join(dir, fmt.Sprintf("%03d", i)), "")
+		flashtest.Put(t, filepath.Join(dir, fmt.Sprintf("%03d", i)), "")
 	}
 	var g errgroup.Group
 	for range 8 {

@@ -15,17 +15,17 @@ import (
 
 	"slipway/flash/bfb"
 	"slipway/flash/device"
+	"slipway/flash/flashtest"
 	"slipway/flash/rshim"
-	"slipway/flash/rshim/rshimtest"
 	"slipway/images"
 )
 
 var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block, device.RShim}, DPU: "BlueField-2"}}
 
 // dpus simulates DPUs as this machine's /dev/rshim0, /dev/rshim1, ...
-func dpus(t *testing.T, all ...*rshimtest.DPU) []string {
+func dpus(t *testing.T, all ...*flashtest.DPU) []string {
 	t.Helper()
-	dirs := rshimtest.Mount(t, all...)
+	dirs := flashtest.MountDPUs(t, all...)
 	dir, limits := rshimDir, dpuLimits
 	t.Cleanup(func() { rshimDir, dpuLimits = dir, limits })
 	rshimDir = filepath.Dir(dirs[0])
@@ -75,7 +75,7 @@ func writeFile(t *testing.T, name, text string) string {
 }
 
 func TestFlashBlueField(t *testing.T) {
-	one, two := &rshimtest.DPU{Says: rshimtest.Installs, SaidOld: rshimtest.Boots}, &rshimtest.DPU{Says: rshimtest.Boots}
+	one, two := &flashtest.DPU{Says: flashtest.Installs, SaidOld: flashtest.Boots}, &flashtest.DPU{Says: flashtest.Boots}
 	names := dpus(t, one, two)
 	a, stream := streamArtifact(t)
 	config := writeFile(t, "bf.cfg", "A='b'\n")
@@ -85,7 +85,7 @@ func TestFlashBlueField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := append(bytes.Clone(stream), "A='b'\n"...)
-	for i, d := range []*rshimtest.DPU{one, two} {
+	for i, d := range []*flashtest.DPU{one, two} {
 		got, pushes := d.Pushed()
 		same(t, names[i], got, want)
 		if pushes != 1 || d.Resets() != 1 {
@@ -115,8 +115,8 @@ func TestFlashBlueField(t *testing.T) {
 
 // TestFlashBlueFieldOneFails has the other one finished all the same.
 func TestFlashBlueFieldOneFails(t *testing.T) {
-	bad := &rshimtest.DPU{Says: []string{"INFO[BL2]: start", "ERR[MISC]: CRITICAL ERROR: no disk"}}
-	names := dpus(t, bad, &rshimtest.DPU{Says: rshimtest.Boots})
+	bad := &flashtest.DPU{Says: []string{"INFO[BL2]: start", "ERR[MISC]: CRITICAL ERROR: no disk"}}
+	names := dpus(t, bad, &flashtest.DPU{Says: flashtest.Boots})
 	a, _ := streamArtifact(t)
 	receipts, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names})
 	if err == nil || !strings.Contains(err.Error(), "/dev/rshim0: the DPU says") || !strings.Contains(err.Error(), filepath.Join(stateOf(t, a), "rshim0.log")) || strings.Contains(err.Error(), "/dev/rshim1: the") {
@@ -128,7 +128,7 @@ func TestFlashBlueFieldOneFails(t *testing.T) {
 }
 
 func TestFlashBlueFieldDryRun(t *testing.T) {
-	d := &rshimtest.DPU{}
+	d := &flashtest.DPU{}
 	names := dpus(t, d)
 	a, _ := streamArtifact(t)
 	var shown strings.Builder
@@ -143,7 +143,7 @@ func TestFlashBlueFieldDryRun(t *testing.T) {
 
 // TestFlashBlueFieldRefuses names every reason for which no DPU is reset.
 func TestFlashBlueFieldRefuses(t *testing.T) {
-	ordinary := func() *rshimtest.DPU { return &rshimtest.DPU{Says: rshimtest.Boots} }
+	ordinary := func() *flashtest.DPU { return &flashtest.DPU{Says: flashtest.Boots} }
 	damaged := func(t *testing.T, a images.Artifact, change func([]byte) []byte) {
 		path := filepath.Join(a.Dir(), "toy.bfb")
 		if err := os.WriteFile(path, change(read(t, path)), 0o644); err != nil {
@@ -152,14 +152,14 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name    string
-		dpu     *rshimtest.DPU
+		dpu     *flashtest.DPU
 		change  func(t *testing.T, a images.Artifact, o *Options)
 		wantErr string
 	}{
-		{"a DPU of another generation", &rshimtest.DPU{Mode: "DPU mode"}, nil, "it is a BlueField-3(Rev 1), and board toy is a BlueField-2"},
-		{"locked", &rshimtest.DPU{Locked: true, Mode: "DPU mode"}, nil, "SECURE_NIC_MODE"},
-		{"dropped", &rshimtest.DPU{Dropped: true}, nil, "DROP_MODE"},
-		{"not there", &rshimtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { rshimDir = filepath.Join(rshimDir, "none") }, "systemctl restart rshim"},
+		{"a DPU of another generation", &flashtest.DPU{Mode: "DPU mode"}, nil, "it is a BlueField-3(Rev 1), and board toy is a BlueField-2"},
+		{"locked", &flashtest.DPU{Locked: true, Mode: "DPU mode"}, nil, "SECURE_NIC_MODE"},
+		{"dropped", &flashtest.DPU{Dropped: true}, nil, "DROP_MODE"},
+		{"not there", &flashtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { rshimDir = filepath.Join(rshimDir, "none") }, "systemctl restart rshim"},
 		{"not confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = nil }, "not confirmed"},
 		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "--yes names"},
 		{"a damaged stream", nil, func(t *testing.T, a images.Artifact, _ *Options) {
@@ -230,15 +230,15 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 
 // TestFlashBlueFieldChanged has the stream or the DPU be another while somebody is asked.
 func TestFlashBlueFieldChanged(t *testing.T) {
-	for want, change := range map[string]func(*testing.T, *rshimtest.DPU, string){
-		"was written to since it was checked": func(t *testing.T, _ *rshimtest.DPU, path string) {
+	for want, change := range map[string]func(*testing.T, *flashtest.DPU, string){
+		"was written to since it was checked": func(t *testing.T, _ *flashtest.DPU, path string) {
 			if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"is BlueField-2(Rev 1) at usb-1.0 now": func(_ *testing.T, d *rshimtest.DPU, _ string) { d.Swap("usb-1.0") },
+		"is BlueField-2(Rev 1) at usb-1.0 now": func(_ *testing.T, d *flashtest.DPU, _ string) { d.Swap("usb-1.0") },
 	} {
-		d := &rshimtest.DPU{Says: rshimtest.Boots}
+		d := &flashtest.DPU{Says: flashtest.Boots}
 		names := dpus(t, d)
 		a, _ := streamArtifact(t)
 		_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]device.Device) error {
@@ -253,7 +253,7 @@ func TestFlashBlueFieldChanged(t *testing.T) {
 
 // TestFlashBlueFieldTwice has a second flash come while the first one asks.
 func TestFlashBlueFieldTwice(t *testing.T) {
-	d := &rshimtest.DPU{Says: rshimtest.Boots}
+	d := &flashtest.DPU{Says: flashtest.Boots}
 	names := dpus(t, d)
 	a, _ := streamArtifact(t)
 	var second error
@@ -267,7 +267,7 @@ func TestFlashBlueFieldTwice(t *testing.T) {
 }
 
 func TestFlashBlueFieldEnds(t *testing.T) {
-	d := &rshimtest.DPU{HangAfter: 65536}
+	d := &flashtest.DPU{HangAfter: 65536}
 	names := dpus(t, d)
 	a, _ := streamArtifact(t)
 	ctx, cancel := context.WithCancel(t.Context())

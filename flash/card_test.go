@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/flash/probe"
 )
 
@@ -43,7 +43,7 @@ func gptCards(t *testing.T) *jetsons {
 // before anything is written, with the commands by which it can be used.
 func TestRestOfACard(t *testing.T) {
 	const size = 128 * mib
-	device, _ := devicetest.Loop(t, size, "--partscan")
+	device, _ := flashtest.Loop(t, size, "--partscan")
 	j := gptCards(t)
 	_, said, err := j.flash(t.Context(), byAnswer, device)
 	if err != nil {
@@ -54,9 +54,9 @@ func TestRestOfACard(t *testing.T) {
 	if !ok || !strings.Contains(said, "ends at 73 MiB, with partition 1 (APP)") || !strings.Contains(said, "55.0 MiB of "+device+" stay unused") {
 		t.Fatalf("shown was %q; want where the image ends", said)
 	}
-	t.Cleanup(func() { devicetest.ClearPartitions(t, device) })
+	t.Cleanup(func() { flashtest.ClearPartitions(t, device) })
 	growth := strings.Split(line, " && ")
-	devicetest.MustRun(t, "sh", "-c", growth[0])
+	flashtest.MustRun(t, "sh", "-c", growth[0])
 	f, err := os.Open(device)
 	if err != nil {
 		t.Fatal(err)
@@ -71,9 +71,9 @@ func TestRestOfACard(t *testing.T) {
 	}
 	node := knownPartition(t, device, disk.Table.Partitions[1])
 	for _, command := range growth[1:] {
-		devicetest.MustRun(t, "sh", "-c", strings.ReplaceAll(command, device+"p1", node))
+		flashtest.MustRun(t, "sh", "-c", strings.ReplaceAll(command, device+"p1", node))
 	}
-	if got := devicetest.MustRun(t, devicetest.E2fs(t, "dumpe2fs"), "-h", node); !strings.Contains(got, "Block count:              1290") {
+	if got := flashtest.MustRun(t, flashtest.E2fs(t, "dumpe2fs"), "-h", node); !strings.Contains(got, "Block count:              1290") {
 		t.Errorf("the file system after %q is %s; want it to fill the partition", line, got)
 	}
 }
@@ -82,9 +82,9 @@ func TestRestOfACard(t *testing.T) {
 func knownPartition(t *testing.T, device string, p probe.Partition) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("/sys/class/block", filepath.Base(device)+"p1")); err != nil {
-		devicetest.MustRun(t, "addpart", device, strconv.Itoa(p.Number), strconv.FormatInt(p.OffsetBytes/512, 10), strconv.FormatInt(p.SizeBytes/512, 10))
+		flashtest.MustRun(t, "addpart", device, strconv.Itoa(p.Number), strconv.FormatInt(p.OffsetBytes/512, 10), strconv.FormatInt(p.SizeBytes/512, 10))
 	}
-	return devicetest.PartitionNode(t, device+"p1")
+	return flashtest.PartitionNode(t, device+"p1")
 }
 
 func TestRestOfACardInAFile(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 // badCard is a loop device over a file for which its file system has no space: writes to
@@ -32,7 +32,7 @@ func badCard(t *testing.T, size int64) string {
 	if err := os.Truncate(file, size); err != nil {
 		t.Fatal(err)
 	}
-	return devicetest.Attach(t, file)
+	return flashtest.Attach(t, file)
 }
 
 // fullFolder is a file in a file system with too little space for an image.
@@ -50,13 +50,13 @@ func fullFolder(t *testing.T) string {
 func TestBadCardAmongOthers(t *testing.T) {
 	impatient(t)
 	a := artifact(t)
-	first, _ := devicetest.Loop(t, deviceSize)
-	busy, _ := devicetest.Loop(t, deviceSize)
-	last, _ := devicetest.Loop(t, deviceSize)
+	first, _ := flashtest.Loop(t, deviceSize)
+	busy, _ := flashtest.Loop(t, deviceSize)
+	last, _ := flashtest.Loop(t, deviceSize)
 	devices := []string{first, badCard(t, deviceSize), busy, last}
 	before := read(t, busy)
 	receipts, err := WriteAll(t.Context(), spec, a, devices, Options{Confirm: func([]device.Device) error {
-		devicetest.Hold(t, busy, os.O_RDONLY|unix.O_EXCL)
+		hold(t, busy, os.O_RDONLY|unix.O_EXCL)
 		return nil
 	}})
 	if len(receipts) != 2 || receipts[0].Device.Path != first || receipts[1].Device.Path != last {
@@ -96,8 +96,8 @@ func TestKindsOfFailure(t *testing.T) {
 		word   string
 	}{
 		{"no such device", func(*testing.T) string { return "/dev/sdzz" }, Options{}, ErrRefused, "refused"},
-		{"not confirmed", func(t *testing.T) string { device, _ := devicetest.Loop(t, littleDevice); return device }, Options{}, ErrRefused, "refused"},
-		{"too small", func(t *testing.T) string { device, _ := devicetest.Loop(t, littleDevice); return device }, byAnswer, ErrRefused, "refused"},
+		{"not confirmed", func(t *testing.T) string { device, _ := flashtest.Loop(t, littleDevice); return device }, Options{}, ErrRefused, "refused"},
+		{"too small", func(t *testing.T) string { device, _ := flashtest.Loop(t, littleDevice); return device }, byAnswer, ErrRefused, "refused"},
 		{"no image", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Image: "/nothing.img"}, ErrImage, "image"},
 		{"wrong digest", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Digest: "sha256:" + sumOf(nil)}, ErrImage, "image"},
 		{"none of a disk", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Image: "/proc/self/exe"}, ErrImage, "image"},
@@ -115,7 +115,7 @@ func TestKindsOfFailure(t *testing.T) {
 			}
 		})
 	}
-	device, _ := devicetest.Loop(t, deviceSize)
+	device, _ := flashtest.Loop(t, deviceSize)
 	if _, err := Write(t.Context(), spec, damaged, device, byAnswer); !errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		t.Errorf("an image that turns out to be damaged: %v; want it to be its fault", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 )
 
@@ -126,7 +126,7 @@ func TestWriteFileLooksAgain(t *testing.T) {
 func lockAsQEMU(t *testing.T, path string) {
 	t.Helper()
 	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: 201, Len: 1}
-	if err := unix.FcntlFlock(devicetest.Open(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+	if err := unix.FcntlFlock(flashtest.Open(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -217,7 +217,7 @@ func TestWriteFileTakesOverNothing(t *testing.T) {
 			test.make(t, besideOf(path), other)
 			var theirs *os.File
 			if test.ok {
-				theirs = devicetest.Open(t, besideOf(path), 0)
+				theirs = flashtest.Open(t, besideOf(path), 0)
 			}
 			_, err := Write(t.Context(), spec, a, path, Options{})
 			if ok := err == nil; ok != test.ok {

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
@@ -156,7 +156,7 @@ func same(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-func needMke2fs(t *testing.T) { t.Helper(); devicetest.E2fs(t, "mke2fs") }
+func needMke2fs(t *testing.T) { t.Helper(); flashtest.E2fs(t, "mke2fs") }
 
 func newTestIdentity(t *testing.T) Identity {
 	t.Helper()
@@ -276,13 +276,13 @@ func TestWriteIdentity(t *testing.T) {
 func proveIdentity(t *testing.T, data string, id Identity) {
 	t.Helper()
 	debugfs := func(request string) string {
-		out, err := exec.CommandContext(t.Context(), devicetest.E2fs(t, "debugfs"), "-R", request, data).Output()
+		out, err := exec.CommandContext(t.Context(), flashtest.E2fs(t, "debugfs"), "-R", request, data).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(out)
 	}
-	if out, err := exec.CommandContext(t.Context(), devicetest.E2fs(t, "e2fsck"), "-fn", data).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), flashtest.E2fs(t, "e2fsck"), "-fn", data).CombinedOutput(); err != nil {
 		t.Errorf("e2fsck: %v\n%s", err, out)
 	}
 	signer, err := ssh.ParsePrivateKey([]byte(debugfs("cat /ssh/ssh_host_ed25519_key")))
@@ -431,7 +431,7 @@ func TestNoPlaceForIdentity(t *testing.T) {
 			a := artifact(t)
 			a.Partitions = parts
 			path := filepath.Join(t.TempDir(), "disk.img")
-			devicetest.Put(t, path, "old")
+			flashtest.Put(t, path, "old")
 			o := Options{Identity: &id, Confirm: func([]device.Device) error {
 				t.Error("asked for an image that cannot be written")
 				return errors.New("no")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/sshsig/gpgtest"
+	"slipway/flash/flashtest"
 	"slipway/flash/trust"
 	"slipway/images/bmap"
 )
@@ -16,7 +16,7 @@ import (
 // and a keyring. A signed map proves the image; a signature that fails refuses.
 func TestSignedByGPG(t *testing.T) {
 	a := little(t)
-	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
+	ann, bob := flashtest.NewGPG(t, "ann@example.com", "never"), flashtest.NewGPG(t, "bob@example.com", "never")
 	for name, test := range map[string]struct {
 		prepare func(t *testing.T, s *shelf, o *Options)
 		wantErr string
@@ -85,7 +85,7 @@ func TestSignedByGPG(t *testing.T) {
 }
 
 // weakMap signs a map of the image with digests of which another image can be made.
-func weakMap(p gpgtest.Person) func(*testing.T, *shelf, *Options) {
+func weakMap(p flashtest.Person) func(*testing.T, *shelf, *Options) {
 	return func(t *testing.T, s *shelf, _ *Options) {
 		m := mapFrom(t, s.path("disk.bmap"))
 		m.Algorithm = bmap.SHA1
@@ -103,7 +103,7 @@ func weakMap(p gpgtest.Person) func(*testing.T, *shelf, *Options) {
 
 // The environment names a keyring for every flash; the option replaces it.
 func TestSignersVariable(t *testing.T) {
-	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
+	ann, bob := flashtest.NewGPG(t, "ann@example.com", "never"), flashtest.NewGPG(t, "bob@example.com", "never")
 	s := newShelf(t, little(t))
 	t.Setenv(trust.SignersVariable, ann.Ring)
 	disk, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img")})

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/flash/probe"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -54,7 +54,7 @@ func TestNoDiskImage(t *testing.T) {
 	if err := os.WriteFile(ext, make([]byte, littleImage), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", ext)
+	flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", ext)
 	tests := []struct {
 		name, wantErr string
 		image         []byte
@@ -65,7 +65,7 @@ func TestNoDiskImage(t *testing.T) {
 		{"a program", "a program (ELF)", read(t, "/proc/self/exe")[:mib]},
 		{"zeros", "bytes of zeros", make([]byte, littleImage)},
 	}
-	device, file := devicetest.Loop(t, littleDevice)
+	device, file := flashtest.Loop(t, littleDevice)
 	for _, test := range tests {
 		for ending, pack := range packers {
 			t.Run(test.name+ending, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestNoDiskImage(t *testing.T) {
 // machines: they are refused also with Raw.
 func TestForeignFiles(t *testing.T) {
 	a := little(t)
-	device, file := devicetest.Loop(t, littleDevice)
+	device, file := flashtest.Loop(t, littleDevice)
 	before := read(t, file)
 	for magic, want := range map[string]string{
 		"\x02\x21\x4c\x18":                 "packed by lz4, in its legacy form",
@@ -134,14 +134,14 @@ func TestSectorsOfAnotherDisk(t *testing.T) {
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	device, file := devicetest.Loop(t, deviceSize, "--sector-size=4096")
+	device, file := flashtest.Loop(t, deviceSize, "--sector-size=4096")
 	before := read(t, file)
 	_, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}, Image: path})
 	if want := "made for sectors of 512 bytes, and the device has sectors of 4096"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Write = %v; want an error with %q", err, want)
 	}
 	same(t, "device", read(t, file), before)
-	small, _ := devicetest.Loop(t, deviceSize)
+	small, _ := flashtest.Loop(t, deviceSize)
 	if _, err := Write(t.Context(), spec, a, small, Options{Yes: []string{small}, Image: path}); err != nil {
 		t.Errorf("on a disk with sectors of 512 bytes: %v", err)
 	}
@@ -156,7 +156,7 @@ func TestSectorsOfAnotherDisk(t *testing.T) {
 func TestMapWithoutTable(t *testing.T) {
 	a := little(t)
 	whole := image(t, a)
-	device, file := devicetest.Loop(t, littleDevice)
+	device, file := flashtest.Loop(t, littleDevice)
 	before := read(t, file)
 	for ending, pack := range packers {
 		s := newShelf(t, a)
@@ -193,7 +193,7 @@ func TestTableFarBack(t *testing.T) {
 	if _, err := exec.LookPath("sgdisk"); err != nil {
 		t.Skip("sgdisk is missing (Debian package gdisk)")
 	}
-	devicetest.MustRun(t, "sgdisk", "-j", "16384", "--new=1:20480:+4M", path)
+	flashtest.MustRun(t, "sgdisk", "-j", "16384", "--new=1:20480:+4M", path)
 	whole := read(t, path)
 	for ending, pack := range packers {
 		s := newShelf(t, a)
@@ -218,7 +218,7 @@ func TestKeepLeavesTheTableWhole(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, littleImage), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	devicetest.MustRun(t, "sgdisk", "--new=1:2048:0", path)
+	flashtest.MustRun(t, "sgdisk", "--new=1:2048:0", path)
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestKeepLeavesTheTableWhole(t *testing.T) {
 		s := newShelf(t, a)
 		s.put(t, "x"+ending, pack(t, read(t, path)))
 		s.put(t, "x.bmap", b.Bytes())
-		device, file := devicetest.Loop(t, littleDevice)
+		device, file := flashtest.Loop(t, littleDevice)
 		o := Options{Yes: []string{device}, Image: s.path("x" + ending), BlockMap: s.path("x.bmap"), Holes: "keep"}
 		if _, err := Write(t.Context(), spec, a, device, o); err != nil {
 			t.Fatal(err)
@@ -309,7 +309,7 @@ func TestAskedBeforeItIsUnpacked(t *testing.T) {
 			}
 			same(t, "file", read(t, file), img)
 
-			card, kept := devicetest.Loop(t, littleImage-512)
+			card, kept := flashtest.Loop(t, littleImage-512)
 			before, last := read(t, kept), read(t, images.ReceiptPath(stateDir(t, a)))
 			order, o.Yes, o.Confirm = nil, []string{card}, nil
 			_, err = Write(ctx, spec, a, card, o)

@@ -15,7 +15,6 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/target"
 	"slipway/flash/tegra"
-	"slipway/flash/unpack"
 	"slipway/images"
 	"slipway/layers/lock"
 	"slipway/layers/plaintext"
@@ -362,17 +361,17 @@ func sweepWorkDirs(dir string) {
 
 // unpackPackage unpacks the package that the artifact or the user names.
 func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package, string, error) {
-	source := unpack.Source{Path: r.image.path, SHA256: r.image.sha256, File: r.image.file}
+	source := tegra.Archive{Path: r.image.path, SHA256: r.image.sha256, File: r.image.file}
 	if source.Path == "" {
 		file, err := r.artifact.File(images.Tegraflash)
 		if err != nil {
 			return nil, "", fmt.Errorf("%w; set IMAGE_FSTYPES to have tegraflash in it and build again", err)
 		}
-		source = unpack.Source{Path: r.artifact.Path(file), SHA256: file.SHA256, File: r.image.file}
+		source = tegra.Archive{Path: r.artifact.Path(file), SHA256: file.SHA256, File: r.image.file}
 	}
 	b.from = source.Path
 	dir := filepath.Join(b.dir, "package")
-	sum, err := unpack.Into(ctx, source, dir, unpack.Usual)
+	sum, err := tegra.Unpack(ctx, source, dir)
 	if err != nil {
 		return nil, "", err
 	}

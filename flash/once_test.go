@@ -20,8 +20,7 @@ import (
 
 	"slipway/flash/bfb"
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
-	"slipway/flash/rshim/rshimtest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
@@ -383,7 +382,7 @@ func TestDeviceOfAChangedImage(t *testing.T) {
 	good, evil := twoImages()
 	for name, pack := range packings {
 		t.Run(name, func(t *testing.T) {
-			dev, _ := devicetest.Loop(t, 4*mib)
+			dev, _ := flashtest.Loop(t, 4*mib)
 			path := filepath.Join(t.TempDir(), name)
 			file := pack(t, good)
 			fill(t, path, string(file))
@@ -412,7 +411,7 @@ func TestStreamThatWasProvedIsPushed(t *testing.T) {
 					continue // there is no step of that name
 				}
 				t.Run(strings.Join([]string{proof, what, when}, "/"), func(t *testing.T) {
-					d := &rshimtest.DPU{Says: rshimtest.Boots}
+					d := &flashtest.DPU{Says: flashtest.Boots}
 					names := dpus(t, d)
 					a, good := streamArtifact(t)
 					path := filepath.Join(a.Dir(), "toy.bfb")

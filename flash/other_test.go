@@ -12,7 +12,7 @@ import (
 
 	"slipway/flash/bfb"
 	"slipway/flash/device"
-	"slipway/flash/rshim/rshimtest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 )
 
@@ -199,7 +199,7 @@ func TestStreamOfAnotherCard(t *testing.T) {
 		"bl2==x":                    "",
 		"boot-args-v2==quiet":       "",
 	} {
-		card := &rshimtest.DPU{Says: rshimtest.Boots}
+		card := &flashtest.DPU{Says: flashtest.Boots}
 		names := dpus(t, card)
 		dir := t.TempDir()
 		parsed, err := bfb.ParseParts(strings.Replace(parts, "bl2-v2=y", "bl2-v2==y", 1))

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -77,41 +77,41 @@ func mappedBy(t *testing.T, device string) {
 
 var partitionCases = []wrongCase{
 	{"a partition written by another program", "p1: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) {
-		devicetest.Hold(t, devicetest.Partition(t, device), os.O_WRONLY)
+		hold(t, flashtest.Partition(t, device), os.O_WRONLY)
 	})},
 	{"a partition read by another program", "p1: open by sleep (process ", itself(func(t *testing.T, device, _ string) {
 		impatient(t)
-		devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY)
+		hold(t, flashtest.Partition(t, device), os.O_RDONLY)
 	})},
 	{"a partition opened by nobody who can be seen", "a partition of it is in use", itself(func(t *testing.T, device, _ string) {
 		impatient(t)
-		devicetest.Open(t, devicetest.Partition(t, device), 0)
+		flashtest.Open(t, flashtest.Partition(t, device), 0)
 	})},
 	{"a disk in another program's memory", "open for writing by ", itself(func(t *testing.T, device, _ string) { mappedBy(t, device) })},
-	{"a partition in another program's memory", "p1: open for writing by ", itself(func(t *testing.T, device, _ string) { mappedBy(t, devicetest.Partition(t, device)) })},
+	{"a partition in another program's memory", "p1: open for writing by ", itself(func(t *testing.T, device, _ string) { mappedBy(t, flashtest.Partition(t, device)) })},
 	{"a partition with data that nobody synced, and a reader", "p1: open by sleep (process ", func(t *testing.T, a images.Artifact) error {
 		impatient(t)
-		device, _ := devicetest.Loop(t, littleDevice)
-		node := devicetest.Partition(t, device)
-		devicetest.Hold(t, node, os.O_RDONLY)
-		devicetest.Scribble(t, node, 0, foreign)
+		device, _ := flashtest.Loop(t, littleDevice)
+		node := flashtest.Partition(t, device)
+		hold(t, node, os.O_RDONLY)
+		flashtest.Scribble(t, node, 0, foreign)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"a partition opened while the question is asked", "p1: open by sleep (process ", afterwards(func(t *testing.T, device, _ string) {
 		impatient(t)
-		devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY)
+		hold(t, flashtest.Partition(t, device), os.O_RDONLY)
 	})},
 	{"a partition mounted while the question is asked", "p1: mounted on ", afterwards(func(t *testing.T, device, file string) {
-		node := devicetest.Partition(t, device)
+		node := flashtest.Partition(t, device)
 		ext4(t, node, file)
 		mountAt(t, node, "ext4", "")
 	})},
 	{"a partition opened for one program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) {
-		devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY|unix.O_EXCL)
+		hold(t, flashtest.Partition(t, device), os.O_RDONLY|unix.O_EXCL)
 	})},
 	{"a file with a second loop device over a part of it", "shares its file with /dev/loop", itself(func(t *testing.T, _, file string) {
-		devicetest.Attach(t, "--offset=1048576", file)
+		flashtest.Attach(t, "--offset=1048576", file)
 	})},
 }
 
@@ -131,9 +131,9 @@ func onMedium(t *testing.T, file string) []byte {
 func TestPartitionsCannotBeWrittenMeanwhile(t *testing.T) {
 	a := artifact(t)
 	for _, args := range [][]string{{"--partscan"}, nil} {
-		device, file := devicetest.Loop(t, deviceSize, args...)
-		node := devicetest.Partition(t, device)
-		devicetest.Scribble(t, node, 4096, foreign)
+		device, file := flashtest.Loop(t, deviceSize, args...)
+		node := flashtest.Partition(t, device)
+		flashtest.Scribble(t, node, 4096, foreign)
 		var once sync.Once
 		opened := errors.New("the hook was not called")
 		ctx := progress.With(t.Context(), progress.New(sink(func(progress.Event) {
@@ -161,10 +161,10 @@ func TestPartitionsCannotBeWrittenMeanwhile(t *testing.T) {
 func TestTableThatTheKernelDoesNotRead(t *testing.T) {
 	impatient(t)
 	a := artifact(t)
-	device, file := devicetest.Loop(t, deviceSize, "--partscan")
+	device, file := flashtest.Loop(t, deviceSize, "--partscan")
 	var once sync.Once
 	ctx := progress.With(t.Context(), progress.New(sink(func(progress.Event) {
-		once.Do(func() { devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY) })
+		once.Do(func() { hold(t, flashtest.Partition(t, device), os.O_RDONLY) })
 	})))
 	_, err := Write(ctx, spec, a, device, Options{Yes: []string{device}})
 	for _, want := range []string{"the kernel has not read its partition table", "p1: open by sleep", "next: ", "blockdev --rereadpt " + device} {
@@ -178,8 +178,8 @@ func TestTableThatTheKernelDoesNotRead(t *testing.T) {
 // Somebody who looks at a partition for a moment does not stop a flash.
 func TestPartitionReadForAMoment(t *testing.T) {
 	a := little(t)
-	device, file := devicetest.Loop(t, littleDevice)
-	reader := devicetest.Open(t, devicetest.Partition(t, device), 0)
+	device, file := flashtest.Loop(t, littleDevice)
+	reader := flashtest.Open(t, flashtest.Partition(t, device), 0)
 	go func() {
 		time.Sleep(100 * time.Millisecond)
 		reader.Close()
@@ -192,8 +192,8 @@ func TestPartitionReadForAMoment(t *testing.T) {
 
 // Who is not root cannot have the kernel drop partitions, and is told so.
 func TestDropPartitionsWithoutRights(t *testing.T) {
-	device, file := devicetest.Loop(t, littleDevice)
-	node := devicetest.Partition(t, device)
+	device, file := flashtest.Loop(t, littleDevice)
+	node := flashtest.Partition(t, device)
 	before := read(t, file)
 	a := little(t)
 	cmd := exec.Command("setpriv", "--bounding-set=-sys_admin", os.Args[0], "-test.run=^TestFlashForAnother$")
@@ -236,11 +236,11 @@ func TestFlashForAnother(t *testing.T) {
 func TestRefusalKeepsPartitions(t *testing.T) {
 	impatient(t)
 	a := little(t)
-	device, file := devicetest.Loop(t, littleDevice, "--partscan")
-	devicetest.MustRun(t, "addpart", device, "2", "8192", "1024")
-	node := devicetest.Partition(t, device)
-	second := devicetest.PartitionNode(t, device+"p2")
-	devicetest.Hold(t, second, os.O_RDONLY)
+	device, file := flashtest.Loop(t, littleDevice, "--partscan")
+	flashtest.MustRun(t, "addpart", device, "2", "8192", "1024")
+	node := flashtest.Partition(t, device)
+	second := flashtest.PartitionNode(t, device+"p2")
+	hold(t, second, os.O_RDONLY)
 	before := read(t, file)
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err == nil || !strings.Contains(err.Error(), "p2: open by sleep") {
 		t.Errorf("Write = %v; want it refused for the second partition", err)

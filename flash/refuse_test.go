@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 )
 
@@ -77,7 +77,7 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 			if test.size == 0 {
 				test.size = littleDevice
 			}
-			device, file := devicetest.Loop(t, test.size)
+			device, file := flashtest.Loop(t, test.size)
 			before := read(t, file)
 			o, board := Options{Yes: []string{device}}, spec
 			if test.prepare != nil {

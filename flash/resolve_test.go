@@ -25,7 +25,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/flash/trust"
 	"slipway/images"
 )
@@ -364,7 +364,7 @@ func newPerson(t *testing.T, name string) person {
 	}
 	dir := t.TempDir()
 	p := person{filepath.Join(dir, "key"), filepath.Join(dir, "allowed_signers")}
-	devicetest.MustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
+	flashtest.MustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
 	if err := os.WriteFile(p.list, append([]byte(name+" "), read(t, p.key+".pub")...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +374,7 @@ func newPerson(t *testing.T, name string) person {
 func (p person) sign(t *testing.T, path string) {
 	t.Helper()
 	os.Remove(path + ".sig") // ssh-keygen asks before it replaces one
-	devicetest.MustRun(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
+	flashtest.MustRun(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
 }
 
 func TestSignedImage(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/device"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/images"
 )
 
@@ -66,7 +66,7 @@ func little(t *testing.T) images.Artifact {
 // that is still there.
 func onLoop(prepare func(t *testing.T, device, file string) (name string, o Options)) func(*testing.T, images.Artifact) error {
 	return func(t *testing.T, a images.Artifact) error {
-		device, file := devicetest.Loop(t, littleDevice)
+		device, file := flashtest.Loop(t, littleDevice)
 		name, o := prepare(t, device, file)
 		before := read(t, file)
 		_, err := Write(t.Context(), spec, a, name, o)
@@ -100,7 +100,7 @@ func mountAt(t *testing.T, source, kind, options string) string {
 
 func ext4(t *testing.T, device, _ string) {
 	t.Helper()
-	devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", device)
+	flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", device)
 }
 
 func mountedExt4(t *testing.T, device, file string) {
@@ -112,7 +112,7 @@ func mountedExt4(t *testing.T, device, file string) {
 func linkTo(t *testing.T, target string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "by-label", "CARD")
-	devicetest.Link(t, "", path, target)
+	flashtest.Link(t, "", path, target)
 	return path
 }
 
@@ -123,15 +123,15 @@ var mountedCases = []wrongCase{
 		return linkTo(t, device), Options{Yes: []string{device}}
 	})},
 	{"a partition of it mounted", "p1: mounted on ", itself(func(t *testing.T, device, _ string) {
-		node := devicetest.Partition(t, device)
+		node := flashtest.Partition(t, device)
 		ext4(t, node, "")
 		mountAt(t, node, "ext4", "")
 	})},
 	{"mounted for another program alone", " for sleep (process ", itself(func(t *testing.T, device, file string) {
 		ext4(t, device, file)
 		// Go makes the new namespace's mounts private.
-		p := devicetest.Sleep(t, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} })
-		devicetest.MustRun(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.Process.Pid), "mount", "-t", "ext4", "-o", "ro", device, "/mnt")
+		p := flashtest.Sleep(t, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} })
+		flashtest.MustRun(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.Process.Pid), "mount", "-t", "ext4", "-o", "ro", device, "/mnt")
 	})},
 	{"mounted, and the mount hidden away", "in use", itself(func(t *testing.T, device, file string) {
 		ext4(t, device, file)
@@ -154,8 +154,8 @@ var mountedCases = []wrongCase{
 		if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
 			t.Skip("mkfs.btrfs is missing (Debian package btrfs-progs)")
 		}
-		first, second := devicetest.Sparse(t, 128*mib), devicetest.Sparse(t, 128*mib)
-		devicetest.MustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
+		first, second := attachSparse(t, 128*mib), attachSparse(t, 128*mib)
+		flashtest.MustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
 		mountAt(t, first, "btrfs", "device="+first+",device="+second)
 		_, err := Write(t.Context(), spec, a, second, Options{Yes: []string{second}})
 		return err
@@ -167,7 +167,7 @@ var mountedCases = []wrongCase{
 		return dryRun(t, a, func(device string) string { return linkTo(t, device) })
 	}},
 	{"a loop device over the disk that this machine runs from", "name that itself", func(t *testing.T, a images.Artifact) error {
-		return dryRun(t, a, func(device string) string { return devicetest.Attach(t, "--read-only", device) })
+		return dryRun(t, a, func(device string) string { return flashtest.Attach(t, "--read-only", device) })
 	}},
 }
 
@@ -192,19 +192,19 @@ func dryRun(t *testing.T, a images.Artifact, rename func(device string) string) 
 
 var usedCases = []wrongCase{
 	{"swap", "refused: in use: swap", func(t *testing.T, a images.Artifact) error {
-		device, file := devicetest.Loop(t, littleDevice)
+		device, file := flashtest.Loop(t, littleDevice)
 		return swappedTo(t, a, device, file)
 	}},
-	{"behind another loop device", "refused: in use: behind /dev/loop", itself(func(t *testing.T, device, _ string) { devicetest.Attach(t, device) })},
-	{"a partition behind a loop device", "p1: behind /dev/loop", itself(func(t *testing.T, device, _ string) { devicetest.Attach(t, devicetest.Partition(t, device)) })},
+	{"behind another loop device", "refused: in use: behind /dev/loop", itself(func(t *testing.T, device, _ string) { flashtest.Attach(t, device) })},
+	{"a partition behind a loop device", "p1: behind /dev/loop", itself(func(t *testing.T, device, _ string) { flashtest.Attach(t, flashtest.Partition(t, device)) })},
 	{"a loop device over a device", "name that itself", onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		over := devicetest.Attach(t, device)
+		over := flashtest.Attach(t, device)
 		return over, Options{Yes: []string{over}}
 	})},
-	{"opened by another program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) { devicetest.Hold(t, device, os.O_RDONLY|unix.O_EXCL) })},
-	{"written by another program", "refused: in use: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) { devicetest.Hold(t, device, os.O_WRONLY) })},
+	{"opened by another program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) { hold(t, device, os.O_RDONLY|unix.O_EXCL) })},
+	{"written by another program", "refused: in use: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) { hold(t, device, os.O_WRONLY) })},
 	{"locked by another program", "locked", itself(func(t *testing.T, device, _ string) {
-		if err := unix.Flock(int(devicetest.Open(t, device, 0).Fd()), unix.LOCK_SH); err != nil {
+		if err := unix.Flock(int(flashtest.Open(t, device, 0).Fd()), unix.LOCK_SH); err != nil {
 			t.Fatal(err)
 		}
 	})},
@@ -216,9 +216,9 @@ var usedCases = []wrongCase{
 func swappedTo(t *testing.T, a images.Artifact, name, file string) error {
 	t.Helper()
 	page := os.Getpagesize()
-	devicetest.MustRun(t, "mkswap", name, strconv.Itoa(10*page/1024))
-	devicetest.MustRun(t, "swapon", name)
-	t.Cleanup(func() { devicetest.MustRun(t, "swapoff", name) })
+	flashtest.MustRun(t, "mkswap", name, strconv.Itoa(10*page/1024))
+	flashtest.MustRun(t, "swapon", name)
+	t.Cleanup(func() { flashtest.MustRun(t, "swapoff", name) })
 	kept := func() []byte {
 		p := read(t, file)
 		clear(p[page : 10*page])
@@ -233,21 +233,21 @@ func swappedTo(t *testing.T, a images.Artifact, name, file string) error {
 // holding puts something onto a loop device, which nobody uses at the moment.
 func holding(off int64, p []byte) func(*testing.T, images.Artifact) error {
 	return onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		devicetest.Scribble(t, device, off, p)
+		flashtest.Scribble(t, device, off, p)
 		return device, byAnswer
 	})
 }
 
 var memberCases = []wrongCase{
-	{"in an LVM that is off", "is a part of an LVM volume group, so it is written only when confirmed by its path", holding(512, devicetest.LvmLabel())},
-	{"in a RAID that is off", "is a part of a RAID array (nas:0), so it is written only", holding(4096, devicetest.MdSuperblock())},
-	{"in a ZFS pool that is exported", "is a part of a ZFS pool (tank), so it is written only", holding(16<<10, devicetest.ZfsProperties())},
+	{"in an LVM that is off", "is a part of an LVM volume group, so it is written only when confirmed by its path", holding(512, flashtest.LvmLabel())},
+	{"in a RAID that is off", "is a part of a RAID array (nas:0), so it is written only", holding(4096, flashtest.MdSuperblock())},
+	{"in a ZFS pool that is exported", "is a part of a ZFS pool (tank), so it is written only", holding(16<<10, flashtest.ZfsProperties())},
 	{"a disk of a btrfs that is not mounted", "is a part of a btrfs over 2 devices", func(t *testing.T, a images.Artifact) error {
 		if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
 			t.Skip("mkfs.btrfs is missing (Debian package btrfs-progs)")
 		}
-		first, second := devicetest.Sparse(t, 128*mib), devicetest.Sparse(t, 128*mib)
-		devicetest.MustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
+		first, second := attachSparse(t, 128*mib), attachSparse(t, 128*mib)
+		flashtest.MustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
 		_, err := Write(t.Context(), spec, a, second, byAnswer)
 		return err
 	}},
@@ -255,11 +255,11 @@ var memberCases = []wrongCase{
 
 var nameCases = []wrongCase{
 	{"a partition", "a partition; name the whole disk, /dev/loop", onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		node := devicetest.Partition(t, device)
+		node := flashtest.Partition(t, device)
 		return node, Options{Yes: []string{node}}
 	})},
 	{"a partition by its label", "a partition; name the whole disk, /dev/loop", onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		return linkTo(t, devicetest.Partition(t, device)), byAnswer
+		return linkTo(t, flashtest.Partition(t, device)), byAnswer
 	})},
 	{"a folder", "neither a file nor a block device, but a folder", called(func(t *testing.T) string { return t.TempDir() })},
 	{"a character device", "neither a file nor a block device, but a character device", called(func(*testing.T) string { return "/dev/null" })},
@@ -273,17 +273,17 @@ var nameCases = []wrongCase{
 	{"a mistyped device", "no such device\nnext: devices", called(func(*testing.T) string { return "/dev/sdzz9" })},
 	{"a card that is not there any more, by its label", "is a link to nothing", called(func(t *testing.T) string { return linkTo(t, "/dev/sdzz9") })},
 	{"another board's kind of device", "it is a device of kind block; board.yml names for this board: tegra", func(t *testing.T, a images.Artifact) error {
-		card, _ := devicetest.Loop(t, littleDevice)
+		card, _ := flashtest.Loop(t, littleDevice)
 		_, err := Write(t.Context(), images.Spec{Board: spec.Board, Flash: images.Flash{Kinds: []string{device.Tegra}}}, a, card, byAnswer)
 		return err
 	}},
 	{"one device by two names", "are the same device", func(t *testing.T, a images.Artifact) error {
-		device, _ := devicetest.Loop(t, littleDevice)
+		device, _ := flashtest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{device, linkTo(t, device)}, byAnswer)
 		return err
 	}},
 	{"a card and a file at once", "flash them one after another", func(t *testing.T, a images.Artifact) error {
-		device, _ := devicetest.Loop(t, littleDevice)
+		device, _ := flashtest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{device, filepath.Join(t.TempDir(), "disk.img")}, byAnswer)
 		return err
 	}},
@@ -299,7 +299,7 @@ func called(name func(t *testing.T) string) func(*testing.T, images.Artifact) er
 // afterwards does something to a device once it was shown and confirmed.
 func afterwards(do func(t *testing.T, device, file string)) func(*testing.T, images.Artifact) error {
 	return func(t *testing.T, a images.Artifact) error {
-		card, file := devicetest.Loop(t, littleDevice)
+		card, file := flashtest.Loop(t, littleDevice)
 		_, err := Write(t.Context(), spec, a, card, Options{Confirm: func([]device.Device) error {
 			do(t, card, file)
 			return nil
@@ -313,19 +313,19 @@ func afterwards(do func(t *testing.T, device, file string)) func(*testing.T, ima
 
 var swappedCases = []wrongCase{
 	{"swapped after it was confirmed", "not the device any more", afterwards(func(t *testing.T, device, file string) {
-		devicetest.Detach(t, device)
-		devicetest.Reattach(t, device, file)
+		flashtest.Detach(t, device)
+		flashtest.Reattach(t, device, file)
 	})},
 	{"swapped for a smaller one", "not the device any more", afterwards(func(t *testing.T, device, file string) {
 		if err := os.Truncate(file, littleImage+mib); err != nil {
 			t.Fatal(err)
 		}
-		devicetest.MustRun(t, "losetup", "--set-capacity", device)
+		flashtest.MustRun(t, "losetup", "--set-capacity", device)
 	})},
-	{"pulled out after it was confirmed", "", afterwards(func(t *testing.T, device, _ string) { devicetest.Detach(t, device) })},
+	{"pulled out after it was confirmed", "", afterwards(func(t *testing.T, device, _ string) { flashtest.Detach(t, device) })},
 	{"mounted after it was confirmed", "refused: in use: mounted on ", afterwards(mountedExt4)},
 	{"made a part of an LVM after it was confirmed", "what is on it is not what was shown", afterwards(func(t *testing.T, device, _ string) {
-		devicetest.Scribble(t, device, 512, devicetest.LvmLabel())
+		flashtest.Scribble(t, device, 512, flashtest.LvmLabel())
 	})},
 }
 
@@ -358,11 +358,11 @@ var fileCases = []wrongCase{
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "machine", "disk.img")
-		devicetest.Put(t, path, "another board's")
+		flashtest.Put(t, path, "another board's")
 		return path
 	})},
 	{"the file behind a loop device", "behind /dev/loop", onFile(func(t *testing.T, _ images.Artifact) string {
-		_, file := devicetest.Loop(t, mib)
+		_, file := flashtest.Loop(t, mib)
 		return file
 	})},
 	{"a file that is swapped to", "in use: swap", func(t *testing.T, a images.Artifact) error {
@@ -375,7 +375,7 @@ var fileCases = []wrongCase{
 	{"the disk of a virtual machine that is on", "in use by a program that has locked it", onFile(func(t *testing.T, _ images.Artifact) string {
 		path := thesis(t, mib)
 		lock := unix.Flock_t{Type: unix.F_RDLCK}
-		if err := unix.FcntlFlock(devicetest.Open(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		if err := unix.FcntlFlock(flashtest.Open(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -397,32 +397,32 @@ func unharmed(path string) error {
 // What only the kernel could lay out; here as its files would say it.
 var kernelCases = []wrongCase{
 	{"read-only", "refused: read-only; look for a write-protect switch", func(t *testing.T, a images.Artifact) error {
-		device, _ := devicetest.Loop(t, littleDevice, "--read-only")
+		device, _ := flashtest.Loop(t, littleDevice, "--read-only")
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"without a medium", "refused: no medium in it", func(t *testing.T, a images.Artifact) error {
-		device, file := devicetest.Loop(t, mib)
+		device, file := flashtest.Loop(t, mib)
 		if err := os.Truncate(file, 0); err != nil {
 			t.Fatal(err)
 		}
-		devicetest.MustRun(t, "losetup", "--set-capacity", device)
+		flashtest.MustRun(t, "losetup", "--set-capacity", device)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"larger than any card", "nothing over 512 GiB is written for board toy", func(t *testing.T, a images.Artifact) error {
-		device := devicetest.Sparse(t, 513<<30)
+		device := attachSparse(t, 513<<30)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"larger than the board's", "nothing over 1 GiB is written for board toy", func(t *testing.T, a images.Artifact) error {
-		device, small := devicetest.Sparse(t, 1<<30+mib), spec
+		device, small := attachSparse(t, 1<<30+mib), spec
 		small.Flash.LargestGiB = 1
 		_, err := Write(t.Context(), small, a, device, byAnswer)
 		return err
 	}},
 	{"too small", "the image needs", func(t *testing.T, a images.Artifact) error {
-		device, _ := devicetest.Loop(t, littleImage-4096)
+		device, _ := flashtest.Loop(t, littleImage-4096)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
@@ -435,14 +435,14 @@ func typing(line string) Options {
 
 var confirmCases = []wrongCase{
 	{"one of two names typed", "was typed, not loop", func(t *testing.T, a images.Artifact) error {
-		first, _ := devicetest.Loop(t, littleDevice)
-		second, _ := devicetest.Loop(t, littleDevice)
+		first, _ := flashtest.Loop(t, littleDevice)
+		second, _ := flashtest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, typing(filepath.Base(first)+"\n"))
 		return err
 	}},
 	{"one of two confirmed", "--yes names", func(t *testing.T, a images.Artifact) error {
-		first, _ := devicetest.Loop(t, littleDevice)
-		second, _ := devicetest.Loop(t, littleDevice)
+		first, _ := flashtest.Loop(t, littleDevice)
+		second, _ := flashtest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, Options{Yes: []string{first}})
 		return err
 	}},

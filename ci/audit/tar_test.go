@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -30,7 +30,7 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := Options{SM: "87"}
-	conn := dialtest.Connect(t)
+	conn := boardtest.Connect(t)
 	r, err := auditBoard(t.Context(), conn, p.dir, opt)
 	if err != nil || len(r.Findings) > 0 || r.Programs < 4 {
 		t.Fatalf("without a fault: %+v, %v", r, err)
@@ -55,7 +55,7 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH")) // a new server hands it on
-	r, err = auditBoard(t.Context(), dialtest.Connect(t), p.dir, opt)
+	r, err = auditBoard(t.Context(), boardtest.Connect(t), p.dir, opt)
 	if diff := cmp.Diff(want, say(r.Findings)); diff != "" || err != nil {
 		t.Errorf("with BusyBox's tar, %v (-want +got):\n%s", err, diff)
 	}
@@ -63,7 +63,7 @@ func TestBoard(t *testing.T) {
 
 // A board without tar, and one whose connection ends, are errors.
 func TestBoardFails(t *testing.T) {
-	conn := dialtest.Connect(t)
+	conn := boardtest.Connect(t)
 	if _, err := auditBoard(t.Context(), conn, "/nonexistent", Options{}); err == nil {
 		t.Error("a folder that is not there is audited")
 	}
@@ -98,7 +98,7 @@ func TestBoardSendsAPart(t *testing.T) {
 		dir := t.TempDir()
 		targettest.PlaceFile(t, dir+"/archive", tt.archive, 0o644)
 		targettest.PlaceFile(t, dir+"/tar", "#!/bin/sh\nexec cat "+dir+"/archive\n", 0o755)
-		r, err := auditBoard(t.Context(), dialtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin"), "/", Options{})
+		r, err := auditBoard(t.Context(), boardtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin"), "/", Options{})
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %d files, %v; want %q", name, r.Files, err, tt.want)
 		}

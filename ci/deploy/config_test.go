@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/undo"
 	"slipway/layers/run"
 )
@@ -288,7 +288,7 @@ func boardInFolder(t *testing.T, first ...string) (*target.Conn, string) {
 func connectBy(t *testing.T, settings ...string) *target.Conn {
 	t.Helper()
 	t.Setenv("SSH_AUTH_SOCK", "")
-	return dialtest.Connect(t, settings...)
+	return boardtest.Connect(t, settings...)
 }
 
 // boardFiles returns the board's files with their modes, without the state of the

@@ -15,7 +15,7 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/images"
 )
 
@@ -121,7 +121,7 @@ func TestExplainLogin(t *testing.T) {
 
 // A board that is on may still be silent, or have no shell. Its other errors are of the work.
 func TestMarkUnreachable(t *testing.T) {
-	conn := dialtest.Connect(t)
+	conn := boardtest.Connect(t)
 	for err, want := range map[error]bool{
 		fmt.Errorf("work: %w", target.ErrSilent): true, fmt.Errorf("work: %w", target.ErrShell): true, io.EOF: false, nil: false,
 	} {

@@ -16,8 +16,8 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/container"
-	"slipway/flash/target/dialtest"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -27,7 +27,7 @@ import (
 func connect(t *testing.T) *target.Conn {
 	t.Helper()
 	t.Setenv("SSH_AUTH_SOCK", "")
-	return dialtest.Connect(t)
+	return boardtest.Connect(t)
 }
 
 func specOf(t *testing.T, suite string) images.Spec {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"slipway/ci/report"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 	"slipway/images"
 )
@@ -19,7 +19,7 @@ func TestSilentPrograms(t *testing.T) {
 	for _, name := range []string{"systemctl", "dpkg-query", "grep", "cat", "stat", "journalctl", "dmesg", "getent", "id", "readlink", "head", "date"} {
 		targettest.PlaceFile(t, filepath.Join(dir, name), "#!/bin/sh\nexit 0\n", 0o755)
 	}
-	c := dialtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin") // login scripts would run them too
+	c := boardtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin") // login scripts would run them too
 	file := filepath.Join(t.TempDir(), "silent.yml")
 	for check, text := range map[string]string{
 		"service":   "service: {none: {running: false, enabled: false}}",

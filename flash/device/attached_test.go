@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 // A Jetson on a hub with the serial adapter of its debug port, and another serial
@@ -57,7 +57,7 @@ DEV_INFO        BlueField-2(Rev 1)
 
 func TestListRShims(t *testing.T) {
 	m := fake(t, "")
-	devicetest.Put(t, filepath.Join(m.nodes, "rshim0/misc"), misc)
+	flashtest.Put(t, filepath.Join(m.nodes, "rshim0/misc"), misc)
 	got, err := m.listAll(t.Context(), nil)
 	want := []Device{{Path: "/dev/rshim0", Kind: RShim, Bus: "pcie", Port: "pcie-0000:03:00.2", Chip: "BlueField-2(Rev 1)"}}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Device{})); diff != "" || err != nil {
@@ -73,7 +73,7 @@ func TestListSilentRShim(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(pipe), 0o755), unix.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	devicetest.Open(t, pipe, 0)
+	flashtest.Open(t, pipe, 0)
 	got, err := m.listAll(t.Context(), nil)
 	if err != nil || len(got) != 1 || got[0].Path != "/dev/rshim1" || got[0].Unread == "" {
 		t.Errorf("list = %+v, %v; want to be told that rshim1 does not answer", got, err)
@@ -83,11 +83,11 @@ func TestListSilentRShim(t *testing.T) {
 func TestListVirtualDisks(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk.img")
-	devicetest.Put(t, disk, "")
+	flashtest.Put(t, disk, "")
 	if err := os.Truncate(disk, 8*mib); err != nil {
 		t.Fatal(err)
 	}
-	devicetest.Scribble(t, disk, 512, devicetest.LvmLabel())
+	flashtest.Scribble(t, disk, 512, flashtest.LvmLabel())
 	got, err := fake(t, "").listAll(t.Context(), []string{disk, filepath.Join(dir, "none.img"), dir})
 	if err != nil || len(got) != 1 || got[0].Path != disk || got[0].Kind != File || got[0].SizeBytes != 8*mib || got[0].Content.Type != "LVM2_member" {
 		t.Errorf("list = %+v, %v; want %s alone, with what is on it", got, err, disk)
@@ -96,8 +96,8 @@ func TestListVirtualDisks(t *testing.T) {
 
 // What is on a real device is shown, by the kernel's partitions and by the table's.
 func TestDevicesShowsContent(t *testing.T) {
-	device, _ := devicetest.Loop(t, 8*mib)
-	devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "my card", device)
+	device, _ := flashtest.Loop(t, 8*mib)
+	flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "my card", device)
 	all, err := List(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -116,10 +116,10 @@ func TestDevicesShowsContent(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	m := fake(t, laptop+stick+"/sda1/start = 2048")
 	node := filepath.Join(m.nodes, "sda")
-	devicetest.Scribble(t, node, 446, []byte("\x00\x00\x00\x00\x0c\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x82\x00\x00\x00\x00\x10\x00\x00\x00\x04\x00\x00"))
-	devicetest.Scribble(t, node, 510, []byte("\x55\xaa"))
-	devicetest.Scribble(t, node, 2*mib+4096-10, []byte("SWAPSPACE2"))
-	devicetest.Scribble(t, node, 2*mib+1052, []byte("old\x1b[2Jswap"))
+	flashtest.Scribble(t, node, 446, []byte("\x00\x00\x00\x00\x0c\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x82\x00\x00\x00\x00\x10\x00\x00\x00\x04\x00\x00"))
+	flashtest.Scribble(t, node, 510, []byte("\x55\xaa"))
+	flashtest.Scribble(t, node, 2*mib+4096-10, []byte("SWAPSPACE2"))
+	flashtest.Scribble(t, node, 2*mib+1052, []byte("old\x1b[2Jswap"))
 	dir, err := m.sysfsDir("sda")
 	if err != nil {
 		t.Fatal(err)

@@ -6,15 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 // udev locks a device for the moment in which it looks what is on it.
 func TestLockedForAMoment(t *testing.T) {
 	defer func(was time.Duration) { LockPatience = was }(LockPatience)
 	LockPatience = time.Minute
-	device, _ := devicetest.Loop(t, 8*mib)
-	other := devicetest.Open(t, device, 0)
+	device, _ := flashtest.Loop(t, 8*mib)
+	other := flashtest.Open(t, device, 0)
 	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestLockedForAMoment(t *testing.T) {
 }
 
 func TestDevicesShowsLoop(t *testing.T) {
-	device, file := devicetest.Loop(t, 8*mib)
+	device, file := flashtest.Loop(t, 8*mib)
 	devices, err := List(t.Context())
 	if err != nil {
 		t.Fatal(err)

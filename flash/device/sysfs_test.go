@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 const mib = 1 << 20
@@ -30,9 +30,9 @@ func fake(t *testing.T, lines string) machine {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimSpace(line)
 		if name, target, ok := strings.Cut(line, " -> "); ok {
-			devicetest.Link(t, root, name, target)
+			flashtest.Link(t, root, name, target)
 		} else if name, content, ok := strings.Cut(line, " = "); ok {
-			devicetest.Put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
+			flashtest.Put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
 		}
 	}
 	numbers, err := filepath.Glob(filepath.Join(m.sys, "class/block/*/dev"))
@@ -44,9 +44,9 @@ func fake(t *testing.T, lines string) machine {
 		if err != nil {
 			t.Fatal(err)
 		}
-		devicetest.Link(t, "", filepath.Join(m.sys, "dev/block", readAttribute(dir, "dev")), dir)
+		flashtest.Link(t, "", filepath.Join(m.sys, "dev/block", readAttribute(dir, "dev")), dir)
 		node := filepath.Join(m.nodes, filepath.Base(dir))
-		devicetest.Put(t, node, "")
+		flashtest.Put(t, node, "")
 		if err := os.Truncate(node, sizeBytes(dir)); err != nil {
 			t.Fatal(err)
 		}

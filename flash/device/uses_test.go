@@ -14,7 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 // mute is a file whose server says nothing about it any more, until the test has ended.
@@ -61,7 +61,7 @@ func TestOpenersAskNoServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	devicetest.Sleep(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
+	flashtest.Sleep(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
 	f.Close()
 	file.quiet.Store(true)
 	t.Cleanup(func() { close(file.ended) })

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 // watched runs a watch of this machine until told has seen what it wants.
@@ -36,7 +36,7 @@ func watched(t *testing.T, want func(Change) (done bool)) {
 
 // A loop device comes, gets a file system, and goes.
 func TestWatch(t *testing.T) {
-	present, _ := devicetest.Loop(t, mib)
+	present, _ := flashtest.Loop(t, mib)
 	coming, file := "", filepath.Join(t.TempDir(), "card")
 	if err := os.WriteFile(file, make([]byte, 8*mib), 0o600); err != nil {
 		t.Fatal(err)
@@ -45,14 +45,14 @@ func TestWatch(t *testing.T) {
 	watched(t, func(c Change) bool {
 		switch {
 		case c.Device.Path == present && c.Action == "present":
-			coming = devicetest.Attach(t, file)
+			coming = flashtest.Attach(t, file)
 		case c.Device.Path != coming || c.Device.Model != file: // another test's
 		case c.Action == "added":
 			actions = append(actions, "added")
-			devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
+			flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
 		case c.Action == "changed" && c.Device.Label == "CARD":
 			actions = append(actions, "changed")
-			devicetest.Detach(t, coming)
+			flashtest.Detach(t, coming)
 		case c.Action == "removed":
 			actions = append(actions, "removed")
 			return true
@@ -138,8 +138,8 @@ func TestWatchReadsOnce(t *testing.T) {
 		m.cache = &sync.Map{}
 		disk := filepath.Join(filepath.Dir(m.sys), stick)
 		list := func(sequence, writes, discards string) string {
-			devicetest.Put(t, filepath.Join(disk, "diskseq"), sequence)
-			devicetest.Put(t, filepath.Join(disk, "stat"), fmt.Sprintf(count, writes, discards))
+			flashtest.Put(t, filepath.Join(disk, "diskseq"), sequence)
+			flashtest.Put(t, filepath.Join(disk, "stat"), fmt.Sprintf(count, writes, discards))
 			got, err := m.listBlockDevices(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -153,7 +153,7 @@ func TestWatchReadsOnce(t *testing.T) {
 		if got := list(before, "5", "2"); got != "" {
 			t.Fatalf("%s: at first %q; want an empty disk", name, got)
 		}
-		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 512, devicetest.LvmLabel())
+		flashtest.Scribble(t, filepath.Join(m.nodes, "sda"), 512, flashtest.LvmLabel())
 		if got := list(tt.sequence, tt.writes, tt.discards); got != tt.want {
 			t.Errorf("%s: %q; want %q", name, got, tt.want)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 )
 
 // wrongCase points a flash at what must not be written, on a machine that is laid out as
@@ -183,7 +183,7 @@ var usedCases = []wrongCase{
 	{"in a bcache", "in use: sda1: part of bcache0", inLaptop(stick+"/sda1/holders/bcache0/dev = 252:0", "sda", byAnswer)},
 	{"in a ZFS pool that is imported", "part of a ZFS pool (tank)", func(t *testing.T) error {
 		m := fake(t, laptop+"proc/spl/kstat/zfs/tank/state = ONLINE")
-		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 16<<10, devicetest.ZfsProperties())
+		flashtest.Scribble(t, filepath.Join(m.nodes, "sda"), 16<<10, flashtest.ZfsProperties())
 		return try(t, m, "sda", confirmation{yes: []string{"4C530001"}})
 	}},
 }
@@ -191,9 +191,9 @@ var usedCases = []wrongCase{
 var memberCases = []wrongCase{
 	{"a partition in a RAID that is off", "sda1 is a part of a RAID array (nas:0), so it is written only when confirmed by its serial", func(t *testing.T) error {
 		m := fake(t, laptop+stick+"/sda1/start = 2048")
-		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 446, []byte("\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00"))
-		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 510, []byte("\x55\xaa"))
-		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), mib+4096, devicetest.MdSuperblock())
+		flashtest.Scribble(t, filepath.Join(m.nodes, "sda"), 446, []byte("\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00"))
+		flashtest.Scribble(t, filepath.Join(m.nodes, "sda"), 510, []byte("\x55\xaa"))
+		flashtest.Scribble(t, filepath.Join(m.nodes, "sda"), mib+4096, flashtest.MdSuperblock())
 		return try(t, m, "sda", byAnswer)
 	}},
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"slipway/flash/rshim/rshimtest"
+	"slipway/flash/flashtest"
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/layers/progress"
@@ -125,8 +125,8 @@ func (j *journalOf) String() string {
 func TestPush(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
 		says := []string{"INFO[BL2]: start", "INFO[MISC]: NIC firmware update done", "INFO[MISC]: Rebooting..."}
-		d := &rshimtest.DPU{Says: says, SaidOld: rshimtest.Boots}
-		dir := rshimtest.Mount(t, d)[0]
+		d := &flashtest.DPU{Says: says, SaidOld: flashtest.Boots}
+		dir := flashtest.MountDPUs(t, d)[0]
 		parts, want := some(300_001, 37, 100_000)
 		var log journalOf
 		v, err := open(dir).Push(t.Context(), parts, patient, &log)
@@ -154,9 +154,9 @@ func TestPush(t *testing.T) {
 }
 
 // verdict pushes to one DPU.
-func verdict(t *testing.T, d *rshimtest.DPU, limits Limits) (Verdict, error) {
+func verdict(t *testing.T, d *flashtest.DPU, limits Limits) (Verdict, error) {
 	t.Helper()
-	dir := rshimtest.Mount(t, d)[0]
+	dir := flashtest.MountDPUs(t, d)[0]
 	parts, _ := some(70_000)
 	var log journalOf
 	return At(dir).Push(t.Context(), parts, limits, &log)
@@ -166,30 +166,30 @@ func TestVerdicts(t *testing.T) {
 	boot := "INFO[BL2]: start"
 	for _, test := range []struct {
 		name     string
-		dpu      *rshimtest.DPU
+		dpu      *flashtest.DPU
 		want     Outcome
 		firmware string
 		wantErr  string
 	}{
-		{"a system boots", &rshimtest.DPU{Says: rshimtest.Boots}, Up, "", ""},
-		{"a system is installed", &rshimtest.DPU{Says: rshimtest.Installs}, Rebooting, "updated", ""},
-		{"only ready", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: DPU is ready"}}, Ready, "", ""},
-		{"an old driver", &rshimtest.DPU{Says: rshimtest.Boots, SaidOld: rshimtest.Boots, CannotClr: true}, Up, "", ""},
-		{"an old driver, the log stays", &rshimtest.DPU{Says: rshimtest.Installs, SaidOld: rshimtest.Boots, CannotClr: true, KeepsLog: true}, Rebooting, "updated", ""},
-		{"ready is from before the reset", &rshimtest.DPU{Says: append([]string{"INFO[MISC]: DPU is ready"}, rshimtest.Installs...)}, Rebooting, "updated", ""},
-		{"short writes", &rshimtest.DPU{Says: rshimtest.Boots, TakesOnly: 4099}, Up, "", ""},
-		{"away for a while", &rshimtest.DPU{Says: rshimtest.Boots, AwayFor: 5}, Up, "", ""},
-		{"enhanced NIC mode", &rshimtest.DPU{Mode: "DPU mode", Says: []string{boot, "INFO[UEFI]: In Enhanced NIC mode"}}, NICMode, "", ""},
-		{"DPU mode", &rshimtest.DPU{Mode: "DPU mode", Says: rshimtest.Boots}, Up, "", ""},
-		{"an error on the way", &rshimtest.DPU{Says: []string{boot, "ERR[MISC]: Failed to create VLAN.", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
-		{"no firmware reset", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: NIC Firmware reset is not supported. Host power cycle is required", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
-		{"another thing reboots", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: Rebooting BMC...", "INFO[MISC]: Linux up"}}, Up, "", ""},
-		{"critical error", &rshimtest.DPU{Says: []string{boot, "ERR[MISC]: CRITICAL ERROR: no disk", "INFO[MISC]: Linux up"}}, "", "", "gave up"},
-		{"panic", &rshimtest.DPU{Says: []string{boot, "PANIC(BL31): PC = 0x1234"}}, "", "", "the DPU's boot crashed"},
-		{"exception", &rshimtest.DPU{Says: []string{boot, "Exception(UEFI): syndrome = 0x96000010(Data Abort)"}}, "", "", "the DPU's boot crashed"},
-		{"assertion", &rshimtest.DPU{Says: []string{"ASSERT[BL2]: x"}}, "", "", "the DPU's boot crashed"},
-		{"firmware failed", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: Updating NIC firmware...", "INFO[MISC]: NIC firmware update failed", "INFO[MISC]: Rebooting..."}}, Rebooting, "failed", "but not the NIC's firmware"},
-		{"firmware not done", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: Updating NIC firmware...", "INFO[MISC]: Rebooting..."}}, Rebooting, "begun", "never said that the NIC's firmware"},
+		{"a system boots", &flashtest.DPU{Says: flashtest.Boots}, Up, "", ""},
+		{"a system is installed", &flashtest.DPU{Says: flashtest.Installs}, Rebooting, "updated", ""},
+		{"only ready", &flashtest.DPU{Says: []string{boot, "INFO[MISC]: DPU is ready"}}, Ready, "", ""},
+		{"an old driver", &flashtest.DPU{Says: flashtest.Boots, SaidOld: flashtest.Boots, CannotClr: true}, Up, "", ""},
+		{"an old driver, the log stays", &flashtest.DPU{Says: flashtest.Installs, SaidOld: flashtest.Boots, CannotClr: true, KeepsLog: true}, Rebooting, "updated", ""},
+		{"ready is from before the reset", &flashtest.DPU{Says: append([]string{"INFO[MISC]: DPU is ready"}, flashtest.Installs...)}, Rebooting, "updated", ""},
+		{"short writes", &flashtest.DPU{Says: flashtest.Boots, TakesOnly: 4099}, Up, "", ""},
+		{"away for a while", &flashtest.DPU{Says: flashtest.Boots, AwayFor: 5}, Up, "", ""},
+		{"enhanced NIC mode", &flashtest.DPU{Mode: "DPU mode", Says: []string{boot, "INFO[UEFI]: In Enhanced NIC mode"}}, NICMode, "", ""},
+		{"DPU mode", &flashtest.DPU{Mode: "DPU mode", Says: flashtest.Boots}, Up, "", ""},
+		{"an error on the way", &flashtest.DPU{Says: []string{boot, "ERR[MISC]: Failed to create VLAN.", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
+		{"no firmware reset", &flashtest.DPU{Says: []string{boot, "INFO[MISC]: NIC Firmware reset is not supported. Host power cycle is required", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
+		{"another thing reboots", &flashtest.DPU{Says: []string{boot, "INFO[MISC]: Rebooting BMC...", "INFO[MISC]: Linux up"}}, Up, "", ""},
+		{"critical error", &flashtest.DPU{Says: []string{boot, "ERR[MISC]: CRITICAL ERROR: no disk", "INFO[MISC]: Linux up"}}, "", "", "gave up"},
+		{"panic", &flashtest.DPU{Says: []string{boot, "PANIC(BL31): PC = 0x1234"}}, "", "", "the DPU's boot crashed"},
+		{"exception", &flashtest.DPU{Says: []string{boot, "Exception(UEFI): syndrome = 0x96000010(Data Abort)"}}, "", "", "the DPU's boot crashed"},
+		{"assertion", &flashtest.DPU{Says: []string{"ASSERT[BL2]: x"}}, "", "", "the DPU's boot crashed"},
+		{"firmware failed", &flashtest.DPU{Says: []string{boot, "INFO[MISC]: Updating NIC firmware...", "INFO[MISC]: NIC firmware update failed", "INFO[MISC]: Rebooting..."}}, Rebooting, "failed", "but not the NIC's firmware"},
+		{"firmware not done", &flashtest.DPU{Says: []string{boot, "INFO[MISC]: Updating NIC firmware...", "INFO[MISC]: Rebooting..."}}, Rebooting, "begun", "never said that the NIC's firmware"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v, err := verdict(t, test.dpu, patient)
@@ -204,7 +204,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestVerdictNotes(t *testing.T) {
-	v, err := verdict(t, &rshimtest.DPU{Says: []string{
+	v, err := verdict(t, &flashtest.DPU{Says: []string{
 		"INFO[BL2]: start", "ERR[MISC]: Failed to create VLAN.", "INFO[MISC]: NIC Firmware reset is not supported. Host power cycle is required", "INFO[MISC]: Rebooting...",
 	}}, patient)
 	if err != nil || !v.PowerCycle || !slices.Equal(v.Errors, []string{"ERR[MISC]: Failed to create VLAN."}) {
@@ -216,15 +216,15 @@ func TestVerdictNotes(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		dpu   *rshimtest.DPU
+		dpu   *flashtest.DPU
 		short func(*Limits)
 		want  string
 	}{
-		{"nothing", &rshimtest.DPU{}, func(l *Limits) { l.First = time.Nanosecond }, "the DPU said nothing for 1ns"},
-		{"no more", &rshimtest.DPU{Says: []string{"INFO[BL2]: start"}}, func(l *Limits) { l.Silence = time.Nanosecond }, "the DPU has said nothing for 1ns; the DPU said last: INFO[BL2]: start"},
-		{"firmware", &rshimtest.DPU{Says: []string{"INFO[BL2]: start", "INFO[MISC]: Updating NIC firmware..."}}, func(l *Limits) { l.Firmware = time.Nanosecond }, "do not cut its power"},
-		{"never done", &rshimtest.DPU{Says: slices.Repeat([]string{"INFO[BL2]: start"}, 1<<20)}, func(l *Limits) { l.All = 50 * time.Millisecond }, "has not said within 50ms that it is done"},
-		{"gone", &rshimtest.DPU{AwayFor: -1}, func(l *Limits) { l.Gone = time.Nanosecond }, "cannot be followed any longer"},
+		{"nothing", &flashtest.DPU{}, func(l *Limits) { l.First = time.Nanosecond }, "the DPU said nothing for 1ns"},
+		{"no more", &flashtest.DPU{Says: []string{"INFO[BL2]: start"}}, func(l *Limits) { l.Silence = time.Nanosecond }, "the DPU has said nothing for 1ns; the DPU said last: INFO[BL2]: start"},
+		{"firmware", &flashtest.DPU{Says: []string{"INFO[BL2]: start", "INFO[MISC]: Updating NIC firmware..."}}, func(l *Limits) { l.Firmware = time.Nanosecond }, "do not cut its power"},
+		{"never done", &flashtest.DPU{Says: slices.Repeat([]string{"INFO[BL2]: start"}, 1<<20)}, func(l *Limits) { l.All = 50 * time.Millisecond }, "has not said within 50ms that it is done"},
+		{"gone", &flashtest.DPU{AwayFor: -1}, func(l *Limits) { l.Gone = time.Nanosecond }, "cannot be followed any longer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			limits := patient
@@ -238,10 +238,10 @@ func TestLimits(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	locked := &rshimtest.DPU{Mode: "DPU mode", Locked: true}
-	dropped := &rshimtest.DPU{Dropped: true}
-	nic := &rshimtest.DPU{Mode: "NIC mode"}
-	dirs := rshimtest.Mount(t, locked, dropped, nic)
+	locked := &flashtest.DPU{Mode: "DPU mode", Locked: true}
+	dropped := &flashtest.DPU{Dropped: true}
+	nic := &flashtest.DPU{Mode: "NIC mode"}
+	dirs := flashtest.MountDPUs(t, locked, dropped, nic)
 	parts, _ := some(500_000)
 	for dir, want := range map[string]string{
 		dirs[0]: "it is locked (SECURE_NIC_MODE)", dirs[1]: "let go of it (DROP_MODE)", dirs[2]: "it is in NIC mode", dirs[1] + "9": "systemctl restart rshim",
@@ -258,10 +258,10 @@ func TestRefusals(t *testing.T) {
 // TestDriverRefuses tests errors that only appear when boot is opened or written.
 func TestDriverRefuses(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
-		locked := &rshimtest.DPU{Locked: true} // a BlueField-2 does not say so in misc
-		busy := &rshimtest.DPU{Says: rshimtest.Boots}
-		deaf := &rshimtest.DPU{DeafAfter: 65536, Says: []string{"ERR[BL2]: DDR init fail on MSS0"}}
-		dirs := rshimtest.Mount(t, locked, busy, deaf)
+		locked := &flashtest.DPU{Locked: true} // a BlueField-2 does not say so in misc
+		busy := &flashtest.DPU{Says: flashtest.Boots}
+		deaf := &flashtest.DPU{DeafAfter: 65536, Says: []string{"ERR[BL2]: DDR init fail on MSS0"}}
+		dirs := flashtest.MountDPUs(t, locked, busy, deaf)
 		holder, err := os.OpenFile(filepath.Join(dirs[1], "boot"), os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -289,8 +289,8 @@ func TestDriverRefuses(t *testing.T) {
 // TestPushEnds breaks off a push that waits in the driver, as a Ctrl-C does.
 func TestPushEnds(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
-		d := &rshimtest.DPU{HangAfter: 65536}
-		dir := rshimtest.Mount(t, d)[0]
+		d := &flashtest.DPU{HangAfter: 65536}
+		dir := flashtest.MountDPUs(t, d)[0]
 		p := open(dir)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("Ctrl-C")
@@ -326,8 +326,8 @@ func TestPushEnds(t *testing.T) {
 // TestPushStuck has a driver that waits for ever.
 func TestPushStuck(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
-		d := &rshimtest.DPU{HangAfter: 65536, WaitSec: 1}
-		dir := rshimtest.Mount(t, d)[0]
+		d := &flashtest.DPU{HangAfter: 65536, WaitSec: 1}
+		dir := flashtest.MountDPUs(t, d)[0]
 		told := &progresstest.Recorder{}
 		reporter := progress.New(told)
 		defer reporter.Close()
@@ -347,7 +347,7 @@ func TestPushStuck(t *testing.T) {
 
 func TestPushShrunk(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
-		dir := rshimtest.Mount(t, &rshimtest.DPU{Says: rshimtest.Boots})[0]
+		dir := flashtest.MountDPUs(t, &flashtest.DPU{Says: flashtest.Boots})[0]
 		parts, _ := some(100_000, 1000)
 		parts[0].SizeBytes += 10
 		_, err := open(dir).Push(t.Context(), parts, patient, &journalOf{})
@@ -358,8 +358,8 @@ func TestPushShrunk(t *testing.T) {
 }
 
 func TestSeveralAtOnce(t *testing.T) {
-	dpus := []*rshimtest.DPU{{Says: rshimtest.Boots}, {Says: []string{"PANIC(BL2): PC = 0x0"}}, {Says: rshimtest.Installs}}
-	dirs := rshimtest.Mount(t, dpus...)
+	dpus := []*flashtest.DPU{{Says: flashtest.Boots}, {Says: []string{"PANIC(BL2): PC = 0x0"}}, {Says: flashtest.Installs}}
+	dirs := flashtest.MountDPUs(t, dpus...)
 	errs := make([]error, len(dpus))
 	var wg sync.WaitGroup
 	for i, dir := range dirs {
@@ -374,8 +374,8 @@ func TestSeveralAtOnce(t *testing.T) {
 
 func TestReset(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
-		d := &rshimtest.DPU{}
-		dir := rshimtest.Mount(t, d)[0]
+		d := &flashtest.DPU{}
+		dir := flashtest.MountDPUs(t, d)[0]
 		if err := open(dir).Reset(t.Context()); err != nil || d.Resets() != 1 {
 			t.Errorf("Reset gives %v, %d resets; want 1", err, d.Resets())
 		}
@@ -384,8 +384,8 @@ func TestReset(t *testing.T) {
 
 // TestHold has a second program come to a DPU that another one is at work on.
 func TestHold(t *testing.T) {
-	d := &rshimtest.DPU{Says: rshimtest.Boots}
-	dir := rshimtest.Mount(t, d)[0]
+	d := &flashtest.DPU{Says: flashtest.Boots}
+	dir := flashtest.MountDPUs(t, d)[0]
 	first := At(dir)
 	if err := first.Hold(); err != nil {
 		t.Fatal(err)
@@ -413,8 +413,8 @@ func TestHold(t *testing.T) {
 
 // TestSwapped has another DPU in the place of the one that was confirmed.
 func TestSwapped(t *testing.T) {
-	d := &rshimtest.DPU{Says: rshimtest.Boots}
-	p := At(rshimtest.Mount(t, d)[0])
+	d := &flashtest.DPU{Says: flashtest.Boots}
+	p := At(flashtest.MountDPUs(t, d)[0])
 	if _, err := p.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -428,11 +428,11 @@ func TestSwapped(t *testing.T) {
 
 // TestFollowEnds interrupts the wait for the final message.
 func TestFollowEnds(t *testing.T) {
-	d := &rshimtest.DPU{Says: rshimtest.Boots[:1]}
+	d := &flashtest.DPU{Says: flashtest.Boots[:1]}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("Ctrl-C")
 	parts, _ := some(1000)
-	_, err := At(rshimtest.Mount(t, d)[0]).Push(ctx, parts, patient, writerFunc(func(p []byte) (int, error) {
+	_, err := At(flashtest.MountDPUs(t, d)[0]).Push(ctx, parts, patient, writerFunc(func(p []byte) (int, error) {
 		cancel(stop)
 		return len(p), nil
 	}))
@@ -483,7 +483,7 @@ func TestFullLog(t *testing.T) {
 		t.Skipf("no file that is always full: %v", err)
 	}
 	defer full.Close()
-	dir := rshimtest.Mount(t, &rshimtest.DPU{Says: rshimtest.Boots})[0]
+	dir := flashtest.MountDPUs(t, &flashtest.DPU{Says: flashtest.Boots})[0]
 	parts, _ := some(1000)
 	v, err := At(dir).Push(t.Context(), parts, patient, full)
 	if err != nil || v.Outcome != Up || len(v.Errors) != 1 || !strings.Contains(v.Errors[0], "no space left") {

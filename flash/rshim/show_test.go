@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/rshim/rshimtest"
+	"slipway/flash/flashtest"
 )
 
 func TestShow(t *testing.T) {
-	d := &rshimtest.DPU{SaidOld: rshimtest.Boots}
-	dir := rshimtest.Mount(t, d)[0]
+	d := &flashtest.DPU{SaidOld: flashtest.Boots}
+	dir := flashtest.MountDPUs(t, d)[0]
 	var out strings.Builder
 	if err := Show(t.Context(), &out, []string{dir}, false); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestShow(t *testing.T) {
 	if err := Show(t.Context(), &out, []string{dir}, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(out.String()), &all); err != nil || len(all) != 1 || all[0].Name != "pcie-0000:03:00.2" || !slices.Equal(all[0].Log, rshimtest.Boots) {
+	if err := json.Unmarshal([]byte(out.String()), &all); err != nil || len(all) != 1 || all[0].Name != "pcie-0000:03:00.2" || !slices.Equal(all[0].Log, flashtest.Boots) {
 		t.Errorf("shown as JSON, %v: %s", err, out.String())
 	}
 	if level, clear := d.Settings(); level != "0" || clear != "0" || d.Resets() != 0 {
@@ -47,8 +47,8 @@ func TestShow(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
-	d, locked := &rshimtest.DPU{}, &rshimtest.DPU{Mode: "DPU mode", Locked: true}
-	dirs := rshimtest.Mount(t, d, locked)
+	d, locked := &flashtest.DPU{}, &flashtest.DPU{Mode: "DPU mode", Locked: true}
+	dirs := flashtest.MountDPUs(t, d, locked)
 	for _, test := range []struct {
 		dir, yes, typed, wantErr string
 		resets                   int
@@ -75,8 +75,8 @@ func TestRestart(t *testing.T) {
 
 // TestRestartEnds breaks the question off, as a Ctrl-C does.
 func TestRestartEnds(t *testing.T) {
-	d := &rshimtest.DPU{}
-	dir := rshimtest.Mount(t, d)[0]
+	d := &flashtest.DPU{}
+	dir := flashtest.MountDPUs(t, d)[0]
 	in, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())

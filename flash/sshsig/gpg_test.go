@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"slipway/flash/sshsig/gpgtest"
+	"slipway/flash/flashtest"
 )
 
 func ringOf(t *testing.T, path string) Signers {
@@ -25,9 +25,9 @@ func ringOf(t *testing.T, path string) Signers {
 // What gpg signs is taken where the key is good, and nothing else is. gpgv exits with 0
 // for an expired key.
 func TestVerifyGPG(t *testing.T) {
-	ann, bob := gpgtest.New(t, "Ann <ann@example.com>", "never", "--faked-system-time", "20200101T000000"), gpgtest.New(t, "bob@example.com", "never")
-	old := gpgtest.New(t, "old@example.com", "1y", "--faked-system-time", "20200101T000000")
-	lost := gpgtest.New(t, "lost@example.com", "never")
+	ann, bob := flashtest.NewGPG(t, "Ann <ann@example.com>", "never", "--faked-system-time", "20200101T000000"), flashtest.NewGPG(t, "bob@example.com", "never")
+	old := flashtest.NewGPG(t, "old@example.com", "1y", "--faked-system-time", "20200101T000000")
+	lost := flashtest.NewGPG(t, "lost@example.com", "never")
 	for name, test := range map[string]struct {
 		ring string
 		make func(t *testing.T, file string)
@@ -80,7 +80,7 @@ func put(t *testing.T, path, text string) {
 
 // revoke takes the certificate that gpg made with the key. Its first line has a colon
 // before it, against accidents.
-func revoke(t *testing.T, p gpgtest.Person) {
+func revoke(t *testing.T, p flashtest.Person) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(p.Ring), "openpgp-revocs.d", "*.rev"))
 	if err != nil || len(files) != 1 {
@@ -93,7 +93,7 @@ func revoke(t *testing.T, p gpgtest.Person) {
 
 // Only the signed part of a clearsigned text counts.
 func TestVerifyClear(t *testing.T) {
-	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
+	ann, bob := flashtest.NewGPG(t, "ann@example.com", "never"), flashtest.NewGPG(t, "bob@example.com", "never")
 	file := write(t, "disk.bmap", "<bmap>\n- a line with a dash\n</bmap>\n")
 	want := string(read(t, file))
 	ann.Clearsign(t, file)
@@ -103,7 +103,7 @@ func TestVerifyClear(t *testing.T) {
 		t.Errorf("VerifyClear = %q, %q, %v; want %q", text, who, err, want)
 	}
 	for name, test := range map[string]struct {
-		ring gpgtest.Person
+		ring flashtest.Person
 		data []byte
 		want string
 	}{
@@ -121,7 +121,7 @@ func TestVerifyClear(t *testing.T) {
 
 // A read error is returned, not a result for a part of the file.
 func TestVerifyGPGEnds(t *testing.T) {
-	ann := gpgtest.New(t, "ann@example.com", "never")
+	ann := flashtest.NewGPG(t, "ann@example.com", "never")
 	file := write(t, "disk.img", message)
 	ann.Sign(t, file, ".asc")
 	broken := errors.New("the disk is broken")

@@ -14,25 +14,24 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target/sudotest"
 	"slipway/flash/target/targettest"
 )
 
 // fieldBoard is a board whose user is not root.
 func fieldBoard(t *testing.T, rights string) Address {
 	t.Helper()
-	a := addressOf(sudotest.Start(t, rights))
-	a.User, a.Become = sudotest.User, "root"
+	a := addressOf(targettest.StartSudo(t, rights))
+	a.User, a.Become = targettest.SudoUser, "root"
 	return a
 }
 
 // Everything that a root login could do, another user does by sudo.
 func TestBecome(t *testing.T) {
-	for name, rights := range sudotest.Rights {
+	for name, rights := range targettest.SudoRights {
 		t.Run(name, func(t *testing.T) {
 			a := fieldBoard(t, rights)
 			if name == "password" {
-				sudoPasswords.store(sudotest.Password, a)
+				sudoPasswords.store(targettest.SudoPassword, a)
 				t.Cleanup(func() { sudoPasswords.forget(a) })
 			}
 			c := dialBoard(t, a)
@@ -49,7 +48,7 @@ func TestBecome(t *testing.T) {
 			becomeCarries(t, c)
 			becomeEnds(t, c)
 			becomeSocket(t, c)
-			if r, err := c.Run(t.Context(), "sh", "-c", `tr '\0' ' ' </proc/$PPID/cmdline; ps -ef; env`); err != nil || strings.Contains(string(r.Stdout), sudotest.Password) {
+			if r, err := c.Run(t.Context(), "sh", "-c", `tr '\0' ' ' </proc/$PPID/cmdline; ps -ef; env`); err != nil || strings.Contains(string(r.Stdout), targettest.SudoPassword) {
 				t.Errorf("the password is among the arguments or variables: %q, %v", r.Stdout, err)
 			}
 		})
@@ -117,7 +116,7 @@ func becomeSocket(t *testing.T, c *Conn) {
 }
 
 func TestBecomeRefused(t *testing.T) {
-	a := fieldBoard(t, sudotest.Rights["password"])
+	a := fieldBoard(t, targettest.SudoRights["password"])
 	nobody := fieldBoard(t, "")
 	wrong := a
 	wrong.HostKeyAlias, wrong.KnownHosts = aliased(t, a).HostKeyAlias, aliased(t, a).KnownHosts
@@ -129,7 +128,7 @@ func TestBecomeRefused(t *testing.T) {
 	}{
 		{"nobody to ask", a, "", "NOPASSWD"},
 		{"wrong password", wrong, "wrong", "sudo refuses"},
-		{"not in sudoers", nobody, sudotest.Password, "sudoers"},
+		{"not in sudoers", nobody, targettest.SudoPassword, "sudoers"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sudoPasswords.store(tt.password, tt.a)
@@ -137,7 +136,7 @@ func TestBecomeRefused(t *testing.T) {
 			if err == nil {
 				c.Close()
 			}
-			if !errors.Is(err, ErrBecome) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), sudotest.Password) {
+			if !errors.Is(err, ErrBecome) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), targettest.SudoPassword) {
 				t.Errorf("Dial = %v; want %v with %q", err, ErrBecome, tt.want)
 			}
 			sudoPasswords.forget(tt.a)
@@ -147,8 +146,8 @@ func TestBecomeRefused(t *testing.T) {
 
 // A program behind sudo may end before its input does, as one without sudo may.
 func TestBecomeWithInputThatStaysOpen(t *testing.T) {
-	a := fieldBoard(t, sudotest.Rights["password"])
-	sudoPasswords.store(sudotest.Password, a)
+	a := fieldBoard(t, targettest.SudoRights["password"])
+	sudoPasswords.store(targettest.SudoPassword, a)
 	t.Cleanup(func() { sudoPasswords.forget(a) })
 	c := dialBoard(t, a)
 	open, end := io.Pipe()
@@ -176,11 +175,11 @@ func TestPasswordIsOfOneBoard(t *testing.T) {
 	}
 	one, other := behind("rack1"), behind("rack2")
 	var p passwords
-	p.store(sudotest.Password, one)
+	p.store(targettest.SudoPassword, one)
 	for _, tt := range []struct {
 		a    Address
 		want string
-	}{{one, sudotest.Password}, {behind("rack1"), sudotest.Password}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
+	}{{one, targettest.SudoPassword}, {behind("rack1"), targettest.SudoPassword}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
 		if got, err := p.askOnce(t.Context(), tt.a, false); got != tt.want || err != nil {
 			t.Errorf("of %s by %v = %q, %v; want %q", tt.a, tt.a.jumpArgs(), got, err, tt.want)
 		}
@@ -189,16 +188,16 @@ func TestPasswordIsOfOneBoard(t *testing.T) {
 
 // The password is asked for once, and may be typed anew where it was wrong.
 func TestBecomeAsks(t *testing.T) {
-	a := fieldBoard(t, sudotest.Rights["password"])
+	a := fieldBoard(t, targettest.SudoRights["password"])
 	t.Cleanup(func() { sudoPasswords.forget(a) })
-	p := sitDown(t, answer{"Password of field", "wrong"}, answer{"Password of field", sudotest.Password})
+	p := sitDown(t, answer{"Password of field", "wrong"}, answer{"Password of field", targettest.SudoPassword})
 	for range 2 {
 		c := dialBoard(t, a)
 		if r, err := c.Run(t.Context(), "id", "-u"); err != nil || string(r.Stdout) != "0\n" {
 			t.Errorf("id -u: %+v, %v; want 0", r, err)
 		}
 	}
-	if screen := p.saw(); strings.Count(screen, "Password of field") != 2 || strings.Contains(screen, sudotest.Password) {
+	if screen := p.saw(); strings.Count(screen, "Password of field") != 2 || strings.Contains(screen, targettest.SudoPassword) {
 		t.Errorf("the screen shows %q; want two questions, and no answer", screen)
 	}
 }

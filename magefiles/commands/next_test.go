@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/layers/host"
 )
 
@@ -200,7 +200,7 @@ func (n *nextWalk) prepare() {
 	web, tls := httptest.NewServer(handler), httptest.NewTLSServer(handler)
 	t.Cleanup(web.Close)
 	t.Cleanup(tls.Close)
-	mounted, _ := devicetest.Loop(t, 16<<20)
+	mounted, _ := flashtest.Loop(t, 16<<20)
 	mustRun(t, "", "mkfs.ext4", "-qF", mounted)
 	at := t.TempDir()
 	mustRun(t, "", "mount", mounted, at)
@@ -208,10 +208,10 @@ func (n *nextWalk) prepare() {
 	full := t.TempDir()
 	mustRun(t, "", "mount", "-t", "tmpfs", "-o", "size=1M", "none", full)
 	t.Cleanup(func() { _ = exec.Command("umount", full).Run() })
-	disk, _ := devicetest.Loop(t, 16<<20)
-	parted, _ := devicetest.Loop(t, 16<<20)
-	below, _ := devicetest.Loop(t, 16<<20)
-	n.places = strings.NewReplacer("MOUNTED", mounted, "FULL", full, "PARTITION", devicetest.Partition(t, parted), "OVER", devicetest.Attach(t, below),
+	disk, _ := flashtest.Loop(t, 16<<20)
+	parted, _ := flashtest.Loop(t, 16<<20)
+	below, _ := flashtest.Loop(t, 16<<20)
+	n.places = strings.NewReplacer("MOUNTED", mounted, "FULL", full, "PARTITION", flashtest.Partition(t, parted), "OVER", flashtest.Attach(t, below),
 		"DISK", disk, "WEBHOST", strings.TrimPrefix(web.URL, "http://"), "WEB", web.URL, "TLS", tls.URL, "SIGNERS", signers, "ZEROS", strings.Repeat("0", 64))
 	n.env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "GIT_TERMINAL_PROMPT=0"}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"slipway/flash/verify"
+	"slipway/flash/trust"
 )
 
 func verifyCommand() *Command {
@@ -24,7 +24,7 @@ slipway verify ~/Downloads/slipway --json`
 	asJSON := c.Switch("json", "print what was verified, and by whom, as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
-			report, err := verify.Files(ctx, words, *signers)
+			report, err := trust.VerifyFiles(ctx, words, *signers)
 			if *asJSON {
 				return errors.Join(err, printJSON(report))
 			}

@@ -19,7 +19,7 @@ import (
 	"slipway/ci"
 	"slipway/ci/reach"
 	"slipway/flash/qemu"
-	"slipway/flash/target/relay"
+	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -38,7 +38,7 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 		w: w, random: rand.New(rand.NewPCG(opt.Seed, 0)), self: opt.Self, dir: dir, spec: spec, took: 3 * time.Minute,
 		build: images.Options{Dir: filepath.Join(dir, "build"), Cache: "build/cache"}, digests: map[string]string{},
 	}
-	if s.relay, err = relay.New(); err != nil {
+	if s.relay, err = sshd.NewRelay(); err != nil {
 		return err
 	}
 	defer func() {
@@ -67,7 +67,7 @@ type soakedUpdate struct {
 	dir     string
 	spec    images.Spec
 	build   images.Options
-	relay   *relay.Relay
+	relay   *sshd.Relay
 	bundles [2]string
 	keys    [2]string         // of their images
 	digests map[string]string // of /usr, by the image's key

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"slipway/ci/report/junit"
-	"slipway/flash/device/devicetest"
+	"slipway/flash/flashtest"
 	"slipway/layers/run"
 
 	"github.com/google/go-cmp/cmp"
@@ -467,7 +467,7 @@ func TestLoopOfCutOffTest(t *testing.T) {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root, for loop devices")
 		}
-		device = devicetest.Attach(t, file)
+		device = flashtest.Attach(t, file)
 		return nil
 	})
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-
-	"slipway/flash/source/crc"
 )
 
 // Gzip decodes a gzip file of any number of members into out. It verifies each member's
@@ -24,18 +22,6 @@ func Gzip(src io.Reader, out Out) error {
 			return err
 		}
 	}
-}
-
-// Raw decodes a deflate stream without a header, as in zip files, into out. It returns
-// how many bytes of src it used.
-func Raw(src io.Reader, out Out) (int64, error) {
-	g := &unpacker{d: newDecoder(src), out: out}
-	g.d.startStream()
-	err := g.decodeStream()
-	if err == nil {
-		err = g.d.alignByte()
-	}
-	return g.d.offset(), err
 }
 
 type unpacker struct {
@@ -81,7 +67,7 @@ func (g *unpacker) sendOutput(from, to int) error {
 		if err := g.writeBytes(g.buf[from:z.from]); err != nil {
 			return err
 		}
-		g.sum = crc.IEEE.Zeros(g.sum, int64(z.to-z.from))
+		g.sum = IEEE.Zeros(g.sum, int64(z.to-z.from))
 		if err := g.out.SkipZeros(int64(z.to - z.from)); err != nil {
 			return err
 		}
@@ -94,7 +80,7 @@ func (g *unpacker) writeBytes(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	g.sum = crc.IEEE.Update(g.sum, p)
+	g.sum = IEEE.Update(g.sum, p)
 	_, err := g.out.Write(p)
 	return err
 }

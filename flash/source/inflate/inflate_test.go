@@ -14,17 +14,17 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/source/sourcetest"
+	"slipway/flash/flashtest"
 )
 
 func samples() map[string][]byte {
 	return map[string][]byte{
 		"empty":  nil,
 		"byte":   {7},
-		"text":   sourcetest.Text(400_000),
-		"random": sourcetest.Random(400_000),
+		"text":   flashtest.Text(400_000),
+		"random": flashtest.Random(400_000),
 		"zeros":  make([]byte, 3<<20),
-		"image":  slices.Concat(sourcetest.Text(300_000), make([]byte, 2<<20), sourcetest.Random(70_000), make([]byte, 300_000), sourcetest.Text(200_000), make([]byte, 5000), []byte("end")),
+		"image":  slices.Concat(flashtest.Text(300_000), make([]byte, 2<<20), flashtest.Random(70_000), make([]byte, 300_000), flashtest.Text(200_000), make([]byte, 5000), []byte("end")),
 		"runs":   slices.Concat(bytes.Repeat([]byte("a"), 500_000), bytes.Repeat([]byte("ab"), 200_000), bytes.Repeat([]byte("0123456"), 100_000)),
 	}
 }
@@ -47,7 +47,7 @@ func goPacked(t testing.TB, p []byte, level int) []byte {
 
 func checkGzip(t testing.TB, packed, want []byte) {
 	t.Helper()
-	var got sourcetest.Output
+	var got flashtest.Output
 	if err := Gzip(bytes.NewReader(packed), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestPrograms(t *testing.T) {
 
 func TestZerosAreSkipped(t *testing.T) {
 	sample := samples()["image"]
-	var got sourcetest.Output
+	var got flashtest.Output
 	if err := Gzip(bytes.NewReader(goPacked(t, sample, 6)), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestZerosAreSkipped(t *testing.T) {
 }
 
 func TestMembers(t *testing.T) {
-	a, b := sourcetest.Text(100_000), sourcetest.Random(1000)
+	a, b := flashtest.Text(100_000), flashtest.Random(1000)
 	header := func(flags byte, fields ...string) []byte {
 		h := append([]byte{0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 0, 3}, strings.Join(fields, "")...)
 		if flags&hasHeaderSum != 0 {
@@ -144,7 +144,7 @@ func TestMembers(t *testing.T) {
 		{"unknown flags", append([]byte{0x1f, 0x8b, 8, 0x20}, goPacked(t, b, 6)[4:]...), nil, "flags 0x20"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got sourcetest.Output
+			var got flashtest.Output
 			err := Gzip(bytes.NewReader(test.packed), &got)
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errors.New("cut")
@@ -160,12 +160,12 @@ func TestMembers(t *testing.T) {
 }
 
 func TestEachCut(t *testing.T) {
-	sample := slices.Concat(sourcetest.Text(500), make([]byte, 20_000), sourcetest.Random(50))
+	sample := slices.Concat(flashtest.Text(500), make([]byte, 20_000), flashtest.Random(50))
 	for _, level := range []int{1, 6, flate.HuffmanOnly} {
 		packed := slices.Concat(goPacked(t, sample[:300], level), goPacked(t, sample[300:], level))
 		first := len(goPacked(t, sample[:300], level))
 		for n := range packed {
-			var got sourcetest.Output
+			var got flashtest.Output
 			err := Gzip(bytes.NewReader(packed[:n]), &got)
 			if n == first {
 				continue // a whole file
@@ -179,13 +179,13 @@ func TestEachCut(t *testing.T) {
 
 // Some bits mean nothing: the header's time and system, and what fills up a byte.
 func TestEachBit(t *testing.T) {
-	sample := slices.Concat(sourcetest.Text(300), make([]byte, 9000), sourcetest.Random(30))
-	for level, sample := range map[int][]byte{0: sourcetest.Text(60), 1: sample, 9: sample} {
+	sample := slices.Concat(flashtest.Text(300), make([]byte, 9000), flashtest.Random(30))
+	for level, sample := range map[int][]byte{0: flashtest.Text(60), 1: sample, 9: sample} {
 		packed := goPacked(t, sample, level)
 		silent := 0
 		for i := range 8 * len(packed) {
 			packed[i/8] ^= 1 << (i % 8)
-			var got sourcetest.Output
+			var got flashtest.Output
 			err := Gzip(bytes.NewReader(packed), &got)
 			if err == nil && !bytes.Equal(got.Bytes(), sample) {
 				t.Errorf("level %d, bit %d: other content and no error", level, i)
@@ -216,30 +216,30 @@ func (s *slow) Read(p []byte) (int, error) {
 }
 
 func TestReaders(t *testing.T) {
-	sample := sourcetest.Text(50_000)
+	sample := flashtest.Text(50_000)
 	packed := goPacked(t, sample, 6)
-	var got sourcetest.Output
+	var got flashtest.Output
 	if err := Gzip(&slow{packed, io.EOF}, &got); err != nil || !bytes.Equal(got.Bytes(), sample) {
 		t.Errorf("byte by byte: %d bytes, %v", got.Len(), err)
 	}
 	broken := errors.New("the disk is broken")
-	if err := Gzip(&slow{packed[:2000], broken}, new(sourcetest.Output)); !errors.Is(err, broken) {
+	if err := Gzip(&slow{packed[:2000], broken}, new(flashtest.Output)); !errors.Is(err, broken) {
 		t.Errorf("a reader that fails: %v; want %v", err, broken)
 	}
-	if err := Gzip(bytes.NewReader(packed), &sourcetest.Output{Limit: 1000}); !errors.Is(err, sourcetest.ErrTooMuch) {
-		t.Errorf("an output that fails: %v; want %v", err, sourcetest.ErrTooMuch)
+	if err := Gzip(bytes.NewReader(packed), &flashtest.Output{Limit: 1000}); !errors.Is(err, flashtest.ErrTooMuch) {
+		t.Errorf("an output that fails: %v; want %v", err, flashtest.ErrTooMuch)
 	}
 }
 
-func TestRaw(t *testing.T) {
-	sample := samples()["image"]
-	packed := goPacked(t, sample, 6)
-	raw := packed[10 : len(packed)-8]
-	var got sourcetest.Output
-	n, err := Raw(bytes.NewReader(packed[10:]), &got)
-	if err != nil || n != int64(len(raw)) || !bytes.Equal(got.Bytes(), sample) {
-		t.Errorf("%d bytes out of %d, %v; want %d out of %d", got.Len(), n, err, len(sample), len(raw))
+// raw decodes a deflate stream without a header, and returns how many bytes it used.
+func raw(src io.Reader, out Out) (int64, error) {
+	g := &unpacker{d: newDecoder(src), out: out}
+	g.d.startStream()
+	err := g.decodeStream()
+	if err == nil {
+		err = g.d.alignByte()
 	}
+	return g.d.offset(), err
 }
 
 // goInflate is what Go's decoder makes of a stream, up to a limit.
@@ -252,7 +252,7 @@ func goInflate(p []byte, limit int) ([]byte, int64, error) {
 const fuzzLimit = 1 << 20
 
 func FuzzInflate(f *testing.F) {
-	for _, sample := range [][]byte{nil, sourcetest.Text(300), make([]byte, 3000), sourcetest.Random(60), bytes.Repeat([]byte("abc"), 200)} {
+	for _, sample := range [][]byte{nil, flashtest.Text(300), make([]byte, 3000), flashtest.Random(60), bytes.Repeat([]byte("abc"), 200)} {
 		for _, level := range []int{flate.HuffmanOnly, 0, 1, 9} {
 			packed := goPacked(f, sample, level)
 			f.Add(packed[10 : len(packed)-8])
@@ -263,8 +263,8 @@ func FuzzInflate(f *testing.F) {
 		if len(want) == fuzzLimit {
 			t.Skip("more than the test takes")
 		}
-		var got sourcetest.Output
-		n, err := Raw(bytes.NewReader(p), &got)
+		var got flashtest.Output
+		n, err := raw(bytes.NewReader(p), &got)
 		switch {
 		case (err == nil) != (wantErr == nil):
 			t.Errorf("the error is %v; Go's is %v", err, wantErr)
@@ -275,11 +275,11 @@ func FuzzInflate(f *testing.F) {
 }
 
 func FuzzGzip(f *testing.F) {
-	f.Add(goPacked(f, sourcetest.Text(300), 6))
-	f.Add(slices.Concat(goPacked(f, sourcetest.Text(30), 1), goPacked(f, sourcetest.Random(30), 0), make([]byte, 9)))
+	f.Add(goPacked(f, flashtest.Text(300), 6))
+	f.Add(slices.Concat(goPacked(f, flashtest.Text(30), 1), goPacked(f, flashtest.Random(30), 0), make([]byte, 9)))
 	f.Add([]byte("\x1f\x8b\x08\x1e\x01\x02\x03\x04\x00\x03\x02\x00xxname\x00comment\x00"))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		got := sourcetest.Output{Limit: fuzzLimit}
+		got := flashtest.Output{Limit: fuzzLimit}
 		if err := Gzip(bytes.NewReader(p), &got); err != nil {
 			return
 		}
@@ -297,7 +297,7 @@ func FuzzGzip(f *testing.F) {
 func BenchmarkGzip(b *testing.B) {
 	packed, err := os.ReadFile(os.Getenv("SLIPWAY_BENCH_GZ"))
 	if err != nil {
-		packed = goPacked(b, slices.Concat(sourcetest.Text(8<<20), make([]byte, 16<<20)), 6)
+		packed = goPacked(b, slices.Concat(flashtest.Text(8<<20), make([]byte, 16<<20)), 6)
 	}
 	for b.Loop() {
 		var n counted

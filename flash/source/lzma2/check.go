@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"hash"
 
-	"slipway/flash/source/crc"
+	"slipway/flash/source/inflate"
 )
 
 // check is the check of a block's content.
@@ -19,8 +19,8 @@ type check interface {
 // checks maps the numbers of checks to their kinds.
 var checks = [256]func() check{
 	0:  func() check { return none{} },
-	1:  func() check { return &cyclic{kind: crc.IEEE, bytes: 4} },
-	4:  func() check { return &cyclic{kind: crc.ECMA, bytes: 8} },
+	1:  func() check { return &cyclic{kind: inflate.IEEE, bytes: 4} },
+	4:  func() check { return &cyclic{kind: inflate.ECMA, bytes: 8} },
 	10: func() check { return digest{sha256.New()} },
 }
 
@@ -32,7 +32,7 @@ func (none) checkSum() []byte            { return nil }
 func (none) checkBytes() int             { return 0 }
 
 type cyclic struct {
-	kind  crc.Kind
+	kind  inflate.CRC
 	now   uint64
 	bytes int
 }

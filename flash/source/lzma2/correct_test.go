@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 
-	"slipway/flash/source/sourcetest"
+	"slipway/flash/flashtest"
 )
 
 // mendSums writes the sums of the stream's header and footer, the index, and the first
@@ -36,7 +36,7 @@ func unpackChunks(p []byte, dictionary int) ([]byte, error) {
 	w := workspace{src: bufio.NewReader(bytes.NewReader(p))}
 	w.in = make([]byte, 1<<16+mostInput)
 	w.ring = newRing(make([]byte, ringBytes(dictionary)), dictionary)
-	out := &sourcetest.Output{Limit: fuzzLimit}
+	out := &flashtest.Output{Limit: fuzzLimit}
 	c := chunkReader{decoder: &w.decoder, src: w.src, out: out}
 	err := c.readAll()
 	return out.Bytes(), err

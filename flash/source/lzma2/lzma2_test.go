@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/source/sourcetest"
+	"slipway/flash/flashtest"
 )
 
 // code looks like a program to all filters for programs.
 func code(n int) []byte {
-	p := sourcetest.Random(n)
+	p := flashtest.Random(n)
 	for i := 0; i+8 <= n; i += 8 {
 		switch i / 8 % 4 {
 		case 0:
@@ -36,10 +36,10 @@ func samples() map[string][]byte {
 	return map[string][]byte{
 		"empty":  nil,
 		"byte":   {7},
-		"text":   sourcetest.Text(400_000),
-		"random": sourcetest.Random(300_000),
+		"text":   flashtest.Text(400_000),
+		"random": flashtest.Random(300_000),
 		"zeros":  make([]byte, 3<<20),
-		"image":  slices.Concat(sourcetest.Text(100_000), make([]byte, 2<<20), sourcetest.Random(70_000), make([]byte, 300_000), sourcetest.Text(70_000), make([]byte, 5000), []byte("end")),
+		"image":  slices.Concat(flashtest.Text(100_000), make([]byte, 2<<20), flashtest.Random(70_000), make([]byte, 300_000), flashtest.Text(70_000), make([]byte, 5000), []byte("end")),
 		"runs":   slices.Concat(bytes.Repeat([]byte("a"), 100_000), bytes.Repeat([]byte("ab"), 40_000), bytes.Repeat([]byte("0123456"), 20_000)),
 		"code":   code(80_000),
 	}
@@ -67,12 +67,12 @@ func packXZ(t testing.TB, p []byte, options ...string) []byte {
 	return program(t, p, append([]string{"xz", "-c"}, options...)...)
 }
 
-func unpack(packed []byte, limit int) (*sourcetest.Output, error) {
+func unpack(packed []byte, limit int) (*flashtest.Output, error) {
 	f, err := Open(bytes.NewReader(packed), int64(len(packed)))
 	if err != nil {
 		return nil, err
 	}
-	got := &sourcetest.Output{Limit: limit}
+	got := &flashtest.Output{Limit: limit}
 	for i, b := range f.Blocks {
 		if int64(got.Len()) != b.Off {
 			return nil, fmt.Errorf("block %d is at %d, after %d bytes", i, b.Off, got.Len())
@@ -120,7 +120,7 @@ func TestPrograms(t *testing.T) {
 // last lap.
 func TestSmallDictionaries(t *testing.T) {
 	for _, dict := range []string{"4KiB", "96KiB"} {
-		sample := slices.Concat(sourcetest.Text(300_000), make([]byte, 50_000), sourcetest.Random(9000), sourcetest.Text(100_000))
+		sample := slices.Concat(flashtest.Text(300_000), make([]byte, 50_000), flashtest.Random(9000), flashtest.Text(100_000))
 		checkXZ(t, packXZ(t, sample, "--lzma2=preset=9,dict="+dict), sample)
 	}
 }
@@ -136,7 +136,7 @@ func TestZerosAreSkipped(t *testing.T) {
 }
 
 func TestStreams(t *testing.T) {
-	a, b := sourcetest.Text(100_000), sourcetest.Random(1000)
+	a, b := flashtest.Text(100_000), flashtest.Random(1000)
 	pa, pb, none := packXZ(t, a, "--block-size=30KiB"), packXZ(t, b, "--check=crc32"), packXZ(t, nil)
 	ab := slices.Concat(a, b)
 	for _, test := range []struct {
@@ -182,7 +182,7 @@ func TestLargeDictionary(t *testing.T) {
 }
 
 func TestEachCut(t *testing.T) {
-	packed := packXZ(t, slices.Concat(sourcetest.Text(1000), make([]byte, 20_000), sourcetest.Random(100)), "--block-size=8KiB")
+	packed := packXZ(t, slices.Concat(flashtest.Text(1000), make([]byte, 20_000), flashtest.Random(100)), "--block-size=8KiB")
 	for n := range packed {
 		if _, err := unpack(packed[:n], 0); err == nil && n > 0 {
 			t.Errorf("the first %d of %d bytes: no error", n, len(packed))
@@ -193,7 +193,7 @@ func TestEachCut(t *testing.T) {
 // All that is in a file is proved by one sum or another; without a check, the data is
 // not.
 func TestEachBit(t *testing.T) {
-	sample := slices.Concat(sourcetest.Text(200), make([]byte, 9000), sourcetest.Random(30))
+	sample := slices.Concat(flashtest.Text(200), make([]byte, 9000), flashtest.Random(30))
 	for _, check := range []string{"crc32", "crc64", "sha256", "none"} {
 		packed := packXZ(t, sample, "--block-size=5KiB", "--check="+check)
 		for i := range 8 * len(packed) {
@@ -207,13 +207,13 @@ func TestEachBit(t *testing.T) {
 }
 
 func TestOutputFails(t *testing.T) {
-	packed := packXZ(t, sourcetest.Text(100_000))
+	packed := packXZ(t, flashtest.Text(100_000))
 	f, err := Open(bytes.NewReader(packed), int64(len(packed)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Decode(0, &sourcetest.Output{Limit: 1000}); err != sourcetest.ErrTooMuch {
-		t.Errorf("the error is %v; want %v", err, sourcetest.ErrTooMuch)
+	if err := f.Decode(0, &flashtest.Output{Limit: 1000}); err != flashtest.ErrTooMuch {
+		t.Errorf("the error is %v; want %v", err, flashtest.ErrTooMuch)
 	}
 }
 
@@ -223,7 +223,7 @@ const fuzzLimit = 1 << 20
 // behind them are reached.
 func FuzzXZ(f *testing.F) {
 	for _, options := range []string{"-0", "-9", "--check=sha256", "--check=none", "--block-size=64", "--delta --lzma2", "--arm64 --lzma2"} {
-		f.Add(packXZ(f, slices.Concat(sourcetest.Text(200), make([]byte, 300), sourcetest.Random(20)), strings.Fields(options)...))
+		f.Add(packXZ(f, slices.Concat(flashtest.Text(200), make([]byte, 300), flashtest.Random(20)), strings.Fields(options)...))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		_, _ = unpack(p, fuzzLimit)
@@ -236,7 +236,7 @@ func FuzzXZ(f *testing.F) {
 // a larger dictionary makes no difference to what is valid with a small one.
 func FuzzLZMA2(f *testing.F) {
 	for _, options := range []string{"--lzma2=preset=0", "--lzma2=preset=9", "--lzma2=dict=4KiB,lc=0,lp=2,pb=0"} {
-		for _, sample := range [][]byte{sourcetest.Text(5000), make([]byte, 9000), sourcetest.Random(300)} {
+		for _, sample := range [][]byte{flashtest.Text(5000), make([]byte, 9000), flashtest.Random(300)} {
 			f.Add(program(f, sample, "xz", "-c", "--format=raw", options))
 		}
 	}
@@ -257,7 +257,7 @@ func FuzzLZMA2(f *testing.F) {
 func BenchmarkXZ(b *testing.B) {
 	packed, err := os.ReadFile(os.Getenv("SLIPWAY_BENCH_XZ"))
 	if err != nil {
-		packed = packXZ(b, slices.Concat(sourcetest.Text(8<<20), make([]byte, 16<<20)))
+		packed = packXZ(b, slices.Concat(flashtest.Text(8<<20), make([]byte, 16<<20)))
 	}
 	for b.Loop() {
 		f, err := Open(bytes.NewReader(packed), int64(len(packed)))
@@ -289,7 +289,7 @@ func TestManyStreams(t *testing.T) {
 }
 
 func TestDeltaWithoutDistance(t *testing.T) {
-	packed := packXZ(t, sourcetest.Text(100), "--delta=dist=3", "--lzma2")
+	packed := packXZ(t, flashtest.Text(100), "--delta=dist=3", "--lzma2")
 	at := bytes.Index(packed, []byte{idDelta, 1, 2})
 	header := packed[headerBytes : headerBytes+(int(packed[headerBytes])+1)*4]
 	copy(header[at-headerBytes+1:], append([]byte{0}, header[at-headerBytes+3:]...)) // one byte less, and a zero at the end

@@ -24,7 +24,7 @@ import (
 
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 	"slipway/layers/run"
@@ -169,7 +169,7 @@ func board(t *testing.T) (*target.Conn, *Containerd) {
 
 func boardAt(t *testing.T, s *sshd.Server, socket string) *Containerd {
 	t.Helper()
-	containers, err := openContainerd(t.Context(), dialtest.Dial(t, dialtest.AddressOf(s)), socket, defaultNamespace)
+	containers, err := openContainerd(t.Context(), boardtest.Dial(t, boardtest.AddressOf(s)), socket, defaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,8 +292,8 @@ func TestImportAgainSendsNoBlobs(t *testing.T) {
 	// The relay would cut the connection if the layer were sent again.
 	var names []string
 	for _, limit := range []int64{64 << 20, 1 << 20} {
-		a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), limit, false)
-		c := dialtest.Dial(t, a)
+		a, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), limit, false)
+		c := boardtest.Dial(t, a)
 		containers, err := openContainerd(t.Context(), c, socket, defaultNamespace)
 		if err != nil {
 			t.Fatal(err)
@@ -325,7 +325,7 @@ func TestImportRefuses(t *testing.T) {
 }
 
 func TestOpenContainersWithoutContainerd(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	targettest.CheckTakes(t, 5*time.Second, func() {
 		_, err := openContainerd(t.Context(), c, filepath.Join(t.TempDir(), "none.sock"), defaultNamespace)
 		targettest.CheckError(t, err, "none.sock")

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -14,7 +14,7 @@ import (
 )
 
 func TestDeployFiles(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	artifact := emptyArtifact(t)
 	spec := images.Spec{Board: "bench", Deploy: images.Deploy{Dir: filepath.Join(t.TempDir(), "slipway")}}
 	r := &progresstest.Recorder{}
@@ -42,7 +42,7 @@ func TestDeployFiles(t *testing.T) {
 }
 
 func TestDeployRefusesAChangedArchive(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local := t.TempDir()
 	if err := os.WriteFile(filepath.Join(local, "app.tar"), []byte("changed"), 0o644); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDeployRefusesAChangedArchive(t *testing.T) {
 // What Deploy reports as done has its name on the board's disk.
 func TestDeployedNamesAreSynced(t *testing.T) {
 	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	c := dialtest.Connect(t, targettest.BeforeProgram(t, "sync", "[ $# -gt 0 ] || ls "+remote+" >>"+log))
+	c := boardtest.Connect(t, targettest.BeforeProgram(t, "sync", "[ $# -gt 0 ] || ls "+remote+" >>"+log))
 	artifact := emptyArtifact(t)
 	if _, err := DeployArtifact(t.Context(), c, images.Spec{Deploy: images.Deploy{Dir: remote}}, artifact); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -56,7 +56,7 @@ func startDocker(t *testing.T) *target.Conn {
 		_ = unix.Unmount(file("exec/netns/default"), unix.MNT_DETACH) // docker leaves it; it has none where no container ran
 		os.RemoveAll(dir)
 	})
-	c := dialtest.Connect(t, "SetEnv DOCKER_HOST=unix://"+file("d.sock")+" HOME="+dir)
+	c := boardtest.Connect(t, "SetEnv DOCKER_HOST=unix://"+file("d.sock")+" HOME="+dir)
 	for {
 		_, err := openDocker(t.Context(), c, "docker")
 		if err == nil {

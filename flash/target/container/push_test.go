@@ -13,7 +13,7 @@ import (
 
 	"slipway/flash/oci"
 	"slipway/flash/oci/ocitest"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -62,8 +62,8 @@ func TestPushGoesOn(t *testing.T) {
 	socket := startContainerd(t)
 	image := localImage(t, "v1", targettest.RandomBytes(16<<20))
 	push := func(limit int64) (Pushed, error) {
-		a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), limit, false)
-		c, err := openContainerd(t.Context(), dialtest.Dial(t, a), socket, defaultNamespace)
+		a, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), limit, false)
+		c, err := openContainerd(t.Context(), boardtest.Dial(t, a), socket, defaultNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}

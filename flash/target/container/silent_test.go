@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -54,7 +54,7 @@ func TestSilentDocker(t *testing.T) {
 		for _, name := range []string{"docker", "podman"} {
 			targettest.PlaceFile(t, filepath.Join(dir, name), script, 0o755)
 		}
-		d := &docker{conn: dialtest.Connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), program: "docker"}
+		d := &docker{conn: boardtest.Connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), program: "docker"}
 		all.Go(func() {
 			<-begin
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -107,7 +107,7 @@ func TestSilentContainerd(t *testing.T) {
 			}()
 		}
 	}()
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	e, err := openContainerd(ctx, c, socket, defaultNamespace)

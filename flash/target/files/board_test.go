@@ -7,16 +7,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"slipway/flash/target/dialtest"
-	"slipway/flash/target/sudotest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
 // Files go to folders that only root may enter.
 func TestFilesBySudo(t *testing.T) {
-	a := dialtest.AddressOf(sudotest.Start(t, sudotest.Rights["NOPASSWD"]))
-	a.User, a.Become = sudotest.User, "root"
-	c := dialtest.Dial(t, a)
+	a := boardtest.AddressOf(targettest.StartSudo(t, targettest.SudoRights["NOPASSWD"]))
+	a.User, a.Become = targettest.SudoUser, "root"
+	c := boardtest.Dial(t, a)
 	closed := t.TempDir()
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
@@ -48,7 +47,7 @@ func TestFilesBySudo(t *testing.T) {
 }
 
 func TestPutToDropbear(t *testing.T) {
-	c := dialtest.Dial(t, dialtest.AddressOfBoard(targettest.StartDropbear(t, "ed25519")))
+	c := boardtest.Dial(t, boardtest.AddressOfBoard(targettest.StartDropbear(t, "ed25519")))
 	data := bytes.Repeat([]byte("dropbear"), 50_000)
 	name := filepath.Join(t.TempDir(), "file")
 	if _, err := PutBytes(t.Context(), c, data, name, 0o644); err != nil {

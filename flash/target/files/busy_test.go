@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -44,7 +44,7 @@ const externalSFTP = "Subsystem sftp /usr/lib/openssh/sftp-server"
 func TestSentFilesAreClosed(t *testing.T) {
 	for name, settings := range map[string][]string{"internal": nil, "external": {externalSFTP}, "shell": {"Subsystem sftp /bin/false"}} {
 		t.Run(name, func(t *testing.T) {
-			c := dialtest.Connect(t, settings...)
+			c := boardtest.Connect(t, settings...)
 			remote := filepath.Join(t.TempDir(), "program")
 			for _, size := range []int{10, smallPacket, 3 << 20, severalBytes + 1} {
 				if _, err := PutBytes(t.Context(), c, targettest.RandomBytes(size), remote, 0o755); err != nil {
@@ -63,8 +63,8 @@ func TestFilesOfBrokenStreamsAreClosed(t *testing.T) {
 	s := targettest.StartSSHD(t, externalSFTP)
 	for name, stall := range map[string]bool{"stalls": true, "breaks off": false} {
 		t.Run(name, func(t *testing.T) {
-			other, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<20, stall)
-			c, lead := dialSwitched(t, dialtest.AddressOf(s))
+			other, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 1<<20, stall)
+			c, lead := dialSwitched(t, boardtest.AddressOf(s))
 			lead(other.Port)
 			remote := filepath.Join(t.TempDir(), "program")
 			if _, err := PutBytes(t.Context(), c, targettest.RandomBytes(severalBytes+1), remote, 0o755); err != nil {
@@ -79,7 +79,7 @@ func TestFilesOfBrokenStreamsAreClosed(t *testing.T) {
 
 // What an earlier upload brought before it was killed may be open there for long.
 func TestResumedProgramIsClosed(t *testing.T) {
-	c := dialtest.Connect(t, externalSFTP)
+	c := boardtest.Connect(t, externalSFTP)
 	dir := t.TempDir()
 	data := targettest.RandomBytes(resumeBytes + 1)
 	src, remote := targettest.WriteFile(t, data), filepath.Join(dir, "program")
@@ -122,7 +122,7 @@ func TestSentProgramsRunAtOnce(t *testing.T) {
 	}
 	for _, settings := range [][]string{nil, {externalSFTP}} {
 		t.Run(fmt.Sprint(settings), func(t *testing.T) {
-			c := dialtest.Connect(t, settings...)
+			c := boardtest.Connect(t, settings...)
 			local, remote := t.TempDir(), t.TempDir()
 			for round := range rounds {
 				for i := range 4 {

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -22,7 +22,7 @@ func TestDigestAlong(t *testing.T) {
 		"nothing": {settings: []string{fakeDigests(t, nil)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := dialtest.Connect(t, tt.settings...)
+			c := boardtest.Connect(t, tt.settings...)
 			local := targettest.WriteFile(t, data)
 			file, err := os.Open(local)
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -43,7 +43,7 @@ func putDir(t *testing.T, c *target.Conn, local, remote string, o DirOptions) ma
 
 func TestPutDir(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}, "shell": shellAlone(t)} {
-		t.Run(name, func(t *testing.T) { testPutDir(t, dialtest.Connect(t, settings...)) })
+		t.Run(name, func(t *testing.T) { testPutDir(t, boardtest.Connect(t, settings...)) })
 	}
 }
 
@@ -99,7 +99,7 @@ func TestPutDirWithOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
 	}
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, remote := t.TempDir(), t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"f": "x", "d/g": "y", "l": "->f"})
 	must(t, os.Chmod(filepath.Join(local, "f"), 0o755|fs.ModeSetuid))
@@ -122,7 +122,7 @@ func TestPutDirWithOwner(t *testing.T) {
 }
 
 func TestPutDirRefuses(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, file := t.TempDir(), targettest.WriteFile(t, []byte("x"))
 	targettest.WriteTree(t, local, map[string]string{"f": "x"})
 	blocked := t.TempDir()
@@ -168,7 +168,7 @@ func TestPutDirWithoutPrograms(t *testing.T) {
 		"xargs":   {[]string{"sha256sum"}, ": the board has no xargs\nnext: ssh "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := dialtest.Connect(t, "SetEnv PATH="+targettest.LinkPrograms(t, append(tt.programs, most...)...))
+			c := boardtest.Connect(t, "SetEnv PATH="+targettest.LinkPrograms(t, append(tt.programs, most...)...))
 			local, remote := t.TempDir(), filepath.Join(t.TempDir(), "new")
 			targettest.WriteTree(t, local, map[string]string{"a": "1", "l": "->a"})
 			for _, o := range []DirOptions{{}, {Among: true}} {
@@ -193,7 +193,7 @@ func TestPutDirWithoutPrograms(t *testing.T) {
 
 // A file that is written to while it is read must not pass for what was asked for.
 func TestPutDirOfAFileThatChanges(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, remote := t.TempDir(), t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"f": "before", "g": "same"})
 	d := &folderUpload{conn: c, local: local, remote: remote}
@@ -263,7 +263,7 @@ func FuzzParseList(f *testing.F) {
 // A file that another program removes while the folder is listed ends nothing.
 func TestPutDirWhereFilesVanish(t *testing.T) {
 	local, remote := t.TempDir(), t.TempDir()
-	c := dialtest.Connect(t, targettest.BeforeProgram(t, "stat", "case $* in *gone*) rm -f "+remote+"/gone ;; esac"))
+	c := boardtest.Connect(t, targettest.BeforeProgram(t, "stat", "case $* in *gone*) rm -f "+remote+"/gone ;; esac"))
 	targettest.WriteTree(t, local, map[string]string{"kept": "1", "added": "a"})
 	targettest.WriteTree(t, remote, map[string]string{"kept": "1", "gone": "g"})
 	changes, err := PutDir(t.Context(), c, local, remote, DirOptions{Delete: true})
@@ -275,7 +275,7 @@ func TestPutDirWhereFilesVanish(t *testing.T) {
 // What is reported as done has its name on the board's disk.
 func TestNamesAreSynced(t *testing.T) {
 	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	c := dialtest.Connect(t, targettest.BeforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
+	c := boardtest.Connect(t, targettest.BeforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
 	local := t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"small": "1", "large": strings.Repeat("l", 2<<20)})
 	if _, err := PutDir(t.Context(), c, local, remote, DirOptions{}); err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
@@ -27,7 +27,7 @@ func TestBoardThatHangsUp(t *testing.T) {
 	const step = 137
 	for after := 0; ; after += step {
 		dir := t.TempDir()
-		a := dialtest.HostileBoard(t, func(c net.Conn, config *ssh.ServerConfig) {
+		a := boardtest.HostileBoard(t, func(c net.Conn, config *ssh.ServerConfig) {
 			honest(dir).Serve(&cut{Conn: c, left: after}, config)
 		})
 		c, err := target.Dial(t.Context(), a)
@@ -59,7 +59,7 @@ func TestFileServerThatFallsSilent(t *testing.T) {
 		asked <- struct{}{}
 		return []byte{}
 	})
-	c := dialtest.Dial(t, dialtest.HostileBoard(t, targettest.Conversation{
+	c := boardtest.Dial(t, boardtest.HostileBoard(t, targettest.Conversation{
 		SFTP: func(ch ssh.Channel) { silent(ch); io.Copy(io.Discard, ch) },
 		Exec: func(ch ssh.Channel, line string) { targettest.SayShell(ch, line); targettest.SendExit(ch, 1) },
 	}.Serve))
@@ -137,7 +137,7 @@ func TestLyingFileServer(t *testing.T) {
 				fmt.Fprintf(ch, "%x  %s\n", sha256.Sum256([]byte("another content")), targettest.Nasty) // a digest that lies
 				targettest.SendExit(ch, 0)
 			}}
-			c := dialtest.Dial(t, dialtest.HostileBoard(t, talk.Serve))
+			c := boardtest.Dial(t, boardtest.HostileBoard(t, talk.Serve))
 			before := targettest.LiveBytes()
 			_, err := PutBytes(t.Context(), c, []byte("content"), "/file", 0o600)
 			targettest.CheckHarmless(t, err, "put /file to")
@@ -189,7 +189,7 @@ func TestFilesOverChannelsThatAreRefused(t *testing.T) {
 	refuse := func(ch ssh.NewChannel) bool {
 		return ch.Reject(ssh.Prohibited, strings.Repeat(targettest.Nasty, 1000)) == nil
 	}
-	c := dialtest.Dial(t, dialtest.HostileBoard(t, targettest.Conversation{Channels: refuse}.Serve))
+	c := boardtest.Dial(t, boardtest.HostileBoard(t, targettest.Conversation{Channels: refuse}.Serve))
 	_, err := PutBytes(t.Context(), c, []byte("x"), "/x", 0o600)
 	targettest.CheckHarmless(t, err, "put /x to")
 	_, err = Open(t.Context(), c, "/x")

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 )
@@ -54,8 +54,8 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			local := targettest.WriteFile(t, data)
 			dir := t.TempDir()
 			remote := filepath.Join(dir, "it's $1")
-			broken, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), tt.cut, false)
-			_, err := Put(t.Context(), dialtest.Dial(t, broken), local, remote, 0o640)
+			broken, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), tt.cut, false)
+			_, err := Put(t.Context(), boardtest.Dial(t, broken), local, remote, 0o640)
 			targettest.CheckError(t, err, "goes on from")
 			parts := partsIn(t, dir)
 			if len(parts) != 1 {
@@ -70,8 +70,8 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 				}
 			}
 			missing := missingFrom(t, parts[0], data)
-			whole, r := dialtest.StartRelay(t, dialtest.AddressOf(s), math.MaxInt64, false)
-			if _, err := Put(t.Context(), dialtest.Dial(t, whole), local, remote, 0o640); err != nil {
+			whole, r := boardtest.StartRelay(t, boardtest.AddressOf(s), math.MaxInt64, false)
+			if _, err := Put(t.Context(), boardtest.Dial(t, whole), local, remote, 0o640); err != nil {
 				t.Fatal(err)
 			}
 			// SSH adds 4 bytes in a hundred at the most, and its logins. It may be less: the
@@ -90,7 +90,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 // Several streams leave holes: neither the size nor what is in one block says anything
 // about another.
 func TestHolesAreNotTaken(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	data := targettest.RandomBytes(2*blockBytes + 5)
 	local := targettest.WriteFile(t, data)
 	for name, spoil := range map[string]func([]byte) []byte{
@@ -131,7 +131,7 @@ func partOf(t *testing.T, local, remote string) string {
 
 // Where others may write, something may wait under a name that can be guessed.
 func TestPartsThatAreNotOurs(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	data := targettest.RandomBytes(resumeBytes)
 	local := targettest.WriteFile(t, data)
 	for name, plant := range map[string]func(part, aside string) error{
@@ -174,7 +174,7 @@ func TestPartsThatAreNotOurs(t *testing.T) {
 
 // Without the programs that would look, everything is sent, and nothing is promised.
 func TestPutWhereNothingCanBeFound(t *testing.T) {
-	c := dialtest.Connect(t, fakeDigests(t, map[string]string{"id": "echo x", "ls": "echo y"}))
+	c := boardtest.Connect(t, fakeDigests(t, map[string]string{"id": "echo x", "ls": "echo y"}))
 	remote := filepath.Join(t.TempDir(), "f")
 	data := targettest.RandomBytes(resumeBytes)
 	if _, err := PutBytes(t.Context(), c, data, remote, 0o600); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 	"slipway/layers/progress"
@@ -41,7 +41,7 @@ func shellAlone(t *testing.T) []string {
 func TestPut(t *testing.T) { eachTransport(t, testPut) }
 
 func testPut(t *testing.T, s *sshd.Server) {
-	c := dialtest.Dial(t, dialtest.AddressOf(s))
+	c := boardtest.Dial(t, boardtest.AddressOf(s))
 	for _, size := range []int{0, 1, packetBytes, packetBytes + 1, 5 << 20} {
 		data := targettest.RandomBytes(size)
 		remote := filepath.Join(t.TempDir(), "new folder", "$(sub)", "-it's")
@@ -63,7 +63,7 @@ func requestsOf(t *testing.T, local, remote string, mode fs.FileMode) string {
 	// tee writes to its standard output first: the file must have a request before the server
 	// can answer it.
 	s, dir := eachStart(t, `*sftp-server) tee /dev/fd/3 3>&1 >asked | /usr/lib/openssh/sftp-server; exit ;;`)
-	if _, err := Put(t.Context(), dialtest.Dial(t, dialtest.AddressOf(s)), local, remote, mode); err != nil {
+	if _, err := Put(t.Context(), boardtest.Dial(t, boardtest.AddressOf(s)), local, remote, mode); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "asked"))
@@ -110,7 +110,7 @@ func TestRenewedProgramIsSynced(t *testing.T) {
 func TestPutOverTheOnlySession(t *testing.T) {
 	s := targettest.StartSSHD(t, "MaxSessions 1", externalSFTP)
 	for range 5 {
-		c := dialtest.Dial(t, dialtest.AddressOf(s))
+		c := boardtest.Dial(t, boardtest.AddressOf(s))
 		remote := filepath.Join(t.TempDir(), "f")
 		data := targettest.RandomBytes(resumeBytes)
 		if _, err := PutBytes(t.Context(), c, data, remote, 0o640); err != nil {
@@ -125,7 +125,7 @@ func TestPutOverTheOnlySession(t *testing.T) {
 func TestPutReplaces(t *testing.T) { eachTransport(t, testPutReplaces) }
 
 func testPutReplaces(t *testing.T, s *sshd.Server) {
-	c := dialtest.Dial(t, dialtest.AddressOf(s))
+	c := boardtest.Dial(t, boardtest.AddressOf(s))
 	dir := t.TempDir()
 	name := filepath.Join(dir, "f")
 	aside := filepath.Join(t.TempDir(), "aside")
@@ -147,7 +147,7 @@ func testPutReplaces(t *testing.T, s *sshd.Server) {
 func TestPutFailsCleanly(t *testing.T) { eachTransport(t, testPutFailsCleanly) }
 
 func testPutFailsCleanly(t *testing.T, s *sshd.Server) {
-	c := dialtest.Dial(t, dialtest.AddressOf(s))
+	c := boardtest.Dial(t, boardtest.AddressOf(s))
 	dir := t.TempDir()
 	file := targettest.WriteFile(t, []byte("x"))
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
@@ -178,7 +178,7 @@ func TestPutOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small tmpfs")
 	}
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("mount a tmpfs: %v", err)
@@ -198,7 +198,7 @@ func TestPutOnABadFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small tmpfs")
 	}
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	for name, tt := range map[string]struct {
 		options string
 		flags   uintptr
@@ -245,8 +245,8 @@ func TestPutOverAConnectionThatIsCut(t *testing.T) {
 func testPutOverAConnectionThatIsCut(t *testing.T, s *sshd.Server) {
 	data := targettest.RandomBytes(5 << 20)
 	for _, cut := range []int64{5_000, 500_000, 3 << 20, 5 << 20} {
-		a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), cut, false)
-		c := dialtest.Dial(t, a)
+		a, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), cut, false)
+		c := boardtest.Dial(t, a)
 		name := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(name, []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
@@ -264,7 +264,7 @@ func testPutOverAConnectionThatIsCut(t *testing.T, s *sshd.Server) {
 func TestPutEndsWithItsContext(t *testing.T) { eachTransport(t, testPutEndsWithItsContext) }
 
 func testPutEndsWithItsContext(t *testing.T, s *sshd.Server) {
-	c := dialtest.Dial(t, dialtest.AddressOf(s))
+	c := boardtest.Dial(t, boardtest.AddressOf(s))
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
@@ -318,7 +318,7 @@ func TestPutProvesTheDigest(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := dialtest.Connect(t, fakeDigests(t, tt.programs))
+			c := boardtest.Connect(t, fakeDigests(t, tt.programs))
 			dir := t.TempDir()
 			data := targettest.RandomBytes(1 << 20)
 			_, err := PutBytes(t.Context(), c, data, filepath.Join(dir, "f"), 0o600)
@@ -338,7 +338,7 @@ func TestPutProvesTheDigest(t *testing.T) {
 }
 
 func TestPutWithNeitherSFTPServerNorPrograms(t *testing.T) {
-	c := dialtest.Connect(t, "Subsystem sftp /nonexistent", fakeDigests(t, nil))
+	c := boardtest.Connect(t, "Subsystem sftp /nonexistent", fakeDigests(t, nil))
 	_, err := PutBytes(t.Context(), c, []byte("x"), filepath.Join(t.TempDir(), "f"), 0o644)
 	targettest.CheckError(t, err, "sftp")
 	targettest.CheckError(t, err, "its shell has no dd")
@@ -346,7 +346,7 @@ func TestPutWithNeitherSFTPServerNorPrograms(t *testing.T) {
 
 // What goes through the shell is said.
 func TestPutThroughTheShellIsSaid(t *testing.T) {
-	c := dialtest.Connect(t, shellAlone(t)...)
+	c := boardtest.Connect(t, shellAlone(t)...)
 	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
 	if _, err := Put(ctx, c, targettest.WriteFile(t, targettest.RandomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
@@ -358,7 +358,7 @@ func TestPutThroughTheShellIsSaid(t *testing.T) {
 }
 
 func TestPutReportsProgress(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
 	if _, err := Put(ctx, c, targettest.WriteFile(t, targettest.RandomBytes(1<<20)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
@@ -380,7 +380,7 @@ func TestPutEndsAtASilentProgram(t *testing.T) {
 		targettest.PlaceFile(t, filepath.Join(dir, program), "#!/bin/sh\nexec sleep 1000\n", 0o755)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err := Put(ctx, dialtest.Connect(t, sftp, "SetEnv PATH="+dir+":/usr/bin:/bin"), local, filepath.Join(to, "file"), 0o644)
+		_, err := Put(ctx, boardtest.Connect(t, sftp, "SetEnv PATH="+dir+":/usr/bin:/bin"), local, filepath.Join(to, "file"), 0o644)
 		if !errors.Is(err, target.ErrSilent) || !strings.Contains(err.Error(), "run sh on ") || !strings.Contains(err.Error(), "\nnext: ssh ") {
 			t.Errorf("%s hangs: %v; want %v", program, err, target.ErrSilent)
 		}

@@ -9,13 +9,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
 
 // One source goes to several places at once, and is not hashed again.
 func TestSend(t *testing.T) {
-	c, data, dir := dialtest.Connect(t), targettest.RandomBytes(1<<20), t.TempDir()
+	c, data, dir := boardtest.Connect(t), targettest.RandomBytes(1<<20), t.TempDir()
 	s, err := OpenSource(t.Context(), targettest.WriteFile(t, data))
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestSend(t *testing.T) {
 
 // A file comes with its owner, or not at all.
 func TestSendOwner(t *testing.T) {
-	c, data, dir := dialtest.Connect(t), targettest.RandomBytes(1000), t.TempDir()
+	c, data, dir := boardtest.Connect(t), targettest.RandomBytes(1000), t.TempDir()
 	s, err := OpenSource(t.Context(), targettest.WriteFile(t, data))
 	if err != nil {
 		t.Fatal(err)

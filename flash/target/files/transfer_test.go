@@ -18,8 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
-	relay2 "slipway/flash/target/relay"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
 	"slipway/layers/run"
@@ -98,19 +97,19 @@ func checkCarried(t *testing.T, name string, data []byte, w *stream, err error) 
 func TestSeveralStreams(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8<<20 + 1)
-	cut, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 3<<20, false)
-	early, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 5_000, false)
-	refused, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 0, false)
+	cut, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 3<<20, false)
+	early, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 5_000, false)
+	refused, r := boardtest.StartRelay(t, boardtest.AddressOf(s), 0, false)
 	r.Close()
 	for name, o := range map[string]carriage{
-		"all work":                 {more: dialtest.AddressOf(s), second: true},
+		"all work":                 {more: boardtest.AddressOf(s), second: true},
 		"no second connection":     {more: refused},
 		"others break off":         {more: cut, second: true},
 		"others break off at once": {more: early},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.several, o.patience = 4, time.Hour
-			name, w, err := o.carry(t, dialtest.AddressOf(s), data)
+			name, w, err := o.carry(t, boardtest.AddressOf(s), data)
 			checkCarried(t, name, data, w, err)
 		})
 	}
@@ -120,8 +119,8 @@ func TestSeveralStreams(t *testing.T) {
 func TestFirstStreamBreaks(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
-	held, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 100_000, true)
-	o := carriage{more: dialtest.AddressOf(s), several: 2, patience: time.Hour, brought: r.Close}
+	held, r := boardtest.StartRelay(t, boardtest.AddressOf(s), 100_000, true)
+	o := carriage{more: boardtest.AddressOf(s), several: 2, patience: time.Hour, brought: r.Close}
 	name, w, err := o.carry(t, held, data)
 	checkCarried(t, name, data, w, err)
 }
@@ -129,15 +128,15 @@ func TestFirstStreamBreaks(t *testing.T) {
 func TestStalledStream(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
-	stalled, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<20, true)
+	stalled, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 1<<20, true)
 	o := carriage{more: stalled, several: 2, second: true, patience: time.Millisecond}
-	name, w, err := o.carry(t, dialtest.AddressOf(s), data)
+	name, w, err := o.carry(t, boardtest.AddressOf(s), data)
 	checkCarried(t, name, data, w, err)
 }
 
 func TestAllStreamsBreak(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	cut, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 3<<20, false)
+	cut, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 3<<20, false)
 	o := carriage{more: cut, several: 2, patience: time.Hour}
 	if _, _, err := o.carry(t, cut, targettest.RandomBytes(8<<20)); err == nil {
 		t.Error("each stream broke off, and there is no error")
@@ -146,8 +145,8 @@ func TestAllStreamsBreak(t *testing.T) {
 
 func TestABoardThatRefusesToWrite(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	o := carriage{more: dialtest.AddressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
-	_, _, err := o.carry(t, dialtest.AddressOf(s), targettest.RandomBytes(8<<20))
+	o := carriage{more: boardtest.AddressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
+	_, _, err := o.carry(t, boardtest.AddressOf(s), targettest.RandomBytes(8<<20))
 	var f finalError
 	if !errors.As(err, &f) {
 		t.Errorf("carry = %v; want the board's own words", err)
@@ -237,9 +236,9 @@ func TestStreamsAreOpenedEarly(t *testing.T) {
 	s, dir := eachStart(t, `
 *sftp-server) echo >>servers; await test -e asked ;;
 *"ls -ldn"*) >asked; await lines 4 ;;`)
-	a, r := dialtest.StartRelay(t, dialtest.AddressOf(s), 1<<40, false)
+	a, r := boardtest.StartRelay(t, boardtest.AddressOf(s), 1<<40, false)
 	r.Late.Store(int64(60 * time.Millisecond)) // four streams, whatever processors this machine has
-	c := dialtest.Dial(t, a)
+	c := boardtest.Dial(t, a)
 	data := targettest.RandomBytes(severalBytes)
 	remote := filepath.Join(t.TempDir(), "f")
 	if _, err := Put(t.Context(), c, targettest.WriteFile(t, data), remote, 0o600); err != nil {
@@ -254,7 +253,7 @@ func TestStreamsAreOpenedEarly(t *testing.T) {
 // heldBoard holds each login but the first until held is closed, and counts them.
 func heldBoard(t *testing.T) (c *target.Conn, came *atomic.Int64, held chan struct{}, ended chan error) {
 	came, held, ended = &atomic.Int64{}, make(chan struct{}), make(chan error, 6)
-	board := dialtest.HostileBoard(t, func(conn net.Conn, config *ssh.ServerConfig) {
+	board := boardtest.HostileBoard(t, func(conn net.Conn, config *ssh.ServerConfig) {
 		if came.Add(1) == 1 {
 			targettest.Conversation{}.Serve(conn, config)
 			return
@@ -263,7 +262,7 @@ func heldBoard(t *testing.T) (c *target.Conn, came *atomic.Int64, held chan stru
 		_, _, _, err := ssh.NewServerConn(conn, config)
 		ended <- err
 	})
-	return dialtest.Dial(t, board), came, held, ended
+	return boardtest.Dial(t, board), came, held, ended
 }
 
 func waitFor(t *testing.T, n int64, came *atomic.Int64) {
@@ -301,7 +300,7 @@ func TestLoginsAreNotBrokenOff(t *testing.T) {
 
 // All streams are opened early, and those that nobody takes are closed.
 func TestEarlyStreamsThatNobodyTakes(t *testing.T) {
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	e := openEarlyStreams(t.Context(), c, true, func() int { return 4 })
 	taken := e.nextStream(t.Context())
 	left := e.nextStream(t.Context())
@@ -353,17 +352,17 @@ func TestRateFits(t *testing.T) {
 // dialSwitched connects to the board at first. Further logins go to the port that lead names.
 func dialSwitched(t *testing.T, first target.Address) (c *target.Conn, lead func(port int)) {
 	t.Helper()
-	r, err := relay2.New()
+	r, err := sshd.NewRelay()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
 	r.Lead(first.Port)
 	if first.HostKeyAlias == "" {
-		first = dialtest.WithAlias(t, first)
+		first = boardtest.WithAlias(t, first)
 	}
 	first.Port = r.Port()
-	return dialtest.Dial(t, first), r.Lead
+	return boardtest.Dial(t, first), r.Lead
 }
 
 func TestFillingStreams(t *testing.T) {

@@ -1,5 +1,6 @@
 // Package sshd runs an OpenSSH server of its own on loopback, with keys of its
-// own, for tests, benchmarks and boards of namespaces. The machine's own server is left alone.
+// own, for tests, benchmarks and boards of namespaces, and lines to it that can be cut. The
+// machine's own server is left alone.
 package sshd
 
 import (

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 	"slipway/layers/run"
 )
@@ -36,7 +36,7 @@ func fakeSystemd(t *testing.T) (*target.Conn, string) {
 			t.Fatal(err)
 		}
 	}
-	return dialtest.Connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), dir
+	return boardtest.Connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), dir
 }
 
 func TestRestart(t *testing.T) {

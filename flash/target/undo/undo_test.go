@@ -18,9 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/files"
-	"slipway/flash/target/sudotest"
 	"slipway/flash/target/targettest"
 )
 
@@ -61,7 +60,7 @@ func TestUndo(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}} {
 		t.Run(name, func(t *testing.T) {
 			useTempUndoDir(t)
-			c := dialtest.Connect(t, settings...)
+			c := boardtest.Connect(t, settings...)
 			local, remote := makeFolders(t)
 			was := targettest.ReadTree(t, remote)
 			changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, []string{"a.service"})
@@ -93,7 +92,7 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, remote := makeFolders(t)
 	was := targettest.ReadTree(t, remote)
 	if changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
@@ -113,7 +112,7 @@ func TestDeployThatIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			useTempUndoDir(t)
 			local, remote := t.TempDir(), t.TempDir()
-			c := dialtest.Connect(t, targettest.BeforeProgram(t, tt.fails, `case "$*" in *`+filepath.Base(filepath.Dir(undoDir))+`*|*claim*|*/old) ;; *) echo refused >&2; exit 1 ;; esac`))
+			c := boardtest.Connect(t, targettest.BeforeProgram(t, tt.fails, `case "$*" in *`+filepath.Base(filepath.Dir(undoDir))+`*|*claim*|*/old) ;; *) echo refused >&2; exit 1 ;; esac`))
 			targettest.WriteTree(t, local, map[string]string{"new": "", "link": "->new"})
 			changes, id, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil)
 			targettest.CheckError(t, err, "refused")
@@ -135,9 +134,9 @@ func TestDeployOfAUser(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(home) })
 	useTempUndoDir(t)
-	a := dialtest.AddressOf(sudotest.Start(t, sudotest.Rights["NOPASSWD"], "SetEnv HOME="+home))
-	a.User = sudotest.User
-	c := dialtest.Dial(t, a)
+	a := boardtest.AddressOf(targettest.StartSudo(t, targettest.SudoRights["NOPASSWD"], "SetEnv HOME="+home))
+	a.User = targettest.SudoUser
+	c := boardtest.Dial(t, a)
 	owner, err := c.Output(t.Context(), "id", "-u")
 	uid, bad := strconv.Atoi(owner)
 	if err = errors.Join(err, bad, os.Chown(home, uid, uid), os.Chmod(home, 0o755)); err != nil {
@@ -157,7 +156,7 @@ func TestDeployOfAUser(t *testing.T) {
 	}
 	root := a
 	root.Become = "root"
-	_, err = Restore(t.Context(), dialtest.Dial(t, root), "", false)
+	_, err = Restore(t.Context(), boardtest.Dial(t, root), "", false)
 	targettest.CheckError(t, err, undoDir+" has no deploy")
 	if _, err := Restore(t.Context(), c, "", false); err != nil {
 		t.Error(err)
@@ -169,7 +168,7 @@ func TestDeployOfAUser(t *testing.T) {
 
 // A board that lets nobody make a folder says so once.
 func TestClaimThatFails(t *testing.T) {
-	c := dialtest.Connect(t, targettest.BeforeProgram(t, "mkdir", `case "$*" in *claim*) echo refused >&2; exit 1 ;; esac`))
+	c := boardtest.Connect(t, targettest.BeforeProgram(t, "mkdir", `case "$*" in *claim*) echo refused >&2; exit 1 ;; esac`))
 	r, err := c.Run(t.Context(), "sh", "-c", claimScript, "sh", t.TempDir(), "20260101T000000Z-aaaaaa")
 	if err != nil || r.Status != 1 || string(r.Stderr) != "refused\n" {
 		t.Errorf("%d, %q, %v; want 1, and refused once", r.Status, r.Stderr, err)
@@ -178,7 +177,7 @@ func TestClaimThatFails(t *testing.T) {
 
 func TestUndoOfWhatChanged(t *testing.T) {
 	useTempUndoDir(t)
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, remote := makeFolders(t)
 	was := targettest.ReadTree(t, remote)
 	if _, _, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{}, nil); err != nil {
@@ -204,7 +203,7 @@ func TestUndoOfWhatChanged(t *testing.T) {
 
 func TestUndoKeepsTheLast(t *testing.T) {
 	useTempUndoDir(t)
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
 	for i := range maxKept + 2 {
 		targettest.WriteTree(t, local, map[string]string{"file": fmt.Sprint(i)})
@@ -242,7 +241,7 @@ func TestUndoOrder(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {targettest.OnlyBusybox(t)}} {
 		t.Run(name, func(t *testing.T) {
 			useTempUndoDir(t)
-			c := dialtest.Connect(t, settings...)
+			c := boardtest.Connect(t, settings...)
 			local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
 			deploy := func(text string) string {
 				targettest.WriteTree(t, local, map[string]string{"file": text})
@@ -289,7 +288,7 @@ func TestUndoOrder(t *testing.T) {
 // Each of several deploys at the same time has a number of its own.
 func TestUndoNumbers(t *testing.T) {
 	useTempUndoDir(t)
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	var all sync.WaitGroup
 	ids := make([]string, 8)
 	for i := range ids {
@@ -312,12 +311,12 @@ func TestUndoListThatFails(t *testing.T) {
 	for name, script := range map[string]string{"nothing": "exit 0", "a few": "echo 20260101T000000Z-aaaaaa-1", "an error": "exit 1"} {
 		dir := t.TempDir()
 		targettest.PlaceFile(t, filepath.Join(dir, "sh"), "#!/bin/sh\n"+script+"\n", 0o755)
-		c := dialtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin")
+		c := boardtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin")
 		if all, err := List(t.Context(), c); err == nil {
 			t.Errorf("%s: List() = %v; want an error", name, all)
 		}
 	}
-	if all, err := List(t.Context(), dialtest.Connect(t)); err != nil || len(all) > 0 {
+	if all, err := List(t.Context(), boardtest.Connect(t)); err != nil || len(all) > 0 {
 		t.Errorf("without a folder: List() = %v, %v", all, err)
 	}
 }
@@ -328,7 +327,7 @@ var errKilled = errors.New("killed")
 // interrupted undo can be repeated.
 func TestUndoAfterKills(t *testing.T) {
 	useTempUndoDir(t)
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	for steps := range 6 {
 		local, remote := makeFolders(t)
 		was := targettest.ReadTree(t, remote)
@@ -435,7 +434,7 @@ func restoreHalf(t *testing.T, c *target.Conn, u Deployment) {
 // A deploy that is interrupted before it wrote its manifest has changed nothing.
 func TestSaveIsInterrupted(t *testing.T) {
 	useTempUndoDir(t)
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local, remote := makeFolders(t)
 	was := targettest.ReadTree(t, remote)
 	if err := os.WriteFile(undoDir, nil, 0o600); err != nil { // no folder can be made there
@@ -451,7 +450,7 @@ func TestSaveIsInterrupted(t *testing.T) {
 
 func TestDeployDirRefuses(t *testing.T) {
 	useTempUndoDir(t)
-	c := dialtest.Connect(t)
+	c := boardtest.Connect(t)
 	local := t.TempDir()
 	targettest.WriteTree(t, local, map[string]string{"a": "1"})
 	_, _, err := DeployDir(t.Context(), c, local, "relative", files.DirOptions{}, nil)

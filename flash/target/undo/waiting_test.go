@@ -17,7 +17,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target"
-	"slipway/flash/target/dialtest"
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/files"
 	"slipway/flash/target/targettest"
 )
@@ -252,7 +252,7 @@ func TestOperationsOnBadBoardsEnd(t *testing.T) {
 	done := make(chan struct{})
 	boards := map[string]target.Address{}
 	for _, m := range badBoards() {
-		boards[m.name] = dialtest.HostileBoard(t, m.serve(done))
+		boards[m.name] = boardtest.HostileBoard(t, m.serve(done))
 	}
 	defer close(done)
 	for _, interrupted := range []bool{false, true} {
@@ -315,7 +315,7 @@ func checkEndsInTime(t *testing.T, name string, a target.Address, interrupted bo
 // that sets the limit.
 func TestStoppedBoardIsSilent(t *testing.T) {
 	s := targettest.StartSSHD(t)
-	a, _ := dialtest.StartRelay(t, dialtest.AddressOf(s), 8000, true)
+	a, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 8000, true)
 	t.Setenv(target.SilenceVariable, "2s")
 	c, err := target.Dial(t.Context(), a)
 	if err != nil {

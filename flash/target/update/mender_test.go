@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/update"
-	"slipway/flash/target/update/updatetest"
 	"slipway/layers/run"
 )
 
@@ -45,7 +45,7 @@ func TestBoardWithMenderAlone(t *testing.T) {
 		if err := run.WriteProgram(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		c := updatetest.Connect(t, fmt.Sprintf("SetEnv PATH=%s:/usr/bin:/bin TMPDIR=%[1]s HOME=%[1]s", dir))
+		c := boardtest.Connect(t, fmt.Sprintf("SetEnv PATH=%s:/usr/bin:/bin TMPDIR=%[1]s HOME=%[1]s", dir))
 		if e, err := update.FindEngine(t.Context(), c, filepath.Join(dir, "bus")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: FindEngine = %v, %v; want an error with %q", program, e, err, want)
 		}

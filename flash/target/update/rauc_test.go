@@ -8,19 +8,19 @@ import (
 	"slices"
 	"testing"
 
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/update"
-	"slipway/flash/target/update/updatetest"
 )
 
 func TestRAUC(t *testing.T) {
-	r := updatetest.StartRAUC(t)
+	r := boardtest.StartRAUC(t)
 	r.Key(t, "other-signer")
-	good := r.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"})
-	updatetest.Run(t, updatetest.Board{
-		Conn: updatetest.Connect(t), Bus: r.Bus, Name: "RAUC", Good: good, New: "system 2",
+	good := r.Make(t, boardtest.Bundle{Name: "good", Version: "2", Content: "system 2"})
+	runSuite(t, board{
+		Conn: boardtest.Connect(t), Bus: r.Bus, Name: "RAUC", Good: good, New: "system 2",
 		Refused: map[string]string{
-			"another board's":       r.Make(t, updatetest.Bundle{Name: "other", Compatible: "toaster", Version: "2", Content: "crumbs"}),
-			"another signer's":      r.Make(t, updatetest.Bundle{Name: "other-signer", Version: "2", Content: "system 3", Key: "other-signer"}),
+			"another board's":       r.Make(t, boardtest.Bundle{Name: "other", Compatible: "toaster", Version: "2", Content: "crumbs"}),
+			"another signer's":      r.Make(t, boardtest.Bundle{Name: "other-signer", Version: "2", Content: "system 3", Key: "other-signer"}),
 			"damaged in the middle": damageFile(t, good),
 		},
 		Running: func() string { return r.Slot(r.Booted()) },
@@ -44,8 +44,8 @@ func TestRAUCThatStartsLate(t *testing.T) {
 		"wait until idle": func(ctx context.Context, e update.Engine) error { return e.WaitUntilIdle(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := updatetest.StartRAUC(t)
-			e, err := update.FindEngine(t.Context(), updatetest.Connect(t), r.Bus)
+			r := boardtest.StartRAUC(t)
+			e, err := update.FindEngine(t.Context(), boardtest.Connect(t), r.Bus)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,12 +80,12 @@ func (e *startingEngine) Status(ctx context.Context) (update.Status, error) {
 
 // A board that still starts gets the time to mark its system good.
 func TestPreflightWaitsForStart(t *testing.T) {
-	r := updatetest.StartRAUC(t)
-	b, err := update.OpenBundle(t.Context(), r.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"}))
+	r := boardtest.StartRAUC(t)
+	b, err := update.OpenBundle(t.Context(), r.Make(t, boardtest.Bundle{Name: "good", Version: "2", Content: "system 2"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := updatetest.Connect(t)
+	c := boardtest.Connect(t)
 	for bad, want := range map[int]update.Verdict{0: update.Checked, 1: update.Checked, 2: update.Refused} {
 		engine, err := update.FindEngine(t.Context(), c, r.Bus)
 		if err != nil {

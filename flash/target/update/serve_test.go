@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/boardtest"
 	"slipway/flash/target/update"
-	"slipway/flash/target/update/updatetest"
 )
 
 // streamingEngine is an engine that streams, without the other methods.
@@ -35,7 +35,7 @@ func offerBundle(t *testing.T, file string) (*update.Source, *update.Bundle) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	from, err := update.OfferBundle(t.Context(), updatetest.Connect(t), streamingEngine{}, b)
+	from, err := update.OfferBundle(t.Context(), boardtest.Connect(t), streamingEngine{}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func offerBundle(t *testing.T, file string) (*update.Source, *update.Bundle) {
 
 // The requests come from the board, over a real SSH connection.
 func TestServe(t *testing.T) {
-	file := updatetest.File(t, 300<<10)
+	file := makeFile(t, 300<<10)
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestServe(t *testing.T) {
 // MaxConnections of them, the server still answers it in the end.
 func TestServeSilentClients(t *testing.T) {
 	t.Cleanup(update.SetHeaderLimit(time.Second))
-	from, b := offerBundle(t, updatetest.File(t, 100<<10))
+	from, b := offerBundle(t, makeFile(t, 100<<10))
 	defer from.Close()
 	at, err := url.Parse(from.Where)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestServeSilentClients(t *testing.T) {
 // The board gets the bundle that was read, or none, whoever writes to its folder.
 func TestBundleChanges(t *testing.T) {
 	for _, where := range []string{"streamed", "staged"} {
-		file := updatetest.File(t, 100<<10)
+		file := makeFile(t, 100<<10)
 		want, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func TestBundleChanges(t *testing.T) {
 			if where == "staged" {
 				options = []string{"AllowTcpForwarding no"}
 			}
-			from, err := update.OfferBundle(t.Context(), updatetest.Connect(t, options...), streamingEngine{}, b)
+			from, err := update.OfferBundle(t.Context(), boardtest.Connect(t, options...), streamingEngine{}, b)
 			if err != nil {
 				return nil, err
 			}
@@ -195,13 +195,13 @@ func TestBundleChanges(t *testing.T) {
 
 // If the board's sshd forwards no port, Slipway puts the bundle on the board and removes it.
 func TestStage(t *testing.T) {
-	file := updatetest.File(t, 100<<10)
+	file := makeFile(t, 100<<10)
 	b, err := update.OpenBundle(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	from, err := update.OfferBundle(t.Context(), updatetest.Connect(t, "AllowTcpForwarding no"), streamingEngine{}, b)
+	from, err := update.OfferBundle(t.Context(), boardtest.Connect(t, "AllowTcpForwarding no"), streamingEngine{}, b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,17 +3,17 @@ package update_test
 import (
 	"testing"
 
-	"slipway/flash/target/update/updatetest"
+	"slipway/flash/target/boardtest"
 )
 
 func TestSWUpdate(t *testing.T) {
-	s := updatetest.StartSWUpdate(t)
-	good := s.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"})
-	updatetest.Run(t, updatetest.Board{
+	s := startSWUpdate(t)
+	good := s.Make(t, boardtest.Bundle{Name: "good", Version: "2", Content: "system 2"})
+	runSuite(t, board{
 		Conn: s.Conn, Name: "SWUpdate", Good: good, New: "system 2",
 		Refused: map[string]string{
-			"another board's":       s.Make(t, updatetest.Bundle{Name: "other", Format: "9.9", Version: "2", Content: "crumbs"}),
-			"another signer's":      s.Make(t, updatetest.Bundle{Name: "other-signer", Version: "2", Content: "system 3", Key: "other-signer"}),
+			"another board's":       s.Make(t, boardtest.Bundle{Name: "other", Format: "9.9", Version: "2", Content: "crumbs"}),
+			"another signer's":      s.Make(t, boardtest.Bundle{Name: "other-signer", Version: "2", Content: "system 3", Key: "other-signer"}),
 			"damaged in the middle": damageFile(t, good),
 		},
 		Running: func() string { return s.Slot(s.Booted()) },

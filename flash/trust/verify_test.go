@@ -1,4 +1,4 @@
-package verify
+package trust
 
 import (
 	"bytes"
@@ -14,8 +14,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"slipway/flash/trust"
 )
 
 // signed is a folder with signed files, and keys outside of it.
@@ -77,9 +75,9 @@ func (s signed) allow(lines string) {
 // list writes lines as the list, and has ssh-keygen sign it.
 func (s signed) list(key, namespace, lines string) {
 	s.t.Helper()
-	s.put(trust.SumsName, lines)
-	_ = os.Remove(filepath.Join(s.folder, trust.SumsName+".sig"))
-	mustRun(s.t, s.folder, "ssh-keygen", "-q", "-Y", "sign", "-f", filepath.Join(s.keys, key), "-n", namespace, trust.SumsName)
+	s.put(SumsName, lines)
+	_ = os.Remove(filepath.Join(s.folder, SumsName+".sig"))
+	mustRun(s.t, s.folder, "ssh-keygen", "-q", "-Y", "sign", "-f", filepath.Join(s.keys, key), "-n", namespace, SumsName)
 }
 
 func digestLine(text, name string) string {
@@ -100,9 +98,9 @@ func (s signed) in(t *testing.T) signed {
 
 // peers reports whether ssh-keygen and sha256sum accept the folder.
 func (s signed) peers() bool {
-	verify := exec.Command("ssh-keygen", "-Y", "verify", "-f", s.signers, "-I", "ann@example.com", "-n", "file", "-s", trust.SumsName+".sig")
-	verify.Dir, verify.Stdin = s.folder, strings.NewReader(s.read(s.folder, trust.SumsName)+"\n")
-	sums := exec.Command("sha256sum", "--strict", "-c", trust.SumsName)
+	verify := exec.Command("ssh-keygen", "-Y", "verify", "-f", s.signers, "-I", "ann@example.com", "-n", "file", "-s", SumsName+".sig")
+	verify.Dir, verify.Stdin = s.folder, strings.NewReader(s.read(s.folder, SumsName)+"\n")
+	sums := exec.Command("sha256sum", "--strict", "-c", SumsName)
 	sums.Dir = s.folder
 	return verify.Run() == nil && sums.Run() == nil
 }
@@ -126,11 +124,11 @@ func TestFiles(t *testing.T) {
 		{"a byte more", "a.deb", func(s signed) { s.put("a.deb", "first\n\n") }, "it is changed or damaged\nnext: repeat the line  # after fetching it again", false},
 		{"cut off", "a.deb", func(s signed) { s.put("a.deb", "") }, "it is changed or damaged", false},
 		{"files swapped", wholeFolder, func(s signed) { s.put("a.deb", "second\n"); s.put("b.tar.gz", "first\n") }, "2 of 2 files are not proved", false},
-		{"list changed", wholeFolder, func(s signed) { s.put(trust.SumsName, digestLine("evil\n", "a.deb")); s.put("a.deb", "evil\n") }, "the signature is not of this file", false},
-		{"a line more", wholeFolder, func(s signed) { s.put(trust.SumsName, goodList+digestLine("x", "c")); s.put("c", "x") }, "the signature is not of this file", false},
+		{"list changed", wholeFolder, func(s signed) { s.put(SumsName, digestLine("evil\n", "a.deb")); s.put("a.deb", "evil\n") }, "the signature is not of this file", false},
+		{"a line more", wholeFolder, func(s signed) { s.put(SumsName, goodList+digestLine("x", "c")); s.put("c", "x") }, "the signature is not of this file", false},
 		{"signature of another list", wholeFolder, func(s signed) {
 			s.list("ann", "file", digestLine("first\n", "a.deb"))
-			s.put(trust.SumsName, goodList)
+			s.put(SumsName, goodList)
 		}, "the signature is not of this file", false},
 		{"wrong key", wholeFolder, func(s signed) { s.list("bob", "file", goodList) }, "whom SIGNERS does not name", false},
 		{"wrong namespace", wholeFolder, func(s signed) { s.list("ann", "git", goodList) }, `signed for "git"`, false},
@@ -144,16 +142,16 @@ func TestFiles(t *testing.T) {
 		{"no signers", wholeFolder, func(s signed) { s.allow("# nobody") }, "it names no signer", false},
 		{"a signer's line is broken", wholeFolder, func(s signed) { s.allow("ann@example.com touch " + s.public) }, "unknown, or without a value", false},
 		{"missing file", wholeFolder, func(s signed) { s.remove("a.deb") }, "no such file or directory", false},
-		{"missing list", wholeFolder, func(s signed) { s.remove(trust.SumsName) }, "no such file or directory", true},
-		{"missing signature", wholeFolder, func(s signed) { s.remove(trust.SumsName + ".sig") }, "there is no DIR/SHA256SUMS.sig\nnext: ssh-keygen -Y sign", false},
-		{"empty signature", wholeFolder, func(s signed) { s.put(trust.SumsName+".sig", "") }, "does not begin with", false},
-		{"a web page for a signature", wholeFolder, func(s signed) { s.put(trust.SumsName+".sig", "<html>") }, "does not begin with", false},
-		{"long signature", wholeFolder, func(s signed) { s.put(trust.SumsName+".sig", strings.Repeat("A", 1<<17)) }, "65536 are the most", false},
+		{"missing list", wholeFolder, func(s signed) { s.remove(SumsName) }, "no such file or directory", true},
+		{"missing signature", wholeFolder, func(s signed) { s.remove(SumsName + ".sig") }, "there is no DIR/SHA256SUMS.sig\nnext: ssh-keygen -Y sign", false},
+		{"empty signature", wholeFolder, func(s signed) { s.put(SumsName+".sig", "") }, "does not begin with", false},
+		{"a web page for a signature", wholeFolder, func(s signed) { s.put(SumsName+".sig", "<html>") }, "does not begin with", false},
+		{"long signature", wholeFolder, func(s signed) { s.put(SumsName+".sig", strings.Repeat("A", 1<<17)) }, "65536 are the most", false},
 		{"long list", wholeFolder, func(s signed) { s.list("ann", "file", strings.Repeat(goodList, 1<<13)) }, "1048576 are the most", true},
 		{"a file that nobody signed", wholeFolder, func(s signed) { s.put("c", "x") }, "DIR/c: SHA256SUMS does not name it: nobody signed it", true},
-		{"a list with another ending", wholeFolder, func(s signed) { s.put(trust.SumsName+".old", "x") }, "does not name it", true},
+		{"a list with another ending", wholeFolder, func(s signed) { s.put(SumsName+".old", "x") }, "does not name it", true},
 		{"named, and not signed", "c", func(s signed) { s.put("c", "x") }, "does not name it", true},
-		{"the list itself", trust.SumsName, func(signed) {}, "does not name it", true},
+		{"the list itself", SumsName, func(signed) {}, "does not name it", true},
 		{"a path up", wholeFolder, func(s signed) { s.list("ann", "file", goodList+digestLine("", "../a")) }, `SHA256SUMS:3: "../a" leads into another folder`, true},
 		{"an absolute path", wholeFolder, func(s signed) { s.list("ann", "file", digestLine("", "/dev/null")) }, "leads into another folder", true},
 		{"a folder below", wholeFolder, func(s signed) { s.list("ann", "file", digestLine("", "x/y")) }, "leads into another folder", true},
@@ -169,8 +167,8 @@ func TestFiles(t *testing.T) {
 		{"an empty list", wholeFolder, func(s signed) { s.list("ann", "file", "") }, "it is empty or cut off", true},
 		{"the last line cut off", wholeFolder, func(s signed) { s.list("ann", "file", strings.TrimSuffix(goodList, "\n")) }, "1: the list does not end", true},
 		{"a link in a file's place", wholeFolder, func(s signed) { s.link("a.deb") }, "a.deb: it is a symbolic link\nnext: readlink -f", true},
-		{"a link in the list's place", wholeFolder, func(s signed) { s.link(trust.SumsName) }, "SHA256SUMS: it is a symbolic link", true},
-		{"a link in the signature's place", wholeFolder, func(s signed) { s.link(trust.SumsName + ".sig") }, "SHA256SUMS.sig: it is a symbolic link", true},
+		{"a link in the list's place", wholeFolder, func(s signed) { s.link(SumsName) }, "SHA256SUMS: it is a symbolic link", true},
+		{"a link in the signature's place", wholeFolder, func(s signed) { s.link(SumsName + ".sig") }, "SHA256SUMS.sig: it is a symbolic link", true},
 		{"a FIFO in a file's place", wholeFolder, func(s signed) { s.remove("a.deb"); s.fifo("a.deb") }, "a.deb: it is no regular file", true},
 		{"a folder in a file's place", wholeFolder, func(s signed) { s.remove("a.deb"); s.mkdir("a.deb") }, "a.deb: it is no regular file", false},
 		{"a huge file", "a.deb", func(s signed) { s.grow("a.deb", maxFileBytes+1) }, "68719476736 are the most", true},
@@ -179,7 +177,7 @@ func TestFiles(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := keys.in(t)
 			test.change(s)
-			r, err := Files(t.Context(), []string{filepath.Join(s.folder, test.path)}, s.signers)
+			r, err := VerifyFiles(t.Context(), []string{filepath.Join(s.folder, test.path)}, s.signers)
 			want := strings.NewReplacer("DIR", s.folder, "SIGNERS", s.signers).Replace(test.wantErr)
 			if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("Files = %v; want an error with %q", err, want)
@@ -235,7 +233,7 @@ func (s signed) grow(name string, size int64) {
 // Any byte of a file, of the list and of its signature that changes is seen.
 func TestEachByteMatters(t *testing.T) {
 	s := newKeys(t).in(t)
-	for _, name := range []string{trust.SumsName, trust.SumsName + ".sig", "a.deb"} {
+	for _, name := range []string{SumsName, SumsName + ".sig", "a.deb"} {
 		path := filepath.Join(s.folder, name)
 		good, err := os.ReadFile(path)
 		if err != nil {
@@ -245,7 +243,7 @@ func TestEachByteMatters(t *testing.T) {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1
 			s.put(name, string(bad))
-			if r, err := Files(t.Context(), []string{s.folder}, s.signers); err == nil || r.Verified {
+			if r, err := VerifyFiles(t.Context(), []string{s.folder}, s.signers); err == nil || r.Verified {
 				t.Errorf("byte %d of %s changed: Files = %v; want an error", i, name, err)
 			}
 		}
@@ -262,7 +260,7 @@ func TestSignersBesideFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, list := range []string{filepath.Join(s.folder, "allowed_signers"), filepath.Join(away, "allowed_signers")} {
-		if _, err := Files(t.Context(), []string{filepath.Join(s.folder, "a.deb")}, list); err == nil || !strings.Contains(err.Error(), "it lies beside the files") {
+		if _, err := VerifyFiles(t.Context(), []string{filepath.Join(s.folder, "a.deb")}, list); err == nil || !strings.Contains(err.Error(), "it lies beside the files") {
 			t.Errorf("Files with %s = %v; want it refused", list, err)
 		}
 	}
@@ -272,19 +270,19 @@ func TestDefaultSigners(t *testing.T) {
 	s := newKeys(t).in(t)
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)
-	t.Setenv(trust.SignersVariable, "")
-	if _, err := Files(t.Context(), []string{s.folder}, ""); err == nil || !strings.Contains(err.Error(), "there is no "+home+"/slipway/allowed_signers\nnext: ls -l ") {
+	t.Setenv(SignersVariable, "")
+	if _, err := VerifyFiles(t.Context(), []string{s.folder}, ""); err == nil || !strings.Contains(err.Error(), "there is no "+home+"/slipway/allowed_signers\nnext: ls -l ") {
 		t.Errorf("Files without a list = %v; want the next step", err)
 	}
 	if err := errors.Join(os.Mkdir(home+"/slipway", 0o755), os.Rename(s.signers, home+"/slipway/allowed_signers")); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Files(t.Context(), []string{s.folder}, ""); err != nil || r.Signers != home+"/slipway/allowed_signers" {
+	if r, err := VerifyFiles(t.Context(), []string{s.folder}, ""); err != nil || r.Signers != home+"/slipway/allowed_signers" {
 		t.Errorf("Files = %q, %v; want the user's own list", r.Signers, err)
 	}
-	t.Setenv(trust.SignersVariable, filepath.Join(home, "none"))
-	if _, err := Files(t.Context(), []string{s.folder}, ""); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("Files = %v; want an error about %s", err, trust.SignersVariable)
+	t.Setenv(SignersVariable, filepath.Join(home, "none"))
+	if _, err := VerifyFiles(t.Context(), []string{s.folder}, ""); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("Files = %v; want an error about %s", err, SignersVariable)
 	}
 }
 
@@ -294,7 +292,7 @@ func TestReport(t *testing.T) {
 	s.put("b.tar.gz", "changed\n")
 	second := newKeys(t).in(t)
 	second.list("bob", "file", goodList)
-	r, err := Files(t.Context(), []string{s.folder, filepath.Join(s.folder, "a.deb"), second.folder}, s.signers)
+	r, err := VerifyFiles(t.Context(), []string{s.folder, filepath.Join(s.folder, "a.deb"), second.folder}, s.signers)
 	if err == nil || len(r.Lists) != 2 || len(r.Lists[0].Files) != 2 || r.Lists[1].Signer != nil || r.Lists[1].Error == "" {
 		t.Fatalf("Files = %+v, %v; want two lists", r, err)
 	}
@@ -319,7 +317,7 @@ func TestFilesEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
 	cancel(stopped)
-	if _, err := Files(ctx, []string{s.folder}, s.signers); !errors.Is(err, stopped) {
+	if _, err := VerifyFiles(ctx, []string{s.folder}, s.signers); !errors.Is(err, stopped) {
 		t.Errorf("Files = %v; want %v", err, stopped)
 	}
 }

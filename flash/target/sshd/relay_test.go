@@ -1,4 +1,4 @@
-package relay
+package sshd
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func greeter(t *testing.T, word string) (port int) {
 }
 
 func TestRelay(t *testing.T) {
-	r, err := New()
+	r, err := NewRelay()
 	if err != nil {
 		t.Fatal(err)
 	}

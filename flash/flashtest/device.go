@@ -1,6 +1,6 @@
-// Package devicetest makes devices for tests: loop devices over files, their partitions,
-// programs that have them open.
-package devicetest
+// Package flashtest makes what tests of flash need: loop devices with partitions and programs
+// that have them open, simulated DPUs, keys of gpg, and input for decoders.
+package flashtest
 
 import (
 	"bytes"
@@ -128,22 +128,6 @@ func Open(t *testing.T, path string, flags int) *os.File {
 	return f
 }
 
-// Sparse attaches a sparse file.
-func Sparse(t *testing.T, size int64, args ...string) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for loop devices")
-	}
-	file := filepath.Join(t.TempDir(), "sparse")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, size); err != nil {
-		t.Fatal(err)
-	}
-	return Attach(t, append(args, file)...)
-}
-
 // Sleep is a program that runs until the test ends.
 func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
@@ -157,17 +141,6 @@ func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 		_ = cmd.Wait()
 	})
 	return cmd
-}
-
-// Hold opens a device in another program.
-func Hold(t *testing.T, device string, flags int) {
-	t.Helper()
-	f, err := os.OpenFile(device, flags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	Sleep(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
-	f.Close()
 }
 
 // Partition makes a partition of a loop device, which the kernel knows.

@@ -1,5 +1,4 @@
-// Package crc computes the cyclic checksums of images without reading their zeros.
-package crc
+package inflate
 
 import (
 	"hash/crc32"
@@ -7,8 +6,8 @@ import (
 	"sync"
 )
 
-// Kind is a cyclic checksum with reflected and inverted bits, as in gzip and xz.
-type Kind struct {
+// CRC is a cyclic checksum that skips zeros, with reflected and inverted bits, as in gzip and xz.
+type CRC struct {
 	update func(sum uint64, p []byte) uint64
 	ones   uint64 // all bits
 	steps  func() *[32]matrix
@@ -16,11 +15,11 @@ type Kind struct {
 
 // IEEE is the one of gzip, ECMA the other one of xz.
 var (
-	IEEE = newKind(crc32.IEEE, 1<<32-1, func(sum uint64, p []byte) uint64 {
+	IEEE = newCRC(crc32.IEEE, 1<<32-1, func(sum uint64, p []byte) uint64 {
 		return uint64(crc32.Update(uint32(sum), crc32.IEEETable, p))
 	})
 	ecma = crc64.MakeTable(crc64.ECMA)
-	ECMA = newKind(crc64.ECMA, 1<<64-1, func(sum uint64, p []byte) uint64 {
+	ECMA = newCRC(crc64.ECMA, 1<<64-1, func(sum uint64, p []byte) uint64 {
 		return crc64.Update(sum, ecma, p)
 	})
 )
@@ -38,8 +37,8 @@ func (m *matrix) multiply(v uint64) uint64 {
 	return sum
 }
 
-func newKind(poly, ones uint64, update func(uint64, []byte) uint64) Kind {
-	return Kind{update: update, ones: ones, steps: sync.OnceValue(func() *[32]matrix { return zeroSteps(poly) })}
+func newCRC(poly, ones uint64, update func(uint64, []byte) uint64) CRC {
+	return CRC{update: update, ones: ones, steps: sync.OnceValue(func() *[32]matrix { return zeroSteps(poly) })}
 }
 
 // zeroSteps returns the matrices of 1, 2, 4, 8 … zero bytes.
@@ -61,10 +60,10 @@ func zeroSteps(poly uint64) *[32]matrix {
 }
 
 // Update adds p to a sum. The sum of no bytes is 0.
-func (k Kind) Update(sum uint64, p []byte) uint64 { return k.update(sum, p) }
+func (k CRC) Update(sum uint64, p []byte) uint64 { return k.update(sum, p) }
 
 // Zeros adds n zeros to a sum.
-func (k Kind) Zeros(sum uint64, n int64) uint64 {
+func (k CRC) Zeros(sum uint64, n int64) uint64 {
 	steps := k.steps()
 	sum ^= k.ones
 	for ; n >= 1<<31; n -= 1 << 31 {

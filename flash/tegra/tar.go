@@ -1,4 +1,4 @@
-package unpack
+package tegra
 
 import (
 	"archive/tar"
@@ -71,7 +71,7 @@ type countingReader struct {
 	n      atomic.Int64
 	zeros  int64 // zero bytes at the end so far
 	before *countingReader
-	limits Limits
+	limits archiveLimits
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {

@@ -1,4 +1,4 @@
-package verify
+package trust
 
 import (
 	"context"
@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/flash/trust"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
 // proveFiles compares files with the list: all of both where a folder was named.
-func (l *List) proveFiles(ctx context.Context, all trust.Sums, endings []string) error {
+func (l *FolderReport) proveFiles(ctx context.Context, all Sums, endings []string) error {
 	names := l.names
 	if l.complete {
 		inFolder, err := listFolder(l.folder, endings)
@@ -30,7 +29,7 @@ func (l *List) proveFiles(ctx context.Context, all trust.Sums, endings []string)
 		}
 	}
 	for _, name := range names {
-		f := File{Name: name}
+		f := FileReport{Name: name}
 		if err := f.prove(ctx, l.folder, all); err != nil {
 			f.Error = err.Error()
 		}
@@ -47,7 +46,7 @@ func listFolder(folder string, endings []string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		ending, beside := strings.CutPrefix(e.Name(), trust.SumsName)
+		ending, beside := strings.CutPrefix(e.Name(), SumsName)
 		if !beside || ending != "" && !slices.Contains(endings, ending) {
 			names = append(names, e.Name())
 		}
@@ -56,12 +55,12 @@ func listFolder(folder string, endings []string) ([]string, error) {
 }
 
 // prove reads the file and compares its digest with the list's.
-func (f *File) prove(ctx context.Context, folder string, all trust.Sums) error {
+func (f *FileReport) prove(ctx context.Context, folder string, all Sums) error {
 	want, ok := all.Named(f.Name)
 	if !ok {
-		return fmt.Errorf("%s does not name it: nobody signed it", trust.SumsName)
+		return fmt.Errorf("%s does not name it: nobody signed it", SumsName)
 	}
-	in, info, err := trust.OpenRegular(filepath.Join(folder, f.Name))
+	in, info, err := OpenRegular(filepath.Join(folder, f.Name))
 	if err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (f *File) prove(ctx context.Context, folder string, all trust.Sums) error {
 	}
 	step := progress.Start(ctx, "verify "+f.Name, info.Size(), progress.Bytes)
 	// A file that grows during that is refused by its digest.
-	f.SHA256, err = trust.Digest(ctx, io.LimitReader(in, info.Size()+1), func(n int64) {
+	f.SHA256, err = Digest(ctx, io.LimitReader(in, info.Size()+1), func(n int64) {
 		f.Bytes += n
 		step.Add(n)
 	})
@@ -80,7 +79,7 @@ func (f *File) prove(ctx context.Context, folder string, all trust.Sums) error {
 		return err
 	}
 	if f.SHA256 != want {
-		return fmt.Errorf("its SHA-256 is %s, and %s says %s: it is changed or damaged\nnext: repeat the line  # after fetching it again", f.SHA256, trust.SumsName, want)
+		return fmt.Errorf("its SHA-256 is %s, and %s says %s: it is changed or damaged\nnext: repeat the line  # after fetching it again", f.SHA256, SumsName, want)
 	}
 	return nil
 }

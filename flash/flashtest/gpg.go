@@ -1,5 +1,4 @@
-// Package gpgtest signs files with the real gpg, for tests.
-package gpgtest
+package flashtest
 
 import (
 	"os"
@@ -8,15 +7,15 @@ import (
 	"testing"
 )
 
-// Person is an owner of a key.
+// Person is the owner of a key of the real gpg.
 type Person struct {
 	Ring string // file with the public key, as "gpg --export" writes it
 	home string
 	user string
 }
 
-// New makes a key. The arguments go before --quick-gen-key's.
-func New(t *testing.T, user, expires string, args ...string) Person {
+// NewGPG makes a key. The arguments go before --quick-gen-key's.
+func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {
 		if _, err := exec.LookPath(program); err != nil {

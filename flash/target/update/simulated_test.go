@@ -1,4 +1,4 @@
-package updatetest
+package update_test
 
 import (
 	"bytes"
@@ -13,17 +13,18 @@ import (
 	"time"
 
 	"slipway/flash/target"
+	"slipway/flash/target/boardtest"
 )
 
-// SWUpdate is a real SWUpdate on a simulated Jetson. Its slots are files, and its nvbootctrl
+// simulatedJetson is a real SWUpdate on a simulated Jetson. Its slots are files, and its nvbootctrl
 // is a script with the output of NVIDIA's documentation.
-type SWUpdate struct {
+type simulatedJetson struct {
+	boardtest.Folder
 	Conn *target.Conn
-	rauc RAUC // its folder and keys
 }
 
-// StartSWUpdate starts one that runs slot A.
-func StartSWUpdate(t *testing.T) *SWUpdate {
+// startSWUpdate starts one that runs slot A.
+func startSWUpdate(t *testing.T) *simulatedJetson {
 	t.Helper()
 	for _, program := range []string{"swupdate", "swupdate-client", "openssl"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -34,32 +35,31 @@ func StartSWUpdate(t *testing.T) *SWUpdate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &SWUpdate{rauc: RAUC{dir: dir}}
-	r := &s.rauc
+	s := &simulatedJetson{Folder: boardtest.Folder(dir)}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(r.read("log"))
+			t.Log(s.Read("log"))
 		}
 		os.RemoveAll(dir)
 	})
-	r.write(t, "slotA", padded("system 1"))
-	r.write(t, "slotB", string(large("system 0")))
-	r.write(t, "current", "0\n")
-	r.write(t, "active", "0\n")
-	if err := os.Mkdir(r.file("bin"), 0o755); err != nil {
+	s.Write(t, "slotA", boardtest.Padded("system 1"))
+	s.Write(t, "slotB", string(large("system 0")))
+	s.Write(t, "current", "0\n")
+	s.Write(t, "active", "0\n")
+	if err := os.Mkdir(s.File("bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.write(t, "bin/nvbootctrl", strings.ReplaceAll(nvbootctrl, "@", dir))
-	if err := os.Chmod(r.file("bin/nvbootctrl"), 0o755); err != nil {
+	s.Write(t, "bin/nvbootctrl", strings.ReplaceAll(nvbootctrl, "@", dir))
+	if err := os.Chmod(s.File("bin/nvbootctrl"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.Key(t, "trusted")
-	path := r.file("bin") + ":" + os.Getenv("PATH")
-	cmd := exec.Command("swupdate", "-v", "-k", r.file("trusted.pem"), "-H", "board:1.0", "-e", "slot,b")
+	s.Key(t, "trusted")
+	path := s.File("bin") + ":" + os.Getenv("PATH")
+	cmd := exec.Command("swupdate", "-v", "-k", s.File("trusted.pem"), "-H", "board:1.0", "-e", "slot,b")
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "PATH="+path)
-	r.start(t, cmd)
-	r.awaitFile(t, "sockinstctrl")
-	s.Conn = Connect(t, fmt.Sprintf("SetEnv TMPDIR=%s PATH=%s HOME=%[1]s", dir, path))
+	s.Start(t, cmd)
+	s.awaitFile(t, "sockinstctrl")
+	s.Conn = boardtest.Connect(t, fmt.Sprintf("SetEnv TMPDIR=%s PATH=%s HOME=%[1]s", dir, path))
 	return s
 }
 
@@ -80,12 +80,12 @@ verify) cp @/current @/verified ;;
 esac
 `
 
-func (r *RAUC) awaitFile(t *testing.T, name string) {
+func (s *simulatedJetson) awaitFile(t *testing.T, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
-		if _, err := os.Stat(r.file(name)); err == nil {
+		if _, err := os.Stat(s.File(name)); err == nil {
 			return
 		}
 		select {
@@ -97,50 +97,49 @@ func (r *RAUC) awaitFile(t *testing.T, name string) {
 }
 
 // Slot is what slot A or B holds.
-func (s *SWUpdate) Slot(name string) string {
-	data, _ := os.ReadFile(s.rauc.file("slot" + name))
+func (s *simulatedJetson) Slot(name string) string {
+	data, _ := os.ReadFile(s.File("slot" + name))
 	return strings.TrimSpace(string(data[:min(len(data), 100)]))
 }
 
 // Booted is the slot that runs.
-func (s *SWUpdate) Booted() string {
-	return strings.NewReplacer("0", "A", "1", "B").Replace(s.rauc.read("current"))
+func (s *simulatedJetson) Booted() string {
+	return strings.NewReplacer("0", "A", "1", "B").Replace(s.Read("current"))
 }
 
 // Restart starts the slot that the firmware would.
-func (s *SWUpdate) Restart(t *testing.T) {
+func (s *simulatedJetson) Restart(t *testing.T) {
 	t.Helper()
-	s.rauc.write(t, "current", s.rauc.read("active")+"\n")
+	s.Write(t, "current", s.Read("active")+"\n")
 }
 
 // Verified is the slot that was marked good.
-func (s *SWUpdate) Verified() string { return s.rauc.read("verified") }
+func (s *simulatedJetson) Verified() string { return s.Read("verified") }
 
 // large is a system of some MiB: SWUpdate 2022.12 takes a smaller update for whole
 // as soon as its last byte was sent.
 func large(system string) []byte {
-	return append([]byte(padded(system)), make([]byte, 4<<20)...)
+	return append([]byte(boardtest.Padded(system)), make([]byte, 4<<20)...)
 }
 
 // Make makes an update for slot B. Its Format is the revision of the hardware that it
 // is for.
-func (s *SWUpdate) Make(t *testing.T, b Bundle) string {
+func (s *simulatedJetson) Make(t *testing.T, b boardtest.Bundle) string {
 	t.Helper()
-	r := &s.rauc
 	if b.Key == "" {
 		b.Key = "trusted"
 	} else {
-		r.Key(t, b.Key)
+		s.Key(t, b.Key)
 	}
 	if b.Format == "" {
 		b.Format = "1.0"
 	}
 	system := large(b.Content)
 	next := []byte("#!/bin/sh\nexec nvbootctrl set-active-boot-slot 1\n")
-	description := fmt.Appendf(nil, swDescription, b.Version, b.Format, sha256.Sum256(system), r.file("slotB"), sha256.Sum256(next))
-	r.write(t, "sw-description", string(description))
-	signature, err := exec.Command("openssl", "cms", "-sign", "-in", r.file("sw-description"), "-signer", r.file(b.Key+".pem"),
-		"-inkey", r.file(b.Key+".key"), "-outform", "DER", "-nosmimecap", "-binary").Output()
+	description := fmt.Appendf(nil, swDescription, b.Version, b.Format, sha256.Sum256(system), s.File("slotB"), sha256.Sum256(next))
+	s.Write(t, "sw-description", string(description))
+	signature, err := exec.Command("openssl", "cms", "-sign", "-in", s.File("sw-description"), "-signer", s.File(b.Key+".pem"),
+		"-inkey", s.File(b.Key+".key"), "-outform", "DER", "-nosmimecap", "-binary").Output()
 	if err != nil {
 		t.Fatalf("openssl cms: %v", err)
 	}

@@ -1,6 +1,6 @@
-// Package dialtest connects to the servers of targettest. Tests of target itself cannot use
-// it, since it imports target.
-package dialtest
+// Package boardtest connects to the servers of targettest, and has a board with a real RAUC.
+// Tests of target itself cannot use it, since it imports target.
+package boardtest
 
 import (
 	"net"

@@ -1,5 +1,4 @@
-// Package relay is a line to a board that can be cut, for tests and soaks.
-package relay
+package sshd
 
 import (
 	"errors"
@@ -20,8 +19,8 @@ type Relay struct {
 	work     sync.WaitGroup
 }
 
-// New makes one that leads nowhere yet.
-func New() (*Relay, error) {
+// NewRelay makes one that leads nowhere yet.
+func NewRelay() (*Relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

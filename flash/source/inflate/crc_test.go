@@ -1,10 +1,10 @@
-package crc
+package inflate
 
 import "testing"
 
-func TestZeros(t *testing.T) {
+func TestChecksumOfZeros(t *testing.T) {
 	zeros := make([]byte, 1<<20)
-	for name, k := range map[string]Kind{"IEEE": IEEE, "ECMA": ECMA} {
+	for name, k := range map[string]CRC{"IEEE": IEEE, "ECMA": ECMA} {
 		before := k.Update(0, []byte("before"))
 		for _, n := range []int64{0, 1, 7, 4096, 131_072 + 4095, 1<<20 - 1} {
 			if got, want := k.Zeros(before, n), k.Update(before, zeros[:n]); got != want {

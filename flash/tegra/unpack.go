@@ -1,7 +1,4 @@
-// Package unpack extracts an untrusted archive (tar, tar.gz, tar.zst or zip, recognised
-// by content) into the user's own folder. It refuses every entry that would reach
-// outside that folder. It removes a folder that is incomplete.
-package unpack
+package tegra
 
 import (
 	"bufio"
@@ -19,8 +16,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Limits bound an archive.
-type Limits struct {
+// archiveLimits are the limits of an untrusted archive.
+type archiveLimits struct {
 	Entries   int
 	Bytes     int64 // of all files, holes included
 	NameBytes int
@@ -28,23 +25,29 @@ type Limits struct {
 	Free      int64 // decompressed bytes that are allowed at any ratio
 }
 
-// Usual is more than any image's package needs. NVIDIA's tools have some thousand
+// usualLimits is more than any image's package needs. NVIDIA's tools have some thousand
 // files, and gzip expands one byte to at most 1032.
-var Usual = Limits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 1024, Ratio: 1100, Free: 64 << 20}
+var usualLimits = archiveLimits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 1024, Ratio: 1100, Free: 64 << 20}
 
 // isBomb reports whether an archive expands more than any image does.
-func (l Limits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
+func (l archiveLimits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
 
-// Source is the archive.
-type Source struct {
+// Archive is an untrusted archive of a package: tar, tar.gz, tar.zst or zip, recognised by
+// its content.
+type Archive struct {
 	Path   string
 	SHA256 string       // expected digest, if known
 	File   *sealed.File // that at Path, if it is open
 }
 
-// Into extracts the archive into dir, which must not exist. dir exists afterwards only
-// if it is complete. Into returns the archive's SHA-256.
-func Into(ctx context.Context, from Source, dir string, limits Limits) (string, error) {
+// Unpack extracts the archive into dir, which must not exist. It refuses every entry that
+// would reach outside of dir. dir exists afterwards only
+// if it is complete. Unpack returns the archive's SHA-256.
+func Unpack(ctx context.Context, from Archive, dir string) (string, error) {
+	return unpackLimited(ctx, from, dir, usualLimits)
+}
+
+func unpackLimited(ctx context.Context, from Archive, dir string, limits archiveLimits) (string, error) {
 	step := progress.Start(ctx, "unpack", 0, "")
 	sum, files, err := unpackInto(ctx, from, dir, limits, step)
 	step.End(fmt.Sprintf("%d files", files), err)
@@ -54,7 +57,7 @@ func Into(ctx context.Context, from Source, dir string, limits Limits) (string, 
 	return sum, nil
 }
 
-func unpackInto(ctx context.Context, from Source, dir string, limits Limits, step *progress.Step) (sum string, files int, err error) {
+func unpackInto(ctx context.Context, from Archive, dir string, limits archiveLimits, step *progress.Step) (sum string, files int, err error) {
 	f := from.File
 	if f == nil {
 		if f, err = sealed.Open(from.Path); err != nil {

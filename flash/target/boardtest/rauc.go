@@ -1,4 +1,4 @@
-package updatetest
+package boardtest
 
 import (
 	"context"
@@ -28,9 +28,9 @@ import (
 // RAUC is a real RAUC on a D-Bus of its own. Its slots are files, and its boot loader is a
 // script that keeps its state in files.
 type RAUC struct {
+	Folder
 	Bus string
 
-	dir     string
 	service *exec.Cmd
 	booted  string
 }
@@ -56,39 +56,39 @@ func StartRAUC(t *testing.T) *RAUC {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &RAUC{dir: dir, Bus: filepath.Join(dir, "bus")}
+	r := &RAUC{Folder: Folder(dir), Bus: filepath.Join(dir, "bus")}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(r.read("log"))
+			t.Log(r.Read("log"))
 		}
 		os.RemoveAll(dir)
 	})
-	r.write(t, "slotA", padded("system 1"))
-	r.write(t, "slotB", padded("system 0"))
-	r.write(t, "primary", "A\n")
-	r.write(t, "state.A", "good\n")
-	r.write(t, "state.B", "good\n")
-	r.write(t, "bus.conf", fmt.Sprintf(busConfig, r.Bus, r.file("services")))
-	r.write(t, "system.conf", strings.ReplaceAll(systemConfig, "@", dir))
-	r.write(t, "backend", strings.ReplaceAll(backend, "@", dir))
-	if err := os.Chmod(r.file("backend"), 0o755); err != nil {
+	r.Write(t, "slotA", Padded("system 1"))
+	r.Write(t, "slotB", Padded("system 0"))
+	r.Write(t, "primary", "A\n")
+	r.Write(t, "state.A", "good\n")
+	r.Write(t, "state.B", "good\n")
+	r.Write(t, "bus.conf", fmt.Sprintf(busConfig, r.Bus, r.File("services")))
+	r.Write(t, "system.conf", strings.ReplaceAll(systemConfig, "@", dir))
+	r.Write(t, "backend", strings.ReplaceAll(backend, "@", dir))
+	if err := os.Chmod(r.File("backend"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	program, err := exec.LookPath("rauc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.write(t, "rauc", fmt.Sprintf("#!/bin/sh\nexec %s --conf=%s \"$@\"\n", program, r.file("system.conf")))
-	if err := os.Chmod(r.file("rauc"), 0o755); err != nil {
+	r.Write(t, "rauc", fmt.Sprintf("#!/bin/sh\nexec %s --conf=%s \"$@\"\n", program, r.File("system.conf")))
+	if err := os.Chmod(r.File("rauc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"mnt", "services"} {
-		if err := os.Mkdir(r.file(dir), 0o755); err != nil {
+		if err := os.Mkdir(r.File(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.Key(t, "trusted")
-	r.start(t, exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--config-file="+r.file("bus.conf")))
+	r.Start(t, exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--config-file="+r.File("bus.conf")))
 	r.await(t, false) // RAUC does not wait for a bus
 	r.Boot(t, "A")
 	return r
@@ -153,28 +153,34 @@ get-current) cat @/booted ;;
 esac
 `
 
-func (r *RAUC) file(name string) string { return filepath.Join(r.dir, name) }
+// Folder has the files of a simulated board.
+type Folder string
 
-func (r *RAUC) write(t *testing.T, name, text string) {
+// File is the path of a file.
+func (f Folder) File(name string) string { return filepath.Join(string(f), name) }
+
+// Write writes a file.
+func (f Folder) Write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := run.WriteProgram(r.file(name), []byte(text), 0o644); err != nil {
+	if err := run.WriteProgram(f.File(name), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// padded makes systems of one size. A file that simulates a device keeps its length if a
+// Padded makes systems of one size. A file that simulates a device keeps its length if a
 // shorter system is written to it.
-func padded(system string) string { return fmt.Sprintf("%-100s", system) }
+func Padded(system string) string { return fmt.Sprintf("%-100s", system) }
 
-func (r *RAUC) read(name string) string {
-	data, _ := os.ReadFile(r.file(name))
+// Read is what a file holds, without spaces at its ends.
+func (f Folder) Read(name string) string {
+	data, _ := os.ReadFile(f.File(name))
 	return strings.TrimSpace(string(data))
 }
 
-// start runs a program until the test's end.
-func (r *RAUC) start(t *testing.T, cmd *exec.Cmd) {
+// Start runs a program until the test's end. Its output is in the file log.
+func (f Folder) Start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	log, err := os.OpenFile(r.file("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(f.File("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,9 +205,9 @@ func (r *RAUC) Boot(t *testing.T, slot string) {
 		r.await(t, false)
 	}
 	r.booted = slot
-	r.service = ownMounts(exec.Command("rauc", "--conf="+r.file("system.conf"), "--override-boot-slot="+slot, "service"))
+	r.service = ownMounts(exec.Command("rauc", "--conf="+r.File("system.conf"), "--override-boot-slot="+slot, "service"))
 	r.service.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+r.Bus)
-	r.start(t, r.service)
+	r.Start(t, r.service)
 	r.await(t, true)
 }
 
@@ -219,8 +225,8 @@ func (r *RAUC) Late(t *testing.T) {
 	r.service.Process.Kill()
 	r.service.Wait()
 	r.await(t, false)
-	r.write(t, "late", strings.ReplaceAll(late, "@", r.dir))
-	r.write(t, "services/rauc.service", "[D-BUS Service]\nName=de.pengutronix.rauc\nExec=/bin/sh "+r.file("late")+"\n")
+	r.Write(t, "late", strings.ReplaceAll(late, "@", string(r.Folder)))
+	r.Write(t, "services/rauc.service", "[D-BUS Service]\nName=de.pengutronix.rauc\nExec=/bin/sh "+r.File("late")+"\n")
 	conn, err := dbus.Connect("unix:path=" + r.Bus)
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +246,7 @@ func (r *RAUC) Pause(t *testing.T) {
 }
 
 // Starts returns how often D-Bus started the service.
-func (r *RAUC) Starts() int { return len(strings.Fields(r.read("starts"))) }
+func (r *RAUC) Starts() int { return len(strings.Fields(r.Read("starts"))) }
 
 // ownMounts gives a program a mount namespace of its own. Go makes its mounts private.
 func ownMounts(cmd *exec.Cmd) *exec.Cmd {
@@ -252,8 +258,8 @@ func ownMounts(cmd *exec.Cmd) *exec.Cmd {
 // service, and no service of this machine.
 func (r *RAUC) Systemctl(t *testing.T) string {
 	t.Helper()
-	r.write(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.file("stopped")))
-	if err := os.Chmod(r.file("systemctl"), 0o755); err != nil {
+	r.Write(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.File("stopped")))
+	if err := os.Chmod(r.File("systemctl"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return r.Program()
@@ -262,12 +268,12 @@ func (r *RAUC) Systemctl(t *testing.T) string {
 // Program returns a setting of the board's sshd. With it, the board finds its programs among
 // the test's first. Its rauc is that of this service.
 func (r *RAUC) Program() string {
-	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", r.dir, os.Getenv("PATH"))
+	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", string(r.Folder), os.Getenv("PATH"))
 }
 
 // Stopped is whether it was ended so.
 func (r *RAUC) Stopped() bool {
-	_, err := os.Stat(r.file("stopped"))
+	_, err := os.Stat(r.File("stopped"))
 	return err == nil
 }
 
@@ -279,8 +285,8 @@ func (r *RAUC) Restart(t *testing.T) {
 
 // Next is the slot that a boot loader would start: the first that is good.
 func (r *RAUC) Next() string {
-	slot := r.read("primary")
-	if r.read("state."+slot) != "good" {
+	slot := r.Read("primary")
+	if r.Read("state."+slot) != "good" {
 		slot = map[string]string{"A": "B", "B": "A"}[slot]
 	}
 	return slot
@@ -289,13 +295,13 @@ func (r *RAUC) Next() string {
 // GiveUp is a boot loader that could not start what it was to start next.
 func (r *RAUC) GiveUp(t *testing.T) {
 	t.Helper()
-	r.write(t, "state."+r.Next(), "bad\n")
+	r.Write(t, "state."+r.Next(), "bad\n")
 }
 
 // Waits is a hook that waits until Go, so that an installation can be looked at on
 // its way.
 func (r *RAUC) Waits() string {
-	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", r.dir)
+	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", string(r.Folder))
 }
 
 // Waiting waits until an installation has come to its hook.
@@ -304,7 +310,7 @@ func (r *RAUC) Waiting(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	for {
-		if err := os.Remove(r.file("waits")); err == nil { // another may come to it
+		if err := os.Remove(r.File("waits")); err == nil { // another may come to it
 			return
 		}
 		select {
@@ -318,14 +324,14 @@ func (r *RAUC) Waiting(t *testing.T) {
 // Go lets it go on.
 func (r *RAUC) Go(t *testing.T) {
 	t.Helper()
-	r.write(t, "go", "")
+	r.Write(t, "go", "")
 }
 
 // Booted is the slot that runs.
 func (r *RAUC) Booted() string { return r.booted }
 
 // Slot is what slot A or B holds.
-func (r *RAUC) Slot(name string) string { return r.read("slot" + name) }
+func (r *RAUC) Slot(name string) string { return r.Read("slot" + name) }
 
 // startLimit is more than a busy machine needs.
 const startLimit = 5 * time.Minute
@@ -360,7 +366,7 @@ func (r *RAUC) onBus() (bool, error) {
 
 // Key makes a key and its certificate, of which the board trusts the one that is
 // named "trusted".
-func (r *RAUC) Key(t *testing.T, name string) {
+func (f Folder) Key(t *testing.T, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -379,8 +385,8 @@ func (r *RAUC) Key(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.write(t, name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
-	r.write(t, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	f.Write(t, name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+	f.Write(t, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 }
 
 // Bundle is one to make.
@@ -401,7 +407,7 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 		b.Compatible = Compatible
 	}
 	content := "content." + b.Name
-	if err := os.Mkdir(r.file(content), 0o755); err != nil {
+	if err := os.Mkdir(r.File(content), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf("[update]\ncompatible=%s\nversion=%s\n", b.Compatible, b.Version)
@@ -410,17 +416,17 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	}
 	image := "\n[image.rootfs]\nfilename=system.img\n"
 	if b.Hook != "" {
-		r.write(t, content+"/hook", "#!/bin/sh\n"+b.Hook+"\n")
-		if err := os.Chmod(r.file(content+"/hook"), 0o755); err != nil {
+		r.Write(t, content+"/hook", "#!/bin/sh\n"+b.Hook+"\n")
+		if err := os.Chmod(r.File(content+"/hook"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		text += "\n[hooks]\nfilename=hook\n"
 		image += "hooks=pre-install\n"
 	}
-	r.write(t, content+"/manifest.raucm", text+image)
-	r.write(t, content+"/system.img", padded(b.Content))
-	file := r.file(b.Name + ".raucb")
-	out, err := exec.Command("rauc", "bundle", "--cert="+r.file(b.Key+".pem"), "--key="+r.file(b.Key+".key"), r.file(content), file).CombinedOutput()
+	r.Write(t, content+"/manifest.raucm", text+image)
+	r.Write(t, content+"/system.img", Padded(b.Content))
+	file := r.File(b.Name + ".raucb")
+	out, err := exec.Command("rauc", "bundle", "--cert="+r.File(b.Key+".pem"), "--key="+r.File(b.Key+".key"), r.File(content), file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("rauc bundle: %v\n%s", err, out)
 	}

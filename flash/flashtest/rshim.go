@@ -1,8 +1,4 @@
-// Package rshimtest simulates BlueField DPUs behind an rshim driver, for tests. Its
-// file tree has boot and misc, which behave as the driver's (rshim-user-space 2.3). The
-// DPUs print published logs. Each reading of misc adds one line, so that no test
-// depends on speed.
-package rshimtest
+package flashtest
 
 import (
 	"bytes"
@@ -23,7 +19,10 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// DPU is the behaviour of a simulated DPU. Once it is mounted, only methods change it.
+// DPU is the behaviour of a simulated BlueField DPU behind an rshim driver. Its file tree has
+// boot and misc, which behave as the driver's (rshim-user-space 2.3). It prints published
+// logs. Each reading of misc adds one line, so that no test depends on speed. Once it is
+// mounted, only methods change it.
 type DPU struct {
 	Says      []string // after a push, one line per reading of misc
 	SaidOld   []string // its log before the first push
@@ -55,9 +54,9 @@ type DPU struct {
 	overOnce sync.Once
 }
 
-// Mount mounts the DPUs as rshim0, rshim1, ... and returns their folders. It skips the
+// MountDPUs mounts the DPUs as rshim0, rshim1, ... and returns their folders. It skips the
 // test where FUSE is missing.
-func Mount(t *testing.T, dpus ...*DPU) []string {
+func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a file tree that simulates an rshim needs root")

@@ -1,4 +1,4 @@
-package unpack
+package tegra
 
 import (
 	"archive/zip"

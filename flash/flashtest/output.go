@@ -1,6 +1,4 @@
-// Package sourcetest provides input for tests of the decoders, with an output that
-// keeps the result.
-package sourcetest
+package flashtest
 
 import (
 	"bytes"
@@ -10,7 +8,7 @@ import (
 	"slices"
 )
 
-// Output keeps what is written to it.
+// Output keeps what a decoder writes to it.
 type Output struct {
 	bytes.Buffer
 	Zeros int64 // that were skipped

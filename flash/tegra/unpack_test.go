@@ -1,4 +1,4 @@
-package unpack
+package tegra
 
 import (
 	"archive/tar"
@@ -111,7 +111,7 @@ func zst(t testing.TB, data []byte) []byte {
 }
 
 // try unpacks data into the folder that it returns.
-func try(t testing.TB, data []byte, limits Limits) (string, error) {
+func try(t testing.TB, data []byte, limits archiveLimits) (string, error) {
 	t.Helper()
 	outer := t.TempDir()
 	path := filepath.Join(outer, "archive")
@@ -122,7 +122,7 @@ func try(t testing.TB, data []byte, limits Limits) (string, error) {
 	if err := os.Mkdir(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Into(t.Context(), Source{Path: path}, dir, limits)
+	_, err := unpackLimited(t.Context(), Archive{Path: path}, dir, limits)
 	checkOutside(t, outer, dir, err)
 	return dir, err
 }
@@ -198,7 +198,7 @@ func TestEveryForm(t *testing.T) {
 		"tar": plain, "tar.gz": gz(t, plain), "tar.zst": zst(t, plain), "zip": zipOf(t, good[1:]...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, err := try(t, data, Usual)
+			dir, err := try(t, data, usualLimits)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +221,7 @@ func TestEveryForm(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	small := Limits{Entries: 10, Bytes: 1 << 20, NameBytes: 100, Ratio: 1100, Free: 64 << 20}
+	small := archiveLimits{Entries: 10, Bytes: 1 << 20, NameBytes: 100, Ratio: 1100, Free: 64 << 20}
 	many := make([]entry, 20)
 	for i := range many {
 		many[i] = entry{name: strings.Repeat("n", i+1)}
@@ -272,7 +272,7 @@ func TestRefused(t *testing.T) {
 
 func TestBombs(t *testing.T) {
 	huge := strings.Repeat("\x00", 4<<20)
-	limits := Usual
+	limits := usualLimits
 	limits.Ratio, limits.Free = 50, 1<<20
 	for name, data := range map[string][]byte{
 		"gz": gz(t, tarOf(t, entry{name: "x", body: huge})), "zst": zst(t, tarOf(t, entry{name: "x", body: huge})), "zip": zipOf(t, entry{name: "x", body: huge}),
@@ -299,7 +299,7 @@ func TestBroken(t *testing.T) {
 		"cut zst":           packedZst[:len(packedZst)-1], "changed zst": flipped(packedZst, len(packedZst)/2),
 		"cut zip": zipped[:len(zipped)-8], "changed zip": flipped(zipped, 60),
 	} {
-		if _, err := try(t, data, Usual); err == nil {
+		if _, err := try(t, data, usualLimits); err == nil {
 			t.Errorf("%s was unpacked", name)
 		}
 	}
@@ -312,17 +312,17 @@ func TestDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "package")
-		if _, err := Into(t.Context(), Source{Path: path, SHA256: strings.Repeat("0", 64)}, dir, Usual); err == nil || !strings.Contains(err.Error(), "sha256") {
+		if _, err := Unpack(t.Context(), Archive{Path: path, SHA256: strings.Repeat("0", 64)}, dir); err == nil || !strings.Contains(err.Error(), "sha256") {
 			t.Errorf("%s with a wrong digest: %v; want it refused", name, err)
 		}
-		sum, err := Into(t.Context(), Source{Path: path}, dir, Usual)
+		sum, err := Unpack(t.Context(), Archive{Path: path}, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Into(t.Context(), Source{Path: path, SHA256: sum}, filepath.Join(t.TempDir(), "again"), Usual); err != nil {
+		if _, err := Unpack(t.Context(), Archive{Path: path, SHA256: sum}, filepath.Join(t.TempDir(), "again")); err != nil {
 			t.Errorf("%s with its own digest: %v", name, err)
 		}
-		if _, err := Into(t.Context(), Source{Path: path}, dir, Usual); !errors.Is(err, fs.ErrExist) {
+		if _, err := Unpack(t.Context(), Archive{Path: path}, dir); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%s over a folder: %v; want that it is there", name, err)
 		}
 	}
@@ -346,7 +346,7 @@ func TestArchiveChanges(t *testing.T) {
 		if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, []byte("other"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Into(t.Context(), Source{Path: path, File: f}, filepath.Join(t.TempDir(), "package"), Usual); err != nil {
+		if _, err := Unpack(t.Context(), Archive{Path: path, File: f}, filepath.Join(t.TempDir(), "package")); err != nil {
 			t.Errorf("%s, renamed: %v", name, err)
 		}
 		other := bytes.Clone(data)
@@ -355,7 +355,7 @@ func TestArchiveChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "package")
-		if _, err := Into(t.Context(), Source{Path: path, File: f}, dir, Usual); !errors.Is(err, sealed.ErrChanged) {
+		if _, err := Unpack(t.Context(), Archive{Path: path, File: f}, dir); !errors.Is(err, sealed.ErrChanged) {
 			t.Errorf("%s, edited: %v", name, err)
 		}
 		if _, err := os.Stat(dir); err == nil {
@@ -402,7 +402,7 @@ func TestZipChangesForAWhile(t *testing.T) {
 				put(first)
 			}
 		}}
-		_, err := Into(ctx, Source{Path: path, SHA256: fmt.Sprintf("%x", sha256.Sum256(first))}, dir, Usual)
+		_, err := Unpack(ctx, Archive{Path: path, SHA256: fmt.Sprintf("%x", sha256.Sum256(first))}, dir)
 		if got, _ := os.ReadFile(filepath.Join(dir, "run")); err == nil && !bytes.HasPrefix(got, []byte("good")) {
 			t.Errorf("another zip from moment %d to %d: %.4q is extracted", from, to, got)
 		}
@@ -435,7 +435,7 @@ func TestRealTarKeepsHoles(t *testing.T) {
 			t.Fatalf("tar: %v\n%s", err, out)
 		}
 		dir := filepath.Join(t.TempDir(), "package")
-		if _, err := Into(t.Context(), Source{Path: archive}, dir, Usual); err != nil {
+		if _, err := Unpack(t.Context(), Archive{Path: archive}, dir); err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue
 		}
@@ -467,7 +467,7 @@ func TestEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(pressed)
 	dir := filepath.Join(outer, "package")
-	if _, err := Into(ctx, Source{Path: path}, dir, Usual); !errors.Is(err, pressed) {
+	if _, err := Unpack(ctx, Archive{Path: path}, dir); !errors.Is(err, pressed) {
 		t.Errorf("Into = %v; want %v", err, pressed)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -475,7 +475,7 @@ func TestEndsWithTheContext(t *testing.T) {
 	}
 }
 
-var fuzzed = Limits{Entries: 50, Bytes: 1 << 20, NameBytes: 200, Ratio: 1100, Free: 64 << 20}
+var fuzzed = archiveLimits{Entries: 50, Bytes: 1 << 20, NameBytes: 200, Ratio: 1100, Free: 64 << 20}
 
 func FuzzTar(f *testing.F) {
 	f.Add(tarOf(f, good[0], good[1], good[2], good[4]))
@@ -507,7 +507,7 @@ func TestPipe(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Into(t.Context(), Source{Path: path}, filepath.Join(filepath.Dir(path), "package"), Usual)
+		_, err := Unpack(t.Context(), Archive{Path: path}, filepath.Join(filepath.Dir(path), "package"))
 		ended <- err
 	}()
 	select {
@@ -549,7 +549,7 @@ func TestZipWithOneEntryManyTimes(t *testing.T) {
 	binary.LittleEndian.PutUint16(tail[8:], times)
 	binary.LittleEndian.PutUint16(tail[10:], times)
 	binary.LittleEndian.PutUint32(tail[12:], uint32(times*len(one)))
-	limits := Usual
+	limits := usualLimits
 	limits.Free = 1 << 20
 	if _, err := try(t, append(all, tail...), limits); err == nil || !strings.Contains(err.Error(), "no image packs like that") {
 		t.Errorf("Into = %v; want it refused", err)

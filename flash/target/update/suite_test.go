@@ -1,6 +1,4 @@
-// Package updatetest holds the suite that every update engine runs, and boards for
-// it: a real RAUC, whose slots are files.
-package updatetest
+package update_test
 
 import (
 	"crypto/rand"
@@ -12,12 +10,11 @@ import (
 	"testing"
 
 	"slipway/flash/target"
-	"slipway/flash/target/sshd"
 	"slipway/flash/target/update"
 )
 
-// Board is a board that has the engine under test.
-type Board struct {
+// board is a board that has the engine under test.
+type board struct {
 	Conn *target.Conn
 	Bus  string // its D-Bus, "" where it has none
 
@@ -31,33 +28,9 @@ type Board struct {
 	Restart func()        // starts what the boot loader would start next
 }
 
-// Connect logs in on a real sshd of this machine, which simulates the board.
-func Connect(t *testing.T, settings ...string) *target.Conn {
-	t.Helper()
-	s := serve(t, settings...)
-	return dial(t, s, target.Address{Port: s.Port})
-}
-
-func serve(t *testing.T, settings ...string) *sshd.Server {
-	t.Helper()
-	if _, err := os.Stat(sshd.Program); err != nil {
-		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
-	}
-	t.Setenv("SSH_AUTH_SOCK", "")
-	s, err := sshd.New(t.TempDir(), settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	return s
-}
-
-// File makes a file of that size at least that has the form of a bundle of RAUC's,
+// makeFile makes a file of that size at least that has the form of a bundle of RAUC's,
 // and is not one: enough for whoever only carries it.
-func File(t *testing.T, sizeBytes int) string {
+func makeFile(t *testing.T, sizeBytes int) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/verity.cms")
 	if err != nil {
@@ -78,8 +51,8 @@ func File(t *testing.T, sizeBytes int) string {
 	return name
 }
 
-// Run is the suite: what update.Engine promises, in the order of an update.
-func Run(t *testing.T, b Board) {
+// runSuite is the suite that every engine runs: what update.Engine promises, in the order of an update.
+func runSuite(t *testing.T, b board) {
 	e, err := update.FindEngine(t.Context(), b.Conn, b.Bus)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +106,7 @@ func status(t *testing.T, e update.Engine) update.Status {
 }
 
 // offer opens a bundle and makes it available.
-func offer(t *testing.T, b Board, e update.Engine, file string) *update.Source {
+func offer(t *testing.T, b board, e update.Engine, file string) *update.Source {
 	t.Helper()
 	bundle, err := update.OpenBundle(t.Context(), file)
 	if err != nil {
@@ -148,7 +121,7 @@ func offer(t *testing.T, b Board, e update.Engine, file string) *update.Source {
 	return from
 }
 
-func refused(t *testing.T, b Board, e update.Engine, file string) {
+func refused(t *testing.T, b board, e update.Engine, file string) {
 	runs := b.Running()
 	err := e.Install(t.Context(), offer(t, b, e, file), func(int, string) {})
 	if err == nil {
@@ -163,7 +136,7 @@ func refused(t *testing.T, b Board, e update.Engine, file string) {
 	}
 }
 
-func installed(t *testing.T, b Board, e update.Engine) {
+func installed(t *testing.T, b board, e update.Engine) {
 	t.Helper()
 	from := offer(t, b, e, b.Good)
 	runs, last := b.Running(), 0

@@ -1,4 +1,4 @@
-package unpack
+package tegra
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 type extraction struct {
 	ctx    context.Context
 	root   *os.Root
-	limits Limits
+	limits archiveLimits
 	step   *progress.Step
 	made   map[string]entryKind
 	files  []string
@@ -36,7 +36,7 @@ const (
 	link
 )
 
-func newExtraction(ctx context.Context, dir string, limits Limits, step *progress.Step) (*extraction, error) {
+func newExtraction(ctx context.Context, dir string, limits archiveLimits, step *progress.Step) (*extraction, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err

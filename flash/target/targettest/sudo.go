@@ -1,11 +1,8 @@
-// Package sudotest runs an OpenSSH server for tests whose user is not root and has a real
-// sudo. The user is known in a mount namespace alone; this machine's /etc stays as it is.
-package sudotest
+package targettest
 
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -17,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target/sshd"
-	"slipway/layers/terminal/terminaltest"
 )
 
-// User is who logs in, with a password that only sudo asks for.
+// SudoUser logs in on a server of StartSudo. Only sudo asks for the password.
 const (
-	User     = "field"
-	Password = "it's $(secret)"
+	SudoUser     = "field"
+	SudoPassword = "it's $(secret)"
 )
 
-// Rights are lines of sudoers, by what a test calls them.
-var Rights = map[string]string{"NOPASSWD": User + " ALL=(ALL) NOPASSWD: ALL", "password": User + " ALL=(ALL) ALL"}
+// SudoRights are lines of sudoers, by what a test calls them.
+var SudoRights = map[string]string{"NOPASSWD": SudoUser + " ALL=(ALL) NOPASSWD: ALL", "password": SudoUser + " ALL=(ALL) ALL"}
 
-// Start starts a server whose sudoers has that line for the user.
-func Start(t *testing.T, rights string, settings ...string) *sshd.Server {
+// StartSudo starts a server whose user is not root and has a real sudo, with a line of
+// sudoers. The user is known in a mount namespace alone. This machine's /etc stays as it is.
+func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a user of its own for sudo needs root: run this as root")
@@ -47,7 +44,7 @@ func Start(t *testing.T, rights string, settings ...string) *sshd.Server {
 	t.Cleanup(func() { os.RemoveAll(etc) })
 	s, err := sshd.New(t.TempDir(), append(settings, "AuthorizedKeysFile "+etc+"/authorized")...)
 	if err == nil {
-		err = fill(etc, rights, filepath.Join(filepath.Dir(s.Identity), "authorized"))
+		err = fillEtc(etc, rights, filepath.Join(filepath.Dir(s.Identity), "authorized"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +61,8 @@ func Start(t *testing.T, rights string, settings ...string) *sshd.Server {
 // modes are those of the files that the server has in the place of this machine's.
 var modes = map[string]fs.FileMode{"passwd": 0o644, "group": 0o644, "shadow": 0o600, "sudoers": 0o440}
 
-func fill(etc, rights, authorized string) error {
-	hash, err := exec.Command("openssl", "passwd", "-6", Password).Output()
+func fillEtc(etc, rights, authorized string) error {
+	hash, err := exec.Command("openssl", "passwd", "-6", SudoPassword).Output()
 	if err != nil {
 		return err
 	}
@@ -74,7 +71,7 @@ func fill(etc, rights, authorized string) error {
 		return err
 	}
 	lines := map[string]string{
-		"passwd": User + ":x:4242:4242::/:/bin/sh\n", "group": User + ":x:4242:\n", "shadow": User + ":" + strings.TrimSpace(string(hash)) + ":19000:0:99999:7:::\n",
+		"passwd": SudoUser + ":x:4242:4242::/:/bin/sh\n", "group": SudoUser + ":x:4242:\n", "shadow": SudoUser + ":" + strings.TrimSpace(string(hash)) + ":19000:0:99999:7:::\n",
 		"sudoers": "root ALL=(ALL:ALL) ALL\n" + rights + "\n",
 	}
 	err = errors.Join(os.Chmod(etc, 0o755), os.WriteFile(filepath.Join(etc, "authorized"), keys, 0o644))
@@ -106,18 +103,4 @@ func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
 		<-over
 	}()
 	return <-started
-}
-
-// TypePassword has a person at this process's terminal, who answers its first question
-// with the password.
-func TypePassword(t *testing.T) {
-	t.Helper()
-	head, tail := terminaltest.Open(t)
-	in, out := os.Stdin, os.Stderr
-	t.Cleanup(func() { os.Stdin, os.Stderr = in, out })
-	t.Setenv("CI", "")
-	os.Stdin, os.Stderr = tail, tail
-	if _, err := io.WriteString(head, Password+"\n"); err != nil {
-		t.Fatal(err)
-	}
 }

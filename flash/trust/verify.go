@@ -1,6 +1,4 @@
-// Package verify proves files by a signed list of digests that lies beside them, as in a
-// release of Slipway. It fetches nothing.
-package verify
+package trust
 
 import (
 	"cmp"
@@ -12,36 +10,35 @@ import (
 	"slices"
 
 	"slipway/flash/sshsig"
-	"slipway/flash/trust"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
 const (
-	maxSumsBytes = 1 << 20
-	maxFileBytes = 64 << 30 // more than any file of a release or any image has
+	maxReleaseSumsBytes = 1 << 20
+	maxFileBytes        = 64 << 30 // more than any file of a release or any image has
 )
 
 // Report says what was verified.
 type Report struct {
-	Verified bool   `json:"verified"`
-	Signers  string `json:"signers"` // the file that names who may sign
-	Lists    []List `json:"lists"`
+	Verified bool           `json:"verified"`
+	Signers  string         `json:"signers"` // the file that names who may sign
+	Lists    []FolderReport `json:"lists"`
 }
 
-// List is a signed list of digests, and its files that were looked at.
-type List struct {
+// FolderReport is a signed list of digests, and its files that were looked at.
+type FolderReport struct {
 	Path     string         `json:"path"`
 	Signer   *sshsig.Signer `json:"signer,omitempty"`
 	Error    string         `json:"error,omitempty"` // nothing in the folder is proved
-	Files    []File         `json:"files"`
+	Files    []FileReport   `json:"files"`
 	folder   string
 	names    []string // the files to verify
 	complete bool     // all files of the list, and of the folder
 }
 
-// File is a file of a list.
-type File struct {
+// FileReport is a file of a list.
+type FileReport struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256,omitempty"` // of its content
 	Bytes  int64  `json:"bytes,omitempty"`
@@ -50,18 +47,18 @@ type File struct {
 
 // Files verifies files and whole folders. The error says how many are not proved; the report
 // has the reason for each.
-func Files(ctx context.Context, paths []string, signersFile string) (Report, error) {
-	none := Report{Lists: []List{}}
+func VerifyFiles(ctx context.Context, paths []string, signersFile string) (Report, error) {
+	none := Report{Lists: []FolderReport{}}
 	lists, err := groupByFolder(paths)
 	if err != nil {
 		return none, err
 	}
-	signers, err := trust.NamedOrOwn(signersFile)
+	signers, err := NamedOrOwn(signersFile)
 	if err != nil {
 		return none, err
 	}
 	for _, l := range lists {
-		if err := trust.RefuseBeside(l.folder, signers[0].File); err != nil {
+		if err := RefuseBeside(l.folder, signers[0].File); err != nil {
 			return none, err
 		}
 	}
@@ -79,8 +76,8 @@ func Files(ctx context.Context, paths []string, signersFile string) (Report, err
 }
 
 // groupByFolder returns a list for each folder. A folder stands for all files in it.
-func groupByFolder(paths []string) ([]List, error) {
-	var lists []List
+func groupByFolder(paths []string) ([]FolderReport, error) {
+	var lists []FolderReport
 	for _, p := range paths {
 		info, err := os.Lstat(p)
 		if err != nil {
@@ -90,10 +87,10 @@ func groupByFolder(paths []string) ([]List, error) {
 		if followed, err := os.Stat(p); err == nil && followed.IsDir() {
 			folder, whole = filepath.Clean(p), true
 		}
-		at := slices.IndexFunc(lists, func(l List) bool { return l.folder == folder })
+		at := slices.IndexFunc(lists, func(l FolderReport) bool { return l.folder == folder })
 		if at < 0 {
 			at = len(lists)
-			lists = append(lists, List{Path: filepath.Join(folder, trust.SumsName), folder: folder, Files: []File{}})
+			lists = append(lists, FolderReport{Path: filepath.Join(folder, SumsName), folder: folder, Files: []FileReport{}})
 		}
 		lists[at].complete = lists[at].complete || whole
 		if !whole && !slices.Contains(lists[at].names, info.Name()) {
@@ -104,16 +101,16 @@ func groupByFolder(paths []string) ([]List, error) {
 }
 
 // prove verifies the list's signature, and then its files.
-func (l *List) prove(ctx context.Context, signers trust.Lists) error {
-	data, err := trust.ReadRegular(l.Path, maxSumsBytes)
+func (l *FolderReport) prove(ctx context.Context, signers Lists) error {
+	data, err := ReadRegular(l.Path, maxReleaseSumsBytes)
 	if err != nil {
 		return err
 	}
-	proofs, err := signers.Prove(ctx, trust.Folder(l.folder), l.Path, trust.Bytes(data))
+	proofs, err := signers.Prove(ctx, Folder(l.folder), l.Path, Bytes(data))
 	if err != nil {
 		return err
 	}
-	sums, err := trust.ParseSums(l.Path, data)
+	sums, err := ParseSums(l.Path, data)
 	if err := cmp.Or(sums.CheckRelease(), err); err != nil {
 		return err
 	}
