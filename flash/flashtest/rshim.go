@@ -67,7 +67,7 @@ func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	at := t.TempDir()
 	root := &fs.Inode{}
 	server, err := fs.Mount(at, root, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "rshim", Name: "rshimtest", DisableReadDirPlus: true},
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "rshim", Name: "rshim", DisableReadDirPlus: true},
 		OnAdd:        func(ctx context.Context) { addFiles(ctx, root, dpus) },
 	})
 	if err != nil {
