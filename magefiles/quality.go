@@ -36,7 +36,11 @@ go tool mage test --race`
 	race := c.Switch("race", "all of them under the race detector; otherwise those that it does not slow down much")
 	shuffle := c.Switch("shuffle", "in another order each time, with nothing taken from Go's test cache; always where CI is set")
 	c.Run = signalled(func(ctx context.Context, _ []string) error {
-		return source.Tests(ctx, os.Stdout, source.TestOptions{Run: *only, Short: *short, Changed: *changed, Race: *race, Shuffle: *shuffle || os.Getenv("CI") != ""})
+		options := source.TestOptions{Run: *only, Short: *short, Changed: *changed, Race: *race}
+		if *shuffle || os.Getenv("CI") != "" {
+			options.Shuffle = 1 + rand.Int64N(1e9)
+		}
+		return source.Tests(ctx, os.Stdout, options)
 	})
 	return c
 }
@@ -104,23 +108,16 @@ hook, which needs root, starts containers that get a board's files. None may fai
 may be left of them.
 
 update updates a virtual board again and again, and cuts its connection and its power
-meanwhile. An update takes minutes there.
-
-tests repeats the tests of packages under the race detector, two processes per processor side
-by side. The output of failed rounds is in build/soak/tests.`
+meanwhile. An update takes minutes there.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
-go tool mage soak update --kills=30
-go tool mage soak tests --only="slipway/flash$ TestWrite"`
+go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
-	rounds := c.Number("rounds", 0, 1, "how often tests runs each package; 20 if not given")
-	each := c.Span("each", 0, "time limit of each package of tests; none if not given")
-	only := c.Text("only=PATTERN", "", "only the tests of \"package name\", two patterns")
 	c.Run = signalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Rounds: *rounds, Each: *each, Only: *only}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

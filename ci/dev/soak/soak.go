@@ -1,10 +1,9 @@
 // Package soak kills commands at random moments and runs them again: the result must always
 // be the same. An area is one command, and each is one file. The area hook starts many
-// containers instead and fails if something is left. The area tests repeats our own tests.
+// containers instead and fails if something is left.
 package soak
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,26 +19,18 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
-
-	"slipway/ci/dev/source"
 )
 
 // Options limits the work of an area and sets the random moments.
 type Options struct {
 	Kills      int
 	Seed       uint64
-	Containers int           // one after another
-	Rounds     int           // of tests; 0: the area's default
-	Each       time.Duration // time limit of a package's tests; 0: none
-	Only       string        // pattern that selects tests by name
-	Self       []string      // the program with our commands
+	Containers int      // one after another
+	Self       []string // the program with our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "update": Update,
-	"tests": func(ctx context.Context, w io.Writer, _ string, opt Options) error {
-		return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 20), opt.Each, opt.Only)
-	},
 }
 
 // Areas lists the names that Run accepts.

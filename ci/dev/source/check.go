@@ -83,7 +83,7 @@ func openTree(ctx context.Context) (tree, error) {
 	if err != nil {
 		return tree{}, err
 	}
-	tools, err := buildTools(ctx, root)
+	tools, err := buildTools(ctx, root, "gofumpt", "staticcheck", "mage", "deadcode")
 	if err != nil {
 		return tree{}, err
 	}
@@ -101,16 +101,18 @@ func newTree(ctx context.Context, root string, tools map[string]string) (tree, e
 	return t, err
 }
 
-// buildTools builds the tools of the clone at root where the build cache lacks them, and
-// returns their paths. They can then check any source.
-func buildTools(ctx context.Context, root string) (map[string]string, error) {
+// buildTools builds tools of the clone at root where the build cache lacks them, and returns
+// their paths. They can then check any source.
+func buildTools(ctx context.Context, root string, names ...string) (map[string]string, error) {
 	tools := map[string]string{}
 	err := progress.Run(ctx, "tools", func(s *progress.Step) (string, error) {
-		for _, tool := range [][]string{{"gofumpt"}, {"staticcheck"}, {"mage"}, {"-modfile=" + toolsMod, "deadcode"}, {"-modfile=" + toolsMod, "stress"}} {
-			name := tool[len(tool)-1]
+		for _, name := range names {
 			s.Detail(name)
 			// -n prints the path of the executable in the build cache, once it is there.
-			argv := append([]string{"go", "tool"}, append(tool[:len(tool)-1:len(tool)-1], "-n", name)...)
+			argv := []string{"go", "tool", "-n", name}
+			if !slices.Contains([]string{"gofumpt", "staticcheck", "mage"}, name) {
+				argv = []string{"go", "tool", "-modfile=" + toolsMod, "-n", name}
+			}
 			out, err := run.Output(ctx, command(root, argv...))
 			if err != nil {
 				return "", err

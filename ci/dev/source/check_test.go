@@ -72,7 +72,7 @@ var ourTools = sync.OnceValues(func() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return buildTools(context.Background(), root)
+	return buildTools(context.Background(), root, "gofumpt", "staticcheck", "mage", "deadcode", "gotestsum")
 })
 
 // fixture unpacks the clean source and adds or replaces files.
@@ -236,7 +236,7 @@ func Dead() {}
 			"images/d.go:3:6: unreachable func: Dead", "images/d.go:5:6: unreachable func: OnlyTested",
 			"magefiles/d.go:5:6: unreachable func: dead", "nested/d.go:3:6: unreachable func: dead",
 			"ci/small/d.go:7:6: unreachable func: dead",
-			"fixture/flash: no program imports this package",
+			"flash/d.go:3:6: unreachable func: Dead",
 		}},
 		{"licences", "unknown", linked("-- dep/LICENSE --\nAll your code are belong to us\n"), []string{"example.invalid/dep: unknown licence: read "}},
 		{"licences", "none", linked(""), []string{"example.invalid/dep: no licence in "}},

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"slipway/layers/lazy"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // fuzzTarget is one Fuzz function.
@@ -50,20 +52,20 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 	}
 	var targets []fuzzTarget
 	for _, dir := range modules {
-		results := newTestResults()
-		list := goTest{dir: dir, args: []string{"-list=^Fuzz", "./..."}, noise: results.noise}
-		list.each = func(e testEvent) error {
-			if name := strings.TrimSpace(e.Output); strings.HasPrefix(name, "Fuzz") {
-				targets = append(targets, fuzzTarget{dir, e.Package, name})
+		out, err := run.Output(ctx, command(dir, "go", "test", "-list=^Fuzz", "./..."))
+		if err != nil {
+			return nil, fmt.Errorf("list the fuzz targets: %w", err)
+		}
+		listed := len(targets) // of earlier packages
+		for line := range strings.Lines(string(out)) {
+			switch words := strings.Fields(line); {
+			case strings.HasPrefix(line, "Fuzz"):
+				targets = append(targets, fuzzTarget{module: dir, name: words[0]})
+			case len(words) > 1 && words[0] == "ok": // the package of the names above
+				for ; listed < len(targets); listed++ {
+					targets[listed].pkg = words[1]
+				}
 			}
-			results.add(dir, e)
-			return results.limit()
-		}
-		if err := list.runTests(ctx); err != nil {
-			return nil, err
-		}
-		for _, c := range results.failed() {
-			return nil, fmt.Errorf("list the fuzz targets of %s: %s", c.pkg.path, c.output)
 		}
 	}
 	return targets, nil
@@ -73,45 +75,39 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 var fuzzLine = lazy.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
 
 // runTarget runs one target and returns its last progress.
-func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (said string, err error) {
-	results := newTestResults()
+func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (last string, err error) {
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
 		// Without a limit, the fuzzer may spend all its time on making one input shorter.
-		args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + d.String(), "-fuzzminimizetime=100x", t.pkg}
-		test := goTest{dir: t.module, args: args, noise: results.noise}
-		test.each = func(e testEvent) error {
-			if m := fuzzLine().FindStringSubmatch(e.Output); m != nil {
-				said = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])
-				s.Detail(said)
-				return nil
+		c := command(t.module, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+d.String(), "-fuzzminimizetime=100x", t.pkg)
+		c.Line = func(line string) {
+			if m := fuzzLine().FindStringSubmatch(line); m != nil {
+				last = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])
+				s.Detail(last)
 			}
-			results.add(t.module, e)
-			return nil
 		}
-		if err := test.runTests(ctx); err != nil {
+		err := run.Run(ctx, c)
+		var failure *run.Failure
+		switch {
+		case errors.As(err, &failure) && !outOfTime(failure.Tail):
+			return "", fmt.Errorf("%s %s failed; the input is below its testdata/fuzz, commit it with the fix: %w", t.pkg, t.name, err)
+		case failure == nil && err != nil:
 			return "", err
+		case last == "":
+			return "", fmt.Errorf("%s %s: the fuzzer did not start", t.pkg, t.name)
 		}
-		return said, t.crashError(results, said)
+		return last, nil
 	})
-	return said, err
-}
-
-// crashError returns the error of a target that failed, or that did not start to fuzz.
-func (t fuzzTarget) crashError(results *testResults, said string) error {
-	if failures := results.failed(); len(failures) > 0 && !outOfTime(failures[0].output.String()) {
-		return fmt.Errorf("%s %s failed; the input is below its testdata/fuzz, commit it with the fix\n  | %s",
-			t.pkg, t.name, strings.ReplaceAll(failures[0].output.String(), "\n", "\n  | "))
-	}
-	if said == "" {
-		return fmt.Errorf("%s %s: the fuzzer did not start", t.pkg, t.name)
-	}
-	return nil
+	return last, err
 }
 
 // outOfTime distinguishes the end of the fuzz time from a failure. The fuzzer confuses the
 // two if an input is running at the end. A real failure names the file of the input, or the
 // seed that failed.
 func outOfTime(output string) bool {
-	return strings.HasSuffix(strings.TrimSpace(output), "context deadline exceeded") &&
-		!strings.Contains(output, "Failing input") && !strings.Contains(output, "failure while testing seed")
+	for line := range strings.Lines(output) {
+		if strings.TrimSpace(line) == "context deadline exceeded" {
+			return !strings.Contains(output, "Failing input") && !strings.Contains(output, "failure while testing seed")
+		}
+	}
+	return false
 }

@@ -1,63 +1,248 @@
 package source
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/progress"
 	"slipway/layers/run"
 )
 
-// goTest is one run of go test -json.
-type goTest struct {
-	dir   string // of the module
-	cpu   string // the only processor that it may use; "" is all
-	args  []string
-	env   []string
-	raw   *sharedFile           // gets the events as they are; nil is nobody
-	each  func(testEvent) error // gets each event; an error ends the run
-	noise func(line string)     // gets what is no event
+// A package's tests build and boot boards one after another, and on a busy machine take
+// several times as long as on an idle one. This is for one that hangs.
+const testTimeout = "40m"
+
+// unraced lists the packages that are tested without the race detector unless TestOptions
+// says otherwise. Their tests compile, unpack, or start programs by the hundred, which takes
+// two to ten times as long under it, or they run nothing concurrently.
+var unraced = []string{
+	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
+	"slipway/flash/source/", "slipway/flash/target/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
 }
 
-// runTests hands on the events of the tests. Tests that fail are no error here: each
-// says so by an event.
-func (t goTest) runTests(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	reader := &eventReader{noise: t.noise, each: func(e testEvent) {
-		if err := t.each(e); err != nil {
-			cancel(err)
+func isRaced(importPath string, opts TestOptions) bool {
+	return opts.Race || !slices.ContainsFunc(unraced, func(prefix string) bool { return strings.HasPrefix(importPath+"/", prefix) })
+}
+
+// testPart is what one go test runs: packages of a module.
+type testPart struct {
+	dir, module string // its folder, and its name
+	race        bool
+	cpu         string   // the only processor that the tests may use; "" is all
+	paths       []string // of the packages
+}
+
+// firstHalf lists the packages that run on the first processor under the race detector. Their
+// tests take as long as those of the other packages, which run on the last processor.
+//
+// A program under the race detector gets one processor: on two, it interrupts the other one
+// for each new page of its shadow memory. In a virtual machine, the tests of package flash
+// then take 2.5 times as much CPU time.
+var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
+
+// splitTests returns the packages that narrow leaves of all modules. A package that does
+// not compile is still one that must have a result.
+func splitTests(ctx context.Context, root string, modules []string, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) ([]*testPart, error) {
+	cpus, err := processors()
+	if err != nil {
+		return nil, err
+	}
+	var parts []*testPart
+	for _, dir := range modules {
+		packages, err := goList(ctx, dir, nil, "-e", "./...")
+		if err != nil {
+			return nil, err
 		}
-	}}
-	said := &excerpt{}
-	argv := append([]string{"go", "test", "-json"}, t.args...)
-	if t.cpu != "" {
-		argv = append([]string{"taskset", "--cpu-list", t.cpu}, argv...)
+		module := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(dir, root), "/"), "slipway")
+		plain := &testPart{dir: dir, module: module}
+		first, last := &testPart{dir: dir, module: module, race: true, cpu: cpus[0]}, &testPart{dir: dir, module: module, race: true, cpu: cpus[len(cpus)-1]}
+		for _, p := range narrow(packages) {
+			part := plain
+			switch {
+			case !isRaced(p.ImportPath, opts):
+			case slices.Contains(firstHalf, p.ImportPath):
+				part = first
+			default:
+				part = last
+			}
+			part.paths = append(part.paths, p.ImportPath)
+			results.packages[p.ImportPath] = &packageResult{running: map[string]bool{}}
+		}
+		parts = append(parts, plain, first, last)
 	}
-	c := command(t.dir, argv...)
-	c.Env = t.env
-	cmd := run.Prepare(ctx, c)
-	raw := &lineWriter{file: t.raw}
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(raw, reader), said
-	began := time.Now()
-	err := errors.Join(cmd.Run(), raw.flush())
-	reader.flush()
-	return t.verdict(ctx, err, reader.events, said, time.Since(began))
+	return slices.DeleteFunc(parts, func(p *testPart) bool { return len(p.paths) == 0 }), nil
 }
 
-func (t goTest) verdict(ctx context.Context, err error, events int, said *excerpt, took time.Duration) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("go test: stopped after %s: %w", took.Round(time.Second), context.Cause(ctx))
+// processors returns the numbers of the processors that this program may use.
+func processors() (cpus []string, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, err
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 && events > 0 {
+	for cpu := 0; len(cpus) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, strconv.Itoa(cpu))
+		}
+	}
+	return cpus, nil
+}
+
+// runParts compiles all tests. Then it runs those of each processor, and those that may use
+// all, side by side: while packages with boards wait, the others work.
+func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptions, results *testResults) error {
+	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
+		return err
+	}
+	return inTurn(ctx, parts, func(p *testPart) string { return p.cpu }, func(p *testPart, ctx context.Context) error {
+		return p.runTests(ctx, tmp, opts, results)
+	})
+}
+
+// inTurn calls do with each part. Parts of one lane are done one after another, the lanes
+// side by side.
+func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string, do func(*testPart, context.Context) error) error {
+	lanes := map[string][]*testPart{}
+	for _, p := range parts {
+		lanes[lane(p)] = append(lanes[lane(p)], p)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, lane := range lanes {
+		group.Go(func() error {
+			for _, part := range lane {
+				if err := do(part, ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// runTests runs the tests of one part. Failing tests are results; the error is for what
+// kept the tests from running at all.
+func (p *testPart) runTests(ctx context.Context, tmp string, opts TestOptions, results *testResults) error {
+	step := progress.Start(ctx, p.label(), int64(len(p.paths)), progress.Tasks)
+	failed := 0
+	err := p.runGoTest(ctx, tmp, opts, func(line []byte) {
+		e := results.add(line)
+		switch {
+		case e.Test != "" && (e.Action == "run" || e.Action == "cont"):
+			step.Detail(e.Package + " " + e.Test)
+		case e.endsPackage():
+			step.Add(1)
+			if e.Action == "fail" {
+				failed++
+			}
+		}
+	})
+	if err == nil && failed > 0 {
+		step.End("", fmt.Errorf("%d packages failed", failed))
 		return nil
 	}
+	step.End(fmt.Sprintf("%d packages", len(p.paths)), err)
+	return err
+}
+
+// runGoTest calls each with every line of go test -json.
+func (p *testPart) runGoTest(ctx context.Context, tmp string, opts TestOptions, each func(line []byte)) error {
+	argv := append([]string{"go", "test", "-json"}, append(testArgs(opts, p.race), p.paths...)...)
+	if p.cpu != "" {
+		argv = append([]string{"taskset", "--cpu-list", p.cpu}, argv...)
+	}
+	c := command(p.dir, argv...)
+	c.Env = []string{"TMPDIR=" + tmp, raceOptions()}
+	cmd := run.Prepare(ctx, c)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return fmt.Errorf("go test in %s: %w\n%s", t.dir, err, said)
+		return err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	events, lines := 0, bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			each(line)
+			events++
+		}
+		if err != nil {
+			break // the end: a failure to read follows from one of the program
+		}
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("go test: stopped after %s: %w", time.Since(began).Round(time.Second), context.Cause(ctx))
+	case errors.As(err, &exit) && exit.ExitCode() == 1 && events > 0:
+		return nil
+	case err != nil:
+		return fmt.Errorf("go test in %s: %w\n%s", p.dir, err, stderr.String())
 	}
 	return nil
+}
+
+func (p *testPart) label() string {
+	label := "test " + p.module
+	if p.race {
+		label += fmt.Sprintf(" (race detector, processor %s)", p.cpu)
+	}
+	return label
+}
+
+// compile compiles the packages and their tests, on all processors. It links nothing: what is
+// linked is not kept. The run itself reports what does not compile.
+func (p *testPart) compile(ctx context.Context) error {
+	step := progress.Start(ctx, "compile "+p.module, int64(len(p.paths)), progress.Tasks)
+	args := append(buildArgs(p.race), "-e", "-test", "-export")
+	_, _ = run.Output(ctx, command(p.dir, append(append([]string{"go", "list"}, args...), p.paths...)...))
+	step.End("", ctx.Err())
+	return ctx.Err()
+}
+
+// buildArgs returns the flags that decide how a package is compiled.
+func buildArgs(race bool) []string {
+	if race {
+		return []string{"-tags=" + tags, "-race"}
+	}
+	return []string{"-tags=" + tags}
+}
+
+// raceOptions sets what a program under the race detector waits before it exits: a second,
+// by default. Many tests start such programs by the hundred. What GORACE says already counts.
+func raceOptions() string {
+	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
+}
+
+// testArgs returns the flags of go test. Vet is a rule of check's.
+func testArgs(opts TestOptions, race bool) []string {
+	args := append(buildArgs(race), "-p=1", "-vet=off", "-timeout="+testTimeout)
+	if opts.Shuffle != 0 {
+		args = append(args, "-shuffle="+strconv.FormatInt(opts.Shuffle, 10))
+	}
+	if opts.Run != "" {
+		args = append(args, "-run="+opts.Run)
+	}
+	if opts.Short {
+		args = append(args, "-short")
+	}
+	return args
 }

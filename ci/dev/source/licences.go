@@ -60,7 +60,11 @@ var otherTexts = map[string]string{
 	"github.com/opencontainers/go-digest/LICENSE.docs": "covers its documentation only",
 }
 
-var licenceFile = lazy.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
+// noticeFile is a file that the Apache License wants to be passed on beside itself.
+var (
+	licenceFile = lazy.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
+	noticeFile  = lazy.Regexp(`(?i)^notice`)
+)
 
 // The boards are arm64, the hosts mostly amd64. A file may be built for one only.
 var architectures = []string{"amd64", "arm64"}
@@ -105,41 +109,50 @@ func linkedBy(ctx context.Context, dir string, env []string, mains ...string) ([
 	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
 }
 
-// licencesOf checks the licences from the package's folder up to its module's. Code that
-// was copied from elsewhere may have a licence of its own in between.
+// licencesOf returns the findings about the licences of a package and its module.
 func licencesOf(p goPackage) []string {
+	files, err := legalFiles(p)
+	if err != nil {
+		return []string{err.Error()}
+	}
 	var found []string
-	for dir := p.Dir; ; dir = filepath.Dir(dir) {
-		names, err := licenceFiles(dir)
-		if err != nil {
-			return append(found, fmt.Sprintf("%s: %v", p.Module.Path, err))
+	has := false
+	for _, file := range files {
+		dir, name := filepath.Split(file)
+		if !licenceFile().MatchString(name) {
+			continue
 		}
-		for _, name := range names {
-			if _, other := otherTexts[p.Module.Path+"/"+name]; other {
-				continue
-			}
-			if finding := checkLicence(filepath.Join(dir, name)); finding != "" {
-				found = append(found, p.Module.Path+": "+finding)
+		has = has || filepath.Clean(dir) == p.Module.Dir
+		if _, other := otherTexts[p.Module.Path+"/"+name]; other {
+			continue
+		}
+		if finding := checkLicence(file); finding != "" {
+			found = append(found, p.Module.Path+": "+finding)
+		}
+	}
+	if !has {
+		found = append(found, p.Module.Path+": no licence in "+p.Module.Dir)
+	}
+	return found
+}
+
+// legalFiles returns the licences and notices from the package's folder up to its module's.
+// Code that was copied from elsewhere may have a licence of its own in between.
+func legalFiles(p goPackage) (files []string, err error) {
+	for dir := p.Dir; ; dir = filepath.Dir(dir) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Module.Path, err)
+		}
+		for _, e := range entries {
+			if e.Type().IsRegular() && filepath.Ext(e.Name()) != ".go" && (licenceFile().MatchString(e.Name()) || noticeFile().MatchString(e.Name())) {
+				files = append(files, filepath.Join(dir, e.Name()))
 			}
 		}
 		if dir == p.Module.Dir || dir == filepath.Dir(dir) {
-			if len(names) == 0 {
-				found = append(found, p.Module.Path+": no licence in "+dir)
-			}
-			return found
+			return files, nil
 		}
 	}
-}
-
-func licenceFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	var names []string
-	for _, e := range entries {
-		if e.Type().IsRegular() && licenceFile().MatchString(e.Name()) && filepath.Ext(e.Name()) != ".go" {
-			names = append(names, e.Name())
-		}
-	}
-	return names, err
 }
 
 // checkLicence returns the finding about the licence in the file at path, or "".

@@ -13,12 +13,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
+	"time"
 
 	"slipway/layers/host"
-	"slipway/layers/progress"
+	"slipway/layers/lazy"
 	"slipway/layers/run"
 )
 
@@ -28,29 +26,13 @@ const testPackages = "ci/test-packages.txt"
 // testDir is where a test run leaves its results, below the clone.
 const testDir = "build/test"
 
-// A package's tests build and boot boards one after another, and on a busy machine take
-// several times as long as on an idle one. This is for one that hangs.
-const testTimeout = "40m"
-
 // TestOptions narrows a test run.
 type TestOptions struct {
 	Run     string // only tests that match, as in go test -run
 	Short   bool   // skip what takes minutes
 	Changed string // only packages that a change since this commit can reach; "" is all
 	Race    bool   // all packages under the race detector, also those of unraced
-	Shuffle bool   // in another order each time, with nothing taken from Go's test cache
-}
-
-// unraced lists the packages that are tested without the race detector unless TestOptions
-// says otherwise. Their tests compile, unpack, or start programs by the hundred, which takes
-// two to ten times as long under it, or they run nothing concurrently.
-var unraced = []string{
-	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
-	"slipway/flash/source/", "slipway/flash/target/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
-}
-
-func isRaced(importPath string, opts TestOptions) bool {
-	return opts.Race || !slices.ContainsFunc(unraced, func(prefix string) bool { return strings.HasPrefix(importPath+"/", prefix) })
+	Shuffle int64  // the seed of a random order; 0 is the usual order, with results from Go's test cache
 }
 
 // Tests runs every test of the clone, in all of its modules, and prints one
@@ -61,14 +43,21 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 	if err != nil {
 		return err
 	}
+	tools, err := buildTools(ctx, root, "gotestsum")
+	if err != nil {
+		return err
+	}
+	return testClone(ctx, w, root, tools["gotestsum"], opts)
+}
+
+func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts TestOptions) error {
 	list, err := os.ReadFile(filepath.Join(root, testPackages))
 	if err != nil {
 		return err
 	}
 	out := filepath.Join(root, testDir)
-	report := filepath.Join(out, "junit.xml")
-	// An earlier run's is no news of one that ends before it has any.
-	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// An earlier run's report says nothing about a run that ends before it has one.
+	if err := os.Remove(filepath.Join(out, "junit.xml")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := host.Ensure(ctx, w, filepath.Join(out, "packages.log"), packageNames(string(list))...); err != nil {
@@ -82,12 +71,34 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 		fmt.Fprintf(w, "no package is reached by what changed since %s\n", opts.Changed)
 		return nil
 	}
-	if werr := writeJUnit(report, results); werr != nil {
-		return errors.Join(err, werr)
+	if opts.Shuffle != 0 {
+		fmt.Fprintf(w, "random order: go test -shuffle=%d\n", opts.Shuffle)
 	}
-	printSummary(w, results)
-	fmt.Fprintf(w, "%s/junit.xml  %s/events.jsonl\n", testDir, testDir)
+	err = errors.Join(err, printSummary(context.WithoutCancel(ctx), w, gotestsum, out))
+	fmt.Fprintf(w, "%s\n%s/junit.xml  %[2]s/events.jsonl\n", results, testDir)
 	return errors.Join(err, results.verdict())
+}
+
+// slowest is how many tests the summary names.
+const slowest = "5"
+
+// doneLine matches gotestsum's closing line, instead of which we print our own.
+var doneLine = lazy.Regexp(`^DONE \d+ tests`)
+
+// printSummary has gotestsum print the slowest tests, then those that were skipped or failed,
+// and write junit.xml. Failures come last, where a terminal still shows them.
+func printSummary(ctx context.Context, w io.Writer, gotestsum, out string) error {
+	events, line := filepath.Join(out, "events.jsonl"), func(line string) {
+		if !doneLine().MatchString(line) {
+			fmt.Fprintln(w, line)
+		}
+	}
+	fmt.Fprintln(w, "slowest:")
+	slow := run.Command{Argv: []string{gotestsum, "tool", "slowest", "--num=" + slowest, "--jsonfile=" + events}, Line: line}
+	rest := run.Command{Argv: []string{
+		gotestsum, "--raw-command", "--format=none", "--junitfile=" + filepath.Join(out, "junit.xml"), "--junitfile-project-name=slipway", "--", "cat", events,
+	}, Line: line}
+	return errors.Join(run.Run(ctx, slow), run.Run(ctx, rest))
 }
 
 // packageNames reads the format of test-packages.txt: one name a line, the
@@ -144,7 +155,7 @@ func skipFolder(name string) bool {
 	return name == "build" || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
-// runModules tests all modules. Its results are worth keeping whatever the error is.
+// runModules tests all modules. It returns the results also if the run was cut.
 func runModules(ctx context.Context, root, out string, opts TestOptions) (*testResults, error) {
 	modules, err := goModules(root)
 	if err != nil {
@@ -153,11 +164,6 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
-	events, err := os.Create(filepath.Join(out, "events.jsonl"))
-	if err != nil {
-		return nil, err
-	}
-	defer events.Close()
 	narrow := func(all []goPackage) []goPackage { return all }
 	if opts.Changed != "" {
 		changed, err := changedFiles(ctx, root, opts.Changed)
@@ -166,18 +172,16 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 		}
 		narrow = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
 	}
-	results := newTestResults()
+	results := &testResults{began: time.Now(), packages: map[string]*packageResult{}}
 	parts, err := splitTests(ctx, root, modules, narrow, results, opts)
 	if err != nil {
 		return nil, err
 	}
-	err = withTempDir(func(tmp string) error {
-		return runParts(ctx, parts, goTest{env: []string{"TMPDIR=" + tmp, raceOptions()}, raw: &sharedFile{File: events}}, opts, results)
-	})
-	if err = errors.Join(err, events.Close()); err != nil {
-		results.broken(err)
+	if results.events, err = os.Create(filepath.Join(out, "events.jsonl")); err != nil {
+		return nil, err
 	}
-	return results, err
+	err = withTempDir(func(tmp string) error { return runParts(ctx, parts, tmp, opts, results) })
+	return results, errors.Join(err, results.finish(err), results.events.Close())
 }
 
 // withTempDir calls do with a folder for temporary files, and removes it: tests
@@ -227,185 +231,4 @@ func detachLoops(dir string) (err error) {
 		err = errors.Join(err, run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", device}}))
 	}
 	return err
-}
-
-// testPart is what one go test runs: packages of a module.
-type testPart struct {
-	dir, module string // absolute, and below the clone
-	race        bool
-	cpu         string   // the only processor that the tests may use; "" is all
-	paths       []string // of the packages
-}
-
-// firstHalf lists the packages that run on the first processor under the race detector. Their
-// tests take as long as those of the other packages, which run on the last processor.
-//
-// A program under the race detector gets one processor: on two, it interrupts the other one
-// for each new page of its shadow memory. In a virtual machine, the tests of package flash
-// then take 2.5 times as much CPU time.
-var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
-
-// splitTests returns the packages that narrow leaves of all modules. A package that does
-// not compile is still one that must have a result.
-func splitTests(ctx context.Context, root string, modules []string, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) ([]*testPart, error) {
-	cpus, err := processors()
-	if err != nil {
-		return nil, err
-	}
-	var parts []*testPart
-	for _, dir := range modules {
-		packages, err := goList(ctx, dir, nil, "-e", "./...")
-		if err != nil {
-			return nil, err
-		}
-		module, err := filepath.Rel(root, dir)
-		if err != nil {
-			return nil, err
-		}
-		plain := &testPart{dir: dir, module: module}
-		first, last := &testPart{dir: dir, module: module, race: true, cpu: cpus[0]}, &testPart{dir: dir, module: module, race: true, cpu: cpus[len(cpus)-1]}
-		for _, p := range narrow(packages) {
-			part := plain
-			switch {
-			case !isRaced(p.ImportPath, opts):
-			case slices.Contains(firstHalf, p.ImportPath):
-				part = first
-			default:
-				part = last
-			}
-			part.paths = append(part.paths, p.ImportPath)
-			results.expect(module, p.ImportPath, part.race)
-		}
-		parts = append(parts, plain, first, last)
-	}
-	return slices.DeleteFunc(parts, func(p *testPart) bool { return len(p.paths) == 0 }), nil
-}
-
-// processors returns the numbers of the processors that this program may use.
-func processors() (cpus []string, err error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, err
-	}
-	for cpu := 0; len(cpus) < set.Count(); cpu++ {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, strconv.Itoa(cpu))
-		}
-	}
-	return cpus, nil
-}
-
-// runParts compiles all tests. Then it runs those of each processor, and those that may use
-// all, side by side: while packages with boards wait, the others work.
-func runParts(ctx context.Context, parts []*testPart, test goTest, opts TestOptions, results *testResults) error {
-	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
-		return err
-	}
-	err := inTurn(ctx, parts, func(p *testPart) string { return p.cpu }, func(p *testPart, ctx context.Context) error {
-		return p.runTests(ctx, test, opts, results)
-	})
-	if err == nil {
-		results.missing()
-	}
-	return err
-}
-
-// inTurn calls do with each part. Parts of one lane are done one after another, the lanes
-// side by side.
-func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string, do func(*testPart, context.Context) error) error {
-	lanes := map[string][]*testPart{}
-	for _, p := range parts {
-		lanes[lane(p)] = append(lanes[lane(p)], p)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, lane := range lanes {
-		group.Go(func() error {
-			for _, part := range lane {
-				if err := do(part, ctx); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// runTests runs the tests of one part. Failing tests are results; the error is for what
-// kept the tests from running at all.
-func (p *testPart) runTests(ctx context.Context, test goTest, opts TestOptions, results *testResults) error {
-	step := progress.Start(ctx, p.label(), int64(len(p.paths)), progress.Tasks)
-	test.dir, test.cpu, test.args = p.dir, p.cpu, append(testArgs(opts, p.race), p.paths...)
-	test.noise = results.noise
-	var running running
-	test.each = func(e testEvent) error {
-		if results.add(p.module, e) {
-			step.Add(1)
-		}
-		if running.note(e); e.Action != "output" {
-			running.show(step)
-		}
-		return results.limit()
-	}
-	err := test.runTests(ctx)
-	if failed := results.failuresOf(p.module, p.paths); err == nil && failed > 0 {
-		step.End("", fmt.Errorf("%d failed", failed))
-		return nil
-	}
-	step.End(fmt.Sprintf("%d packages", len(p.paths)), err)
-	return err
-}
-
-func (p *testPart) label() string {
-	label := "test " + moduleLabel(p.module)
-	if p.race {
-		label += fmt.Sprintf(" (race detector, processor %s)", p.cpu)
-	}
-	return label
-}
-
-// compile compiles the packages and their tests, on all processors. It links nothing: what is
-// linked is not kept. The run itself reports what does not compile.
-func (p *testPart) compile(ctx context.Context) error {
-	step := progress.Start(ctx, "compile "+moduleLabel(p.module), int64(len(p.paths)), progress.Tasks)
-	args := append(buildArgs(p.race), "-e", "-test", "-export")
-	_, _ = run.Output(ctx, command(p.dir, append(append([]string{"go", "list"}, args...), p.paths...)...))
-	step.End("", ctx.Err())
-	return ctx.Err()
-}
-
-// buildArgs returns the flags that decide how a package is compiled.
-func buildArgs(race bool) []string {
-	if race {
-		return []string{"-tags=" + tags, "-race"}
-	}
-	return []string{"-tags=" + tags}
-}
-
-func moduleLabel(rel string) string {
-	if rel == "." {
-		return "slipway"
-	}
-	return filepath.ToSlash(rel)
-}
-
-// raceOptions sets what a program under the race detector waits before it exits: a second,
-// by default. Many tests start such programs by the hundred. What GORACE says already counts.
-func raceOptions() string {
-	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
-}
-
-// testArgs returns the flags of go test. Vet is a rule of check's.
-func testArgs(opts TestOptions, race bool) []string {
-	args := append(buildArgs(race), "-p=1", "-vet=off", "-timeout="+testTimeout)
-	if opts.Shuffle {
-		args = append(args, "-shuffle=on")
-	}
-	if opts.Run != "" {
-		args = append(args, "-run="+opts.Run)
-	}
-	if opts.Short {
-		args = append(args, "-short")
-	}
-	return args
 }

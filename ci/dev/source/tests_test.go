@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -133,37 +134,52 @@ func TestNested(t *testing.T) { t.Fatal("nested too") }
 func TestRunOfEveryOutcome(t *testing.T) {
 	root := unpack(t, strings.ReplaceAll(outcomes, "-- build/ignored/", "-- testdata/"))
 	out := t.TempDir()
-	results, err := runModules(t.Context(), root, out, TestOptions{Shuffle: true})
+	results, err := runModules(t.Context(), root, out, TestOptions{Shuffle: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareLines(t, summary(t, out), []string{
+		`slowest:`,
+		`=== Skipped`,
+		`=== SKIP: fixture/good TestNeeds \(0.00s\)`,
+		`    good_test.go:10: needs a moon:`,
+		`=== Failed`,
+		`=== FAIL: fixture/bad TestBad/sub_\(1\) \(0.00s\)`,
+		`    bad_test.go:6: got 1; want 2`,
+		`=== FAIL: fixture/broken  \(0.00s\)`,
+		`=== FAIL: fixture/exits  `,
+		`no setup`,
+		`=== FAIL: fixture/nested TestNested`,
+		`=== FAIL: fixture/panics TestPanic`,
+		`panic: out of cheese`,
+		`=== FAIL: fixture/races TestRace`,
+		`WARNING: DATA RACE`,
+		`=== Errors`,
+		`.*b_test.go:5:28: undefined: undefinedName`,
+	})
+	if got := results.String(); !strings.HasPrefix(got, "7 passed, 7 failed, 1 skipped in 9 packages, ") {
+		t.Errorf("results = %s; want 7 passed, 7 failed, 1 skipped in 9 packages", got)
+	}
+	if err := results.verdict(); err == nil || err.Error() != "7 of the tests failed" {
+		t.Errorf("verdict() = %v; want 7 failures", err)
+	}
+	if got := readJUnit(t, filepath.Join(out, "junit.xml")); got.Failures != 7 {
+		t.Errorf("junit.xml has %d failures; want 7", got.Failures)
+	}
+}
+
+// summary returns what gotestsum prints of a run.
+func summary(t *testing.T, out string) string {
+	t.Helper()
+	tools, err := ourTools()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	printSummary(&text, results)
-	compareLines(t, text.String(), []string{
-		`without tests: fixture/silent`,
-		`SKIP  fixture/good TestNeeds: needs a moon: install moon`,
-		`FAIL  fixture/bad TestBad/sub_\(1\) \(0.0s\)`,
-		`  \|     bad_test.go:6: got 1; want 2`,
-		`  again: go test -tags=mage -race -shuffle=\d+ -run '\^TestBad\$/\^sub_\\\(1\\\)\$' fixture/bad`,
-		`FAIL  fixture/broken  \(0.0s\)`,
-		`  \| .*b_test.go:5:28: undefined: undefinedName`,
-		`FAIL  fixture/exits  `,
-		`  \| no setup`,
-		`FAIL  fixture/panics TestPanic`,
-		`  \| panic: out of cheese`,
-		`FAIL  fixture/races TestRace`,
-		`  \| WARNING: DATA RACE`,
-		`FAIL  fixture/nested TestNested`,
-		`  again: go -C nested test -tags=mage -race -shuffle=\d+ -run '\^TestNested\$' fixture/nested`,
-		`5 passed, 6 failed, 1 skipped in 9 packages`,
-	})
-	if err := results.verdict(); err == nil || err.Error() != "6 of the tests failed" {
-		t.Errorf("verdict() = %v; want 6 failures", err)
+	if err := printSummary(t.Context(), &text, tools["gotestsum"], out); err != nil {
+		t.Fatal(err)
 	}
-	checkJUnit(t, results)
-	if info, err := os.Stat(filepath.Join(out, "events.jsonl")); err != nil || info.Size() == 0 {
-		t.Errorf("events.jsonl: %v, %v; want events", info, err)
-	}
+	return text.String()
 }
 
 // compareLines wants each pattern to match a line of text, in order.
@@ -183,17 +199,6 @@ func compareLines(t *testing.T, text string, patterns []string) {
 	}
 }
 
-func checkJUnit(t *testing.T, results *testResults) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "junit.xml")
-	if err := writeJUnit(path, results); err != nil {
-		t.Fatal(err)
-	}
-	if got := readJUnit(t, path); got.Tests != 12 || got.Failures != 6 || got.Skipped != 1 {
-		t.Errorf("junit has %d tests, %d failures, %d skipped; want 12, 6, 1", got.Tests, got.Failures, got.Skipped)
-	}
-}
-
 func TestRunNarrowed(t *testing.T) {
 	root := unpack(t, outcomes)
 	for _, dir := range []string{"broken", "exits", "nested", "panics", "races"} {
@@ -205,8 +210,8 @@ func TestRunNarrowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(results.in(passed)); n != 2 || results.verdict() != nil {
-		t.Errorf("-run TestGood: %d passed, verdict %v; want 2 and none", n, results.verdict())
+	if results.passed != 3 || results.verdict() != nil {
+		t.Errorf("-run TestGood: %d passed, verdict %v; want 3 and none", results.passed, results.verdict())
 	}
 	results, err = runModules(t.Context(), root, t.TempDir(), TestOptions{Run: "TestNobody"})
 	if err != nil {
@@ -259,6 +264,10 @@ func aFailedBHangs(events []byte) bool {
 
 // A run that is broken off keeps what it has seen, and leaves nothing green.
 func TestInterruptedRun(t *testing.T) {
+	tools, err := ourTools()
+	if err != nil {
+		t.Fatal(err)
+	}
 	root := unpack(t, interrupted)
 	t.Chdir(root)
 	out := filepath.Join(root, testDir)
@@ -280,34 +289,31 @@ func TestInterruptedRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text bytes.Buffer
-		err := Tests(ctx, &text, TestOptions{})
+		err := testClone(ctx, &text, root, tools["gotestsum"], TestOptions{})
 		if !errors.Is(err, why) {
-			t.Errorf("%s: Tests = %v; want %v", before, err, why)
+			t.Errorf("%s: testClone = %v; want %v", before, err, why)
 		}
 		if before == "not begun" {
 			break
 		}
 		compareLines(t, text.String(), []string{
-			`FAIL  slipway/a TestFails`,
-			`  \|     a_test.go:7: got 1; want 2`,
-			`FAIL  slipway/b TestHangs`,
-			`  \| it had not ended when the run was broken off`,
-			`FAIL  the whole run`,
-			`  \| go test: stopped after .*: somebody pressed Ctrl-C`,
-			`  again: go tool mage test`,
+			`=== FAIL: a TestFails`,
+			`    a_test.go:7: got 1; want 2`,
+			`=== FAIL: b TestHangs`,
+			`it (began and did not end|had not ended when the run was cut)`,
+			`=== FAIL: the whole run`,
+			`go test: stopped after .*: somebody pressed Ctrl-C`,
+			`no result of: .*slipway/c$`,
 		})
 		failures := 3
-		switch { // c was linked, or ran
-		case strings.Contains(text.String(), "\nFAIL  slipway/c "):
+		if strings.Contains(text.String(), "\n=== FAIL: c ") { // it had begun
 			failures = 4
-		case !regexp.MustCompile(`no result of: (slipway/b )?slipway/c\n`).MatchString(text.String()):
-			t.Errorf("nothing is said of slipway/c:\n%s", &text)
 		}
 		if want := fmt.Sprintf("1 passed, %d failed, 0 skipped in 3 packages", failures); !strings.Contains(text.String(), want) {
 			t.Errorf("the summary lacks %q:\n%s", want, &text)
 		}
-		if got := readJUnit(t, filepath.Join(out, "junit.xml")); got.Tests != failures+1 || got.Failures != failures {
-			t.Errorf("junit.xml has %d tests, %d failures; want %d and %d", got.Tests, got.Failures, failures+1, failures)
+		if got := readJUnit(t, filepath.Join(out, "junit.xml")); got.Failures != failures {
+			t.Errorf("junit.xml has %d failures; want %d", got.Failures, failures)
 		}
 	}
 	if data, err := os.ReadFile(filepath.Join(out, "junit.xml")); err == nil && !bytes.Contains(data, []byte(why.Error())) {
@@ -362,17 +368,15 @@ func TestUnchangedPackages(t *testing.T) {
 		}
 	}
 	for i, want := range []int{-1, 3, 0} { // the first run may find anything
-		results, err := runModules(t.Context(), root, t.TempDir(), TestOptions{Shuffle: i == 2})
+		results, err := runModules(t.Context(), root, t.TempDir(), TestOptions{Shuffle: int64(i / 2)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var text bytes.Buffer
-		printSummary(&text, results)
-		if n := results.cached(); want >= 0 && n != want || strings.Contains(text.String(), "unchanged since they passed") != (n > 0) {
-			t.Errorf("run %d: %d unchanged packages; want %d:\n%s", i, n, want, text.String())
+		if n := results.cached; want >= 0 && n != want || strings.Contains(results.String(), "unchanged since they passed") != (n > 0) {
+			t.Errorf("run %d: %d unchanged packages; want %d: %s", i, n, want, results)
 		}
-		if n := len(results.in(passed)); n != 4 {
-			t.Errorf("run %d: %d passed; want 4", i, n)
+		if results.passed != 6 {
+			t.Errorf("run %d: %d passed; want 6", i, results.passed)
 		}
 	}
 }
@@ -390,27 +394,51 @@ func TestRacedPackages(t *testing.T) {
 		if !isRaced(path, TestOptions{Race: true}) {
 			t.Errorf("isRaced(%s) with -race = false", path)
 		}
-		again := caseResult{pkg: &packageResult{module: ".", path: path, race: want}, testResult: &testResult{}}.rerunCommand()
-		if strings.Contains(again, " -race ") != want {
-			t.Errorf("%s runs again by %q", path, again)
-		}
 	}
 }
 
-func TestMissingResults(t *testing.T) {
-	r := newTestResults()
-	r.expect(".", "a", false)
-	r.expect(".", "b", false)
-	r.add(".", testEvent{Action: "run", Package: "a", Test: "TestHangs"})
-	r.add(".", testEvent{Action: "fail", Package: "a"})
-	r.missing()
-	var got []string
-	for _, c := range r.failed() {
-		got = append(got, c.pkg.path+" "+c.name+": "+c.output.String())
+// newResults returns results that write to a file, and a function that reads the file.
+func newResults(t *testing.T, packages ...string) (*testResults, func() string) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "events.jsonl"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := []string{"a TestHangs: it began and did not end", "b : go test gave no result for this package"}
-	if d := cmp.Diff(want, got); d != "" {
+	t.Cleanup(func() { file.Close() })
+	r := &testResults{events: file, packages: map[string]*packageResult{}}
+	for _, name := range packages {
+		r.packages[name] = &packageResult{running: map[string]bool{}}
+	}
+	return r, func() string {
+		text, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+}
+
+// A test that a dead package had begun has failed, and so has a package without a result.
+func TestMissingResults(t *testing.T) {
+	r, events := newResults(t, "a", "b")
+	for _, line := range []string{`{"Action":"run","Package":"a","Test":"TestHangs"}`, `{"Action":"fail","Package":"a"}`} {
+		r.add([]byte(line))
+	}
+	if err := r.finish(nil); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"Action":"run","Package":"a","Test":"TestHangs"}
+{"Action":"output","Package":"a","Test":"TestHangs","Output":"it began and did not end\n"}
+{"Action":"fail","Package":"a","Test":"TestHangs"}
+{"Action":"fail","Package":"a"}
+{"Action":"output","Package":"b","Output":"go test gave no result for this package\n"}
+{"Action":"fail","Package":"b"}
+`
+	if d := cmp.Diff(want, events()); d != "" {
 		t.Error(d)
+	}
+	if r.failed != 2 {
+		t.Errorf("%d failures; want 2", r.failed)
 	}
 }
 
@@ -421,36 +449,24 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
+// Whatever a line holds, gotestsum can read the events, and a failed package is counted.
 func FuzzEvents(f *testing.F) {
-	f.Add([]byte(`{"Action":"start","Package":"p"}`+"\n"+`{"Action":"fail","Package":"p","Test":"T/a","Elapsed":1e300}`+"\n"), 7)
-	f.Add([]byte(`{"Action":"output","Package":"p","Test":"/","Output":"-test.shuffle 1\n"}`+"\nnoise\n{"), 1)
-	f.Add([]byte(`{"Action":"build-output","ImportPath":"p","Output":"x\n"}`+"\n"+`{"Action":"fail","Package":"p","FailedBuild":"p"}`), 100)
-	f.Fuzz(func(t *testing.T, data []byte, piece int) {
-		if piece < 1 {
-			piece = 1
+	f.Add([]byte(`{"Action":"start","Package":"p"}` + "\n" + `{"Action":"fail","Package":"p","Test":"T/a","Elapsed":1e300}`))
+	f.Add([]byte(`{"Action":"output","Package":"p","Test":"/","Output":"-test.shuffle 1\n"}` + "\nnoise\n{"))
+	f.Add([]byte(`{"Action":"build-output","ImportPath":"p","Output":"x\n"}` + "\n" + `{"Action":"fail","Package":"p","FailedBuild":"p"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, events := newResults(t, "p")
+		for line := range bytes.SplitSeq(data, []byte("\n")) {
+			r.add(line)
 		}
-		r := newTestResults()
-		in := &eventReader{each: func(e testEvent) { r.add(".", e) }, noise: r.noise}
-		for len(data) > 0 {
-			n := min(piece, len(data))
-			if _, err := in.Write(data[:n]); err != nil {
-				t.Fatal(err)
-			}
-			data = data[n:]
+		ended := r.packages["p"].ended
+		if err := r.finish(nil); err != nil || !ended && r.failed == 0 {
+			t.Errorf("finish() = %v with %d failures; the package had ended: %v", err, r.failed, ended)
 		}
-		in.flush()
-		if piece%2 == 0 {
-			r.broken(context.Canceled)
-		}
-		r.missing()
-		var text bytes.Buffer
-		printSummary(&text, r)
-		if _, err := junitOf(r); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range r.cases() {
-			if c.state == "" {
-				t.Errorf("%s %s has no state", c.pkg.path, c.name)
+		for line := range strings.Lines(events()) {
+			var e testEvent
+			if err := json.Unmarshal([]byte(line), &e); err != nil || e.Action == "" {
+				t.Errorf("%q is no event: %v", line, err)
 			}
 		}
 	})
