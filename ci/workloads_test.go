@@ -2,9 +2,12 @@ package ci
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"slipway/ci/suite"
 	"slipway/images"
@@ -24,7 +27,7 @@ var update = flag.Bool("update", false, "write the generated pages")
 // The page is what the files of the workloads say.
 func TestWorkloadsPage(t *testing.T) {
 	var page bytes.Buffer
-	if err := suite.WriteWorkloadsPage(&page); err != nil {
+	if err := writeWorkloadsPage(&page); err != nil {
 		t.Fatal(err)
 	}
 	if *update {
@@ -36,7 +39,7 @@ func TestWorkloadsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(page.String(), string(got)); diff != "" {
+	if diff := gocmp.Diff(page.String(), string(got)); diff != "" {
 		t.Errorf("workloads.md is not what the workloads say; go test ./ci -run TestWorkloadsPage -update writes it\n%s", diff)
 	}
 	for _, row := range strings.Split(page.String(), "\n") {
@@ -44,6 +47,42 @@ func TestWorkloadsPage(t *testing.T) {
 			t.Errorf("a row has an empty cell: %s", row)
 		}
 	}
+}
+
+// writeWorkloadsPage writes the catalogue's page, in Markdown.
+func writeWorkloadsPage(w io.Writer) error {
+	all, err := suite.Workloads()
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(w, `# Workloads
+
+A workload is a system that people put on boards. Its suite proves it, and its metrics are kept over time.
+
+`+"```"+`
+go tool mage workloads  # this table, shorter
+go tool mage workloads cuda-warp  # all that is known of one
+go tool mage smoke root@192.0.2.7 --suite=cuda-warp  # run it on a board
+`+"```"+`
+
+This page is generated. To add a workload, add a folder to `+"`ci/suite/workloads`"+` with these files, and run `+"`go test ./ci -run TestWorkloadsPage -update`"+`:
+
+- `+"`workload.yml`"+`: what it proves, what it needs, its recipes, and where it was proved
+- `+"`suite.yml`"+`: its [checks](suites.md)
+- the programs that the suite sends to the board
+- `+"`recorded.txtar`"+`: output of the real programs, where it was proved so. The checks judge it in a test.
+- `+"`simulated.txtar`"+`: output written by hand, likewise
+
+`)
+	fmt.Fprintln(w, "| workload | proves | needs | recipes | checks | metrics | proved |\n|---|---|---|---|---|---|---|")
+	for _, one := range all {
+		cells := []string{
+			"**" + one.Name + "**: " + one.System, one.Proves, one.Needs, strings.Join(suite.InOrder(one.Recipes, suite.Releases), "<br>"),
+			strings.Join(one.Checks, "<br>"), cmp.Or(strings.Join(one.Metrics, ", "), "the time of each check"), strings.Join(suite.InOrder(one.Proved, suite.Proofs), "<br>"),
+		}
+		_, err = fmt.Fprintln(w, "| "+strings.Join(cells, " | ")+" |")
+	}
+	return err
 }
 
 func TestShowWorkloads(t *testing.T) {
@@ -127,30 +166,6 @@ func TestWorkloadsRecipes(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// The checks judge what the real programs printed. Each has an output that passes and one
-// that fails, for the reason that stands in the name.
-func TestRecordedWorkloads(t *testing.T) {
-	all, err := suite.Workloads()
-	if err != nil {
-		t.Fatal(err)
-	}
-	judged := 0
-	for _, w := range all {
-		verdicts, err := w.JudgeOutputs()
-		if err != nil {
-			t.Errorf("%s: %v", w.Name, err)
-		}
-		for _, v := range verdicts {
-			if judged++; v.Wrong != "" {
-				t.Errorf("%s: %q: %s", v.File, v.Output, v.Wrong)
-			}
-		}
-	}
-	if judged < 40 {
-		t.Errorf("%d outputs were judged; want at least 40", judged)
 	}
 }
 

@@ -27,12 +27,12 @@ func TestFlow(t *testing.T) {
 		want                string // of what was seen
 		proves              report.Proof
 	}{
-		{"in software", "net_swflow", "", &simulatedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; " +
-			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 44 packets, ", report.ProvesSoftware},
+		{"in software", "net_swflow", "", &simulatedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; " +
+			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 24 packets, ", report.ProvesSoftware},
 		{"in hardware", "mlx5_pci", "", &simulatedSpec, "rule 1 is gone; with the wider rule: 71 rewritten to other, 34 by the kernel, 12 no further; the wider rule counts 118 packets", report.ProvesHardware},
 		{"once both are gone", "mlx5_pci", "", &simulatedSpec, "; rule 0 is gone; without a rule: 105 by ", report.ProvesHardware},
 		{"a bridge that floods", "net_swflow", "floods", &simulatedSpec, "rule 0 is gone", report.ProvesSoftware},
-		{"a driver that nobody knows", "net_new", "", &simulatedSpec, "the rule counts 44 packets", ""},
+		{"a driver that nobody knows", "net_new", "", &simulatedSpec, "the rule counts 24 packets", ""},
 		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 105 by the kernel", report.ProvesSoftware},
 		{"no traffic", "mlx5_pci", "", &parts, "no packets were sent: dpu in the board's board.yml has no from and to; port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; rule 0 is gone", report.ProvesParts},
 		{"no section", "", "", nil, "skipped: the board's board.yml has no section dpu", ""},
@@ -40,7 +40,7 @@ func TestFlow(t *testing.T) {
 		{"no tcpdump", "", "no tcpdump", &simulatedSpec, "skipped: there is no tcpdump where packets are sent, pass or arrive: in leaf2 tcpdump", ""},
 		{"no python3", "", "no python3", &simulatedSpec, "skipped: there is no python3 where packets are sent, pass or arrive: in vf0 python3", ""},
 		{"the capture fails", "", "tcpdump fails", &simulatedSpec, "failed: tcpdump on eth0 ended: tcpdump: eth0: No such device exists", ""},
-		{"no socket", "net_swflow", "no socket", &simulatedSpec, "failed: the socket at UDP port 53 of 192.0.2.2 ended\npython3 exited with 1: no output", ""},
+		{"nothing is sent", "net_swflow", "does not send", &simulatedSpec, "python3 exited with 1: no output", ""},
 		{"testpmd fails", "", "does not start", &simulatedSpec, "Cannot init EAL: Permission denied", ""},
 		{"the rule is refused", "net_tap", "refuses", &simulatedSpec, "failed: the driver refused the rule", ""},
 		{"the source stays", "net_swflow", "keeps the source", &simulatedSpec, "failed: with both rules: UDP to port 53: the source MAC is " + vfMAC + ", not " + p0MAC + ", of 7 packets at to", ""},
@@ -58,7 +58,6 @@ func TestFlow(t *testing.T) {
 		{"the slow path has them too", "net_swflow", "sends a copy", &simulatedSpec, "7 packets at other, not 0; 7 packets at the kernel's pf0vf0, not 0; 7 packets at the kernel's p0, not 0", ""},
 		{"the kernel has them too", "net_swflow", "tells the kernel", &simulatedSpec, "UDP to port 53: 7 packets at the kernel's pf0vf0, not 0", ""},
 		{"they come back too", "net_swflow", "sends it back", &simulatedSpec, "7 packets at from, not 0", ""},
-		{"late ones", "net_swflow", "is late", &simulatedSpec, "with both rules: 0 of 20 answers came within 200ms", ""},
 		{"TCP too", "net_swflow", "moves TCP too", &simulatedSpec, "with both rules: TCP to port 53: 3 packets at to, not 0", ""},
 		{"tags too", "net_swflow", "takes tags", &simulatedSpec, "packets to port 53 with a VLAN tag: 3 packets at to, not 0; 0 packets at the kernel's pf0vf0, not 3", ""},
 		{"TTL 1 too", "net_swflow", "takes TTL 1", &simulatedSpec, "UDP to port 53 with TTL 1: 3 packets at to, not 0", ""},
@@ -74,8 +73,8 @@ func TestFlow(t *testing.T) {
 		{"long ones", "net_swflow", "loses long ones", &simulatedSpec, "with both rules: UDP to port 53: 6 packets at to, not 7", ""},
 		{"no options", "net_swflow", "does not know options", &simulatedSpec, "UDP to port 5300 with 53 in an IP option: 3 packets at to, not 0", ""},
 		{"the older rule", "net_swflow", "does the older rule", &simulatedSpec, "with both rules: UDP to port 53: 0 packets at to, not 7", ""},
-		{"a wrong count", "net_swflow", "counts twice", &simulatedSpec, "failed: the rule counts 88 packets, ", ""},
-		{"a wrong count of bytes", "net_swflow", "counts no headers", &simulatedSpec, "failed: the rule counts 44 packets, ", ""},
+		{"a wrong count", "net_swflow", "counts twice", &simulatedSpec, "failed: the rule counts 48 packets, ", ""},
+		{"a wrong count of bytes", "net_swflow", "counts no headers", &simulatedSpec, "failed: the rule counts 24 packets, ", ""},
 		{"an old count", "net_swflow", "knows nothing yet", &simulatedSpec, "failed: the rule counts 0 packets, 0 bytes", ""},
 		{"a count that is gone", "mlx5_pci", "forgets its count", &simulatedSpec, "and when asked again 0 and 0", ""},
 		{"the rule stays", "net_swflow", "keeps the rule", &simulatedSpec, "failed: the rule still answers: COUNT:", ""},
@@ -105,13 +104,13 @@ func TestFlowGroupsAndPlain(t *testing.T) {
 		want               string
 	}{
 		{"a group", group, "", &simulatedSpec, "without a rule: 105 by the kernel, 12 no further; the rule counts 0 packets, 0 bytes; the wider rule counts 0 packets, 0 bytes; " +
-			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 44 packets, "},
+			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 24 packets, "},
 		{"no jump", group, "does not jump", &simulatedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7"},
 		{"without a jump", group, "jumps by itself", &simulatedSpec, "failed: without a rule: UDP to port 53: 7 packets at to, not 0"},
 		{"a jump that stays", group, "keeps the rule", &simulatedSpec, "failed: the rule still answers: COUNT:"},
 		{"no other", group, "", &apart, "skipped: dpu in the board's board.yml has no other; "},
 		{"rules are not freed", group, "leaks rules", &simulatedSpec, "failed: once the rules were destroyed: 98 objects, 2048 free buffers"},
-		{"without transfer", plain, "", &simulatedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; " +
+		{"without transfer", plain, "", &simulatedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; " +
 			"with the rule: 81 by the kernel, 6 no further, 30 by testpmd; the rule counts 30 packets, "},
 		{"and with a wider rule", plain, "", &simulatedSpec, "with both rules: 71 rewritten to other, 34 by the kernel, 6 no further, 6 by testpmd; "},
 		{"nowhere else", plain, "", &apart, "rule 0 is gone; without a rule: 105 by the kernel"},
@@ -244,7 +243,6 @@ func FuzzTestpmd(f *testing.F) {
 	f.Add("0    02:00:00:00:00:0A net_swflow0  net_swflow     up       25 Gbps\r\n")
 	f.Add("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: 7\n bytes: 420\n")
 	f.Add("\x1b[0mtestpmd> testpmd> ")
-	f.Add(ratesSaid)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, p := range parsePorts(text) {
 			if p.number < 0 || p.driver == "" {
@@ -253,9 +251,6 @@ func FuzzTestpmd(f *testing.F) {
 		}
 		if n, err := parseCount(text); err == nil && (n.packets < 0 || n.bytes < 0) {
 			t.Errorf("count %+v", n)
-		}
-		if v := oneNumber(rulesInserted(), text); v != nil && *v < 0 {
-			t.Errorf("%v rules", *v)
 		}
 		pmd := &testpmd{keys: io.Discard, screen: strings.NewReader(text)}
 		if out, err := pmd.readUntil(testpmdPrompt); err == nil && strings.Contains(out, testpmdPrompt) {

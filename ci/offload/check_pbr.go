@@ -25,7 +25,6 @@ type pbr struct {
 	daemons string // the folder of zebra and pbrd
 	wider   bool   // a second rule, older and of lower priority, sends all UDP elsewhere
 	group   bool   // the next hop is in a group, and changes after the rule is created
-	churn   churn  // adds and removes many rules, in place of packets
 	cases   string // a file on the board with rules and outcomes, in place of packets
 }
 
@@ -45,7 +44,6 @@ func readPBR(e *suite.Entry) suite.Probe {
 	p := pbr{
 		trafficOptions: readTrafficOptions(e), plugin: e.Text("plugin", "dpdk"), daemons: e.Text("daemons", "/usr/lib/frr"),
 		wider: suite.IsTrue(e.Flag("wider")), group: suite.IsTrue(e.Flag("group")), cases: e.Text("cases", ""),
-		churn: churn{rules: int(e.Number("rules", 0, 0, maxRules)), rounds: int(e.Number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
 		e.Fail(e.Key, "unknown plugin %q (have dpdk, doca)", p.plugin)
@@ -53,25 +51,14 @@ func readPBR(e *suite.Entry) suite.Probe {
 	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
 		e.Fail(e.Key, "daemons must be an absolute path on the board, not %q", p.daemons)
 	}
-	if p.cases != "" && (!strings.HasPrefix(p.cases, "/") || p.churn.rules > 0) {
-		e.Fail(e.Key, "cases must be a file of the board, by its absolute path, and not beside rules")
-	}
-	if most := e.Decimal("max-growth"); most != nil {
-		p.churn.maxGrowth = *most
+	if p.cases != "" && !strings.HasPrefix(p.cases, "/") {
+		e.Fail(e.Key, "cases must be a file of the board, by its absolute path")
 	}
 	return p
 }
 
 // Alone returns true because the plugin uses the ports exclusively.
 func (pbr) Alone() bool { return true }
-
-// Metrics returns the names of the check's metrics.
-func (p pbr) Metrics() []string {
-	if p.churn.rules == 0 {
-		return nil
-	}
-	return []string{"zebra's growth", "zebra's new objects per rule", "flow insertion rate", "counter poll"}
-}
 
 func (p pbr) Next() string {
 	return "on the board: vtysh -c \"" + plugins[p.plugin].ports + "\" -c \"show pbr map\" -c \"" + plugins[p.plugin].flow +
@@ -101,11 +88,8 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 	if err := r.wantNoPolicy(ctx); err != nil {
 		return f, err
 	}
-	switch {
-	case p.cases != "":
+	if p.cases != "" {
 		return f, r.runCases(ctx, &f, p.cases)
-	case p.churn.rules > 0:
-		return f, p.churn.runRounds(ctx, &f, r)
 	}
 	if (p.wider || p.group) && s.DPU.Other == nil {
 		return f, suite.Missing("the board's board.yml has no dpu.other")
@@ -157,14 +141,9 @@ func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error 
 // another next hop, as in the posts.
 type policy struct{ name, port, from, nexthop string }
 
-// onwardPolicy is the policy for packets from the host, and returnPolicy that for packets
-// back to it.
+// onwardPolicy is the policy for packets from the host.
 func onwardPolicy(d *images.DPU) policy {
 	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
-}
-
-func returnPolicy(d *images.DPU) policy {
-	return policy{"slipway-back", d.Ports[1], d.To.Address, d.From.Address}
 }
 
 // ruleCommands returns the commands that create a rule with these matches.
@@ -174,11 +153,6 @@ func (p policy) ruleCommands(seq int, matches ...string) []string {
 
 func (p policy) removeRuleCommand(seq int) string {
 	return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq)
-}
-
-// portRuleCommands returns the commands that create a rule for one UDP port.
-func (p policy) portRuleCommands(seq int, port uint16) []string {
-	return p.ruleCommands(seq, pattern{protocol: protocolUDP, toPort: port}.matchCommands(p)...)
 }
 
 // matchCommands returns the pattern as match commands of a pbr-map.
@@ -390,17 +364,8 @@ func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	return nil
 }
 
-// removePolicies removes the check's policies. This matters for the board's own zebra,
-// which keeps running.
-func (r *router) removePolicies(ctx context.Context, all ...policy) error {
-	var commands []string
-	for _, p := range all {
-		commands = append(commands, p.removeCommands()...)
-	}
-	return r.configureTeardown(ctx, commands)
-}
-
-// configureTeardown runs configuration commands also after the check was cancelled.
+// configureTeardown runs configuration commands also after the check was cancelled. The
+// board's own zebra keeps running with what they leave.
 func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()

@@ -48,11 +48,6 @@ func (d *simulatedDPU) answerVtysh(argv []string) (target.Result, error) {
 				ports = append(ports, fmt.Sprintf(`{"port":%d,"used":%v,"device":"net_swflow%d","driver":%q,"interface":%q,"ifIndex":%d}`, i, !d.faults["no ports"], i, d.driver, name, 7+i))
 			}
 			fmt.Fprintf(&out, `{"ealStarted":true,"ports":[%s]}`, strings.Join(ports, ","))
-		case c == "show memory zebra":
-			if d.faults["keeps objects"] {
-				d.objects += 7
-			}
-			fmt.Fprintf(&out, "Memory statistics for zebra:\nSystem allocator statistics:\n  Total heap allocated:  12 MiB\n--- qmem libfrr ---\n%-30s: %8s %-8s\n%-30s: %8d %-8s %9d %8d %9d\n", "Type", "Current#", "  Size", "Buffer", 1000+d.objects, "    24", 72, 3, 72)
 		case c == "show dplane dpdk pbr flows":
 			out.WriteString(d.showFlows())
 		case c == "show dplane doca port json":
@@ -99,7 +94,7 @@ func (d *simulatedDPU) answerVtysh(argv []string) (target.Result, error) {
 }
 
 func (d *simulatedDPU) applyPolicy(policy string) {
-	if d.faults["no flow"] || d.faults["no second flow"] && policy == "slipway-back" {
+	if d.faults["no flow"] {
 		return
 	}
 	d.applied[policy] = true
@@ -115,9 +110,6 @@ func (d *simulatedDPU) applyPolicy(policy string) {
 }
 
 func (d *simulatedDPU) withdrawPolicy(policy string) {
-	if d.applied[policy] && d.faults["leaks a flow"] && len(d.rules[policy]) > 1 {
-		d.stuck++
-	}
 	if d.faults["keeps the flow"] {
 		return
 	}
@@ -149,9 +141,6 @@ func (d *simulatedDPU) showFlows() string {
 			}
 		}
 	}
-	for i := range d.stuck {
-		fmt.Fprintf(&all, rule+"  DPDK stats: packets 0 bytes 0\n", i, 20000+i)
-	}
 	return all.String()
 }
 
@@ -168,26 +157,18 @@ func (d *simulatedDPU) showDOCAFlows() string {
 	return `{"flows":[` + strings.Join(all, ",") + "]}\n"
 }
 
-// showKernel answers in the form that iproute2 of Debian 12 prints.
-func (d *simulatedDPU) showKernel(object string) string {
+// showKernelRules answers in the form that iproute2 of Debian 12 prints.
+func (d *simulatedDPU) showKernelRules() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var all strings.Builder
 	for policy := range d.applied {
 		for i, r := range d.rules[policy] {
-			switch {
-			case object == "route":
-				fmt.Fprintf(&all, "default nhid 13 via 192.0.2.2 dev p0 table %d proto 194 metric 20\n", 10000+i)
-			case object == "nexthop" && i == 0:
-				all.WriteString("id 13 via 192.0.2.2 dev p0 scope link proto zebra\n")
-			case object == "rule":
-				fmt.Fprintf(&all, "%d:\tfrom 198.51.100.2 iif pf0vf0 ipproto udp%s lookup %d proto zebra\n", 300+i, map[bool]string{false: fmt.Sprintf(" dport %d", r.port)}[d.faults["a kernel without ports"]], 10000+i)
-			}
+			fmt.Fprintf(&all, "%d:\tfrom 198.51.100.2 iif pf0vf0 ipproto udp%s lookup %d proto zebra\n", 300+i, map[bool]string{false: fmt.Sprintf(" dport %d", r.port)}[d.faults["a kernel without ports"]], 10000+i)
 		}
 	}
-	if d.faults["leaves a "+object] {
-		d.left++
-		all.WriteString(strings.Repeat("300:\tfrom all iif pf0vf0 ipproto udp dport 53 lookup 10000\n", d.left))
+	if d.faults["leaves a rule"] {
+		all.WriteString("300:\tfrom all iif pf0vf0 ipproto udp dport 53 lookup 10000\n")
 	}
 	return all.String()
 }
@@ -207,24 +188,16 @@ func TestPBR(t *testing.T) {
 		want               string
 		proves             report.Proof
 	}{
-		{"a rule", "", suite, &simulatedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; the rule has", report.ProvesSoftware},
+		{"a rule", "", suite, &simulatedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; the rule has", report.ProvesSoftware},
 		{"no traffic", "", suite, &parts, "passed: pf0vf0 is net_swflow; p0 is net_swflow; no packets were sent", report.ProvesParts},
-		{"others", "", suite, &simulatedSpec, "the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to, 81 by the kernel, 12 no further; the flow counts 44 packets, ", report.ProvesSoftware},
+		{"others", "", suite, &simulatedSpec, "the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to, 81 by the kernel, 12 no further; the flow counts 24 packets, ", report.ProvesSoftware},
 		{"a kernel's rule without ports", "a kernel without ports", suite, &simulatedSpec, "failed: the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n300:", ""},
 		{"a rule for TCP too", "moves TCP too", suite, &simulatedSpec, "failed: with the rule: TCP to port 53: 3 packets at to, not 0", ""},
 		{"a port of TCP and UDP", "moves TCP too", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &simulatedSpec, "; with the rule: 27 rewritten to to, 76 by the kernel", report.ProvesSoftware},
 		{"a port of UDP alone", "", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &simulatedSpec, "failed: with the rule: TCP to port 53: 0 packets at to, not 3", ""},
-		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &simulatedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 2 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects per rule 0; flow insertion rate ", report.ProvesSoftware},
-		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: 7 rules have 4 flows:", ""},
-		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: 2 flows are left:", ""},
-		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: the kernel has 2 rules, and had 1", ""},
-		{"a route stays in the kernel", "leaves a route", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: the kernel has 2 routes, and had 1", ""},
-		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
-		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &simulatedSpec, "failed: zebra's new objects per rule 1 / zebra's new objects per rule: at most 0.5", ""},
-		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &simulatedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
+		{"a rule stays in the kernel", "leaves a rule", suite, &simulatedSpec, "failed: the kernel has rules still:\n300:", ""},
 		{"by DOCA", "", docaSuite, &doca, "passed: pf0vf0 is doca_flow; p0 is doca_flow; without a rule: 105 by the kernel", report.ProvesHardware},
-		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 88 packets, ", ""},
-		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", report.ProvesHardware},
+		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 48 packets, ", ""},
 		{"DOCA is not asked for", "", docaSuite, &simulatedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
 		{"a wider rule", "", widerSuite, &simulatedSpec, "; the rule's flow is gone; with the wider rule: 71 rewritten to other, ", report.ProvesSoftware},
 		{"a next hop that changes", "", groupSuite, &simulatedSpec, "; the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to", report.ProvesSoftware},
@@ -238,16 +211,13 @@ func TestPBR(t *testing.T) {
 		{"no ports", "no ports", suite, &simulatedSpec, "}\nvdev_probe(): failed to initialize net_swflow0 device", ""},
 		{"no flow", "no flow", suite, &simulatedSpec, "failed: the rule has no flow of its own:\n(nothing)", ""},
 		{"no counter", "shows no counter", suite, &simulatedSpec, "failed: the rule has no flow of its own:\nRules if pf0vf0", ""},
-		{"a wrong count", "counts twice", suite, &simulatedSpec, "failed: the flow counts 88 packets, ", ""},
+		{"a wrong count", "counts twice", suite, &simulatedSpec, "failed: the flow counts 48 packets, ", ""},
 		{"the flow stays", "keeps the flow", suite, &simulatedSpec, "failed: flows are left:", ""},
 		{"the TTL stays", "keeps the TTL", suite, &simulatedSpec, "failed: with the rule: UDP to port 53: the TTL is 64, not 63", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			shortenTimeouts(t)
 			d := simulatedFRR(tt.fault, "")
-			if d.faults["grows"] {
-				d.grow = 4096
-			}
 			r := d.runCheck(t, tt.spec, tt.suite)
 			if got := suitetest.FormatResult(r); !strings.Contains(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
@@ -261,7 +231,7 @@ func simulatedFRR(fault, cases string) *simulatedDPU {
 		driver: "net_swflow", rules: map[string][]*pbrRule{}, applied: map[string]bool{}, faults: map[string]bool{fault: true},
 		recorded: suitetest.Recorded{
 			"true": "", "install -d -m 700 -o frr -g frr /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "",
-			"cat /tmp/slipway-": "77\n", "cat -- /rules": cases,
+			"cat -- /rules": cases,
 		},
 	}
 }
@@ -300,7 +270,7 @@ func FuzzCases(f *testing.F) {
 	f.Add("match dst-port 65535 | kernel-refuses | any any to any\n|||\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := parseCases(text)
-		if (err == nil) != (len(all) > 0) || len(all) > maxRules/2 {
+		if (err == nil) != (len(all) > 0) || len(all) > maxRules {
 			t.Fatalf("%d rules, %v", len(all), err)
 		}
 		for _, c := range all {

@@ -53,11 +53,6 @@ type simulatedDPU struct {
 	zebra   bool                  // whether zebra runs
 	rules   map[string][]*pbrRule // by policy
 	applied map[string]bool       // policies
-	stuck   int                   // flows that were not removed
-	left    int                   // lines that the kernel's lists keep
-	grow    int                   // KiB by which zebra grows each time that its size is read
-	size    int
-	objects int
 
 	mu         sync.Mutex
 	rule, wide *simulatedRule
@@ -66,7 +61,6 @@ type simulatedDPU struct {
 	received   int                  // packets that testpmd has received
 	sent       int                  // packets for the rule
 	captures   map[string]io.Writer // by peer, or port
-	ear        io.Writer            // of the socket at leaf2
 	kept       []byte               // a frame that is sent after the next one
 }
 
@@ -109,9 +103,6 @@ func (d *simulatedDPU) Run(ctx context.Context, argv ...string) (target.Result, 
 		if d.faults["no "+argv[len(argv)-1]] {
 			answer.Status = 127
 		}
-	case line == "cat /proc/77/status":
-		d.size += d.grow
-		answer.Stdout = fmt.Appendf(nil, "Name:\tzebra\nVmRSS:\t   %d kB\n", 20480+d.size)
 	case line == "cat /sys/class/net/p0/address":
 		answer.Stdout = []byte(p0MAC + "\n")
 	case line == "cat /sys/class/net/pf0vf0/address":
@@ -119,7 +110,7 @@ func (d *simulatedDPU) Run(ctx context.Context, argv ...string) (target.Result, 
 	case argv[0] == "vtysh":
 		return d.answerVtysh(argv)
 	case argv[0] == "ip":
-		answer.Stdout = []byte(d.showKernel(argv[1]))
+		answer.Stdout = []byte(d.showKernelRules())
 	case line == "cat /sys/class/net/eth0/address":
 		answer.Stdout = []byte(map[string]string{"vf0": vfMAC, "leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
 	case strings.HasPrefix(line, "bash -c echo hello"):
@@ -295,15 +286,11 @@ func (d *simulatedDPU) forwardByKernel(frame []byte) {
 	d.deliverFrame(leaf, out)
 }
 
-// deliverFrame passes a frame to a capture, and to the socket if the frame is for it.
+// deliverFrame passes a frame to a capture.
 func (d *simulatedDPU) deliverFrame(place string, b []byte) {
 	if w := d.captures[place]; w != nil {
 		w.Write(pcapPacket(b))
 	}
-	if place != "leaf2" || d.ear == nil || len(b) < etherBytes+ipv4Bytes || netip.AddrFrom4([4]byte(b[etherBytes+16:])) != netip.MustParseAddr(leaf2IP) {
-		return
-	}
-	fmt.Fprintf(d.ear, "%x\n", b[etherBytes+headerBytes(b)+udpBytes:])
 }
 
 func parseMAC(text string) net.HardwareAddr {
@@ -311,22 +298,11 @@ func parseMAC(text string) net.HardwareAddr {
 	return m
 }
 
-// runPython runs a peer's Python program: the listener or the sender.
-func (d *simulatedDPU) runPython(ctx context.Context, place string, stdin io.Reader, stdout io.Writer) (int, error) {
+// runPython runs a peer's Python program, the sender.
+func (d *simulatedDPU) runPython(place string, stdin io.Reader) (int, error) {
 	text, _ := io.ReadAll(stdin)
-	if string(text) == listenerProgram {
-		if d.hasFault("no socket") {
-			return 1, nil
-		}
-		d.mu.Lock()
-		d.ear = stdout
-		d.mu.Unlock()
-		io.WriteString(stdout, "ready\n")
-		<-ctx.Done()
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.ear = nil
-		return 0, context.Cause(ctx)
+	if d.hasFault("does not send") {
+		return 1, nil
 	}
 	for _, line := range strings.Fields(strings.Split(string(text), `"""`)[1]) {
 		frame, err := hex.DecodeString(line)
@@ -338,9 +314,6 @@ func (d *simulatedDPU) runPython(ctx context.Context, place string, stdin io.Rea
 			continue
 		}
 		d.forwardFrame(frame)
-		if d.ear != nil {
-			fmt.Fprintln(stdout, map[bool]int{true: 300_000, false: 700}[d.hasFault("is late") && d.rule != nil])
-		}
 	}
 	return 0, nil
 }
@@ -358,7 +331,7 @@ func (d *simulatedDPU) runStream(ctx context.Context, stdin io.Reader, stdout, s
 		return d.runDaemon(ctx, stdout, argv)
 	}
 	if slices.Contains(argv, "python3") {
-		return d.runPython(ctx, argv[1], stdin, stdout)
+		return d.runPython(argv[1], stdin)
 	}
 	place := argv[1]
 	if argv[0] == "tcpdump" {
@@ -519,7 +492,7 @@ func runCheckOn(t *testing.T, s *suite.Session, text string) report.CheckResult 
 // shortenTimeouts keeps tests from waiting for packets that do not arrive. The simulated
 // board is never late.
 func shortenTimeouts(t *testing.T) {
-	quiet, arrival, flows, restore := lull, arrivalTime, flowTimeout, restoreTimeout
-	lull, arrivalTime, flowTimeout, restoreTimeout = 20*time.Millisecond, 200*time.Millisecond, 0, 0
-	t.Cleanup(func() { lull, arrivalTime, flowTimeout, restoreTimeout = quiet, arrival, flows, restore })
+	quiet, arrival, flows := lull, arrivalTime, flowTimeout
+	lull, arrivalTime, flowTimeout = 20*time.Millisecond, 200*time.Millisecond, 0
+	t.Cleanup(func() { lull, arrivalTime, flowTimeout = quiet, arrival, flows })
 }

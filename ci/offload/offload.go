@@ -10,9 +10,8 @@ import (
 func init() {
 	suite.Register(
 		suite.Kind{Name: "flow", About: "a rule that DPDK's ports keep to, with packets that show it", Keys: []string{"port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "group", "transfer"}, Read: readFlow},
-		suite.Kind{Name: "flow-rate", About: "how fast DPDK's ports take rules, by dpdk-test-flow-perf", Keys: []string{"rules", "min-inserted", "min-removed", "within"}, Read: readFlowRate},
 		suite.Kind{Name: "pbr", About: "policy based routing that FRR hands to the ports, with packets that show it", Keys: []string{
-			"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "rules", "rounds", "max-growth", "wider", "group", "cases",
+			"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "wider", "group", "cases",
 		}, Read: readPBR},
 		suite.Kind{Name: "steering", About: "a rule that an mlx5 device says it holds", Keys: []string{"process", "port", "file", "match", "actions", "hardware"}, Read: readSteering},
 		suite.Kind{Name: "sriov", About: "virtual functions, their representors and the switch's mode", Keys: []string{"pf", "vfs", "mode"}, Read: readSRIOV},

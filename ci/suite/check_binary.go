@@ -175,10 +175,6 @@ func (b binary) checkOutput(r target.Result) Finding {
 	return f
 }
 
-func (b binary) judge(status int, output string) Finding {
-	return b.checkOutput(target.Result{Status: status, Stdout: []byte(output)})
-}
-
 // Metrics returns the names of the check's metrics.
 func (b binary) Metrics() []string { return b.figures.names() }
 

@@ -64,10 +64,6 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return c.judgeResult(r), nil
 }
 
-func (c command) judge(status int, output string) Finding {
-	return c.judgeResult(target.Result{Status: status, Stdout: []byte(output)})
-}
-
 func (c command) judgeResult(r target.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))

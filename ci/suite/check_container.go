@@ -107,10 +107,6 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	return c.judgeExit(exit), nil
 }
 
-func (c containerProgram) judge(status int, output string) Finding {
-	return c.judgeExit(container.Exit{Status: uint32(status), Output: []byte(output)})
-}
-
 func (c containerProgram) judgeExit(exit container.Exit) Finding {
 	var f Finding
 	status := fmt.Sprintf("exit status %d", exit.Status)

@@ -219,14 +219,6 @@ func (all figures) check(f *Finding, out string, cut bool) {
 	}
 }
 
-func (m metric) judge(status int, output string) (f Finding) {
-	f.Expect(status == 0, "exit status 0", fmt.Sprintf("exit status %d", status))
-	if f.OK() {
-		m.figure.check(&f, output)
-	}
-	return f
-}
-
 // Metrics returns the name of the check's metric.
 func (m metric) Metrics() []string { return []string{m.figure.name} }
 

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v4"
 
 	"slipway/images/strict"
@@ -139,8 +137,8 @@ func readTexts(e *strict.Entry, key string, allowed []string) map[string]string 
 	return texts
 }
 
-// inOrder returns "a, b: text" for the texts that are the same, in the order of keys.
-func inOrder(texts map[string]string, keys []string) []string {
+// InOrder returns "a, b: text" for the texts that are the same, in the order of keys.
+func InOrder(texts map[string]string, keys []string) []string {
 	var lines []string
 	for i := 0; i < len(keys); {
 		text, found := texts[keys[i]]
@@ -204,177 +202,14 @@ func (w Workload) write(out io.Writer) error {
 		{"system", []string{w.System}},
 		{"proves", []string{w.Proves}},
 		{"needs", []string{w.Needs}},
-		{"recipes", inOrder(w.Recipes, Releases)},
+		{"recipes", InOrder(w.Recipes, Releases)},
 		{"checks", w.Checks},
 		{"metrics", w.Metrics},
-		{"proved", inOrder(w.Proved, Proofs)},
+		{"proved", InOrder(w.Proved, Proofs)},
 	} {
 		for i, line := range row.lines {
 			fmt.Fprintf(tw, "%s\t%s\n", plaintext.Either(i == 0, row.name, ""), line)
 		}
 	}
 	return tw.Flush()
-}
-
-// WriteWorkloadsPage writes the catalogue's page, in Markdown.
-func WriteWorkloadsPage(w io.Writer) error {
-	all, err := Workloads()
-	if err != nil {
-		return err
-	}
-	fmt.Fprint(w, `# Workloads
-
-A workload is a system that people put on boards. Its suite proves it, and its metrics are kept over time.
-
-`+"```"+`
-go tool mage workloads  # this table, shorter
-go tool mage workloads cuda-warp  # all that is known of one
-go tool mage smoke root@192.0.2.7 --suite=cuda-warp  # run it on a board
-`+"```"+`
-
-This page is generated. To add a workload, add a folder to `+"`ci/suite/workloads`"+` with these files, and run `+"`go test ./ci -run TestWorkloadsPage -update`"+`:
-
-- `+"`workload.yml`"+`: what it proves, what it needs, its recipes, and where it was proved
-- `+"`suite.yml`"+`: its [checks](suites.md)
-- the programs that the suite sends to the board
-- `+"`recorded.txtar`"+`: output of the real programs, where it was proved so. The checks judge it in a test.
-- `+"`simulated.txtar`"+`: output written by hand, likewise
-
-`)
-	fmt.Fprintln(w, "| workload | proves | needs | recipes | checks | metrics | proved |\n|---|---|---|---|---|---|---|")
-	for _, one := range all {
-		cells := []string{
-			"**" + one.Name + "**: " + one.System, one.Proves, one.Needs, strings.Join(inOrder(one.Recipes, Releases), "<br>"),
-			strings.Join(one.Checks, "<br>"), cmp.Or(strings.Join(one.Metrics, ", "), "the time of each check"), strings.Join(inOrder(one.Proved, Proofs), "<br>"),
-		}
-		_, err = fmt.Fprintln(w, "| "+strings.Join(cells, " | ")+" |")
-	}
-	return err
-}
-
-// Verdict is what a check finds in an output that a workload brings along.
-type Verdict struct {
-	File   string // recorded.txtar or simulated.txtar
-	Output string // "pass: CHECK" or "fail: CHECK: REASON"
-	Wrong  string // why the verdict is not the one that Output says; "" if it is
-}
-
-// JudgeOutputs has the checks judge the outputs that the workload brings along. A check that
-// reads output needs one that passes and one that fails.
-func (w Workload) JudgeOutputs() (all []Verdict, err error) {
-	s, err := Load(w.Name)
-	if err != nil {
-		return nil, err
-	}
-	for _, how := range []string{"recorded", "simulated"} {
-		file := path.Join("workloads", w.Name, how+".txtar")
-		text, err := embedded.ReadFile(file)
-		claimed := w.Proved[how] != "" && slices.ContainsFunc(s.Checks, Check.readsOutput)
-		switch {
-		case claimed && err != nil:
-			return nil, err
-		case !claimed && err == nil:
-			all = append(all, Verdict{File: file, Output: how, Wrong: "workload.yml does not say that it was proved so"})
-		case claimed:
-			all = append(all, judgeFile(file, text, s.Checks)...)
-		}
-	}
-	return all, nil
-}
-
-// judgeFile has the checks judge the outputs of a file.
-func judgeFile(file string, text []byte, checks []Check) (all []Verdict) {
-	seen := map[string]bool{}
-	for _, output := range txtar.Parse(text).Files {
-		v := Verdict{File: file, Output: output.Name}
-		c, kind, reason := readOutputName(output.Name, checks)
-		if kind == "" {
-			v.Wrong = "it is neither pass: CHECK nor fail: CHECK: REASON"
-		} else {
-			v.Wrong = c.judgeOutput(kind, reason, string(output.Data))
-			seen[kind+c.Name] = true
-		}
-		all = append(all, v)
-	}
-	for _, c := range checks {
-		if c.readsOutput() && (!seen["pass"+c.Name] || !seen["fail"+c.Name]) {
-			all = append(all, Verdict{File: file, Output: c.Name, Wrong: "it lacks an output that passes, or one that fails"})
-		}
-	}
-	return all
-}
-
-// readOutputName returns the check that an output is of, "pass" or "fail", and the reason to
-// fail. Without a kind the name is not one of an output.
-func readOutputName(name string, checks []Check) (c Check, kind, reason string) {
-	for _, c := range checks {
-		if !c.readsOutput() {
-			continue
-		}
-		if name == "pass: "+c.Name {
-			return c, "pass", ""
-		}
-		if reason, ok := strings.CutPrefix(name, "fail: "+c.Name+": "); ok {
-			return c, "fail", reason
-		}
-	}
-	return c, "", ""
-}
-
-// judge is a probe that reads a program's output.
-type judge interface {
-	judge(status int, output string) Finding
-}
-
-func (c Check) readsOutput() bool {
-	_, ok := c.probe.(judge)
-	return ok
-}
-
-// judgeOutput returns why an output is not judged as its name says; "" if it is. A first line
-// "exit N" is the program's status.
-func (c Check) judgeOutput(kind, reason, output string) string {
-	status := 0
-	if rest, ok := strings.CutPrefix(output, "exit "); ok {
-		line, rest, _ := strings.Cut(rest, "\n")
-		n, err := strconv.ParseUint(line, 10, 8)
-		if err != nil {
-			return fmt.Sprintf("exit %q is no status from 0 to 255", line)
-		}
-		status, output = int(n), rest
-	}
-	misses := strings.Join(c.probe.(judge).judge(status, output).Want, "; ")
-	switch {
-	case kind == "pass" && misses != "":
-		return "it fails: " + misses
-	case kind == "fail" && misses == "":
-		return "it passes"
-	case kind == "fail" && !strings.Contains(misses, reason):
-		return "it fails for another reason: " + misses
-	}
-	return ""
-}
-
-// ShowOutputs writes how the checks of a workload judge the outputs that it brings along.
-func ShowOutputs(w io.Writer, name string) error {
-	one, err := FindWorkload(name)
-	if err != nil {
-		return err
-	}
-	all, err := one.JudgeOutputs()
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("workload %s brings no output along: it was proved by %s", name, keysInOrder(one.Proved, Proofs))
-	}
-	wrong := 0
-	for _, v := range all {
-		fmt.Fprintln(w, v.Output)
-		if v.Wrong != "" {
-			wrong++
-			fmt.Fprintln(w, "  wrong: "+v.Wrong)
-		}
-	}
-	if wrong > 0 {
-		err = fmt.Errorf("%d of %d outputs of %s are judged wrongly", wrong, len(all), name)
-	}
-	return err
 }

@@ -3,15 +3,24 @@ package suite
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
+	"slipway/flash/target"
+	"slipway/flash/target/container"
 	"slipway/images"
 )
 
@@ -111,11 +120,11 @@ func TestJudgeOutputs(t *testing.T) {
 
 // Outputs of which workload.yml says nothing are wrong.
 func TestUnclaimedOutputs(t *testing.T) {
-	got, err := Workload{Name: "cuda-warp"}.JudgeOutputs()
+	got, err := Workload{Name: "cuda-warp"}.judgeOutputs()
 	if err != nil || len(got) != 1 || !strings.Contains(got[0].Wrong, "does not say") {
 		t.Errorf("outputs without a claim: %v, %v", got, err)
 	}
-	if _, err := (Workload{Name: "containers", Proved: map[string]string{"recorded": "x"}}).JudgeOutputs(); err == nil {
+	if _, err := (Workload{Name: "containers", Proved: map[string]string{"recorded": "x"}}).judgeOutputs(); err == nil {
 		t.Error("a claim without outputs passes")
 	}
 }
@@ -229,4 +238,162 @@ func waitForEnd(t *testing.T, what, pid string) {
 			return
 		}
 	}
+}
+
+// The checks judge what the real programs printed. Each has an output that passes and one
+// that fails, for the reason that stands in the name.
+func TestRecordedWorkloads(t *testing.T) {
+	files, err := fs.Glob(embedded, "workloads/*/workload.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, file := range files {
+		text, err := embedded.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := parseWorkload(file, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Name = path.Base(path.Dir(file)); strings.HasPrefix(w.Name, "dpu-") {
+			continue // package offload has its checks, and they judge no output
+		}
+		verdicts, err := w.judgeOutputs()
+		if err != nil {
+			t.Errorf("%s: %v", w.Name, err)
+		}
+		for _, v := range verdicts {
+			if judged++; v.Wrong != "" {
+				t.Errorf("%s: %q: %s", v.File, v.Output, v.Wrong)
+			}
+		}
+	}
+	if judged < 40 {
+		t.Errorf("%d outputs were judged; want at least 40", judged)
+	}
+}
+
+// judgement is what a check finds in an output that a workload brings along.
+type judgement struct {
+	File   string // recorded.txtar or simulated.txtar
+	Output string // "pass: CHECK" or "fail: CHECK: REASON"
+	Wrong  string // why the judgement is not the one that Output says; "" if it is
+}
+
+// judgeOutputs has the checks judge the outputs that the workload brings along. A check that
+// reads output needs one that passes and one that fails.
+func (w Workload) judgeOutputs() (all []judgement, err error) {
+	s, err := Load(w.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, how := range []string{"recorded", "simulated"} {
+		file := path.Join("workloads", w.Name, how+".txtar")
+		text, err := embedded.ReadFile(file)
+		claimed := w.Proved[how] != "" && slices.ContainsFunc(s.Checks, Check.readsOutput)
+		switch {
+		case claimed && err != nil:
+			return nil, err
+		case !claimed && err == nil:
+			all = append(all, judgement{File: file, Output: how, Wrong: "workload.yml does not say that it was proved so"})
+		case claimed:
+			all = append(all, judgeFile(file, text, s.Checks)...)
+		}
+	}
+	return all, nil
+}
+
+// judgeFile has the checks judge the outputs of a file.
+func judgeFile(file string, text []byte, checks []Check) (all []judgement) {
+	seen := map[string]bool{}
+	for _, output := range txtar.Parse(text).Files {
+		v := judgement{File: file, Output: output.Name}
+		c, kind, reason := readOutputName(output.Name, checks)
+		if kind == "" {
+			v.Wrong = "it is neither pass: CHECK nor fail: CHECK: REASON"
+		} else {
+			v.Wrong = c.judgeOutput(kind, reason, string(output.Data))
+			seen[kind+c.Name] = true
+		}
+		all = append(all, v)
+	}
+	for _, c := range checks {
+		if c.readsOutput() && (!seen["pass"+c.Name] || !seen["fail"+c.Name]) {
+			all = append(all, judgement{File: file, Output: c.Name, Wrong: "it lacks an output that passes, or one that fails"})
+		}
+	}
+	return all
+}
+
+// readOutputName returns the check that an output is of, "pass" or "fail", and the reason to
+// fail. Without a kind the name is not one of an output.
+func readOutputName(name string, checks []Check) (c Check, kind, reason string) {
+	for _, c := range checks {
+		if !c.readsOutput() {
+			continue
+		}
+		if name == "pass: "+c.Name {
+			return c, "pass", ""
+		}
+		if reason, ok := strings.CutPrefix(name, "fail: "+c.Name+": "); ok {
+			return c, "fail", reason
+		}
+	}
+	return c, "", ""
+}
+
+// judge is a probe that reads a program's output.
+type judge interface {
+	judge(status int, output string) Finding
+}
+
+func (c command) judge(status int, output string) Finding {
+	return c.judgeResult(target.Result{Status: status, Stdout: []byte(output)})
+}
+
+func (b binary) judge(status int, output string) Finding {
+	return b.checkOutput(target.Result{Status: status, Stdout: []byte(output)})
+}
+
+func (c containerProgram) judge(status int, output string) Finding {
+	return c.judgeExit(container.Exit{Status: uint32(status), Output: []byte(output)})
+}
+
+func (m metric) judge(status int, output string) (f Finding) {
+	f.Expect(status == 0, "exit status 0", fmt.Sprintf("exit status %d", status))
+	if f.OK() {
+		m.figure.check(&f, output)
+	}
+	return f
+}
+
+func (c Check) readsOutput() bool {
+	_, ok := c.probe.(judge)
+	return ok
+}
+
+// judgeOutput returns why an output is not judged as its name says; "" if it is. A first line
+// "exit N" is the program's status.
+func (c Check) judgeOutput(kind, reason, output string) string {
+	status := 0
+	if rest, ok := strings.CutPrefix(output, "exit "); ok {
+		line, rest, _ := strings.Cut(rest, "\n")
+		n, err := strconv.ParseUint(line, 10, 8)
+		if err != nil {
+			return fmt.Sprintf("exit %q is no status from 0 to 255", line)
+		}
+		status, output = int(n), rest
+	}
+	misses := strings.Join(c.probe.(judge).judge(status, output).Want, "; ")
+	switch {
+	case kind == "pass" && misses != "":
+		return "it fails: " + misses
+	case kind == "fail" && misses == "":
+		return "it passes"
+	case kind == "fail" && !strings.Contains(misses, reason):
+		return "it fails for another reason: " + misses
+	}
+	return ""
 }

@@ -300,17 +300,7 @@ release, and where it was proved. ci/workloads.md has all of it as a table.`
 slipway workloads cuda-warp
 slipway smoke root@10.0.0.7 --suite=cuda-warp,cupy`
 	asJSON := c.Switch("json", "print them as JSON")
-	page := c.Switch("page", "print ci/workloads.md")
-	outputs := c.Switch("outputs", "show how the checks of WORKLOAD judge the recorded outputs")
 	c.Run = func(_ context.Context, words []string) error {
-		switch {
-		case *outputs && words[0] == "":
-			return errors.New("--outputs needs a WORKLOAD\nnext: workloads")
-		case *outputs:
-			return suites.ShowOutputs(stdout, words[0])
-		case *page:
-			return suites.WriteWorkloadsPage(stdout)
-		}
 		return suites.ShowWorkloads(stdout, words[0], *asJSON)
 	}
 	return c
