@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
 	"slipway/layers/host"
 	"slipway/layers/htmlstyle/pagetest"
@@ -30,7 +29,7 @@ func groups(page string) (all []string) {
 // The page says first how many boards passed, and has one group for each cause with the
 // names of its boards.
 func TestPageOfFleet(t *testing.T) {
-	p := simulate(t, 1, fleettest.Refused, fleettest.Fails, fleettest.Refused, fleettest.Full, fleettest.Fails, fleettest.Refused)
+	p := simulate(t, 1, faultRefused, faultFails, faultRefused, faultFull, faultFails, faultRefused)
 	if _, err := p.runPlan(t.Context()); err == nil {
 		t.Fatal("the run passed")
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
 	"slipway/images"
 )
@@ -32,7 +31,7 @@ func countStates(met []Contact) map[State]int {
 // The new keys are listed, confirmed by one question, and pinned. Then the boards can be
 // reached.
 func TestPin(t *testing.T) {
-	p := simulate(t, 1, fleettest.NewKey, fleettest.NewKey, fleettest.OtherKey, fleettest.Refused)
+	p := simulate(t, 1, faultNewKey, faultNewKey, faultOtherKey, faultRefused)
 	knownHosts := withoutSSH(t)
 	var out strings.Builder
 	var asked []string
@@ -59,9 +58,9 @@ func TestPin(t *testing.T) {
 		switch fault := p.Boards[i].Fault; {
 		case c.Host != p.Boards[i].Name:
 			t.Errorf("%s is at the place of %s", c.Host, p.Boards[i].Name)
-		case fault == fleettest.NewKey && (!strings.Contains(out.String(), c.Fingerprint) || c.Key == ""):
+		case fault == faultNewKey && (!strings.Contains(out.String(), c.Fingerprint) || c.Key == ""):
 			t.Errorf("the key of %s was not shown:\n%s", c.Host, out.String())
-		case fault == fleettest.OtherKey && !strings.HasPrefix(c.Saw, string(HostKey)), fault == fleettest.Refused && !strings.HasPrefix(c.Saw, string(Refused)):
+		case fault == faultOtherKey && !strings.HasPrefix(c.Saw, string(HostKey)), fault == faultRefused && !strings.HasPrefix(c.Saw, string(Refused)):
 			t.Errorf("%s: %s", c.Host, c.Saw)
 		}
 	}
@@ -73,7 +72,7 @@ func TestPin(t *testing.T) {
 
 // A board counts as not met if there is no key to log in with.
 func TestPinWithoutAKeyToLogIn(t *testing.T) {
-	p := simulate(t, 0, fleettest.NewKey)
+	p := simulate(t, 0, faultNewKey)
 	withoutSSH(t)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(p.Inventory), "id"), []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
@@ -88,7 +87,7 @@ func TestPinWithoutAKeyToLogIn(t *testing.T) {
 // Keys that were pinned are reported as pinned even if a later one cannot be. A name that
 // is a pattern cannot be pinned, as it would be trusted for other machines.
 func TestPinRefusesPatterns(t *testing.T) {
-	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
+	p := simulate(t, 0, faultNewKey, faultNewKey)
 	knownHosts := withoutSSH(t)
 	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.request)
 	if err != nil {
@@ -132,7 +131,7 @@ func TestPinStopped(t *testing.T) {
 }
 
 func TestPinDryRun(t *testing.T) {
-	p := simulate(t, 0, fleettest.NewKey)
+	p := simulate(t, 0, faultNewKey)
 	knownHosts := withoutSSH(t)
 	p.request.DryRun = true
 	var out strings.Builder
@@ -145,7 +144,7 @@ func TestPinDryRun(t *testing.T) {
 // simulateNewKeys simulates boards with unknown keys and returns their contacts.
 func simulateNewKeys(t *testing.T) (*simulation, []Contact) {
 	t.Helper()
-	p := simulate(t, 0, fleettest.NewKey, fleettest.NewKey)
+	p := simulate(t, 0, faultNewKey, faultNewKey)
 	withoutSSH(t)
 	p.request.DryRun = true
 	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request, nil)

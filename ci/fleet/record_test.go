@@ -21,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
 	"slipway/images"
 )
@@ -35,7 +34,7 @@ func (p *simulation) runReal(request Request) (Outcome, string, error) {
 
 // --failed continues with the same content under any name, and refuses other content.
 func TestFailedWantsTheSameContent(t *testing.T) {
-	p := simulate(t, 1, fleettest.Fails)
+	p := simulate(t, 1, faultFails)
 	if outcome, _, err := p.runReal(p.request); err == nil || outcome.countKinds().doneCount() != 2 {
 		t.Fatalf("%v, %s; want one board that fails", err, outcome.countKinds())
 	}
@@ -182,7 +181,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 // A second run is refused while one is running, and says which. The record of the first one
 // is complete.
 func TestTwoRuns(t *testing.T) {
-	p := simulate(t, 1, fleettest.Slow)
+	p := simulate(t, 1, faultSlow)
 	p.request.Parallel = 1
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -294,7 +293,7 @@ func TestFullDiskAtTheBeginning(t *testing.T) {
 // A journal that was cut at any byte either names all boards, of which none is done that was
 // not, or is refused.
 func TestJournalCutAnywhere(t *testing.T) {
-	p := simulate(t, 4, fleettest.Fails)
+	p := simulate(t, 4, faultFails)
 	if _, _, err := p.runReal(p.request); err == nil {
 		t.Fatal("no board fails")
 	}
@@ -546,7 +545,7 @@ func runRounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed
 // its results.
 func TestKilledDeploy(t *testing.T) {
 	runRounds(t, func(t *testing.T, random *rand.Rand) int {
-		p := simulate(t, 24, fleettest.Fails, fleettest.NoLogin)
+		p := simulate(t, 24, faultFails, faultNoLogin)
 		again := p.request
 		again.Failed = true
 		out, killed := p.untilEnd(random, 700*time.Millisecond, p.request, again)
@@ -623,7 +622,7 @@ func (p *simulation) wantUpdated(n int) {
 // An artifact is compared by its own digest and that of its container. It is not sent if
 // these differ from what the build recorded.
 func TestFailedOfAnotherArtifact(t *testing.T) {
-	p := simulate(t, 0, fleettest.NoLogin)
+	p := simulate(t, 0, faultNoLogin)
 	p.request.File, p.request.To, p.request.Deploy, p.request.Limit = "", "", true, "board-000"
 	p.spec.Deploy.Dir = "/data/deployed"
 	dir := filepath.Join(p.opt.Dir, p.spec.Board)

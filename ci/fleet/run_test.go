@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci"
-	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
 	"slipway/flash/target/sshd"
 	"slipway/images"
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // simulation is a fleet of simulated boards with the request of a run over it.
 type simulation struct {
-	*fleettest.Fleet
+	*simulatedFleet
 	t       *testing.T
 	opt     images.Options
 	spec    images.Spec
@@ -54,18 +53,18 @@ type simulation struct {
 const simulatedChecks = 8
 
 // simulate switches on ok good boards, then for each fault a board with it and a good one.
-func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
+func simulate(t *testing.T, ok int, faults ...boardFault) *simulation {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
-	var all []fleettest.Fault
+	var all []boardFault
 	for range ok {
-		all = append(all, fleettest.None)
+		all = append(all, faultNone)
 	}
 	for _, fault := range faults {
-		all = append(all, fault, fleettest.None)
+		all = append(all, fault, faultNone)
 	}
 	dir := t.TempDir()
-	f, err := fleettest.Start(t.Context(), dir, all, simulatedChecks, fleettest.Limits{Hangs: time.Second})
+	f, err := startFleet(t.Context(), dir, all, simulatedChecks, faultLimits{Hangs: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func simulate(t *testing.T, ok int, faults ...fleettest.Fault) *simulation {
 	}
 	sum := sha256.Sum256(data)
 	return &simulation{
-		Fleet: f, t: t, opt: images.Options{Dir: filepath.Join(dir, "build")}, sum: hex.EncodeToString(sum[:]),
+		simulatedFleet: f, t: t, opt: images.Options{Dir: filepath.Join(dir, "build")}, sum: hex.EncodeToString(sum[:]),
 		spec:    images.Spec{Board: "simulated", Suites: []string{f.Suite}},
 		request: Request{Inventory: f.Inventory, File: file, To: "/data/new/file", Parallel: 6},
 	}
@@ -99,7 +98,7 @@ func (p *simulation) runPlan(ctx context.Context) (Outcome, error) {
 	}
 	slowed := map[string]<-chan struct{}{}
 	for _, b := range p.Boards {
-		if b.Fault == fleettest.Slow {
+		if b.Fault == faultSlow {
 			slowed[b.Name] = b.Slowed
 		}
 	}
@@ -152,10 +151,10 @@ func (p *simulation) readOutcome() (o Outcome, err error) {
 
 // Each failure is reported by its kind, and the other boards get all files.
 func TestEachFailure(t *testing.T) {
-	p := simulate(t, 1, fleettest.Faults...)
+	p := simulate(t, 1, allFaults...)
 	outcome, err := p.runPlan(t.Context())
-	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
-		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
+	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(allFaults), len(p.Boards))) {
+		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(allFaults))
 	}
 	holds := p.BoardsWithFile(p.request.To, p.sum)
 	for i, b := range p.Boards {
@@ -163,7 +162,7 @@ func TestEachFailure(t *testing.T) {
 		if r.Host != b.Name || r.Kind != Kind(b.Fault.ExpectedKind()) {
 			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, b.Fault.ExpectedKind())
 		}
-		if ok := b.Fault == fleettest.None; ok != (r.Passed == simulatedChecks) {
+		if ok := b.Fault == faultNone; ok != (r.Passed == simulatedChecks) {
 			t.Errorf("%s (%s): %d checks passed", b.Name, b.Fault, r.Passed)
 		}
 		if want := b.Fault.GetsFile(); holds[b.Name] != want {
@@ -226,7 +225,7 @@ func (p *simulation) checkFiles(want Outcome) {
 // If a canary fails, no other board begins. --failed continues with those, and keeps the
 // boards that passed.
 func TestCanaryThenFailed(t *testing.T) {
-	p := simulate(t, 4, fleettest.Fails)
+	p := simulate(t, 4, faultFails)
 	p.request.Canary, p.request.Limit = 2, "board-004,board-000,board-001,board-005"
 	inventory, err := os.ReadFile(p.request.Inventory)
 	if err != nil {
@@ -259,7 +258,7 @@ func TestCanaryThenFailed(t *testing.T) {
 
 // A command does not continue the work of another command, nor that with another file.
 func TestFailedOfOtherWork(t *testing.T) {
-	p := simulate(t, 1, fleettest.Fails)
+	p := simulate(t, 1, faultFails)
 	deployed, _ := p.runPlan(t.Context())
 	p.request.File, p.request.To = "", ""
 	if n := deployed.countKinds(); n[Checks] != 1 {
@@ -283,7 +282,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 
 // After K failures no board begins. Those that already began are finished.
 func TestStopAfter(t *testing.T) {
-	p := simulate(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
+	p := simulate(t, 0, faultRefused, faultNoLogin, faultNotSSH)
 	p.request.Parallel, p.request.StopAfter = 1, 2
 	outcome, err := p.runPlan(t.Context())
 	n := outcome.countKinds()
@@ -294,7 +293,7 @@ func TestStopAfter(t *testing.T) {
 
 // Boards that a retry can help are tried again after all others.
 func TestRetries(t *testing.T) {
-	p := simulate(t, 1, fleettest.Refused, fleettest.NoLogin)
+	p := simulate(t, 1, faultRefused, faultNoLogin)
 	p.request.Parallel, p.request.Retries = 1, 2
 	sink := &events{}
 	outcome, _ := p.runPlan(progress.With(t.Context(), progress.New(sink)))
@@ -332,7 +331,7 @@ func TestBusy(t *testing.T) {
 // A run that is stopped reports the boards that it was working on as stopped, and the
 // others as not begun.
 func TestBrokenOff(t *testing.T) {
-	p := simulate(t, 0, fleettest.Slow)
+	p := simulate(t, 0, faultSlow)
 	p.request.Parallel = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	slow := p.Boards[0].Slowed
@@ -400,7 +399,7 @@ func (e *events) wantOpen(t *testing.T, board string, tries int) {
 // Each board has a progress line that says how it ended. There is one line for the whole
 // run.
 func TestLines(t *testing.T) {
-	p := simulate(t, 2, fleettest.Fails)
+	p := simulate(t, 2, faultFails)
 	sink := &events{}
 	_, _ = p.runPlan(progress.With(t.Context(), progress.New(sink)))
 	ends := map[string]string{}

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"slipway/ci"
-	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
@@ -19,7 +18,7 @@ import (
 
 // simulateUpdate simulates a fleet that is to be updated, and the result of each board's
 // update. The tests of ci run a real engine.
-func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci.Outcome, error), faults ...fleettest.Fault) *simulation {
+func simulateUpdate(t *testing.T, boards int, come map[string]func(*attempt) (ci.Outcome, error), faults ...boardFault) *simulation {
 	t.Helper()
 	p := simulate(t, boards, faults...)
 	head := "070702" + strings.Repeat("0", 88) + "%08X" + strings.Repeat("0", 8) // with the length of the name
@@ -153,7 +152,7 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 // The bundle is checked before any board is reached.
 func TestUpdateRefusals(t *testing.T) {
 	p := simulateUpdate(t, 1, nil)
-	p.request.Update = fleettest.InventoryName
+	p.request.Update = inventoryName
 	if _, err := Run(t.Context(), &strings.Builder{}, images.Options{Dir: p.opt.Dir}, p.spec, p.request); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Run without the bundle = %v", err)
 	}
@@ -165,7 +164,7 @@ func TestUpdateRefusals(t *testing.T) {
 
 // A broken connection does not end an update, even if it breaks before the update begins.
 func TestUpdateOfBoardThatBlinks(t *testing.T) {
-	p := simulateUpdate(t, 0, nil, fleettest.Blinks)
+	p := simulateUpdate(t, 0, nil, faultBlinks)
 	outcome, _, err := p.runReal(p.request)
 	if err != nil || outcome.countKinds()[Passed] != 2 {
 		t.Errorf("%v, %s; want both updated", err, outcome.countKinds())

@@ -1,8 +1,9 @@
-// Package fleettest simulates hundreds of boards in one process. Each is an SSH server on
-// an address of its own, with a real SFTP server and fixed answers to the commands that
-// Slipway runs. Some of them fail, each in another manner. Package flash/target/sshd tests
-// with a real sshd instead.
-package fleettest
+package fleet
+
+// The tests simulate hundreds of boards in one process. Each is an SSH server on an address
+// of its own, with a real SFTP server and fixed answers to the commands that Slipway runs.
+// Some of them fail, each in another manner. Package flash/target/sshd tests with a real sshd
+// instead.
 
 import (
 	"context"
@@ -22,50 +23,50 @@ import (
 	"slipway/flash/target/sshd"
 )
 
-// Fault is a defect of a board.
-type Fault string
+// boardFault is a defect of a board.
+type boardFault string
 
 // The faults.
 const (
-	None     Fault = "none"
-	Refused  Fault = "refused"  // nothing listens
-	Hangs    Fault = "hangs"    // accepts the connection and sends nothing
-	Slow     Fault = "slow"     // an upload never ends
-	OtherKey Fault = "otherkey" // shows another host key than the pinned one
-	NewKey   Fault = "newkey"   // the inventory has no host key for it
-	NoLogin  Fault = "nologin"  // refuses every login
-	Full     Fault = "full"     // its disk is full
-	Dies     Fault = "dies"     // closes all connections during an upload
-	NotSSH   Fault = "notssh"   // a web server answers
-	Noisy    Fault = "noisy"    // its shell prints at every login
-	NoShell  Fault = "noshell"  // a forced command runs nothing and ends with status 0
-	Damaged  Fault = "damaged"  // one byte of what it stores is wrong
-	Fails    Fault = "fails"    // fails one of its checks
-	Blinks   Fault = "blinks"   // loses its connection once, when Slipway reads its serial
+	faultNone     boardFault = "none"
+	faultRefused  boardFault = "refused"  // nothing listens
+	faultHangs    boardFault = "hangs"    // accepts the connection and sends nothing
+	faultSlow     boardFault = "slow"     // an upload never ends
+	faultOtherKey boardFault = "otherkey" // shows another host key than the pinned one
+	faultNewKey   boardFault = "newkey"   // the inventory has no host key for it
+	faultNoLogin  boardFault = "nologin"  // refuses every login
+	faultFull     boardFault = "full"     // its disk is full
+	faultDies     boardFault = "dies"     // closes all connections during an upload
+	faultNotSSH   boardFault = "notssh"   // a web server answers
+	faultNoisy    boardFault = "noisy"    // its shell prints at every login
+	faultNoShell  boardFault = "noshell"  // a forced command runs nothing and ends with status 0
+	faultDamaged  boardFault = "damaged"  // one byte of what it stores is wrong
+	faultFails    boardFault = "fails"    // fails one of its checks
+	faultBlinks   boardFault = "blinks"   // loses its connection once, when Slipway reads its serial
 )
 
-// Faults are all faults.
-var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, NoShell, Damaged, Fails}
+// allFaults are all faults.
+var allFaults = []boardFault{faultRefused, faultHangs, faultSlow, faultOtherKey, faultNewKey, faultNoLogin, faultFull, faultDies, faultNotSSH, faultNoisy, faultNoShell, faultDamaged, faultFails}
 
 // expectedKinds are the results that a run over a fleet must report, by fault.
-var expectedKinds = map[Fault]string{
-	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NewKey: "unknown host key", NoLogin: "login refused",
-	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", NoShell: "no shell", Damaged: "digest wrong", Fails: "checks failed",
+var expectedKinds = map[boardFault]string{
+	faultNone: "passed", faultRefused: "connection refused", faultHangs: "no answer", faultSlow: "too slow", faultOtherKey: "host key", faultNewKey: "unknown host key", faultNoLogin: "login refused",
+	faultFull: "disk full", faultDies: "connection lost", faultNotSSH: "garbage for SSH", faultNoisy: "garbage on stdout", faultNoShell: "no shell", faultDamaged: "digest wrong", faultFails: "checks failed",
 }
 
 // ExpectedKind is the result that a run must report for a board with this fault.
-func (f Fault) ExpectedKind() string { return expectedKinds[f] }
+func (f boardFault) ExpectedKind() string { return expectedKinds[f] }
 
 // GetsFile reports whether a board with this fault gets a file under its final name.
-func (f Fault) GetsFile() bool { return f == None || f == Fails }
+func (f boardFault) GetsFile() bool { return f == faultNone || f == faultFails }
 
-// BoardName is the name of board number i in the inventory.
-func BoardName(i int) string { return fmt.Sprintf("board-%03d", i) }
+// boardName is the name of board number i in the inventory.
+func boardName(i int) string { return fmt.Sprintf("board-%03d", i) }
 
-// Board is one simulated board.
-type Board struct {
+// simulatedBoard is one simulated board.
+type simulatedBoard struct {
 	Name  string
-	Fault Fault
+	Fault boardFault
 
 	address string
 	port    int
@@ -84,9 +85,9 @@ type Board struct {
 	system  system
 }
 
-// Fleet is a set of boards that are switched on.
-type Fleet struct {
-	Boards    []*Board
+// simulatedFleet is a set of boards that are switched on.
+type simulatedFleet struct {
+	Boards    []*simulatedBoard
 	Inventory string // file with every board, its key and its limit
 	Suite     string // file with checks, which all boards pass except those that fail one
 
@@ -96,20 +97,20 @@ type Fleet struct {
 	listen []net.Listener
 }
 
-// The files that Start writes.
+// The files that startFleet writes.
 const (
-	InventoryName = "hosts.yml"
-	SuiteName     = "facts.yml"
+	inventoryName = "hosts.yml"
+	suiteName     = "facts.yml"
 )
 
-// Limits are the time limits in the inventory, for boards that only a limit ends.
-type Limits struct{ Hangs, Slow time.Duration }
+// faultLimits are the time limits in the inventory, for boards that only a limit ends.
+type faultLimits struct{ Hangs, Slow time.Duration }
 
-// Start switches on one board for each of the faults, on loopback. It writes their files
+// startFleet switches on one board for each of the faults, on loopback. It writes their files
 // into dir. The suite has the given number of checks.
-func Start(ctx context.Context, dir string, faults []Fault, checks int, limits Limits) (*Fleet, error) {
+func startFleet(ctx context.Context, dir string, faults []boardFault, checks int, limits faultLimits) (*simulatedFleet, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &Fleet{cancel: cancel, Inventory: filepath.Join(dir, InventoryName), Suite: filepath.Join(dir, SuiteName)}
+	f := &simulatedFleet{cancel: cancel, Inventory: filepath.Join(dir, inventoryName), Suite: filepath.Join(dir, suiteName)}
 	var err error
 	identity := filepath.Join(dir, "id")
 	if f.login, err = sshd.WriteKey(identity); err == nil {
@@ -127,16 +128,16 @@ func Start(ctx context.Context, dir string, faults []Fault, checks int, limits L
 	return f, nil
 }
 
-func (f *Fleet) startBoards(ctx context.Context, faults []Fault) error {
+func (f *simulatedFleet) startBoards(ctx context.Context, faults []boardFault) error {
 	for i, fault := range faults {
-		b := &Board{Name: BoardName(i), Fault: fault, ctx: ctx, Slowed: make(chan struct{}), system: firstSystem(i)}
+		b := &simulatedBoard{Name: boardName(i), Fault: fault, ctx: ctx, Slowed: make(chan struct{}), system: firstSystem(i)}
 		b.disk = newDisk(b)
 		var err error
 		if b.key, err = newKey(); err != nil {
 			return err
 		}
 		b.shown = b.key.PublicKey()
-		if fault == OtherKey {
+		if fault == faultOtherKey {
 			other, err := newKey()
 			if err != nil {
 				return err
@@ -160,14 +161,14 @@ func newKey() (ssh.Signer, error) {
 }
 
 // listenFor opens an address for a board. A board that refuses connections closes it again.
-func (f *Fleet) listenFor(b *Board, i int) error {
+func (f *simulatedFleet) listenFor(b *simulatedBoard, i int) error {
 	b.address = fmt.Sprintf("127.77.%d.%d", i/250, i%250+1)
 	l, err := net.Listen("tcp", b.address+":0")
 	if err != nil {
 		return err
 	}
 	b.port = l.Addr().(*net.TCPAddr).Port
-	if b.Fault == Refused {
+	if b.Fault == faultRefused {
 		return l.Close()
 	}
 	f.listen = append(f.listen, l)
@@ -184,7 +185,7 @@ func (f *Fleet) listenFor(b *Board, i int) error {
 }
 
 // Stop switches all boards off.
-func (f *Fleet) Stop() {
+func (f *simulatedFleet) Stop() {
 	f.cancel()
 	for _, l := range f.listen {
 		l.Close()
@@ -196,16 +197,16 @@ func (f *Fleet) Stop() {
 }
 
 // inventoryYAML returns the fleet as an Ansible inventory.
-func (f *Fleet) inventoryYAML(identity string, limits Limits) string {
+func (f *simulatedFleet) inventoryYAML(identity string, limits faultLimits) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "all:\n  vars:\n    ansible_user: root\n    ansible_ssh_private_key_file: %s\n  hosts:\n", identity)
 	for _, board := range f.Boards {
 		key := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(board.shown)))
 		fmt.Fprintf(&b, "    %s:\n      ansible_host: %s\n      ansible_port: %d\n", board.Name, board.address, board.port)
-		if board.Fault != NewKey {
+		if board.Fault != faultNewKey {
 			fmt.Fprintf(&b, "      slipway_host_key: %s\n", key)
 		}
-		if limit := map[Fault]time.Duration{Hangs: limits.Hangs, Slow: limits.Slow}[board.Fault]; limit > 0 {
+		if limit := map[boardFault]time.Duration{faultHangs: limits.Hangs, faultSlow: limits.Slow}[board.Fault]; limit > 0 {
 			fmt.Fprintf(&b, "      slipway_limit: %s\n", limit)
 		}
 	}
@@ -226,7 +227,7 @@ func factFile(i int) string { return fmt.Sprintf("/etc/slipway/fact-%02d", i) }
 func fact(i int) string     { return fmt.Sprintf("fact %02d holds", i) }
 
 // BoardsWithFile returns the boards that have a complete file with this name and digest.
-func (f *Fleet) BoardsWithFile(name, digest string) map[string]bool {
+func (f *simulatedFleet) BoardsWithFile(name, digest string) map[string]bool {
 	holds := map[string]bool{}
 	for _, b := range f.Boards {
 		if file := b.disk.findFile(name); file != nil && file.sha256Hex() == digest {
@@ -237,7 +238,7 @@ func (f *Fleet) BoardsWithFile(name, digest string) map[string]bool {
 }
 
 // CountFiles returns how often each board got a file under its final name.
-func (f *Fleet) CountFiles(name string) map[string]int {
+func (f *simulatedFleet) CountFiles(name string) map[string]int {
 	took := map[string]int{}
 	for _, b := range f.Boards {
 		b.disk.mu.Lock()

@@ -1,4 +1,4 @@
-package fleettest
+package fleet
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ type Updated struct {
 }
 
 // Updated returns the result of the updates of the board.
-func (b *Board) Updated() Updated {
+func (b *simulatedBoard) Updated() Updated {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Updated{b.system.holds[b.system.root], b.system.good, len(b.system.entered), b.system.again}
@@ -45,7 +45,7 @@ const installTakes = 100 * time.Millisecond
 
 // answerUpdate returns the output and exit status of the programs that an update runs. An
 // unknown program is not installed.
-func (b *Board) answerUpdate(line string, input io.Reader) (out string, status int) {
+func (b *simulatedBoard) answerUpdate(line string, input io.Reader) (out string, status int) {
 	switch {
 	case line == "id -u":
 		return "0\n", 0
@@ -84,7 +84,7 @@ func (s *system) reboot() {
 }
 
 // installBundle installs the bundle that the client reads. One that is cut off changes nothing.
-func (b *Board) installBundle(input io.Reader) (string, int) {
+func (b *simulatedBoard) installBundle(input io.Reader) (string, int) {
 	data, err := io.ReadAll(input)
 	if err != nil || !bytes.Contains(data, []byte("TRAILER!!!")) {
 		return "", 1

@@ -1,4 +1,4 @@
-package fleettest
+package fleet
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // disk is a board's file system. It keeps the content of a file only until that gets its
 // final name, then only the digest: 500 boards would not fit into memory otherwise.
 type disk struct {
-	board *Board
+	board *simulatedBoard
 
 	mu    sync.Mutex
 	files map[string]*file
@@ -37,7 +37,7 @@ type file struct {
 	mode   fs.FileMode
 }
 
-func newDisk(b *Board) *disk {
+func newDisk(b *simulatedBoard) *disk {
 	return &disk{board: b, files: map[string]*file{}, named: map[string]int{}, dirs: map[string]bool{"/": true, "/root": true, "/tmp": true, "/data": true}}
 }
 
@@ -99,7 +99,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 		f.data = slices.Grow(f.data, int(grow))[:end]
 	}
 	copy(f.data[at:], p)
-	if at == 0 && f.disk.board.Fault == Damaged {
+	if at == 0 && f.disk.board.Fault == faultDamaged {
 		f.data[0] ^= 1
 	}
 	f.size, f.digest = int64(len(f.data)), ""
@@ -174,7 +174,7 @@ func (d *disk) renameFile(from, to string, replace bool) error {
 // StatVFS reports the free space.
 func (d *disk) StatVFS(*sftp.Request) (*sftp.StatVFS, error) {
 	free := uint64(1 << 40)
-	if d.board.Fault == Full {
+	if d.board.Fault == faultFull {
 		free = 1 << 20
 	}
 	return &sftp.StatVFS{Bsize: 4096, Frsize: 4096, Blocks: 1 << 30, Bfree: free / 4096, Bavail: free / 4096, Files: 1 << 20, Ffree: 1 << 20, Favail: 1 << 20, Namemax: 255}, nil
@@ -190,22 +190,22 @@ func (d *disk) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	if f := d.files[r.Filepath]; f != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return entry{path.Base(r.Filepath), f.size, f.mode}, nil
+		return diskEntry{path.Base(r.Filepath), f.size, f.mode}, nil
 	}
 	if d.dirs[r.Filepath] {
-		return entry{path.Base(r.Filepath), 4096, fs.ModeDir | 0o755}, nil
+		return diskEntry{path.Base(r.Filepath), 4096, fs.ModeDir | 0o755}, nil
 	}
 	return nil, os.ErrNotExist
 }
 
-// entry is one file as Stat describes it.
-type entry struct {
+// diskEntry is one file as Stat describes it.
+type diskEntry struct {
 	name string
 	size int64
 	mode fs.FileMode
 }
 
-func (e entry) ListAt(list []os.FileInfo, at int64) (int, error) {
+func (e diskEntry) ListAt(list []os.FileInfo, at int64) (int, error) {
 	if at > 0 || len(list) == 0 {
 		return 0, io.EOF
 	}
@@ -213,9 +213,9 @@ func (e entry) ListAt(list []os.FileInfo, at int64) (int, error) {
 	return 1, io.EOF
 }
 
-func (e entry) Name() string       { return e.name }
-func (e entry) Size() int64        { return e.size }
-func (e entry) Mode() fs.FileMode  { return e.mode }
-func (e entry) ModTime() time.Time { return time.Unix(1_700_000_000, 0) }
-func (e entry) IsDir() bool        { return e.mode.IsDir() }
-func (e entry) Sys() any           { return nil }
+func (e diskEntry) Name() string       { return e.name }
+func (e diskEntry) Size() int64        { return e.size }
+func (e diskEntry) Mode() fs.FileMode  { return e.mode }
+func (e diskEntry) ModTime() time.Time { return time.Unix(1_700_000_000, 0) }
+func (e diskEntry) IsDir() bool        { return e.mode.IsDir() }
+func (e diskEntry) Sys() any           { return nil }

@@ -1,4 +1,4 @@
-package fleettest
+package fleet
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 )
 
 // serveConn serves one connection to a board.
-func (b *Board) serveConn(conn net.Conn, login ssh.PublicKey) {
+func (b *simulatedBoard) serveConn(conn net.Conn, login ssh.PublicKey) {
 	defer conn.Close()
 	b.trackConn(conn)
 	switch b.Fault {
-	case Hangs:
+	case faultHangs:
 		<-b.ctx.Done()
 		return
-	case NotSSH:
+	case faultNotSSH:
 		_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nServer: lab\r\n\r\n")
 		return
 	}
@@ -45,11 +45,11 @@ func (b *Board) serveConn(conn net.Conn, login ssh.PublicKey) {
 	}
 }
 
-func (b *Board) sshConfig(login ssh.PublicKey) *ssh.ServerConfig {
+func (b *simulatedBoard) sshConfig(login ssh.PublicKey) *ssh.ServerConfig {
 	c := &ssh.ServerConfig{
 		ServerVersion: "SSH-2.0-simulated",
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-			if b.Fault == NoLogin || !bytes.Equal(key.Marshal(), login.Marshal()) {
+			if b.Fault == faultNoLogin || !bytes.Equal(key.Marshal(), login.Marshal()) {
 				return nil, errors.New("not this one")
 			}
 			return nil, nil
@@ -59,7 +59,7 @@ func (b *Board) sshConfig(login ssh.PublicKey) *ssh.ServerConfig {
 	return c
 }
 
-func (b *Board) trackConn(conn net.Conn) {
+func (b *simulatedBoard) trackConn(conn net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns = append(b.conns, conn)
@@ -69,7 +69,7 @@ func (b *Board) trackConn(conn net.Conn) {
 }
 
 // closeConns closes all connections.
-func (b *Board) closeConns() {
+func (b *simulatedBoard) closeConns() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.conns {
@@ -85,16 +85,16 @@ const (
 )
 
 // beforeWrite simulates the faults that appear before n bytes are written.
-func (b *Board) beforeWrite(n int) error {
+func (b *simulatedBoard) beforeWrite(n int) error {
 	b.mu.Lock()
 	b.written += n
 	written := b.written
 	b.mu.Unlock()
 	switch {
-	case b.Fault == Dies && written > diesAfter:
+	case b.Fault == faultDies && written > diesAfter:
 		b.closeConns()
 		return io.ErrClosedPipe
-	case b.Fault == Slow && written > slowsAfter:
+	case b.Fault == faultSlow && written > slowsAfter:
 		b.once.Do(func() { close(b.Slowed) })
 		select {
 		case <-time.After(slowWrite):
@@ -105,7 +105,7 @@ func (b *Board) beforeWrite(n int) error {
 }
 
 // serveSession serves the first request of a channel.
-func (b *Board) serveSession(s ssh.Channel, requests <-chan *ssh.Request) {
+func (b *simulatedBoard) serveSession(s ssh.Channel, requests <-chan *ssh.Request) {
 	defer s.Close()
 	for r := range requests {
 		var payload struct{ Text string }
@@ -126,12 +126,12 @@ func (b *Board) serveSession(s ssh.Channel, requests <-chan *ssh.Request) {
 }
 
 // runCommand answers a command as its program would.
-func (b *Board) runCommand(s ssh.Channel, command string) {
-	if b.Fault == Noisy {
+func (b *simulatedBoard) runCommand(s ssh.Channel, command string) {
+	if b.Fault == faultNoisy {
 		_, _ = io.WriteString(s, "Welcome to the board\x1b]0;owned\a\n"+strings.Repeat("\x00\xff garbage", 4000))
 	}
 	mark, argv := parseCommand(command)
-	if b.Fault == NoShell {
+	if b.Fault == faultNoShell {
 		mark, argv = "", []string{"true"}
 	}
 	if len(argv) > 6 && strings.HasSuffix(argv[2], "\nexec \"$@\"") { // what starts a guard of package suite
@@ -149,10 +149,10 @@ func (b *Board) runCommand(s ssh.Channel, command string) {
 	_, _ = s.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
 }
 
-func (b *Board) losesConnection(line string) bool {
+func (b *simulatedBoard) losesConnection(line string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.Fault != Blinks || b.blinked || !strings.Contains(line, "product_serial") {
+	if b.Fault != faultBlinks || b.blinked || !strings.Contains(line, "product_serial") {
 		return false
 	}
 	b.blinked = true
@@ -195,7 +195,7 @@ func parseCommand(command string) (mark string, argv []string) {
 
 // answerCommand returns a program's output and exit status. An unknown program is not
 // installed.
-func (b *Board) answerCommand(argv []string, input io.Reader) (out string, status int) {
+func (b *simulatedBoard) answerCommand(argv []string, input io.Reader) (out string, status int) {
 	line := strings.Join(argv, " ")
 	switch {
 	case line == "true":
@@ -212,7 +212,7 @@ func (b *Board) answerCommand(argv []string, input io.Reader) (out string, statu
 		return "/proc/sys/kernel/hostname:" + b.Name + "\n/proc/sys/kernel/osrelease:6.1.0-simulated\n", 0
 	case strings.HasPrefix(line, "sh -c cat /etc/slipway/fact-"):
 		n, err := strconv.Atoi(line[len(line)-2:])
-		if err != nil || b.Fault == Fails && n == 3 {
+		if err != nil || b.Fault == faultFails && n == 3 {
 			return "", 1
 		}
 		return fact(n) + "\n", 0
