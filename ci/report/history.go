@@ -1,103 +1,114 @@
 package report
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"strings"
-	"unicode"
+	"slices"
 
 	"github.com/google/renameio/v2"
-
-	"slipway/layers/localfile"
 )
 
-// MetricsFolder holds, beside the reports, the numbers of the last run that passed of
-// each board: boards of one kind share the artifact, but not their links and disks.
-const MetricsFolder = "metrics"
+// Earlier reports of a board are below its folder, for the lines through the values of
+// a metric, and for how often a check failed.
+const (
+	PastFolder  = "reports"
+	maxPast     = 30 // runs, with the one that is shown
+	pastPattern = "20060102T150405.000Z"
+)
 
-// HistoryFile returns a board's own file, by its serial or else by its target; "" without a
-// folder.
-func HistoryFile(dir string, id Identity, name string) string {
-	if dir == "" {
-		return ""
+// saveCopy saves a copy of the report among the earlier ones. It removes the oldest.
+func (r Report) saveCopy(dir string) error {
+	dir = filepath.Join(dir, PastFolder)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	key := "host-" + name
-	if id.Serial != "" {
-		key = "serial-" + id.Serial
-	}
-	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
-}
-
-// fileName returns a file name for a board's text that no other text has.
-func fileName(text string) string {
-	safe := strings.Map(func(r rune) rune {
-		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)) {
-			return r
-		}
-		return '_'
-	}, text)
-	if safe == text && len(text) <= 80 {
-		return text
-	}
-	sum := sha256.Sum256([]byte(text))
-	return safe[:min(len(safe), 80)] + "~" + hex.EncodeToString(sum[:6])
-}
-
-// History holds the metrics of the last good run, by suite, check and name.
-type History map[string]float64
-
-func HistoryKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
-
-// ReadHistory reads the file of an earlier run; "" is no file.
-func ReadHistory(file string) (History, error) {
-	if file == "" {
-		return nil, nil
-	}
-	data, err := localfile.Read(file, maxReportBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	data, err := r.Tidy().indentedJSON()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var h History
-	if err := json.Unmarshal(data, &h); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	name := r.Started.UTC().Format(pastPattern) + ".json"
+	if err := renameio.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		return err
 	}
-	return h, nil
+	names, err := pastNames(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names[:max(len(names)-maxPast, 0)] {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
-// Save saves the metrics of a report that passed. It keeps those that the report lacks.
-func (h History) Save(file string, r Report) error {
-	all := maps.Clone(h)
-	if all == nil {
-		all = History{}
+// pastNames returns the files of earlier reports, the oldest first.
+func pastNames(dir string) ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "[0-9]*Z.json"))
+	slices.Sort(names)
+	return names, err
+}
+
+// earlierReports returns the reports of the same board that are older than r. It skips
+// those that cannot be read.
+func (r Report) earlierReports(dir string) []Report {
+	names, _ := pastNames(filepath.Join(dir, PastFolder))
+	var all []Report
+	for _, name := range names[max(len(names)-maxPast, 0):] {
+		if reports, err := ReadReports(name); err == nil && reports[0].Started.Before(r.Started) && r.ofSameBoard(reports[0]) {
+			all = append(all, reports[0])
+		}
 	}
-	n := 0
-	for _, s := range r.Suites {
-		for _, c := range s.Checks {
-			for _, m := range c.Metrics {
-				all[HistoryKey(s.Name, c.Name, m.Name)] = m.Value
-				n++
+	return all[max(len(all)-(maxPast-1), 0):]
+}
+
+// ofSameBoard compares the serials, or else the targets. For a virtual board it
+// compares the names of the boards.
+func (r Report) ofSameBoard(other Report) bool {
+	if serial := r.Identity.Serial; serial != "" || other.Identity.Serial != "" {
+		return serial == other.Identity.Serial
+	}
+	return cmp.Or(r.Target, r.Board) == cmp.Or(other.Target, other.Board)
+}
+
+// failureKey tells a stage or check from all others, also in the reports of other runs.
+type failureKey struct{ where, name string }
+
+func (f Failure) key() failureKey { return failureKey{f.Where, f.Name} }
+
+// oftenByKey has how often a stage or check failed, in words: "failed 3 of the last 30
+// runs".
+type oftenByKey map[failureKey]string
+
+// countFailures returns the words for all that failed in this run or an earlier one. Runs
+// that skipped a check do not count for it.
+func (r Report) countFailures(past []Report) oftenByKey {
+	runs, failures := map[failureKey]int{}, map[failureKey]int{}
+	for _, one := range append(slices.Clone(past), r) {
+		for key, failed := range one.pointsRun() {
+			runs[key]++
+			if failed {
+				failures[key]++
 			}
 		}
 	}
-	if file == "" || n == 0 {
-		return nil
+	often := oftenByKey{}
+	for key, n := range failures {
+		if runs[key] > 1 {
+			often[key] = fmt.Sprintf("failed %d of the last %d runs", n, runs[key])
+		}
 	}
-	data, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
+	return often
+}
+
+// pointsRun returns the stages and checks that were run, and whether each failed.
+func (r Report) pointsRun() map[failureKey]bool {
+	all := map[failureKey]bool{}
+	for _, p := range r.listPoints() {
+		if key := p.failure().key(); p.Status != Skipped {
+			all[key] = all[key] || p.Status == Failed
+		}
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return renameio.WriteFile(file, append(data, '\n'), 0o644)
+	return all
 }

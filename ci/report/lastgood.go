@@ -1,0 +1,103 @@
+package report
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/layers/localfile"
+)
+
+// MetricsFolder holds, beside the reports, the numbers of the last run that passed of
+// each board: boards of one kind share the artifact, but not their links and disks.
+const MetricsFolder = "metrics"
+
+// HistoryFile returns a board's own file, by its serial or else by its target; "" without a
+// folder.
+func HistoryFile(dir string, id Identity, name string) string {
+	if dir == "" {
+		return ""
+	}
+	key := "host-" + name
+	if id.Serial != "" {
+		key = "serial-" + id.Serial
+	}
+	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
+}
+
+// fileName returns a file name for a board's text that no other text has.
+func fileName(text string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)) {
+			return r
+		}
+		return '_'
+	}, text)
+	if safe == text && len(text) <= 80 {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return safe[:min(len(safe), 80)] + "~" + hex.EncodeToString(sum[:6])
+}
+
+// History holds the metrics of the last good run, by suite, check and name.
+type History map[string]float64
+
+func HistoryKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
+
+// ReadHistory reads the file of an earlier run; "" is no file.
+func ReadHistory(file string) (History, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := localfile.Read(file, maxReportBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var h History
+	if err := json.Unmarshal(data, &h); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return h, nil
+}
+
+// Save saves the metrics of a report that passed. It keeps those that the report lacks.
+func (h History) Save(file string, r Report) error {
+	all := maps.Clone(h)
+	if all == nil {
+		all = History{}
+	}
+	n := 0
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			for _, m := range c.Metrics {
+				all[HistoryKey(s.Name, c.Name, m.Name)] = m.Value
+				n++
+			}
+		}
+	}
+	if file == "" || n == 0 {
+		return nil
+	}
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(file, append(data, '\n'), 0o644)
+}
