@@ -9,7 +9,7 @@ import (
 	"slipway/flash/target/boardtest"
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 // connectBy connects to a board through a line that can be cut.

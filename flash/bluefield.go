@@ -18,8 +18,8 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -217,7 +217,7 @@ func isDPU(info, want string) bool {
 	return strings.EqualFold(strings.TrimSpace(name), want)
 }
 
-var notInLogName = lazy.Regexp(`[^A-Za-z0-9.@]+`)
+var notInLogName = plaintext.Regexp(`[^A-Za-z0-9.@]+`)
 
 // logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {

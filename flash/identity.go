@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"slipway/images"
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/crypto/ssh"
@@ -68,11 +68,11 @@ func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) 
 
 // lockFolder keeps other flashes away from the files of a folder.
 func lockFolder(dir string) (unlock func() error, err error) {
-	f, err := lock.Open(filepath.Join(dir, "keys.lock"), 0o600)
+	f, err := localfile.OpenLock(filepath.Join(dir, "keys.lock"), 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return f.Close, lock.Wait(context.Background(), f)
+	return f.Close, localfile.WaitLock(context.Background(), f)
 }
 
 // clientKey reads the client's key, or makes it.

@@ -16,7 +16,7 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/tegra"
 	"slipway/images"
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -323,7 +323,7 @@ func newWorkDir() (*workDir, error) {
 	}
 	b := &workDir{dir: dir}
 	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err == nil {
-		err = lock.Try(b.lock)
+		err = localfile.TryLock(b.lock)
 	}
 	if err != nil {
 		b.close()
@@ -352,7 +352,7 @@ func sweepWorkDirs(dir string) {
 		if err != nil {
 			continue
 		}
-		if lock.Try(held) == nil {
+		if localfile.TryLock(held) == nil {
 			_ = os.RemoveAll(old)
 		}
 		held.Close()

@@ -23,7 +23,7 @@ import (
 	"slipway/flash/target/sshd"
 	"slipway/flash/tegra"
 	"slipway/images"
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -369,7 +369,7 @@ func TestBenchesOfKilledJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if err := lock.Try(held); err != nil {
+	if err := localfile.TryLock(held); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{dead, alive} {

@@ -2,11 +2,15 @@ package images
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"slipway/images/bitbake"
+	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/progress"
 )
 
 // buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
@@ -131,4 +135,69 @@ func (a BuildRequest) makesImages() bool {
 func onDisk(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// isWhole reports whether bitbake builds all that the project file names.
+func (a BuildRequest) isWhole() bool {
+	return a.makesImages() && len(a.Targets) == 0 && !a.Continue
+}
+
+// commitOfProject returns the state of the repository that the project file is in. A build
+// needs no git there: where git refuses, the state is that of no commit.
+func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
+	commit, edited, err := layers.Head(ctx, b.project.Root)
+	return bitbake.Commit{Commit: commit, Edited: edited || commit == "" || err != nil}
+}
+
+// saveInputs writes what the build read of the project's own repository, for ci plan. A
+// build of other layers than the project's says nothing of it.
+func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) error {
+	after := b.commitOfProject(ctx)
+	local := slices.ContainsFunc(b.project.Repos, func(r layers.Repo) bool { return r.Local })
+	kas := slices.ContainsFunc([]string{"KAS_MACHINE", "KAS_DISTRO", "KAS_TARGET", "KAS_TASK"}, func(name string) bool {
+		_, set := os.LookupEnv(name)
+		return set
+	})
+	after.Edited = after.Edited || before != after || local || kas
+	if err := bitbake.SaveInputs(b.record, b.dir, b.project.Root, after); err != nil {
+		progress.Warn(ctx, err.Error()) // ci plan then takes every change of a layer
+	}
+	return ctx.Err()
+}
+
+// Project reads what a board is built of, and where its layers lie or will lie.
+func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layers.Workspace, error) {
+	var err error
+	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
+		return layers.Project{}, layers.Workspace{}, err
+	}
+	p, err := loadProject(ctx, spec, opt)
+	return p, opt.workspace(spec), err
+}
+
+// CheckProject reads a board's project file, as far as its files are here. It fetches nothing.
+func CheckProject(ctx context.Context, spec Spec, opt Options) error {
+	opt.Offline = true
+	if _, _, err := Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {
+		return err
+	}
+	return nil
+}
+
+// Lint looks for names in a board's configuration that its layers do not have.
+func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
+	return lint.Project(p, ws, BitbakeDirOf(ws))
+}
+
+// warnOfFindings warns before bitbake begins of what it would stop at minutes later. The
+// build goes on: the layers may have what the tables do not know.
+func (b *projectBuild) warnOfFindings(ctx context.Context) {
+	say := func(text string) { progress.Warn(ctx, text) }
+	found, err := Lint(b.project, b.workspace)
+	if err != nil {
+		say("the configuration was not looked at: " + err.Error())
+	}
+	for _, f := range found {
+		say(f.Where + ": " + f.What + ": " + f.Why + ": " + f.Fix)
+	}
 }

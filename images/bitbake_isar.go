@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"slipway/layers/host"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -166,7 +166,7 @@ func userName() string {
 	return strconv.Itoa(os.Getuid())
 }
 
-var schrootFile = lazy.Regexp(`/etc/schroot/[A-Za-z0-9._/-]+`)
+var schrootFile = plaintext.Regexp(`/etc/schroot/[A-Za-z0-9._/-]+`)
 
 // checkSchroot wants schroot to be set-user-ID, and to read its configuration: a file that
 // it cannot read stops it for all builds. Isar's builds write files there.

@@ -16,7 +16,6 @@ import (
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 	"slipway/layers"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -101,8 +100,8 @@ func (s Shell) mergedEnvironment() []string {
 
 // shellSign recognises a word that only a shell understands, and quoted a part that none does.
 var (
-	shellSign = lazy.Regexp(`\||^(&&?|;|[0-9]*[<>].*)$|[;&]$|\$[A-Za-z({]|\x60`)
-	quoted    = lazy.Regexp(`'[^']*'|"[^"]*"`)
+	shellSign = plaintext.Regexp(`\||^(&&?|;|[0-9]*[<>].*)$|[;&]$|\$[A-Za-z({]|\x60`)
+	quoted    = plaintext.Regexp(`'[^']*'|"[^"]*"`)
 )
 
 // splitWords splits a command line at its spaces. Quotes of either kind keep those in

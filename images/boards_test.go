@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"slipway/layers"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // bitbakeBoards are the boards with a project file, and those files.
@@ -38,7 +38,7 @@ func bitbakeBoards(t *testing.T) map[string]layers.Project {
 	return projects
 }
 
-var wholeCommit = lazy.Regexp(`^[0-9a-f]{40}$`)
+var wholeCommit = plaintext.Regexp(`^[0-9a-f]{40}$`)
 
 // A board is built from the same layers next year.
 func TestBoardsAreLocked(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -153,11 +153,11 @@ func debianPackages() []string { return []string{"mmdebstrap", "debian-archive-k
 
 // lockFolder keeps a second build away from a folder for as long as the first lasts.
 func lockFolder(path string) (unlock func(), err error) {
-	f, err := lock.Open(path, 0o644)
+	f, err := localfile.OpenLock(path, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
+	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
 		err = fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
 	}
 	if err != nil {
@@ -181,13 +181,13 @@ func hashOf(v any, files map[string][]byte) (string, error) {
 
 // waitLock is lock for what several boards share: it waits until it is free.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	f, err := lock.Open(path, 0o644)
+	f, err := localfile.OpenLock(path, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
+	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
 		waiting()
-		err = lock.Wait(ctx, f)
+		err = localfile.WaitLock(ctx, f)
 	}
 	if err != nil {
 		f.Close()

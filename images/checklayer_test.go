@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"slipway/images/bitbake/bitbaketest"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // seriesBranches are the branches of bitbake for each series that a layer can claim.
@@ -64,7 +64,7 @@ func TestYoctoCheckLayer(t *testing.T) {
 	}
 }
 
-var compatible = lazy.Regexp(`(?m)^LAYERSERIES_COMPAT_\S+ = "(.+)"$`)
+var compatible = plaintext.Regexp(`(?m)^LAYERSERIES_COMPAT_\S+ = "(.+)"$`)
 
 func seriesOf(t *testing.T, layer string) []string {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"path"
 	"slices"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // DPU says how the checks of the offload reach a board's ports and what is behind them.
@@ -69,8 +69,8 @@ const (
 )
 
 var (
-	noSpace       = lazy.Regexp(`^[!-~]{1,512}$`)
-	interfaceName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,14}$`)
+	noSpace       = plaintext.Regexp(`^[!-~]{1,512}$`)
+	interfaceName = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,14}$`)
 )
 
 func (s Spec) validateDPU() error {

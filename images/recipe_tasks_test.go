@@ -19,7 +19,7 @@ import (
 
 	"slipway/images/bitbake/bitbaketest"
 	"slipway/layers"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 var updateFiles = flag.Bool("update", false, "write the files that tests compare with, and recipes/TESTED.md")
@@ -143,11 +143,11 @@ func (o outcomes) table() string {
 }
 
 var (
-	taskEnded  = lazy.Regexp(`(?m)^NOTE: recipe \S+: task do_(\w+): Succeeded$`)
-	taskFailed = lazy.Regexp(`(?m)^NOTE: recipe \S+: task do_(\w+): Failed$`)
-	notFetched = lazy.Regexp(`FetchError\(.*'\w+://([^;']+)`)
-	wasSkipped = lazy.Regexp(`(?m)was skipped: ([^:;\n(]+)`)
-	complained = lazy.Regexp(`(?m)^(?:WARNING|ERROR): (.{1,40})`)
+	taskEnded  = plaintext.Regexp(`(?m)^NOTE: recipe \S+: task do_(\w+): Succeeded$`)
+	taskFailed = plaintext.Regexp(`(?m)^NOTE: recipe \S+: task do_(\w+): Failed$`)
+	notFetched = plaintext.Regexp(`FetchError\(.*'\w+://([^;']+)`)
+	wasSkipped = plaintext.Regexp(`(?m)was skipped: ([^:;\n(]+)`)
+	complained = plaintext.Regexp(`(?m)^(?:WARNING|ERROR): (.{1,40})`)
 )
 
 // readOutcome says in a few words what bitbake printed of one recipe.
@@ -280,7 +280,7 @@ func (r taskRun) bitbake(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-var bbfiles = lazy.Regexp(`(?m)^BBFILES="(.*)"$`)
+var bbfiles = plaintext.Regexp(`(?m)^BBFILES="(.*)"$`)
 
 // recipes returns the recipes of ours that the layers have, and those of others that a
 // bbappend of ours changes.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -65,7 +65,7 @@ func TestHookIsForYoctosGo(t *testing.T) {
 	}
 }
 
-var goVersion = lazy.Regexp(`(?m)^(?:## explicit; )?go (\d+(?:\.\d+)+)$`)
+var goVersion = plaintext.Regexp(`(?m)^(?:## explicit; )?go (\d+(?:\.\d+)+)$`)
 
 // A recipe whose file is missing, or whose source is not locked, would stop a build that
 // bitbake began; and what was tried stands where a reader looks first.
@@ -111,11 +111,11 @@ func TestRecipesAreWhole(t *testing.T) {
 }
 
 var (
-	requires    = lazy.Regexp(`(?m)^require |^inherit slipway-csv`)
-	gitSource   = lazy.Regexp(`git://[^\s"]+`)
-	gitRevision = lazy.Regexp(`(?m)^SRCREV(?:_[a-z]+)? = "([^"]*)"`)
+	requires    = plaintext.Regexp(`(?m)^require |^inherit slipway-csv`)
+	gitSource   = plaintext.Regexp(`git://[^\s"]+`)
+	gitRevision = plaintext.Regexp(`(?m)^SRCREV(?:_[a-z]+)? = "([^"]*)"`)
 	// Those of SRC_URI, not those whose licences are proved.
-	localFile = lazy.Regexp(`file://([^\s"$;]+)(?:[\s"]|;subdir)`)
+	localFile = plaintext.Regexp(`file://([^\s"$;]+)(?:[\s"]|;subdir)`)
 )
 
 // hasFile looks where bitbake does, and where the recipe says that files are too.
@@ -169,7 +169,7 @@ func TestEachRecipeIsOfOneLayer(t *testing.T) {
 	}
 }
 
-var layerGlob = lazy.Regexp(`\$\{LAYERDIR\}/(\.\./\S+)`)
+var layerGlob = plaintext.Regexp(`\$\{LAYERDIR\}/(\.\./\S+)`)
 
 // styleGuide is the order of variables in the recipe style guide of the Yocto Project. A
 // recipe may leave each of them out.
@@ -212,8 +212,8 @@ func findStyle(name, text string) []string {
 }
 
 var (
-	recipeSummary  = lazy.Regexp(`(?m)^SUMMARY = "(.*)"$`)
-	recipeVariable = lazy.Regexp(`(?m)^(inherit|[A-Z_]+)((?:[:_][^\s=]+)?)(?: \S*= "| [a-z$])`)
+	recipeSummary  = plaintext.Regexp(`(?m)^SUMMARY = "(.*)"$`)
+	recipeVariable = plaintext.Regexp(`(?m)^(inherit|[A-Z_]+)((?:[:_][^\s=]+)?)(?: \S*= "| [a-z$])`)
 )
 
 func TestRecipesFollowTheStyleGuide(t *testing.T) {

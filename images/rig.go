@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -56,7 +56,7 @@ type RigPlace struct {
 
 const maxRigParts = 64 // of each kind
 
-var givenName = lazy.Regexp(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
+var givenName = plaintext.Regexp(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
 
 // maxPortName leaves space for wire- before it: the kernel takes 15 bytes.
 const maxPortName = 10

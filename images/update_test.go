@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -78,9 +78,9 @@ func TestUpdateAsksBefore(t *testing.T) {
 }
 
 var (
-	updateVariable = lazy.Regexp(`@@(\w+)@@`)
-	updateDigest   = lazy.Regexp(`\$swupdate_get_sha256\(([^)]*)\)`)
-	updateSize     = lazy.Regexp(`\$swupdate_get_size\(([^)]*)\)`)
+	updateVariable = plaintext.Regexp(`@@(\w+)@@`)
+	updateDigest   = plaintext.Regexp(`\$swupdate_get_sha256\(([^)]*)\)`)
+	updateSize     = plaintext.Regexp(`\$swupdate_get_size\(([^)]*)\)`)
 )
 
 // writeUpdate packs a signed update as meta-swupdate does, of small files, for slots

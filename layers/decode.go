@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -23,14 +22,14 @@ const (
 )
 
 var (
-	wholeCommit = lazy.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	wholeCommit = plaintext.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// git takes these for commits too: the first digits of an id, also behind a tag.
-	likeCommit = lazy.Regexp(`(^|-g)[0-9a-fA-F]{4,64}$`)
+	likeCommit = plaintext.Regexp(`(^|-g)[0-9a-fA-F]{4,64}$`)
 	// What git allows in a branch or tag is wider; what people use is not.
-	refName = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
+	refName = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
 	// git runs the program git-remote-ext for ext::, and others likewise.
-	transport = lazy.Regexp(`^[A-Za-z0-9+.-]*::`)
-	taskArg   = lazy.Regexp(`^[A-Za-z0-9_][^\s"\\]*$`)
+	transport = plaintext.Regexp(`^[A-Za-z0-9+.-]*::`)
+	taskArg   = plaintext.Regexp(`^[A-Za-z0-9_][^\s"\\]*$`)
 )
 
 var buildSystems = map[string]string{

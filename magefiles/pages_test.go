@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/magefiles/commands"
 )
 
@@ -22,14 +22,14 @@ const (
 )
 
 var (
-	pageCommand = lazy.Regexp(`^(?:sudo )?(?:slipway|build/slipway|go tool mage) (.*)$`)
-	shellWord   = lazy.Regexp(`(?:'[^']*'|"[^"]*"|[^\s'"]+)+`)
-	pageLink    = lazy.Regexp(`\]\(([^)\s]+)\)`)
-	notInAnchor = lazy.Regexp(`[^\pL\pN _-]`)
-	pageCode    = lazy.Regexp("`([^`\n]+)`")
+	pageCommand = plaintext.Regexp(`^(?:sudo )?(?:slipway|build/slipway|go tool mage) (.*)$`)
+	shellWord   = plaintext.Regexp(`(?:'[^']*'|"[^"]*"|[^\s'"]+)+`)
+	pageLink    = plaintext.Regexp(`\]\(([^)\s]+)\)`)
+	notInAnchor = plaintext.Regexp(`[^\pL\pN _-]`)
+	pageCode    = plaintext.Regexp("`([^`\n]+)`")
 
-	pagePlaceholder = lazy.Regexp(`<[^>]*>`)
-	declaration     = lazy.Regexp(`(?m)^(?:func (?:\([^)]*\) )?|var |const |type |\t)(\w+)(?: +[\w\[*=.(]|\(|\[)`)
+	pagePlaceholder = plaintext.Regexp(`<[^>]*>`)
+	declaration     = plaintext.Regexp(`(?m)^(?:func (?:\([^)]*\) )?|var |const |type |\t)(\w+)(?: +[\w\[*=.(]|\(|\[)`)
 )
 
 // readPages returns the text of the repository's Markdown files, by path.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -56,7 +55,7 @@ func (a *auditor) checkContent(name string, data []byte) {
 }
 
 // homePath is the rest of a path below somebody's home folder.
-var homePath = lazy.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
+var homePath = plaintext.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
 
 // checkHome wants no path below a home folder that the board lacks. In usr/share and in
 // descriptions of Python's packages such paths are examples.
@@ -80,7 +79,7 @@ func (a *auditor) checkHome(name string, data []byte) {
 	}
 }
 
-var homePathPart = lazy.Regexp(`[\w./-]`)
+var homePathPart = plaintext.Regexp(`[\w./-]`)
 
 // around returns the word of a text at a place.
 func around(data []byte, i int) string {
@@ -127,7 +126,7 @@ func (a *auditor) checkBytecode(name string, data []byte) {
 	}
 }
 
-var pythonFolder = lazy.Regexp(`/python(3\.[0-9]+)/`)
+var pythonFolder = plaintext.Regexp(`/python(3\.[0-9]+)/`)
 
 var programFolders = []string{"bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "etc/init.d"}
 
@@ -166,25 +165,25 @@ type secret struct {
 }
 
 var secrets = []secret{
-	{"private key", "a private key", nil, "PRIVATE KEY", lazy.Regexp(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\\n|\\r|\s)+([A-Za-z0-9+/=]{16}|[A-Z][A-Za-z-]+: \S)`)},
-	{"private key", "a private key", nil, "PuTTY-User-Key-File-", lazy.Regexp(`^PuTTY-User-Key-File-[0-9]`)},
-	{"private key", "a private key of WireGuard", nil, "PrivateKey", lazy.Regexp(`(?m)^\s*PrivateKey *= *[A-Za-z0-9+/]{43}=`)},
-	{"credentials", "a login of servers", lazy.Regexp(`(^|/)\.(netrc|git-credentials|pgpass)$`), "", nil},
-	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)(\.docker/config\.json|\.dockercfg|containers/auth\.json)$`), "auth", lazy.Regexp(`"auth" *: *"[^"]+"`)},
-	{"credentials", "a login of a registry", lazy.Regexp(`(^|/)\.(npmrc|pypirc)$`), "", lazy.Regexp(`(_authToken|password) *[=:]`)},
-	{"credentials", "a login of a cluster", lazy.Regexp(`(^|/)(\.kube/config|kubeconfig[^/]*|k3s\.yaml|[^/]*\.kubeconfig)$`), "", lazy.Regexp(`(?m)^\s*(- )?(token|password|client-key-data): *\S`)},
-	{"credentials", "a key of a cloud", nil, "AKIA", lazy.Regexp(`\bAKIA[0-9A-Z]{16}\b`)},
-	{"credentials", "a key of a cloud", nil, "ASIA", lazy.Regexp(`\bASIA[0-9A-Z]{16}\b`)},
-	{"credentials", "a key of a cloud", nil, "AIza", lazy.Regexp(`\bAIza[0-9A-Za-z_-]{35}\b`)},
-	{"credentials", "a key of a cloud", nil, "aws_secret_access_key", lazy.Regexp(`aws_secret_access_key"?\s*[=:]\s*"?[A-Za-z0-9+/=]{40}`)},
-	{"credentials", "a token of a chat", nil, "xox", lazy.Regexp(`\bxox[abprs]-[0-9]{8,}-[0-9A-Za-z-]{10,}`)},
-	{"credentials", "a token of a forge", nil, "gh", lazy.Regexp(`\bgh[pousr]_[A-Za-z0-9]{36}`)},
-	{"credentials", "a token of a forge", nil, "github_pat_", lazy.Regexp(`\bgithub_pat_[A-Za-z0-9_]{60,}`)},
-	{"credentials", "a token of a forge", nil, "glpat-", lazy.Regexp(`\bglpat-[A-Za-z0-9_-]{20}`)},
-	{"credentials", "the password of a network", lazy.Regexp(`(wpa_supplicant[^/]*\.conf|hostapd[^/]*\.conf|\.nmconnection|iwd/[^/]*\.psk)$`), "", lazy.Regexp(`(?mi)^\s*(psk|password|wep-key0|wpa_passphrase|wpa_psk|passphrase)=.+`)},
-	{"credentials", "a password in an address", lazy.Regexp(`^etc/`), "://", lazy.Regexp(`(?m)^[^#\n]*https?://[^/\s:@$]+:[^/\s:@$]+@`)},
-	{"access", "a console logs in by itself", lazy.Regexp(`^(etc|usr/lib|lib)/(systemd/system/.*\.(service|conf)|inittab)$`), "getty", lazy.Regexp(`(?m)^[^#\n]*(--autologin|getty .*\s-a) +\S`)},
-	{"credentials", "what somebody typed", lazy.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), "", nil},
+	{"private key", "a private key", nil, "PRIVATE KEY", plaintext.Regexp(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\\n|\\r|\s)+([A-Za-z0-9+/=]{16}|[A-Z][A-Za-z-]+: \S)`)},
+	{"private key", "a private key", nil, "PuTTY-User-Key-File-", plaintext.Regexp(`^PuTTY-User-Key-File-[0-9]`)},
+	{"private key", "a private key of WireGuard", nil, "PrivateKey", plaintext.Regexp(`(?m)^\s*PrivateKey *= *[A-Za-z0-9+/]{43}=`)},
+	{"credentials", "a login of servers", plaintext.Regexp(`(^|/)\.(netrc|git-credentials|pgpass)$`), "", nil},
+	{"credentials", "a login of a registry", plaintext.Regexp(`(^|/)(\.docker/config\.json|\.dockercfg|containers/auth\.json)$`), "auth", plaintext.Regexp(`"auth" *: *"[^"]+"`)},
+	{"credentials", "a login of a registry", plaintext.Regexp(`(^|/)\.(npmrc|pypirc)$`), "", plaintext.Regexp(`(_authToken|password) *[=:]`)},
+	{"credentials", "a login of a cluster", plaintext.Regexp(`(^|/)(\.kube/config|kubeconfig[^/]*|k3s\.yaml|[^/]*\.kubeconfig)$`), "", plaintext.Regexp(`(?m)^\s*(- )?(token|password|client-key-data): *\S`)},
+	{"credentials", "a key of a cloud", nil, "AKIA", plaintext.Regexp(`\bAKIA[0-9A-Z]{16}\b`)},
+	{"credentials", "a key of a cloud", nil, "ASIA", plaintext.Regexp(`\bASIA[0-9A-Z]{16}\b`)},
+	{"credentials", "a key of a cloud", nil, "AIza", plaintext.Regexp(`\bAIza[0-9A-Za-z_-]{35}\b`)},
+	{"credentials", "a key of a cloud", nil, "aws_secret_access_key", plaintext.Regexp(`aws_secret_access_key"?\s*[=:]\s*"?[A-Za-z0-9+/=]{40}`)},
+	{"credentials", "a token of a chat", nil, "xox", plaintext.Regexp(`\bxox[abprs]-[0-9]{8,}-[0-9A-Za-z-]{10,}`)},
+	{"credentials", "a token of a forge", nil, "gh", plaintext.Regexp(`\bgh[pousr]_[A-Za-z0-9]{36}`)},
+	{"credentials", "a token of a forge", nil, "github_pat_", plaintext.Regexp(`\bgithub_pat_[A-Za-z0-9_]{60,}`)},
+	{"credentials", "a token of a forge", nil, "glpat-", plaintext.Regexp(`\bglpat-[A-Za-z0-9_-]{20}`)},
+	{"credentials", "the password of a network", plaintext.Regexp(`(wpa_supplicant[^/]*\.conf|hostapd[^/]*\.conf|\.nmconnection|iwd/[^/]*\.psk)$`), "", plaintext.Regexp(`(?mi)^\s*(psk|password|wep-key0|wpa_passphrase|wpa_psk|passphrase)=.+`)},
+	{"credentials", "a password in an address", plaintext.Regexp(`^etc/`), "://", plaintext.Regexp(`(?m)^[^#\n]*https?://[^/\s:@$]+:[^/\s:@$]+@`)},
+	{"access", "a console logs in by itself", plaintext.Regexp(`^(etc|usr/lib|lib)/(systemd/system/.*\.(service|conf)|inittab)$`), "getty", plaintext.Regexp(`(?m)^[^#\n]*(--autologin|getty .*\s-a) +\S`)},
+	{"credentials", "what somebody typed", plaintext.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), "", nil},
 }
 
 func (a *auditor) checkSecrets(name string, data []byte) {
@@ -204,7 +203,7 @@ func (a *auditor) checkSecrets(name string, data []byte) {
 	}
 }
 
-var hostKey = lazy.Regexp(`^etc/(ssh|dropbear)/[^/]*host[^/]*key$`)
+var hostKey = plaintext.Regexp(`^etc/(ssh|dropbear)/[^/]*host[^/]*key$`)
 
 // checkUnits wants the programs of enabled units.
 func (a *auditor) checkUnits() {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -83,7 +82,7 @@ func (a *auditor) checkSystem() {
 	}
 }
 
-var machineID = lazy.Regexp(`^[0-9a-f]{32}\n?$`)
+var machineID = plaintext.Regexp(`^[0-9a-f]{32}\n?$`)
 
 // firstLine returns the first line that is no comment.
 func firstLine(text string) string {
@@ -126,7 +125,7 @@ func (a *auditor) checkPassword(file, account, hash string) {
 	a.found("password", file, "%s has the same password on each board of this image", shown)
 }
 
-var saltedHash = lazy.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
+var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
 
 // hashes reports whether a password has this hash. OpenSSL computes those of MD5, SHA-256
 // and SHA-512; others are known to nobody.

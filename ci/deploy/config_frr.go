@@ -18,7 +18,6 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/undo"
 	"slipway/images/strict"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -37,7 +36,7 @@ type frr struct {
 	local   string // path of the configuration on this machine
 }
 
-var daemonPattern = lazy.Regexp(`^[a-z][a-z0-9]{1,30}$`)
+var daemonPattern = plaintext.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
 func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 	e, err := f.readEntry("frr", n, "daemons", "config")
@@ -179,7 +178,7 @@ func setDaemons(text string, want map[string]string) (string, error) {
 // checkScript lets FRR parse a configuration without applying it.
 const checkScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh -C -f "$t"`
 
-var frrLine = lazy.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
+var frrLine = plaintext.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 
 // checkConfig lets the board's own FRR parse the configuration. FRR prints errors also
 // where its exit status is 0.

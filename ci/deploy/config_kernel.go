@@ -13,7 +13,6 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target/undo"
 	"slipway/images/strict"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -24,7 +23,7 @@ const maxConfigLines = 500
 // modules-load.d.
 type modules []string
 
-var modulePattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+var modulePattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
 func readModules(f *configFile, n *yaml.Node) (configPart, error) {
 	e := &strict.Entry{File: f.name, Fields: map[string]*yaml.Node{"modules": n}}
@@ -60,8 +59,8 @@ type sysctls struct {
 }
 
 var (
-	sysctlPattern = lazy.Regexp(`^[a-z0-9_][A-Za-z0-9_@:-]*([./][A-Za-z0-9_@:-]+){1,11}$`)
-	sysctlValue   = lazy.Regexp(`^[!-~]([ -~]{0,998}[!-~])?$`)
+	sysctlPattern = plaintext.Regexp(`^[a-z0-9_][A-Za-z0-9_@:-]*([./][A-Za-z0-9_@:-]+){1,11}$`)
+	sysctlValue   = plaintext.Regexp(`^[!-~]([ -~]{0,998}[!-~])?$`)
 )
 
 func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {

@@ -11,7 +11,6 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/undo"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -23,7 +22,7 @@ type nvpmodel struct {
 	mode string
 }
 
-var modeNamePattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
+var modeNamePattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
 
 func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	e, err := f.readEntry("nvpmodel", n, "mode")
@@ -43,7 +42,7 @@ type powerModes []powerMode
 
 type powerMode struct{ number, name string }
 
-var powerModePattern = lazy.Regexp(`(?m)^\s*<\s*POWER_MODEL\s+ID=(\d{1,4})\s+NAME=(\S{1,64})\s*>`)
+var powerModePattern = plaintext.Regexp(`(?m)^\s*<\s*POWER_MODEL\s+ID=(\d{1,4})\s+NAME=(\S{1,64})\s*>`)
 
 func parsePowerModes(text string) (all powerModes) {
 	for _, m := range powerModePattern().FindAllStringSubmatch(text, 100) {
@@ -73,7 +72,7 @@ func (all powerModes) String() string {
 	return strings.Join(names, ", ")
 }
 
-var activeModePattern = lazy.Regexp(`(?m)^(\d{1,4})\s*$`)
+var activeModePattern = plaintext.Regexp(`(?m)^(\d{1,4})\s*$`)
 
 func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	if err := p.wantProgram(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {

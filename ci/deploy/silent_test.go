@@ -18,7 +18,7 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // logAndHang logs what a board is sent. A program whose line begins as the file hang says tells its
@@ -29,7 +29,7 @@ case ${SSH_ORIGINAL_COMMAND#*exec } in "$(cat "DIR/hang")"*) exec sh -c "${SSH_O
 `
 
 // workLine matches what is no question: it changes the board, or reads whole files, and may take long.
-var workLine = lazy.Regexp(`^'(sync|rm|chown)'|^'systemctl' '(restart|reload)'|mkdir -p|xargs -0 (rm|chown|chmod|sha256sum)|openssl dgst|>"\$1"|modprobe|nvpmodel -m`)
+var workLine = plaintext.Regexp(`^'(sync|rm|chown)'|^'systemctl' '(restart|reload)'|mkdir -p|xargs -0 (rm|chown|chmod|sha256sum)|openssl dgst|>"\$1"|modprobe|nvpmodel -m`)
 
 // questionsIn are the questions in a log, each without what differs between runs.
 func questionsIn(log string) (all []string) {

@@ -20,7 +20,6 @@ import (
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
-	"slipway/layers/terminal"
 )
 
 // The states of a finding.
@@ -174,7 +173,7 @@ func writeFindings(w io.Writer, findings []Finding, asJSON bool) (stopped int, e
 
 var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}
 
-var colours = map[string]terminal.Colour{OK: terminal.Good, Warning: terminal.Doubt, Stops: terminal.Bad}
+var colours = map[string]plaintext.Colour{OK: plaintext.Good, Warning: plaintext.Doubt, Stops: plaintext.Bad}
 
 func (f Finding) writeText(w io.Writer) {
 	mark := colours[f.State].On(w, fmt.Sprintf("%-4s", marks[f.State]))

@@ -15,7 +15,6 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/host"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -222,7 +221,7 @@ func checkPython(ctx context.Context, release string) (bad []Finding) {
 	return bad
 }
 
-var versionNumber = lazy.Regexp(`\d+(\.\d+)+|\d+`)
+var versionNumber = plaintext.Regexp(`\d+(\.\d+)+|\d+`)
 
 func (t tool) installedVersion(ctx context.Context) (string, error) {
 	out, err := run.Output(ctx, run.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})

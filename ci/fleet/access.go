@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -187,7 +186,7 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 	return nil
 }
 
-var userPattern = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
+var userPattern = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
 // readBecome reads the variables for sudo. It accepts all of Ansible's words for yes and
 // no.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
-var sectionPattern = lazy.Regexp(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
+var sectionPattern = plaintext.Regexp(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
 
 // iniReader reads an INI inventory, with sections [group], [group:vars] and
 // [group:children].

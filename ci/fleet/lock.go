@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/localfile"
-	"slipway/layers/lock"
 )
 
 // errHeld means that another process holds a lock. The error that wraps it names the
@@ -25,13 +24,13 @@ func lockFile(name string) (unlock func(), err error) {
 	if err := localfile.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
 	}
-	f, err := lock.Open(name, 0o644)
+	f, err := localfile.OpenLock(name, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	holder := ""
 	for end := time.Now().Add(execLimit); ; time.Sleep(execLimit / 500) {
-		if err = lock.Try(f); !errors.Is(err, lock.ErrHeld) {
+		if err = localfile.TryLock(f); !errors.Is(err, localfile.ErrLocked) {
 			break
 		}
 		if holder = readHolder(f); isAlive(holder) || time.Now().After(end) {
@@ -39,7 +38,7 @@ func lockFile(name string) (unlock func(), err error) {
 		}
 	}
 	switch {
-	case errors.Is(err, lock.ErrHeld):
+	case errors.Is(err, localfile.ErrLocked):
 		err = fmt.Errorf("%w by %s", errHeld, holder)
 	case err == nil:
 		err = writeHolder(f)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 )
 
 // heldBy makes a lock file that names a process. A child process holds the lock until it has
@@ -16,9 +16,9 @@ import (
 func heldBy(t *testing.T, pid int) (name string, release func()) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "lock")
-	f, err := lock.Open(name, 0o644)
+	f, err := localfile.OpenLock(name, 0o644)
 	if err == nil {
-		err = lock.Try(f)
+		err = localfile.TryLock(f)
 	}
 	if err != nil {
 		t.Fatal(err)

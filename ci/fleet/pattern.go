@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -151,7 +150,7 @@ func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 	}
 }
 
-var subscriptPattern = lazy.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
+var subscriptPattern = plaintext.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
 
 // cutSubscript cuts [0], [-1] or [1:3] off a name. It leaves [abc], which is a wildcard.
 func cutSubscript(part string) (name, pick string) {

@@ -15,7 +15,6 @@ import (
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/images/strict"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -176,10 +175,10 @@ type mldevOutput struct {
 }
 
 var (
-	mldevResult = lazy.Regexp(`(?m)^Result: (Success|Failed|Unsupported)\s*$`)
-	mldevDriver = lazy.Regexp(`(?m)^\s*driver\s+: (\S{1,64})\s*$`)
-	mldevTime   = lazy.Regexp(`(?m)^\s*Average End-to-End Latency \(ns\)\s*= (\d{1,18})\s*$`)
-	mldevRate   = lazy.Regexp(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
+	mldevResult = plaintext.Regexp(`(?m)^Result: (Success|Failed|Unsupported)\s*$`)
+	mldevDriver = plaintext.Regexp(`(?m)^\s*driver\s+: (\S{1,64})\s*$`)
+	mldevTime   = plaintext.Regexp(`(?m)^\s*Average End-to-End Latency \(ns\)\s*= (\d{1,18})\s*$`)
+	mldevRate   = plaintext.Regexp(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
 )
 
 // parseMldev reads the output. If it contains several results, parseMldev returns none.

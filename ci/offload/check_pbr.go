@@ -13,7 +13,6 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -102,7 +101,7 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 	return f, p.checkRule(ctx, &f, r, t)
 }
 
-var pbrInterface = lazy.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
+var pbrInterface = plaintext.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
 
 // wantNoPolicy fails if one of the board's ports has a policy already, because the
 // check's policy would replace it.

@@ -11,7 +11,6 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/ci/suite/match"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -31,7 +30,7 @@ func readSRIOV(e *suite.Entry) suite.Probe {
 	return s
 }
 
-var plainInterface = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
+var plainInterface = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
 
 func (s sriov) Next() string {
 	return "on the board: devlink dev eswitch show; cat /sys/class/net/" + s.pf + "/device/sriov_numvfs; ip -d link. The recipe dpu-sriov sets both as the board starts"
@@ -87,7 +86,7 @@ func parseEswitch(text, device string) (string, error) {
 	return plaintext.Clean(shown.Dev[device].Mode, 50), nil
 }
 
-var vfPort = lazy.Regexp(`^(?:c\d{1,3})?pf\d{1,3}vf\d{1,4}$`)
+var vfPort = plaintext.Regexp(`^(?:c\d{1,3})?pf\d{1,3}vf\d{1,4}$`)
 
 // maxRepresentors is far above the virtual functions that a device can have.
 const maxRepresentors = 4096

@@ -16,7 +16,6 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -176,11 +175,11 @@ type steeringRule struct {
 const maxSteeringRules = 100_000
 
 var (
-	steeringHead  = lazy.Regexp(`^\s*domain .*, (rule 0x[0-9a-f]{1,16})\s*$`)
-	steeringField = lazy.Regexp(`\b([a-z][a-z0-9_]{0,63}): ([0-9A-Za-z.:_-]{1,64})(?:[, ]|$)`)
-	steeringWord  = lazy.Regexp(`^[a-z][a-z0-9_]{0,63}$`)
-	steeringText  = lazy.Regexp(`^[0-9A-Za-z.:_-]{1,64}$`)
-	hardwareSTE   = lazy.Regexp(`STE (0x[0-9a-f]{1,16}):$`)
+	steeringHead  = plaintext.Regexp(`^\s*domain .*, (rule 0x[0-9a-f]{1,16})\s*$`)
+	steeringField = plaintext.Regexp(`\b([a-z][a-z0-9_]{0,63}): ([0-9A-Za-z.:_-]{1,64})(?:[, ]|$)`)
+	steeringWord  = plaintext.Regexp(`^[a-z][a-z0-9_]{0,63}$`)
+	steeringText  = plaintext.Regexp(`^[0-9A-Za-z.:_-]{1,64}$`)
+	hardwareSTE   = plaintext.Regexp(`STE (0x[0-9a-f]{1,16}):$`)
 )
 
 // parseSteering reads the parser's list of rules. A rule is a line that begins with its

@@ -22,7 +22,7 @@ import (
 	"slipway/ci/suite/suitetest"
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // The addresses of the simulated DPU: its port p0, the machine that sends packets, and the two
@@ -378,8 +378,8 @@ func (d *simulatedDPU) runTestpmd(_ context.Context, talk func(io.Writer, io.Rea
 }
 
 var (
-	udpPort    = lazy.Regexp(`udp dst is (\d+) `)
-	ruleNumber = lazy.Regexp(` 0 (?:rule )?(\d+)\b`)
+	udpPort    = plaintext.Regexp(`udp dst is (\d+) `)
+	ruleNumber = plaintext.Regexp(` 0 (?:rule )?(\d+)\b`)
 )
 
 func (d *simulatedDPU) answerTestpmd(line string) string {

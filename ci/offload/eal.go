@@ -5,14 +5,14 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // maxLcore is above the numbers of lcores and CPUs that DPDK is built for.
 const maxLcore = 4095
 
 // lcoreGroup is one part of EAL's --lcores: lcores, and the CPUs that each may run on.
-var lcoreGroup = lazy.Regexp(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
+var lcoreGroup = plaintext.Regexp(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
 
 // sharedCPU says which two lcores of EAL's arguments may run on one CPU, or returns "".
 // EAL gives each lcore its own CPU unless --lcores says otherwise. Where lcores share a

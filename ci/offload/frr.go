@@ -15,7 +15,6 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -140,7 +139,7 @@ func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) e
 
 // vtyshError matches what vtysh prints when it refuses a command. The exit status is not
 // enough: vtysh 10.3 exits with 0.
-var vtyshError = lazy.Regexp(`(?m)^% \S`)
+var vtyshError = plaintext.Regexp(`(?m)^% \S`)
 
 // vtyshRefusal is the error of a command that this FRR does not know or accept.
 type vtyshRefusal struct{ said string }
@@ -220,10 +219,10 @@ const (
 )
 
 var (
-	flowStats = lazy.Regexp(`^\s*DPDK stats: packets (\d{1,19}) bytes (\d{1,19})\s*$`)
-	flowPort  = lazy.Regexp(`^\s*DST Port Match: (\d{1,5})\s*$`)
-	flowSeq   = lazy.Regexp(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
-	flowNone  = lazy.Regexp(`^\s*DPDK: not offloaded: (.*)$`)
+	flowStats = plaintext.Regexp(`^\s*DPDK stats: packets (\d{1,19}) bytes (\d{1,19})\s*$`)
+	flowPort  = plaintext.Regexp(`^\s*DST Port Match: (\d{1,5})\s*$`)
+	flowSeq   = plaintext.Regexp(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
+	flowNone  = plaintext.Regexp(`^\s*DPDK: not offloaded: (.*)$`)
 )
 
 // parseFlows reads "show dplane dpdk pbr flows".

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -159,7 +158,7 @@ func (r *router) writeCases(ctx context.Context, p policy, cases []ruleCase) (kn
 	return r.dropEmpty(ctx, p, known)
 }
 
-var emptyRule = lazy.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
+var emptyRule = plaintext.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
 
 // dropEmpty removes the rules that are empty for pbrd, which creates no rule of a policy
 // that has an empty one. FRR up to 8.4 reads a rule with only a protocol and ports as

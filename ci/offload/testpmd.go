@@ -11,7 +11,6 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -99,7 +98,7 @@ type dpdkPort struct {
 	mac, name, driver string
 }
 
-var summaryLine = lazy.Regexp(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
+var summaryLine = plaintext.Regexp(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
 
 // parsePorts reads testpmd's summary of its ports.
 func parsePorts(text string) (all []dpdkPort) {
@@ -158,11 +157,11 @@ func driverProof(names ...string) report.Proof {
 }
 
 var (
-	ruleCreated      = lazy.Regexp(`Flow rule #(\d{1,9}) created`)
-	packetsReceived  = lazy.Regexp(`Forward statistics for port 0 [^\n]*\n\s*RX-packets: (\d{1,18})\s`)
-	objectsAllocated = lazy.Regexp(`(?mi)^Total +: .*\scount alloc: (\d{1,18})\s`)
-	buffersFree      = lazy.Regexp(`(?m)^ *(?:common_pool|total_cache)_count=(\d{1,9})\s*$`)
-	ruleCount        = lazy.Regexp(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
+	ruleCreated      = plaintext.Regexp(`Flow rule #(\d{1,9}) created`)
+	packetsReceived  = plaintext.Regexp(`Forward statistics for port 0 [^\n]*\n\s*RX-packets: (\d{1,18})\s`)
+	objectsAllocated = plaintext.Regexp(`(?mi)^Total +: .*\scount alloc: (\d{1,18})\s`)
+	buffersFree      = plaintext.Regexp(`(?m)^ *(?:common_pool|total_cache)_count=(\d{1,9})\s*$`)
+	ruleCount        = plaintext.Regexp(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
 // createRule creates a rule and returns its number.

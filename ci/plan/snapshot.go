@@ -12,8 +12,8 @@ import (
 
 	"slipway/images"
 	"slipway/layers"
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // side is the project at one state: before the change, or after it.
@@ -86,7 +86,7 @@ func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Opt
 }
 
 // outward finds a path that leads out of the folder where it is written.
-var outward = lazy.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|BBPATH)[^\n]*/\.\.`)
+var outward = plaintext.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|BBPATH)[^\n]*/\.\.`)
 
 // areasOf returns the board's layers. Where a layer or the configuration names files
 // outside of the layers, the whole repository is one.

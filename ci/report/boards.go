@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -153,7 +152,7 @@ func RelativeLink(file string) string {
 }
 
 // causeWords are the words of a failure. The status of a program is one word.
-var causeWords = lazy.Regexp(`status:? \d+\b|[^\s"(),;]+`)
+var causeWords = plaintext.Regexp(`status:? \d+\b|[^\s"(),;]+`)
 
 // causeOf returns the words of a failure without those that differ from board to board:
 // its name, and all that has a digit, except for the status of a program.

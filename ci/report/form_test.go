@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,7 +34,7 @@ func forging() Report {
 	}
 }
 
-var tapPoint = lazy.Regexp(`(?m)^(not )?ok (\d+) - `)
+var tapPoint = plaintext.Regexp(`(?m)^(not )?ok (\d+) - `)
 
 // wantPoints wants of TAP one point for each stage and check, in their order.
 func wantPoints(t *testing.T, all []Report) {
@@ -61,9 +60,9 @@ func wantPoints(t *testing.T, all []Report) {
 
 // lavaSignal is as LAVA's dispatcher takes signals from what a job prints.
 var (
-	lavaSignal = lazy.Regexp(`<LAVA_SIGNAL_(\S+) ([^>]+)>`)
-	lavaCase   = lazy.Regexp(`^TEST_CASE_ID=[-_a-zA-Z0-9.]+ RESULT=(pass|fail|skip)( MEASUREMENT=-?[0-9.]+)?( UNITS=[-_a-zA-Z0-9.]+)?$`)
-	lavaSet    = lazy.Regexp(`^(START [-_a-zA-Z0-9.]+|STOP)$`)
+	lavaSignal = plaintext.Regexp(`<LAVA_SIGNAL_(\S+) ([^>]+)>`)
+	lavaCase   = plaintext.Regexp(`^TEST_CASE_ID=[-_a-zA-Z0-9.]+ RESULT=(pass|fail|skip)( MEASUREMENT=-?[0-9.]+)?( UNITS=[-_a-zA-Z0-9.]+)?$`)
+	lavaSet    = plaintext.Regexp(`^(START [-_a-zA-Z0-9.]+|STOP)$`)
 )
 
 // wantSignals wants of LAVA's lines a test case for each stage and check, and no more

@@ -24,7 +24,6 @@ import (
 	"slipway/layers/host"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/terminal"
 )
 
 // Status is how a stage or a check ended.
@@ -299,16 +298,16 @@ func (r Report) Summary(w io.Writer) {
 		writeFailure(w, f)
 	}
 	n := r.Counts()
-	verdict := terminal.Good.On(w, "PASSED")
+	verdict := plaintext.Good.On(w, "PASSED")
 	if r.Failed() {
-		verdict = terminal.Bad.On(w, "FAILED")
+		verdict = plaintext.Bad.On(w, "FAILED")
 	}
 	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, formatMS(r.ElapsedMS))
 	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", CountWords(n.Stages), CountWords(n.Checks))
 }
 
 func writeFailure(w io.Writer, f Failure) {
-	fmt.Fprintf(w, "%s  %s: %s\n", terminal.Bad.On(w, "FAILED"), f.Where, f.Name)
+	fmt.Fprintf(w, "%s  %s: %s\n", plaintext.Bad.On(w, "FAILED"), f.Where, f.Name)
 	fmt.Fprintln(w, f.lines("  "))
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 const frr = "../../recipes/dynamic-layers/networking-layer/frr/files"
@@ -33,7 +33,7 @@ func seriesOf(t *testing.T, version string) []string {
 	return series
 }
 
-var patched = lazy.Regexp(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)
+var patched = plaintext.Regexp(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)
 
 // A patch says what was wrong, where it stands upstream, and changes nothing but
 // zebra, the line of pbrd that zebra refuses, and the option that builds them.

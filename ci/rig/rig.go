@@ -20,7 +20,6 @@ import (
 	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/localfile"
-	"slipway/layers/lock"
 )
 
 // Rig is a running rig.
@@ -135,7 +134,7 @@ func openLock(dir string) (*os.File, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	return lock.Open(filepath.Join(dir, lockName), 0o644)
+	return localfile.OpenLock(filepath.Join(dir, lockName), 0o644)
 }
 
 func takeLock(dir string) (*os.File, error) {
@@ -143,7 +142,7 @@ func takeLock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
+	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
 		err = errors.New("the rig is on already; rig ssh logs in on it, rig down switches it off")
 	}
 	if err != nil {
@@ -166,7 +165,7 @@ func findRunning(dir string) (s state, held *os.File, err error) {
 	if err != nil {
 		return s, nil, err
 	}
-	if err = lock.Try(held); err == nil {
+	if err = localfile.TryLock(held); err == nil {
 		held.Close()
 		return s, nil, ErrOff
 	}
@@ -206,5 +205,5 @@ func Down(ctx context.Context, dir string) error {
 	if err := unix.Kill(s.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d, which holds the rig: %w", s.PID, err)
 	}
-	return lock.Wait(ctx, held)
+	return localfile.WaitLock(ctx, held)
 }

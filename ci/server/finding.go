@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -24,7 +23,7 @@ type Finding struct {
 }
 
 // place is how an error names a line: FILE:LINE: or FILE:LINE:COLUMN:.
-var place = lazy.Regexp(`^([^\s:"]+\.[a-z]+):([1-9][0-9]{0,6}):(?:[0-9]{1,7}:)? ?(.*)`)
+var place = plaintext.Regexp(`^([^\s:"]+\.[a-z]+):([1-9][0-9]{0,6}):(?:[0-9]{1,7}:)? ?(.*)`)
 
 const maxFindings = 100
 

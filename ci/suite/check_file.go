@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/suite/match"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -74,7 +73,7 @@ func readFile(e *Entry) Probe {
 	return f
 }
 
-var modePattern = lazy.Regexp(`^[0-7]{4}$`)
+var modePattern = plaintext.Regexp(`^[0-7]{4}$`)
 
 // readMode reads a mode as text. Without quotes, YAML reads 0755 as a number, which never
 // equals a mode.

@@ -12,7 +12,6 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -105,7 +104,7 @@ func dropPlaceholder(text string) string {
 	return strings.TrimSpace(text)
 }
 
-var tegraRelease = lazy.Regexp(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
+var tegraRelease = plaintext.Regexp(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
 
 // parseL4T returns a release like "R36.4.3" from NVIDIA's release file, or "".
 func parseL4T(text string) string {

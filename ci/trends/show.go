@@ -11,7 +11,6 @@ import (
 
 	"slipway/ci/report"
 	"slipway/layers/plaintext"
-	"slipway/layers/terminal"
 )
 
 // Write prints the changes, the checks that are unsteady, and a line for each series.
@@ -19,7 +18,7 @@ func (t Trends) Write(w io.Writer) error {
 	for _, c := range t.Changes {
 		word := fmt.Sprintf("%-11s", c.Kind)
 		if c.Kind == Regression {
-			word = terminal.Bad.On(w, word)
+			word = plaintext.Bad.On(w, word)
 		}
 		fmt.Fprintf(w, "%s  %s\n  commits    %s\n", word, c.Title(), strings.TrimSpace(c.Range.String()+"  "+c.Range.Page))
 		fmt.Fprintf(w, "  began      %s\n", c.Start())

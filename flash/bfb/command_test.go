@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 // typed is a standard input that is no terminal.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -14,12 +13,12 @@ const MaxConfigBytes = 128 << 10
 
 var (
 	// Names such as BMC_PASSWORD_MINIMUM_LENGTH hold no password.
-	secret   = lazy.Regexp(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
-	flag     = lazy.Regexp(`^(CTL_)?DELETE_`)
-	assigned = lazy.Regexp(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
+	secret   = plaintext.Regexp(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
+	flag     = plaintext.Regexp(`^(CTL_)?DELETE_`)
+	assigned = plaintext.Regexp(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
 	// The formats of crypt(3) and grub-mkpasswd-pbkdf2. An incomplete copy has another
 	// length, and would lock out all users.
-	hashed = lazy.Regexp(`^(` + strings.Join([]string{
+	hashed = plaintext.Regexp(`^(` + strings.Join([]string{
 		`\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}`,
 		`\$5\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}`,
 		`\$6\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{86}`,
@@ -202,4 +201,4 @@ func Config(user, hash string) ([]byte, error) {
 	return text, CheckConfig(text)
 }
 
-var userName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
+var userName = plaintext.Regexp(`^[a-z_][a-z0-9_]*$`)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // findClaims lists the uses of a device or a partition, also those through LVM,
@@ -48,7 +48,7 @@ func (m machine) fileSharer(dir string) string {
 }
 
 // bootArea is one of the small disks beside a memory card or an eMMC.
-var bootArea = lazy.Regexp(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
+var bootArea = plaintext.Regexp(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
 
 // refusalReason says why a device is never written, whatever the user wants.
 func (m machine) refusalReason(dir string, d Device, u uses) string {

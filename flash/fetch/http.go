@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -173,7 +172,7 @@ func validatorOf(h http.Header) string {
 	return "weakdate " + modified
 }
 
-var rangePattern = lazy.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
+var rangePattern = plaintext.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
 
 // parseContentRange returns the first offset and the file's size; size -1 is unknown.
 func parseContentRange(text string) (from, size int64, err error) {

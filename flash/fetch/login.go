@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -142,7 +142,7 @@ func decodeAuth(text string) (user, secret string, err error) {
 
 const helperLimit = 30 * time.Second
 
-var helperPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var helperPattern = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // runCredentialHelper asks docker's credential helper, which keeps passwords in a
 // keyring.

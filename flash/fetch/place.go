@@ -18,7 +18,6 @@ import (
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
-	"slipway/layers/lock"
 	"slipway/layers/progress"
 )
 
@@ -65,10 +64,10 @@ func openCacheEntry(ctx context.Context, cache string, origin reference, name st
 		return nil, err
 	}
 	var err error
-	if p.lock, err = lock.Open(filepath.Join(p.dir, ".lock"), 0o644); err != nil {
+	if p.lock, err = localfile.OpenLock(filepath.Join(p.dir, ".lock"), 0o644); err != nil {
 		return nil, err
 	}
-	if err := lock.Wait(ctx, p.lock); err != nil {
+	if err := localfile.WaitLock(ctx, p.lock); err != nil {
 		p.lock.Close()
 		return nil, err
 	}

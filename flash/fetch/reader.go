@@ -6,10 +6,10 @@ import (
 	"strings"
 	"unicode"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
-var hexPattern = lazy.Regexp(`^[0-9a-f]{64}$`)
+var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 // countingReader reports the bytes read through it. It fails once its context ends.
 type countingReader struct {

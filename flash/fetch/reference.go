@@ -12,7 +12,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -68,14 +67,14 @@ func parseReference(text string) (reference, error) {
 	return read(text, rest)
 }
 
-var schemePattern = lazy.Regexp(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+var schemePattern = plaintext.Regexp(`^[A-Za-z][A-Za-z0-9+.-]*$`)
 
 var schemes = map[string]func(text, rest string) (reference, error){
 	"file": parseFile, "http": parseHTTP, "https": parseHTTP,
 	"ssh": parseSSH, "sftp": parseSSH, "oci": parseOCI,
 }
 
-var portPattern = lazy.Regexp(`^[1-9][0-9]{1,4}$`)
+var portPattern = plaintext.Regexp(`^[1-9][0-9]{1,4}$`)
 
 // parsePlain tells a path from host:path as scp does: by a colon before any slash.
 func parsePlain(text string) (reference, error) {
@@ -168,10 +167,10 @@ func sftpReference(text, host, name string) (reference, error) {
 }
 
 var (
-	repoPattern     = lazy.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	registryPattern = lazy.Regexp(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?$`)
-	tagPattern      = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	sumPattern      = lazy.Regexp(`^sha256:[0-9a-f]{64}$`)
+	repoPattern     = plaintext.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	registryPattern = plaintext.Regexp(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?$`)
+	tagPattern      = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	sumPattern      = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 )
 
 const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE where the artifact has several"

@@ -17,7 +17,6 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/sealed"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -118,7 +117,7 @@ func (s *Source) readLayout(ctx context.Context, name string, platform v1.Platfo
 // localRegistry completes an image's partial name.
 const localRegistry = "slipway.local/"
 
-var plainTag = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var plainTag = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 // fullName returns the name under which an engine keeps the image. A layout's full name
 // stays. A tag alone, or no name, is completed with the layout's file name.

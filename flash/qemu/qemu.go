@@ -20,9 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/port"
 	"slipway/layers/run"
 )
 
@@ -79,7 +78,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if err != nil {
 		return nil, err
 	}
-	sshPort, err := port.FreeFor(name) // whoever waits for the board finds it after a power cut
+	sshPort, err := run.FreePortFor(name) // whoever waits for the board finds it after a power cut
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +94,13 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 
 // lockMachine waits while another process starts a machine in dir or removes its files.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := lock.Open(filepath.Join(dir, lockName), 0o600)
+	f, err := localfile.OpenLock(filepath.Join(dir, lockName), 0o600)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
 	defer cancel()
-	if err := lock.Wait(ctx, f); err != nil {
+	if err := localfile.WaitLock(ctx, f); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Port is one DPU's rshim.
@@ -43,9 +43,9 @@ type driverFiles interface {
 }
 
 // remotePattern matches user@host:/dev/rshim0, with a host as target takes it.
-var remotePattern = lazy.Regexp(`^(.+):(/dev/rshim[0-9]+)/?$`)
+var remotePattern = plaintext.Regexp(`^(.+):(/dev/rshim[0-9]+)/?$`)
 
-var localPattern = lazy.Regexp(`^/dev/rshim[0-9]+/?$`)
+var localPattern = plaintext.Regexp(`^/dev/rshim[0-9]+/?$`)
 
 // Is reports whether a name is that of an rshim, here or on another machine.
 func Is(name string) bool {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Outcome is the final state that a DPU reports for a stream.
@@ -46,13 +46,13 @@ var (
 		{"in enhanced nic mode", NICMode},
 		{"rebooting...", Rebooting},
 	}
-	crashed = lazy.Regexp(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
-	stage   = lazy.Regexp(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
+	crashed = plaintext.Regexp(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
+	stage   = plaintext.Regexp(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
 
-	firmware     = lazy.Regexp(`(?i)(updating NIC (firmware|FW)|NIC (firmware|FW) (update|upgrade))`)
-	firmwareOver = lazy.Regexp(`(?i)\b(done|completed?|finished|success\w*|skipped|up[- ]to[- ]date)\b`)
-	firmwareBad  = lazy.Regexp(`(?i)\b(fail\w*|error)\b`)
-	powerCycle   = lazy.Regexp(`(?i)power[- ]cycle is required`)
+	firmware     = plaintext.Regexp(`(?i)(updating NIC (firmware|FW)|NIC (firmware|FW) (update|upgrade))`)
+	firmwareOver = plaintext.Regexp(`(?i)\b(done|completed?|finished|success\w*|skipped|up[- ]to[- ]date)\b`)
+	firmwareBad  = plaintext.Regexp(`(?i)\b(fail\w*|error)\b`)
+	powerCycle   = plaintext.Regexp(`(?i)power[- ]cycle is required`)
 )
 
 // addLine reads the next message. It returns true for the final one, with an error

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // revokedKeys are the fingerprints of keys that may not sign any more.
@@ -19,7 +19,7 @@ type revokedKeys struct {
 
 const krlMagic = "SSHKRL\n\x00"
 
-var fingerprintForm = lazy.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
+var fingerprintForm = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 // Revoke returns the signers without the keys of a list: on each line a public key of
 // OpenSSH, or its fingerprint as ssh-keygen -l prints it. The name is for errors.

@@ -20,9 +20,8 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/oci"
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
-	"slipway/layers/lock"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -37,7 +36,7 @@ const (
 	blobsDir = "blobs/sha256"
 )
 
-var hexPattern = lazy.Regexp(`^[0-9a-f]{64}$`)
+var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 // openFolder opens a layout, or begins one where artifacts are pushed to a new folder. A push
 // and a clean have the folder for themselves.
@@ -60,10 +59,10 @@ func openFolder(dir, actions string) (*folder, error) {
 	if err := localfile.MkdirAll(filepath.Join(dir, blobsDir)); err != nil {
 		return nil, err
 	}
-	if f.lock, err = lock.Open(filepath.Join(dir, lockName), 0o644); err != nil {
+	if f.lock, err = localfile.OpenLock(filepath.Join(dir, lockName), 0o644); err != nil {
 		return nil, err
 	}
-	if err = lock.Try(f.lock); errors.Is(err, lock.ErrHeld) {
+	if err = localfile.TryLock(f.lock); errors.Is(err, localfile.ErrLocked) {
 		err = fmt.Errorf("%s: another slipway writes there; wait for it", dir)
 	}
 	if err == nil && !hasEntry(entries, v1.ImageLayoutFile) {

@@ -22,7 +22,6 @@ import (
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
-	"slipway/layers/lock"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -187,7 +186,7 @@ func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lock.Wait(ctx, f); err != nil {
+	if err := localfile.WaitLock(ctx, f); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 
 	"slipway/flash/target/sshd"
 	"slipway/flash/target/targettest"
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 // person sits at a real terminal and answers each question that has words in it.

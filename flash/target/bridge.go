@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -27,7 +27,7 @@ if command -v ncat >/dev/null; then echo "$2 ready"; exec ncat -U "$1"; fi
 echo "$2 none"`
 
 // plainPath is a socket's path that means itself to each of these programs.
-var plainPath = lazy.Regexp(`^/[A-Za-z0-9_./-]+$`)
+var plainPath = plaintext.Regexp(`^/[A-Za-z0-9_./-]+$`)
 
 // dialUnix opens a connection to a socket of the board's. Where its SSH server forwards
 // none, as dropbear, or was told not to, a program there does.

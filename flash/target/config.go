@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -232,7 +232,7 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-var variable = lazy.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+var variable = plaintext.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
 // expandPath expands a file's name as ssh does: the home folder, variables, tokens.
 func (t tokens) expandPath(text string) (string, error) {
@@ -253,7 +253,7 @@ func (t tokens) expandPath(text string) (string, error) {
 	return t.expand(text, func(string) error { return nil })
 }
 
-var shellSafe = lazy.Regexp(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
+var shellSafe = plaintext.Regexp(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
 
 // expandCommand expands a command line that the user's shell will read. The line is the user's
 // own, but a value may come from anywhere. So no value may have a meaning to a shell, or be an

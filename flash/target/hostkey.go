@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -38,7 +37,7 @@ func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	return nil
 }
 
-var pinPattern = lazy.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
+var pinPattern = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 func checkPins(pins []string) error {
 	for _, p := range pins {

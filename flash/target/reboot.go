@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Reboot restarts the board and returns when it answers again: not when an
@@ -61,7 +61,7 @@ func (c *Conn) adoptLink(fresh *link) {
 	c.link = fresh
 }
 
-var bootIDPattern = lazy.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+var bootIDPattern = plaintext.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func (c *Conn) bootID(ctx context.Context) (string, error) {
 	r, err := c.Ask(ctx, "cat", "/proc/sys/kernel/random/boot_id")

@@ -3,7 +3,7 @@ package tegra
 import (
 	"regexp"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // failure is a known failure.
@@ -14,7 +14,7 @@ type failure struct {
 }
 
 func known(pattern, means, next string) failure {
-	return failure{lazy.Regexp(pattern), means, next}
+	return failure{plaintext.Regexp(pattern), means, next}
 }
 
 // failures match the scripts' and NVIDIA's output. Causes come before the messages that

@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // complaint matches the errors of init-flash.sh, program-boot-device.sh and sgdisk on
 // the board.
-var complaint = lazy.Regexp(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
+var complaint = plaintext.Regexp(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
 
 const (
 	logBytes = 16 << 20 // of one log that is kept
@@ -139,7 +139,7 @@ func (r *flashRun) sessionID() string {
 	return text[max(0, len(text)-8):]
 }
 
-var octal = lazy.Regexp(`\\[0-7]{3}`)
+var octal = plaintext.Regexp(`\\[0-7]{3}`)
 
 // unescapePath decodes the kernel's octal escapes: it writes a space as \040.
 func unescapePath(path string) string {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 )
 
 // A folder's name may have what means something in a pattern: what the logs in it say
@@ -57,7 +57,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if err := lock.Try(theirs); err != nil {
+	if err := localfile.TryLock(theirs); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := h.lockPort("1-2")

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // Package is an unpacked tegraflash package.
@@ -142,7 +142,7 @@ func (p *Package) findFlow() error {
 }
 
 // callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
-var callsRCM = lazy.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
+var callsRCM = plaintext.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
 // checkAim sets acceptsAnyBoard where the scripts do not name the board to NVIDIA's programs.
 // The helper of tegra210 does not name one when it reads the chip, nor does that of R39

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -171,9 +171,9 @@ func (h Host) lockAs(name, busy string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lock.Try(f); err != nil {
+	if err := localfile.TryLock(f); err != nil {
 		f.Close()
-		if errors.Is(err, lock.ErrHeld) {
+		if errors.Is(err, localfile.ErrLocked) {
 			return nil, errors.New(busy)
 		}
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -34,7 +33,7 @@ const (
 )
 
 func bannerPattern(message string) func() *regexp.Regexp {
-	return lazy.Regexp(`^== Step [0-9]{1,3}: (` + message + `) `)
+	return plaintext.Regexp(`^== Step [0-9]{1,3}: (` + message + `) `)
 }
 
 // flows are those of meta-tegra's scripts, kirkstone-l4t-r32.7.x to wrynose. The limits
@@ -58,14 +57,14 @@ var flows = map[string]flow{
 	}, "Finished at "},
 	Direct: {Direct, []stage{
 		{name: "recovery", title: "reading the board's data", limit: 5 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
-		{name: "sign", title: "signing", begins: lazy.Regexp(`^Board ID\(`), limit: 30 * time.Minute},
-		{name: "send", title: "sending the boot loader", begins: lazy.Regexp(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
-		{name: "write", title: "writing partitions", begins: lazy.Regexp(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
+		{name: "sign", title: "signing", begins: plaintext.Regexp(`^Board ID\(`), limit: 30 * time.Minute},
+		{name: "send", title: "sending the boot loader", begins: plaintext.Regexp(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
+		{name: "write", title: "writing partitions", begins: plaintext.Regexp(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
 	}, ""},
 	card: {card, []stage{
 		{name: "sign", title: "signing", limit: 15 * time.Minute},
-		{name: "partition", title: "making partitions", begins: lazy.Regexp(`^Creating partitions`), limit: 5 * time.Minute},
-		{name: "write", title: "writing partitions", begins: lazy.Regexp(`^Writing partitions`), limit: 60 * time.Minute},
+		{name: "partition", title: "making partitions", begins: plaintext.Regexp(`^Creating partitions`), limit: 5 * time.Minute},
+		{name: "write", title: "writing partitions", begins: plaintext.Regexp(`^Writing partitions`), limit: 60 * time.Minute},
 	}, "[OK: "},
 }
 
@@ -99,9 +98,9 @@ type transcript struct {
 func newTranscript(f flow) *transcript { return &transcript{flow: f, known: -1} }
 
 var (
-	finalStatus = lazy.Regexp(`^Final status:\s*(.*)$`)
-	writes      = lazy.Regexp(`Writing (?:partition )?([^\s(]+)`)
-	trapped     = lazy.Regexp(`^slipway: (status [0-9]{1,3}: .*)$`)
+	finalStatus = plaintext.Regexp(`^Final status:\s*(.*)$`)
+	writes      = plaintext.Regexp(`Writing (?:partition )?([^\s(]+)`)
+	trapped     = plaintext.Regexp(`^slipway: (status [0-9]{1,3}: .*)$`)
 )
 
 // readLine reads the next line and reports whether another stage began.

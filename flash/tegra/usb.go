@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -59,7 +58,7 @@ type Recovery struct {
 }
 
 // portName matches the kernel's name for a place on the bus.
-var portName = lazy.Regexp(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
+var portName = plaintext.Regexp(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 
 // List returns the Jetsons in recovery mode below sys, which is /sys.
 func List(sys string) ([]Recovery, error) {

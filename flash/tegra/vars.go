@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -20,7 +19,7 @@ const (
 )
 
 // varName matches a variable, or an element of bash's associative arrays.
-var varName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
+var varName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
 
 // readVars reads a file of assignments. A missing file has none.
 func readVars(path string) (map[string]string, error) {
@@ -120,7 +119,7 @@ func parseQuoted(s string, quote byte) (part, rest string, err error) {
 	return "", "", fmt.Errorf("no closing %c", quote)
 }
 
-var barePattern = lazy.Regexp(`^[A-Za-z0-9_./:,+@%=\-]+`)
+var barePattern = plaintext.Regexp(`^[A-Za-z0-9_./:,+@%=\-]+`)
 
 func parseBare(s string) (part, rest string, err error) {
 	part = barePattern().FindString(s)

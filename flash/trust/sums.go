@@ -11,7 +11,6 @@ import (
 	"strings"
 	"unicode"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -39,11 +38,11 @@ func ParseDigest(text string) (digest string, ok bool, err error) {
 }
 
 var (
-	algorithmPattern = lazy.Regexp(`^(?:sha|md|blake|b)[0-9][0-9a-z]*$`)
-	hexPattern       = lazy.Regexp(`^[0-9a-f]{64}$`)
-	plainLine        = lazy.Regexp(`^[0-9a-f]{64} [ *][^\n\r]+$`)
-	sumLine          = lazy.Regexp(`^(\\?)([0-9A-Fa-f]{64})(?: [ *](.+))?$`)
-	bsdLine          = lazy.Regexp(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
+	algorithmPattern = plaintext.Regexp(`^(?:sha|md|blake|b)[0-9][0-9a-z]*$`)
+	hexPattern       = plaintext.Regexp(`^[0-9a-f]{64}$`)
+	plainLine        = plaintext.Regexp(`^[0-9a-f]{64} [ *][^\n\r]+$`)
+	sumLine          = plaintext.Regexp(`^(\\?)([0-9A-Fa-f]{64})(?: [ *](.+))?$`)
+	bsdLine          = plaintext.Regexp(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
 	nameUnescaper    = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 )
 

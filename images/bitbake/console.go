@@ -7,15 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
 // How bitbake names a failed task and its log on the console, since 1.46.
 var (
-	taskFailed = lazy.Regexp(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
-	failureLog = lazy.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
+	taskFailed = plaintext.Regexp(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	failureLog = plaintext.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
 )
 
 // console is what the console text says of failures.

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"slipway/layers"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -85,7 +84,7 @@ const (
 	maxVariables        = 2000
 )
 
-var variableName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // shellVariables describe the shell that ran the script.
 var shellVariables = []string{"PWD", "OLDPWD", "SHLVL", "_", "HOME"}

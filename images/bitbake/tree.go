@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -121,7 +120,7 @@ func onNFS(dir string) bool {
 	return err == nil && fs.Type == unix.NFS_SUPER_MAGIC
 }
 
-var versionLine = lazy.Regexp(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
+var versionLine = plaintext.Regexp(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
 
 // Version returns bitbake's version, "" if its source does not tell it.
 func (t Tree) Version() string {

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,7 +43,7 @@ type servedFolder struct {
 }
 
 // bitbake writes sstate under a name with another ending first.
-var sstateName = lazy.Regexp(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.sig)?$`)
+var sstateName = plaintext.Regexp(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.sig)?$`)
 
 func completeSstate(_ *os.Root, name string) bool { return sstateName().MatchString(name) }
 

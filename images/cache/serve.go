@@ -21,7 +21,7 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -135,11 +135,11 @@ func prepareServer(opt ServeOptions) (*server, error) {
 }
 
 func lockFolder(dir string) (unlock func(), err error) {
-	f, err := lock.Open(filepath.Join(dir, "lock"), 0o644)
+	f, err := localfile.OpenLock(filepath.Join(dir, "lock"), 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
+	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
 		err = fmt.Errorf("%s: another cache serve serves this folder; stop it first", filepath.Dir(dir))
 	}
 	if err != nil {

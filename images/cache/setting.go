@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // Environment is the variable that overrules every other setting of the cache.
@@ -231,11 +231,11 @@ func (s *Setting) checkWhole() error {
 
 // All that an address may consist of. None of it means anything to bitbake's
 // configuration, to its patterns of mirrors, or to a URL's parameters there.
-var addressText = lazy.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
+var addressText = plaintext.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
 // mirrorWord is what bitbake replaces anywhere in a mirror's address, also
 // within a longer word. In a host's name, lower case keeps it from that.
-var mirrorWord = lazy.Regexp(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
+var mirrorWord = plaintext.Regexp(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
 
 func validAddress(text string) bool { return addressText().MatchString(text) }
 

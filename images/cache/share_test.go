@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"slipway/images/bitbake/bitbaketest"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // The test binary is also the slipway of a second machine: it prepares a build there.
@@ -174,7 +174,7 @@ func twoNetworks(t *testing.T) (address string, enter []string) {
 	return "198.51.100.1", []string{"ip", "netns", "exec", name}
 }
 
-var wanted = lazy.Regexp(`Sstate summary: Wanted (\d+) (?:Found|Local (\d+) Mirrors) (\d+) Missed (\d+)`)
+var wanted = plaintext.Regexp(`Sstate summary: Wanted (\d+) (?:Found|Local (\d+) Mirrors) (\d+) Missed (\d+)`)
 
 // A second machine builds from the first one's work: it finds all of it. A third one,
 // whose recipe differs, gets the recipe's source and finds what depends on its result,

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // ownSetting is a line of the user's own configuration that sets one of cacheVariables.
@@ -128,8 +128,8 @@ func (r *confReader) findIncluded(name, beside string) string {
 }
 
 var (
-	assignLine  = lazy.Regexp(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
-	includeLine = lazy.Regexp(`^(?:include|require)\s+(\S+)\s*$`)
+	assignLine  = plaintext.Regexp(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
+	includeLine = plaintext.Regexp(`^(?:include|require)\s+(\S+)\s*$`)
 )
 
 // scanConf returns the lines that set one of the variables, with the names of included

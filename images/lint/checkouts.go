@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Settings that no table can check: they name files, recipes, versions and features of
@@ -26,7 +26,7 @@ type checkout struct {
 
 // outsideFolders finds the folders outside of a layer in which its layer.conf has
 // recipes.
-var outsideFolders = lazy.Regexp(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
+var outsideFolders = plaintext.Regexp(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
 // newCheckout returns nil if a layer is missing. openembedded-core, which has
 // bitbake.conf, may be missing from the project file as well.

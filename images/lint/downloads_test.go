@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 var (
-	l4tVersion = lazy.Regexp(`(?m)^L4T_VERSION \??= "([0-9.]+)"`)
-	fromNVIDIA = lazy.Regexp(`(?m)^\s*[A-Z0-9_:]*(?:URI|SRC|FEED|BASE|DEB)[A-Za-z0-9_:]*\s*\??\??[+.:]*=.*?https?://([a-z.-]*nvidia\.com)/`)
+	l4tVersion = plaintext.Regexp(`(?m)^L4T_VERSION \??= "([0-9.]+)"`)
+	fromNVIDIA = plaintext.Regexp(`(?m)^\s*[A-Z0-9_:]*(?:URI|SRC|FEED|BASE|DEB)[A-Za-z0-9_:]*\s*\??\??[+.:]*=.*?https?://([a-z.-]*nvidia\.com)/`)
 )
 
 // The file is what meta-tegra's clone holds; see TestNames for how to write it anew.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Layers describes the layers of a build.
@@ -212,7 +212,7 @@ func splitOverrides(name string) (base, operation string) {
 
 var operations = []string{"append", "prepend", "remove"}
 
-var oldOverrides = lazy.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
+var oldOverrides = plaintext.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
 // oldOverride returns the offset of the first override in the syntax with underscores,
 // or -1.

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -201,10 +201,10 @@ func (b *blobs) git(stdin string, args ...string) []byte {
 }
 
 var (
-	metadata = lazy.Regexp(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$|layers/[^/]+/conf/[a-z]+/.*\.(conf|inc)$|local\.conf\.sample$`)
+	metadata = plaintext.Regexp(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$|layers/[^/]+/conf/[a-z]+/.*\.(conf|inc)$|local\.conf\.sample$`)
 	// The layer contrib of meta-tegra has older versions of gcc.
 	contribGCC = "contrib/recipes-devtools/gcc"
-	aside      = lazy.Regexp(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
+	aside      = plaintext.Regexp(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
 )
 
 func (b *blobs) branch(rev string) branchFiles {
@@ -246,7 +246,7 @@ func (b *blobs) read(ids []string) {
 	}
 }
 
-var function = lazy.Regexp(`^(python|fakeroot| )*[A-Za-z0-9_:.${}+-]*\s*\(\)\s*\{`)
+var function = plaintext.Regexp(`^(python|fakeroot| )*[A-Za-z0-9_:.${}+-]*\s*\(\)\s*\{`)
 
 // withoutFunctions leaves of a recipe what a configuration file may hold too.
 func withoutFunctions(text string) string {
@@ -367,7 +367,7 @@ func (r *recipe) file(file string) {
 	}
 }
 
-var naming = lazy.Regexp(`^(PACKAGES|PACKAGE_BEFORE_PN|PROVIDES|RPROVIDES|PACKAGES_DYNAMIC)([:_].*)?$`)
+var naming = plaintext.Regexp(`^(PACKAGES|PACKAGE_BEFORE_PN|PROVIDES|RPROVIDES|PACKAGES_DYNAMIC)([:_].*)?$`)
 
 func (r *recipe) statement(dir string, s Statement) {
 	switch {
@@ -416,9 +416,9 @@ func (r *recipe) statement(dir string, s Statement) {
 }
 
 var (
-	python   = lazy.Regexp(`\$\{@[^{}]*(\{[^{}]*\}[^{}]*)*\}`)
-	variable = lazy.Regexp(`\$\{([^{}@]+)\}`)
-	plain    = lazy.Regexp(`^[a-z0-9][a-z0-9+.-]*(-\*)?$`)
+	python   = plaintext.Regexp(`\$\{@[^{}]*(\{[^{}]*\}[^{}]*)*\}`)
+	variable = plaintext.Regexp(`\$\{([^{}@]+)\}`)
+	plain    = plaintext.Regexp(`^[a-z0-9][a-z0-9+.-]*(-\*)?$`)
 )
 
 func (r *recipe) expand(text string) string {

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"slipway/layers"
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -190,7 +189,7 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 }
 
 // moreLayers finds what can add layers to bblayers.conf.
-var moreLayers = lazy.Regexp(`(?m)^\s*(?:BBLAYERS|include|require|inherit)\b|\bINHERIT\b`)
+var moreLayers = plaintext.Regexp(`(?m)^\s*(?:BBLAYERS|include|require|inherit)\b|\bINHERIT\b`)
 
 // namesLayers reports whether blocks of bblayers.conf may name layers of their own.
 func namesLayers(blocks map[string]string) bool {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Settings whose words are names that a branch has or has not: classes, types of
@@ -93,7 +93,7 @@ func (c *checker) checkClass(w Word, variable string) {
 }
 
 // typeCommand is how a class says how a type of images is made.
-var typeCommand = lazy.Regexp(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
+var typeCommand = plaintext.Regexp(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
 // checkImageType checks the type before the conversions, such as ext4 of ext4.gz.
 func (c *checker) checkImageType(w Word) {
@@ -228,7 +228,7 @@ func differsByOne(a, b string) bool {
 	return a[i+1:] == b[i+1:] || i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
-var versioned = lazy.Regexp(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
+var versioned = plaintext.Regexp(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
 
 // otherVersion returns the same name with the newest version that the branch has.
 func (c *checker) otherVersion(name string) string {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Limits on what a copyright file says. Some name a licence for each of a hundred files.
@@ -14,10 +14,10 @@ const (
 )
 
 var (
-	licenceField = lazy.Regexp(`(?mi)^License:[ \t]*([^\n]*)`)
-	licenceName  = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9.+-]{0,60}$`)
-	gnuLicence   = lazy.Regexp(`^(A?GPL|LGPL|GFDL)-(\d+)(\.\d+)?(\+)?$`)
-	commonText   = lazy.Regexp(`/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])`)
+	licenceField = plaintext.Regexp(`(?mi)^License:[ \t]*([^\n]*)`)
+	licenceName  = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9.+-]{0,60}$`)
+	gnuLicence   = plaintext.Regexp(`^(A?GPL|LGPL|GFDL)-(\d+)(\.\d+)?(\+)?$`)
+	commonText   = plaintext.Regexp(`/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])`)
 )
 
 // debianNames are the names of DEP-5 and of /usr/share/common-licenses that SPDX has not.
@@ -46,7 +46,7 @@ func LicenceOf(copyright string) string {
 
 // betweenNames are what stands between the licences of DEP-5. An exception is left out, as it
 // only allows more.
-var betweenNames = lazy.Regexp(`(?i)[ ,]+(?:and|or)[ ,]+|,\s*| with .*$`)
+var betweenNames = plaintext.Regexp(`(?i)[ ,]+(?:and|or)[ ,]+|,\s*| with .*$`)
 
 func namesIn(expression string) []string {
 	return slices.DeleteFunc(betweenNames().Split(strings.TrimSpace(expression), -1), func(name string) bool { return !licenceName().MatchString(name) })

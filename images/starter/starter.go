@@ -20,7 +20,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -93,7 +92,7 @@ type choices struct {
 	Steps    []Step
 }
 
-var released = lazy.Regexp(`^v([0-9]+(\.[0-9]+)+)$`)
+var released = plaintext.Regexp(`^v([0-9]+(\.[0-9]+)+)$`)
 
 // Release returns the release that this program is of, "" for any other build: a pipeline
 // takes the same one.
@@ -235,7 +234,7 @@ func suitesLike(like images.Spec, product bool) string {
 }
 
 // registryName is a part of a repository's name: pipelines push a release under the board's name.
-var registryName, betweenWords = lazy.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$`), lazy.Regexp(`[^a-z0-9]+`)
+var registryName, betweenWords = plaintext.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$`), plaintext.Regexp(`[^a-z0-9]+`)
 
 // checkName refuses names that boards or repositories cannot have, and those of other boards.
 // before and after are the line around a better name.

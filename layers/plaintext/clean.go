@@ -5,12 +5,10 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"slipway/layers/lazy"
 )
 
 // escapes are a terminal's control sequences: colours, titles, cursor movements, questions.
-var escapes = lazy.Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u0090\u009d])[^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-~]")
+var escapes = Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u0090\u009d])[^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-~]")
 
 // WithoutEscapes returns a text without a terminal's control sequences. Printable removes
 // their first character alone, and shows the rest.

@@ -4,23 +4,21 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-
-	"slipway/layers/lazy"
 )
 
 const hidden = "[hidden]"
 
 var (
-	scheme    = lazy.Regexp(`(?i)[a-z][a-z0-9+.-]*://`)
-	encoded   = lazy.Regexp(`(?i)(%3A%2F%2F)[^\s/&?"']*%40`)
-	parameter = lazy.Regexp(`([?&;]|\\u0026)([^=&;?\s"'<>]{1,64})=([^&\s"'<>\\]*)`)
-	secret    = lazy.Regexp(`(?i)^(.*[_.-])?(token|secret|password|passwd|pass|pwd|sig|signature|api[_-]?key|accesskey(id)?|key|credentials?)$`)
-	header    = lazy.Regexp(`(?i)\b((?:proxy-)?authorization|(?:private|job|deploy)-token|x-(?:auth-token|api-key|vault-token|registry-auth)|(?:set-)?cookie)(["']?\s*[:=]\s*["']?)[^\r\n"'<\\]+`)
-	bearer    = lazy.Regexp(`(?i)\b(bearer\s+)([\w+/=.~-]*[0-9][\w+/=.~-]*|[\w+/=.~-]{16,})`)
-	token     = lazy.Regexp(`\b(gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,})`)
-	login     = lazy.Regexp("(^|[\\s\"'`(=,])([A-Za-z_][\\w.-]*):([^\\s/\"'`,]+)@([\\w.-]+|\\[)")
-	privKey   = lazy.Regexp(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----([^"]*?-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|[^"]*)`)
-	keysEnd   = lazy.Regexp(`[^"]*-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----`)
+	scheme    = Regexp(`(?i)[a-z][a-z0-9+.-]*://`)
+	encoded   = Regexp(`(?i)(%3A%2F%2F)[^\s/&?"']*%40`)
+	parameter = Regexp(`([?&;]|\\u0026)([^=&;?\s"'<>]{1,64})=([^&\s"'<>\\]*)`)
+	secret    = Regexp(`(?i)^(.*[_.-])?(token|secret|password|passwd|pass|pwd|sig|signature|api[_-]?key|accesskey(id)?|key|credentials?)$`)
+	header    = Regexp(`(?i)\b((?:proxy-)?authorization|(?:private|job|deploy)-token|x-(?:auth-token|api-key|vault-token|registry-auth)|(?:set-)?cookie)(["']?\s*[:=]\s*["']?)[^\r\n"'<\\]+`)
+	bearer    = Regexp(`(?i)\b(bearer\s+)([\w+/=.~-]*[0-9][\w+/=.~-]*|[\w+/=.~-]{16,})`)
+	token     = Regexp(`\b(gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,})`)
+	login     = Regexp("(^|[\\s\"'`(=,])([A-Za-z_][\\w.-]*):([^\\s/\"'`,]+)@([\\w.-]+|\\[)")
+	privKey   = Regexp(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----([^"]*?-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|[^"]*)`)
+	keysEnd   = Regexp(`[^"]*-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----`)
 )
 
 // HideSecrets removes from a text what must not be shown, stored or sent: logins in

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 func TestJSONEvents(t *testing.T) {

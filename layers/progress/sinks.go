@@ -13,7 +13,6 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"slipway/layers/plaintext"
-	"slipway/layers/terminal"
 )
 
 // Check refuses a value of SLIPWAY_PROGRESS that ForOutput does not know.
@@ -30,7 +29,7 @@ func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
 		return JSON(f)
-	case terminal.Redraws(f) && terminal.Width(f, 0) > 0: // bars have no room on one that does not tell its width
+	case plaintext.Redraws(f) && plaintext.Width(f, 0) > 0: // bars have no room on one that does not tell its width
 		return Bars(f)
 	default:
 		return Lines(f)
@@ -107,7 +106,7 @@ func (s *lineSink) reportOpenSteps(every time.Duration) {
 func (s *lineSink) Close() { close(s.stop) }
 
 // stateColours are the colours of the states in which a step ends.
-var stateColours = map[State]terminal.Colour{Done: terminal.Good, Cached: terminal.Good, Failed: terminal.Bad}
+var stateColours = map[State]plaintext.Colour{Done: plaintext.Good, Cached: plaintext.Good, Failed: plaintext.Bad}
 
 // endLine returns the line of a step that ended, for w. A log has all of the detail, a terminal
 // what fits.
@@ -115,8 +114,8 @@ func endLine(e Event, w io.Writer) string {
 	head := fmt.Sprintf("%-18s %6.1fs  ", e.Step, elapsedTime(e).Seconds())
 	state := fmt.Sprintf("%-6s", e.State)
 	detail := firstLine(e.Detail)
-	if room := terminal.Width(w, 0) - len([]rune(head)) - len(state) - 4; room > 0 {
-		detail = terminal.Shorten(detail, room)
+	if room := plaintext.Width(w, 0) - len([]rune(head)) - len(state) - 4; room > 0 {
+		detail = plaintext.Shorten(detail, room)
 	}
 	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
@@ -189,7 +188,7 @@ func (b *bar) shownCount(decor.Statistics) string {
 func (b *bar) shownDetail(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return " " + terminal.Shorten(b.detail, b.room())
+	return " " + plaintext.Shorten(b.detail, b.room())
 }
 
 // What a line has beside its detail, in characters.
@@ -252,7 +251,7 @@ func (s *barSink) addBar(e Event) *bar {
 	if e.Total == 0 {
 		beside = besideSpinner
 	}
-	b := &bar{room: func() int { return max(terminal.Width(s.w, 80)-beside, 0) }}
+	b := &bar{room: func() int { return max(plaintext.Width(s.w, 80)-beside, 0) }}
 	name := decor.Name(fmt.Sprintf("  %-18s ", e.Step))
 	detail := decor.Any(b.shownDetail)
 	took := decor.Elapsed(decor.ET_STYLE_GO, decor.WC{W: 6})

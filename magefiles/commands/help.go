@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/layers/host"
-	"slipway/layers/lazy"
-	"slipway/layers/terminal"
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 
 // helpWidth returns how wide help may be.
 func helpWidth() int {
-	return min(terminal.Width(os.Stdout, pipedHelp), widestHelp)
+	return min(plaintext.Width(os.Stdout, pipedHelp), widestHelp)
 }
 
 // page is where a command is explained: a terminal, a manual page, or a page of a website.
@@ -69,7 +68,7 @@ func (c *Command) explain(p page, program string) {
 }
 
 // listMark is what the item of a list begins with.
-var listMark = lazy.Regexp(`^(- |[0-9]+\. )`)
+var listMark = plaintext.Regexp(`^(- |[0-9]+\. )`)
 
 // explainParagraph writes a paragraph of a help text, which may contain a list.
 func explainParagraph(p page, paragraph string) {
@@ -170,7 +169,7 @@ func (p *helpPage) usage(line string) {
 }
 
 func (p *helpPage) heading(title string) {
-	fmt.Fprintf(p.w, "\n%s\n", terminal.Heading.On(p.w, title+":"))
+	fmt.Fprintf(p.w, "\n%s\n", plaintext.Heading.On(p.w, title+":"))
 }
 
 func (p *helpPage) paragraph(text string) {

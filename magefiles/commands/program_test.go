@@ -18,7 +18,6 @@ import (
 
 	"slipway/flash/target/sshd"
 	"slipway/layers/plaintext"
-	"slipway/layers/terminal"
 )
 
 // commit is the commit that the compiled program must report.
@@ -197,7 +196,7 @@ func describeOutput(status int, out string) string {
 	if len(lines) > 1 && strings.HasPrefix(lines[1], "next: ") {
 		text += plaintext.Either(strings.HasSuffix(text, "?"), " ", ". ") + lines[1]
 	}
-	text = terminal.Shorten(strings.ReplaceAll(text, "|", "/"), 110)
+	text = plaintext.Shorten(strings.ReplaceAll(text, "|", "/"), 110)
 	return fmt.Sprintf("%d: %s", status, strings.NewReplacer("<", "&lt;", "_", `\_`, "*", `\*`).Replace(text))
 }
 

@@ -17,7 +17,6 @@ import (
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
-	"slipway/layers/terminal"
 )
 
 // The sections of the list of commands.
@@ -169,9 +168,9 @@ func Main(args []string, stderr io.Writer) int {
 		return 0
 	}
 	text, next, found := cutLast(plaintext.Printable(err.Error()), "\nnext: ")
-	fmt.Fprintln(stderr, terminal.Bad.On(stderr, "Error:"), text)
+	fmt.Fprintln(stderr, plaintext.Bad.On(stderr, "Error:"), text)
 	if found {
-		fmt.Fprintln(stderr, "next:", terminal.Next.On(stderr, next))
+		fmt.Fprintln(stderr, "next:", plaintext.Next.On(stderr, next))
 	}
 	TellServer(args, err, stderr)
 	return StatusOf(err)

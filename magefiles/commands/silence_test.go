@@ -22,7 +22,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 // This walk gives each command slow inputs: files, a server and a board that answer only once

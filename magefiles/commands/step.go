@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -48,7 +47,7 @@ func lookStep(cmd *cobra.Command, err error) string {
 }
 
 // filePlace is a line of a file in an error.
-var filePlace = lazy.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
+var filePlace = plaintext.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
 
 // placeStep prints the line of a file that an error names; "" where it names none.
 func placeStep(text string) string {

@@ -17,7 +17,7 @@ import (
 
 	"slipway/layers/host"
 	"slipway/layers/kastest"
-	"slipway/layers/lock"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -94,7 +94,7 @@ func (a area) run(ctx context.Context, w io.Writer, o Options) error {
 		return err
 	}
 	defer only.Close()
-	if err := lock.Wait(ctx, only); err != nil {
+	if err := localfile.WaitLock(ctx, only); err != nil {
 		return err
 	}
 	return keepOnFailure(ctx, func(dir string) error {

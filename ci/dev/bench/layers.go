@@ -15,7 +15,6 @@ import (
 	"slipway/images"
 	"slipway/layers/kastest"
 	"slipway/layers/plaintext"
-	"slipway/layers/port"
 	"slipway/layers/run"
 )
 
@@ -176,7 +175,7 @@ func mountNewDisk(ctx context.Context, file string, sizeBytes int64, top string)
 
 // startDaemon runs git's daemon.
 func startDaemon(ctx context.Context, dir string) (at int, stop func(), err error) {
-	if at, err = port.Free(); err != nil {
+	if at, err = run.FreePort(); err != nil {
 		return 0, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -19,7 +19,6 @@ import (
 
 	"slipway/images"
 	"slipway/layers/plaintext"
-	"slipway/layers/port"
 	"slipway/layers/run"
 )
 
@@ -226,7 +225,7 @@ func (b *storeBench) oras(ctx context.Context) error { return b.withRegistry(ctx
 
 // withRegistry does the steps of a tool with an empty docker-registry.
 func (b *storeBench) withRegistry(ctx context.Context, tool string) error {
-	at, err := port.Free()
+	at, err := run.FreePort()
 	if err != nil {
 		return err
 	}

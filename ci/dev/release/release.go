@@ -25,7 +25,6 @@ import (
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
-	"slipway/layers/lock"
 	"slipway/layers/progress"
 )
 
@@ -109,11 +108,11 @@ func openWork(out string) (work string, unlock func(), err error) {
 	if err := localfile.MkdirAll(out); err != nil {
 		return "", nil, err
 	}
-	f, err := lock.Open(filepath.Join(out, ".lock"), 0o644)
+	f, err := localfile.OpenLock(filepath.Join(out, ".lock"), 0o644)
 	if err != nil {
 		return "", nil, err
 	}
-	if err := lock.Try(f); err != nil {
+	if err := localfile.TryLock(f); err != nil {
 		f.Close()
 		return "", nil, fmt.Errorf("begin a release in %s: %w", out, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -72,7 +72,7 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 }
 
 // fuzzLine matches the progress lines of the fuzzer.
-var fuzzLine = lazy.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
+var fuzzLine = plaintext.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
 
 // runTarget runs one target and returns its last progress.
 func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (last string, err error) {

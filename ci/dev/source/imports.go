@@ -18,10 +18,7 @@ type stage struct {
 var stages = []stage{
 	{"layers/progress", 0, "every stage reports through it"},
 	{"layers/run", 0, "every stage runs its programs through it"},
-	{"layers/lock", 0, "every stage locks files with it"},
 	{"layers/plaintext", 0, "every stage shows text through it"},
-	{"layers/terminal", 0, "every stage writes to the user's terminal by it"},
-	{"layers/lazy", 0, "every stage compiles its regular expressions by it"},
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
 	{"layers/htmlstyle", 0, "every stage may write a page"},
 	{"flash/sealed", 0, "every stage keeps a file to what it proved through it"},

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"unicode"
 
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Our programs are distributed with the modules that they link, so the licence of each must
@@ -62,8 +62,8 @@ var otherTexts = map[string]string{
 
 // noticeFile is a file that the Apache License wants to be passed on beside itself.
 var (
-	licenceFile = lazy.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
-	noticeFile  = lazy.Regexp(`(?i)^notice`)
+	licenceFile = plaintext.Regexp(`(?i)^(un)?(licen[cs]e|copying)`)
+	noticeFile  = plaintext.Regexp(`(?i)^notice`)
 )
 
 // The boards are arm64, the hosts mostly amd64. A file may be built for one only.
@@ -174,7 +174,7 @@ func checkLicence(path string) string {
 	return ""
 }
 
-var holderLine = lazy.Regexp(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
+var holderLine = plaintext.Regexp(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
 
 // licenceDigest returns a digest of a licence's words, independent of the copyright holder
 // and of line breaks.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"slipway/layers/host"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -83,7 +83,7 @@ func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts Te
 const slowest = "5"
 
 // doneLine matches gotestsum's closing line, instead of which we print our own.
-var doneLine = lazy.Regexp(`^DONE \d+ tests`)
+var doneLine = plaintext.Regexp(`^DONE \d+ tests`)
 
 // printSummary has gotestsum print the slowest tests, then those that were skipped or failed,
 // and write junit.xml. Failures come last, where a terminal still shows them.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"slipway/images/strict"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -39,11 +39,11 @@ func (r matchReader) readPatternText(n *yaml.Node) (string, bool) {
 
 // patternShape matches /regular expression/flags, with a leading ! if no line may match. The
 // part after the last slash may also be the end of a path.
-var patternShape = lazy.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
+var patternShape = plaintext.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 
 // flagLetters matches flags of regular expressions in Go, JavaScript or Perl. goss knows i, m
 // and s.
-var flagLetters = lazy.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
+var flagLetters = plaintext.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
 // readPattern reads a goss pattern: foo, !foo, /regex/, !/regex/i. goss removes all ! / \
 // from the beginning of a text.

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"slipway/ci/report"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -23,8 +22,8 @@ type goReader struct {
 const goMark = "\x16"
 
 var (
-	goEvent  = lazy.Regexp(`^=== (RUN|NAME|CONT|PAUSE) +(\S+)$`)
-	goResult = lazy.Regexp(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
+	goEvent  = plaintext.Regexp(`^=== (RUN|NAME|CONT|PAUSE) +(\S+)$`)
+	goResult = plaintext.Regexp(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
 )
 
 func readGoTest(output string) Outcome {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"slipway/ci/report"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -21,9 +20,9 @@ type tapReader struct {
 }
 
 var (
-	tapPlan   = lazy.Regexp(`^1\.\.(\d{1,7})\s*(?:#\s*(.*))?$`)
-	tapResult = lazy.Regexp(`^(not )?ok\b(?:\s+(\d{1,9}))?(?:\s+-(?:\s|$))?\s*(.*)$`)
-	tapWords  = lazy.Regexp(`(?i)^(skip|todo)\S*\s*(.*)$`)
+	tapPlan   = plaintext.Regexp(`^1\.\.(\d{1,7})\s*(?:#\s*(.*))?$`)
+	tapResult = plaintext.Regexp(`^(not )?ok\b(?:\s+(\d{1,9}))?(?:\s+-(?:\s|$))?\s*(.*)$`)
+	tapWords  = plaintext.Regexp(`(?i)^(skip|todo)\S*\s*(.*)$`)
 )
 
 func ReadTAP(output string) Outcome {

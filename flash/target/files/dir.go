@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -221,7 +220,7 @@ func chmodBits(m fs.FileMode) fs.FileMode {
 	return p
 }
 
-var ownerPattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
+var ownerPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
 
 // planName enters what has to be done about one name.
 func (d *folderUpload) planName(name string, same bool) error {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // Scripts are fixed text. The folder is their first argument, and names reach them on
@@ -103,7 +103,7 @@ const longestPath = 4096
 
 var errMuch = fmt.Errorf("the folder on the board holds more than %d entries, or very long names", mostEntries)
 
-var statPattern = lazy.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
+var statPattern = plaintext.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
 
 // parseList reads what listScript printed. A line of another form goes on with the
 // name before it: names may hold newlines.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // A large upload that broke off leaves what it brought under a hidden name which the
@@ -183,7 +183,7 @@ func (s folderListing) fileIsOurs() bool {
 	return s.file.kind == '-' && s.file.uid == s.uid && s.file.links == 1
 }
 
-var listedPattern = lazy.Regexp(`^([-dlbcpsD])([-rwxsStT]{9})[.+@]? +(\d{1,18}) +(\d{1,18}) +\d{1,18} +(\d{1,18}) `)
+var listedPattern = plaintext.Regexp(`^([-dlbcpsD])([-rwxsStT]{9})[.+@]? +(\d{1,18}) +(\d{1,18}) +\d{1,18} +(\d{1,18}) `)
 
 var errListing = errors.New("the board lists files in a way that is not known")
 

@@ -20,7 +20,6 @@ import (
 	"github.com/pkg/sftp"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -334,7 +333,7 @@ func pathArgument(name string) string {
 	return "./" + name
 }
 
-var digestPattern = lazy.Regexp(`^\\?([0-9a-f]{64})\b`)
+var digestPattern = plaintext.Regexp(`^\\?([0-9a-f]{64})\b`)
 
 // Digest is a file's SHA-256, computed there. Where no program there can do that, or
 // the file is not there, it is "".

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // A board without an sftp-server gets its files through its shell, as busybox has it.
@@ -112,7 +112,7 @@ func (s shellFiles) makeDir(ctx context.Context, dir string) error {
 
 // freePattern finds the third number of the last line: names before and after may hold
 // anything.
-var freePattern = lazy.Regexp(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
+var freePattern = plaintext.Regexp(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
 
 func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, error) {
 	out, err := s.conn.AskOutput(ctx, "sh", "-c", freeScript, "sh", pathArgument(dir))

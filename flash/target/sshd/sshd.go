@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/port"
 	"slipway/layers/run"
 )
 
@@ -45,7 +44,7 @@ type Server struct {
 // New writes keys and configuration into dir, which must be empty. The settings
 // are lines of sshd_config that stand before the server's own.
 func New(dir string, settings ...string) (*Server, error) {
-	free, err := port.Free()
+	free, err := run.FreePort()
 	if err != nil {
 		return nil, err
 	}

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
 // maxUnits is more than one deploy restarts.
 const maxUnits = 50
 
-var unitPattern = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
+var unitPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
 
 // CheckUnits refuses invalid names of units, and too many units.
 func CheckUnits(units []string) error {

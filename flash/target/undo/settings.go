@@ -11,7 +11,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/files"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -42,12 +42,12 @@ type settingKind struct {
 
 var settingKinds = map[string]settingKind{
 	KernelValue: {
-		lazy.Regexp(`^/(proc/sys|sys)(/[A-Za-z0-9_@:-][A-Za-z0-9_.@:-]*)+$`), lazy.Regexp(`^[ -~]{0,1000}$`),
+		plaintext.Regexp(`^/(proc/sys|sys)(/[A-Za-z0-9_@:-][A-Za-z0-9_.@:-]*)+$`), plaintext.Regexp(`^[ -~]{0,1000}$`),
 		`cat "$1"`, `printf '%s\n' "$2" >"$1"`,
 	},
 	// A built-in module without parameters and version has no folder in /sys/module.
 	Module: {
-		lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`), lazy.Regexp(`^(loaded|absent)$`),
+		plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`), plaintext.Regexp(`^(loaded|absent)$`),
 		`m=$(echo "$1" | tr - _)
 if [ -d "/sys/module/$m" ] || cat "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | tr - _ | grep -q "/$m\.ko"; then echo loaded; else echo absent; fi`,
 		`if [ "$2" = loaded ]; then modprobe "$1"; else modprobe -r "$1"; fi`,
@@ -56,7 +56,7 @@ if [ -d "/sys/module/$m" ] || cat "/lib/modules/$(uname -r)/modules.builtin" 2>/
 	// needs a restart, nvpmodel asks whether to restart. The script answers no, and only
 	// writes the mode into the status file.
 	PowerMode: {
-		lazy.Regexp(`^mode$`), lazy.Regexp(`^\d{1,4}$`),
+		plaintext.Regexp(`^mode$`), plaintext.Regexp(`^\d{1,4}$`),
 		`s=/var/lib/nvpmodel/status
 n=$(sed -n 's/.*pmode:0*\([0-9][0-9]*\).*/\1/p' "$s" 2>/dev/null | head -n 1)
 [ -n "$n" ] || n=$(nvpmodel -q | sed -n 's/^\([0-9][0-9]*\)$/\1/p' | head -n 1)
@@ -70,12 +70,12 @@ mkdir -p "${s%/*}" && [ -s "$s" ] || echo "pmode:0000" >"$s"
 sed "s/pmode:[0-9]*/pmode:$(printf %04d "$2")/" "$s" >"$s.slipway" && cat "$s.slipway" >"$s" && rm -f "$s.slipway"`,
 	},
 	Service: {
-		unitPattern, lazy.Regexp(`^(active|inactive)$`),
+		unitPattern, plaintext.Regexp(`^(active|inactive)$`),
 		`case $(systemctl is-active "$1") in active|reloading) echo active ;; *) echo inactive ;; esac`,
 		`if [ "$2" = active ]; then systemctl start "$1"; else systemctl stop "$1"; fi`,
 	},
 	AtBoot: {
-		unitPattern, lazy.Regexp(`^(enabled|disabled)$`),
+		unitPattern, plaintext.Regexp(`^(enabled|disabled)$`),
 		`case $(systemctl is-enabled "$1") in disabled) echo disabled ;; *) echo enabled ;; esac`,
 		`if [ "$2" = enabled ]; then systemctl enable "$1"; else systemctl disable "$1"; fi`,
 	},

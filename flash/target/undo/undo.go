@@ -20,7 +20,6 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/files"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -210,7 +209,7 @@ func listForXargs(names []string) *strings.Reader {
 }
 
 // The last group of an ID is its number.
-var idPattern = lazy.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}(?:-([1-9]\d{0,11}))?$`)
+var idPattern = plaintext.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}(?:-([1-9]\d{0,11}))?$`)
 
 const maxNumberBytes = 13
 
@@ -283,9 +282,9 @@ func readManifest(ctx context.Context, c *target.Conn, dir, id string) (Deployme
 }
 
 var (
-	modePattern   = lazy.Regexp(`^[0-7]{4}$`)
-	ownerPattern  = lazy.Regexp(`^\d{1,10}:\d{1,10}$`)
-	digestPattern = lazy.Regexp(`^([0-9a-f]{64}|-)$`)
+	modePattern   = plaintext.Regexp(`^[0-7]{4}$`)
+	ownerPattern  = plaintext.Regexp(`^\d{1,10}:\d{1,10}$`)
+	digestPattern = plaintext.Regexp(`^([0-9a-f]{64}|-)$`)
 )
 
 func parseManifest(data []byte) (Deployment, error) {
@@ -483,7 +482,7 @@ func listTouched(ctx context.Context, c *target.Conn, u Deployment) (map[string]
 	return found, err
 }
 
-var partPattern = lazy.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
+var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
 // removeParts removes the files of this deploy's interrupted uploads from found, and returns
 // their names.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -70,7 +69,7 @@ func readJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
 	return j, nil
 }
 
-var slotPattern = lazy.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
+var slotPattern = plaintext.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
 
 func parseJetson(text string) (*jetson, error) {
 	j := &jetson{current: -1, active: -1, esp: -1}
@@ -107,7 +106,7 @@ func parseJetson(text string) (*jetson, error) {
 	return j, nil
 }
 
-var guidPattern = lazy.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+var guidPattern = plaintext.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func (j *jetson) readSlots(line string) {
 	key, value, _ := strings.Cut(line, ": ")

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/lazy"
 	"slipway/layers/plaintext"
 )
 
@@ -43,7 +42,7 @@ func findSWUpdate(ctx context.Context, c *target.Conn, _ string) (Engine, error)
 	return &swupdate{c, swupdateVersion(string(r.Stdout))}, nil
 }
 
-var swupdateRelease = lazy.Regexp(`20\d\d\.\d\d(\.\d+)?`)
+var swupdateRelease = plaintext.Regexp(`20\d\d\.\d\d(\.\d+)?`)
 
 func swupdateVersion(text string) string { return swupdateRelease().FindString(text) }
 
@@ -240,7 +239,7 @@ func hexField(text []byte) (int64, error) {
 }
 
 // versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
-var versionPattern = lazy.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
+var versionPattern = plaintext.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"slipway/layers/htmlstyle"
-	"slipway/layers/lazy"
+	"slipway/layers/plaintext"
 )
 
 // phonePx is the width of the narrowest screen, less the edges of a page and of a card.
@@ -25,10 +25,10 @@ var heads = []string{
 }
 
 var (
-	element = lazy.Regexp(`<(/?)([a-z][a-z0-9]*)([^>]*)>`)
-	commit  = lazy.Regexp(`<a href="https?://[a-z0-9.:-]+/[A-Za-z0-9._~/-]+" rel="noreferrer">`) // followed, not loaded
-	outside = lazy.Regexp(`(?i)<(?:script|link|iframe|img|object|embed|base)\b|@import|url\(|\ssrc=|\son[a-z]+=|href="(?:[a-z][a-z0-9+.-]*:|/)`)
-	width   = lazy.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
+	element = plaintext.Regexp(`<(/?)([a-z][a-z0-9]*)([^>]*)>`)
+	commit  = plaintext.Regexp(`<a href="https?://[a-z0-9.:-]+/[A-Za-z0-9._~/-]+" rel="noreferrer">`) // followed, not loaded
+	outside = plaintext.Regexp(`(?i)<(?:script|link|iframe|img|object|embed|base)\b|@import|url\(|\ssrc=|\son[a-z]+=|href="(?:[a-z][a-z0-9+.-]*:|/)`)
+	width   = plaintext.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
 )
 
 // withoutTableScript takes away the script of a page's table, and what allows it.

@@ -1,6 +1,4 @@
-// Package lock takes file locks that end with the process. It knows no path; each caller
-// names its own lock file.
-package lock
+package localfile
 
 import (
 	"context"
@@ -14,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld says that another process has the lock.
-var ErrHeld = errors.New("another process has the lock")
+// ErrLocked says that another process has the lock.
+var ErrLocked = errors.New("another process has the lock")
 
-// Try takes the lock of an open file. Closing the file releases the lock, and so does the
+// TryLock takes the lock of an open file. Closing the file releases the lock, and so does the
 // end of this process and of all that inherited the file.
-func Try(f *os.File) error {
+func TryLock(f *os.File) error {
 	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return ErrHeld
+		return ErrLocked
 	case err != nil: // a file system without locks
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
@@ -35,11 +33,11 @@ func Try(f *os.File) error {
 
 const lockEvery = 20 * time.Millisecond
 
-// Wait is Try that waits while another process has the lock.
-func Wait(ctx context.Context, f *os.File) error {
+// WaitLock is TryLockLock that waits while another process has the lock.
+func WaitLock(ctx context.Context, f *os.File) error {
 	for {
-		err := Try(f)
-		if !errors.Is(err, ErrHeld) {
+		err := TryLock(f)
+		if !errors.Is(err, ErrLocked) {
 			return err
 		}
 		select {
@@ -50,8 +48,8 @@ func Wait(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Open opens a lock file, and makes it if there is none.
-func Open(name string, mode os.FileMode) (*os.File, error) {
+// OpenLock opens a lock file, and makes it if there is none.
+func OpenLock(name string, mode os.FileMode) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\nnext: mv %s %s", name, plaintext.Quote(name), plaintext.Quote(name+".old"))
 	}

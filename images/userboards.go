@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/lazy"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -83,7 +82,7 @@ func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // boardName is what a board may be called. The name is a folder, a word of command lines and a
 // part of host names.
-var boardName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
+var boardName = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
 
 // CheckBoardName refuses what cannot be the name of a board.
 func CheckBoardName(name string) error {
@@ -305,7 +304,7 @@ func (s *Spec) ownFile(name string) string {
 }
 
 // notInName is what the name of a build's folder leaves out.
-var notInName = lazy.Regexp(`[^A-Za-z0-9._-]+`)
+var notInName = plaintext.Regexp(`[^A-Za-z0-9._-]+`)
 
 // specOfProject returns the board that is made of project files alone. Its name, and its
 // folder below build/, is that of the first file, or of the folder of a kas.yml. Choices of

@@ -1,4 +1,4 @@
-package port
+package run
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 )
 
 // A free port is below those that the kernel gives away, and can be listened on.
-func TestFree(t *testing.T) {
+func TestFreePort(t *testing.T) {
 	var first, last int
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -19,15 +19,15 @@ func TestFree(t *testing.T) {
 	}
 	seen := map[int]bool{}
 	for range 20 {
-		port, err := Free()
+		port, err := FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if port >= first && port <= last {
-			t.Errorf("Free = %d; the kernel gives away %d to %d", port, first, last)
+			t.Errorf("FreePort = %d; the kernel gives away %d to %d", port, first, last)
 		}
 		if seen[port] {
-			t.Errorf("Free = %d twice, while it is in use", port)
+			t.Errorf("FreePort = %d twice, while it is in use", port)
 		}
 		seen[port] = true
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -40,22 +40,22 @@ func TestFree(t *testing.T) {
 
 // A name has a port of its own, as long as nothing else listens there.
 func TestFreeFor(t *testing.T) {
-	first, err := FreeFor("a board")
+	first, err := FreePortFor("a board")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := FreeFor("a board"); err != nil || again != first {
-		t.Errorf("FreeFor = %d, then %d, %v; want the same port", first, again, err)
+	if again, err := FreePortFor("a board"); err != nil || again != first {
+		t.Errorf("FreePortFor = %d, then %d, %v; want the same port", first, again, err)
 	}
-	if other, err := FreeFor("another board"); err != nil || other == first {
-		t.Errorf("FreeFor of another name = %d, %v; want another port than %d", other, err, first)
+	if other, err := FreePortFor("another board"); err != nil || other == first {
+		t.Errorf("FreePortFor of another name = %d, %v; want another port than %d", other, err, first)
 	}
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if taken, err := FreeFor("a board"); err != nil || taken == first {
-		t.Errorf("FreeFor = %d, %v; want another port than %d, which is taken", taken, err, first)
+	if taken, err := FreePortFor("a board"); err != nil || taken == first {
+		t.Errorf("FreePortFor = %d, %v; want another port than %d, which is taken", taken, err, first)
 	}
 }

@@ -1,4 +1,4 @@
-package lazy
+package plaintext
 
 import (
 	"io/fs"
@@ -10,7 +10,7 @@ import (
 
 // A wrong pattern would be met by the user who comes first to it.
 func TestPatternsOfTheTree(t *testing.T) {
-	use, found := regexp.MustCompile("lazy\\.Regexp\\(`([^`]*)`\\)"), 0
+	use, found := regexp.MustCompile("\\b(?:plaintext\\.)?Regexp\\(`([^`]*)`\\)"), 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "build" || d.Name() == ".git") {
 			return fs.SkipDir

@@ -1,11 +1,11 @@
-package terminal
+package plaintext
 
 import (
 	"io"
 	"os"
 	"testing"
 
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 func TestPrinter(t *testing.T) {

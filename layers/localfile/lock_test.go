@@ -1,4 +1,4 @@
-package lock
+package localfile
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"slipway/layers/localfile"
 )
 
 func TestLock(t *testing.T) {
@@ -22,24 +20,24 @@ func TestLock(t *testing.T) {
 		return f
 	}
 	first, second := open(), open()
-	if err := Try(first); err != nil {
+	if err := TryLock(first); err != nil {
 		t.Fatal(err)
 	}
-	if err := Try(second); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second Lock = %v; want %v", err, ErrHeld)
+	if err := TryLock(second); !errors.Is(err, ErrLocked) {
+		t.Errorf("a second Lock = %v; want %v", err, ErrLocked)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	tired := errors.New("tired")
 	cancel(tired)
-	if err := Wait(ctx, second); !errors.Is(err, tired) {
+	if err := WaitLock(ctx, second); !errors.Is(err, tired) {
 		t.Errorf("Wait, ended = %v; want %v", err, tired)
 	}
 	time.AfterFunc(3*lockEvery, func() { first.Close() })
-	if err := Wait(t.Context(), second); err != nil {
+	if err := WaitLock(t.Context(), second); err != nil {
 		t.Errorf("Wait = %v; want the lock once it is free", err)
 	}
 	second.Close()
-	if err := Wait(t.Context(), second); err == nil || errors.Is(err, ErrHeld) {
+	if err := WaitLock(t.Context(), second); err == nil || errors.Is(err, ErrLocked) {
 		t.Errorf("Wait of a closed file = %v; want why it cannot be had", err)
 	}
 }
@@ -51,10 +49,10 @@ func TestLockInAFoldersPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := name + " is no regular file, and Slipway keeps a lock there\nnext: mv '" + name + "' '" + name + ".old'"
-	if _, err := Open(name, 0o600); err == nil || err.Error() != want {
+	if _, err := OpenLock(name, 0o600); err == nil || err.Error() != want {
 		t.Errorf("Open of a folder = %v; want %s", err, want)
 	}
-	if f, err := Open(filepath.Join(name, "b"), 0o600); err != nil {
+	if f, err := OpenLock(filepath.Join(name, "b"), 0o600); err != nil {
 		t.Error(err)
 	} else {
 		f.Close()
@@ -69,7 +67,7 @@ func TestLockInAFoldersPlace(t *testing.T) {
 		}
 		want := at + " is no folder, and Slipway needs one there\nnext: mv " + at + " " + at + ".old"
 		for _, below := range []string{at, filepath.Join(at, "c/d")} {
-			if err := localfile.MkdirAll(below); err == nil || err.Error() != want {
+			if err := MkdirAll(below); err == nil || err.Error() != want {
 				t.Errorf("MkdirAll(%s) = %v; want %s", below, err, want)
 			}
 		}

@@ -1,10 +1,10 @@
-package terminal
+package plaintext
 
 import (
 	"bytes"
 	"testing"
 
-	"slipway/layers/terminal/terminaltest"
+	"slipway/layers/plaintext/terminaltest"
 )
 
 // Colours are shown on terminals alone, and not where the user or CI asks for none.

@@ -1,5 +1,4 @@
-// Package terminal knows what a terminal can show: colours, bars, and lines of its width.
-package terminal
+package plaintext
 
 import (
 	"io"

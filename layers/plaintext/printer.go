@@ -1,14 +1,11 @@
-package terminal
+package plaintext
 
 import (
 	"os"
 	"unicode/utf8"
-
-	"slipway/layers/lazy"
-	"slipway/layers/plaintext"
 )
 
-// Printer writes text to a file as plaintext.Printable has it. On a terminal that shows
+// Printer writes text to a file as Printable has it. On a terminal that shows
 // colours, it leaves those of this package. Each text is written at once: a secret in two
 // pieces would not be found.
 type Printer struct {
@@ -17,7 +14,7 @@ type Printer struct {
 	open   []byte            // of a character whose end was not written yet
 }
 
-var colour = lazy.Regexp("\x1b\\[(?:0|1|32|33|36|1;31)m")
+var colour = Regexp("\x1b\\[(?:0|1|32|33|36|1;31)m")
 
 func (p *Printer) Write(b []byte) (int, error) {
 	text := append(p.open, b...)
@@ -37,13 +34,13 @@ func (p *Printer) Write(b []byte) (int, error) {
 
 func (p *Printer) clean(text string) string {
 	if !Colours(p.To) {
-		return plaintext.Printable(text)
+		return Printable(text)
 	}
 	shown := ""
 	for at := colour().FindStringIndex(text); at != nil; at = colour().FindStringIndex(text) {
-		shown, text = shown+plaintext.Printable(text[:at[0]])+text[at[0]:at[1]], text[at[1]:]
+		shown, text = shown+Printable(text[:at[0]])+text[at[0]:at[1]], text[at[1]:]
 	}
-	return shown + plaintext.Printable(text)
+	return shown + Printable(text)
 }
 
 // Fd tells Colours and Width about the file.

@@ -1,6 +1,4 @@
-// Package port finds TCP ports of loopback for programs that must be told one before they
-// listen.
-package port
+package run
 
 import (
 	"errors"
@@ -11,19 +9,19 @@ import (
 	"syscall"
 )
 
-// The ports lie below those that Linux gives to connections and to listeners that name no
+// A program may have to be told its port before it listens. The ports lie below those that Linux gives to connections and to listeners that name no
 // port. Otherwise one of these could take a port before the program that was told it.
 const (
 	lowest  = 20000
 	highest = 32767
 )
 
-// Free returns a port on which nothing listens.
-func Free() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
+// FreePort returns a port of loopback on which nothing listens.
+func FreePort() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
 
-// FreeFor returns the same port for the same name each time, or another one while something
+// FreePortFor returns the same port for the same name each time, or another one while something
 // listens on that.
-func FreeFor(name string) (int, error) {
+func FreePortFor(name string) (int, error) {
 	hash := fnv.New64a()
 	hash.Write([]byte(name)) // never fails
 	names := rand.New(rand.NewPCG(hash.Sum64(), 0))

@@ -1,0 +1,350 @@
+package layers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// Parts says what of its own repository a project is made of. Paths are relative to Root.
+type Parts struct {
+	Files    []string // project files and lock files
+	Layers   []string // folders of layers, and of bitbake, that are no checkouts
+	Patches  []string // files, or folders with a series
+	Outside  []string // such folders that are elsewhere
+	Floating []string // repositories of which no pin says the commit
+}
+
+// Parts returns what the project is made of.
+func (p Project) Parts(ws Workspace) Parts {
+	var parts Parts
+	for _, file := range p.read {
+		if rel, ok := p.below(file); ok {
+			parts.Files = append(parts.Files, rel)
+		}
+	}
+	local := map[string]string{}
+	for _, r := range p.Repos {
+		switch {
+		case r.URL == "":
+			local[r.ID] = p.ownDir(ws, r)
+			p.addLayers(&parts, r, local[r.ID])
+		case r.isFloating():
+			parts.Floating = append(parts.Floating, r.ID)
+		}
+	}
+	for _, r := range p.Repos {
+		for _, patch := range r.Patches {
+			dir, known := local[patch.Repo]
+			if rel, ok := p.below(filepath.Join(dir, patch.Path)); known && ok {
+				parts.Patches = append(parts.Patches, rel)
+			}
+		}
+	}
+	return parts
+}
+
+// ownDir is Dir for a project that may be a copy: kas looks for a relative path in the
+// current folder, which the copy's root stands for.
+func (p Project) ownDir(ws Workspace, r Repo) string {
+	if dir := filepath.Join(p.Root, r.Path); !filepath.IsAbs(r.Path) && exists(dir) {
+		return dir
+	}
+	return p.Dir(ws, r)
+}
+
+// addLayers adds the layers of a repository that is a folder here. Where a link leads to a
+// layer, both ends count.
+func (p Project) addLayers(parts *Parts, r Repo, dir string) {
+	var folders []string
+	if r.Path != "" {
+		folders = append(folders, dir) // with bitbake, or what its layers share
+	} else if exists(filepath.Join(dir, "bitbake/bin/bitbake")) {
+		folders = append(folders, filepath.Join(dir, "bitbake"), filepath.Join(dir, "scripts"))
+	}
+	for _, layer := range r.Layers {
+		folders = append(folders, filepath.Join(dir, layer.Name))
+	}
+	for _, path := range folders {
+		for _, end := range slices.Compact([]string{path, withoutLinks(path)}) {
+			if rel, ok := p.below(end); ok {
+				parts.Layers = append(parts.Layers, rel)
+			} else {
+				parts.Outside = append(parts.Outside, end)
+			}
+		}
+	}
+}
+
+// below returns a path relative to the project's repository, if it is in there.
+func (p Project) below(path string) (string, bool) {
+	for _, root := range []string{p.Root, withoutLinks(p.Root)} {
+		if rel, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(rel) {
+			return rel, true
+		}
+	}
+	return "", false
+}
+
+// withoutLinks follows the links of a path, also to what is not there: a submodule that is
+// not checked out is an empty folder.
+func withoutLinks(path string) string { return followLinks(path, maxLinks) }
+
+const maxLinks = 40 // as Linux
+
+func followLinks(path string, most int) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) || most == 0 {
+		return cmp.Or(real, path)
+	}
+	folder := followLinks(filepath.Dir(path), most-1)
+	path = filepath.Join(folder, filepath.Base(path))
+	link, err := os.Readlink(path)
+	switch {
+	case err != nil:
+		return path
+	case filepath.IsAbs(link):
+		return followLinks(link, most-1)
+	}
+	return followLinks(filepath.Join(folder, link), most-1)
+}
+
+// Moves says which repositories are at another commit in a project than in an older state
+// of it. It asks no server.
+func Moves(older, newer Project) []Move { return movesBetween(older, newer) }
+
+// Head returns the commit of the work tree around a folder, and whether files differ from
+// it. The commit is "" without git.
+func Head(ctx context.Context, dir string) (commit string, edited bool, err error) {
+	s := State{Dir: dir}
+	err = s.describeLocal(ctx)
+	return s.Head, s.Edited, err
+}
+
+// ParseLocal reads the folders that a build uses in place of checkouts:
+// "oe=/src/oe,meta-x=~/meta-x". A relative one is below the current folder.
+func ParseLocal(text string) (map[string]string, error) {
+	folders := map[string]string{}
+	for entry := range strings.SplitSeq(text, ",") {
+		id, dir, found := strings.Cut(strings.TrimSpace(entry), "=")
+		if strings.TrimSpace(entry) == "" {
+			continue
+		}
+		if !found || id == "" || dir == "" {
+			return nil, fmt.Errorf("%q is not REPOSITORY=FOLDER", entry)
+		}
+		if folders[id] != "" {
+			return nil, fmt.Errorf("names repository %s twice", id)
+		}
+		abs, err := filepath.Abs(expandHome(dir))
+		if err != nil {
+			return nil, err
+		}
+		folders[id] = abs
+	}
+	return folders, nil
+}
+
+// useLocal sets the user's folder for a repository, if there is one. status still
+// needs what the project pins.
+func (p *Project) useLocal(r *Repo) error {
+	dir, ok := p.local[r.ID]
+	if !ok {
+		return nil
+	}
+	switch info, err := os.Stat(dir); {
+	case err != nil:
+		return fmt.Errorf("local folder of repository %s: %w", r.ID, localfile.NotHere(dir, err))
+	case !info.IsDir():
+		return fmt.Errorf("local folder of repository %s: %s is not a folder", r.ID, dir)
+	case strings.ContainsAny(dir, " \"\\$") || strings.ContainsFunc(dir, isControl):
+		return fmt.Errorf("local folder of repository %s: bitbake cannot read %q; use a path without blanks, quotes and $", r.ID, dir)
+	}
+	r.URL, r.Path, r.Patches, r.Local = "", dir, nil, true
+	return nil
+}
+
+// checkLocal refuses a folder for a repository that the project does not have.
+func (p *Project) checkLocal() error {
+	for _, id := range slices.Sorted(maps.Keys(p.local)) {
+		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
+			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)\nnext: unset SLIPWAY_LOCAL  # or name one of these in it, or in local of board.yml", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
+		}
+	}
+	return nil
+}
+
+func (p Project) repoIDs() []string {
+	ids := make([]string, len(p.Repos))
+	for i, r := range p.Repos {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+// localTree returns the work tree around a local folder, which may be a part of it.
+func localTree(dir string) tree { return treeIn(cmp.Or(workTree(dir), dir), nil) }
+
+// localWarning returns the warning of a local folder.
+func localWarning(ctx context.Context, r Repo) (string, error) {
+	s := State{Repo: r, Dir: r.Path}
+	if err := s.describeLocal(ctx); err != nil {
+		return "", err
+	}
+	at := "without git"
+	if s.Head != "" {
+		at = "at commit " + s.Head[:12]
+	}
+	if s.Edited {
+		at += ", modified"
+	}
+	return fmt.Sprintf("repository %s is the local folder %s, %s: this build is not of the project's commit", r.ID, r.Path, at), nil
+}
+
+func (s *State) describeLocal(ctx context.Context) error {
+	t := localTree(s.Dir)
+	if !t.isCheckout() {
+		return nil
+	}
+	s.Head, _ = t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
+	s.Branch, _ = t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD")
+	modified, err := t.modifiedFiles(ctx, s.Dir)
+	s.Edited = len(modified) > 0
+	return t.explainDamage(err)
+}
+
+// FolderCommit is what a folder's repository was at.
+type FolderCommit struct {
+	URL    string `json:"url,omitempty"` // of the remote, without a password
+	Commit string `json:"commit"`
+	Edited bool   `json:"edited,omitempty"` // files in the folder differ from the commit, or are not in it
+	Branch string `json:"branch,omitempty"`
+}
+
+// branchVariables are those of GitHub, GitLab and Jenkins. They check out a commit and no
+// branch, so git does not know it.
+var branchVariables = []string{"GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME"}
+
+// gitTime is how long git may take to look at a folder.
+const gitTime = 20 * time.Second
+
+// CommitOfFolder asks git what a folder is at. It returns nil where git does not know:
+// there is no git, no repository, or no commit.
+func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	git := func(args ...string) (string, error) {
+		out, err := run.Output(ctx, gitCommand(dir, append([]string{"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false"}, args...)))
+		return strings.TrimSpace(string(out)), err
+	}
+	commit, err := git("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+	if err != nil {
+		return nil
+	}
+	changed, err := git("status", "--porcelain", "--", ".")
+	if err != nil {
+		return nil
+	}
+	remote, _ := git("remote", "get-url", "origin") // many have none
+	branch, _ := git("symbolic-ref", "--short", "--quiet", "HEAD")
+	for _, name := range slices.Backward(branchVariables) {
+		branch = cmp.Or(os.Getenv(name), branch)
+	}
+	return &FolderCommit{URL: WithoutPassword(remote), Commit: commit, Edited: changed != "", Branch: branch}
+}
+
+// IsCommit reports whether a text is the whole id of a commit.
+func IsCommit(text string) bool { return wholeCommit().MatchString(text) }
+
+// Page returns the web page of a commit, or else that of its repository, or "". Both may come
+// from a report of elsewhere.
+func (c FolderCommit) Page() string {
+	repository, commits := webPages(c.URL)
+	switch {
+	case !IsCommit(c.Commit):
+		return ""
+	case commits != "":
+		return commits + "commit/" + c.Commit
+	}
+	return repository
+}
+
+// ComparePage returns the page that compares an earlier commit, or "".
+func (c FolderCommit) ComparePage(before string) string {
+	_, commits := webPages(c.URL)
+	if commits == "" || before == c.Commit || !IsCommit(before) || !IsCommit(c.Commit) {
+		return ""
+	}
+	return commits + "compare/" + before + "..." + c.Commit
+}
+
+var (
+	plainPath = plaintext.Regexp(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
+	plainHost = plaintext.Regexp(`^[a-z0-9.-]+(:[0-9]{1,5})?$`)
+)
+
+// webPages returns the page of a repository, and how those of its commits begin on GitHub and
+// GitLab. A server of one's own is known by its name.
+func webPages(address string) (repository, commits string) {
+	scheme, host, name := splitURL(address)
+	whole := strings.Trim(name, "/")
+	name = strings.TrimSuffix(whole, ".git")
+	if !plainHost().MatchString(host) || !plainPath().MatchString(name) || path.Clean(name) != name {
+		return "", ""
+	}
+	site := cmp.Or(scheme, "https") + "://" + host + "/"
+	switch server, _, _ := strings.Cut(host, "."); {
+	case server == "github" || server == "gitlab":
+		if !strings.Contains(name, "/") {
+			return "", ""
+		}
+		return site + name, site + name + plaintext.Either(server == "github", "/", "/-/")
+	case scheme == "":
+		return "", ""
+	}
+	return site + whole, ""
+}
+
+// splitURL returns the host and the path of a repository, and the scheme of a web server's. The
+// port of SSH is not that of the web server.
+func splitURL(address string) (scheme, host, name string) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "":
+		before, name, _ := strings.Cut(address, ":") // git@host:path
+		return "", before[strings.LastIndex(before, "@")+1:], name
+	case u.Scheme == "https" || u.Scheme == "http":
+		return u.Scheme, u.Host, u.Path
+	case u.Scheme == "ssh" || u.Scheme == "git":
+		return "", u.Hostname(), u.Path
+	}
+	return "", "", ""
+}
+
+// WithoutPassword removes user names and passwords from a URL. A path says something of the
+// machine alone, so it is left out.
+func WithoutPassword(address string) string {
+	if filepath.IsAbs(address) || strings.HasPrefix(address, ".") || strings.HasPrefix(address, "file:") {
+		return ""
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		if _, err := os.Stat(address); err == nil {
+			return ""
+		}
+		return plaintext.HideSecrets(address) // git@host:path
+	}
+	u.User = nil
+	return plaintext.HideSecrets(u.String())
+}
