@@ -9,15 +9,15 @@ import (
 	"slipway/flash/target"
 )
 
-// A board takes a second and more for the digest of a GiB. It is computed while the rest
-// is being sent, of as much as lies there from the beginning without a gap.
+// A board takes a second or more to digest a GiB. It digests the part that has arrived without a
+// gap while the rest is being sent.
 const (
 	digestingBlock  = 64 << 10                  // what dd reads at once; a large buffer costs it page faults and the cache
 	digestingAtOnce = 16 << 20 / digestingBlock // each time a program is started
 )
 
-// digestingScript is fixed text; the file is its argument. It reads how many blocks more
-// are there, and ends with the list. The second argument is for parts of other versions.
+// digestingScript is fixed text; the file is its argument. It reads how many more blocks have
+// arrived, and ends with the list. The second argument lists parts of other versions.
 var digestingScript = fmt.Sprintf(`at=0
 while read -r n; do
 	dd if="$1" bs=%d skip="$at" count="$n" 2>/dev/null || exit
@@ -30,13 +30,13 @@ type boardDigest struct {
 	lines  *io.PipeWriter
 	digest chan digestAnswer
 	cancel context.CancelFunc
-	stale  bool // the file was made anew meanwhile
+	stale  bool // the file was created again while it was digested
 }
 
 // digestAnswer is the board's answer about a file.
 type digestAnswer struct {
 	digest string
-	others bool // parts of other versions lie there too
+	others bool // parts of other versions exist on the board
 }
 
 // startBoardDigest starts the digest of a file that q brings, if that is worth it. The caller
@@ -62,7 +62,7 @@ func startBoardDigest(ctx context.Context, c *target.Conn, name, remote string, 
 	return f
 }
 
-// tellProgress tells the program how many blocks are there, until all of them are.
+// tellProgress tells the board's program how many blocks have arrived, until all have.
 func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueue) {
 	var said int64
 	for more := true; more; {
@@ -81,8 +81,8 @@ func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueu
 	f.lines.Close()
 }
 
-// waitForDigest returns the digest after all of the file is there. It is empty where the board
-// has none.
+// waitForDigest returns the digest after the whole file has arrived. The answer is empty if the
+// board has none.
 func (f *boardDigest) waitForDigest(ctx context.Context) digestAnswer {
 	if f.stale {
 		return digestAnswer{}

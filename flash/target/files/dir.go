@@ -20,12 +20,12 @@ import (
 
 // DirOptions say how a folder is brought to a board. Its zero adds and replaces.
 type DirOptions struct {
-	Owner  string // user, or user:group, by name or number, of all that is there afterwards; "" leaves them
+	Owner  string // user, or user:group, by name or number, of everything in the folder afterwards; "" leaves the owners
 	Delete bool   // what only the board has is taken away
 	DryRun bool   // nothing is changed
 
-	// Among what else is there: names that are not here are not looked at, and folders
-	// that are there already stay as they are, links to folders too.
+	// Among copies into a folder that holds other files. Slipway ignores names that it does not
+	// send. Existing folders, and links to folders, stay as they are.
 	Among  bool
 	Owners map[string]string // of single names, in the place of Owner
 
@@ -109,8 +109,7 @@ type folderUpload struct {
 	folders, links, files, chmods, chowns, deletes []string // in the order of their names
 }
 
-// entry is what lies under one name. Of a folder, and what it is named here, the name
-// is the path below the folder that is sent.
+// entry describes one name in a folder: the path below the folder that is sent.
 type entry struct {
 	kind     fs.FileMode // its type
 	mode     fs.FileMode // its permissions

@@ -18,8 +18,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Small files go several at once over one channel and are proved together; one alone
-// would wait for the line a dozen times.
+// Several small files share one channel and are verified together. One at a time, each would wait
+// for a dozen round trips.
 const (
 	smallBytes    = 1 << 20
 	smallAtOnce   = 12
@@ -28,7 +28,7 @@ const (
 
 // Fixed text; names as for the scripts that list.
 const (
-	// What has a folder's name and is none is replaced, also where it is a link to one.
+	// A file or a link with a folder's name is replaced by a folder, even if the link leads to one.
 	folderScript = `mkdir -p "$1" && cd "$1" && xargs -0 sh -c 'for f; do
 	{ [ -d "$f" ] && [ ! -L "$f" ]; } || { rm -f "$f" && mkdir -m 700 "$f"; } || exit 1
 done' sh`

@@ -35,8 +35,8 @@ cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for 
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
 done' sh {} +`
 
-	// Of names alone, as far as they are there, and of what broken uploads of them left. A
-	// link to a folder counts as one.
+	// namesScript lists only the given names that exist, and parts that broken uploads of them
+	// left. A link to a folder counts as a folder.
 	namesScript = needPrograms + `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
 	for p in "$f" "${f%/*}/.${f##*/}".*.part; do
 		if [ -d "$p" ]; then stat -L -c "%f %s %u %g %U %G %n" "$p"
@@ -44,8 +44,8 @@ done' sh {} +`
 	done
 done' sh`
 
-	// It prints nothing of use where one cannot be read, or busybox meets a name with a
-	// newline; then the next one takes a process for each.
+	// Its output is unusable if a file cannot be read, or if busybox meets a name with a newline;
+	// then the next script starts a process for each file.
 	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
 
 	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(` + inputDigest + ` <"$f") && echo "$s" || echo -; done' sh`
@@ -61,12 +61,12 @@ const noProgram = 127
 // mostListed is how much the list of a folder may say, of as many names as there may be.
 const mostListed = 32 << 20
 
-// listFolder is what the folder on the board holds. One that is not there holds nothing.
+// listFolder lists the folder on the board. A missing folder is empty.
 func listFolder(ctx context.Context, c *target.Conn, remote string) (map[string]entry, error) {
 	return runList(ctx, c, nil, listScript, remote)
 }
 
-// listNames is list of some names alone.
+// listNames lists only the given names.
 func listNames(ctx context.Context, c *target.Conn, remote string, names []string) (map[string]entry, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -105,8 +105,8 @@ var errMuch = fmt.Errorf("the folder on the board holds more than %d entries, or
 
 var statPattern = plaintext.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
 
-// parseList reads what listScript printed. A line of another form goes on with the
-// name before it: names may hold newlines.
+// parseList reads what listScript printed. A line of another form continues the name before it,
+// because names may contain newlines.
 func parseList(out []byte) (map[string]entry, error) {
 	entries := map[string]entry{}
 	var found entry // called last, whose name may go on in the next line
@@ -203,8 +203,8 @@ func linkDigests(ctx context.Context, c *target.Conn, remote string, names []str
 	return digestLines(ctx, c, remote, linkDigestScript, names)
 }
 
-// digestLines are what script prints, a line for each name. What has no digest, since
-// it cannot be read, has "-".
+// digestLines returns the lines that script prints, one for each name. A file that cannot be read
+// has the digest "-".
 func digestLines(ctx context.Context, c *target.Conn, remote, script string, names []string) ([]string, error) {
 	r, err := c.FeedUpTo(ctx, listForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {

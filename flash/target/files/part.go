@@ -34,7 +34,7 @@ type partFile struct {
 	found   bool        // the next upload of the same file finds it
 	earlier bool        // an earlier upload made it, and its process there may still have it open
 	missing []piece     // in order
-	file    pieceWriter // open, where it was made now
+	file    pieceWriter // open, if this upload created it
 }
 
 func (p partFile) missingBytes() (n int64) {
@@ -60,7 +60,7 @@ func beginPart(ctx context.Context, c *target.Conn, b boardFiles, src source, re
 	}
 	if p.found && !p.earlier {
 		p.file, err = b.createFile(ctx, p.name)
-		p.found = err == nil // else something is there since it was looked at
+		p.found = err == nil // else it was created since we looked
 	}
 	if !p.found {
 		p.name = tempName(remote)
@@ -114,7 +114,7 @@ func hiddenPrefix(remote string) string {
 	return dir + "." + base[:min(len(base), 200)]
 }
 
-// partName is the name of a source's part; "" where it is sent again.
+// partName is the name of a source's part; "" if the source is sent from the start.
 func (s source) partName(remote string) (string, error) {
 	if s.size < resumeBytes {
 		return "", nil

@@ -56,7 +56,7 @@ func (p *Plan) Transitions(ctx context.Context) ([]Transition, error) {
 // BytesBefore is the size of the file that has a name now.
 func (p *Plan) BytesBefore(name string) int64 { return p.upload.have[name].size }
 
-// transition has no digest of what is on the board.
+// transition has no digest of the board's present file.
 func (d *folderUpload) transition(ctx context.Context, change Change) (Transition, error) {
 	t := Transition{Path: change.Path, Before: State{Kind: None}, After: State{Kind: None}}
 	if have, there := d.have[change.Path]; there {

@@ -33,10 +33,9 @@ type Sent struct {
 	Elapsed   time.Duration
 }
 
-// Put copies a local file to the board. The file appears under its name whole
-// or not at all, after its digest was checked on the board; a file that had the
-// name before is replaced, and a symlink is replaced rather than followed. Its
-// folder is made where it is missing.
+// Put copies a local file to the board. The file appears under its name whole or not at all, after
+// its digest was checked on the board; a file that had the name before is replaced, and a symlink
+// is replaced rather than followed. Slipway creates a missing folder.
 func Put(ctx context.Context, c *target.Conn, local, remote string, mode fs.FileMode) (Sent, error) {
 	f, _, err := openSource(local)
 	if err != nil {
@@ -79,7 +78,7 @@ type source struct {
 	name   string
 	data   io.ReaderAt
 	size   int64
-	sha256 string // what the board must find; "" where that is not known beforehand
+	sha256 string // the digest that the board must find; "" if it is not known beforehand
 	owner  string // whose it will be there; "": the user's who logs in
 
 	modified time.Time
@@ -154,7 +153,7 @@ func uploadSource(ctx context.Context, c *target.Conn, src source, remote string
 	return digest, nil
 }
 
-// abandonPart keeps what the next upload can continue, and removes the rest.
+// abandonPart keeps the bytes that the next upload can continue, and removes the rest.
 func abandonPart(ctx context.Context, c *target.Conn, p partFile, has int64, err error) error {
 	var f finalError
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {

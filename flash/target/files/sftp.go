@@ -23,12 +23,12 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// What is in flight on one stream, and the size of a request where OpenSSH serves: it
-// takes 256 KiB with their headers. Others are held to what the protocol promises,
-// 32 KiB.
+// inFlightBytes limits the unanswered bytes on one stream. OpenSSH takes requests of 256 KiB with
+// their headers. Other servers get what the protocol guarantees, 32 KiB.
 //
-// What its sftp-server has not read yet waits in sshd's memory. On a line without delay that
-// is all that is in flight: as few bytes as keep the board busy stay in its processor's cache.
+// Bytes that the board's sftp-server has not read yet wait in sshd's memory. On a line without
+// delay, that is all of them: a small amount keeps the board busy and stays in its processor's
+// cache.
 const (
 	inFlightBytes = 5 << 19 // more than a window of 2 MiB
 	nearBytes     = 3 * packetBytes
@@ -46,7 +46,7 @@ type boardFiles interface {
 	makeDir(ctx context.Context, dir string) error
 	// free is the free space. An error other than ErrSilent means that the board does not report it.
 	freeBytes(ctx context.Context, dir string) (bytes uint64, err error)
-	// create makes an empty file that is ours alone, and opens it; one that is there is an error.
+	// create makes an empty file that only we use, and opens it. An existing file is an error.
 	createFile(ctx context.Context, name string) (pieceWriter, error)
 	// open opens a file for its pieces, inside of do.
 	openFile(name string) (pieceWriter, error)
@@ -54,7 +54,7 @@ type boardFiles interface {
 	// inFlight is how many pieces wait for their answers on a line with this round trip.
 	inFlight(roundTrip time.Duration) int
 	readBack(ctx context.Context, name string, to io.Writer) error
-	// rename replaces what has the name, also where that is a symlink.
+	// rename replaces any file or symlink that has the name.
 	rename(ctx context.Context, from, to string) error
 	removeFile(ctx context.Context, name string) error
 	close()
@@ -67,7 +67,7 @@ type sftpFiles struct {
 	packet int
 }
 
-// syncRate is how fast a slow card takes what is synced, in bytes a second.
+// syncRate is how many bytes a slow card stores in a second during a sync.
 const syncRate = 1 << 20
 
 // openSFTP calls opened as soon as it has a session, which may be the only one that the
@@ -104,7 +104,7 @@ func (b *sftpFiles) do(ctx context.Context, work func() error) error {
 	return b.stream.Do(ctx, func() error { return recoverFault(work) })
 }
 
-// receive is do for work that writes what a file holds. Answers without data are no progress.
+// receive is do for work that writes a file's content. Answers without data are no progress.
 func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
 	return b.stream.Receive(ctx, to, func(to io.Writer) error {
 		return recoverFault(func() error { return work(to) })
@@ -276,7 +276,7 @@ func checkFreeSpace(ctx context.Context, c *target.Conn, b boardFiles, dir strin
 		err = fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, (size-1)>>20+1, dir, free>>20)
 		return c.NextOnBoard(err, "df -h "+plaintext.Quote(dir), "what fills it")
 	}
-	return nil // where it is not known, the write will tell
+	return nil // if it is unknown, the write will tell
 }
 
 // tryScript writes a file in a folder, and removes it. If that fails, it says how many inodes
@@ -319,8 +319,8 @@ var (
 	removeScript = eachPart + "rm -f \"$f\"\ndone; true"
 )
 
-// removeParts takes away what broken uploads of other versions of a file left. A board
-// that cannot do it has hidden files more, and what was sent.
+// removeParts removes parts that broken uploads of other versions of a file left. If the board
+// cannot do it, a few hidden files remain; the upload itself is not affected.
 func (w *stream) removeParts(ctx context.Context, remote string) {
 	_, _ = w.conn.Run(ctx, "sh", "-c", removeScript, "sh", pathArgument(remote), hiddenPrefix(remote))
 }
@@ -335,8 +335,8 @@ func pathArgument(name string) string {
 
 var digestPattern = plaintext.Regexp(`^\\?([0-9a-f]{64})\b`)
 
-// Digest is a file's SHA-256, computed there. Where no program there can do that, or
-// the file is not there, it is "".
+// Digest returns a file's SHA-256, which the board computes. It is "" if the board has no program
+// for it, or no such file.
 func Digest(ctx context.Context, c *target.Conn, name string) (string, error) {
 	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", pathArgument(name))
 	if ctx.Err() != nil {
@@ -348,9 +348,9 @@ func Digest(ctx context.Context, c *target.Conn, name string) (string, error) {
 	return "", nil
 }
 
-// proveDigest has the board compute the digest, and says whether parts of other versions of
-// remote are there. If no program there can do it, or it sees other folders than the SFTP
-// server, the file is read back.
+// proveDigest has the board compute the digest, and reports whether parts of other versions of
+// remote exist. If the board has no program for it, or that program sees other folders than the
+// SFTP server, Slipway reads the file back.
 func (w *stream) proveDigest(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
 	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", pathArgument(name), hiddenPrefix(remote))
 	if ctx.Err() != nil {

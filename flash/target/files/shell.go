@@ -41,7 +41,8 @@ const (
 exec mv -f "$1" "$2"`
 )
 
-// nearestFolder is a part of scripts: $d is the folder $1, or the nearest above it that is there.
+// nearestFolder is a part of scripts: it sets $d to the folder $1, or to the nearest existing
+// folder above it.
 const nearestFolder = `d=$1
 until [ -d "$d" ]; do d=${d%/*} d=${d:-/}; done
 `
@@ -49,7 +50,7 @@ until [ -d "$d" ]; do d=${d%/*} d=${d:-/}; done
 // shellFiles are the board's files, reached by its shell.
 type shellFiles struct{ conn *target.Conn }
 
-// openChannel reaches the board's files by SFTP, or by the shell where no sftp-server answers.
+// openChannel reaches the board's files by SFTP, or by the shell if no sftp-server answers.
 func openChannel(ctx context.Context, c *target.Conn) (boardFiles, error) {
 	return openChannelBeside(ctx, c, func() {})
 }
@@ -95,7 +96,7 @@ func (s shellFiles) do(ctx context.Context, work func() error) error {
 
 func (shellFiles) close() {}
 
-// runScript is a script that must succeed. What the board says is its refusal.
+// runScript runs a script that must succeed. An error quotes the board's output.
 func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
 	argv := append([]string{"sh", "-c", script, "sh", pathArgument(name)}, args...)
 	r, err := s.conn.Feed(ctx, stdin, argv...)
@@ -167,7 +168,7 @@ func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) err
 	return nil
 }
 
-// Counted counts what is read of it, for who looks on meanwhile.
+// Counted counts the bytes that are read from it, for a progress display.
 type Counted struct {
 	io.Reader
 	Bytes *atomic.Int64

@@ -21,8 +21,8 @@ import (
 // the line is. Each further connection has a window of its own, and a process and a
 // core on the board.
 const (
-	severalBytes  = 32 << 20             // smaller files are there before another connection is
-	manyBytes     = 256 << 20            // where the last connections still pay
+	severalBytes  = 32 << 20             // smaller files arrive before another connection opens
+	manyBytes     = 256 << 20            // up to this size, more connections still pay
 	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
 	windowBytes   = 2 << 20
 	processorRate = 150 << 20 // bytes a second that a slow processor reads, hashes, encrypts and sends
@@ -137,8 +137,8 @@ func measureRoundTrip(ctx context.Context, c *target.Conn, size int64) func() ti
 // refuses some where ten wait, and dropbear those of one address where five do.
 const openersAtOnce = 3
 
-// addStreams takes n more streams as they open. If the board takes no more connections, the
-// transfer goes on with those that it has.
+// addStreams adds n streams as they open. If the board accepts no more connections, the transfer
+// continues with those that it has.
 func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
@@ -372,7 +372,7 @@ type pieceQueue struct {
 	out     map[piece]*pieceLease
 	left    int64 // bytes, of both
 	err     error
-	changed chan struct{} // closed, and made anew, when pieces came back
+	changed chan struct{} // closed and replaced when pieces are returned
 
 	arrived chan struct{} // holds one where something has arrived since it was looked at
 }
@@ -513,7 +513,7 @@ func (q *pieceQueue) waitForArrival(ctx context.Context) bool {
 	}
 }
 
-// contiguousBytes is how much of a file of size bytes is there without a gap.
+// contiguousBytes returns how many of a file's first bytes have arrived without a gap.
 func (q *pieceQueue) contiguousBytes(size int64) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
