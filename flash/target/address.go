@@ -27,10 +27,9 @@ type Address struct {
 	Agent          string // its socket; "": the environment's, "none": none
 	IdentitiesOnly bool   // no other keys of the agent's
 
-	// Pins are fingerprints of the board's host key that a person vouches for. Where
-	// there are any, no other key is trusted. A key that was not known before is added
-	// to PinFile, with its host's name hashed where HashNames says so; "": it is
-	// trusted for this connection alone.
+	// Pins are fingerprints of the board's host key that a person vouches for. If there are pins,
+	// no other key is trusted. A new key is added to PinFile, with its host name hashed if
+	// HashNames is set. If PinFile is "", the key is trusted only for this connection.
 	Pins      []string
 	PinFile   string
 	HashNames bool

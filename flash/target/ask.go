@@ -16,8 +16,8 @@ import (
 // maxAsked is how often a person is asked the same.
 const maxAsked = 3
 
-// question is an error that a person can fix. Without ask, a second try fixes it. It is asked
-// after the connection has ended, so that no time limit runs meanwhile.
+// question is an error that a person can fix. Without ask, a second try fixes it. Slipway asks
+// after the connection has ended, so that no time limit runs during the answer.
 type question struct {
 	refusal error // what is said where nobody can be asked
 	ask     func(context.Context, *terminal) error

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// BecomeVariable says by what programs on a board become root's, where the user who logs
-// in is another: "sudo", or nothing.
+// BecomeVariable names the program that runs commands as root on the board, if the login user is
+// not root: "sudo", or empty.
 const BecomeVariable = "SLIPWAY_BECOME"
 
 // ErrBecome is of a board whose sudo does not let us.
@@ -91,7 +91,7 @@ func (c *Conn) sudoRefuses(words string) error {
 		ErrBecome, a.Become, a.User, a.Host, Printable(words))
 }
 
-// passwords were typed in this run, and are in memory alone.
+// passwords were typed in this run. They are kept only in memory.
 type passwords struct {
 	mu  sync.Mutex
 	all map[string]string
@@ -154,8 +154,8 @@ func askSudo(ctx context.Context, boards []Address) error {
 	return err
 }
 
-// boardProgram starts one program on the board, by sudo where the address says so. It is the
-// writer of the program's errors, and passes on what sudo did not write.
+// boardProgram starts one program on the board, by sudo if the address says so. It is the writer of
+// the program's errors, and passes on everything that sudo did not write.
 type boardProgram struct {
 	sudo          *sudo // nil: there is none
 	out           io.Writer
@@ -165,7 +165,7 @@ type boardProgram struct {
 	held    []byte
 	words   []byte        // what sudo said that did not start the program
 	prompts chan struct{} // sudo asks for the password
-	in      chan struct{} // closed when the program is there
+	in      chan struct{} // closed when the program has started
 	over    chan struct{} // closed when its errors ended
 	inside  bool          // the program has the rights; without this, sudo's status is not the program's
 	ended   bool
@@ -204,7 +204,7 @@ func (e *boardProgram) commandLine(argv []string) string {
 	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
-// Write looks for what sudo asks, until the program is there.
+// Write looks for sudo's questions until the program has started.
 func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
@@ -284,7 +284,8 @@ func (e *boardProgram) passSudo(in io.Writer) error {
 	}
 }
 
-// startProgram is the session's, for a program behind sudo: its input begins when it is there.
+// startProgram is the session's, for a program behind sudo: its input begins when the program has
+// started.
 func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
 	if e.sudo == nil {
 		session.Stdin = stdin

@@ -18,8 +18,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// bridgeScript joins its input and output to the socket $1, by what the board has for
-// that. Before, it says so in a line with the word $2: a login script may have talked.
+// bridgeScript joins its input and output to the socket $1, with a program that the board has for
+// that. It first prints a line with the word $2, because a login script may have printed something
+// before.
 const bridgeScript = `[ -S "$1" ] || { echo "$2 absent"; exit; }
 if command -v socat >/dev/null; then echo "$2 ready"; exec socat - "UNIX-CONNECT:$1"; fi
 case $(nc -h 2>&1) in *-N*-U*) echo "$2 ready"; exec nc -N -U "$1" ;; esac

@@ -44,9 +44,9 @@ type route struct {
 	names []string // the board's, that of its jump host, that of the jump host's, as they are written
 }
 
-// resolveHost queries ssh about a machine. As with ssh, the last of several jump hosts is
-// reached through those before it, and the first one may have one of its own: jumps
-// stands for what the machine's own configuration says.
+// resolveHost queries ssh about a machine. As with ssh, the last of several jump hosts is reached
+// through those before it, and the first one may have a jump host of its own. jumps replaces the
+// machine's own ProxyJump setting.
 func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {
 	c, err := querySSH(ctx, given, jumps)
 	if err != nil {
@@ -118,7 +118,7 @@ func parseConfig(text string) config {
 	return c
 }
 
-// lastValue is empty where nothing is set.
+// lastValue is empty if the key is not set.
 func (c config) lastValue(key string) string {
 	values := c[key]
 	if len(values) == 0 || values[len(values)-1] == "none" {
@@ -197,7 +197,7 @@ func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 	return err
 }
 
-// tokens are what stands for "%h" and the like in the user's configuration.
+// tokens are the values of "%h" and the like in the user's configuration.
 type tokens map[byte]string
 
 func newTokens(a Address, name, home string) tokens {

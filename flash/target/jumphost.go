@@ -116,8 +116,8 @@ type hopConn struct {
 	once sync.Once
 }
 
-// Close does not wait for the jump host, whose word alone ends a Read: one that does
-// not give it loses its connection.
+// Close does not wait for the jump host. Only the jump host's answer ends a Read; if it does not
+// answer, its connection is closed.
 func (p *hopConn) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())

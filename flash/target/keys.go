@@ -111,7 +111,7 @@ func readCertificate(file string) (*ssh.Certificate, error) {
 	return cert, nil
 }
 
-// readKeys reads what the address names. What cannot be used is noted.
+// readKeys reads the keys that the address names. It notes keys that cannot be used.
 func (l *login) readKeys() {
 	certificates := slices.Clone(l.addr.Certificates)
 	for _, file := range l.addr.Identities {

@@ -346,7 +346,7 @@ func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	return nil, errUnknown
 }
 
-// checkCertificate is false where no known authority signed the certificate.
+// checkCertificate returns false if no known authority signed the certificate.
 func (t *knownHosts) checkCertificate(a Address, cert *ssh.Certificate) (bool, error) {
 	by := slices.IndexFunc(t.authoritiesOf(a), func(p pin) bool { return sameKey(p.key, cert.SignatureKey) })
 	if by < 0 {

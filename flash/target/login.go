@@ -50,7 +50,7 @@ type login struct {
 
 	mu      sync.Mutex
 	skipped []string        // what could not be used to log in, and why
-	left    []string        // the same, of the last try alone
+	left    []string        // the same, only of the last try
 	barred  map[string]bool // keys that did not sign
 	noAgent bool            // it does not list its keys and is not queried again
 }
@@ -102,8 +102,7 @@ func (l *login) close() {
 	}
 }
 
-// agentSocket is where the agent listens that the address names; "" where it is to be
-// left alone.
+// agentSocket returns the socket of the agent that the address names; "" if no agent is to be used.
 func (a Address) agentSocket() string {
 	switch {
 	case a.Agent == "none":
@@ -116,8 +115,8 @@ func (a Address) agentSocket() string {
 	return a.Agent
 }
 
-// connectAgent connects to the user's agent and lists its keys. The connection is nil
-// where there is no agent that answers.
+// connectAgent connects to the user's agent and lists its keys. The connection is nil if no agent
+// answers.
 func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

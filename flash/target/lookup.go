@@ -83,8 +83,8 @@ func (a Address) newDialer() (d net.Dialer, err error) {
 // ErrNoAddress means that no board was asked, as nothing is known of its name.
 var ErrNoAddress = errors.New("no address")
 
-// lookUpHost runs getent, which follows nsswitch.conf with all of its modules, mDNS among
-// them. Go's own resolver knows files and DNS alone; it serves where there is no getent.
+// lookUpHost runs getent, which follows nsswitch.conf with all of its modules, mDNS among them.
+// Go's own resolver supports only files and DNS; it is used if getent is missing.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
 		return a.filterFamily([]netip.Addr{ip})

@@ -22,7 +22,7 @@ type pidLine struct {
 	over func()    // is told that there will be no more; nil: nobody is
 
 	mu   sync.Mutex
-	held []byte // what came before the line was seen
+	held []byte // bytes that arrived before the line
 	done bool   // there is nothing more to look for
 	pid  int    // 0: no shell has run the line
 	said []byte // the first that came without the line

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// firstContact asks a person about an unknown host key. Nothing is trusted before the person
-// has compared its fingerprint.
+// firstContact asks a person about an unknown host key. Slipway trusts it only after the person has
+// compared its fingerprint.
 func (l *login) firstContact(key ssh.PublicKey) error {
 	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
@@ -37,8 +37,8 @@ func (l *login) firstContact(key ssh.PublicKey) error {
 	}}
 }
 
-// addPin trusts a key from now on, also after this run where the user has a file for
-// that.
+// addPin trusts a key from now on. If the user has a file for that, the key stays trusted after
+// this run.
 func (l *login) addPin(key ssh.PublicKey) error {
 	name, _ := l.addr.hostNames()
 	if !oneMachine(name) {

@@ -88,7 +88,7 @@ func (p *pace) reserveDelay(n int) time.Duration {
 type paced struct {
 	net.Conn
 	pace   *pace
-	sleep  func(time.Duration, <-chan struct{}) bool // false where the connection was closed meanwhile
+	sleep  func(time.Duration, <-chan struct{}) bool // false if the connection was closed during the sleep
 	closed chan struct{}
 	once   sync.Once
 }

@@ -53,7 +53,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 func (c *Conn) adoptLink(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == nil { // closed meanwhile
+	if c.link == nil { // closed during the reboot
 		fresh.Close()
 		return
 	}

@@ -72,7 +72,7 @@ func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) er
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	// It says by its status whether it is, and fails where it cannot tell.
+	// ssh-keygen reports by its status whether the key is revoked, and fails if it cannot tell.
 	if _, err := run.Output(ctx, run.Command{Argv: []string{"ssh-keygen", "-Q", "-f", list, f.Name()}}); err != nil {
 		return fmt.Errorf("that key is revoked by %s, or the list cannot be read (ssh-keygen -Q -f %[1]s KEY.pub)", list)
 	}

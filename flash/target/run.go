@@ -22,10 +22,9 @@ import (
 // MaxOutputBytes is how much of each of a program's outputs is kept.
 const MaxOutputBytes = 1 << 20
 
-// Result is what came of a program on the board. Its outputs are the board's
-// words, as they came.
+// Result is the exit status and the outputs of a program on the board. The outputs are raw.
 type Result struct {
-	Status         int // 128 and the signal's number where one ended it
+	Status         int // 128 + the signal's number if a signal ended it
 	Stdout, Stderr []byte
 	Truncated      bool // there was more output than is kept
 	Elapsed        time.Duration
@@ -135,8 +134,8 @@ func (c *Conn) openProgram(ctx context.Context, argv []string) (*link, *ssh.Sess
 	return link, session, nil
 }
 
-// openSession does not wait for NewSession itself: that waits for ever where the
-// connection ends at the same time.
+// openSession does not wait for NewSession itself, which waits for ever if the connection ends at
+// the same time.
 func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	type opening struct {
 		session *ssh.Session
@@ -201,9 +200,8 @@ func quoteCommand(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// LimitedBuffer keeps the beginning of what is written to it and drops the rest, so that
-// endless output costs no memory. A connection that is given up may still write while its
-// owner reads.
+// LimitedBuffer keeps the first bytes that are written to it and drops the rest, so that endless
+// output costs no memory. A connection that is given up may still write while its owner reads.
 type LimitedBuffer struct {
 	most    int         // 0: MaxOutputBytes
 	endless func(error) // is told of an output that does not end; nil: it may go on
@@ -238,7 +236,7 @@ func (c *LimitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Bytes is a copy of what is kept.
+// Bytes returns a copy of the kept bytes.
 func (c *LimitedBuffer) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -43,7 +43,7 @@ func silenceLimit() (time.Duration, error) {
 	return limit, nil
 }
 
-// CheckSettings says what is wrong in the environment, before a board is looked for.
+// CheckSettings reports wrong settings in the environment, before Slipway looks for a board.
 func CheckSettings(ctx context.Context) error {
 	_, silence := silenceLimit()
 	_, become := BecomeUser(ctx)
@@ -182,8 +182,8 @@ func (p *activity) countOwnWork(n int) {
 	p.last = time.Now()
 }
 
-// countOutput is beginOwnWork for n bytes of output. A few bytes alone are no sign of life: a
-// program that prints little is checked like one that prints nothing.
+// countOutput is beginOwnWork for n bytes of output. A few bytes are no sign of life: a program
+// that prints little is checked like one that prints nothing.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +236,7 @@ func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
 }
 
-// watchedReader is the input of a program. A program that reads more has taken what came
+// watchedReader is the input of a program. When a program reads more, it has taken the input
 // before.
 type watchedReader struct {
 	from  io.Reader
@@ -308,8 +308,8 @@ func (s *shellEcho) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// traffic is what moves on an SFTP channel. The board is silent where it takes no byte of
-// a request, or owes an answer and sends none.
+// traffic watches an SFTP channel. The board is silent if it takes no byte of a request, or owes an
+// answer and sends none.
 type traffic struct {
 	mu          sync.Mutex
 	last        time.Time
@@ -320,7 +320,7 @@ type traffic struct {
 	someAnswers int // bytes of an answer that is not whole
 }
 
-// trickle is how much of an answer counts as progress, where it is not whole.
+// trickle is how many bytes of an unfinished answer count as progress.
 const trickle = 4 << 10
 
 func (t *traffic) quietFor() time.Duration {
@@ -364,10 +364,10 @@ func (t *traffic) countReceived(b []byte) {
 	}
 }
 
-// frames counts packets of SFTP's, each with its length before it.
+// frames counts SFTP packets, each with its length before it.
 type frames struct {
 	head int    // bytes of the length that were there
-	size uint32 // of the packet, from there
+	size uint32 // of the packet, after the length
 	left uint32
 }
 

@@ -2,8 +2,8 @@
 // checks the board's host key, logs in with the user's keys, runs programs, opens single
 // streams. Files, deploys and containers are the packages below it; flash writes disks.
 //
-// What a board answers is not trusted: what it can make us keep has a limit, and
-// its words pass through Printable before a person sees them.
+// A board's answers are not trusted: their size is limited, and their text passes through Printable
+// before a person sees it.
 package target
 
 import (
@@ -88,7 +88,7 @@ func (l *login) openLink(ctx context.Context) (*link, error) {
 	return l.handshake(ctx, w)
 }
 
-// Address is where the board was reached.
+// Address returns the address at which the board was reached.
 func (c *Conn) Address() Address { return c.addr }
 
 // Close ends the connection and everything that uses it.
@@ -151,8 +151,8 @@ func (c *Conn) Lost() bool {
 	}
 }
 
-// RoundTrip is the shortest of three round trips on the connection. It is not known where the
-// board answers none.
+// RoundTrip returns the shortest of three round trips on the connection. known is false if the
+// board does not answer.
 func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
 	link, err := c.currentLink()
 	for range 3 {

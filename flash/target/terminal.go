@@ -17,9 +17,9 @@ const (
 	terminalColumns = 1000
 )
 
-// Terminal runs a program at a terminal of the board's, and lets talk hold a dialogue
-// with it. A program without a terminal keeps what it prints until it has much of it. Both
-// its outputs are screen, and the program is ended when talk returns: the terminal goes.
+// Terminal runs a program at a terminal on the board, and lets talk hold a dialogue with it.
+// Without a terminal, programs buffer their output. Both outputs of the program arrive in screen.
+// When talk returns, the terminal closes and the program ends.
 func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {

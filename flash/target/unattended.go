@@ -61,7 +61,7 @@ func (u *UnknownKey) Pin() error {
 	return u.login.addPin(u.key)
 }
 
-// File is the user's own file of known hosts; "" where the configuration names none.
+// File is the user's own file of known hosts; "" if the configuration names none.
 func (u *UnknownKey) File() string { return u.login.addr.PinFile }
 
 // HostProved reports whether a connection failed after the board had proved itself: it is the

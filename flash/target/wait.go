@@ -20,9 +20,8 @@ const (
 	attemptLimit = 60 * time.Second // from the greeting to the login
 )
 
-// WaitDial connects to a board that may still be starting. What can be cured by
-// waiting is tried again until timeout; a wrong host key or a refused login
-// ends it at once.
+// WaitDial connects to a board that may still be starting. It retries errors that waiting can fix
+// until timeout. A wrong host key or a refused login ends it at once.
 func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
@@ -90,8 +89,8 @@ func (l *login) tryHandshake(ctx context.Context, w *wire) (*link, error) {
 	return l.handshake(ctx, w)
 }
 
-// firstGreeting keeps connecting until a server greets us, a jump host cannot be entered,
-// or ctx ends. What went wrong most recently is left in last.
+// firstGreeting keeps connecting until a server greets us, a jump host cannot be entered, or ctx
+// ends. last is the most recent error.
 func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the tries that came in second
@@ -127,7 +126,7 @@ func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 			if isPermanent(r.err) {
 				return nil, r.err
 			}
-			// What fails because the time is up says nothing about the board.
+			// An error because the time is up says nothing about the board.
 			if end, ok := ctx.Deadline(); !ok || time.Now().Before(end) {
 				*last = r.err
 			}

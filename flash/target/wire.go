@@ -31,13 +31,13 @@ func (w *wire) Read(p []byte) (int, error) {
 
 func (w *wire) silentFor() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
 
-// peekGreeting is what is there to read already, or its beginning.
+// peekGreeting returns the start of the buffered greeting.
 func (w *wire) peekGreeting() string {
 	data, _ := w.in.Peek(min(w.in.Buffered(), 40))
 	return string(data)
 }
 
-// notSSH is err with its reason where the server did not begin as SSH servers do.
+// notSSH adds the reason to err if the server's greeting is not SSH.
 func (w *wire) notSSH(err error) error {
 	if w.first == "" || strings.HasPrefix(w.first, "SSH-"[:min(len(w.first), 4)]) {
 		return err
@@ -75,9 +75,8 @@ func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
 	return l
 }
 
-// awaitGreeting connects and waits for the first byte of the server's greeting. Port
-// forwarders accept connections for boards that are not up yet, so an open connection alone
-// proves nothing.
+// awaitGreeting connects and waits for the first byte of the server's greeting. Port forwarders
+// accept connections for boards that are not up yet, so an open connection proves nothing.
 func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
 	conn, err := l.dialHost(ctx)
 	if err != nil {

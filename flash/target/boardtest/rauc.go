@@ -171,7 +171,7 @@ func (f Folder) Write(t *testing.T, name, text string) {
 // shorter system is written to it.
 func Padded(system string) string { return fmt.Sprintf("%-100s", system) }
 
-// Read is what a file holds, without spaces at its ends.
+// Read returns a file's content, without spaces at its ends.
 func (f Folder) Read(name string) string {
 	data, _ := os.ReadFile(f.File(name))
 	return strings.TrimSpace(string(data))
@@ -393,7 +393,7 @@ func (f Folder) Key(t *testing.T, name string) {
 type Bundle struct {
 	Name, Compatible, Version, Content string
 	Key                                string // as Key named it; "": trusted
-	Format                             string // "": plain, which alone needs no device mapper
+	Format                             string // "": plain, the only format that needs no device mapper
 	Hook                               string // a script that runs before the slot is written
 }
 

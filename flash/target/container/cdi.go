@@ -33,7 +33,7 @@ const (
 	maxCDIShown = 10 // devices and errors that a message names
 )
 
-// cdiDirs are where boards have CDI specs. What a later folder says of a device stands.
+// cdiDirs are the folders with CDI specs on boards. For one device, the last folder wins.
 var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
 // Scripts on the board: $@ are folders; the names of device nodes come as lines.
@@ -197,7 +197,7 @@ func (t *Containerd) resolveNodes(ctx context.Context, nodes []*cdispecs.DeviceN
 	return nil
 }
 
-// parseNode reads a line of statNodes; nil where there is no such file.
+// parseNode reads a line of statNodes; nil if the file does not exist.
 func parseNode(line string) (*cdispecs.DeviceNode, error) {
 	if line == "none" {
 		return nil, nil

@@ -15,7 +15,7 @@ import (
 // Deployed is what a board was given.
 type Deployed struct {
 	Files []files.Sent
-	Image string // name of the container image in the board's containerd; "" where the artifact has none
+	Image string // name of the container image in the board's containerd; "" if the artifact has none
 }
 
 // DeployArtifact brings a running board what belongs to an artifact beside its disk: its

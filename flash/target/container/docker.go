@@ -55,9 +55,9 @@ func (d *docker) String() string        { return d.program + " " + d.version }
 func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
-// Push sends the image as docker save would write it, for the program to read from its
-// standard input. It takes images whole or not at all: nothing is resumed, and nothing
-// sent where it has the image under the name already.
+// Push sends the image as docker save would write it, for the program to read from its standard
+// input. The engine takes images whole or not at all. Push cannot resume, and sends nothing if the
+// engine already has the image under that name.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{
@@ -93,7 +93,7 @@ func tagOfDigest(name string) string {
 	return base + ":" + digest[:12]
 }
 
-// imageID is the image that has a name. It is empty where there is none.
+// imageID returns the ID of the image with that name; empty if there is none.
 func (d *docker) imageID(ctx context.Context, name string) (string, error) {
 	r, err := d.conn.Ask(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
 	if err != nil || r.Status != 0 {

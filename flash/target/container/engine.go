@@ -24,8 +24,8 @@ type Engine interface {
 	Prune(ctx context.Context, keep string) ([]string, error)
 	// Run runs a container to its end and removes all that it made on the board.
 	Run(ctx context.Context, c Spec) (Exit, error)
-	// Left lists containers of Run that are there: left running on purpose, another
-	// person's, or left by a connection that was lost.
+	// List lists containers that Run left on the board: on purpose, by another person, or when a
+	// connection was lost.
 	List(ctx context.Context) ([]Leftover, error)
 	// Remove ends and removes one of them.
 	Remove(ctx context.Context, name string) error
@@ -43,8 +43,8 @@ type Leftover struct {
 // Engines are those that OpenEngine knows, in the order in which it tries them.
 var Engines = []string{"containerd", "docker", "podman"}
 
-// OpenEngine connects to a board's engine: to that of the name, or, where there is
-// none, to the first that answers. The namespace is containerd's.
+// OpenEngine connects to the board's engine with that name. Without a name, it takes the first that
+// answers. The namespace is containerd's.
 func OpenEngine(ctx context.Context, c *target.Conn, name, namespace string) (Engine, error) {
 	if name != "" {
 		return openEngine(ctx, c, name, namespace)

@@ -43,9 +43,9 @@ type Pushed struct {
 	Pruned     []string `json:"pruned,omitempty"`
 }
 
-// Push brings an image into containerd, under a name, unpacked and ready to run. Only
-// blobs that the board lacks are sent. What a push that broke off had sent is kept
-// for a day, and the next one goes on from there. The name changes hands last.
+// Push brings an image into containerd, under a name, unpacked and ready to run. Only blobs that
+// the board lacks are sent. If a push breaks off, containerd keeps the blobs for a day, and the
+// next push resumes them. The name is moved last.
 func (t *Containerd) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	p := &imagePush{t: t, image: image, pushed: Pushed{
 		Engine: t.String(), Image: name, Digest: string(image.Manifest.Digest),
@@ -95,7 +95,7 @@ type missingBlob struct {
 	have  int64
 }
 
-// findMissing looks up each blob, and protects those that are there from garbage collection.
+// findMissing looks up each blob, and protects existing blobs from garbage collection.
 func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlob, error) {
 	store := p.t.client.ContentStore()
 	var missing []missingBlob
@@ -155,8 +155,8 @@ func (p *imagePush) sendBlobs(ctx context.Context, missing []missingBlob) (err e
 	return p.sendBlob(ctx, p.image.Manifest, count)
 }
 
-// sendBlob sends one blob from where the board has it. A part that is damaged, or of something
-// else, is sent again once.
+// sendBlob sends one blob, or the rest of it if the board has a part. If that part is damaged, or
+// belongs to something else, sendBlob sends the whole blob once.
 func (p *imagePush) sendBlob(ctx context.Context, d v1.Descriptor, count func(int64)) error {
 	for again := false; ; again = true {
 		resumed, err := p.tryBlob(ctx, d, count)
@@ -279,8 +279,8 @@ func (p *imagePush) unpackImage(ctx context.Context, name string) error {
 	return err
 }
 
-// Prune removes images that came from here, that no container uses, and that have
-// none of the names to keep. containerd collects what was theirs alone.
+// Prune removes images that Slipway pushed, that no container uses, and that have none of the names
+// to keep. containerd then collects the blobs that only they used.
 func (t *Containerd) Prune(ctx context.Context, keep string) ([]string, error) {
 	ctx = t.withNamespace(ctx)
 	pruned, err := t.pruneImages(ctx, keep)

@@ -55,7 +55,7 @@ type Outputs struct{ Stdout, Stderr io.Writer }
 // ErrNoImage is the error of a run whose image is not in the board's containerd.
 var ErrNoImage = errors.New("the board does not have the image")
 
-// Exit is what came of a container.
+// Exit is a container's exit status and output.
 type Exit struct {
 	Status    uint32
 	Name      string // of a container that was left running
@@ -305,7 +305,7 @@ func (r *containerRun) watchOutput(ctx context.Context, log *files.Log, ended <-
 	}
 }
 
-// removeAll removes whatever of the run is there, in a context of its own.
+// removeAll removes everything that the run left, in a context of its own.
 func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -327,7 +327,7 @@ func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	return err
 }
 
-// endTask ends the program, gently where it is a person's: it may have to tidy up.
+// endTask ends the program. With gently, it lets a person's program tidy up first.
 func endTask(ctx context.Context, made client.Container, gently bool) error {
 	task, err := made.Task(ctx, nil)
 	if err == nil && gently {

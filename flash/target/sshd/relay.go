@@ -30,7 +30,7 @@ func NewRelay() (*Relay, error) {
 	return r, nil
 }
 
-// Port is where it takes connections, on this machine.
+// Port returns the local port on which the relay accepts connections.
 func (r *Relay) Port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
 // Lead has the connections from now on lead to a port of this machine's.

@@ -1,6 +1,6 @@
-// Package sshd runs an OpenSSH server of its own on loopback, with keys of its
-// own, for tests, benchmarks and boards of namespaces, and lines to it that can be cut. The
-// machine's own server is left alone.
+// Package sshd runs an OpenSSH server of its own on loopback, with keys of its own, for tests,
+// benchmarks and boards of namespaces, and lines to it that can be cut. It does not touch the
+// machine's own server.
 package sshd
 
 import (
@@ -34,7 +34,7 @@ type Server struct {
 	KnownHosts string // file that pins the server's key
 	Identity   string // file of the private key that it accepts
 	Log        string
-	Apart      bool // as in run.Command: where the thread that calls Start is in another pid namespace
+	Apart      bool // as in run.Command: set if the thread that calls Start is in another pid namespace
 
 	config string
 	cmd    *exec.Cmd

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// StartDropbear serves each connection by a real dropbear with one host key of the kind. It
-// finds the key that it lets in in this user's home folder alone, so that it gets a
-// folder of its own there.
+// StartDropbear serves each connection by a real dropbear with one host key of the kind. dropbear
+// reads authorized keys only from this user's home folder, so it gets a home folder of its own.
 func StartDropbear(t *testing.T, kind string) Server {
 	t.Helper()
 	for _, program := range []string{"/usr/sbin/dropbear", "/usr/bin/dropbearkey"} {

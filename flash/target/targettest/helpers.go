@@ -59,7 +59,7 @@ func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	return file, key, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// RunKeygen runs ssh-keygen. It skips the test where that is missing.
+// RunKeygen runs ssh-keygen. It skips the test if ssh-keygen is missing.
 func RunKeygen(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
@@ -126,7 +126,7 @@ func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var names []string
-	// What a failed upload left is removed by the board, which may take a moment.
+	// The board removes the rest of a failed upload, which may take a moment.
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -243,7 +243,7 @@ func CheckError(t *testing.T, err error, want string) {
 	}
 }
 
-// LinkPrograms makes a folder with these programs alone.
+// LinkPrograms makes a folder with only these programs.
 func LinkPrograms(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -176,7 +176,7 @@ func SendEndless(w io.Writer, text string) {
 	}
 }
 
-// SFTPPacket is one of SFTP's, with its length before it.
+// SFTPPacket returns an SFTP packet, with its length before it.
 func SFTPPacket(kind byte, payload ...any) []byte {
 	body := []byte{kind}
 	for _, p := range payload {

@@ -25,8 +25,8 @@ const (
 // SudoRights are lines of sudoers, by what a test calls them.
 var SudoRights = map[string]string{"NOPASSWD": SudoUser + " ALL=(ALL) NOPASSWD: ALL", "password": SudoUser + " ALL=(ALL) ALL"}
 
-// StartSudo starts a server whose user is not root and has a real sudo, with a line of
-// sudoers. The user is known in a mount namespace alone. This machine's /etc stays as it is.
+// StartSudo starts a server whose user is not root and has a real sudo, with a line of sudoers. The
+// user exists only in a mount namespace. This machine's /etc stays as it is.
 func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -65,7 +65,7 @@ func isMender(head []byte) bool {
 	return len(head) >= 262 && string(head[257:262]) == "ustar" && bytes.HasPrefix(head, []byte("version\x00"))
 }
 
-// headBytes is how much of a file tells its format.
+// headBytes is how many bytes of a file are needed to recognize its format.
 const headBytes = 512
 
 // OpenBundle opens a bundle, seals it and reads its format. A board gets what was read.
@@ -140,9 +140,9 @@ func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs"))
 // maxSignatureBytes is RAUC's own limit.
 const maxSignatureBytes = 64 << 10
 
-// readRAUC reads the signature at the end of a bundle: a CMS message, and its length in the
-// last 8 bytes. The board's RAUC verifies it. The signature of a verity bundle holds the manifest. The manifest of a plain
-// bundle lies in the squashfs, where only the engine reads it.
+// readRAUC reads the signature at the end of a bundle: a CMS message, and its length in the last 8
+// bytes. The board's RAUC verifies it. The signature of a verity bundle holds the manifest. The
+// manifest of a plain bundle is in the squashfs; only the engine reads it.
 func readRAUC(b *Bundle) error {
 	var tail [8]byte
 	if b.SizeBytes < int64(len(tail)) {

@@ -158,8 +158,7 @@ func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
 
 func (b *bus) close() { b.conn.Close() }
 
-// userID returns the number of the user on the board. D-Bus compares it with the one that
-// the kernel knows.
+// userID returns the number of the user on the board. D-Bus compares it with the socket peer's.
 func userID(ctx context.Context, c *target.Conn) (string, error) {
 	r, err := c.Ask(ctx, "id", "-u")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// jetson is a Jetson's state of its slots, from NVIDIA's nvbootctrl and the firmware's
-// variables. It was not tested on a Jetson: the formats are those of NVIDIA's documentation
-// of L4T R35 and R36, and of published outputs.
+// jetson is the state of a Jetson's slots, from NVIDIA's nvbootctrl and the firmware's variables.
+// It was not tested on a Jetson. The formats are from NVIDIA's documentation of L4T R35 and R36,
+// and from published outputs.
 type jetson struct {
 	version string // of the firmware
 	current int    // slot that runs
@@ -27,7 +27,7 @@ type jetson struct {
 
 type jetsonSlot struct{ bad bool }
 
-// firmwareClass is an entry of UEFI's ESRT: firmware that capsules can update.
+// firmwareClass is an entry of the UEFI ESRT: firmware that capsules can update.
 type firmwareClass struct{ guid, version, last string }
 
 // jetsonStateScript prints the state in sections. It changes nothing. On another board it

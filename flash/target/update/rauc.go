@@ -97,12 +97,12 @@ const (
 	inspectLimit = 30 * time.Minute
 )
 
-// callRAUC calls a method of RAUC's D-Bus interface.
+// callRAUC calls a method of the D-Bus interface that RAUC provides.
 func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, args ...any) error {
 	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
-// callMethod calls a D-Bus method of RAUC's service. about names the call in errors.
+// callMethod calls a D-Bus method of the RAUC service. about names the call in errors.
 func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
 	what, limit := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), startsLimit
 	if method == raucInterface+".InspectBundle" || method == raucInterface+".Info" {
@@ -148,7 +148,7 @@ func isStillStarting(err error) bool {
 	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
 }
 
-// readProperty reads a text property of RAUC's.
+// readProperty reads a text property from RAUC.
 func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, error) {
 	var v dbus.Variant
 	if err := r.callMethod(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
@@ -399,8 +399,8 @@ func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 
 func (r *rauc) MarkGood(ctx context.Context) error { return r.markSlot(ctx, "good", "booted") }
 
-// MarkBad marks the running slot as bad, and the other one as active. The first mark alone
-// could leave the boot loader without a bootable slot.
+// MarkBad marks the running slot as bad, and the other one as active. With only the first mark, the
+// boot loader could be left without a bootable slot.
 func (r *rauc) MarkBad(ctx context.Context) error {
 	if err := r.markSlot(ctx, "bad", "booted"); err != nil {
 		return err

@@ -116,8 +116,8 @@ func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	})
 }
 
-// stageDirs are the folders for a staged bundle, the best first. Folders on a disk come
-// before those in memory. None is in the running slot, which may have no free space.
+// stageDirs are the folders for a staged bundle, the best first. Folders on a disk come before
+// those in memory. They are not in the running slot, which may have no free space.
 var stageDirs = []string{"/data", "/var/tmp", "/tmp", "/run"}
 
 // spareBytes is how much space stays free beside a bundle.

@@ -181,7 +181,7 @@ func (s *swupdate) runMarkScript(ctx context.Context, what, script string, args 
 	return err
 }
 
-// cpioEntry is a file in a cpio archive, the format of SWUpdate's updates.
+// cpioEntry is a file in a cpio archive, the format of SWUpdate updates.
 type cpioEntry struct {
 	name   string
 	offset int64 // of its content
