@@ -15,9 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/run"
 )
 
 // dockerConfig is the part that Slipway reads of docker's config.json, which podman,
@@ -34,50 +36,50 @@ type dockerConfig struct {
 // maxLoginBytes is more than docker login writes.
 const maxLoginBytes = 1 << 20
 
-// findCredentials returns the user's credentials for a repository of a registry; ""
-// where there are none. A token comes without a user.
-func findCredentials(host, repository string) (user, secret string, err error) {
+// findCredentials returns the user's credentials for a repository of a registry, if there
+// are some. oras-go reads these files too, and takes the login of one namespace for another.
+func findCredentials(ctx context.Context, host, repository string) (found auth.Credential, err error) {
 	for _, path := range loginFiles() {
-		if err != nil || user != "" || secret != "" {
+		if err != nil || found != auth.EmptyCredential {
 			break
 		}
-		user, secret, err = credentialsIn(path, host, repository)
+		found, err = credentialsIn(ctx, path, host, repository)
 	}
-	return user, secret, err
+	return found, err
 }
 
 // credentialsIn reads the credentials from one login file.
-func credentialsIn(path, host, repository string) (user, secret string, err error) {
+func credentialsIn(ctx context.Context, path, host, repository string) (auth.Credential, error) {
 	data, err := localfile.Read(path, maxLoginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil
+		return auth.EmptyCredential, nil
 	}
 	if err != nil {
-		return "", "", err
+		return auth.EmptyCredential, err
 	}
 	var config dockerConfig
 	if err := json.Unmarshal(data, &config); err != nil {
-		return "", "", fmt.Errorf("%s: %w", path, err)
+		return auth.EmptyCredential, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, name := range slices.Concat(credentialNamespaces(host, repository), serverNames(host)) {
 		if helper := config.Helpers[name]; helper != "" {
-			return runCredentialHelper(helper, name)
+			return runCredentialHelper(ctx, helper, name)
 		}
 		if entry, ok := config.Auths[name]; ok && (entry.Auth != "" || entry.IdentityToken != "") {
 			if entry.IdentityToken != "" {
-				return "", entry.IdentityToken, nil
+				return auth.Credential{RefreshToken: entry.IdentityToken}, nil
 			}
 			user, secret, err := decodeAuth(entry.Auth)
 			if err != nil {
-				return "", "", fmt.Errorf("%s: auths of %q: %w", path, name, err)
+				return auth.EmptyCredential, fmt.Errorf("%s: auths of %q: %w", path, name, err)
 			}
-			return user, secret, nil
+			return auth.Credential{Username: user, Password: secret}, nil
 		}
 	}
 	if config.Store != "" {
-		return runCredentialHelper(config.Store, serverNames(host)[0])
+		return runCredentialHelper(ctx, config.Store, serverNames(host)[0])
 	}
-	return "", "", nil
+	return auth.EmptyCredential, nil
 }
 
 // loginFiles returns the login files of podman and docker in podman's order: podman's
@@ -146,27 +148,15 @@ var helperPattern = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // runCredentialHelper asks docker's credential helper, which keeps passwords in a
 // keyring.
-func runCredentialHelper(helper, server string) (user, secret string, err error) {
+func runCredentialHelper(ctx context.Context, helper, server string) (auth.Credential, error) {
 	if !helperPattern().MatchString(helper) {
-		return "", "", fmt.Errorf("credential helper %q in docker's config.json is no name of a program", printable(helper))
+		return auth.EmptyCredential, fmt.Errorf("credential helper %q in docker's config.json is no name of a program", printable(helper))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), helperLimit)
+	ctx, cancel := context.WithTimeout(ctx, helperLimit)
 	defer cancel()
-	program := "docker-credential-" + helper
-	out, err := run.Output(ctx, run.Command{Argv: []string{program, "get"}, Stdin: strings.NewReader(server)})
+	found, err := credentials.NewNativeStore(helper).Get(ctx, server)
 	if err != nil {
-		// Helpers report on standard output that they have none.
-		if strings.Contains(string(out), "credentials not found") {
-			return "", "", nil
-		}
-		return "", "", err
+		err = fmt.Errorf("docker-credential-%s get: %w", helper, err)
 	}
-	var said struct{ Username, Secret string }
-	if err := json.Unmarshal(out, &said); err != nil {
-		return "", "", fmt.Errorf("%s get: its answer is not JSON", program)
-	}
-	if said.Username == "<token>" {
-		said.Username = ""
-	}
-	return said.Username, said.Secret, nil
+	return found, err
 }

@@ -36,8 +36,8 @@ func TestLoginFiles(t *testing.T) {
 	const host, repository = "lab.example:5000", "team/disks/virt"
 	check := func(what, want string) {
 		t.Helper()
-		if user, _, err := findCredentials(host, repository); user != want || err != nil {
-			t.Errorf("%s: %q, %v; want %q", what, user, err, want)
+		if found, err := findCredentials(t.Context(), host, repository); found.Username != want || err != nil {
+			t.Errorf("%s: %q, %v; want %q", what, found.Username, err, want)
 		}
 	}
 	check("no file", "")
@@ -58,7 +58,7 @@ func TestLoginFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "own"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := findCredentials(host, repository); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "own")) {
+	if _, err := findCredentials(t.Context(), host, repository); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "own")) {
 		t.Errorf("a broken file: %v; want its name", err)
 	}
 }

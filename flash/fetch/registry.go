@@ -5,117 +5,155 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	orascontent "oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
+	orasregistry "oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"slipway/flash/oci"
+	"slipway/layers/plaintext"
 )
 
-// registry reads manifests and blobs of one repository.
+// registry reads manifests and blobs of one repository, by oras-go.
 type registry struct {
 	web
-	base string // of the repository
-	repo string
-	auth docker.Authorizer
-	// actions is what a token must allow, such as pull,push.
-	actions string
+	repo *remote.Repository
 }
 
 // newRegistry contacts no server. It uses plain HTTP for a registry on this machine, as
 // docker does, else TLS.
 func newRegistry(ref reference) *registry {
-	scheme, host := "https", ref.host
-	if isLoopback(host) {
-		scheme = "http"
-	}
-	if host == "docker.io" {
-		host = "registry-1.docker.io" // it moved
-	}
-	r := &registry{repo: ref.repo, actions: "pull", base: scheme + "://" + host + "/v2/" + ref.repo}
+	at := orasregistry.Reference{Registry: ref.host, Repository: ref.repo}
+	r := &registry{repo: &remote.Repository{Reference: at, PlainHTTP: isLoopback(ref.host), ManifestMediaTypes: oci.DocumentTypes, TagListPageSize: 1000, TagListMaxPages: 1000}}
+	_ = r.repo.SetReferrersCapability(true) // Slipway's manifests refer to no others
 	r.client = newClient()
-	// The registry names the server of tokens, which receives the password. It must not
-	// name one without TLS.
-	tokens := newClient()
-	tokens.Transport.(*http.Transport).DisableKeepAlives = true // nothing closes them
-	tokens.Transport = tokenTransport{tokens.Transport, scheme}
-	tokens.Timeout = time.Minute
-	r.auth = docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(asked string) (string, string, error) {
-		if asked != host {
-			return "", "", nil
+	r.client.Transport = registryTransport{r.client.Transport.(*http.Transport), r.repo.PlainHTTP}
+	login := &auth.Client{Client: r.client, Cache: auth.NewCache(), Credential: func(ctx context.Context, asked string) (auth.Credential, error) {
+		if asked != at.Host() {
+			return auth.EmptyCredential, nil
 		}
-		return findCredentials(ref.host, ref.repo)
-	}))
-	r.send = r.sendAuthorized
+		return findCredentials(ctx, ref.host, ref.repo)
+	}}
+	r.repo.Client = login
+	r.send = func(req *http.Request) (*http.Response, error) {
+		res, err := login.Do(req.WithContext(auth.AppendRepositoryScope(req.Context(), at, auth.ActionPull)))
+		if err == nil && res.StatusCode == http.StatusUnauthorized && res.Request.URL.Host == req.URL.Host {
+			res.Body.Close()
+			return nil, r.loginError(errors.New(res.Status))
+		}
+		return res, r.explainError(req.Context(), err)
+	}
 	return r
 }
 
-// maxTokenBytes is more than any token has.
-const maxTokenBytes = 1 << 20
-
-// tokenTransport limits the size of a token's response. It sends credentials without
-// TLS only to this machine.
-type tokenTransport struct {
-	http.RoundTripper
-	scheme string
+// registryTransport sends nothing without TLS but to this machine: the registry names servers
+// of tokens, which receive the password, and servers of uploads.
+type registryTransport struct {
+	*http.Transport
+	plain bool
 }
 
-func (g tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" && (g.scheme == "https" || !isLoopback(req.URL.Host)) {
-		return nil, permanentError{fmt.Errorf("the registry sends us for a token to %s, which is not https", req.URL.Host)}
+func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if plain := t.plain && req.URL.Scheme == "http" && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
+		return nil, permanentError{fmt.Errorf("the registry sends us to %s://%s, which is not https", req.URL.Scheme, plaintext.OneLine(req.URL.Host))}
 	}
-	res, err := g.RoundTripper.RoundTrip(req)
-	if err == nil {
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(res.Body, maxTokenBytes), res.Body}
+	if silent, ok := req.Context().Value(silentTimer{}).(*time.Timer); ok {
+		silent.Reset(silenceLimit)
 	}
-	return res, err
+	return t.Transport.RoundTrip(req)
 }
 
-// sendAuthorized sends a request, again with a token where the registry wants one.
-func (r *registry) sendAuthorized(req *http.Request) (*http.Response, error) {
-	ctx := docker.WithScope(req.Context(), "repository:"+r.repo+":"+r.actions)
-	var refused []*http.Response
-	for {
-		if err := r.auth.Authorize(ctx, req); err != nil {
-			return nil, r.loginError(err)
-		}
-		if err := rewindBody(req, len(refused)); err != nil {
-			return nil, err
-		}
-		res, err := r.client.Do(req)
-		if err != nil || res.StatusCode != http.StatusUnauthorized || res.Request.URL.Host != req.URL.Host {
-			return res, err
-		}
-		res.Body.Close()
-		if refused = append(refused, res); len(refused) > 2 {
-			return nil, r.loginError(errors.New(res.Status))
-		}
-		if err := r.auth.AddResponses(ctx, refused); err != nil {
-			return nil, r.loginError(err)
-		}
-	}
-}
+// silentTimer is the key of a context's timer, which each request starts anew.
+type silentTimer struct{}
 
 // loginError says how to log in to the registry.
 func (r *registry) loginError(err error) error {
-	host, _ := url.Parse(r.base)
-	return permanentError{fmt.Errorf("%s wants us to log in: %w\n  podman login %s, or docker login, whose files are read", host.Host, err, host.Host)}
+	host := r.repo.Reference.Host()
+	return answerError{permanentError{fmt.Errorf("%s wants us to log in: %w\n  podman login %s, or docker login, whose files are read", host, err, host)}, http.StatusUnauthorized}
+}
+
+const maxWords = 300
+
+// explainError says what a registry answers, without addresses, which may hold a token, and
+// whether another try helps.
+func (r *registry) explainError(ctx context.Context, err error) error {
+	var answer *errcode.ErrorResponse
+	var failed *url.Error
+	var network net.Error
+	var known answerError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, auth.ErrBasicCredentialNotFound):
+		return r.loginError(errors.New("401 Unauthorized"))
+	case errors.As(err, &answer):
+		return r.explainAnswer(answer)
+	case errors.Is(err, errdef.ErrNotFound):
+		return r.explainAnswer(&errcode.ErrorResponse{StatusCode: http.StatusNotFound})
+	case errors.As(err, &failed), errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF):
+		return connectionError(err)
+	}
+	return permanentError{printableError{err}}
+}
+
+func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
+	code := answer.StatusCode
+	status := fmt.Sprintf("%d %s", code, http.StatusText(code))
+	if code == http.StatusUnauthorized {
+		return r.loginError(errors.New(status))
+	}
+	err := statusError(&http.Response{StatusCode: code, Status: status, Request: &http.Request{URL: &url.URL{Host: r.repo.Reference.Host()}}})
+	if len(answer.Errors) > 0 {
+		words := strings.TrimSpace(answer.Errors[0].Code + " " + answer.Errors[0].Message)
+		err = fmt.Errorf("%w (%s)", err, plaintext.OneLine(plaintext.Clean(words, maxWords)))
+	}
+	return answerError{err, code}
+}
+
+// try calls the repository until it succeeds, as often as a download tries. It gives up a call
+// in which the registry falls silent. name is for messages.
+func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
+	for failures := 1; ; failures++ {
+		err := r.tryOnce(ctx, call)
+		var f permanentError
+		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow || isRefused(err, failures) {
+			return contextCause(ctx, err)
+		}
+		if err := waitShown(ctx, name, failures, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *registry) tryOnce(ctx context.Context, call func(context.Context, *remote.Repository) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silenceLimit, func() { cancel(errSilent) })
+	defer silent.Stop()
+	ctx = context.WithValue(ctx, silentTimer{}, silent)
+	return r.explainError(ctx, call(ctx, r.repo))
 }
 
 // openFile requests a blob by its digest.
 func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
-	var err error
-	if w.ref.url, err = url.Parse(r.base + "/blobs/sha256:" + w.sha256); err != nil {
-		return fileResponse{}, permanentError{err}
+	scheme := "https"
+	if r.repo.PlainHTTP {
+		scheme = "http"
 	}
+	at := r.repo.Reference
+	w.ref.url = &url.URL{Scheme: scheme, Host: at.Host(), Path: "/v2/" + at.Repository + "/blobs/sha256:" + w.sha256}
 	a, err := r.web.openFile(ctx, w, h)
 	a.validator = "digest " + w.sha256 // a blob has one version
 	return a, err
@@ -136,60 +174,29 @@ func (r *registry) resolveReference(ctx context.Context, ref reference, arch str
 	})
 }
 
-// fetchManifest fetches a manifest, with as many tries as a download.
-func (r *registry) fetchManifest(ctx context.Context, name string) ([]byte, error) {
-	for failures := 1; ; failures++ {
-		data, err := r.fetchManifestOnce(ctx, name)
-		var f permanentError
-		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow || isRefused(err, failures) {
-			return data, contextCause(ctx, err)
+// fetchManifest fetches a manifest, and proves the digest by which it was requested, or the
+// one that the registry says.
+func (r *registry) fetchManifest(ctx context.Context, name string) (data []byte, err error) {
+	err = r.try(ctx, r.repo.Reference.Repository, func(ctx context.Context, repo *remote.Repository) error {
+		d, body, err := repo.FetchReference(ctx, name)
+		if err != nil {
+			return err
 		}
-		if err := waitShown(ctx, r.repo, failures, err); err != nil {
-			return nil, err
+		defer body.Close()
+		if d.Size > oci.MaxDocumentBytes {
+			return fmt.Errorf("a manifest of more than %d MiB", oci.MaxDocumentBytes>>20)
 		}
+		data, err = orascontent.ReadAll(body, d)
+		return err
+	})
+	if err == nil && strings.Contains(name, ":") && string(digest.FromBytes(data)) != name {
+		err = orascontent.ErrMismatchedDigest
 	}
-}
-
-func (r *registry) fetchManifestOnce(ctx context.Context, name string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, silenceLimit, errSilent)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/manifests/"+name, nil)
+	if errors.Is(err, orascontent.ErrMismatchedDigest) {
+		err = fmt.Errorf("%w: another one, or a damaged one", err)
+	}
 	if err != nil {
-		return nil, permanentError{err}
-	}
-	for _, kind := range oci.DocumentTypes {
-		req.Header.Add("Accept", kind)
-	}
-	res, err := r.send(req)
-	if err != nil {
-		return nil, connectionError(contextCause(ctx, err))
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(res.Body, maxTokenBytes)) // for the error alone
-		return nil, fmt.Errorf("manifest %s: %w", name, newAnswerError(res, said))
-	}
-	data, err := io.ReadAll(io.LimitReader(res.Body, oci.MaxDocumentBytes+1))
-	if err != nil {
-		return nil, contextCause(ctx, err)
-	}
-	if err := proveManifest(data, name, res.Header.Get("Docker-Content-Digest")); err != nil {
-		return nil, permanentError{err}
-	}
-	if len(data) > oci.MaxDocumentBytes {
-		return nil, permanentError{fmt.Errorf("a manifest of more than %d MiB", oci.MaxDocumentBytes>>20)}
+		return nil, fmt.Errorf("manifest %s: %w", name, err)
 	}
 	return data, nil
-}
-
-// proveManifest compares a manifest with the digest that it was requested by, and with
-// the one in the registry's header.
-func proveManifest(data []byte, name, said string) error {
-	got := string(digest.FromBytes(data))
-	for _, want := range []string{name, said} {
-		if strings.HasPrefix(want, "sha256:") && got != want {
-			return fmt.Errorf("the manifest's digest is %s, want %s; another one, or a damaged one", got, printable(want))
-		}
-	}
-	return nil
 }

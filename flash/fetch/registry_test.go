@@ -143,7 +143,7 @@ func TestRegistryByDigest(t *testing.T) {
 	s.mu.Lock()
 	s.manifests[string(sum)] = append(s.manifests[string(sum)], ' ')
 	s.mu.Unlock()
-	if _, err := fetchIt(t, t.TempDir(), ref, ""); err == nil || !strings.Contains(err.Error(), "the manifest's digest is") {
+	if _, err := fetchIt(t, t.TempDir(), ref, ""); err == nil || !strings.Contains(err.Error(), "digest mismatch") {
 		t.Errorf("a manifest with another digest: %v; want it refused", err)
 	}
 }
@@ -493,10 +493,11 @@ func TestRegistryLeavesNoConnections(t *testing.T) {
 // token server.
 func TestTokensNeedTLS(t *testing.T) {
 	for _, test := range []struct{ registry, tokens string }{
-		{"https", "http://tokens.example/"}, {"https", "http://127.0.0.1/"}, {"http", "http://tokens.example/"},
+		{"h.example", "http://tokens.example/"}, {"h.example", "http://127.0.0.1/"}, {"127.0.0.1:1", "http://tokens.example/"}, {"127.0.0.1:1", "https://u:p@h.example/"},
 	} {
+		r := newRegistry(reference{host: test.registry, repo: "a"})
 		req := httptest.NewRequest(http.MethodGet, test.tokens, nil)
-		if _, err := (tokenTransport{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
+		if _, err := r.client.Transport.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
 			t.Errorf("from %s to %s: %v; want it refused", test.registry, test.tokens, err)
 		}
 	}

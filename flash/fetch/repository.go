@@ -3,21 +3,20 @@ package fetch
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/url"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	orascontent "oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
 
-	"slipway/flash/oci"
 	"slipway/layers/plaintext"
 )
 
@@ -75,12 +74,9 @@ type Repository struct {
 	r *registry
 }
 
-// Repository returns the place's repository. It contacts no server. actions is what the
-// user wants to do there: pull, and push or delete.
-func (p Place) Repository(actions string) *Repository {
-	r := newRegistry(reference{kind: kindOCI, host: p.Host, repo: p.Name})
-	r.actions = actions
-	return &Repository{p, r}
+// Repository returns the place's repository. It contacts no server.
+func (p Place) Repository() *Repository {
+	return &Repository{p, newRegistry(reference{kind: kindOCI, host: p.Host, repo: p.Name})}
 }
 
 // Close closes the connections.
@@ -91,6 +87,12 @@ func (r *Repository) Manifest(ctx context.Context, name string) ([]byte, error) 
 	return r.r.fetchManifest(ctx, name)
 }
 
+// Try calls oras-go until it succeeds, as often as a download tries. An answer of the registry
+// is an error that StatusOf knows.
+func (r *Repository) Try(ctx context.Context, call func(context.Context, *remote.Repository) error) error {
+	return r.r.try(ctx, r.String(), call)
+}
+
 // Fetch fetches a blob into a file below dir, or goes on after the bytes that an earlier
 // run left there. It proves the blob's size and digest. name is for messages.
 func (r *Repository) Fetch(ctx context.Context, d v1.Descriptor, name, dir string) (File, error) {
@@ -99,105 +101,48 @@ func (r *Repository) Fetch(ctx context.Context, d v1.Descriptor, name, dir strin
 	return o.downloadFile(ctx, fileRequest{ref: ref, file: File{Name: name, Reference: ref.text}, sha256: d.Digest.Encoded(), sizeBytes: d.Size, sized: true})
 }
 
-// Request is a request to a registry.
-type Request struct {
-	Method string
-	// Address is a path below the repository, which begins with a slash, or where the
-	// registry sent us to.
-	Address string
-	Header  http.Header
-	// Body opens what is sent: anew for each try. nil is nothing.
-	Body      func() (io.ReadCloser, error)
-	SizeBytes int64 // of the body
-}
-
-// Answer is a registry's answer of a status below 300.
-type Answer struct {
-	Status int
-	Header http.Header
-	Body   []byte
-	url    *url.URL
-}
-
-// Location returns the address that the registry names for the next request, or "".
-func (a Answer) Location() string {
-	u, err := a.url.Parse(a.Header.Get("Location"))
-	if err != nil || a.Header.Get("Location") == "" {
-		return ""
-	}
-	return u.String()
-}
-
 // answerLimit is how long a registry may take to store what it received.
 const answerLimit = 10 * time.Minute
 
-// Send sends a request once, and reads the answer. A status of 300 or more is an error: see
-// StatusOf.
-func (r *Repository) Send(ctx context.Context, q Request) (Answer, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	limit := silenceLimit
-	if q.Method == http.MethodPut && q.Body == nil { // the registry proves a whole upload
-		limit = answerLimit
-	}
-	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
-	defer silent.Stop()
-	req, err := r.newRequest(ctx, q, silent)
-	if err != nil {
-		return Answer{}, err
-	}
-	res, err := r.r.send(req)
-	if err != nil {
-		return Answer{}, connectionError(contextCause(ctx, err))
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, oci.MaxDocumentBytes+1))
-	switch {
-	case res.StatusCode >= http.StatusMultipleChoices:
-		return Answer{}, newAnswerError(res, body)
-	case err != nil:
-		return Answer{}, contextCause(ctx, err)
-	case len(body) > oci.MaxDocumentBytes:
-		return Answer{}, permanentError{fmt.Errorf("%s answers with more than %d MiB", req.URL.Host, oci.MaxDocumentBytes>>20)}
-	}
-	return Answer{res.StatusCode, res.Header, body, res.Request.URL}, nil
+// ErrOther is the error of a file that has another digest or size than its blob.
+var ErrOther = errors.New("it has another digest or size")
+
+// Upload sends a blob, after a cut from its beginning. open opens it for each try. count is
+// told how much is on the way, after a cut less than before. name is for messages.
+func (r *Repository) Upload(ctx context.Context, d v1.Descriptor, name string, open func() (io.ReadCloser, error), count func(int64)) error {
+	return r.r.try(ctx, name, func(ctx context.Context, repo *remote.Repository) error {
+		in, err := open()
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		body := &uploadBody{in: orascontent.NewVerifyReader(in, d), silent: ctx.Value(silentTimer{}).(*time.Timer), count: count}
+		return body.end(repo.Blobs().Push(ctx, d, body))
+	})
 }
 
-func (r *Repository) newRequest(ctx context.Context, q Request, silent *time.Timer) (*http.Request, error) {
-	address := q.Address
-	if strings.HasPrefix(address, "/") {
-		address = r.r.base + address
-	}
-	req, err := http.NewRequestWithContext(ctx, q.Method, address, nil)
-	if err != nil {
-		return nil, permanentError{err}
-	}
-	if plain := req.URL.Scheme == "http" && strings.HasPrefix(r.r.base, "http:") && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
-		return nil, permanentError{fmt.Errorf("the registry sends us to %s://%s, which is not https", req.URL.Scheme, plaintext.OneLine(req.URL.Host))}
-	}
-	for name, values := range q.Header {
-		req.Header[name] = values
-	}
-	if q.Body == nil {
-		return req, nil
-	}
-	req.ContentLength = q.SizeBytes
-	req.GetBody = func() (io.ReadCloser, error) {
-		body, err := q.Body()
-		return timedBody{body, silent}, err
-	}
-	req.Body, err = req.GetBody()
-	return req, err
-}
-
-// timedBody keeps a request alive for as long as the registry takes its bytes.
-type timedBody struct {
-	io.ReadCloser
+// uploadBody is what a request sends. It keeps the request alive for as long as the registry
+// takes its bytes. A request may read on after its end.
+type uploadBody struct {
+	in     *orascontent.VerifyReader
 	silent *time.Timer
+	count  func(int64)
+
+	mu    sync.Mutex
+	sent  int64
+	err   error // of the file, or io.EOF
+	ended bool
 }
 
-func (b timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+func (b *uploadBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return 0, errors.New("this request has ended")
+	}
+	n, err := b.in.Read(p)
+	b.sent, b.err = b.sent+int64(n), err
+	b.count(int64(n))
 	b.silent.Reset(silenceLimit)
 	if err != nil {
 		b.silent.Reset(answerLimit)
@@ -205,10 +150,23 @@ func (b timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rewindBody opens a request's body anew for another try.
-func rewindBody(req *http.Request, tries int) (err error) {
-	if tries > 0 && req.GetBody != nil {
-		req.Body, err = req.GetBody()
+// end returns how the upload ended: whether the file was the blob, then the request's error.
+func (b *uploadBody) end(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	if err != nil {
+		b.count(-b.sent)
+	}
+	wrong := b.err
+	if errors.Is(wrong, io.EOF) {
+		wrong = b.in.Verify()
+	}
+	switch {
+	case errors.Is(wrong, io.ErrUnexpectedEOF), errors.Is(wrong, orascontent.ErrTrailingData), errors.Is(wrong, orascontent.ErrMismatchedDigest):
+		return permanentError{ErrOther}
+	case wrong != nil:
+		return permanentError{wrong}
 	}
 	return err
 }
@@ -226,45 +184,6 @@ func StatusOf(err error) int {
 	var a answerError
 	errors.As(err, &a)
 	return a.status
-}
-
-const maxWords = 300
-
-// newAnswerError adds the registry's own words to its status.
-func newAnswerError(res *http.Response, body []byte) error {
-	err := statusError(res)
-	var said struct {
-		Errors []struct{ Code, Message string }
-	}
-	if json.Unmarshal(body, &said) == nil && len(said.Errors) > 0 {
-		words := strings.TrimSpace(said.Errors[0].Code + " " + said.Errors[0].Message)
-		err = fmt.Errorf("%w (%s)", err, plaintext.OneLine(plaintext.Clean(words, maxWords)))
-	}
-	return answerError{err, res.StatusCode}
-}
-
-// Permanent marks an error that another try cannot correct.
-func Permanent(err error) error { return permanentError{err} }
-
-// Retry repeats try after a pause, until it succeeds or its error is permanent. It ends after
-// several tries without progress, which try reports. name is for messages.
-func Retry(ctx context.Context, name string, try func() (progressed bool, err error)) error {
-	for failures := 1; ; failures++ {
-		progressed, err := try()
-		var f permanentError
-		if err == nil || errors.As(err, &f) || ctx.Err() != nil {
-			return contextCause(ctx, err)
-		}
-		if progressed {
-			failures = 1
-		}
-		if failures >= failuresInARow {
-			return err
-		}
-		if err := waitShown(ctx, name, failures, err); err != nil {
-			return err
-		}
-	}
 }
 
 // IsNetworkError reports whether an error is of the way to the registry.

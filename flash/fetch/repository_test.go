@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 func TestParsePlace(t *testing.T) {
@@ -69,97 +72,102 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// A registry may have uploads go to another server, which does not get the login, and never
-// to one without TLS elsewhere.
-func TestSendElsewhere(t *testing.T) {
-	noLogins(t)
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" {
-			t.Errorf("another server was sent %q", r.Header.Get("Authorization"))
-		}
-		if r.Method == http.MethodPut {
-			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-	}))
-	t.Cleanup(other.Close)
-	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, password, _ := r.BasicAuth(); password != "secret" {
-			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		w.Header().Set("Location", other.URL+"/upload")
-	}))
-	t.Cleanup(registry.Close)
-	host := strings.TrimPrefix(registry.URL, "http://")
+// logInTo names a login file with a password for a host.
+func logInTo(t *testing.T, host string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "auth.json")
 	if err := os.WriteFile(file, []byte(`{"auths":{"`+host+`":{"auth":"YW5uOnNlY3JldA=="}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("REGISTRY_AUTH_FILE", file)
-	r := Place{Host: host, Name: "a"}.Repository("pull,push")
-	defer r.Close()
-	answer, err := r.Send(t.Context(), Request{Method: http.MethodPost, Address: "/blobs/uploads/"})
-	if err != nil || answer.Location() != other.URL+"/upload" {
-		t.Fatalf("Send = %q, %v", answer.Location(), err)
+}
+
+// askLogin reports whether a request has the login of logInTo, and asks for it.
+func askLogin(w http.ResponseWriter, r *http.Request) bool {
+	_, password, _ := r.BasicAuth()
+	if password != "secret" {
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
 	}
-	if _, err := r.Send(t.Context(), Request{Method: http.MethodGet, Address: answer.Location()}); err != nil {
-		t.Error(err)
-	}
-	if _, err := r.Send(t.Context(), Request{Method: http.MethodPut, Address: answer.Location()}); err == nil {
-		t.Error("a login that another server asks for was given")
-	}
-	for from, to := range map[string]string{host: "http://h.example/x", "h.example": other.URL + "/x", "127.0.0.1:1": "ftp://127.0.0.1/x", "localhost": "https://u:p@h.example/x"} {
-		r := Place{Host: from, Name: "a"}.Repository("pull")
-		if _, err := r.Send(t.Context(), Request{Method: http.MethodGet, Address: to}); err == nil || !strings.Contains(err.Error(), "not https") {
-			t.Errorf("from %s to %s: %v; want it refused", from, to, err)
+	return password == "secret"
+}
+
+func startServer(t *testing.T, serve http.HandlerFunc) (host string) {
+	t.Helper()
+	s := httptest.NewServer(serve)
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+func upload(t *testing.T, host, text string) error {
+	t.Helper()
+	r := Place{Host: host, Name: "a"}.Repository()
+	t.Cleanup(r.Close)
+	d := v1.Descriptor{MediaType: "text/plain", Digest: digest.FromString("whole"), Size: 5}
+	return r.Upload(t.Context(), d, "text", func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }, func(int64) {})
+}
+
+// A registry that sends uploads to another server is refused, and nothing is sent there.
+func TestUploadElsewhere(t *testing.T) {
+	noLogins(t)
+	other := startServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another server was sent %s %v", r.Method, r.Header)
+	})
+	for _, to := range []string{"http://" + other + "/upload", "http://h.example/x", "ftp://127.0.0.1/x", "https://u:p@h.example/x"} {
+		host := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+			if askLogin(w, r) {
+				w.Header().Set("Location", to)
+				w.WriteHeader(http.StatusAccepted)
+			}
+		})
+		logInTo(t, host)
+		if err := upload(t, host, "whole"); err == nil || !strings.Contains(err.Error(), "on a different host") {
+			t.Errorf("to %s: %v; want it refused", to, err)
 		}
-		r.Close()
 	}
 }
 
-// A request whose login is refused at first is sent again whole.
-func TestSendBodyTwice(t *testing.T) {
+// An upload whose login is refused at first is sent again whole, after a broken connection too.
+func TestUploadTwice(t *testing.T) {
 	noLogins(t)
-	asked, got := 0, ""
-	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		if asked++; asked == 1 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			return
+	firstWait = time.Millisecond
+	t.Cleanup(func() { firstWait = 500 * time.Millisecond })
+	puts, got := 0, ""
+	host := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+		switch data, _ := io.ReadAll(r.Body); {
+		case !askLogin(w, r):
+		case r.Method == http.MethodPost:
+			w.Header().Set("Location", "/v2/a/blobs/uploads/one?state=x")
+			w.WriteHeader(http.StatusAccepted)
+		case puts == 0:
+			puts++
+			panic(http.ErrAbortHandler)
+		default:
+			got = string(data) + " " + r.URL.Query().Get("state") + " " + r.URL.Query().Get("digest")
+			w.WriteHeader(http.StatusCreated)
 		}
-		got = string(data)
-	}))
-	t.Cleanup(registry.Close)
-	host := strings.TrimPrefix(registry.URL, "http://")
-	file := filepath.Join(t.TempDir(), "auth.json")
-	if err := os.WriteFile(file, []byte(`{"auths":{"`+host+`":{"auth":"YW5uOnNlY3JldA=="}}}`), 0o600); err != nil {
-		t.Fatal(err)
+	})
+	logInTo(t, host)
+	if err := upload(t, host, "whole"); err != nil || got != "whole x "+string(digest.FromString("whole")) {
+		t.Errorf("Upload = %v; the registry got %q", err, got)
 	}
-	t.Setenv("REGISTRY_AUTH_FILE", file)
-	r := Place{Host: host, Name: "a"}.Repository("pull,push")
-	defer r.Close()
-	body := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("whole")), nil }
-	if _, err := r.Send(t.Context(), Request{Method: http.MethodPut, Address: "/manifests/v1", Body: body, SizeBytes: 5}); err != nil || got != "whole" {
-		t.Errorf("Send = %v; the registry got %q", err, got)
+	for _, text := range []string{"whol", "whole.", "other", ""} {
+		if err := upload(t, host, text); !errors.Is(err, ErrOther) {
+			t.Errorf("Upload of %q = %v; want it refused", text, err)
+		}
 	}
 }
 
 // A registry that says nothing does not hold a push for ever.
-func TestSendToSilence(t *testing.T) {
+func TestSilentRegistry(t *testing.T) {
 	noLogins(t)
-	before := silenceLimit
-	silenceLimit = 100 * time.Millisecond
-	t.Cleanup(func() { silenceLimit = before })
+	before, wait := silenceLimit, firstWait
+	silenceLimit, firstWait = 100*time.Millisecond, time.Millisecond
+	t.Cleanup(func() { silenceLimit, firstWait = before, wait })
 	done := make(chan struct{})
-	registry := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
-	t.Cleanup(registry.Close)
+	host := startServer(t, func(http.ResponseWriter, *http.Request) { <-done })
 	t.Cleanup(func() { close(done) })
-	r := Place{Host: strings.TrimPrefix(registry.URL, "http://"), Name: "a"}.Repository("pull")
-	defer r.Close()
-	if _, err := r.Send(t.Context(), Request{Method: http.MethodGet, Address: "/x"}); err == nil || !strings.Contains(err.Error(), "fell silent") {
-		t.Errorf("Send = %v; want it to end", err)
+	if err := upload(t, host, "whole"); err == nil || !strings.Contains(err.Error(), "fell silent") {
+		t.Errorf("Upload = %v; want it to end", err)
 	}
 }

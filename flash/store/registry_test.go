@@ -7,10 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -311,55 +309,6 @@ func TestStoppedPush(t *testing.T) {
 		t.Error("a stopped push left a tag")
 	}
 	push(t, dir, ref)
-}
-
-// A registry that keeps what it has of a broken upload, as OCI's specification allows and
-// Debian's docker-registry does not do.
-type keepingRegistry struct {
-	mu       sync.Mutex
-	have     []byte
-	received int
-	cut      int // after so many bytes, once
-	done     bool
-	canceled bool
-}
-
-func (k *keepingRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	w.Header().Set("Location", "/v2/lab/images/blobs/uploads/one?state=x")
-	switch r.Method {
-	case http.MethodPost:
-		k.have = nil
-		w.WriteHeader(http.StatusAccepted)
-	case http.MethodGet:
-		w.Header().Set("Range", fmt.Sprintf("0-%d", len(k.have)-1))
-		w.WriteHeader(http.StatusNoContent)
-	case http.MethodPatch:
-		from := 0
-		fmt.Sscanf(r.Header.Get("Content-Range"), "%d-", &from)
-		if from != len(k.have) {
-			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
-			return
-		}
-		body := io.Reader(r.Body)
-		if k.cut > 0 {
-			body = io.LimitReader(r.Body, int64(k.cut))
-		}
-		data, _ := io.ReadAll(body)
-		k.have, k.received = append(k.have, data...), k.received+len(data)
-		if k.cut > 0 {
-			k.cut = 0
-			panic(http.ErrAbortHandler)
-		}
-		w.WriteHeader(http.StatusAccepted)
-	case http.MethodPut:
-		k.done = r.URL.Query().Get("digest") == string(digest.FromBytes(k.have)) && r.URL.Query().Get("state") == "x"
-		w.WriteHeader(http.StatusCreated)
-	case http.MethodDelete:
-		k.canceled = true
-		w.WriteHeader(http.StatusNoContent)
-	}
 }
 
 // logIn writes the login file of a user, and names it.

@@ -57,7 +57,7 @@ const (
 
 func open(place fetch.Place, actions string) (Store, error) {
 	if place.Folder == "" {
-		return &registry{place.Repository(actions)}, nil
+		return &registry{place.Repository()}, nil
 	}
 	return openFolder(place.Folder, actions)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,10 +158,17 @@ func TestPutChangingBlob(t *testing.T) {
 		}
 		defer s.close()
 		good := random(100_000, "a")
-		for name, data := range map[string][]byte{"longer": append(slices.Clone(good), 'x'), "shorter": good[:99_999], "other": random(100_000, "b"), "empty": nil} {
+		for _, tt := range []struct {
+			name string
+			data []byte
+		}{{"shorter", good[:99_999]}, {"other", random(100_000, "b")}, {"empty", nil}, {"longer", append(slices.Clone(good), 'x')}} {
+			name, data := tt.name, tt.data
 			b := bytesBlob("disk.img", describe("disk.img", digest.FromBytes(good), int64(len(good))), data)
 			if err := s.put(t.Context(), b, func(int64) {}); err == nil || !strings.Contains(err.Error(), "not what artifact.json says") {
 				t.Errorf("%s: put = %v; want it refused", name, err)
+			}
+			if name == "longer" {
+				continue // its beginning is the blob, and a registry may keep that
 			}
 			if there, err := s.has(t.Context(), b.Descriptor); there || err != nil {
 				t.Errorf("%s: has = %v, %v", name, there, err)
@@ -172,31 +178,6 @@ func TestPutChangingBlob(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// Where a registry keeps what it has, a broken upload goes on from there.
-func TestResumedUpload(t *testing.T) {
-	k := &keepingRegistry{cut: 600_000}
-	server := httptest.NewServer(k)
-	t.Cleanup(server.Close)
-	s, _, err := openFor(strings.TrimPrefix(server.URL, "http://")+"/lab/images", toPush)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	data := random(1_000_000, "a")
-	var sent int64
-	b := bytesBlob("disk.img", describe("disk.img", digest.FromBytes(data), int64(len(data))), data)
-	if err := s.put(t.Context(), b, func(n int64) { sent += n }); err != nil || !k.done {
-		t.Errorf("put = %v, done %v", err, k.done)
-	}
-	if k.received != len(data) || sent != int64(len(data)) {
-		t.Errorf("the registry received %d bytes of %d, and %d were counted", k.received, len(data), sent)
-	}
-	b.open = bytesBlob("", v1.Descriptor{}, data[1:]).open
-	if err := s.put(t.Context(), b, func(int64) {}); err == nil || !k.canceled {
-		t.Errorf("put of another blob = %v, canceled %v; want the upload canceled", err, k.canceled)
-	}
 }
 
 func TestListAndClean(t *testing.T) {
