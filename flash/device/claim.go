@@ -20,8 +20,7 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() []error { return []error{ErrRefused, r.error} }
 
-// Claimed is a block device that is open for this program alone. The kernel knows none
-// of its partitions.
+// Claimed is a block device that only this program has open. The kernel has dropped its partitions.
 type Claimed struct {
 	*os.File
 	device Device
@@ -62,7 +61,7 @@ func (c *Claimed) Close() error {
 	return c.File.Close()
 }
 
-// explainBusy names what keeps this program from opening a device for itself alone.
+// explainBusy names what keeps this program from opening a device exclusively.
 func (m machine) explainBusy(d Device, err error) error {
 	dir, wrong := m.sysfsDirOf(d.Number)
 	if wrong != nil {

@@ -13,9 +13,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// confirmationToken returns the name that confirms a device where no person is asked, and
-// what kind of name that is. Another card can have the same path by now, so a path
-// confirms only what has nothing better.
+// confirmationToken returns the name that confirms a device when no person is asked, and the kind
+// of that name. Another card can have the same path by now, so a path confirms only devices without
+// a better name.
 func (d Device) confirmationToken() (token, what string) {
 	switch {
 	case d.Kind != Block || d.Bus == "loop":

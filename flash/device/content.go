@@ -19,7 +19,7 @@ import (
 // takes minutes for each of a hundred places.
 const patience = 30 * time.Second
 
-// readContent reads what is on a device: its table, labels and file systems.
+// readContent reads a device's table, labels and file systems.
 func (m machine) readContent(dir string, d *Device) {
 	path := filepath.Join(m.nodes, filepath.Base(d.Path))
 	if m.nodes == "" || d.SizeBytes == 0 {
@@ -98,8 +98,8 @@ func unreadReason(err error) string {
 	return printableText(err.Error())
 }
 
-// fillContent adds what was read to what the kernel says. The kernel may not have read
-// the table: of a loop device without partitions, or with sectors of another size.
+// fillContent adds the content of the disk to the kernel's data. The kernel may not have read the
+// table: of a loop device without partitions, or with sectors of another size.
 func (d *Device) fillContent(name string, disk probe.Disk) {
 	d.Content = disk.Content
 	if disk.Table == nil {

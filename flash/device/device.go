@@ -1,6 +1,6 @@
-// Package device finds the devices that images can be written to from this machine. It
-// says what is on them and what uses them, has a person confirm them, and opens them for
-// one flash alone. It writes none of them; see flash.
+// Package device finds the devices that images can be written to from this machine. It reports
+// their content and their users, has a person confirm them, and opens them exclusively for one
+// flash. It does not write to them; see flash.
 package device
 
 import (
@@ -26,13 +26,13 @@ const (
 // Device is something that an image can be written to, or why it cannot.
 type Device struct {
 	Path      string `json:"path"`
-	Given     string `json:"given,omitempty"` // the name by which the user called it, where that is another
+	Given     string `json:"given,omitempty"` // the user's name for it, if that differs from Path
 	Kind      string `json:"kind"`
 	Bus       string `json:"bus,omitempty"` // usb, mmc, nvme, ata, scsi, virtio or loop
 	Model     string `json:"model,omitempty"`
 	Chip      string `json:"chip,omitempty"` // of a board: t234, BlueField-2
 	Serial    string `json:"serial,omitempty"`
-	Port      string `json:"port,omitempty"`    // where it is plugged in: usb:1-2
+	Port      string `json:"port,omitempty"`    // the port that it is plugged into: usb:1-2
 	Console   string `json:"console,omitempty"` // the serial line of the board's debug port
 	Twin      string `json:"twin,omitempty"`    // another device with the same serial
 	SizeBytes int64  `json:"sizeBytes"`
@@ -41,20 +41,20 @@ type Device struct {
 
 	SectorBytes int64 `json:"sectorBytes,omitempty"` // by which the kernel reads a partition table
 
-	probe.Content           // of the whole disk, where that is a file system
+	probe.Content           // of the whole disk, if it is one file system
 	Table         string    `json:"table,omitempty"`  // gpt or dos
 	Faults        []string  `json:"faults,omitempty"` // of the table
 	Partitions    []Content `json:"partitions,omitempty"`
 	Unread        string    `json:"unread,omitempty"` // why it is not known what is on it, or not all
 
-	Refused string `json:"refused,omitempty"` // why it is never written; "" where it may be
-	Guarded string `json:"guarded,omitempty"` // why it is written only where it was named by its serial
+	Refused string `json:"refused,omitempty"` // why it is never written; "" if it may be
+	Guarded string `json:"guarded,omitempty"` // why it is written only if the user names its serial
 
 	exists   bool   // a file that is not there yet needs no confirmation
 	sequence string // the kernel's count of disks, or a file's number and time; what was swapped has another
 }
 
-// Content is a partition that a device holds at the moment.
+// Content is a partition that is on a device now.
 type Content struct {
 	Name          string   `json:"name"`
 	OffsetBytes   int64    `json:"offsetBytes"`
@@ -64,8 +64,8 @@ type Content struct {
 	Uses          []string `json:"uses,omitempty"` // mounted on /media/card, swap, ...
 }
 
-// List lists what can be flashed on this machine, and what is refused: cards and
-// disks, Jetsons in recovery mode, rshims, and those of the files that are there.
+// List lists the devices that can be flashed on this machine, and those that Slipway refuses: cards
+// and disks, Jetsons in recovery mode, rshims, and those of the files that exist.
 func List(ctx context.Context, files ...string) ([]Device, error) {
 	return here.listAll(ctx, files)
 }
@@ -144,7 +144,7 @@ func (d Device) SameAs(other Device) bool {
 // Exists is false for a file that is still to be made.
 func (d Device) Exists() bool { return d.exists }
 
-// Describe shows what is about to be overwritten.
+// Describe shows the device that is about to be overwritten.
 func (d Device) Describe(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.sizeOrChip())
 	for _, field := range []struct{ name, value string }{

@@ -170,7 +170,7 @@ func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 	return d, err
 }
 
-// swapsTo is true where the machine swaps to the file.
+// swapsTo reports whether the machine swaps to the file.
 func (m machine) swapsTo(info fs.FileInfo) bool {
 	swaps, _ := os.ReadFile(filepath.Join(m.proc, "swaps")) // without it, nothing swaps
 	for line := range strings.Lines(string(swaps)) {
@@ -184,8 +184,8 @@ func (m machine) swapsTo(info fs.FileInfo) bool {
 
 const lockedText = "in use by a program that has locked it; stop the virtual machine first"
 
-// lockReason says that a program has locked the file, as QEMU locks the disks of a
-// running machine; "" where none has.
+// lockReason reports that a program has locked the file, as QEMU locks the disks of a running
+// machine; "" if it is not locked.
 func lockReason(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

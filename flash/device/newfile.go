@@ -39,7 +39,7 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 	return Device{Path: path, Kind: File}, nil
 }
 
-// strangeNameReason says why no file with an image has such a name; "" where one may.
+// strangeNameReason explains why no file with an image has such a name; "" if one may have it.
 func strangeNameReason(name string) string {
 	host, _, remote := strings.Cut(name, ":")
 	switch {
@@ -81,7 +81,7 @@ func (m machine) sameMount(dir string) bool {
 	return devices != 0 && devices != above && devices == there
 }
 
-// deviceOf is the number of the file system that a folder lies on; 0 where it is gone.
+// deviceOf returns the number of a folder's file system; 0 if the folder is gone.
 func deviceOf(dir string) uint64 {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -14,11 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each partition is a device of its own for the kernel, with a page cache of its own.
-// What another program left there unsynced reaches the disk later, over an image that
-// was read back and found right. So the kernel has no partitions while a disk is
-// written, and reads the new table afterwards: with the old one, the next mount would
-// use the old places.
+// Each partition is a device of its own for the kernel, with a page cache of its own. Unsynced data
+// in that cache reaches the disk later, over an image that Slipway has already verified. So the
+// kernel has no partitions while Slipway writes a disk. Afterwards it reads the new table: with the
+// old one, the next mount would use the old offsets.
 
 // dropPartitions has the kernel write out and forget the partitions of a disk. It
 // changes nothing on the disk, and fails where somebody has one of them open.

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pending is a file beside a virtual disk whose name it gets once it is whole. Its lock
-// tells it from one that a killed flash left behind. Nobody else may read it: it holds
-// the board's private host key.
+// Pending is a file beside a virtual disk whose name it gets once it is whole. Its lock tells it
+// from one that a killed flash left behind. Only its owner may read it, because it holds the
+// board's private host key.
 type Pending struct {
 	*os.File
 	device  Device
@@ -38,7 +38,7 @@ func NewPending(d Device) (*Pending, error) {
 	return &Pending{File: f, device: d}, nil
 }
 
-// createPending makes the file anew, so that nobody else has it open.
+// createPending creates a new file, so that nobody else has it open.
 func createPending(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(pendingName(path), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -60,7 +60,7 @@ func createPending(path string) (*os.File, error) {
 			f.Close()
 			continue
 		default:
-			err = f.Chmod(0o600) // whatever the umask; where there are no locks, it is written without
+			err = f.Chmod(0o600) // whatever the umask; without locks, a flash writes it unlocked
 		}
 		if err != nil {
 			f.Close()

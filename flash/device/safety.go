@@ -55,10 +55,10 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 	name := filepath.Base(dir)
 	switch {
 	case m.isDevice(readAttribute(dir, "loop/backing_file")):
-		// What speaks against that device would not be seen here.
+		// Reasons to refuse that device would not be found here.
 		return "a loop device over " + readAttribute(dir, "loop/backing_file") + "; name that itself"
 	case m.fileSharer(dir) != "":
-		// Each has a page cache of its own. What one writes, the other does not see.
+		// Each has a page cache of its own, and does not see the writes of the other.
 		return "it shares its file with " + m.fileSharer(dir) + "; detach one of them"
 	case hasAttribute(dir, "partition"):
 		return "a partition; name the whole disk, " + m.nodePath(filepath.Base(filepath.Dir(dir)))

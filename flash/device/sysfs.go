@@ -19,10 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is where the kernel tells of its devices. Tests lay out their own.
+// machine holds the folders in which the kernel describes its devices. Tests make folders of their
+// own.
 type machine struct {
 	sys, proc, dev string
-	nodes          string        // where the devices of dev are opened; "" reads none of them
+	nodes          string        // folder in which the devices of dev are opened; "" reads none of them
 	patience       time.Duration // with a device that does not answer
 	cache          *sync.Map     // what a watch has read, by the devices' numbers; nil: nothing is kept
 }
@@ -64,7 +65,7 @@ func (m machine) listBlockDevices(ctx context.Context) ([]Device, error) {
 		g.Go(func() error {
 			dir, err := m.sysfsDir(filepath.Base(d.Path))
 			if err != nil || context.Cause(ctx) != nil || strings.HasPrefix(filepath.Base(d.Path), "sr") {
-				return nil // pulled out meanwhile, or a drive that would start to turn
+				return nil // pulled out since it was listed, or a drive that would start to turn
 			}
 			m.readContent(dir, d)
 			return nil
@@ -84,7 +85,7 @@ func (m machine) listDisks(u uses) ([]Device, error) {
 	for _, e := range entries {
 		dir, err := m.sysfsDir(e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // pulled out meanwhile
+			continue // pulled out since it was listed
 		}
 		if err != nil {
 			return nil, err
@@ -279,8 +280,8 @@ func hasAttribute(dir, name string) bool {
 	return err == nil
 }
 
-// readAttribute reads an attribute; "" where there is none. Devices choose the text and
-// terminals show it, so it has no control characters.
+// readAttribute reads an attribute; "" if it does not exist. Devices choose the text and terminals
+// show it, so it has no control characters.
 func readAttribute(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {

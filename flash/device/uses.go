@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uses says what the devices of the machine are used for, by their numbers.
+// uses maps the numbers of the machine's devices to their uses.
 type uses map[string][]string
 
 // system are the places from which a machine runs.
@@ -299,9 +299,9 @@ func (m machine) isLosetupProbe(process, number string) bool {
 	return strings.HasPrefix(number, loops) && readAttribute(filepath.Join(m.proc, process), "comm") == "losetup"
 }
 
-// blockNumber is the number of the block device that an open file is; "" where it is
-// none. Nothing is requested from the server of a file system: some program has a file open of
-// one that does not answer any more, and this would wait for it.
+// blockNumber returns the number of the block device that an open file is; "" if it is none. It
+// sends no request to a file system's server: if some program has a file open on a server that no
+// longer answers, the request would wait for it.
 func blockNumber(path string) string {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)

@@ -85,7 +85,7 @@ func compareLists(before, now []Device) []Change {
 
 func (d Device) identityKey() string {
 	if d.Kind == File {
-		return d.Path // its time changes with what is in it
+		return d.Path // its time changes with its content
 	}
 	return fmt.Sprintf("%s %s %s %s", d.Path, d.Number, d.sequence, d.Serial)
 }
