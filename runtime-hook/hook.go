@@ -73,8 +73,8 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	return nil
 }
 
-// injectFiles brings the board's files into one container and says what it did, in a line
-// and in detail where the settings request that.
+// injectFiles brings the board's files into one container. It reports the result in a line, and in
+// detail if the settings request that.
 func injectFiles(state oci.State, config oci.Config, wanted request) (line, details string, err error) {
 	if !config.MountNamespace {
 		return "", "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))

@@ -31,7 +31,7 @@ of runc and crun that is in PATH, or of those that /etc/slipway/hook.toml names.
 // their own before the runtime's.
 const runtimeName = "slipway-runtime"
 
-// gpusName is the hook that docker calls for --gpus where it finds it in PATH.
+// gpusName is the hook that docker calls for --gpus if it is in PATH.
 const gpusName = "nvidia-container-runtime-hook"
 
 // runtimeCommand returns only where something is wrong.

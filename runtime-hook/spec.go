@@ -34,7 +34,7 @@ func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool
 	return edited, true, nil
 }
 
-// findAdditions returns what a hook alone cannot add: the devices, and the hook itself.
+// findAdditions returns the additions that a hook cannot make itself: the devices, and the hook.
 func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	wanted, err := readRequest(config)
 	if err != nil || !wanted.Wants() {
@@ -91,10 +91,10 @@ func missingDevices(config oci.Config, devices []plan.Device) (nodes, rules []pl
 	return nodes, rules
 }
 
-// runtimeMakes reports whether the runtime should make the node. Outside of /dev the
-// image decides what is there, which the hook handles with more care. In a user
-// namespace runtimes mount the board's node of the same path, which may be another
-// device. crun (1.8) then tells hooks that the bundle is "/".
+// runtimeMakes reports whether the runtime should make the node. Outside of /dev the image may have
+// other files at the path, which the hook handles with more care. In a user namespace runtimes
+// mount the board's node of the same path, which may be another device. crun (1.8) then tells hooks
+// that the bundle is "/".
 func runtimeMakes(config oci.Config, d plan.Device) bool {
 	return strings.HasPrefix(d.Path, "/dev/") && !config.UserNamespace
 }

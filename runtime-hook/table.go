@@ -15,7 +15,7 @@ import (
 // entryUse says for whom an entry of the plan is.
 type entryUse struct {
 	Capabilities string `json:"capabilities"`
-	GPU          *int   `json:"gpu,omitempty"` // nil where it is of none alone
+	GPU          *int   `json:"gpu,omitempty"` // nil if it is not for one GPU only
 }
 
 func (u entryUse) gpuText() string {
@@ -42,7 +42,7 @@ func (r report) usesByPath() map[string]entryUse {
 	return uses
 }
 
-// What check prints as JSON: the plan's entries, each with its use.
+// The JSON output of check: the plan's entries, each with its use.
 type (
 	usedMount struct {
 		plan.Mount

@@ -59,7 +59,7 @@ var releases = []struct{ l4t, jetpack, cuda string }{
 	{"39.2.1", "7.2.1", "13.2"},
 }
 
-// drivers are the branches of NVIDIA's desktop driver, for boards that are no L4T.
+// drivers are the branches of NVIDIA's desktop driver, for boards without L4T.
 var drivers = map[string]string{
 	"470": "11.4",
 	"495": "11.5",
@@ -129,8 +129,8 @@ func (b Board) CompatDir() string {
 	return ""
 }
 
-// nvmlPaths are paths of NVIDIA's driver for servers and desktops, with its programs
-// and libraries that report GPUs.
+// nvmlPaths are paths of the NVIDIA driver for servers and desktops, with its programs and
+// libraries that report GPUs.
 var nvmlPaths = []string{
 	"/proc/driver/nvidia/version", "/usr/bin/nvidia-smi", "/usr/sbin/nvidia-smi", "/usr/lib/libnvidia-ml.so.1",
 	"/usr/lib64/libnvidia-ml.so.1", "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",

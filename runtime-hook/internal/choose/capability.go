@@ -12,8 +12,8 @@ import (
 // names it.
 type Capability uint8
 
-// NVIDIA's capabilities. An entry of the plan that is for none of them alone is for
-// all: programs may need it whatever they do.
+// NVIDIA's capabilities. An entry of the plan without a capability of its own is for all: programs
+// may always need it.
 const (
 	Compute Capability = 1 << iota
 	Compat32
@@ -102,10 +102,10 @@ var folderRules = []rule{
 	{"dri", drawing | Video},
 }
 
-// rules classify what lists of L4T R32 to R39 name, and NVIDIA's desktop driver; the
-// first that fits counts. Cameras count as video, as their libraries use video's.
-// What has no rule is for all: NVIDIA's core libraries (libnvrm_*, libnvos, libnvsci*
-// and the like), the nodes of the GPU and its memory, power and sensors.
+// rules classify what lists of L4T R32 to R39 name, and NVIDIA's desktop driver; the first that
+// fits counts. Cameras count as video, as their libraries use video's. An entry without a rule is
+// for all: NVIDIA's core libraries (libnvrm_*, libnvos, libnvsci* and the like), the nodes of the
+// GPU and its memory, power and sensors.
 var rules = []rule{
 	{"libcudla", Compute},
 	{"libcuda", Compute},

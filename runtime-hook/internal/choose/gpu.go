@@ -16,7 +16,7 @@ import (
 // GPU is one GPU of a board.
 type GPU struct {
 	Index   int
-	UUID    string   // "" where the board does not say
+	UUID    string   // "" if the board does not report one
 	Address string   // on the PCI bus; "" for the SoC's own
 	Nodes   []string // of the plan, by path in the container
 	Lacks   string   // the node of the GPU that the plan does not have, though it has others
@@ -32,7 +32,7 @@ func (g GPU) String() string {
 
 // gpuName is a container's name for a GPU.
 type gpuName struct {
-	index int // -1 where it is a UUID
+	index int // -1 if it is a UUID
 	uuid  string
 }
 
@@ -247,12 +247,11 @@ func (g *GPU) keepListed(p plan.Plan) {
 	}
 }
 
-// maxGPUs is the limit of NVIDIA's driver.
+// maxGPUs is the limit of the NVIDIA driver.
 const maxGPUs = 32
 
-// readPCI reads what NVIDIA's driver reports about its GPUs. It has no entry for the
-// GPU of a SoC before Thor, nor for a display alone, though that has a /dev/nvidia<N>
-// too.
+// readPCI reads what the NVIDIA driver reports about its GPUs. The driver has no entry for the GPU
+// of a SoC before Thor, nor for a GPU that is only a display, though that has a /dev/nvidia<N> too.
 func readPCI(root string) []GPU {
 	dir := filepath.Join(root, "/proc/driver/nvidia/gpus")
 	found, err := os.ReadDir(dir)

@@ -24,7 +24,7 @@ const maxBytes = 64 << 10
 // Config holds the board's settings, or the defaults.
 type Config struct {
 	CSVDir       string   `toml:"csv-dir"`
-	Ignore       []string `toml:"ignore"`                                                 // patterns of what the lists name and containers do not get
+	Ignore       []string `toml:"ignore"`                                                 // patterns of listed files that containers do not get
 	CompatDir    string   `toml:"compat-dir"`                                             // where images have CUDA driver libraries; Auto, or "" for nowhere
 	Devices      bool     `toml:"devices"`                                                // give device nodes
 	VolumeMounts bool     `toml:"accept-nvidia-visible-devices-as-volume-mounts"`         // containers may name devices by mounts
@@ -35,7 +35,7 @@ type Config struct {
 	CDI          CDI      `toml:"cdi"`
 }
 
-// Log says where the hook logs, and how much.
+// Log is the hook's log file and log level.
 type Log struct {
 	File  string `toml:"file"` // "" for none
 	Level Level  `toml:"level"`

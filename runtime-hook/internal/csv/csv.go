@@ -46,7 +46,7 @@ type Entry struct {
 	Line int    `json:"line"`
 }
 
-// Cause says what is wrong with a line.
+// Cause describes the fault in a line.
 type Cause string
 
 // The causes, from the line itself to the file at its path.
@@ -199,8 +199,8 @@ func readFile(path string, left int) File {
 	return out
 }
 
-// parseFile reads one file. It skips blank lines and those that begin with #. A line
-// that cannot be used is a problem; reading goes on.
+// parseFile reads one file. It skips blank lines and those that begin with #. An unusable line is a
+// problem; parseFile continues with the next line.
 func (l *parsedLines) parseFile(data []byte, name string) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	for n := 1; len(data) > 0 && !l.full; n++ {

@@ -1,6 +1,5 @@
-// Package elf reads from a shared library what a dynamic linker looks for: its name
-// (DT_SONAME), its machine. It reads nothing else of a file, and allocates a length only
-// once its bytes are there.
+// Package elf reads from a shared library what a dynamic linker looks for: its name (DT_SONAME),
+// its machine. It reads nothing else of a file, and allocates memory only for bytes that exist.
 package elf
 
 import (
@@ -24,7 +23,7 @@ const (
 
 // Library is one shared library.
 type Library struct {
-	Soname  string // "" where it has none
+	Soname  string // "" if it has none
 	Machine Machine
 }
 
@@ -111,8 +110,8 @@ func machineOf(number uint16, class byte, flags uint32) (Machine, bool) {
 
 type segment struct{ offset, address, size uint64 }
 
-// findSoname finds the name by the segments alone, as the dynamic linker does: a
-// stripped library needs no sections.
+// findSoname finds the name by the segments only, as the dynamic linker does: a stripped library
+// needs no sections.
 func (w layout) findSoname(f io.ReaderAt, head []byte) (string, bool) {
 	count := int(le.Uint16(head[w.count:]))
 	if count > maxSegments {

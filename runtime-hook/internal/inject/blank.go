@@ -26,7 +26,7 @@ func (r *Root) RemoveBlank(p string) bool {
 		return false
 	}
 	if r.onOverlay() {
-		// What cannot be removed does no harm but to programs that know its path.
+		// If it cannot be removed, it harms only programs that know its path.
 		_ = r.unlinkBlank(p)
 	}
 	return true
@@ -36,8 +36,8 @@ func isBlank(stat *unix.Stat_t) bool {
 	return stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Size == 0
 }
 
-// onOverlay reports whether the container's root is one that engines make for it alone.
-// An unlink makes the kernel remove what other containers have mounted there.
+// onOverlay reports whether the container's root is an overlay, which engines make for one
+// container only. Elsewhere, an unlink would make the kernel remove mounts of other containers.
 func (r *Root) onOverlay() bool {
 	var stat unix.Statfs_t
 	err := unix.Fstatfs(int(r.dir.Fd()), &stat)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of this file are made some hundred times for one container, and go to
-// the kernel directly: Go's scheduler watches those of package unix, and hands its
-// work to another thread where one takes longer than it likes.
+// The hook makes the calls of this file some hundred times for one container. They go to the kernel
+// directly: Go's scheduler watches calls of package unix, and hands its work to another thread if
+// one takes too long.
 
 func errnoErr(e unix.Errno) error {
 	if e == 0 {

@@ -14,9 +14,8 @@ import (
 // which the runtime makes from the container's spec.
 var errDevicesInSpec = errors.New("a hook cannot change this device cgroup")
 
-// Allow lets the container use the devices that its spec does not let it use: with
-// version 1 of the device cgroup, where the hook can see it. It must be called
-// before Enter.
+// Allow lets the container use the devices that its spec forbids: with version 1 of the device
+// cgroup, if the hook can see it. Call it before Enter.
 func (p Process) Allow(devices []plan.Device) error {
 	if len(devices) == 0 {
 		return nil
@@ -63,7 +62,7 @@ func deviceGroup(proc string) (string, error) {
 	}
 	for _, line := range strings.Split(string(groups), "\n") {
 		f := strings.SplitN(line, ":", 3)
-		// "/" is the whole board, or a namespace that hides where the container is.
+		// "/" is the whole board, or a namespace that hides the container's cgroup.
 		if len(f) == 3 && hasWord(f[1], "devices") && f[2] != "/" {
 			root, err := deviceHierarchy()
 			return filepath.Join(root, f[2]), err

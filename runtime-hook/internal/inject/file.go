@@ -55,7 +55,7 @@ func (r *Root) OpenFile(p string) (*os.File, error) {
 	}
 	var f *os.File
 	err = r.owner.runIn(at, func() (err error) {
-		// Who has a lease on the file lets others wait 45 s.
+		// A program with a lease on the file makes others wait up to 45 s.
 		f, err = os.OpenFile(fdPath(at), os.O_RDONLY|unix.O_NONBLOCK, 0)
 		return err
 	})
@@ -78,9 +78,9 @@ func readAll(f *os.File, max int64) ([]byte, error) {
 	return data[:n], err
 }
 
-// WriteFile sets the content of the file p, for the container alone: readers find the
-// old file or the new one, complete. A link's target stays as it is. If the folder is
-// read-only, or is a volume, the new file is mounted over the old one.
+// WriteFile sets the content of the file p, only for this container: readers find the old file or
+// the new one, complete. A link's target stays as it is. If the folder is read-only, or is a
+// volume, the new file is mounted over the old one.
 func (r *Root) WriteFile(p string, data []byte) error {
 	dir, base, err := r.openParent(p)
 	if err != nil {

@@ -21,7 +21,7 @@ func (r *Root) mountEntry(m plan.Mount) error {
 	if err := r.mountFolder(m.Source, m.Path); err != nil || m.Listed == "" {
 		return err
 	}
-	// Where the container has the board's links, it is there now.
+	// If the container has the board's links, Listed now leads to the folder.
 	if r.hasFile(m.Source, m.Listed) {
 		return nil
 	}
@@ -193,9 +193,8 @@ func (r *Root) keepBlank(dir *os.File, base string) {
 	r.blank = f
 }
 
-// bindMount mounts source, of the board and the kind, at the place, which is p of the
-// container. It mounts it alone, without the mounts below it, and so that no later
-// mount spreads.
+// bindMount mounts source, of the board and the kind, at the place, which is p of the container. It
+// does not mount the mounts below source, and later mounts do not propagate.
 func (r *Root) bindMount(source, p string, at place, kind uint32, flags uintptr) error {
 	if r.oldAPI {
 		return r.bindOld(source, p, at, kind, flags)

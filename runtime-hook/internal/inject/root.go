@@ -1,8 +1,8 @@
-// Package inject applies a plan to one container whose root file system is mounted but not
-// yet its "/". The image is hostile: any name in it may be a link to anywhere. So the
-// kernel resolves every path of the container to a descriptor, with the container's root
-// as "/" (openat2, or an equally careful walk). Everything is made relative to a
-// descriptor, by a name that is not followed. Sources are paths of the board alone.
+// Package inject applies a plan to one container whose root file system is mounted but not yet its
+// "/". The image is hostile: any name in it may be a link to anywhere. So the kernel resolves every
+// path of the container to a descriptor, with the container's root as "/" (openat2, or an equally
+// careful walk). Everything is made relative to a descriptor, by a name that is not followed.
+// Sources are always paths of the board.
 package inject
 
 import (
@@ -255,7 +255,7 @@ func refuseKernelFiles(f *os.File, p string) (stat unix.Statfs_t, err error) {
 
 // addName runs make, which makes base in dir, unless base exists.
 func (r *Root) addName(dir *folder, base string, make func() error) error {
-	// Where nothing may be made, the call would not say whether base is there.
+	// If the container's root may not create names here, make would not report whether base exists.
 	if r.owner != nil || dir.closed != nil {
 		var stat unix.Stat_t
 		if err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {

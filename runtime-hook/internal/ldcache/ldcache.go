@@ -1,8 +1,7 @@
-// Package ldcache lets the programs of a container find the board's libraries. It edits
-// the files of dynamic linkers: glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path.
-// Nothing of the container runs for it, not even ldconfig. It keeps the image's entries,
-// but does not trust them. It leaves an unknown file as it is, and replaces a broken
-// one.
+// Package ldcache lets the programs of a container find the board's libraries. It edits the files
+// of dynamic linkers: glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path. It runs no program
+// of the container, not even ldconfig. It keeps the image's entries, but does not trust them. It
+// leaves an unknown file as it is, and replaces a broken one.
 package ldcache
 
 import (

@@ -2,9 +2,9 @@ package oci
 
 import "slices"
 
-// MissingGroup returns the group, by its id in the container, that the container's
-// first process has to be a member of to have the rights of the board's group gid. ok
-// is false where the process is a member already, or cannot become one.
+// MissingGroup returns the group, by its id in the container, that the container's first process
+// has to join to have the rights of the board's group gid. ok is false if the process is a member
+// already, or cannot become one.
 func (c Config) MissingGroup(gid uint32) (inside uint32, ok bool) {
 	inside, ok = c.groupInside(gid)
 	if !ok || inside == c.user.GID || slices.Contains(c.user.AdditionalGids, inside) {

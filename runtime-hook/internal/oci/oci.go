@@ -27,7 +27,7 @@ const (
 // State is the container as the runtime names it.
 type State struct {
 	ID     string
-	Pid    int // 0 or 1 where the hook runs inside
+	Pid    int // 0 or 1 if the hook runs inside
 	Bundle string
 }
 

@@ -72,10 +72,9 @@ func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	return lib, lib != elf.Library{}
 }
 
-// addSonameLink adds a link by the soname of the file end of t, if no entry requests
-// one: musl finds a library by a file's name alone, and so does an ldconfig that
-// somebody runs in the container later. It never hides another library of that name on
-// the board.
+// addSonameLink adds a link by the soname of the file end of t, if no entry requests one: musl
+// finds a library only by its file name, and so does an ldconfig that somebody runs in the
+// container later. It never hides another library of that name on the board.
 func (c *compiler) addSonameLink(t *tree, e csv.Entry, end string) {
 	lib, ok := c.libraryOf(t.hostPath(end))
 	if !ok || lib.Soname == path.Base(end) {

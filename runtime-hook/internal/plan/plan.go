@@ -18,8 +18,8 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// AltRoot is a second tree in which Yocto boards keep files under the names that
-// NVIDIA's containers expect, where the board's own layout differs.
+// AltRoot is a second tree on Yocto boards whose own layout differs. It has the files under the
+// names that NVIDIA's containers expect.
 const AltRoot = "/usr/share/nvidia-container-passthrough"
 
 // releaseFile tells NVIDIA's libraries the board's L4T release, so every container gets
@@ -33,8 +33,8 @@ type Mount struct {
 	Folder bool   `json:"folder,omitempty"`
 	From   string `json:"from"`
 
-	// A folder's path in a list, where the board gets from there to Path by links, as
-	// from /lib to /usr/lib, and the container may not.
+	// Listed is the folder's path in a list, if the board has links from it to Path, such as from
+	// /lib to /usr/lib, and the container may not have them.
 	Listed string `json:"listed,omitempty"`
 }
 
@@ -83,11 +83,11 @@ type Plan struct {
 
 // Options are the board's settings for its plan.
 type Options struct {
-	Ignore []string // patterns of what is left out
+	Ignore []string // patterns of files to leave out
 }
 
-// Compile reads root, the board's file tree, for what the entries ask. A missing or bad
-// file is a problem; the rest goes on.
+// Compile reads the files that the entries name from root, the board's file tree. A missing or bad
+// file is a problem; Compile continues with the rest.
 func Compile(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem) {
 	p, problems, _ := Watched(root, entries, o)
 	return p, problems

@@ -9,8 +9,7 @@ import (
 // the same at all of them.
 type Watch []Seen
 
-// Seen is what the board has at one path. If nothing is there, all other fields are
-// zero.
+// Seen is what the board has at one path. If the path does not exist, all other fields are zero.
 type Seen struct {
 	Path    string
 	Mode    uint32

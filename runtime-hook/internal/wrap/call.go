@@ -12,7 +12,7 @@ import (
 type Call struct {
 	Creates bool   // it makes a container
 	Config  string // of which this is the config.json
-	Log     string // where the runtime writes errors; "" for none
+	Log     string // file to which the runtime writes errors; "" for none
 	JSON    bool   // as lines of JSON
 }
 

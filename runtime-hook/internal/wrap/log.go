@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Report writes an error line where engines look for a runtime's errors. Standard error
-// alone does not reach the user of containerd or docker.
+// Report writes an error line where engines look for a runtime's errors. The user of containerd or
+// docker does not see standard error.
 func (c Call) Report(line string) {
 	if c.Log == "" {
 		return
