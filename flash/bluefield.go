@@ -42,7 +42,7 @@ type dpu struct {
 	device  device.Device
 	port    *rshim.Port
 	mode    string
-	log     string // file with what it says
+	log     string // file with its console output
 	receipt Receipt
 	err     error
 }
@@ -69,7 +69,7 @@ func (j *bluefieldJob) close() {
 	}
 }
 
-// checkOptions refuses options that have an effect on disks alone.
+// checkOptions refuses options that affect only disks.
 func (j *bluefieldJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
@@ -203,7 +203,7 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 // rshimDir is where this machine's rshims are. Tests have their own.
 var rshimDir = "/dev"
 
-// openRShim opens the rshim that a path stands for.
+// openRShim opens the rshim that a path names.
 func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
 	if name, local := strings.CutPrefix(path, "/dev/"); local {
 		return rshim.At(filepath.Join(rshimDir, name)), nil
@@ -269,8 +269,8 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	return receipts, nil
 }
 
-// checkUnchanged refuses a stream that was written to since it was proved. A build may
-// have begun anew while somebody was asked.
+// checkUnchanged refuses a stream that was written to since it was verified. A new build may have
+// begun while Slipway asked the user.
 func (j *bluefieldJob) checkUnchanged() error {
 	now, err := j.stream.Stat()
 	if err == nil && (now.Size() != j.proved.Size() || !now.ModTime().Equal(j.proved.ModTime())) {

@@ -11,9 +11,9 @@ import (
 	"slipway/flash/probe"
 )
 
-// showUnused says where the image of a card ends, and how the rest of the card is used.
-// The image has the size of the package's layout: in it, the partition that the package
-// fills to the end ends with the image, and so does the second copy of the table.
+// showUnused shows the offset at which a card's image ends, and how the rest of the card is used.
+// The image has the size of the package's layout: in it, the partition that the package fills to
+// the end ends with the image, and so does the second copy of the table.
 func (j *imageJob) showUnused(w io.Writer) {
 	if j.work == nil {
 		return

@@ -1,6 +1,6 @@
-// Package flash writes an artifact's image to a card, a disk, a virtual disk, a Jetson or
-// a BlueField, and proves that it is there. It never writes to a device that nobody
-// confirmed; see flash/device. What then runs on the board is target's.
+// Package flash writes an artifact's image to a card, a disk, a virtual disk, a Jetson or a
+// BlueField, and verifies it there. It never writes to a device that nobody confirmed; see
+// flash/device. Package target works on the running board.
 package flash
 
 import (
@@ -26,14 +26,14 @@ import (
 // Options is what a flash may be told.
 type Options struct {
 	Identity      *Identity                   // written into the data partition; nil leaves that as the image has it
-	Yes           []string                    // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
+	Yes           []string                    // confirm without asking, one entry for each device: its serial; its port if another device has the same serial; its path for files, loop devices, and removable devices without a serial
 	Confirm       func([]device.Device) error // asks a person where Yes is empty; see device.Ask
 	Image         string                      // replaces the artifact's image: a path, or a reference as fetch reads it
 	BlockMap      string                      // its block map, named the same way; "" looks beside the image
 	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
 	Signers       string                      // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
-	Cache         string                      // folder of what is fetched; "" is cache/images beside the artifact's folder
-	Holes         string                      // what becomes of what the image leaves out: zero (also ""), discard or keep
+	Cache         string                      // folder of fetched files; "" is cache/images beside the artifact's folder
+	Holes         string                      // how to treat the parts that the block map skips: zero (also ""), discard or keep
 	Blind         bool                        // do not read back
 	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
 	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
@@ -41,22 +41,22 @@ type Options struct {
 	OtherBoard    bool                        // write also what says that it is for another board
 	Raw           bool                        // write also what is no image of a whole disk, see probe.CheckImage
 	DryRun        bool                        // stop before the first write
-	Out           io.Writer                   // where the device and what will be done is shown; nil shows nothing
+	Out           io.Writer                   // shows the device and the planned steps; nil shows nothing
 }
 
-// Receipt says what was written where, and how it was proved.
+// Receipt records which image was written to which device, and how it was verified.
 type Receipt struct {
 	Board          string        `json:"board"`
 	Key            string        `json:"key"` // the artifact's
 	Device         device.Device `json:"device"`
 	Image          string        `json:"image,omitempty"`          // its file
-	Origin         string        `json:"origin,omitempty"`         // where that was fetched from
+	Origin         string        `json:"origin,omitempty"`         // URL that the image was fetched from
 	SignedBy       []string      `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
 	Ignored        []string      `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
 	Form           string        `json:"form,omitempty"`           // how that is packed
 	ImageSHA256    string        `json:"imageSha256"`              // of the file, as the artifact has it
 	MapSHA256      string        `json:"mapSha256"`                // of the block map
-	UnpackedSHA256 string        `json:"unpackedSha256,omitempty"` // of the image that was written, where there is no block map
+	UnpackedSHA256 string        `json:"unpackedSha256,omitempty"` // of the image that was written, if it has no block map
 	Ranges         int64         `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
 	ImageBytes     int64         `json:"imageBytes"`               // unpacked
 	WrittenBytes   int64         `json:"writtenBytes"`             // of data
@@ -66,9 +66,9 @@ type Receipt struct {
 	ReadBack       bool          `json:"readBack"`                 // all that was written
 	VerifiedBytes  int64         `json:"verifiedBytes"`            // that were read back and compared
 	HostKey        string        `json:"hostKey,omitempty"`        // fingerprint
-	Verdict        string        `json:"verdict,omitempty"`        // where the board itself says what came of it
-	Logs           string        `json:"logs,omitempty"`           // a folder or a file with what was said meanwhile
-	Saved          []string      `json:"saved,omitempty"`          // files with what the device began and ended with
+	Verdict        string        `json:"verdict,omitempty"`        // the result that the board itself reports, if it does
+	Logs           string        `json:"logs,omitempty"`           // a folder or a file with the output during the flash
+	Saved          []string      `json:"saved,omitempty"`          // files with the first and last bytes of the device, saved before the flash
 	Config         string        `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
 	Seconds        float64       `json:"seconds"`
 	BytesPerSecond int64         `json:"bytesPerSecond,omitempty"` // of data
@@ -77,7 +77,7 @@ type Receipt struct {
 	Raw            bool          `json:"raw,omitempty"`        // written without a look at its partition table
 	OtherBoard     []string      `json:"otherBoard,omitempty"` // what said that the image is another board's, and was allowed
 
-	Error  string `json:"error,omitempty"`  // why the device is not whole; "" where it is
+	Error  string `json:"error,omitempty"`  // why the device is not complete; "" if it is
 	Reason string `json:"reason,omitempty"` // of that: refused, image, device; "" for any other one
 
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
@@ -113,13 +113,13 @@ type request struct {
 	options  Options
 	image    provedImage
 	other    *otherBoard
-	state    string // folder of receipts, logs and what was replaced
+	state    string // folder of receipts, logs and replaced content
 }
 
 func (request) prepare(context.Context) error { return nil }
 
-// job is one flash. What can be refused soon was refused when it was made, without a byte
-// written anywhere. Then it is shown, confirmed by a person, prepared, and run.
+// job is one flash. Making it refuses as much as possible before a byte is written anywhere. Then
+// it is shown, confirmed by a person, prepared, and run.
 type job interface {
 	show(w io.Writer)
 	// prepare refuses what takes a while to find. It writes nothing either.
@@ -149,12 +149,11 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 	return receipts[0], nil
 }
 
-// WriteAll puts the artifact onto devices of one kind and proves that it is there. A
-// virtual disk appears whole or not at all. A block device that was not finished holds
-// zeros where its partition table belongs, so that nothing takes it for whole;
-// WriteAll can simply be called again. Where a device fails, the others are finished
-// all the same: the receipts are of those that are whole, and the error is a *Failed
-// with those of the others.
+// WriteAll writes the artifact to devices of one kind and verifies it there. A virtual disk appears
+// whole or not at all. A block device that was not finished holds zeros in place of its partition
+// table, so that nothing uses it; call WriteAll again. If a device fails, WriteAll still finishes
+// the others: the receipts are for the complete ones, and the error is a *Failed with the receipts
+// of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
 	receipts, err := writeAll(ctx, spec, artifact, devices, o)
 	if err != nil {
@@ -216,7 +215,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	return recordReceipts(r.state, func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
 }
 
-// checkKind refuses options that have an effect on another kind of device alone.
+// checkKind refuses options that affect only another kind of device.
 func (o Options) checkKind(kind string) error {
 	switch {
 	case o.ForceRecovery && kind != device.Tegra:
@@ -279,8 +278,7 @@ func nameDevice(devices []string, name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// chooseDevice examines the device that a name stands for, and refuses one that must not
-// be written.
+// chooseDevice examines the device of that name, and refuses one that must not be written.
 func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
 		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)

@@ -21,11 +21,10 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Identity is how a board proves who it is, and who may enter. The host key is
-// made for one flash. Besides the board's disk (which may be a file here) it is
-// written only to a temporary folder that is this user's alone, and that is gone
-// before the flash begins. The client's key stays in a folder and serves every
-// board that is flashed from there.
+// Identity holds the keys by which a board proves its identity, and by which users may log in. The
+// host key is made for one flash. Besides the board's disk (which may be a file here), it is
+// written only to a private temporary folder, which is removed before the flash begins. The
+// client's key stays in a folder and serves every board that is flashed from that folder.
 type Identity struct {
 	dir     string
 	hostKey []byte // PEM

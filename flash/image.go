@@ -42,7 +42,7 @@ type imageJob struct {
 	mapSum  string
 	size    int64            // unpacked; unknown until only unpacking told it
 	machine string           // the architectures that its content is for
-	place   images.Partition // where the identity goes, if there is one
+	place   images.Partition // the partition for the identity, if there is one
 	seed    *seed            // nil: the data partition stays as the image has it
 	work    *workDir         // nil: the image is not made for this job
 	writers []*deviceWriter
@@ -98,7 +98,7 @@ func (o Options) checkHoles() error {
 	return nil
 }
 
-// openHead returns the beginning of a packed image. What reads it shares one decode.
+// openHead returns the beginning of a packed image. All its readers share one decode.
 func (j *imageJob) openHead(ctx context.Context) *source.Head {
 	if j.head == nil {
 		j.head = j.source.Head(ctx, maxCheckedBytes)
@@ -202,8 +202,8 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	return m, sum, err
 }
 
-// parseMap returns the file's digest also where it is no map. The text is what a
-// clearsigned one says, if that was proved.
+// parseMap returns the file's digest even if it is no map. The text is that of a clearsigned map,
+// if its signature was verified.
 func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
 	if text == nil && sshsig.Clearsigned(data) {
@@ -222,8 +222,8 @@ func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 // mapLimit is more than any block map that bmap.Read takes.
 const mapLimit = 64 << 20
 
-// rebuildHint says what to do where a file is not the artifact's. A build alone would find
-// nothing changed, as it compares sizes only.
+// rebuildHint returns advice for a file that is not the artifact's. Only building again would find
+// nothing changed, because a build compares sizes.
 func rebuildHint(artifact images.Artifact) string {
 	return fmt.Sprintf("remove %s and build again", images.ArtifactPath(artifact.Dir()))
 }
@@ -235,9 +235,9 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
-// proveFile compares the image's file with the artifact's digest, and seals it. A map with
-// good digests proves what is written all the same. So does the digest of a plain image,
-// which is compared before that can be taken for whole.
+// proveFile compares the image's file with the artifact's digest, and seals it. It skips this if a
+// map with good digests proves the written data anyway. It also skips it for a plain image, whose
+// digest is compared before the image can count as whole.
 func (j *imageJob) proveFile(ctx context.Context) error {
 	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" && j.blocks == nil || j.blocks != nil && j.blocks.Algorithm == bmap.SHA256 {
 		return nil // what was fetched is proved
@@ -251,10 +251,10 @@ func (j *imageJob) proveFile(ctx context.Context) error {
 	return err
 }
 
-// unknown is the size of an image that neither its file nor a map tells.
+// unknown is the size of an image if neither its file nor a map has it.
 const unknown = -1
 
-// stateSize finds out how large the image is, where its file or a map says that.
+// stateSize finds out how large the image is, if its file or a map has the size.
 func (j *imageJob) stateSize(context.Context) error {
 	j.size = j.source.SizeBytes()
 	if j.blocks != nil {
@@ -479,7 +479,7 @@ func (j *imageJob) writeOptions() write.Options {
 	return o
 }
 
-// dryRun compares the image with what the devices hold.
+// dryRun compares the image with the content of the devices.
 func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
 	defer j.closeWriters()
 	began := time.Now()

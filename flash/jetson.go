@@ -50,7 +50,7 @@ func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
 	return j, nil
 }
 
-// checkOptions refuses options that have an effect on disks alone.
+// checkOptions refuses options that affect only disks.
 func (j *jetsonJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
@@ -207,7 +207,8 @@ func (j *jetsonJob) newReceipt(d device.Device) Receipt {
 	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.work.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
-// writeDevices flashes all boards at once, where the scripts can. One that fails leaves the others.
+// writeDevices flashes all boards at once, if the scripts can do that. If one fails, the others
+// continue.
 func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	undo, said := jetsonHost.Quiet(ctx)
 	defer undo()
@@ -379,15 +380,15 @@ func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package,
 	return p, sum, err
 }
 
-// cardImage makes an image of a card where the artifact is a tegraflash package, or the
-// user names one: such boards have no image of a disk.
+// cardImage makes an image of a card if the artifact is a tegraflash package, or the user names
+// one. Such boards have no disk image.
 func (j *imageJob) cardImage(ctx context.Context) error {
 	_, err := j.artifact.File(images.DiskImage)
 	if given := j.image.path != ""; given && !isPackage(j.image.name) || !given && err == nil {
 		return nil
 	}
 	if _, err := j.artifact.File(images.Tegraflash); err != nil && j.image.path == "" {
-		return nil // whoever opens the image says what is missing
+		return nil // opening the image reports the error
 	}
 	if j.work, err = newWorkDir(); err != nil {
 		return err

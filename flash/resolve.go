@@ -21,19 +21,19 @@ import (
 	"slipway/layers/progress"
 )
 
-// provedImage is the image that is written: a whole file of this machine, with what proves
-// it. Nothing uses it before it is proved.
+// provedImage is the image that is written: a whole file of this machine, with what proves it. It
+// is used only after it is proved.
 type provedImage struct {
 	path     string       // "": the artifact's
-	name     string       // as it is called where it comes from
+	name     string       // its name at its origin
 	sha256   string       // "": nobody gave one
 	file     *sealed.File // that at path; nil: not open yet
 	mapPath  string       // "": there is none, or it is the artifact's
 	mapFile  []byte       // the map's file
-	mapText  []byte       // what a clearsigned map says; nil: the file itself
+	mapText  []byte       // the text of a clearsigned map; nil: the file itself
 	info     fs.FileInfo  // of file, before it was proved
 	proof    string       // what vouches for all of it; "": nothing does
-	origin   string       // where it comes from, without passwords; "": the artifact
+	origin   string       // its URL or path, without passwords; "": the artifact
 	signedBy []string
 	note     string   // what a person should know of how it was found
 	ignored  []string // signatures that lie beside it, and that nobody verified
@@ -46,7 +46,7 @@ type imageResolver struct {
 	lists  trust.Lists
 	digest string      // what --digest gave
 	sums   *trust.Sums // or the list of digests that it named
-	list   string      // where that is from, without passwords
+	list   string      // the URL or path of the list, without passwords
 	listed []string    // who signed that
 	mapped []string    // who signed the block map
 	proved []string    // the files of the signatures that were verified
@@ -145,7 +145,8 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 	return err
 }
 
-// wantedDigest returns the digest that was given for a file; "" where none was.
+// wantedDigest returns the digest that the user gave for a file; "" if there is none. The error is
+// for a list without the file.
 func (p *imageResolver) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
@@ -438,7 +439,7 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 	return err
 }
 
-// addOrigin adds to receipts where the image is from and who signed it.
+// addOrigin adds the image's origin and its signers to receipts.
 func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].Origin, receipts[i].SignedBy, receipts[i].Ignored = p.origin, p.signedBy, p.ignored
@@ -446,7 +447,7 @@ func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error)
 	return receipts, err
 }
 
-// showOrigin says where the image comes from and who vouches for it.
+// showOrigin shows the image's origin and who vouches for it.
 func (p provedImage) showOrigin(w io.Writer) {
 	if p.origin != "" {
 		fmt.Fprintf(w, "Image from %s.\n", p.origin)

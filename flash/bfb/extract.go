@@ -14,9 +14,9 @@ import (
 // Trailing is the name of the data after the images.
 const Trailing = "trailing"
 
-// Extract writes the named images, or all of them and the trailing data, to files whose
-// names begin with prefix. It returns the files' names. Each file is written completely
-// or not at all, and none where the stream is damaged.
+// Extract writes the named images, or all of them and the trailing data, to files whose names begin
+// with prefix. It returns the files' names. Each file is written completely or not at all. If the
+// stream is damaged, no file is written.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
 	spans, err := s.selectSpans(names)
 	if err != nil {

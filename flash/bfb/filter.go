@@ -8,7 +8,7 @@ type Filter struct {
 	// Strip removes only the images of this version. -1 removes all that are not of the
 	// hardware's version.
 	Strip int
-	// Careless removes an image even where it is the newest that the hardware can use.
+	// Careless also removes the newest image that the hardware can use.
 	Careless bool
 }
 

@@ -40,7 +40,7 @@ func MakeConfig(ctx context.Context, in *os.File, ask io.Writer, path, user stri
 	return createFile(path, text)
 }
 
-// createFile does not use a rename, which would replace a file that appeared meanwhile.
+// createFile does not use a rename, which would replace a file that appeared since the check.
 func createFile(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -113,7 +113,7 @@ func CheckSame(path string, description []byte, a images.Artifact) error {
 	return nil
 }
 
-// refusal says why an artifact must not be written; nil where it may.
+// refusal explains why an artifact must not be written; nil if it may be.
 func (r Report) refusal() error {
 	lines := r.objections()
 	if len(lines) == 0 {
@@ -187,8 +187,8 @@ func readNewest(board string) (newest, error) {
 	return n, err
 }
 
-// Record notes that the artifact is written now, for policies with newest. It does nothing
-// where no policy was asked.
+// Record notes that the artifact is written now, for policies with newest. It does nothing if there
+// is no policy.
 func (m Admitted) Record() error {
 	if len(m.Policies) == 0 {
 		return nil

@@ -70,7 +70,7 @@ type Bill struct {
 	Forms    []string       `json:"forms"`
 	Packages int            `json:"packages"`
 	Licences map[string]int `json:"licences"` // packages by licence; "" is not said
-	Checked  bool           `json:"checked"`  // some file says which flaws are known
+	Checked  bool           `json:"checked"`  // some file lists the known flaws
 	Open     int            `json:"open"`
 	Fixed    int            `json:"fixed"`
 	Ignored  int            `json:"ignored"`

@@ -25,7 +25,7 @@ const PolicyVariable = "SLIPWAY_POLICY"
 // shownNames is how many names of packages or flaws a refusal has.
 const shownNames = 5
 
-// Policy is what one file asks of an artifact, with its lists of keys.
+// Policy is the content of one policy file, with its lists of keys.
 type Policy struct {
 	images.Policy
 	From    string      // the file and line
@@ -244,7 +244,7 @@ func (p Policy) judgeFlaws(b sbom.Bill) error {
 	return listed("open flaws", found)
 }
 
-// listed is an error that names some of what was found, or nil for nothing.
+// listed returns an error that names some of the found items, or nil if there are none.
 func listed(what string, found []string) error {
 	if len(found) == 0 {
 		return nil

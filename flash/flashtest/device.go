@@ -18,7 +18,7 @@ import (
 	"slipway/layers/run"
 )
 
-// attribute is what sysfs says of a device; "" where it says nothing.
+// attribute returns a sysfs attribute of a device; "" if it has none.
 func attribute(device, name string) string {
 	data, _ := os.ReadFile(filepath.Join("/sys/class/block", filepath.Base(device), name))
 	return strings.TrimSpace(string(data))
@@ -143,7 +143,7 @@ func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	return cmd
 }
 
-// Partition makes a partition of a loop device, which the kernel knows.
+// Partition makes a partition of a loop device and tells the kernel about it.
 func Partition(t *testing.T, device string) string {
 	t.Helper()
 	if _, err := exec.LookPath("addpart"); err != nil {
@@ -170,7 +170,7 @@ func PartitionNode(t *testing.T, device string) string {
 	return node
 }
 
-// Scribble writes into what a device holds.
+// Scribble overwrites bytes of a device.
 func Scribble(t *testing.T, path string, off int64, p []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)

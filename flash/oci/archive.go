@@ -25,7 +25,7 @@ const (
 	maxLinks     = 8
 )
 
-// archiveFiles is the files of an open archive. Nothing is unpacked.
+// archiveFiles is the files of an open archive. It unpacks nothing.
 type archiveFiles struct {
 	in      *io.SectionReader
 	entries map[string]archiveEntry

@@ -119,8 +119,8 @@ const localRegistry = "slipway.local/"
 
 var plainTag = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// fullName returns the name under which an engine keeps the image. A layout's full name
-// stays. A tag alone, or no name, is completed with the layout's file name.
+// fullName returns the name under which an engine keeps the image. A layout's full name stays. If
+// the name is missing or only a tag, fullName adds the layout's file name.
 func (s *Source) fullName(name string, image *Image) (string, error) {
 	base := strings.ToLower(strings.TrimSuffix(filepath.Base(s.path), filepath.Ext(s.path)))
 	switch {

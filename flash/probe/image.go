@@ -167,8 +167,7 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	return nil
 }
 
-// formatBytes writes a number of sectors in bytes, or a bound where the product
-// overflows.
+// formatBytes writes a number of sectors in bytes, or a bound if the product overflows.
 func formatBytes(sectors uint64, sector int64) string {
 	if sectors == 0 || sectors > mostBytes {
 		return fmt.Sprintf("%d or more", int64(mostBytes))
@@ -176,8 +175,8 @@ func formatBytes(sectors uint64, sector int64) string {
 	return fmt.Sprint(sectors * uint64(sector))
 }
 
-// guessMBRSector guesses the sector size of an MBR. It is 4096 only where the
-// partitions then fill the image, and the device has such sectors.
+// guessMBRSector guesses the sector size of an MBR. It is 4096 only if the partitions then fill the
+// image, and the device has such sectors.
 func (l *tableExtents) guessMBRSector(sizeBytes, sectorBytes int64) int64 {
 	if sectorBytes != 4096 {
 		return 512

@@ -31,9 +31,8 @@ const kvmTrial = 3 * time.Second
 // trialAge is how long a failed test is cached. A busy machine can make one fail.
 const trialAge = 24 * time.Hour
 
-// chooseAccelerator returns kvm where it runs this board, else tcg. Only a PC's
-// firmware prints early enough to test KVM, so other machines use tcg. The note
-// explains why a board is emulated.
+// chooseAccelerator returns kvm if KVM can run this board, else tcg. Only a PC's firmware prints
+// early enough to test KVM, so other machines use tcg. The note explains why a board is emulated.
 func chooseAccelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 	if spec.Machine.Type != "pc" || runtime.GOARCH != spec.Arch || unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) != nil {
 		return TCG, ""

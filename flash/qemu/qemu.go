@@ -233,8 +233,7 @@ func (v *VM) Exited() <-chan struct{} { return v.exited }
 // stopGrace is how long QEMU may take to write out its disk.
 const stopGrace = 10 * time.Second
 
-// Stop ends the machine at once. It also works after Ctrl-C, or where the machine is
-// already off.
+// Stop ends the machine at once. It also works after Ctrl-C, and if the machine is already off.
 func (v *VM) Stop() error {
 	if err := v.killProcess(); err != nil {
 		return err

@@ -128,7 +128,7 @@ func driverError(err error) error {
 	return err
 }
 
-// After interruptLimit a driver that ignores signals is left alone.
+// After interruptLimit, Slipway stops waiting for a driver that ignores signals.
 const interruptLimit = 10 * time.Second
 
 // runInterruptible runs work that may wait in the driver for minutes. Its system calls

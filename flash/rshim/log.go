@@ -28,9 +28,8 @@ func (j *messageLog) newMessages(reading []string) []string {
 	return reading
 }
 
-// startMessages makes the driver show the DPU's messages and skips the present ones: an
-// earlier stream may have ended in "DPU is ready". It returns its changes even where it
-// fails.
+// startMessages makes the driver show the DPU's messages and skips the present ones: an earlier
+// stream may have ended in "DPU is ready". It returns its changes even if it fails.
 func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
 	j := &messageLog{}
 	if err := p.writeSetting(ctx, "DISPLAY_LEVEL", "2"); err != nil {

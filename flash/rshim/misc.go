@@ -132,8 +132,8 @@ func (m Misc) checkPushable(p *Port) error {
 	case m.Locked:
 		return errors.New("it is locked (SECURE_NIC_MODE), so it takes nothing from this host; push from its BMC, or let mlxprivhost on the DPU lift the lock")
 	case m.Mode == "NIC mode":
-		// The host's mlx5 driver would lose its device under it, and a register has to tell
-		// the DPU's boot of the mode. Neither could be tried here.
+		// The host's mlx5 driver would lose its device, and a register has to tell the DPU the boot
+		// mode. Both are untested.
 		return errors.New("it is in NIC mode, in which the host's driver has to let go of it first; bfb-install does that, or put it into DPU mode (mlxconfig: INTERNAL_CPU_OFFLOAD_ENGINE=0, then switch the host off and on)")
 	}
 	return nil

@@ -20,7 +20,7 @@ type Limits struct {
 	Notice   time.Duration // without a byte taken, after which the user is told
 	Stuck    time.Duration // without a byte taken, beyond the driver's own BOOT_TIMEOUT
 	First    time.Duration // until its first message, counted from the push's end
-	Silence  time.Duration // between two messages: an installer writes a whole disk meanwhile
+	Silence  time.Duration // longest time between two messages: an installer may write a whole disk in between
 	Firmware time.Duration // the same while the NIC's firmware is written
 	All      time.Duration // from the push's end to the last message
 	Gone     time.Duration // that the driver's files may be away: over USB they go and come with a reset

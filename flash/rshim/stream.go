@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// Part is a piece of what is pushed: the boot stream, a bf.cfg, a root file system.
+// Part is a piece of the pushed stream: the boot stream, a bf.cfg, a root file system.
 type Part struct {
 	Name      string
 	Data      io.ReaderAt

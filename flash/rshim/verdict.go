@@ -18,7 +18,7 @@ const (
 	NICMode   Outcome = "nic mode"  // the DPU serves its host as a network card
 )
 
-// The NIC's firmware, where the stream brings one.
+// The NIC's firmware, if the stream brings one.
 const (
 	firmwareBegun  = "begun"
 	firmwareDone   = "updated"
@@ -29,7 +29,7 @@ const (
 type Verdict struct {
 	Outcome     Outcome  `json:"outcome"`
 	Line        string   `json:"line"`                  // the message that says so
-	NICFirmware string   `json:"nicFirmware,omitempty"` // updated; "" where the stream brings none
+	NICFirmware string   `json:"nicFirmware,omitempty"` // updated; "" if the stream brings none
 	PowerCycle  bool     `json:"powerCycle,omitempty"`  // the NIC's firmware needs a power cycle of the host
 	Errors      []string `json:"errors,omitempty"`      // messages of level ERR that did not stop it
 }
@@ -55,8 +55,8 @@ var (
 	powerCycle   = plaintext.Regexp(`(?i)power[- ]cycle is required`)
 )
 
-// addLine reads the next message. It returns true for the final one, with an error
-// where the DPU gave up.
+// addLine reads the next message. It returns true for the final one, with an error if the DPU gave
+// up.
 func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle().MatchString(line)

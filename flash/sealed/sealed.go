@@ -30,9 +30,9 @@ var ErrChanged = errors.New("it changed after Slipway proved it: somebody else w
 // chunkBytes is how much is read and compared at once.
 const chunkBytes = 64 << 10
 
-// Digest is the SHA-256 of what is written to it. It also keeps a tag of each chunk: a MAC
-// under a key that only this process knows, so that nobody can make another chunk fit. A MAC
-// costs a fraction of SHA-256.
+// Digest is the SHA-256 of the bytes written to it. It also keeps a tag of each chunk: a MAC under
+// a key that only this process has, so that nobody can make another chunk fit. A MAC costs a
+// fraction of SHA-256.
 type Digest struct {
 	hash.Hash
 	mac  cipher.AEAD
@@ -120,8 +120,8 @@ func Open(name string) (*File, error) {
 	return &File{file: f, name: name, size: info.Size()}, nil
 }
 
-// Written seals a file that this process wrote, by the digest of what it wrote. Close
-// closes it.
+// Written seals a file that this process wrote, with the digest of the written bytes. Close closes
+// it.
 func Written(f *os.File, name string, d *Digest) *File {
 	d.finish()
 	return &File{file: f, name: name, size: d.size, digest: d}

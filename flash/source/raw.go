@@ -74,10 +74,9 @@ func (r *raw) decodeSection(i int, to *cutter) error {
 	return nil
 }
 
-// nextData asks the file system for the next data from off on. It returns end where
-// there is none. A file system without holes reports that all of it is data, and so does
-// a sealed file, whose holes somebody may have punched. Nothing else uses the file's
-// offset, which nextData moves.
+// nextData asks the file system for the next data from off on. It returns end if there is none. A
+// file system without holes reports that all of it is data, and so does a sealed file, whose holes
+// somebody may have punched. nextData moves the file's offset, which no other code uses.
 func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 	f, ok := r.File.(*os.File)
 	if !ok {

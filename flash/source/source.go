@@ -22,7 +22,7 @@ const maxImageBytes = 1 << 50
 
 // Section is a part of the unpacked image that can be decoded by itself.
 type Section struct {
-	Off, Len int64 // Len is -1 where only decoding tells; then it is the only section
+	Off, Len int64 // Len is -1 if only decoding tells; then it is the only section
 }
 
 // Span is a part of the unpacked image.
@@ -39,7 +39,7 @@ type Image struct {
 
 // decoder reads one form.
 type decoder interface {
-	// unpackedBytes returns the unpacked size, or -1 where only decoding tells.
+	// unpackedBytes returns the unpacked size, or -1 if only decoding tells.
 	unpackedBytes() int64
 	sections() []Section
 	// decodeSection decodes section i into the cutter. It returns an error where any
@@ -217,7 +217,7 @@ func isZst(head []byte) bool {
 // Form returns "raw", "gz", "xz", "zst", "framed zst", "bz2" or "zip".
 func (m *Image) Form() string { return m.form }
 
-// SizeBytes returns the unpacked size, or -1 where only decoding tells.
+// SizeBytes returns the unpacked size, or -1 if only decoding tells.
 func (m *Image) SizeBytes() int64 { return m.decoder.unpackedBytes() }
 
 // LeastBytes returns a size that the unpacked image has at least.
@@ -231,11 +231,11 @@ func (m *Image) LeastBytes() int64 {
 // Sections returns the sections, which ascend and cover the image.
 func (m *Image) Sections() []Section { return m.decoder.sections() }
 
-// Decode decodes all of section i and sends its pieces in ascending order. Where want
-// is not nil, it sends only bytes in these spans, which ascend and do not overlap. It
-// decodes and verifies the other bytes too, except that it does not read them in a
-// plain image. Several goroutines may call Decode for different sections. The sink owns
-// the pieces, even where it returns an error, which ends the decoding.
+// Decode decodes all of section i and sends its pieces in ascending order. If want is not nil, it
+// sends only bytes in these spans, which ascend and do not overlap. It decodes and verifies the
+// other bytes too, except that it does not read them in a plain image. Several goroutines may call
+// Decode for different sections. The sink owns the pieces, even if it returns an error, which ends
+// the decoding.
 func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece) error) error {
 	to := newCutter(ctx, m.decoder.sections()[i], want, sink)
 	defer to.freePiece()

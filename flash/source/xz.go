@@ -25,8 +25,8 @@ func openXz(f packedFile) (decoder, error) {
 	return x, nil
 }
 
-// groupBlocks joins blocks to sections that are not tiny. All are one section where the
-// memory does not suffice for two dictionaries.
+// groupBlocks joins blocks to sections that are not tiny. If the memory does not suffice for two
+// dictionaries, all blocks are one section.
 func (x *xz) groupBlocks() {
 	largest := 0
 	for _, b := range x.file.Blocks {

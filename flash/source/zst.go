@@ -131,8 +131,8 @@ func (z *zst) decodeAll(to *cutter) error {
 
 const readBytes = 256 << 10
 
-// nextFrame reads a frame's header, and a skippable frame completely. It returns io.EOF
-// where there is none.
+// nextFrame reads a frame's header, and a skippable frame completely. It returns io.EOF if there is
+// none.
 func nextFrame(in *bufio.Reader) (frameHeader, error) {
 	head, err := in.Peek(maxHeaderBytes)
 	if len(head) == 0 || err != nil && !errors.Is(err, io.EOF) {
@@ -172,7 +172,7 @@ func (z *zst) decodeFrame(f frame, to *cutter) error {
 		return err
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
-		return errDamaged // the table says that the frame is longer
+		return errDamaged // in the table, the frame is longer
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const (
 type frameHeader struct {
 	lenBytes    int   // of the header; of a skippable frame its total length
 	windowBytes int64 // how far back its blocks can refer
-	sizeBytes   int64 // unpacked, -1 where it does not say
+	sizeBytes   int64 // unpacked, -1 if the header does not have it
 	sum         bool  // a checksum follows the blocks
 	skippable   bool  // without content of the image
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// blankBytes is the largest block that may only continue zeros. zstd begins a frame
-// with such a block, and each thread's part where it uses several.
+// blankBytes is the largest block that may only continue zeros. zstd begins a frame with such a
+// block, and also each thread's part if it uses several threads.
 const blankBytes = 64
 
 // skipBytes is how many zeros are summed at once, which takes tenths of a second.
@@ -22,11 +22,11 @@ const skipBytes = 1 << 30
 
 // zeroSkipper decodes one frame of zstd without the zeros in it.
 //
-// Most images consist mostly of runs of zeros, which are blocks of four bytes each.
-// Once a run is as long as the frame's window, later blocks can refer only to zeros,
-// and more zeros change nothing. zeroSkipper omits those blocks from the decoder's
-// input. It counts blocks to find their place in the output: each block is one call of
-// Write, unless the block is empty. The decoder reads ahead of what it writes.
+// Most images consist mostly of runs of zeros, which are blocks of four bytes each. Once a run is
+// as long as the frame's window, later blocks can refer only to zeros, and more zeros change
+// nothing. zeroSkipper omits those blocks from the decoder's input. It counts blocks to find their
+// place in the output: each block is one call of Write, unless the block is empty. The decoder
+// reads ahead of its output.
 type zeroSkipper struct {
 	blockReader
 	to   *cutter
@@ -329,7 +329,7 @@ func (s *zeroSkipper) checkEnd() error {
 	if !s.last || s.left > 0 {
 		return io.ErrUnexpectedEOF
 	}
-	if err := s.skipZeros(s.skipped); err != nil { // where the last block is empty
+	if err := s.skipZeros(s.skipped); err != nil { // if the last block is empty
 		return err
 	}
 	if len(s.notes) > 0 || s.header.sizeBytes >= 0 && s.size != s.header.sizeBytes {

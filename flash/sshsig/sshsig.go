@@ -185,7 +185,7 @@ type wire struct {
 	Signature []byte
 }
 
-// parseSSH parses the format of OpenSSH's PROTOCOL.sshsig.
+// parseSSH parses the format that OpenSSH describes in PROTOCOL.sshsig.
 func parseSSH(data []byte) (sshSignature, error) {
 	blob, err := dearmor(string(data))
 	if err != nil {

@@ -134,9 +134,8 @@ func (h Host) virtualMachine() string {
 // gadget matches the USB gadget of a Jetson's flashing system.
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
-// Quiet keeps desktops from mounting the boards' disks until undo. It returns a warning
-// where it could not. The scripts mount through udisks, so udisks must still see the
-// disks.
+// Quiet keeps desktops from mounting the boards' disks until undo. It returns a warning if it
+// fails. The scripts mount through udisks, so udisks must still see the disks.
 func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	nothing := func() {}
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {

@@ -44,8 +44,7 @@ type partition struct {
 	fills            bool  // up to the end of the device, whatever its size
 }
 
-// hasRootFS reports whether the device holds the root file system, not the boot
-// firmware.
+// hasRootFS reports whether the root file system, not the boot firmware, is on the device.
 func (s storage) hasRootFS() bool { return s.kind != "spi" && s.kind != "sdmmc_boot" }
 
 // isTable reports whether the partition is the device's own partition table.
@@ -183,9 +182,8 @@ func checkDepth(data []byte) error {
 	}
 }
 
-// diskBytes returns the size of a disk for all partitions of the layout's root device,
-// with space for tables and alignment. It returns 0 where the layout has no such
-// device.
+// diskBytes returns the size of a disk for all partitions of the layout's root device, with space
+// for tables and alignment. It returns 0 if the layout has no such device.
 func (l layout) diskBytes() int64 {
 	for _, d := range l.devices {
 		if !d.hasRootFS() {

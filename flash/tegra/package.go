@@ -18,7 +18,7 @@ import (
 // Package is an unpacked tegraflash package.
 type Package struct {
 	Dir     string
-	Release string // R36.4.4; "" where the package does not say
+	Release string // R36.4.4; "" if the package does not have it
 	Chip    string // t234
 	Machine string
 	Flow    string // one of the flows
@@ -144,10 +144,9 @@ func (p *Package) findFlow() error {
 // callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
 var callsRCM = plaintext.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
-// checkAim sets acceptsAnyBoard where the scripts do not name the board to NVIDIA's programs.
-// The helper of tegra210 does not name one when it reads the chip, nor does that of R39
-// when it reads the module's data. The doflash.sh of a package signed at build time
-// ignores its arguments.
+// checkAim sets acceptsAnyBoard if the scripts do not name the board to NVIDIA's programs. The
+// helper of tegra210 does not name one when it reads the chip, nor does that of R39 when it reads
+// the module's data. The doflash.sh of a package signed at build time ignores its arguments.
 func (p *Package) checkAim() error {
 	helper, err := localfile.Read(filepath.Join(p.Dir, p.helper), layoutBytes)
 	if err != nil {
@@ -166,7 +165,7 @@ func (p *Package) checkAim() error {
 // boards are flashed one after another.
 func (p *Package) AcceptsAnyBoard() bool { return p.acceptsAnyBoard }
 
-// Aims refuses a second board in recovery mode where the scripts may take that one.
+// Aims refuses a second board in recovery mode if the scripts may flash that one.
 func (p *Package) Aims(h Host, port string) error {
 	if !p.acceptsAnyBoard {
 		return nil
@@ -221,7 +220,7 @@ func (p *Package) sharedFiles() []string {
 	return slices.DeleteFunc([]string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]}, func(name string) bool { return name == "" })
 }
 
-// Describe returns one line that says what the package is.
+// Describe describes the package in one line.
 func (p *Package) Describe() string {
 	return fmt.Sprintf("%s for %s (%s), by %s", cmp.Or(p.Release, "L4T of unknown release"), cmp.Or(p.Machine, "unknown machine"), cmp.Or(p.Chip, "unknown chip"), p.Flow)
 }

@@ -294,9 +294,8 @@ func (r *flashRun) stopOverdue(s stage) {
 	}
 }
 
-// explainEnd turns the script's end into an error with a remedy. Known failures show in
-// the script's own log, which receives most output of NVIDIA's programs, or in the
-// board's logs.
+// explainEnd turns the script's end into an error with a remedy. Known failures show in the
+// script's own log, which receives most output of the NVIDIA tools, or in the board's logs.
 func (r *flashRun) explainEnd(err error) error {
 	t := r.transcript
 	if err == nil {

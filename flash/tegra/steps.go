@@ -16,14 +16,14 @@ type stage struct {
 	begins func() *regexp.Regexp // nil: starts with the script
 	late   bool                  // only after the stage before it, since the line appears earlier too
 	limit  time.Duration
-	hangs  string // cause and remedy where the stage does not end
+	hangs  string // cause and remedy if the stage does not end
 }
 
 // flow is one order of stages.
 type flow struct {
 	name   string
 	stages []stage
-	done   string // the beginning of the script's last line; "" where it has none
+	done   string // the beginning of the script's last line; "" if it has none
 }
 
 const (
@@ -127,7 +127,7 @@ func (t *transcript) readLine(text string) bool {
 	return t.enterStage(text)
 }
 
-// enterStage moves to a later stage where the line begins one. It never moves back.
+// enterStage moves to a later stage if the line begins one. It never moves back.
 func (t *transcript) enterStage(text string) bool {
 	for i := len(t.flow.stages) - 1; i > t.at; i-- {
 		s := t.flow.stages[i]
@@ -149,7 +149,7 @@ func (t *transcript) describe() string {
 	return t.current().title + ": " + t.detail
 }
 
-// findFault returns what the output says went wrong where the script itself succeeded.
+// findFault returns the fault that the output shows though the script itself succeeded.
 // initrd-flash succeeds when the board reports a failure, and the unified flash always.
 func (t *transcript) findFault() string {
 	last := t.at == len(t.flow.stages)-1

@@ -111,7 +111,7 @@ func recoveryAt(sys, port string) (Recovery, bool) {
 	}, ok
 }
 
-// explainAbsence says what is on the port instead, and what to do.
+// explainAbsence describes the device that is on the port instead, and the next step.
 func explainAbsence(sys, port string) string {
 	const enter = "\nnext: devices  # after holding the board's recovery button (or bridging FC REC to ground) while it gets power"
 	v, p := readAttribute(sys, port, "idVendor"), readAttribute(sys, port, "idProduct")

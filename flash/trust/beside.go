@@ -28,8 +28,8 @@ func RefuseBeside(folder string, files ...string) error {
 	return nil
 }
 
-// suppliedBy follows a file's path as the kernel does. Neither a link on the way nor the file
-// may lie in the folder.
+// suppliedBy follows a file's path as the kernel does. The file, and each link on the way, must lie
+// outside the folder.
 func suppliedBy(folder, file string) bool {
 	if !filepath.IsAbs(file) {
 		dir, err := os.Getwd()

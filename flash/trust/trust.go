@@ -125,8 +125,8 @@ type Proof struct {
 	Signature string // the name of its file
 }
 
-// Find reads the signature of a file for each list. The error is fs.ErrNotExist where there is
-// none, and says how to sign.
+// Find reads the signature of a file for each list. If there is none, the error is fs.ErrNotExist
+// and explains how to sign.
 func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
 	for _, l := range ls {
 		if err := RefuseBeside(at.Folder(), l.File); err != nil {

@@ -19,7 +19,7 @@ const (
 	maxFileBytes        = 64 << 30 // more than any file of a release or any image has
 )
 
-// Report says what was verified.
+// Report lists the verified files and folders.
 type Report struct {
 	Verified bool           `json:"verified"`
 	Signers  string         `json:"signers"` // the file that names who may sign
@@ -75,7 +75,7 @@ func VerifyFiles(ctx context.Context, paths []string, signersFile string) (Repor
 	return r, err
 }
 
-// groupByFolder returns a list for each folder. A folder stands for all files in it.
+// groupByFolder returns a list for each folder. Naming a folder means all files in it.
 func groupByFolder(paths []string) ([]FolderReport, error) {
 	var lists []FolderReport
 	for _, p := range paths {

@@ -22,7 +22,7 @@ type CopyOptions struct {
 	// therefore does not boot.
 	Marked bool
 	Dry    bool                              // compare, and write nothing
-	Phase  func(what string, bytes int64)    // called where a phase begins, with what it counts in all
+	Phase  func(what string, bytes int64)    // called at the start of each phase, with the number of bytes that it counts
 	Count  func(bytes int64)                 // called during a phase
 	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
 }
@@ -144,7 +144,7 @@ func (c *Copy) writePiece(p piece, buf []byte) (err error) {
 	return err
 }
 
-// writeDiffering writes data where the device holds something else.
+// writeDiffering writes data if the device's content differs.
 func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) error {
 	n := int64(len(data))
 	if c.holdsData(data, off, buf, &c.dataSampling) {
@@ -178,8 +178,7 @@ func (c *Copy) writeData(data []byte, off int64) error {
 const (
 	// sampleBytes is read first, where a difference is likely.
 	sampleBytes = 4096
-	// maxMisses is how many differences in a row show that the device holds something
-	// else.
+	// maxMisses is how many differences in a row show that the device has other content.
 	maxMisses = 8
 	// sampleEvery is how often a part is sampled from then on.
 	sampleEvery = 16

@@ -21,12 +21,11 @@ const pieceBytes = 1 << 20
 // lengths.
 const alignment = 4096
 
-// Disk is a file or a block device to write. It bypasses the page cache where it can:
-// large writes are several times faster, reads come from the device, and a returned
-// write has reached it.
+// Disk is a file or a block device to write. It bypasses the page cache if it can: large writes are
+// several times faster, reads come from the device, and a returned write has reached it.
 type Disk struct {
 	plain     *os.File
-	direct    *os.File // nil where the file system or the device cannot
+	direct    *os.File // nil if the file system or the device cannot
 	sizeBytes int64
 	block     bool
 	unsynced  atomic.Int64 // bytes that went through the page cache

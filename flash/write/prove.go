@@ -172,7 +172,7 @@ func (p *prover) sumPart(ctx context.Context, from *sharedPiece, data []byte, to
 	return p.queueTask(ctx, i, hashTask{from: from, data: data, sum: to})
 }
 
-// checkComplete returns an error where the image ended too early.
+// checkComplete returns an error if the image ended too early.
 func (p *prover) checkComplete() error {
 	if p.Blocks == nil || int(p.proved.Load()) == len(p.ranges) {
 		return nil

@@ -128,9 +128,9 @@ func (c *Copy) readSum(r *run, p part, buf []byte) (uint64, error) {
 // maxRewrites is how many wrong parts are rewritten: a device with more is broken.
 const maxRewrites = 64
 
-// rewriteWrongParts writes the wrong parts again, where the image need not be decoded
-// from its beginning. It returns the parts that are wrong afterwards. It reads back all
-// parts: on a device that wraps around, one part overwrites another.
+// rewriteWrongParts writes the wrong parts again, unless the image has to be decoded from its
+// beginning for that. It returns the parts that are wrong afterwards. It reads back all parts: on a
+// device that wraps around, one part overwrites another.
 func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []wrongPart) ([]wrongPart, error) {
 	sections := r.src.Sections()
 	if len(found) > maxRewrites || len(sections) < 2 && r.src.Form() != "raw" {

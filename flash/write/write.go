@@ -34,13 +34,13 @@ type Source interface {
 const (
 	Zero    = "zero"    // reads as zeros afterwards
 	Discard = "discard" // is discarded, and reads as zeros afterwards
-	Keep    = "keep"    // stays as it is where the block map leaves it out; other zeros are content
+	Keep    = "keep"    // a part that the block map skips stays as it is; other zeros are content
 )
 
 // Options is how to write an image.
 type Options struct {
 	Name    string        // of the image, for errors
-	Remedy  string        // advice where the image differs from its map
+	Remedy  string        // advice if the image differs from its map
 	Blocks  *bmap.Map     // digests and holes of the image; nil: all of it is content
 	Size    int64         // of the unpacked image
 	Base    int64         // its offset on the devices

@@ -80,8 +80,8 @@ func alignInside(s source.Span) source.Span {
 	return source.Span{Off: from, Len: max(0, (s.Off+s.Len)/alignment*alignment-from)}
 }
 
-// zeroSpan lets the device zero the span where it can. The rest is compared, and
-// written where it differs.
+// zeroSpan lets the device zero the span if it can. Otherwise it compares the span, and writes it
+// if it differs.
 func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	if c.Dry {
 		return nil
@@ -117,7 +117,7 @@ func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	return eachOutside(s, []source.Span{inner}, func(edge source.Span) error { return c.writeZeros(ctx, edge, nil) })
 }
 
-// writeZeros writes zeros where the device holds something else. Without a sampling it
+// writeZeros writes zeros to parts of the device that hold other data. Without a sampling it
 // compares all of s.
 func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error {
 	buf := source.Buffer(int(min(s.Len, pieceBytes)))

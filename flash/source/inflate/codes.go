@@ -16,13 +16,13 @@ const (
 	distEntries   = 1<<distBits + 512
 )
 
-// tableEntry is what a table says of the next bits:
+// tableEntry is a table's entry for the next bits:
 //
 //	bits 0-5    how many are used, extra bits included
 //	bits 6-9    of those, how many are the code (of a pair: the first one's)
 //	bits 10-15  flags
 //	bits 16-31  one or two literals, or the base of a length or distance,
-//	            or where the second table begins
+//	            or the start of the second table
 //
 // An entry that leads to a second table has that table's bits in 6-9.
 type tableEntry uint32

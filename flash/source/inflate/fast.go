@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// What the fast loop may write after its last check for space: three pairs of literals,
-// a match, and the excess of a copy.
+// outMargin bounds what the fast loop may write after its last check for space: three pairs of
+// literals, a match, and the excess of a copy.
 const outMargin = 3*2 + longestMatch + 64
 
 // What it may read from the input between two such checks.

@@ -152,7 +152,7 @@ func (c *chunkReader) readChunk(size int) error {
 	return nil
 }
 
-// isFinished reports whether the coder ended where the encoder did.
+// isFinished reports whether the coder ended at the encoder's end.
 func (c *chunkReader) isFinished() bool {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))

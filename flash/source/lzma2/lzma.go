@@ -68,9 +68,8 @@ func (d *decoder) setProperties(b byte) bool {
 	return d.lc+d.lp <= maxLcLp
 }
 
-// decodeSymbols decodes symbols until the ring's position is at least enough, and at
-// most most. It returns false for symbols that no encoder writes, or where the input
-// ends before.
+// decodeSymbols decodes symbols until the ring's position is at least enough, and at most most. It
+// returns false for symbols that no encoder writes, or if the input ends early.
 func (d *decoder) decodeSymbols(enough, most int) bool {
 	out := unsafe.Pointer(unsafe.SliceData(d.ring.bytes))
 	c, at, state := d.coder, d.ring.at, d.state

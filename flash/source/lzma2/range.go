@@ -8,7 +8,7 @@ import "unsafe"
 // each symbol the caller checks that the pointer is still in the input.
 type coder struct {
 	size uint64         // of the range, below 1<<32
-	code uint64         // below size, but where the input is damaged
+	code uint64         // below size, unless the input is damaged
 	next unsafe.Pointer // byte of the input
 }
 
@@ -44,11 +44,10 @@ func (c coder) decodeBit(p *prob) (coder, bool) {
 	return c, true
 }
 
-// decodeTree decodes a number below limit, a power of two, the highest bit first, and
-// returns it with limit added. It does not branch, since these bits are hard to
-// predict. less is all ones where the bit is 0, and selects between two values. Both
-// possible next probs are read before the bit is known. p may therefore be read to
-// twice its length.
+// decodeTree decodes a number below limit, a power of two, the highest bit first, and returns it
+// with limit added. It does not branch, since these bits are hard to predict. less is all ones if
+// the bit is 0, and selects between two values. Both possible next probs are read before the bit is
+// known. p may therefore be read to twice its length.
 func (c coder) decodeTree(p unsafe.Pointer, limit uint64) (coder, uint64) {
 	m := uint64(1)
 	v := uint64(*(*prob)(unsafe.Add(p, 2)))
@@ -94,7 +93,7 @@ func (c coder) decodeMatched(p *[0x300]prob, match byte) (coder, uint64) {
 		c.code += bound & less
 		*at = prob(v - uint64(int64(v+less&offset)>>adapts))
 		m = 2*m + 1 + less
-		where = same ^ where&less // stays where the bit agrees with match
+		where = same ^ where&less // stays if the bit agrees with match
 	}
 	return c, m
 }

@@ -7,7 +7,7 @@ type ring struct {
 	at     int   // of the next byte
 	begin  int   // start of the dictionary in this lap
 	before int64 // bytes of the dictionary before this lap
-	last   int   // where the last lap ended
+	last   int   // end of the last lap
 	reach  int   // how far back a match can reach
 	zeros  []run // known in this lap and not yet sent
 }
@@ -58,8 +58,8 @@ func (r *ring) byteBefore(at, dist int) byte {
 	return r.bytes[from+r.last]
 }
 
-// copyMatch copies a match that overlaps itself, or is in the last lap. It returns
-// false where there is no such match.
+// copyMatch copies a match that overlaps itself, or is in the last lap. It returns false if there
+// is no such match.
 func (r *ring) copyMatch(at, dist, n int) bool {
 	from := at - dist
 	if dist > r.reach || int64(dist) > r.before+int64(at-r.begin) {

@@ -201,8 +201,8 @@ func (f *File) readIndex(at int64, n int) ([]Block, error) {
 	return blocks, nil
 }
 
-// setOffsets sets the offsets of blocks that end at end, and returns where the stream
-// begins.
+// setOffsets sets the offsets of blocks that end at end, and returns the offset of the stream's
+// first byte.
 func (f *File) setOffsets(blocks []Block, end int64) (int64, error) {
 	at := end
 	for i := len(blocks) - 1; i >= 0; i-- {
