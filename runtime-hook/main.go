@@ -1,5 +1,5 @@
 // Slipway-hook adds the files that the board lists to its containers: the libraries, devices and
-// links of NVIDIA's CSV files. It runs on the board, as an OCI hook.
+// links of the NVIDIA CSV files. It runs on the board, as an OCI hook.
 package main
 
 import (

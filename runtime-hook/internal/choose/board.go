@@ -59,7 +59,7 @@ var releases = []struct{ l4t, jetpack, cuda string }{
 	{"39.2.1", "7.2.1", "13.2"},
 }
 
-// drivers are the branches of NVIDIA's desktop driver, for boards without L4T.
+// drivers are the branches of the NVIDIA desktop driver, for boards without L4T.
 var drivers = map[string]string{
 	"470": "11.4",
 	"495": "11.5",

@@ -250,7 +250,7 @@ func (g *GPU) keepListed(p plan.Plan) {
 // maxGPUs is the limit of the NVIDIA driver.
 const maxGPUs = 32
 
-// readPCI reads what the NVIDIA driver reports about its GPUs. The driver has no entry for the GPU
+// readPCI reads the NVIDIA driver's report of its GPUs. The driver has no entry for the GPU
 // of a SoC before Thor, nor for a GPU that is only a display, though that has a /dev/nvidia<N> too.
 func readPCI(root string) []GPU {
 	dir := filepath.Join(root, "/proc/driver/nvidia/gpus")
