@@ -17,11 +17,11 @@ import (
 const auditHere = "SLIPWAY_AUDIT_HERE"
 
 func auditCommand() *Command {
-	c := New("audit TARGET", "Look through an image for what breaks on the board, and for secrets")
+	c := New("audit TARGET", "Search an image for faults that show on the board, and for secrets")
 	c.Long = `TARGET is a board that is built, the folder of an artifact or of a root file system, a disk
-image, or an ext4 file system. Nothing is mounted, and nothing is changed.
+image, or an ext4 file system. Slipway mounts and changes nothing.
 
-TARGET is also a board that runs: user@host, or with --live a name. tar on the board sends its
+TARGET can also be a running board: user@host, or with --live a name. tar on the board sends its
 root file system, which Slipway keeps in a temporary file until it has read it.
 
 The audit finds:
@@ -32,7 +32,7 @@ The audit finds:
 - private keys, passwords, tokens, host keys, and accounts that everybody knows
 - setuid programs, files that everyone may write, and owners that the image lacks
 
-For a finding that is wanted, give its rule and path: --allow="setuid /usr/bin/helper".`
+To allow a finding, give its rule and path: --allow="setuid /usr/bin/helper".`
 	c.exits = []exit{{4, "there are findings"}}
 	c.Example = `slipway audit isar-amd64
 slipway audit image.wic --arch=arm64 --sm=87

@@ -95,7 +95,7 @@ the password's hash.`
 }
 
 func rshimShowCommand() *Command {
-	c := New("show [DEVICE[,DEVICE...]]", "Print what the rshims of this machine say, and their DPUs' messages")
+	c := New("show [DEVICE[,DEVICE...]]", "Print the state of this machine's rshims, and their DPUs' messages")
 	c.Long = `DEVICE is an rshim of this machine, or of another one. Without it, Slipway shows all of this
 machine.`
 	c.Example = `slipway rshim show

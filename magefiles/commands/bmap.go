@@ -12,7 +12,7 @@ func bmapCommand() *Command {
 system. The digests are those of the
 unpacked image. bmaptool takes these maps too.`
 	c.Example = `slipway bmap disk.wic`
-	asJSON := c.Switch("json", "print what was made as JSON")
+	asJSON := c.Switch("json", "print the result as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		image := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {

@@ -33,7 +33,7 @@ func upCommand() *Command {
 5. write report.html, report.json and junit.xml into build/reports/<board>
 6. switch the board off
 
-What did not change is not built again. Without BOARD it takes the project's board, and outside
+It does not build unchanged parts again. Without BOARD it takes the project's board, and outside
 of a project the default virtual board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway up
@@ -75,15 +75,15 @@ func boardsCommand() *Command {
 }
 
 func doctorCommand() *Command {
-	c := New("doctor [BOARD]", "Look at this machine before a board's build does")
-	c.Long = `Each finding says what is wrong, why it matters, and which command fixes it. The exit status
+	c := New("doctor [BOARD]", "Check whether this machine is ready to build a board")
+	c.Long = `Each finding names the fault, its consequence, and the command that fixes it. The exit status
 is an error if the build would stop. Without BOARD it takes the project's board, and outside of
 a project the default virtual board.
 
 ` + orProjectFile + `
 
 With --conf and --branch, doctor reads only a bitbake configuration. It lists the names in it
-that this branch of meta-tegra lacks, and what to write instead.`
+that this branch of meta-tegra lacks, and proposes the right names.`
 	c.Example = `slipway doctor jetson-orin-nano-devkit
 slipway doctor --conf=local.conf --branch=scarthgap`
 	conf := c.Text("conf=FILE", "", "look only at this local.conf")
@@ -126,7 +126,7 @@ the line. SLIPWAY_INSTALL=yes allows it for --parse too.
 
 Ctrl-C lets bitbake finish the tasks that run. A second Ctrl-C stops them too.
 
-Nobody can log in on a board that bitbake built, unless you set these variables for the build:
+To log in on a board that bitbake built, set these variables for the build:
 - SLIPWAY_AUTHORIZED_KEYS names a file of public keys
 - SLIPWAY_ROOT_LOGIN=1 lets root in, which deploy, container suites and updates need`
 	c.Example = `slipway build virt
@@ -138,7 +138,7 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	fresh := c.Switch("fresh", "fetch the Debian packages of a virtual board again")
 	target := c.Words("target", "bitbake's targets instead of the project file's, with commas between them; for a virtual board, bundle")
 	task := c.Text("task=TASK", "", "bitbake's task instead of the project file's")
-	goOn := c.Switch("continue", "go on after a failed task as far as possible")
+	goOn := c.Switch("continue", "continue after a failed task as far as possible")
 	dryRun := c.Switch("dry-run", "let bitbake say what it would run, and build and install nothing")
 	parse := c.Switch("parse", "let bitbake read all recipes, and build nothing")
 	install := c.Switch("install", "with --parse, install missing Debian packages as a build does")
@@ -194,7 +194,7 @@ func firstError(err error, then func() error) error {
 func flashCommand() *Command {
 	c := New("flash BOARD DEVICE[,DEVICE...]", "Write a board's image to a device, after showing what it would erase")
 	c.Long = `BOARD is a name, or a folder with its image: one with an artifact.json, or a machine's folder
-tmp/deploy/images/MACHINE, where bitbake alone built it.
+tmp/deploy/images/MACHINE of a build by bitbake without Slipway.
 
 The device is one of these, or several with commas between them:
 - a file, which is a virtual disk: a name such as disk.img, or file:NAME
@@ -208,8 +208,8 @@ that is not removable, unless you give its serial.
 The image may be packed (gz, xz, zst, bz2, zip). Without --raw it must be that of a
 whole disk, with a partition table that fits into it.
 
-Slipway writes only what differs from the device's contents, and reads that back. So a flash
-that was interrupted continues when you repeat it. Until a disk is complete it has no
+Slipway writes only the parts that differ from the device's contents, and reads them back. So an
+interrupted flash continues when you repeat it. Until a disk is complete it has no
 partition table. Slipway keeps the old table in its state folder.
 
 A device that fails does not stop the others. With --json each device has a receipt. The
@@ -225,7 +225,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://")
 	blockMap := c.Text("block-map=FILE", "", "the image's block map; the file beside the image if not given")
 	holes := c.choice("holes", "", flash.Holes, "what to do with blocks that are not in the map; zero if not given")
-	blind := c.Switch("blind", "do not read back what was written")
+	blind := c.Switch("blind", "do not read back the written data")
 	yes := c.Names("yes", "do not ask: each device's serial, with commas between them (its port if another has the same serial, its path if it has none)")
 	digest := c.Text("digest=DIGEST", "", "the image's digest: sha256:HEX, or the path or address of a list such as SHA256SUMS")
 	signers := c.Text("signers=FILE", "", "refuse an image that none of these signed: a GPG keyring, a file of allowed signers, or a minisign public key (or SLIPWAY_SIGNERS)")
@@ -284,7 +284,7 @@ func imageFirst(image, device string) []string {
 }
 
 func suitesCommand() *Command {
-	c := New("suites", "List the suites that Slipway brings along, and what a suite can ask a board")
+	c := New("suites", "List Slipway's own suites, and the kinds of checks that a suite can have")
 	c.Long = `ci/suites.md shows each section with an example.`
 	c.Run = func(_ context.Context, _ []string) error {
 		return suites.Show(stdout)
@@ -294,8 +294,8 @@ func suitesCommand() *Command {
 
 func workloadsCommand() *Command {
 	c := New("workloads [WORKLOAD]", "List the systems that suites prove, with their recipes")
-	c.Long = `With WORKLOAD it says what that one proves, what it needs, which recipes it has for each
-release, and where it was proved. ci/workloads.md has all of it as a table.`
+	c.Long = `With WORKLOAD it prints what this workload proves and needs, its recipes for each release, and
+the machines that proved it. ci/workloads.md has all workloads in a table.`
 	c.Example = `slipway workloads
 slipway workloads cuda-warp
 slipway smoke root@10.0.0.7 --suite=cuda-warp,cupy`

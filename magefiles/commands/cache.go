@@ -8,7 +8,7 @@ import (
 )
 
 func cacheServeCommand() *Command {
-	c := New("serve [DIR]", "Let other machines build from what was built and fetched on this one")
+	c := New("serve [DIR]", "Share this machine's builds and downloads with other machines")
 	c.Long = `It runs bitbake's own hash equivalence server and PR server. Beside them it runs a read-only
 server of sstate and downloads. It prints the cache: line for the other machines.
 
@@ -17,8 +17,8 @@ machine add to it. There are no passwords and no encryption: listen only where y
 network. Ctrl-C ends all servers.
 
 DIR is the folder with sstate-cache and downloads; build if not given.`
-	c.Example = `slipway cache serve  # for this machine alone
-slipway cache serve --listen=:8600  # for all that reach it
+	c.Example = `slipway cache serve  # only for this machine
+slipway cache serve --listen=:8600  # for all machines that can reach this one
 slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 	board := c.Text("board=BOARD", "", "run the servers of this board's bitbake; the newest that is checked out if not given")
 	listen := c.Text("listen=HOST:PORT", "127.0.0.1:8600", "address of the server of files, 127.0.0.1:8600 if not given; the next two ports are the other servers'")
@@ -40,10 +40,10 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 }
 
 func cacheReportCommand() *Command {
-	c := New("report BOARD", "Say what a board's last build took from shared state")
-	c.Long = `It also says what the build did not find there, and why, if that is known.`
+	c := New("report BOARD", "Show which tasks a board's last build took from shared state")
+	c.Long = `It also lists the tasks that the build did not find there, with the reason if it is known.`
 	c.Example = `slipway cache report jetson-orin-nano-devkit`
-	asJSON := c.Switch("json", "print it as JSON, with what was found too")
+	asJSON := c.Switch("json", "print it as JSON, also the tasks that were found")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {

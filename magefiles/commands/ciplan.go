@@ -11,22 +11,22 @@ import (
 )
 
 func ciPlanCommand() *Command {
-	c := New("plan", "Tell which boards a change makes necessary to build, and why")
+	c := New("plan", "List the boards that a change makes necessary to build, with the reasons")
 	c.Long = `The change is what differs between the last commit that REF and this one have in common, and the
 work tree, with files that git does not know yet. With --to it ends at that commit.
 
 A board is built again if one of these changed:
 - its board.yml or a file of its folder, or of a board that it extends
-- what its project files say together, with their includes and lock files
+- the combined content of its project files, with their includes and lock files
 - a file of its layers in this repository, unless its last build left build/BOARD/inputs.json, which
   shows that it did not read the file
 - the pipeline, or the folder ci
 
-A board whose suites alone changed is tested. Where Slipway cannot know, it takes the board. With
-40 zeros, which is git's name for no commit, --from takes all boards.
+If only the suites of a board changed, the board is tested. If Slipway cannot decide, it takes the
+board. With 40 zeros, which is git's name for no commit, --from takes all boards.
 
 matrix has the jobs that need no board: up for a virtual board, build for others. lab has those on
-the boards of --lab: flash, or smoke where suites alone changed. If a CI server reads a summary,
+the boards of --lab: flash, or smoke if only suites changed. If a CI server reads a summary,
 Slipway adds the plan with all reasons to it.`
 	c.Example = `slipway ci plan --from=main
 slipway ci plan --from=v1.0 --to=v1.1 --json

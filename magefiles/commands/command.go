@@ -221,6 +221,6 @@ func (c *Command) takes() string {
 
 // hints say where to find a missing word.
 var hints = map[string]string{
-	"BOARD": "boards lists them", "DEVICE": "devices lists them", "HOST": "the board's address", "INVENTORY": "a file of Ansible's",
+	"BOARD": "boards lists them", "DEVICE": "devices lists them", "HOST": "the board's address", "INVENTORY": "an Ansible inventory",
 	"BUNDLE": "a file for the board's engine", "deploy IMAGE": "an archive, a layout or oci://", "FOLDER": "one of this machine", "DEST": "a folder on the board",
 }

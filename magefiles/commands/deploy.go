@@ -47,21 +47,21 @@ slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 }
 
 func deployContainerCommand() *Command {
-	c := New("container BOARD HOST IMAGE", "Bring a container's image to a board's containerd, docker or podman")
+	c := New("container BOARD HOST IMAGE", "Copy a container image to a board's containerd, docker or podman")
 	c.Long = `The image is one of these:
 - an OCI layout or archive, or an archive of docker save; add #NAME if it has several images
-- oci://REGISTRY/REPOSITORY:TAG, which this machine fetches: the board needs no registry
+- oci://REGISTRY/REPOSITORY:TAG, which this machine fetches, so the board needs no registry
 
 Slipway chooses the board's platform. containerd gets only layers that it lacks, and
 continues an interrupted transfer. docker and podman get the whole image.`
 	c.exits = exitsOfBoard
 	c.Example = `slipway deploy container virt virt app.tar
 slipway deploy container BOARD HOST oci://registry.example.com/lab/app:v2 --prune
-slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernetes shall find it`
+slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # for Kubernetes`
 	name := c.Text("name=NAME", "", "its name on the board, instead of its own")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
 	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
-	prune := c.Switch("prune", "remove images that came this way and that no container uses")
+	prune := c.Switch("prune", "remove images that this command copied and no container uses")
 	asJSON := c.Switch("json", "print what was done as JSON")
 	rate := c.rate()
 	become := c.become()
@@ -77,7 +77,7 @@ slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # where Kubernet
 }
 
 func deployRunCommand() *Command {
-	c := New("run BOARD HOST IMAGE [-- COMMAND...]", "Run a container on a board, as if it ran here")
+	c := New("run BOARD HOST IMAGE [-- COMMAND...]", "Run a container on a board, as if it ran on this machine")
 	c.Long = `Slipway prints the container's output as it comes. The exit status is the command's,
 or 255 in these cases:
 - Slipway did not reach the board
@@ -94,7 +94,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	gpus := c.Text("gpus=GPUS", "", "which of the board's GPUs, as NVIDIA_VISIBLE_DEVICES names them: all, 0, nvidia.com/gpu=0")
 	hostNet := c.Switch("host-net", "the board's network; with containerd there is none otherwise")
 	detach := c.Switch("detach", "leave it running and print its name")
-	limit := c.Number("limit", 0, 0, "end it after so many seconds")
+	limit := c.Number("limit", 0, 0, "end it after this many seconds")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
 	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
 	become := c.become()
@@ -141,7 +141,7 @@ that they replace, for deploy undo.`
 	c.Example = `slipway deploy files virt virt ./etc /etc --dry-run
 slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restart=app.service`
 	remove := c.Switch("delete", "remove files that only the board has")
-	owner := c.Text("owner=USER", "", "user, or user:group, of all files there")
+	owner := c.Text("owner=USER", "", "user, or user:group, of all files in DEST")
 	restart := c.Words("restart", "restart these systemd units, with commas between them")
 	dryRun := c.Switch("dry-run", "say what would change")
 	asJSON := c.Switch("json", "print what was done as JSON")
@@ -164,7 +164,7 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 const unitWatch = 3 * time.Second
 
 func deployServiceCommand() *Command {
-	c := New("service BOARD HOST FILES", "Bring units and drop-ins of systemd to a board, and restart units")
+	c := New("service BOARD HOST FILES", "Copy systemd units and drop-ins to a board, and restart units")
 	c.Long = `FILES is a file, or a folder with the layout of /etc/systemd/system. The units must start, and
 must run for a while. If one does not, Slipway shows its journal. It also puts back all files,
 and restarts the units with them.`
@@ -200,13 +200,13 @@ The settings apply at once and at each boot. Slipway uses drop-ins of systemd, a
 kernel's command line. The board's own FRR checks the configuration of FRR before anything
 changes.
 
-Slipway reads back what the board has afterwards. It puts everything back if the board did not
-take a setting, or a program does not run with it. A second run changes nothing. Slipway needs
+Slipway reads each setting back. If the board refused a setting, or a program does not run with it,
+Slipway undoes everything. A second run changes nothing. Slipway needs
 root on the board, as deploy does.`
 	c.exits = exitsOfBoard
 	c.Example = `slipway deploy config BOARD HOST lab.yml --dry-run
 slipway deploy config virt virt lab.yml
-slipway deploy undo virt virt  # puts back what was there`
+slipway deploy undo virt virt  # undo it`
 	keep := c.Switch("keep", "put nothing back if something does not work")
 	dryRun := c.Switch("dry-run", "show which lines would change")
 	asJSON := c.Switch("json", "print what was done as JSON")
@@ -223,8 +223,8 @@ slipway deploy undo virt virt  # puts back what was there`
 }
 
 func deployUndoCommand() *Command {
-	c := New("undo BOARD HOST", "Put back what deploy files, service or config replaced")
-	c.Long = `Slipway also removes what the deploy added, sets running values back, and restarts the same
+	c := New("undo BOARD HOST", "Restore the files and settings that deploy files, service or config replaced")
+	c.Long = `Slipway also removes files that the deploy added, restores running values, and restarts the same
 units. The board keeps the last five deploys.
 
 If somebody changed a file since, Slipway does nothing without --force.`
@@ -232,7 +232,7 @@ If somebody changed a file since, Slipway does nothing without --force.`
 	c.Example = `slipway deploy undo virt virt
 slipway deploy undo BOARD HOST --list`
 	id := c.Text("id=ID", "", "undo this deploy; the last one if not given")
-	list := c.Switch("list", "show which can be undone")
+	list := c.Switch("list", "list the deploys that can be undone")
 	force := c.Switch("force", "also put back files that somebody changed since")
 	asJSON := c.Switch("json", "print it as JSON")
 	become := c.become()

@@ -12,20 +12,20 @@ import (
 )
 
 func evidenceCommand() *Command {
-	c := New("evidence TARGET", "Show who built and signed an artifact, what it is made of, and its known flaws")
+	c := New("evidence TARGET", "Show who built and signed an artifact, its sources, and its known flaws")
 	c.Long = `TARGET is a board that is built, or the folder of an artifact. Slipway reads:
 - the digests of all files
 - the signature of artifact.json, which "sign" makes. It must be there if --signers, SLIPWAY_SIGNERS
   or a policy names signers. Without them ~/.config/slipway/allowed_signers verifies one
 - the provenance: an in-toto statement, which must name the same files
 - the bill of material: SPDX 2 or 3, CycloneDX, or dpkg's list of packages
-- the findings of Yocto's CVE check
-- with --tracker the flaws of Debian packages, from a file that
-  https://security-tracker.debian.org/tracker/data/json gives
+- the findings of cve-check in Yocto
+- with --tracker the flaws of Debian packages, from the file
+  https://security-tracker.debian.org/tracker/data/json
 - with --since the flaws that an earlier artifact does not have
 
 Slipway judges the artifact by the board's policy, by that of SLIPWAY_POLICY, and by --policy.
-What does not belong together, and what a policy refuses, is an error.`
+It is an error if files do not belong together, or if a policy refuses the artifact.`
 	c.exits = []exit{{4, "files, signature or provenance do not belong together, or a policy refuses the artifact"}}
 	c.Example = `slipway evidence isar-amd64
 slipway evidence build/orin-lab --signers=keys/allowed_signers --since=/srv/released/orin-lab
@@ -33,7 +33,7 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	signers := c.Text("signers=FILE", "", "one of these must have signed it (or SLIPWAY_SIGNERS)")
 	since := c.Text("since=FOLDER", "", "an earlier artifact of the board")
 	policy := c.Text("policy=FILE", "", "also judge by this file, with the keys of board.yml's policy")
-	tracker := c.Text("tracker=FILE", "", "add the flaws that this file of Debian's security tracker knows")
+	tracker := c.Text("tracker=FILE", "", "add the flaws in this file of the Debian security tracker")
 	asJSON := c.Switch("json", "print the evidence as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {

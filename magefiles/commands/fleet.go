@@ -19,8 +19,8 @@ import (
 
 func fleetListCommand() *Command {
 	c := New("list INVENTORY", "Show the hosts of an inventory, and how they are reached")
-	c.Long = `The inventory is Ansible's, in YAML or as INI. Slipway obeys its login settings where it can,
-and warns of or refuses the others. The pattern is Ansible's too.`
+	c.Long = `The inventory is an Ansible inventory, in YAML or INI. Slipway follows its login settings if it can,
+and warns of the others or refuses them. The pattern is an Ansible pattern too.`
 	c.Example = `slipway fleet list hosts.yml
 slipway fleet list hosts.yml --limit='racks:!rack2' --json`
 	limit := c.limit()
@@ -36,9 +36,9 @@ slipway fleet list hosts.yml --limit='racks:!rack2' --json`
 const defaultMode fs.FileMode = 0o644
 
 func fleetDeployCommand() *Command {
-	c := New("deploy BOARD INVENTORY", "Give the boards of an inventory what deploy gives one, and run their suites")
+	c := New("deploy BOARD INVENTORY", "Deploy to the boards of an inventory, and run their suites")
 	c.Long = `A board has passed when its suites have. Canaries are first: if one fails, Slipway begins no
-other board. A board that hangs holds only its own place, until its limit. The exit status is
+other board. A board that hangs blocks only its own place, until its limit. The exit status is
 that of the worst board.
 
 The results are in build/BOARD/fleet/deploy: index.html with a report of each board,
@@ -52,11 +52,11 @@ slipway fleet deploy BOARD hosts.yml --limit=rack1 --canary=2 --stop-after=5
 slipway fleet deploy BOARD hosts.yml --failed
 slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	request := c.fleetFlags(0)
-	file := c.Text("file=FILE", "", "send this file instead of what deploy sends")
+	file := c.Text("file=FILE", "", "send this file instead of the artifact")
 	to := c.Text("to=PATH", "", "its whole path on the boards")
-	mode := parsed(c, "mode", "MODE", "its mode there, in octal; 0644 if not given", parseMode)
+	mode := parsed(c, "mode", "MODE", "its mode on the boards, in octal; 0644 if not given", parseMode)
 	*mode = defaultMode
-	owner := c.Text("owner=USER", "", "its user, or user:group, there")
+	owner := c.Text("owner=USER", "", "its user, or user:group, on the boards")
 	rate := c.rate()
 	unproved := c.Switch("unproved", "do not run the suites")
 	c.check = func([]string) error {
@@ -76,7 +76,7 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 }
 
 func fleetUpdateCommand() *Command {
-	c := New("update BOARD INVENTORY BUNDLE", "Have the engine of each board of an inventory install a bundle, as update does")
+	c := New("update BOARD INVENTORY BUNDLE", "Install a bundle on the boards of an inventory, like update")
 	c.Long = `A board has passed when it runs the new system, its suites passed there, and it was marked
 good. A board that did not start, or failed a check, rolls back to the old system and counts
 as failed. The exit status is that of the worst board.

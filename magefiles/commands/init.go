@@ -23,13 +23,13 @@ func initCommand() *Command {
 - boards/NAME/board.yml, with kas.yml and its pinned layers if bitbake builds the board
 - suites/product.yml, a suite for what your product does
 - README.md and .gitignore
-- with --ci, a pipeline, and a script that fetches Slipway and proves who released it
+- with --ci, a pipeline, and a script that downloads Slipway and verifies its signature
 
-In an existing project, --ci alone adds the missing files of a pipeline.
+In an existing project, --ci without --like adds the missing files of a pipeline.
 
 Slipway replaces no file. A README.md and a .gitignore of yours stay as they are. If another file
-exists already, or if you stop it, it writes nothing. At the end it lists what only you know, and
-the next commands.`
+exists already, or if you stop it, it writes nothing. At the end it lists the lines that only you
+can complete, and the next commands.`
 	c.Example = `slipway init lab --like=jetson-orin-nano-devkit --ci=github
 slipway init --like=virt --name=virt-lab --dry-run
 slipway init --ci=gitlab  # add a pipeline to this project`
@@ -79,7 +79,7 @@ looks at this machine too. In a job of GitHub, it prints annotations for these l
 	c.Example = `slipway board check
 slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	asJSON := c.Switch("json", "print the boards and the lines to edit as JSON")
-	quality := c.Text("code-quality=FILE", "", "write what is wrong, and the lines to edit, as a report of GitLab's code quality")
+	quality := c.Text("code-quality=FILE", "", "write faults, and the lines to edit, as a GitLab code quality report")
 	c.exits = []exit{exitBoardFile}
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {

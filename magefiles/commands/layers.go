@@ -38,7 +38,7 @@ beside the project file. Slipway does not change older pins without --update.
 ` + orProjectFile
 	c.Example = `slipway layers lock jetson-orin-nano-devkit
 slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
-	update := c.Words("update", "move the pins of these repositories to their servers' commits, with commas between them; --update alone moves all")
+	update := c.Words("update", "move the pins of these repositories to their servers' commits, with commas between them; --update without a name moves all")
 	c.Flags().Lookup("update").NoOptDefVal = "all"
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -78,14 +78,14 @@ func layersStatusCommand() *Command {
 }
 
 func layersDiffCommand() *Command {
-	c := New("diff BOARD", "Tell what moved since an older state of a board's project")
+	c := New("diff BOARD", "List the layers that moved since an older state of a board's project")
 	c.Long = `The older state is a commit, branch or tag of this clone, or a project or lock file. Slipway
 also prints the subjects of the commits.
 
 ` + orProjectFile
 	c.Example = `slipway layers diff jetson-orin-nano-devkit
 slipway layers diff jetson-orin-nano-devkit --from=v1.0`
-	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, so what is not committed yet")
+	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, to see uncommitted changes")
 	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
@@ -97,11 +97,11 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 }
 
 func layersShellCommand() *Command {
-	c := New("shell BOARD", "Open a shell where bitbake works on a board, or run one program there")
+	c := New("shell BOARD", "Open a shell in a board's bitbake environment, or run one program in it")
 	c.Long = `Its exit status is the shell's. ` + orProjectFile
 	c.Example = `slipway layers shell jetson-orin-nano-devkit
 slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-layers'`
-	command := c.Text("command=COMMAND", "", "a program and its arguments; no shell looks at them")
+	command := c.Text("command=COMMAND", "", "a program and its arguments; no shell reads them")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		var shell images.Shell

@@ -15,11 +15,11 @@ func rigUpCommand() *Command {
 	c.Long = `It needs root, on Debian, and works in these steps:
 1. fetch a userland with DPDK, and build our software driver in it
 2. make network namespaces: the DPU's ports, its host, a virtual machine and two leaves
-3. run the suites there over SSH
+3. run the suites in them over SSH
 4. write report.html, report.json, junit.xml and transcript.txt into build/reports/<board>
 
-transcript.txt has every command that ran. All of this tests software, and no hardware. What
-did not change is not built again. Without BOARD it takes the first rig, on Debian 12.`
+transcript.txt has every command that ran. All of this tests software, and no hardware. It
+does not build unchanged parts again. Without BOARD it takes the first rig, on Debian 12.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway rig up
 slipway rig up bluefield-rig-trixie
@@ -37,7 +37,7 @@ slipway rig up --keep  # and then: slipway rig ssh`
 }
 
 func rigBuildCommand() *Command {
-	c := New("build [BOARD]", "Make the root of a rig alone: the userland and what is built in it")
+	c := New("build [BOARD]", "Make only the root of a rig: the userland, and the programs that are compiled in it")
 	c.Long = `Without BOARD it takes the first rig.`
 	c.Example = `slipway rig build bluefield-rig-trixie`
 	c.Run = func(ctx context.Context, words []string) error {

@@ -14,7 +14,7 @@ import (
 )
 
 func trendsCommand() *Command {
-	c := New("trends [FOLDER...]", "Find what became slower, larger or worse over the runs of a branch")
+	c := New("trends [FOLDER...]", "Find regressions over the runs of a branch")
 	c.Long = `FOLDER... are folders with the reports of earlier runs; build if none is given. Each folder in them
 that has report.json, artifact.json or both is a run. Slipway compares:
 - build time, cache hits, and the sizes of images
@@ -28,12 +28,12 @@ commits around it, of the project's own repository. ci/trends.md explains how it
 slipway trends runs --branch=main --html=trends.html --fail
 slipway trends runs --board=orin-lab --last=50 --json
 slipway trends --store=registry.example.com/lab/images --html=trends.html`
-	from := c.Text("store=REPOSITORY", "", "also compare the runs whose reports were pushed there, see push")
+	from := c.Text("store=REPOSITORY", "", "also compare the reports in this store, see push")
 	last := c.Number("last", 100, 1, fmt.Sprintf("how many runs of each device to compare, at most %d (100 if not given)", trends.MaxLast))
 	branch := c.Text("branch=NAME", "", "compare runs of this branch; the one with the most runs if not given")
-	board := c.Text("board=BOARD", "", "compare runs of this board alone")
+	board := c.Text("board=BOARD", "", "compare only runs of this board")
 	html := c.Text("html=FILE", "", "write a page, which opens without a network")
-	asJSON := c.Switch("json", "print all of it as JSON")
+	asJSON := c.Switch("json", "print everything as JSON")
 	fail := c.Switch("fail", "exit with status 4 if there is a regression")
 	c.check = func(words []string) error {
 		if len(words) > 1 && slices.Contains(words, "") {

@@ -12,19 +12,19 @@ import (
 )
 
 func updateCommand() *Command {
-	c := New("update BOARD HOST BUNDLE", "Have a running board's own engine install a bundle, and prove the result")
-	c.Long = `The host is as for deploy, and Slipway needs root there. It works in these steps:
+	c := New("update BOARD HOST BUNDLE", "Install a bundle by a running board's own update engine, and prove the result")
+	c.Long = `The host is as for deploy. Slipway needs root on it. It works in these steps:
 1. find the engine on the board: RAUC or SWUpdate
 2. check the bundle, its signature, its version and the board's slots
-3. have the engine install the bundle through the SSH connection, or from a copy on the board
+3. install the bundle by the engine, through the SSH connection or from a copy on the board
 4. restart the board, and run its smoke suites on the new system
 5. mark the new system good, or start the old one again
 
-Slipway always says which system runs. It makes a broken connection again, and removes its
+Slipway always says which system runs. It reconnects after a broken connection, and removes its
 copy of the bundle.
 
 Ctrl-C while the engine installs leaves the board on the old system. Once the board restarts,
-the first Ctrl-C waits until it is known which system stays. A second one leaves the board as
+the first Ctrl-C waits until Slipway knows which system stays. A second one leaves the board as
 it is.`
 	c.exits = append(slices.Clone(exitsOfSmoke), exitRefused)
 	c.Example = `slipway update virt virt new.raucb --dry-run

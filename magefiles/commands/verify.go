@@ -9,9 +9,9 @@ import (
 
 func verifyCommand() *Command {
 	c := New("verify FILE...", "Prove that files are those that somebody signed, as a release of Slipway")
-	c.Long = `A list of digests lies beside the files: SHA256SUMS. Its signature is SHA256SUMS.sig, which
+	c.Long = `The list of digests, SHA256SUMS, is in the folder of the files. Its signature is SHA256SUMS.sig, which
 "ssh-keygen -Y sign -n file" makes. Slipway verifies the signature, then the digest of each
-file. A folder stands for all files in it and in its list: one that is missing, or that the
+file. With a folder, it verifies all files in it and in its list. A missing file, or a file that the
 list does not name, is an error.
 
 The signers are the lines of a file of allowed signers, as ssh-keygen(1) describes it. A

@@ -10,7 +10,7 @@ import (
 )
 
 func versionCommand() *Command {
-	c := New("version", "Print which Slipway this is, and what it was compiled from")
+	c := New("version", "Print the version of Slipway, and the commit and modules that it was compiled from")
 	c.Long = `It prints the version, the commit, the release of Go and the modules. A development build is of
 no release. "unknown" is what nobody recorded: for the commit, compile with -buildvcs=true in a
 clone. Reports and artifacts name the same version and commit.`

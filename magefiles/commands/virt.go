@@ -39,7 +39,7 @@ slipway virt stop --now  # when it hangs`
 }
 
 func virtSSHCommand() *Command {
-	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the virtual board, or run a command there")
+	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the virtual board, or run a command on it")
 	c.Long = `Leave with "exit". Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt ssh virt-arm64
 slipway virt ssh -- systemctl --failed`
