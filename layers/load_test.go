@@ -332,7 +332,7 @@ func TestParseJSON(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v, warnings, err := parseFile("p.json", []byte(tt.input), project)
+			v, warnings, err := (&yamlReader{file: "p.json"}).parse([]byte(tt.input), project)
 			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) || tt.wantErr == "" && err != nil {
 				t.Errorf("parse = %v; want an error with %q", err, tt.wantErr)
 			}
@@ -459,7 +459,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("header: {version: 1}\ndistro: ''\nrepos:\n  h: {layers: {../m: }}\n  r: {url: u, commit: main, patches: {0010: {path: ../p, repo: h}, 9: , 0x7: {path: q, repo: n}}}\n"))
 	f.Add([]byte("header: {version: 1}\nbblayers_conf_header:\n  ? a\n  : |2+\n     b\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, _, err := parseFile("p.yml", data, project)
+		v, _, err := (&yamlReader{file: "p.yml"}).parse(data, project)
 		if err != nil {
 			return
 		}
@@ -486,7 +486,7 @@ func checkDump(t *testing.T, p Project) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := parseFile("p.yml", flat, project)
+	again, _, err := (&yamlReader{file: "p.yml"}).parse(flat, project)
 	if err != nil {
 		t.Fatalf("Dump wrote what Load refuses: %v\n%s", err, flat)
 	}

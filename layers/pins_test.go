@@ -130,7 +130,7 @@ func TestLockKeepsPinsOfSetup(t *testing.T) {
 		if err := Lock(t.Context(), p, Workspace{}, step.update); err != nil {
 			t.Fatal(err)
 		}
-		v, _, err := readJSON(filepath.Join(dir, "x.sources-fixed-revisions.json"), setupOverrides)
+		v, _, err := readSetup(filepath.Join(dir, "x.sources-fixed-revisions.json"), setupOverrides)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -127,7 +127,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 		Root: repositoryOf(filepath.Dir(abs)), BuildSystem: defaultBuildSystem,
 		Targets: []string{defaultTarget}, Task: defaultTask, setup: s, local: ws.Local,
 	}
-	if s.file, p.Warnings, err = readJSON(abs, setupFile); err != nil {
+	if s.file, p.Warnings, err = readSetup(abs, setupFile); err != nil {
 		return Project{}, err
 	}
 	p.read = []string{abs, setupLockPath(abs)}

@@ -12,20 +12,19 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
-
-	"slipway/layers/localfile"
 )
 
-// jsonReader turns one JSON file into a value that has its shape.
+// jsonReader turns one JSON file into YAML's nodes. Most of JSON is YAML, but YAML takes
+// \ud83d\ude00 for two characters, where JSON has one.
 type jsonReader struct {
-	file     string
-	data     []byte
-	lines    []int     // where each line begins in data
-	last     bytePlace // that was requested: a file may be one long line
-	tokens   *json.Decoder
-	values   int
-	warnings []string
+	file   string
+	data   []byte
+	lines  []int     // where each line begins in data
+	last   bytePlace // that was requested: a file may be one long line
+	tokens *json.Decoder
 }
+
+const byteOrderMark = "\ufeff"
 
 type bytePlace struct {
 	offset int
@@ -34,25 +33,6 @@ type bytePlace struct {
 
 // Configurations may hold configurations; each takes two levels.
 const maxSetupDepth = 40
-
-func readJSON(path string, s *shape) (*value, []string, error) {
-	data, err := localfile.Read(path, maxFileBytes)
-	if err != nil {
-		return nil, nil, err
-	}
-	return parseJSON(path, data, s)
-}
-
-func parseJSON(path string, data []byte, s *shape) (*value, []string, error) {
-	r := &jsonReader{file: path, data: data, lines: lineStarts(data)}
-	if err := r.checkSyntax(); err != nil {
-		return nil, nil, err
-	}
-	r.tokens = json.NewDecoder(strings.NewReader(string(data)))
-	r.tokens.UseNumber()
-	v, err := r.readValue(s, "", 0)
-	return v, r.warnings, err
-}
 
 func lineStarts(data []byte) []int {
 	starts := []int{0}
@@ -79,7 +59,7 @@ func (r *jsonReader) positionAt(offset int) position {
 
 // checkSyntax checks the whole file, so that walking its tokens cannot fail.
 func (r *jsonReader) checkSyntax() error {
-	if bytes.HasPrefix(r.data, []byte("\ufeff")) { // Python's json stops there too
+	if bytes.HasPrefix(r.data, []byte(byteOrderMark)) { // Python's json stops there too
 		return r.positionAt(0).errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
 	}
 	for i := 0; i < len(r.data); {
@@ -106,89 +86,6 @@ func (r *jsonReader) nextToken() (json.Token, position, error) {
 	}
 	token, err := r.tokens.Token()
 	return token, r.positionAt(begin), err
-}
-
-// readValue reads the next value. path names it in an error.
-func (r *jsonReader) readValue(s *shape, path string, depth int) (*value, error) {
-	token, at, err := r.nextToken()
-	if err != nil {
-		return nil, err
-	}
-	if r.values++; r.values > maxValues || depth > maxSetupDepth {
-		return nil, at.errorf("too many or too deeply nested values for a bitbake-setup file")
-	}
-	v := &value{at: at}
-	switch token := token.(type) {
-	case nil:
-		v.kind = null
-	case bool:
-		v.kind, v.text = boolean, strconv.FormatBool(token)
-	case json.Number:
-		v.kind, v.text = number, token.String()
-	case string:
-		v.kind, v.text = text, token
-	case json.Delim:
-		v.kind = list
-		if token == '{' {
-			v.kind = dict
-		}
-	}
-	if s.kinds&v.kind == 0 {
-		return nil, at.errorf("%s is %s; want %s", displayPath(path), v.kind, s.kinds)
-	}
-	switch v.kind {
-	case list:
-		err = r.readItems(v, s, path, depth)
-	case dict:
-		err = r.readEntries(v, s, path, depth)
-	}
-	return v, err
-}
-
-func (r *jsonReader) readItems(v *value, s *shape, path string, depth int) error {
-	for i := 0; r.tokens.More(); i++ {
-		e, err := r.readValue(s.each, fmt.Sprintf("%s[%d]", path, i), depth+1)
-		if err != nil {
-			return err
-		}
-		v.list = append(v.list, e)
-	}
-	_, err := r.tokens.Token()
-	return err
-}
-
-func (r *jsonReader) readEntries(v *value, s *shape, path string, depth int) error {
-	v.dict = map[string]*value{}
-	lines := map[string]int{}
-	for r.tokens.More() {
-		token, at, err := r.nextToken()
-		if err != nil {
-			return err
-		}
-		key, _ := token.(string)
-		if strings.ContainsFunc(key, isControl) { // errors name keys
-			return at.errorf("a key in %s holds a control character: %q", displayPath(path), key)
-		}
-		below := s.each
-		if s.keys != nil {
-			if below = s.keys[key]; below == nil {
-				return at.errorf("unknown key %q in %s (have %s)", key, displayPath(path), strings.Join(s.knownKeys(), ", "))
-			}
-		}
-		e, err := r.readValue(below, strings.TrimPrefix(path+"."+key, "."), depth+1)
-		if err != nil {
-			return err
-		}
-		if before, twice := lines[key]; twice {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with bitbake-setup, line %d holds", at, key, before, at.line))
-		}
-		lines[key] = at.line
-		v.set(key, e)
-	}
-	if _, err := r.tokens.Token(); err != nil {
-		return err
-	}
-	return s.requireKeys(v, displayPath(path))
 }
 
 // pythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, which
@@ -251,10 +148,8 @@ func (v *value) listTexts() []string {
 	return slices.Clip(all)
 }
 
-// readJSONDocument reads a file in JSON. Most of JSON is YAML, but YAML takes
-// \ud83d\ude00 for two characters, where JSON has one.
+// readJSONDocument reads a file in JSON.
 func readJSONDocument(path string, data []byte) (*yaml.Node, error) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	r := &jsonReader{file: path, data: data, lines: lineStarts(data)}
 	if err := r.checkSyntax(); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
 	if !exists(lock) {
 		return nil, nil
 	}
-	file, warnings, err := readJSON(lock, setupOverrides)
+	file, warnings, err := readSetup(lock, setupOverrides)
 	if err != nil {
 		return nil, err
 	}

@@ -2,21 +2,18 @@ package layers
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // What one project file may hold. Real ones stay far below.
@@ -141,28 +138,40 @@ func mergeValues(base, over *value) *value {
 // yamlReader turns one file's YAML into a value.
 type yamlReader struct {
 	file     string
+	setup    bool // it is a file of bitbake-setup
 	values   int
 	warnings []string
 }
 
 func readFile(path string, s *shape) (*value, []string, error) {
-	data, err := localfile.Read(path, maxFileBytes)
-	if err != nil {
-		return nil, nil, err
-	}
-	return parseFile(path, data, s)
+	return (&yamlReader{file: path}).readFile(s)
 }
 
-func parseFile(path string, data []byte, s *shape) (*value, []string, error) {
-	read := readDocument
-	if filepath.Ext(path) == ".json" {
-		read = readJSONDocument
-	}
-	top, err := read(path, data)
+// readSetup reads a file of bitbake-setup.
+func readSetup(path string, s *shape) (*value, []string, error) {
+	return (&yamlReader{file: path, setup: true}).readFile(s)
+}
+
+func (r *yamlReader) readFile(s *shape) (*value, []string, error) {
+	data, err := localfile.Read(r.file, maxFileBytes)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := yamlReader{file: path}
+	return r.parse(data, s)
+}
+
+func (r *yamlReader) parse(data []byte, s *shape) (*value, []string, error) {
+	read := readDocument
+	if filepath.Ext(r.file) == ".json" {
+		read = readJSONDocument
+		if !r.setup {
+			data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+		}
+	}
+	top, err := read(r.file, data)
+	if err != nil {
+		return nil, nil, err
+	}
 	v, err := r.readValue(top, s, "", 0)
 	return v, r.warnings, err
 }
@@ -172,51 +181,22 @@ var yamlVersion = plaintext.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
 // readDocument returns the content of a file's one document.
 func readDocument(path string, data []byte) (*yaml.Node, error) {
-	data = yamlVersion().ReplaceAll(data, []byte("${1}1"))
-	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
-	if err != nil {
-		return nil, err
+	top, err := strict.Parse(path, yamlVersion().ReplaceAll(data, []byte("${1}1")))
+	if err == nil && top == nil {
+		err = fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
 	}
-	var doc, second yaml.Node
-	if err := loader.Load(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) != 1 {
-		return nil, fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
-	} else if err != nil {
-		return nil, syntaxError(path, data, err)
-	}
-	switch err := loader.Load(&second); {
-	case err == nil:
-		return nil, position{path, second.Line, second.Column}.errorf("a second document begins here; a project file is one: take out the --- before it")
-	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(path, data, err)
-	}
-	return doc.Content[0], nil
-}
-
-func syntaxError(path string, data []byte, err error) error {
-	var where *yaml.LoadError
-	if !errors.As(err, &where) {
-		return fmt.Errorf("%s: not valid YAML: %w", path, err)
-	}
-	at := position{path, where.Mark.Line, where.Mark.Column}
-	if at.line == 0 { // the character itself is bad
-		before := data[:max(bytes.IndexFunc(data, notInYAML), 0)]
-		at = position{path, bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1}
-	}
-	at.line = min(at.line, bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n"))+1) // the parser names the line behind the last one
-	return at.errorf("not valid YAML: %s", where.Message)
-}
-
-// notInYAML reports whether a rune is no UTF-8, or a control character that YAML
-// refuses.
-func notInYAML(r rune) bool {
-	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
+	return top, err
 }
 
 func (r *yamlReader) positionOf(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
 
 // countValues keeps aliases from multiplying what is read.
 func (r *yamlReader) countValues(at position, values, depth int) error {
-	if r.values += values; r.values > maxValues || depth > maxDepth {
+	most := maxDepth
+	if r.setup {
+		most = maxSetupDepth
+	}
+	if r.values += values; r.values > maxValues || depth > most {
 		return at.errorf("too many or too deeply nested values for a project file")
 	}
 	return nil
@@ -236,7 +216,7 @@ func (r *yamlReader) readValue(n *yaml.Node, s *shape, path string, depth int) (
 		return nil, at.errorf("%s: slipway %s", path, s.refused)
 	}
 	v := &value{at: at, kind: kindOf(n), text: n.Value}
-	if s.kinds&v.kind == 0 && s.kinds&text != 0 && v.kind&(number|boolean|odd) != 0 {
+	if !r.setup && s.kinds&v.kind == 0 && s.kinds&text != 0 && v.kind&(number|boolean|odd) != 0 {
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is read as the text %s; kas takes that for %s and refuses the file, so write it in quotes", at, path, n.Value, v.kind))
 		v.kind = text
 	}
@@ -284,7 +264,7 @@ func (r *yamlReader) readEntries(v *value, n *yaml.Node, s *shape, path string, 
 		if err != nil {
 			return err
 		}
-		below, err := s.keyShape(key, at, path)
+		below, err := r.keyShape(s, key, at, path)
 		if err != nil {
 			return err
 		}
@@ -293,7 +273,11 @@ func (r *yamlReader) readEntries(v *value, n *yaml.Node, s *shape, path string, 
 			return err
 		}
 		if before, twice := lines[key]; twice {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with kas, line %d holds", at, key, before, at.line))
+			program := "kas"
+			if r.setup {
+				program = "bitbake-setup"
+			}
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with %s, line %d holds", at, key, before, program, at.line))
 		}
 		if !p.merged {
 			lines[key] = at.line
@@ -394,16 +378,19 @@ var repository = &shape{kinds: dict | null, keys: map[string]*shape{
 	"patches":         {kinds: dict, numbered: true, each: &shape{kinds: dict | null, needs: []string{"path"}, keys: map[string]*shape{"repo": aText, "path": aText}}},
 }}
 
-// keyShape returns the shape of what a dict holds under key.
-func (s *shape) keyShape(key string, at position, path string) (*shape, error) {
+// keyShape returns the shape of what is below a key. It refuses a key that is not known.
+func (r *yamlReader) keyShape(s *shape, key string, at position, path string) (*shape, error) {
 	if s.keys == nil {
 		return s.each, nil
 	}
 	if below, known := s.keys[key]; known {
 		return below, nil
 	}
-	return nil, at.errorf("unknown key %q in %s%s (have %s); fix it, or use kas if a newer kas reads it",
-		key, displayPath(path), plaintext.DidYouMean(key, s.knownKeys()), strings.Join(s.knownKeys(), ", "))
+	advice := "; fix it, or use kas if a newer kas reads it"
+	if r.setup {
+		advice = ""
+	}
+	return nil, at.errorf("unknown key %q in %s%s (have %s)%s", key, displayPath(path), plaintext.DidYouMean(key, s.knownKeys()), strings.Join(s.knownKeys(), ", "), advice)
 }
 
 func (s *shape) knownKeys() []string {
@@ -414,7 +401,7 @@ func (s *shape) knownKeys() []string {
 func (s *shape) requireKeys(v *value, path string) error {
 	for _, key := range s.needs {
 		if v.dict[key] == nil {
-			return v.at.errorf("%s lacks the key %q", path, key)
+			return v.at.errorf("%s lacks the key %q", displayPath(path), key)
 		}
 	}
 	return nil

@@ -24,9 +24,9 @@ import (
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"
 	"slipway/images"
-	"slipway/images/strict"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // configSections are the sections of a file of deploy config, in the order in which they

@@ -13,8 +13,8 @@ import (
 
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"
-	"slipway/images/strict"
 	"slipway/layers/localfile"
+	"slipway/layers/strict"
 )
 
 // configFiles are files in the folder of the configuration, each with its path on the

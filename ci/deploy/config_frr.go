@@ -17,8 +17,8 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/undo"
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target/undo"
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // maxConfigLines limits the entries of a section.

@@ -14,8 +14,8 @@ import (
 	"slipway/ci/suite"
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // mldev is the check that runs a test of dpdk-test-mldev with the model that board.yml

@@ -13,8 +13,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // reading is a metric with the allowed change since the last run that passed.

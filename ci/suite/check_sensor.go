@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"slipway/ci/report"
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // sensor is a number that the kernel measures.

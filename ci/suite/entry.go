@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/suite/match"
-	"slipway/images/strict"
+	"slipway/layers/strict"
 )
 
 // parseYAML returns the mapping that a suite's file holds.

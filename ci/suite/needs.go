@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/images/strict"
+	"slipway/layers/strict"
 
 	"go.yaml.in/yaml/v4"
 )

@@ -25,9 +25,9 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
-	"slipway/images/strict"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 //go:embed suites/*.yml workloads/*/*

@@ -13,7 +13,7 @@ import (
 
 	"slipway/ci/suite/suitetest"
 	"slipway/images"
-	"slipway/images/strict"
+	"slipway/layers/strict"
 )
 
 func TestSuiteOrderAndMeta(t *testing.T) {
@@ -57,8 +57,8 @@ func TestSuiteErrors(t *testing.T) {
 		{"empty", "", "main.yml: the file is empty; a suite is a mapping of sections (addr, "},
 		{"only a comment", "# later\n", "main.yml: the file is empty"},
 		{"not a mapping", "- a", "main.yml:1:1: a suite is a mapping of sections"},
-		{"two documents", "file: {}\n---\nfile: {}", "main.yml: expected single document"},
-		{"broken", "file:\n  /x: [", "main.yml:3:1: did not find expected node content"},
+		{"two documents", "file: {}\n---\nfile: {}", "main.yml:2:1: a second document begins here"},
+		{"broken", "file:\n  /x: [", "main.yml:2:1: not valid YAML: did not find expected node content"},
 		{"no checks", "file: {}", "no checks; a suite that asks nothing proves nothing"},
 		{"unknown section", "file: {}\nports: {}", "main.yml:2:1: unknown section \"ports\": did you mean port? (have addr, binary, clock, command, "},
 		{"a section with a typo", "comand: {}", "unknown section \"comand\": did you mean command? (have addr,"},

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
-	"slipway/images/strict"
+	"slipway/layers/strict"
 )
 
 // table is what a check reads from lines of its program: words KEY=VALUE become columns.

@@ -12,8 +12,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // Workload is a system that people put on boards, with the suite that proves it. It is a

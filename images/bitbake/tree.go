@@ -144,7 +144,8 @@ func (t Tree) Command(program string, args ...string) run.Command {
 // configuration for it: a Record has the variables that Slipway itself needs.
 func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	if !pathExists(t.programPath("bitbake-getvar")) { // before 1.52
-		return t.variableFromDump(ctx, name)
+		values, err := t.Variables(ctx, "", name)
+		return values[name], err
 	}
 	argv := []string{"--value"}
 	for _, file := range t.Post {
@@ -156,9 +157,12 @@ func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 }
 
 // Variables returns variables as bitbake has them for a target, which may be of another
-// configuration (mc:NAME:TARGET). What a target does not set is left out.
+// configuration (mc:NAME:TARGET), or without a target. What is not set is left out.
 func (t Tree) Variables(ctx context.Context, target string, names ...string) (map[string]string, error) {
-	argv := []string{"-e", target}
+	argv := []string{"-e"}
+	if target != "" {
+		argv = append(argv, target)
+	}
 	for _, file := range t.Post {
 		argv = append(argv, "-R", file)
 	}
@@ -174,24 +178,6 @@ func (t Tree) Variables(ctx context.Context, target string, names ...string) (ma
 		}
 	}
 	return values, nil
-}
-
-// variableFromDump finds the value in bitbake's printed configuration (bitbake -e).
-func (t Tree) variableFromDump(ctx context.Context, name string) (string, error) {
-	argv := []string{"-e"}
-	for _, file := range t.Post {
-		argv = append(argv, "-R", file)
-	}
-	out, err := run.Output(ctx, t.Command("bitbake", argv...))
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(out)) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), name+`="`); found {
-			return strings.TrimSuffix(value, `"`), nil
-		}
-	}
-	return "", errors.New("bitbake -e does not print " + name)
 }
 
 // stopQuickly interrupts bitbake twice: the first lets its tasks finish, the second

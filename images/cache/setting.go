@@ -15,6 +15,7 @@ import (
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 )
 
 // Environment is the variable that overrules every other setting of the cache.
@@ -79,23 +80,22 @@ func userSetting() (Setting, error) {
 }
 
 func parseConfig(path string, data []byte) (Setting, error) {
-	root, err := parseYAML(path, data)
+	root, err := strict.Parse(path, data)
 	if err != nil || root == nil {
 		return Setting{}, err
 	}
 	if root.Kind != yaml.MappingNode {
-		return Setting{}, fmt.Errorf("%s: want keys and values, as in \"cache: http://builder:8600\"", nodePlace(path, root))
+		return Setting{}, strict.At(path, root, "want keys and values, as in \"cache: http://builder:8600\"")
 	}
 	var s Setting
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key := root.Content[i]
+	for key, value := range strict.Pairs(root) {
 		if key.Value != "cache" {
-			return Setting{}, fmt.Errorf("%s: unknown key %q (have cache)", nodePlace(path, key), key.Value)
+			return Setting{}, strict.At(path, key, "unknown key %q (have cache)", key.Value)
 		}
-		if i > 0 {
-			return Setting{}, fmt.Errorf("%s: cache is set twice; keep one", nodePlace(path, key))
+		if s != (Setting{}) {
+			return Setting{}, strict.At(path, key, "cache is set twice; keep one")
 		}
-		if s, err = decodeSetting(path, root.Content[i+1]); err != nil {
+		if s, err = decodeSetting(path, value); err != nil {
 			return Setting{}, err
 		}
 	}
@@ -103,35 +103,14 @@ func parseConfig(path string, data []byte) (Setting, error) {
 }
 
 func parseSetting(from string, data []byte) (Setting, error) {
-	root, err := parseYAML(from, data)
+	if len(data) > maxSettingBytes {
+		return Setting{}, fmt.Errorf("%s: longer than %d bytes", from, maxSettingBytes)
+	}
+	root, err := strict.Parse(from, data)
 	if err != nil || root == nil {
 		return Setting{}, err
 	}
 	return decodeSetting(from, root)
-}
-
-func parseYAML(from string, data []byte) (*yaml.Node, error) {
-	if len(data) > maxSettingBytes {
-		return nil, fmt.Errorf("%s: longer than %d bytes", from, maxSettingBytes)
-	}
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc); err != nil {
-		var where *yaml.LoadError
-		if errors.As(err, &where) && where.Mark.Line > 0 {
-			return nil, fmt.Errorf("%s:%d:%d: not valid YAML: %s", from, where.Mark.Line, where.Mark.Column, where.Message)
-		}
-		if len(strings.TrimSpace(string(data))) == 0 {
-			return nil, nil
-		}
-		if where != nil { // a character that no YAML has
-			err = errors.New(where.Message)
-		}
-		return nil, fmt.Errorf("%s: not valid YAML: %w", from, err)
-	}
-	if len(doc.Content) == 0 {
-		return nil, nil
-	}
-	return doc.Content[0], nil
 }
 
 func nodePlace(from string, n *yaml.Node) string {
@@ -165,9 +144,9 @@ func decodeSetting(from string, n *yaml.Node) (Setting, error) {
 	case n.Kind != yaml.MappingNode:
 		return Setting{}, fmt.Errorf("%s: cache is neither an address nor a list of its parts; write cache: http://HOST:8600 or cache: off", at)
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if err := s.setPart(n.Content[i], n.Content[i+1]); err != nil {
-			return Setting{}, wrapPlace(nodePlace(from, n.Content[i]), err)
+	for key, value := range strict.Pairs(n) {
+		if err := s.setPart(key, value); err != nil {
+			return Setting{}, wrapPlace(nodePlace(from, key), err)
 		}
 	}
 	return s, wrapPlace(at, s.checkWhole())

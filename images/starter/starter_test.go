@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/images"
-	"slipway/images/strict"
 	"slipway/layers"
+	"slipway/layers/strict"
 )
 
 // starters are the boards of Slipway that a project can begin with.

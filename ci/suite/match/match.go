@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 
 	"github.com/blang/semver/v4"
 	"go.yaml.in/yaml/v4"

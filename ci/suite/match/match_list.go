@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/images/strict"
+	"slipway/layers/strict"
 
 	"github.com/tidwall/gjson"
 	"go.yaml.in/yaml/v4"

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"slipway/images/strict"
 	"slipway/layers/plaintext"
+	"slipway/layers/strict"
 
 	"go.yaml.in/yaml/v4"
 )

@@ -1,16 +1,20 @@
-// Package strict reads YAML mappings whose keys are all known. Every error names the file,
-// the line and the column. Aliases and duplicate keys are refused: an alias lets a small
-// file unfold into a huge one.
+// Package strict reads YAML files of one document. Every error names the file, the line and the
+// column. Mappings may have keys that are all known: aliases and duplicate keys are refused there,
+// as an alias lets a small file unfold into a huge one.
 package strict
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -22,31 +26,58 @@ func At(file string, n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d:%d: %s", file, n.Line, n.Column, fmt.Sprintf(format, args...))
 }
 
-// ParseMapping returns the mapping that a file holds; what says what it should be.
-func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc); err != nil {
-		return nil, yamlError(file, err, what)
+// Parse returns what the one document of a file holds, or nil if the file holds nothing.
+func Parse(file string, data []byte) (*yaml.Node, error) {
+	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
+	if err != nil {
+		return nil, err
 	}
-	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil, At(file, &doc, "%s", what)
+	var doc, second yaml.Node
+	if err := loader.Load(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) != 1 {
+		return nil, nil
+	} else if err != nil {
+		return nil, syntaxError(file, data, err)
 	}
-	return doc.Content[0], inspectNode(file, doc.Content[0], 0)
+	switch err := loader.Load(&second); {
+	case err == nil:
+		return nil, At(file, &second, "a second document begins here; want one: take out the --- before it")
+	case !errors.Is(err, io.EOF):
+		return nil, syntaxError(file, data, err)
+	}
+	return doc.Content[0], nil
 }
 
-func yamlError(file string, err error, what string) error {
-	var e *yaml.LoadError
-	if !errors.As(err, &e) {
-		return fmt.Errorf("%s: %w", file, err)
+func syntaxError(file string, data []byte, err error) error {
+	var where *yaml.LoadError
+	if !errors.As(err, &where) {
+		return fmt.Errorf("%s: not valid YAML: %w", file, err)
 	}
-	text := strings.TrimPrefix(e.Message, "yaml: ")
-	if text == "no documents in stream" {
-		text = "the file is empty; " + what
+	at := yaml.Node{Line: where.Mark.Line, Column: where.Mark.Column}
+	if at.Line == 0 { // the character itself is bad
+		before := data[:max(bytes.IndexFunc(data, notInYAML), 0)]
+		at.Line, at.Column = bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1
 	}
-	if e.Mark.Line == 0 {
-		return fmt.Errorf("%s: %s", file, text)
+	at.Line = min(at.Line, bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n"))+1) // the parser names the line behind the last one
+	return At(file, &at, "not valid YAML: %s", strings.TrimPrefix(where.Message, "yaml: "))
+}
+
+// notInYAML reports whether a rune is no UTF-8, or a control character that YAML refuses.
+func notInYAML(r rune) bool {
+	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
+}
+
+// ParseMapping returns the mapping that a file holds; what says what it should be.
+func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
+	root, err := Parse(file, data)
+	switch {
+	case err != nil:
+		return nil, err
+	case root == nil:
+		return nil, fmt.Errorf("%s: the file is empty; %s", file, what)
+	case root.Kind != yaml.MappingNode:
+		return nil, At(file, root, "%s", what)
 	}
-	return fmt.Errorf("%s:%d:%d: %s", file, e.Mark.Line, e.Mark.Column, text)
+	return root, inspectNode(file, root, 0)
 }
 
 const maxDepth = 20
