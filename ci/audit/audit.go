@@ -265,7 +265,7 @@ func (a *auditor) checkSetuid(name string, info entry) {
 
 var libraryFolders = []string{"lib", "lib32", "lib64", "usr/lib", "usr/lib32", "usr/lib64", "usr/local/lib"}
 
-// checkLink judges links of libraries, and links to where the image was built.
+// checkLink judges links of libraries, and links into the build folder.
 func (a *auditor) checkLink(name, target string) {
 	if folder := a.buildFolder(target); folder != "" {
 		a.found("build path", name, "leads to %s", target)
@@ -275,7 +275,7 @@ func (a *auditor) checkLink(name, target string) {
 	if !isLibrary && !slices.Contains(programFolders, path.Dir(name)) {
 		return
 	}
-	if _, ok := a.tree.resolve(name); !ok && !strings.HasSuffix(name, ".so") { // X.so alone is for compiling
+	if _, ok := a.tree.resolve(name); !ok && !strings.HasSuffix(name, ".so") { // X.so is only for compiling
 		a.found("link", name, "leads to %s, which is not there", target)
 	}
 }

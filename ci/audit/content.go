@@ -57,8 +57,8 @@ func (a *auditor) checkContent(name string, data []byte) {
 // homePath is the rest of a path below somebody's home folder.
 var homePath = plaintext.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
 
-// checkHome wants no path below a home folder that the board lacks. In usr/share and in
-// descriptions of Python's packages such paths are examples.
+// checkHome allows no path below a home folder that the board lacks. In usr/share and in
+// descriptions of Python packages such paths are examples.
 func (a *auditor) checkHome(name string, data []byte) {
 	if strings.HasPrefix(name, "usr/share/") || strings.Contains(name, ".dist-info/") {
 		return

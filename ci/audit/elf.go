@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// program is what an ELF file says of itself.
+// program is an ELF file's description of itself.
 type program struct {
 	machine         elf.Machine
 	class           elf.Class
@@ -337,8 +337,8 @@ func (a *auditor) checkGPU(name string, sms []string) {
 	a.found("GPU code", name, "it has code for %s; the board has sm_%s", strings.ReplaceAll("sm_"+strings.Join(sms, ", sm_"), "sm_ptx", "compute_"), a.opt.SM)
 }
 
-// sameGeneration reports whether code of an older GPU runs on a newer one: where the first
-// figure is the same.
+// sameGeneration reports whether code of an older GPU runs on a newer one: if the first figure is
+// the same.
 func sameGeneration(code, gpu string) bool {
 	return len(code) == len(gpu) && len(code) > 1 && code[:len(code)-1] == gpu[:len(gpu)-1] && code <= gpu
 }

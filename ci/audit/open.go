@@ -27,8 +27,8 @@ type Target struct {
 	Built  string // the folder in which the artifact was built, if there is one
 }
 
-// Find returns what a name on the command line stands for: a board with a build, the folder
-// of an artifact or of a root file system, or an image.
+// Find resolves a name from the command line: a board with a build, the folder of an artifact or of
+// a root file system, or an image.
 func Find(name, buildDir string) (Target, error) {
 	dir := name
 	if !strings.Contains(name, "/") {
@@ -131,7 +131,7 @@ type answer struct {
 	Error   string   `json:"error"`
 }
 
-// Answer audits a target and writes what came of it for Isolate.
+// Answer audits a target and writes the result for Isolate.
 func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 	var a answer
 	reports, err := Audit(ctx, t, opt)

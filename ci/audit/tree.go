@@ -36,7 +36,7 @@ type entry struct {
 type tree struct {
 	name  string
 	files map[string]entry
-	bytes int64 // of the image: no file holds more
+	bytes int64 // size of the image, which bounds the size of its files
 	open  func(name string) (io.ReadCloser, error)
 	close func() error
 }
@@ -60,7 +60,7 @@ func (t *tree) names() []string {
 	return names
 }
 
-// read returns what a regular file holds.
+// read returns a regular file's content.
 func (t *tree) read(name string) ([]byte, error) { return t.head(name, maxFileBytes) }
 
 // head returns the first n bytes of a regular file.
@@ -78,8 +78,8 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 	return data, err
 }
 
-// readAll fills data. go-diskfs 1.9.4 reads nothing, again and again, of a hole at the end of a
-// file: what it does not read is zeros. In other holes it reads what stands on the disk there.
+// readAll fills data. At a hole at the end of a file, go-diskfs 1.9.4 reads nothing, again and
+// again: readAll takes the rest for zeros. In other holes it reads the disk's bytes at that place.
 func readAll(r io.Reader, data []byte) error {
 	for len(data) > 0 {
 		n, err := r.Read(data)
@@ -99,9 +99,9 @@ func readAll(r io.Reader, data []byte) error {
 // patience is how long a file, or all folders, of an image may take.
 var patience = 10 * time.Minute
 
-// guard makes an error of a panic, and of a read that does not end: the image's file system
-// is read by a library that trusts it, and the image may be damaged. Such a read goes on
-// until the program ends.
+// guard turns a panic, or a read that does not end, into an error: the library that reads the
+// image's file system trusts it, and the image may be damaged. Such a read runs until the program
+// ends.
 func guard(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -122,7 +122,7 @@ func guard(work func() error) error {
 	}
 }
 
-// resolve follows links, also those of folders, and returns the name of what is there.
+// resolve follows links, also those of folders, and returns the name at their end.
 func (t *tree) resolve(name string) (string, bool) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	for range maxLinks {
@@ -166,7 +166,7 @@ func (t *tree) isFolder(name string) bool {
 // exists reports whether a path leads to something.
 func (t *tree) exists(name string) bool { _, ok := t.resolve(name); return ok }
 
-// readText returns a small file's text, and "" where there is none.
+// readText returns a small file's text, or "" if there is no such file.
 func (t *tree) readText(name string) string {
 	name, ok := t.resolve(name)
 	if !ok || !t.files[name].mode.IsRegular() {
