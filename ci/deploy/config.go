@@ -113,7 +113,7 @@ func sectionNames() []string {
 	return names
 }
 
-// seenKeys are the keys of a section by what they name. Several spellings may name the
+// seenKeys are the keys of a section, by the thing that they name. Several spellings may name the
 // same thing.
 type seenKeys map[string]*yaml.Node
 
