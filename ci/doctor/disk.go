@@ -79,7 +79,7 @@ type demand struct {
 	need, free uint64
 	inodes     uint64
 	of         []string
-	counted    bool // all that is there already
+	counted    bool // all that exists already
 }
 
 // checkDisk adds up what the build will still write on each file system.

@@ -1,6 +1,5 @@
-// Package doctor checks this machine, with a board's project, before the build does.
-// Each finding says what is wrong, why it matters, and how to fix it. It changes
-// nothing.
+// Package doctor checks this machine, with a board's project, before the build does. Each finding
+// names a fault, the reason why it matters, and the fix. The package changes nothing.
 package doctor
 
 import (
@@ -114,7 +113,7 @@ func unreadProject(spec images.Spec, partial layers.Project, err error) Finding 
 	return Finding{"project", Stops, saw, "the build reads it first", next}
 }
 
-// Conf checks a file of configuration alone, for a branch of meta-tegra.
+// Conf checks only a configuration file, for a branch of meta-tegra.
 func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	l, err := lint.Branch(branch)
 	if err != nil {

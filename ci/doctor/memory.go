@@ -111,7 +111,7 @@ func briefError(err error) string {
 	return line
 }
 
-// What a build of many layers watches, plus an editor.
+// The needs of a build with many layers, and of an editor.
 const (
 	enoughWatches   = 65_536
 	enoughInstances = 128

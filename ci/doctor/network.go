@@ -283,7 +283,7 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	return lintFindings(found, "no name in it that the layers lack")
 }
 
-// withoutCheckouts is the text for a check by Slipway's own tables alone.
+// withoutCheckouts is the text for a check that uses only Slipway's own tables.
 const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
 
 func lintFindings(found []lint.Finding, none string) []Finding {
