@@ -27,7 +27,7 @@ type Access struct {
 
 	HostKey string        // as a line of known_hosts has it: kind and base64
 	Serial  string        // that the board must report
-	Board   string        // which of Slipway's boards it is
+	Board   string        // the board's name in Slipway
 	Limit   time.Duration // for the work on it; 0: the limit of all boards
 }
 
@@ -188,7 +188,7 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 
 var userPattern = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
-// readBecome reads the variables for sudo. It accepts all of Ansible's words for yes and
+// readBecome reads the variables for sudo. It accepts every word that Ansible accepts for yes and
 // no.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}

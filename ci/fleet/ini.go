@@ -123,8 +123,8 @@ func (r *iniReader) readChild(text string, line int) error {
 	return r.addChild(r.group, child, line)
 }
 
-// iniVariable reads a value as Ansible does: as a Python literal where it is one. Quotes
-// are not part of it.
+// iniVariable reads a value as Ansible does: as a Python literal if it is one. Quotes are not part
+// of it.
 func iniVariable(value string, line int) variable {
 	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {

@@ -142,7 +142,7 @@ func (j *journal) appendEntry(e entry) error {
 	j.mu.Lock()
 	upTo, err = j.written, j.err
 	j.mu.Unlock()
-	if err != nil { // after a failed sync nobody knows what is on the disk
+	if err != nil { // after a failed sync the content on the disk is unknown
 		return err
 	}
 	if err := j.sync(); err != nil {

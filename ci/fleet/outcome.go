@@ -53,7 +53,7 @@ func (o Outcome) nextOf(k Kind) string {
 type Result struct {
 	Host      string `json:"host"`
 	Address   string `json:"address"`
-	Port      int    `json:"port,omitempty"` // 0 where the inventory names none
+	Port      int    `json:"port,omitempty"` // 0 if the inventory names none
 	Kind      Kind   `json:"kind"`
 	Saw       string `json:"saw,omitempty"`
 	ElapsedMS int64  `json:"elapsedMs"`

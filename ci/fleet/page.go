@@ -131,7 +131,7 @@ func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	return []report.Failure{{Name: string(r.Kind), Saw: r.Saw, Next: o.nextOf(r.Kind)}}
 }
 
-// describeBoard returns where the board is, and what else is to be said of it.
+// describeBoard returns the board's address and its other notes.
 func (r Result) describeBoard() string {
 	words := []string{r.Address}
 	if r.Canary {

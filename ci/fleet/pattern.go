@@ -119,7 +119,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 			inv.collectHosts(g, named, map[string]bool{})
 		}
 	}
-	// Ansible looks for hosts only where no group has the name, or it is a pattern.
+	// Ansible looks for hosts only if no group has the name, or if the name is a pattern.
 	if !groups || name[0] == '~' || strings.ContainsAny(name, ".*?[") {
 		for _, h := range inv.Hosts {
 			if matches(h.Name) {

@@ -81,7 +81,7 @@ func (t *attempt) recordNote(before ci.SystemID) error {
 	return nil
 }
 
-// noteAfter returns the note after the update, or nil where none is needed.
+// noteAfter returns the note after the update, or nil if none is needed.
 func (t *attempt) noteAfter() *Note {
 	note, ok := t.noteBefore()
 	o := t.updated

@@ -157,8 +157,8 @@ func (p *plan) openInputs(ctx context.Context) error {
 	return nil
 }
 
-// openArtifact opens the artifact of a build. A run that sends a file or a bundle does not
-// send the artifact, so a build may replace it meanwhile.
+// openArtifact opens the artifact of a build. A run that sends a file or a bundle does not send the
+// artifact, so a build may replace it during the run.
 func (p *plan) openArtifact(ctx context.Context) error {
 	dir := p.opt.BoardDir(p.spec)
 	p.artifact = images.NoArtifact(p.spec, dir)
