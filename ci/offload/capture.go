@@ -21,7 +21,7 @@ import (
 // capture is a running tcpdump with the packets of this check that it has seen, known by
 // their mark.
 type capture struct {
-	what   string // where it captures, for messages
+	what   string // the point of capture, for messages
 	mark   []byte
 	cancel context.CancelFunc
 	done   chan struct{}

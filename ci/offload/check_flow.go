@@ -315,8 +315,8 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 // counterLag is how long hardware may take to update a counter.
 const counterLag = 5 * time.Second
 
-// expectCount compares a rule's counter with what was sent. A hardware counter may be a
-// moment late, and may include the frames' own checksums.
+// expectCount compares a rule's counter with the number of sent packets. A hardware counter may be
+// a moment late, and may include the frames' own checksums.
 func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
 	limit := counterLag
 	if f.Proves == report.ProvesSoftware {

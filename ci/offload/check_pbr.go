@@ -363,8 +363,8 @@ func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	return nil
 }
 
-// configureTeardown runs configuration commands also after the check was cancelled. The
-// board's own zebra keeps running with what they leave.
+// configureTeardown runs configuration commands even after the check was cancelled. Their effect
+// lasts, because the board's own zebra keeps running.
 func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()

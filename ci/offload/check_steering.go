@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// steering is the check that an mlx5 device itself holds a rule. mlx_steering_dump shows
-// the rules, or mlx_hw_steering_dump where the hardware steers (dv_flow_en=2).
+// steering is the check that an mlx5 device itself holds a rule. mlx_steering_dump shows the rules,
+// or mlx_hw_steering_dump if the hardware steers (dv_flow_en=2).
 type steering struct {
 	process  string // the program whose rules are read
 	port     int64  // DPDK's
@@ -182,8 +182,8 @@ var (
 	hardwareSTE   = plaintext.Regexp(`STE (0x[0-9a-f]{1,16}):$`)
 )
 
-// parseSteering reads the parser's list of rules. A rule is a line that begins with its
-// domain, followed by lines with what it matches and what it does.
+// parseSteering reads the parser's list of rules. A rule is a line that begins with its domain,
+// followed by lines with its matches and its actions.
 func parseSteering(text string) (all []steeringRule) {
 	for _, line := range plaintext.Lines(plaintext.WithoutEscapes(text)) {
 		if m := steeringHead().FindStringSubmatch(line); m != nil {

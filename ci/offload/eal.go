@@ -11,12 +11,12 @@ import (
 // maxLcore is above the numbers of lcores and CPUs that DPDK is built for.
 const maxLcore = 4095
 
-// lcoreGroup is one part of EAL's --lcores: lcores, and the CPUs that each may run on.
+// lcoreGroup is one part of the EAL option --lcores: lcores, and the CPUs that each may run on.
 var lcoreGroup = plaintext.Regexp(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
 
-// sharedCPU says which two lcores of EAL's arguments may run on one CPU, or returns "".
-// EAL gives each lcore its own CPU unless --lcores says otherwise. Where lcores share a
-// CPU, packets and inferences wait for the kernel's scheduler.
+// sharedCPU returns a description of two lcores in the EAL arguments that may run on one CPU, or
+// "". EAL gives each lcore its own CPU unless --lcores says otherwise. If lcores share a CPU,
+// packets and inferences wait for the kernel's scheduler.
 func sharedCPU(eal []string) string {
 	owner := map[int]int{}
 	for _, m := range lcoreGroup().FindAllStringSubmatch(lcoreMap(eal), -1) {

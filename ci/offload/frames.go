@@ -104,7 +104,7 @@ func (d datagram) buildBody() []byte {
 	case d.sum == wrongSum:
 		sum ^= 0x5a5a
 	case d.sum == onesSum:
-		endian.BigEndian.PutUint16(body[len(header)+markedBytes:], sum) // where the payload has zero
+		endian.BigEndian.PutUint16(body[len(header)+markedBytes:], sum) // over the zeros of the payload
 		sum = 0xffff
 	case sum == 0 && d.protocol == protocolUDP:
 		sum = 0xffff // zero means that there is none

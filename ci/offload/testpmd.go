@@ -124,8 +124,8 @@ func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	return all, nil
 }
 
-// drivers says what kind of proof each DPDK driver gives: where it does its work. An
-// unknown driver proves neither.
+// drivers maps each DPDK driver to the kind of its proof: whether hardware or software does the
+// work. An unknown driver proves neither.
 var drivers = map[string]report.Proof{
 	"mlx5_pci":       report.ProvesHardware,
 	"mlx5_auxiliary": report.ProvesHardware, // of a scalable function

@@ -29,7 +29,7 @@ type traffic struct {
 	foreign                         [3]netip.Addr // addresses of other networks; each differs from source in one byte
 	fromMAC, gateway, outMAC        net.HardwareAddr
 	toMAC, otherMAC                 net.HardwareAddr
-	to, other, home, in, out        *capture // other is nil where the board's board.yml names none
+	to, other, home, in, out        *capture // other is nil if board.yml names none
 	more                            chan struct{}
 
 	samples    []*sample
@@ -659,7 +659,7 @@ func (c *tally) add(s *sample) {
 	}
 }
 
-// findMisplaced says where there are too many or too few packets of a sample.
+// findMisplaced lists the captures with too many or too few packets of a sample.
 func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expectedCounts(s, rules)
 	for _, c := range t.allCaptures() {
@@ -684,8 +684,8 @@ func findStrays(all []arrival, known ...net.HardwareAddr) []arrival {
 	})
 }
 
-// findDamaged says what is wrong with packets that arrived, each fault once. Packets may
-// arrive twice, in another order, or with bytes that a router or testpmd would not send.
+// findDamaged lists the faults of packets that arrived, each fault once. Packets may arrive twice,
+// in another order, or with bytes that a router or testpmd would not send.
 func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
 	counts, first := map[string]int{}, []difference{}
