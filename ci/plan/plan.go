@@ -80,12 +80,12 @@ func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
 	return p.plan(ctx)
 }
 
-// planner holds both states and what is between them.
+// planner holds both states and the changes between them.
 type planner struct {
 	repo           repository
 	opt            Options
 	boards, suites string // folders, from the repository's root
-	dir            string // of copies, for this plan alone
+	dir            string // of copies, only for this plan
 	from, to       string // commits; to is "" for the work tree
 	before, after  side
 	changes        []change

@@ -81,8 +81,8 @@ func how(was, is bool) string {
 	return " differs"
 }
 
-// isProjectFile reports whether a file of a board's folder was read as a project file or a
-// description of the board, which are compared by what they say.
+// isProjectFile reports whether a build read this file as board.yml or as a project file. Those are
+// compared by value, not by bytes.
 func (p *planner) isProjectFile(before, after made, name string) bool {
 	if name == "board.yml" {
 		return true
@@ -96,7 +96,7 @@ func (p *planner) isProjectFile(before, after made, name string) bool {
 	return false
 }
 
-// isTestFile reports whether board.yml names a file for tests or for flashes alone.
+// isTestFile reports whether board.yml names the file only for tests or for flashes.
 func isTestFile(spec images.Spec, name string) bool {
 	return name == spec.Flash.Signers || name == spec.SSH.HostCA ||
 		spec.Policy != nil && (name == spec.Policy.Signers || name == spec.Policy.Revoked) ||
@@ -160,7 +160,7 @@ func keysBelow(a, b json.RawMessage) []string {
 	if keys := changedKeys(was, is); len(keys) > 0 {
 		return keys
 	}
-	return []string{""} // the order alone
+	return []string{""} // only the order
 }
 
 func orNull(text json.RawMessage) json.RawMessage {
@@ -246,7 +246,7 @@ func (p *planner) layerReasons(ctx context.Context, name string, before, after m
 			data = &in
 		}
 		if slices.Contains(parts, c.path) || slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, c.path+" ") }) {
-			continue // compared by what it says
+			continue // compared by its values
 		}
 		if reason := reasonOf(c, areas, data, p.isDescription); reason != "" {
 			if data == nil && !c.linked {
@@ -258,8 +258,8 @@ func (p *planner) layerReasons(ctx context.Context, name string, before, after m
 	return why
 }
 
-// reasonOf says why a change of one file makes a build necessary, "" where it does not. in
-// is what the last build read, nil where that is unknown.
+// reasonOf explains why a change of one file makes a build necessary; "" if it does not. in lists
+// the files that the last build read, nil if they are unknown.
 func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(string) bool) string {
 	if in != nil {
 		if recipe := readBy(c, *in); recipe != "" {
@@ -286,7 +286,7 @@ func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(str
 	return c.path + ": no recipe of the last build names it, so nothing is known of it"
 }
 
-// readBy returns the recipe that reads a file, or that looked for it where it is new.
+// readBy returns the recipe that reads a file, or that looked for a new one.
 func readBy(c change, in bitbake.Inputs) string {
 	if recipe := in.Read[c.path]; recipe != "" {
 		return recipe

@@ -25,7 +25,7 @@ type side struct {
 // made is what one board is made of.
 type made struct {
 	spec    images.Spec
-	keys    map[string]json.RawMessage // of board.yml, with what it inherits
+	keys    map[string]json.RawMessage // of board.yml, with inherited keys
 	project layers.Project
 	dump    map[string]json.RawMessage // of the project; nil for a board of Debian packages
 	areas   []area
@@ -85,7 +85,7 @@ func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Opt
 	return m
 }
 
-// outward finds a path that leads out of the folder where it is written.
+// outward finds a path that leads out of its own file's folder.
 var outward = plaintext.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|BBPATH)[^\n]*/\.\.`)
 
 // areasOf returns the board's layers. Where a layer or the configuration names files
