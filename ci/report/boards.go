@@ -61,7 +61,7 @@ type Column struct {
 
 // Cell is a check of a board.
 type Cell struct {
-	Status Status // "" where the board was not asked
+	Status Status // "" if the board was not contacted
 	Text   string
 }
 

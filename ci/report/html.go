@@ -103,7 +103,7 @@ type tick struct {
 	Text string
 }
 
-// signs tell the statuses apart where there is no colour.
+// signs distinguish the statuses without colour.
 var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cached: "="}
 
 // Sign returns the sign before the row.
@@ -251,7 +251,7 @@ func (c chart) withBars() chart {
 			r.Took = "–"
 			continue
 		}
-		// What took no time is still seen, and what ends last does not stick out.
+		// Even a part that took no time is visible, and the last part stays inside.
 		r.W = max(float64(r.took)*scale, 0.6)
 		r.X = min(float64(r.start)*scale, 100-r.W)
 	}

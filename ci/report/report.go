@@ -45,7 +45,7 @@ type Report struct {
 	Target    string               `json:"target,omitempty"` // what it was reached as
 	Started   time.Time            `json:"started"`
 	ElapsedMS int64                `json:"elapsedMs"`
-	Reason    string               `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
+	Reason    string               `json:"reason,omitempty"` // of a failure: unreachable, check, suite or other
 	Slipway   images.Program       `json:"slipway,omitzero"` // that asked
 	Host      Host                 `json:"host"`
 	Identity  Identity             `json:"identity"`
@@ -64,8 +64,8 @@ type Host struct {
 	CPUs int    `json:"cpus"`
 }
 
-// Identity is which board answered, with what it runs, as it reported itself. Nothing
-// else confirms it.
+// Identity is the board that answered and its software, as it reported itself. No other source
+// confirms it.
 type Identity struct {
 	Hostname  string `json:"hostname,omitempty"`
 	Model     string `json:"model,omitempty"`
@@ -95,7 +95,7 @@ type Stage struct {
 	Status    Status `json:"status"`
 	ElapsedMS int64  `json:"elapsedMs"`
 	Saw       string `json:"saw,omitempty"`
-	Next      string `json:"next,omitempty"` // what to do, where it failed
+	Next      string `json:"next,omitempty"` // what to do after a failure
 }
 
 // SuiteResult is the result of one suite.
@@ -113,11 +113,11 @@ type CheckResult struct {
 	StartMS   int64  `json:"startMs"` // after its suite began
 	ElapsedMS int64  `json:"elapsedMs"`
 	Saw       string `json:"saw,omitempty"`
-	Want      string `json:"want,omitempty"` // where it failed
+	Want      string `json:"want,omitempty"` // of a failure
 	Next      string `json:"next,omitempty"`
 
-	Proves   Proof    `json:"proves,omitempty"`   // where it passed, and tells hardware from software
-	Attempts int      `json:"attempts,omitempty"` // how often it was tried, where that was more than once
+	Proves   Proof    `json:"proves,omitempty"`   // of a check that passed and distinguishes hardware from software
+	Attempts int      `json:"attempts,omitempty"` // how often it was tried, if more than once
 	Metrics  []Metric `json:"metrics,omitempty"`
 	Table    *Table   `json:"table,omitempty"`
 }
@@ -126,11 +126,11 @@ type CheckResult struct {
 // software can do.
 type Proof string
 
-// What a check can prove. It takes that from the name of the driver that did the work.
+// The proofs that a check can give, by the name of the driver that did the work.
 const (
 	ProvesHardware Proof = "hardware"
 	ProvesSoftware Proof = "software"
-	ProvesParts    Proof = "parts" // they are there; nothing was seen at work
+	ProvesParts    Proof = "parts" // they exist; they were not seen at work
 )
 
 // proofs are the texts for a person.
@@ -165,7 +165,7 @@ type Log struct {
 	Name  string `json:"name"`
 	Text  string `json:"text"`           // its end
 	File  string `json:"file,omitempty"` // that has all of it, beside the report
-	Whole string `json:"-"`              // where that is more
+	Whole string `json:"-"`              // the whole text, if that is longer
 }
 
 // The files of a report.
@@ -339,7 +339,7 @@ func thisHost() Host {
 	return h
 }
 
-// Limits of what is kept of a board's words.
+// Limits for text from a board.
 const (
 	MaxFactBytes = 500
 	MaxSawBytes  = 4000

@@ -40,7 +40,7 @@ type Property struct {
 	Value string `xml:"value,attr"`
 }
 
-// Case is a check or a test. It passed where it was neither skipped nor failed.
+// Case is a check or a test. It passed if it was neither skipped nor failed.
 type Case struct {
 	Name      string   `xml:"name,attr"`
 	ClassName string   `xml:"classname,attr"`
