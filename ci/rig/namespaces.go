@@ -140,8 +140,8 @@ func (m *namespaces) close() {
 	<-m.gone
 }
 
-// unshare puts the calling thread, and what it starts from now on, into new namespaces
-// with r as their root.
+// unshare puts the calling thread, and every program that it starts from now on, into new
+// namespaces with r as their root.
 func (r root) unshare() error {
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	if !r.network {

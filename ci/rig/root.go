@@ -97,8 +97,8 @@ func (b bind) makeMountPoint(at string) error {
 	return os.WriteFile(at, nil, 0o644)
 }
 
-// mountOverlay mounts the layers. The kernel wants the uppermost first, and reads a
-// colon in a name as its end.
+// mountOverlay mounts the layers. The kernel expects the uppermost first, and reads a colon in a
+// name as its end.
 func (r root) mountOverlay() error {
 	for _, dir := range []string{"root", "changes", "work"} {
 		if err := os.Mkdir(filepath.Join(r.at, dir), 0o755); err != nil {
