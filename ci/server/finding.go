@@ -16,7 +16,7 @@ import (
 
 // Finding is what is wrong with a line of a file.
 type Finding struct {
-	File string // "" where only the text is known
+	File string // "" if only the text is known
 	Line int
 	Text string
 	Info bool // a person completes the line; it is no error
@@ -35,7 +35,7 @@ func FindingsIn(text string) (all []Finding) {
 		if found == nil || len(all) == maxFindings {
 			continue
 		}
-		number, _ := strconv.Atoi(found[2]) // digits alone
+		number, _ := strconv.Atoi(found[2]) // only digits
 		all = append(all, Finding{File: fromHere(found[1]), Line: number, Text: plaintext.OneLine(found[3])})
 	}
 	if len(all) == 0 {
@@ -56,7 +56,7 @@ func fromHere(path string) string {
 	return path
 }
 
-// Escapes of GitHub's commands in logs.
+// Escapes in the workflow commands of GitHub.
 var (
 	ofMessage  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	ofProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
