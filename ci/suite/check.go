@@ -76,9 +76,9 @@ var kinds = []Kind{
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "gpus", "exit-status", "output", "metrics"}, readContainer},
 }
 
-// questions are the kinds whose programs answer at once on a sound board. Those of built-in
-// suites do so too. Programs of other checks are the user's, or may wait for a file system that
-// is elsewhere, and fail their check alone.
+// questions are the kinds whose programs answer at once on a sound board. Those of built-in suites
+// do so too. Programs of other checks are the user's, or may wait for a remote file system, and
+// fail only their check.
 var questions = []string{
 	"service", "port", "process", "user", "group", "package", "interface", "kernel-param", "clock",
 	"disk", "module", "dmesg", "temperature", "power",

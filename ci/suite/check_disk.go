@@ -27,7 +27,7 @@ func readDisk(e *Entry) Probe {
 	return d
 }
 
-// partition is a partition that the kernel knows.
+// partition is a partition that the kernel has listed.
 type partition struct {
 	disk, name, device, label string // like vda, vda3, 254:3, rootA
 	number                    int
@@ -88,7 +88,7 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// checkLayout checks the labels of the root's disk, and where the root is.
+// checkLayout checks the labels of the root's disk, and the partition of the root.
 func (d disk) checkLayout(f *Finding, all []partition, mounts []mountpoint) {
 	root, ok := findMount(mounts, "/")
 	i := slices.IndexFunc(all, func(p partition) bool { return ok && p.device == root.device })

@@ -31,8 +31,8 @@ func readProcess(e *Entry) Probe {
 	return p
 }
 
-// processScript reads all names by one program. With a program for each process, an
-// emulated board needed 30 s. Processes that end meanwhile are no error.
+// processScript reads all names by one program. With a program for each process, an emulated board
+// needed 30 s. A process that ends before it is read is no error.
 const processScript = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
 func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {

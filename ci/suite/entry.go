@@ -14,7 +14,7 @@ import (
 	"slipway/layers/strict"
 )
 
-// parseYAML returns the mapping that a suite's file holds.
+// parseYAML returns the mapping in a suite's file.
 func parseYAML(file string, data []byte) (*yaml.Node, error) {
 	if line, column := findTemplate(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)

@@ -13,9 +13,9 @@ import (
 // program's group where Slipway cannot: the connection is gone, or the check's time was over
 // for a while. It also removes the program's folder then, if it has one.
 //
-// The group is the program's own if an SSH server or sudo started it. Otherwise it may be
-// that of others, and the guard ends the program alone. A zombie does not run: in some
-// containers nobody waits for it.
+// The group is the program's own if an SSH server or sudo started it. Otherwise the group may hold
+// other programs, and the guard ends only the check's. A zombie does not run: in some containers
+// nobody waits for it.
 const guardScript = `limit=$1 dir=$2 parent=$PPID group=$$
 shift 2
 [ -d "/proc/$parent" ] || parent=$$
@@ -50,7 +50,7 @@ const guardPause = 15 * time.Second
 // it, or "". Other programs have no guard.
 type guardedFolder struct{}
 
-// guardedBoard starts guards. Nothing else sees them: transcripts show the programs alone.
+// guardedBoard starts guards. They are invisible elsewhere: transcripts show only the programs.
 type guardedBoard struct{ Board }
 
 func (b guardedBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {

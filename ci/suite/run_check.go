@@ -58,7 +58,7 @@ func (s *Session) skipReason(ctx context.Context, c Check) string {
 	return ""
 }
 
-// Missing is an error that skips a check. It says what the board lacks.
+// Missing is an error that skips a check. It names the thing that the board lacks.
 type Missing string
 
 func (m Missing) Error() string { return string(m) }

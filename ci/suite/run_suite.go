@@ -122,7 +122,7 @@ func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// splitBatches returns the checks' indexes in batches. A check that must run alone is a
+// splitBatches returns the checks' indexes in batches. A check that must not run beside others is a
 // batch of its own.
 func splitBatches(checks []Check) [][]int {
 	var all [][]int

@@ -97,7 +97,7 @@ func AllNames() ([]string, error) {
 	return names, err
 }
 
-// findOwn returns the file of one of the user's own suites; "" where there is none.
+// findOwn returns the file of one of the user's own suites; "" if there is none.
 func findOwn(name string) (string, error) {
 	own, err := images.OwnSuites()
 	if file := own[name]; file != "" && slices.Contains(Names(), name) {
