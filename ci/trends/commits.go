@@ -38,7 +38,7 @@ const shownCommit = 12
 
 func short(commit string) string { return commit[:min(len(commit), shownCommit)] }
 
-// part is a part of a text, with a link where it is a commit.
+// part is a part of a text. A commit has a link.
 type part struct{ Text, Link string }
 
 // parts returns the range as git takes it, and what else there is to know.

@@ -88,7 +88,7 @@ func partition(values []float64, noise float64) []int {
 	n := len(values)
 	price := levelPrice + max(0, float64(shortSeries-n)/8)
 	best := make([]float64, n+1) // the least cost of the values before an index
-	last := make([]int, n+1)     // where the last part of that begins
+	last := make([]int, n+1)     // the start of the last part of that
 	for end := 1; end <= n; end++ {
 		best[end] = math.Inf(1)
 	}

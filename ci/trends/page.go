@@ -228,7 +228,7 @@ func (s *Series) plot() plot {
 	}
 }
 
-// pathOf returns the attribute of a path, which is made of numbers alone.
+// pathOf returns the attribute of a path, which consists only of numbers.
 func pathOf(d string) template.HTMLAttr { return template.HTMLAttr(`d="` + d + `"`) }
 
 // axis returns where an axis with two steps of a round size begins, so that it has both values.

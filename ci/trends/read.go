@@ -19,7 +19,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Limits of what is read. The files may come from anywhere.
+// Limits for the files to read. They may come from anywhere.
 const (
 	maxReportBytes = 32 << 20
 	maxEntries     = 500_000 // files and folders below those that were named
@@ -32,7 +32,7 @@ const (
 // Run is one run of a board: what a CI job left in a folder.
 type Run struct {
 	Board  string
-	Device string // its serial or address; "" where the run reached none, or a virtual board
+	Device string // its serial or address; "" if the run reached no device, or a virtual board
 	Name   string // the folder or file
 	Time   time.Time
 	Source layers.FolderCommit
@@ -103,7 +103,7 @@ type reader struct {
 	step    *progress.Step
 }
 
-// note keeps what the reader left out.
+// note records something that the reader left out.
 func (r *reader) note(format string, args ...any) {
 	if len(r.notes) == maxNotes {
 		r.unsaid++

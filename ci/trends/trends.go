@@ -18,7 +18,7 @@ import (
 // leastChange is the smallest change that matters, as a part of the level before it.
 const leastChange = 0.05
 
-// Limits of what is looked at and shown.
+// Limits for the runs that are read and shown.
 const (
 	MaxLast   = 500 // runs of a device
 	maxSeries = 2000
@@ -32,7 +32,7 @@ type Options struct {
 	Last   int    // runs of each device
 }
 
-// Trends is what came of the runs.
+// Trends is the result of the runs.
 type Trends struct {
 	Branch  string    `json:"branch,omitempty"`
 	Boards  []string  `json:"boards"`
@@ -209,7 +209,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s%s", n, noun, plaintext.Either(n == 1, "", "s"))
 }
 
-// collect returns the series of runs. What an artifact says counts once, in the first run of it.
+// collect returns the series of runs. Values of an artifact count once, in its first run.
 func (t *Trends) collect(runs []*Run) []Series {
 	type key struct {
 		device
