@@ -58,8 +58,8 @@ func ListBoards(w io.Writer, asJSON bool) error {
 	return errors.Join(tw.Flush(), wrong)
 }
 
-// Build installs the host packages that a build needs, mends this machine where root can,
-// and calls images.Build. A dry run changes nothing of this machine: it names what is missing.
+// Build installs the host packages that a build needs, fixes this machine if root can, and calls
+// images.Build. A dry run changes nothing on this machine: it lists what is missing.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	if err := images.Refused(ctx, spec, opt, "build"); err != nil {
 		return images.Artifact{}, err

@@ -121,7 +121,7 @@ type projectRecord struct {
 	Next   []starter.Step `json:"next"`
 }
 
-// writePlan writes the files of a plan and says what is next.
+// writePlan writes the files of a plan and prints the next steps.
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
 	err := starter.Check(folder, plan.Files)
 	if err == nil && !opt.DryRun {
@@ -171,7 +171,7 @@ func showEdits(w io.Writer, edits []starter.Edit) {
 	}
 }
 
-// CheckOptions says how CheckProject shows what it found.
+// CheckOptions controls how CheckProject shows its findings.
 type CheckOptions struct {
 	JSON    bool
 	Quality string // a file for GitLab's code quality; "" is none
@@ -222,7 +222,7 @@ func findingsOf(edits []starter.Edit) (all []server.Finding) {
 	return all
 }
 
-// saveQuality writes what is wrong and what is to be edited for GitLab, also if nothing is.
+// saveQuality writes the faults and the proposed edits for GitLab, even if there are none.
 func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error {
 	if file == "" {
 		return nil

@@ -34,8 +34,8 @@ type RigOptions struct {
 	How   []suite.Option
 }
 
-// UpRig installs packages, builds a rig's userland and software, starts its namespaces
-// and runs its suites. All results are of software, and the report says so.
+// UpRig installs packages, builds a rig's userland and software, starts its namespaces and runs its
+// suites. All results are of software, which the report states.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return report.Refused(spec, err)

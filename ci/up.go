@@ -36,9 +36,9 @@ type UpOptions struct {
 	Keep  bool      // leave the board on
 }
 
-// Up installs host packages, mends this machine for the build where root can, builds a virtual board's image, flashes a virtual disk,
-// boots, deploys and runs the smoke suites. If a stage fails, the report says what was
-// seen and what to do. Up leaves nothing running unless opt.Keep is set.
+// Up installs host packages, fixes this machine for the build if root can, builds a virtual board's
+// image, flashes a virtual disk, boots, deploys and runs the smoke suites. If a stage fails, the
+// report shows the error and the next step. Up leaves nothing running unless opt.Keep is set.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+"  # then flash, deploy and smoke: up is for virtual boards"))
@@ -215,9 +215,9 @@ var (
 	errSilent   = errors.New("the board said nothing on its serial line")
 )
 
-// powerCycles is how often a board is switched on again. QEMU before 8.1 sometimes runs
-// kernel code that the kernel has just rewritten, which panics (once in about 70 boots
-// here). On some machines KVM runs the firmware and then nothing. The report says so.
+// powerCycles is how often a board is switched on again. QEMU before 8.1 sometimes runs kernel code
+// that the kernel has just rewritten, which panics (once in about 70 boots here). On some machines
+// KVM runs the firmware and then nothing. The report mentions each retry.
 const powerCycles = 2
 
 func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
