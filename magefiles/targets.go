@@ -160,8 +160,8 @@ func checkEnvironment() error {
 //go:embed [^m]*.go
 var sources embed.FS
 
-// describeSource asks git which source this program was compiled from. Mage has just
-// compiled it in the clone where it was started.
+// describeSource asks git for the source version of this program. Mage has just compiled it in the
+// clone where it was started.
 func describeSource() {
 	if host.UnderMage() && compiledHere() {
 		images.Described(describeFolder("."))

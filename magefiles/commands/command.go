@@ -1,5 +1,5 @@
 // Package commands defines Slipway's command lines: the words, flags, help and work of each
-// command. What these do is in the packages that they call.
+// command. The work itself is in the packages that they call.
 package commands
 
 import (
@@ -20,8 +20,8 @@ import (
 // whole starts nothing.
 type Command struct {
 	*cobra.Command
-	// Run does the work. words has one element for each word of the usage line, empty where an
-	// optional one is missing, or all words where the last one may be repeated.
+	// Run does the work. words has one element for each word of the usage line, empty if an
+	// optional one is missing, or all words if the last one may be repeated.
 	Run func(ctx context.Context, words []string) error
 	// check refuses combinations of words and flags.
 	check func(words []string) error

@@ -20,7 +20,7 @@ func (c *Command) complete(flag string, values func(args []string) []string, oth
 	})
 }
 
-// completeWord says what the next word may be. Files complete what is not here.
+// completeWord suggests the next word. Without a suggestion, the shell completes files.
 func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	_ = useBoards(cmd) // a shell asks for names, not for errors
 	i := len(args)
@@ -64,7 +64,7 @@ func completeLast(toComplete string, names []string) (all []string) {
 	return all
 }
 
-// deviceNames returns the devices of this machine, with what they are.
+// deviceNames returns the devices of this machine, with a description of each.
 func deviceNames(ctx context.Context) (all []string) {
 	found, err := device.List(ctx)
 	if err != nil {

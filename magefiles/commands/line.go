@@ -37,7 +37,7 @@ func (w usageError) Error() string {
 // ExitStatus is that of a wrong line, for Mage too.
 func (usageError) ExitStatus() int { return 2 }
 
-// wrongUse is another error of what the user typed or set.
+// wrongUse is another error in the user's arguments or settings.
 type wrongUse struct{ error }
 
 func (wrongUse) ExitStatus() int { return 2 }
@@ -129,7 +129,7 @@ func nearestCommand(parent *cobra.Command, name string) string {
 	return nearestOf(parent.Commands(), func(c *cobra.Command) bool { return slices.Contains(near, c.Name()) })
 }
 
-// flagError says what is wrong with a flag.
+// flagError explains the fault in a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError

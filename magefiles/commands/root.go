@@ -142,7 +142,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	return root.ExecuteContext(context.WithValue(ctx, typedKey{}, args))
 }
 
-// allowRepeats lets cobra read each flag twice, as it does where it completes a line.
+// allowRepeats lets cobra read each flag twice, which it does when it completes a line.
 func allowRepeats(cmd *cobra.Command) {
 	allow := func(f *pflag.Flag) {
 		if v, ok := f.Value.(*flagValue); ok {

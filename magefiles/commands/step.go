@@ -49,7 +49,7 @@ func lookStep(cmd *cobra.Command, err error) string {
 // filePlace is a line of a file in an error.
 var filePlace = plaintext.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
 
-// placeStep prints the line of a file that an error names; "" where it names none.
+// placeStep prints the line of a file that an error names; "" if it names none.
 func placeStep(text string) string {
 	if at := filePlace().FindStringSubmatch(text); at != nil && isFile(at[1]) {
 		return "sed -n " + at[2] + "p " + plaintext.Quote(at[1])
