@@ -67,10 +67,10 @@ go tool mage smoke root@192.0.2.7 --suite=cuda-warp  # run it on a board
 
 This page is generated. To add a workload, add a folder to `+"`ci/suite/workloads`"+` with these files, and run `+"`go test ./ci -run TestWorkloadsPage -update`"+`:
 
-- `+"`workload.yml`"+`: what it proves, what it needs, its recipes, and where it was proved
+- `+"`workload.yml`"+`: the subject, the requirements, the recipes, and the machines that proved it
 - `+"`suite.yml`"+`: its [checks](suites.md)
 - the programs that the suite sends to the board
-- `+"`recorded.txtar`"+`: output of the real programs, where it was proved so. The checks judge it in a test.
+- `+"`recorded.txtar`"+`: output of the real programs, if it was recorded. A test lets the checks judge it.
 - `+"`simulated.txtar`"+`: output written by hand, likewise
 
 `)
