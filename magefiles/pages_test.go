@@ -49,6 +49,9 @@ func readPages(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		all[path] = string(text)
+		if strings.Contains(string(text), "\n<<<<<<< ") {
+			t.Errorf("%s: a conflict of a merge was committed", path)
+		}
 	}
 	if len(all) < 10 {
 		t.Fatalf("%d pages; want all of the repository's", len(all))
