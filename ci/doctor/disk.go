@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images/lint"
+	"slipway/layers/localfile"
 )
 
 const gib = 1 << 30
@@ -24,11 +25,7 @@ func nearestExisting(dir string) string {
 	if err != nil {
 		return "."
 	}
-	for at := abs; ; at = filepath.Dir(at) {
-		if info, err := os.Stat(at); err == nil && info.IsDir() || at == filepath.Dir(at) {
-			return at
-		}
-	}
+	return localfile.NearestFolder(filepath.Join(abs, "x"))
 }
 
 // diskPart is one kind of files that a build leaves on the disk.

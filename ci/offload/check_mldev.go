@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -207,6 +208,47 @@ func oneNumber(pattern *regexp.Regexp, text string) *float64 {
 func firstGroup(pattern *regexp.Regexp, text string) string {
 	if m := pattern.FindStringSubmatch(text); m != nil {
 		return m[1]
+	}
+	return ""
+}
+
+// sharedCPU says which lcores of EAL's arguments may run on one CPU, or returns "". EAL gives
+// each lcore its own CPU unless a map says otherwise. Lcores that share one wait for the
+// kernel's scheduler. A map with sets of CPUs counts as shared.
+func sharedCPU(eal []string) string {
+	lcores := lcoreMap(eal)
+	if !strings.ContainsAny(lcores, "@(") {
+		return ""
+	}
+	used := map[string]bool{}
+	for pair := range strings.SplitSeq(lcores, ",") {
+		lcore, cpu, mapped := strings.Cut(pair, "@")
+		if !mapped {
+			cpu = lcore
+		}
+		_, noLcore := strconv.ParseUint(lcore, 10, 16)
+		_, noCPU := strconv.ParseUint(cpu, 10, 16)
+		if noLcore != nil || noCPU != nil || used[cpu] {
+			return "lcores may share a CPU: " + plaintext.Clean(lcores, 100)
+		}
+		used[cpu] = true
+	}
+	return ""
+}
+
+// lcoreMap returns the value of --lcores, or of -l, which newer releases read in the same
+// way.
+func lcoreMap(eal []string) string {
+	for i, word := range eal {
+		if value, found := strings.CutPrefix(word, "--lcores="); found {
+			return value
+		}
+		if (word == "--lcores" || word == "-l") && i+1 < len(eal) {
+			return eal[i+1]
+		}
+		if value, found := strings.CutPrefix(word, "-l"); found {
+			return value
+		}
 	}
 	return ""
 }

@@ -34,8 +34,8 @@ func TestMldev(t *testing.T) {
 		{"a model", "mldev: {x: {test: model_ops}}", program + "model_ops --models=/m", strings.ReplaceAll(mldevSays("Success"), "ml_sw", "ml_cn10k"), &inference, "passed: device 0 is ml_cn10k; Result: Success", report.ProvesHardware},
 		{"inference", "mldev: {x: {test: inference_ordered, repetitions: 7, tolerance: 1}}", right, mldevSays("Success"), &inference, "passed: device 0 is ml_sw; Result: Success; latency 1.53 µs; throughput 653594 inferences/s", report.ProvesSoftware},
 		{"too slow", "mldev: {inference_ordered: {max-latency: 1, min-throughput: 1000000}}", right, mldevSays("Success"), &inference, "failed: latency 1.53 µs\nthroughput 653594 inferences/s / latency: at most 1 µs\nthroughput: at least 1000000 inferences/s", ""},
-		{"lcores that share a CPU", "mldev: {inference_ordered: {within: 30%}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success; latency and throughput: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal)", report.ProvesSoftware},
-		{"a limit, and lcores that share a CPU", "mldev: {inference_ordered: {max-latency: 50}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "failed: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal) / latency and throughput", ""},
+		{"lcores that share a CPU", "mldev: {inference_ordered: {within: 30%}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success; latency and throughput: not measured: lcores may share a CPU: 0@0,1@0,2@1 (dpu.inference.eal)", report.ProvesSoftware},
+		{"a limit, and lcores that share a CPU", "mldev: {inference_ordered: {max-latency: 50}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "failed: not measured: lcores may share a CPU: 0@0,1@0,2@1 (dpu.inference.eal) / latency and throughput", ""},
 		{"lcores that share a CPU, and a test without figures", "mldev: {device_ops: {}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=device_ops", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success", report.ProvesSoftware},
 		{"failed", "mldev: {inference_ordered: {}}", right, "exit 1\n" + mldevSays("Failed"), &inference, "failed: exit status 1", ""},
 		{"its status is 0, and it passed nothing", "mldev: {device_ops: {}}", program, mldevSays("Unsupported"), &inference, "failed: exit status 0", ""},
@@ -92,4 +92,27 @@ func FuzzMldev(f *testing.F) {
 			t.Errorf("latency %v", *v)
 		}
 	})
+}
+
+func TestSharedCPU(t *testing.T) {
+	const may = "lcores may share a CPU: "
+	for _, tt := range []struct{ name, eal, want string }{
+		{"nothing is said", "--vdev=ml_sw0 --no-huge", ""},
+		{"a CPU each", "--lcores=0@0,1@1,2@2", ""},
+		{"the rig's", "--lcores=0@0,1@0,2@1 --no-huge", may + "0@0,1@0,2@1"},
+		{"the last two", "--no-huge --lcores 0@0,1@1,2@1", may + "0@0,1@1,2@1"},
+		{"all on one", "--lcores=(0-2)@0", may + "(0-2)@0"},
+		{"all on one, with no CPU named", "--lcores=(0,6)", may + "(0,6)"},
+		{"a range of lcores", "--lcores=0-3", ""},
+		{"a range on one CPU", "--lcores=0-2@3", may + "0-2@3"},
+		{"a CPU and the number of an lcore", "--lcores=0@1,1", may + "0@1,1"},
+		{"the short option", "-l 0-2", ""},
+		{"the short option, in one word", "-l0@0,1@0", may + "0@0,1@0"},
+		{"no value", "--no-huge --lcores", ""},
+		{"no map", "--lcores=two@one\x1b", may + "two@one"},
+	} {
+		if got := sharedCPU(strings.Fields(tt.eal)); got != tt.want {
+			t.Errorf("%s: sharedCPU(%s) = %q; want %q", tt.name, tt.eal, got, tt.want)
+		}
+	}
 }
