@@ -6,17 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/trends/trendstest"
-
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// planted returns the trends of trendstest's runs.
+// planted returns the trends of the pipelines.
 func planted(t *testing.T, opt Options) Trends {
 	t.Helper()
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := trendstest.Write("runs"); err != nil {
+	if err := writePipelines("runs"); err != nil {
 		t.Fatal(err)
 	}
 	runs, err := Read(t.Context(), []string{"runs"})
@@ -74,19 +72,19 @@ func TestErr(t *testing.T) {
 func TestPlantedChanges(t *testing.T) {
 	found := planted(t, Options{Last: 120})
 	at := map[string]int{}
-	for i := range trendstest.Pipelines {
-		at[trendstest.Commit(i)] = i
+	for i := range pipelines {
+		at[commitOf(i)] = i
 	}
-	var got []trendstest.Planted
+	var got []plantedChange
 	for _, c := range found.Changes {
-		got = append(got, trendstest.Planted{Kind: c.Kind, Board: c.Board, Name: c.Name, At: at[c.Range.After]})
+		got = append(got, plantedChange{Kind: c.Kind, Board: c.Board, Name: c.Name, At: at[c.Range.After]})
 		if at[c.Range.After] != at[c.Range.Before]+1 {
 			t.Errorf("%s: commits %d to %d; want neighbours", c.Title(), at[c.Range.Before], at[c.Range.After])
 		}
 	}
-	want := slices.Clone(trendstest.All)
-	for _, all := range [][]trendstest.Planted{got, want} {
-		slices.SortFunc(all, func(a, b trendstest.Planted) int {
+	want := slices.Clone(allPlanted)
+	for _, all := range [][]plantedChange{got, want} {
+		slices.SortFunc(all, func(a, b plantedChange) int {
 			return cmp.Or(cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Board, b.Board), cmp.Compare(a.Name, b.Name))
 		})
 	}
@@ -96,7 +94,7 @@ func TestPlantedChanges(t *testing.T) {
 	if len(found.Checks) != 1 || found.Checks[0].Name != "link is up" {
 		t.Errorf("unsteady checks: %+v; want link is up", found.Checks)
 	}
-	if found.Branch != "main" || found.Runs != 3*trendstest.Pipelines {
+	if found.Branch != "main" || found.Runs != 3*pipelines {
 		t.Errorf("%d runs of %q; want all of main", found.Runs, found.Branch)
 	}
 }

@@ -8,12 +8,10 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"slipway/ci/trends/trendstest"
 )
 
-// The scripts run the compiled program by "slipway WORDS...". "pipelines FOLDER" writes the
-// reports of many pipelines, and "status N LINE..." runs a line that exits with N.
+// The scripts run the compiled program by "slipway WORDS...". "status N LINE..." runs a line
+// that exits with N.
 func TestScripts(t *testing.T) {
 	program := compileProgram(t)
 	testscript.Run(t, testscript.Params{
@@ -27,9 +25,6 @@ func TestScripts(t *testing.T) {
 				if err := ts.Exec(program, args...); (err != nil) != not {
 					ts.Fatalf("slipway %v: %v", args, err)
 				}
-			},
-			"pipelines": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Check(trendstest.Write(ts.MkAbs(args[0])))
 			},
 			"status": func(ts *testscript.TestScript, _ bool, args []string) {
 				var ended *exec.ExitError

@@ -1,6 +1,6 @@
-// Package trendstest writes the reports and artifacts of pipelines, with changes at known
-// places.
-package trendstest
+package trends
+
+// The tests write the reports and artifacts of pipelines, with changes at known places.
 
 import (
 	"crypto/sha1"
@@ -17,21 +17,21 @@ import (
 	"slipway/layers"
 )
 
-// Pipelines is how many pipelines of main are written. Each has a folder for each of the
+// pipelines is how many pipelines of main are written. Each has a folder for each of the
 // three boards.
-const Pipelines = 120
+const pipelines = 120
 
-// URL is the repository of all commits.
-const URL = "https://github.com/example/boards.git"
+// repositoryURL is the repository of all commits.
+const repositoryURL = "https://github.com/example/boards.git"
 
-// Planted is a change at a pipeline.
-type Planted struct {
+// plantedChange is a change at a pipeline.
+type plantedChange struct {
 	Kind, Board, Name string
 	At                int // the first pipeline with it
 }
 
-// All are the changes. There are no others.
-var All = []Planted{
+// allPlanted are the changes. There are no others.
+var allPlanted = []plantedChange{
 	{"regression", "bluefield", "bundle size", 60},
 	{"regression", "bluefield", "throughput", 105},
 	{"regression", "orin", "build time", 80},
@@ -45,29 +45,29 @@ var All = []Planted{
 	{"recovered", "bluefield", "restart time", 30},
 }
 
-// Commit is what a pipeline was of.
-func Commit(pipeline int) string {
+// commitOf is what a pipeline was of.
+func commitOf(pipeline int) string {
 	return fmt.Sprintf("%x", sha1.Sum(fmt.Append(nil, "pipeline ", pipeline)))
 }
 
-// Began is when a pipeline began.
-func Began(pipeline int) time.Time {
+// pipelineBegan is when a pipeline began.
+func pipelineBegan(pipeline int) time.Time {
 	return time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC).Add(time.Duration(pipeline) * 11 * time.Hour)
 }
 
 // began returns when the pipeline began. One of another branch follows that of main.
 func (w *writer) began() time.Time {
 	if w.branch == "main" {
-		return Began(w.at)
+		return pipelineBegan(w.at)
 	}
-	return Began(w.at).Add(time.Hour)
+	return pipelineBegan(w.at).Add(time.Hour)
 }
 
-// Write writes the pipelines below a folder. Others, of a branch with other values, are among
+// writePipelines writes the pipelines below a folder. Others, of a branch with other values, are among
 // them.
-func Write(dir string) error {
+func writePipelines(dir string) error {
 	w := writer{dir: dir, r: rand.New(rand.NewPCG(1, 2026))}
-	for i := range Pipelines {
+	for i := range pipelines {
 		w.at, w.branch, w.worse = i, "main", 1
 		w.writePipeline(fmt.Sprintf("%04d", i))
 		if i%10 == 5 {
@@ -117,8 +117,8 @@ func (w *writer) writeOrin(dir string) {
 	r := w.report(a, "1420000000001")
 	r.Suites = []report.SuiteResult{{Name: "sensors", ElapsedMS: 4000, Checks: []report.CheckResult{
 		{Name: "not too hot", Kind: "sensor", Status: report.Passed, Metrics: []report.Metric{
-			{Name: "temperature", Unit: "°C", Value: w.scatter(w.from(90, 52, 61), 0.02), Max: number(95)},
-			{Name: "current", Unit: "A", Value: w.scatter(1.8, 0.1), Max: number(4)},
+			{Name: "temperature", Unit: "°C", Value: w.scatter(w.from(90, 52, 61), 0.02), Max: limit(95)},
+			{Name: "current", Unit: "A", Value: w.scatter(1.8, 0.1), Max: limit(4)},
 		}},
 	}}}
 	w.write(dir, a, r)
@@ -136,7 +136,7 @@ func (w *writer) writeBlueField(dir string) {
 	r.Suites = []report.SuiteResult{{Name: "dpu-flow", ElapsedMS: 90000, Checks: []report.CheckResult{
 		restart, link,
 		{Name: "forwards", Kind: "traffic", Status: report.Passed, Metrics: []report.Metric{
-			{Name: "throughput", Unit: "Gbit/s", Value: w.scatter(w.from(105, 96, 84), 0.015), Min: number(50)},
+			{Name: "throughput", Unit: "Gbit/s", Value: w.scatter(w.from(105, 96, 84), 0.015), Min: limit(50)},
 		}},
 	}}}
 	w.write(dir, a, r)
@@ -159,12 +159,12 @@ func (w *writer) writeVirt(dir string) {
 	w.write(dir, a, r)
 }
 
-func number(v float64) *float64 { return &v }
+func limit(v float64) *float64 { return &v }
 
 func (w *writer) artifact(board, arch string, cost images.Cost, files ...images.File) images.Artifact {
 	return images.Artifact{
 		Board: board, Arch: arch, Key: fmt.Sprintf("%x", sha1.Sum(fmt.Append(nil, board, w.at, w.branch))), Built: w.began().Add(10 * time.Minute),
-		Files: files, Cost: &cost, Source: &layers.FolderCommit{URL: URL, Commit: Commit(w.at), Branch: w.branch},
+		Files: files, Cost: &cost, Source: &layers.FolderCommit{URL: repositoryURL, Commit: commitOf(w.at), Branch: w.branch},
 	}
 }
 
