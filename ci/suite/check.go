@@ -9,7 +9,6 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
-	"slipway/ci/suite/parts"
 	"slipway/flash/target"
 )
 
@@ -132,7 +131,7 @@ type Finding struct {
 	metrics   []reading
 	table     *report.Table
 	Proves    report.Proof
-	parts     []parts.Part // each becomes a result of its own
+	parts     []part // each becomes a result of its own
 }
 
 // AddFact adds a line that the report shows if the check passes.

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-	"slipway/ci/suite/parts"
 	"slipway/flash/target"
 )
 
@@ -21,13 +20,13 @@ import (
 type resultsCommand struct {
 	command    command
 	exitStatus match.Matcher
-	read       func(string) parts.Outcome
+	read       func(string) outcome
 }
 
-func readTAPCommand(e *Entry) Probe   { return readResults(e, parts.ReadTAP) }
-func readPtestCommand(e *Entry) Probe { return readResults(e, parts.ReadPtest) }
+func readTAPCommand(e *Entry) Probe   { return readResults(e, readTAP) }
+func readPtestCommand(e *Entry) Probe { return readResults(e, readPtest) }
 
-func readResults(e *Entry, read func(string) parts.Outcome) Probe {
+func readResults(e *Entry, read func(string) outcome) Probe {
 	r := resultsCommand{exitStatus: e.readExitStatus(), read: read}
 	r.command, _ = readCommand(e).(command)
 	return r
@@ -43,7 +42,7 @@ func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error
 
 // checkResults checks a program's exit status and the results that it printed. If read is
 // nil, the output counts for nothing.
-func checkResults(r target.Result, status match.Matcher, read func(string) parts.Outcome) Finding {
+func checkResults(r target.Result, status match.Matcher, read func(string) outcome) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
 	if read == nil {
@@ -70,9 +69,9 @@ type binary struct {
 	args, env  []string
 	exitStatus match.Matcher
 	stdout     match.Matcher
-	figures    figures                    // in stdout
-	table      *table                     // in stdout
-	read       func(string) parts.Outcome // nil: the results are not in stdout
+	figures    figures              // in stdout
+	table      *table               // in stdout
+	read       func(string) outcome // nil: the results are not in stdout
 }
 
 func readBinary(e *Entry) Probe {
@@ -106,9 +105,9 @@ func readBinary(e *Entry) Probe {
 // lines, unless args has a -test.v.
 func (b *binary) readOutput(e *Entry) {
 	format := e.Text("output", "text")
-	read, ok := parts.Formats[format]
+	read, ok := outputFormats[format]
 	if !ok && format != "text" {
-		e.Fail(e.Fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(parts.Formats)), ", "))
+		e.Fail(e.Fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(outputFormats)), ", "))
 	}
 	b.read = read
 	verbose := slices.ContainsFunc(b.args, func(arg string) bool { return strings.HasPrefix(strings.TrimLeft(arg, "-"), "test.v") })

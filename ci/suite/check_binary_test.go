@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/suite/match"
-	"slipway/ci/suite/parts"
 	"slipway/flash/target"
 	"slipway/images"
 )
@@ -92,14 +91,14 @@ binary:
 
 func TestCheckResultsTruncated(t *testing.T) {
 	r := target.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
-	if f := checkResults(r, match.Matcher{}, parts.ReadTAP); f.OK() {
+	if f := checkResults(r, match.Matcher{}, readTAP); f.OK() {
 		t.Error("results of an output that was cut count as whole")
 	}
 }
 
 func TestEmptyOutcome(t *testing.T) {
 	var f Finding
-	if f.addOutcome(parts.Outcome{}); f.OK() {
+	if f.addOutcome(outcome{}); f.OK() {
 		t.Error("a program that told no result passes")
 	}
 }

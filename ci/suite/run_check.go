@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/ci/suite/parts"
 	"slipway/flash/target"
 	"slipway/layers/plaintext"
 )
@@ -217,7 +216,7 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 }
 
 // addOutcome adds the results that a program printed. One failed result fails the check.
-func (f *Finding) addOutcome(o parts.Outcome) {
+func (f *Finding) addOutcome(o outcome) {
 	n := map[report.Status]int{}
 	for _, p := range o.Parts {
 		n[p.Status]++
@@ -233,7 +232,7 @@ func (f *Finding) addOutcome(o parts.Outcome) {
 }
 
 // partResults returns the parts of a check as results of their own.
-func partResults(r report.CheckResult, parts []parts.Part) []report.CheckResult {
+func partResults(r report.CheckResult, parts []part) []report.CheckResult {
 	var all []report.CheckResult
 	for _, p := range parts {
 		one := report.CheckResult{Name: plaintext.Clean(r.Name+"/"+p.Name, 200), Kind: r.Kind, Status: p.Status, ElapsedMS: p.TookMS, Saw: p.Saw}

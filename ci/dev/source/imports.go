@@ -41,7 +41,6 @@ var stages = []stage{
 	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
 	{"ci/audit", 7, "it looks at a root file system, also of a board, and runs nothing there but tar"},
 	{"ci/suite/match", 7, "it compares values, wherever they come from"},
-	{"ci/suite/parts", 8, "it reads what a program printed, on any board"},
 	{"ci/suite", 9, "a check needs a connection alone"},
 	{"ci/offload", 10, "its checks are some among others"},
 	{"ci/doctor", 10, "it looks at this machine, before any board"},

@@ -1,4 +1,4 @@
-package parts
+package suite
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 )
 
 // outcomeText returns an outcome as lines.
-func outcomeText(o Outcome) []string {
+func outcomeText(o outcome) []string {
 	all := []string{}
 	for _, p := range o.Parts {
 		text := string(p.Status) + " " + p.Name
@@ -66,7 +66,7 @@ func TestTAP(t *testing.T) {
 		{"other words", "1..1\nokay then\nnot okay\nok 1 a\n", []string{"passed a"}},
 		{"escapes", "1..1\nnot ok 1 - \x1b[31mred\x1b[0m\n# \x07\x1b]0;t\x07loud\n", []string{"failed red: loud"}},
 	} {
-		if diff := cmp.Diff(tt.want, outcomeText(ReadTAP(tt.give))); diff != "" {
+		if diff := cmp.Diff(tt.want, outcomeText(readTAP(tt.give))); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}
@@ -105,7 +105,7 @@ func TestPtest(t *testing.T) {
 		{"no name", "FAIL:\n", []string{"failed result 1: FAIL:"}},
 		{"nothing", "-sh: ptest-runner: not found\n", []string{}},
 	} {
-		if diff := cmp.Diff(tt.want, outcomeText(ReadPtest(tt.give))); diff != "" {
+		if diff := cmp.Diff(tt.want, outcomeText(readPtest(tt.give))); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}
@@ -150,7 +150,7 @@ func TestTooManyParts(t *testing.T) {
 		"tap": "1..5000\n" + strings.Repeat("ok\n", 5000), "ptest": strings.Repeat("FAIL: a\n", 5000),
 		"go": strings.Repeat("=== RUN   TestA\n--- PASS: TestA (0.00s)\n", 5000) + "PASS\n",
 	} {
-		o := Formats[name](text)
+		o := outputFormats[name](text)
 		if len(o.Parts) != maxParts || len(o.Problems) != 1 || !strings.Contains(o.Problems[0], "more than 2000 results") {
 			t.Errorf("%s: %d parts, problems %q", name, len(o.Parts), o.Problems)
 		}
@@ -163,7 +163,7 @@ func FuzzParts(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for name, read := range Formats {
+		for name, read := range outputFormats {
 			o := read(text)
 			for _, p := range o.Parts {
 				if p.Name == "" || len(p.Saw) > 3*maxPartNotes || strings.ContainsRune(p.Name, '\x1b') || p.TookMS < 0 {
