@@ -179,8 +179,8 @@ func (r *tapReader) checkPlan() {
 	}
 }
 
-// ptestReader reads the output of Yocto's package tests, with or without ptest-runner. Each
-// result is a line, after the output of its test.
+// ptestReader reads the output of Yocto package tests, with or without ptest-runner. Each result is
+// a line, after the output of its test.
 type ptestReader struct {
 	outcome
 	running string   // the package whose tests run

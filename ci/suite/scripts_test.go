@@ -1,8 +1,10 @@
 package suite
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +87,53 @@ func TestSteeringScripts(t *testing.T) {
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, "tmp.*")); err != nil || len(left) > 0 {
 			t.Errorf("%s: left behind: %v, %v", tt.name, left, err)
+		}
+	}
+}
+
+// The scripts of the suite dpu look at the mode of p0's switch, and at the representors on it.
+// Those of another switch do not count.
+func TestSwitchScripts(t *testing.T) {
+	text, err := os.ReadFile("suites/dpu.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, mode string
+		ports      map[string]string // and their switch, by interface
+		want       []string
+	}{
+		{"as it should be", "switchdev", map[string]string{"p0": "p0 aa", "pf0vf0": "pf0vf0 aa", "host": "c1pf0vf1 aa"}, []string{"passed", "passed"}},
+		{"another mode", "legacy", map[string]string{"p0": "p0 aa", "pf0vf0": "pf0vf0 aa"}, []string{"failed", "passed"}},
+		{"another switch", "switchdev", map[string]string{"p0": "p0 aa", "pf1vf0": "pf1vf0 bb"}, []string{"passed", "failed"}},
+		{"no virtual function", "switchdev", map[string]string{"p0": "p0 aa", "pf0hpf": "pf0hpf aa"}, []string{"passed", "failed"}},
+	} {
+		dir := t.TempDir()
+		t.Setenv("PATH", dir+":/usr/bin:/bin")
+		files := map[string]string{"devlink": "#!/bin/sh\n[ \"$4\" = pci/0000:03:00.0 ] && echo \"$4: mode " + tt.mode + " inline-mode none\"\n", "net/lo/type": "772\n"}
+		for name, port := range tt.ports {
+			files["net/"+name+"/phys_port_name"], files["net/"+name+"/phys_switch_id"], _ = strings.Cut(port, " ")
+		}
+		for name, data := range files {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(data+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "0000:03:00.0"), 0o755), os.Symlink(filepath.Join(dir, "0000:03:00.0"), filepath.Join(dir, "net/p0/device"))); err != nil {
+			t.Fatal(err)
+		}
+		here := strings.NewReplacer("/sys/class/net", dir+"/net", "{module: mlx5_core}, ", "").Replace(string(text))
+		var got []string
+		for _, c := range runHere(t, t.Context(), dir, here).Checks {
+			if strings.HasPrefix(c.Name, "the switch ") {
+				got = append(got, string(c.Status))
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
 		}
 	}
 }
