@@ -3,12 +3,15 @@ package suite
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/ci/suite/match"
 	"slipway/layers/plaintext"
 )
 
@@ -134,4 +137,134 @@ func bootedSlot(cmdline string) string {
 
 func (d disk) Next() string {
 	return "on the board: lsblk -o NAME,PARTLABEL,MOUNTPOINTS; compare with the disk in the board's board.yml"
+}
+
+// mountpoint is a line of /proc/self/mountinfo.
+type mountpoint struct {
+	device     string // major:minor
+	dir        string
+	opts       string // of this mount
+	filesystem string
+	source     string
+	vfsOpts    string // of the file system, the same for all its mounts
+}
+
+// parseMountinfo reads /proc/self/mountinfo, see proc(5). It skips malformed lines.
+func parseMountinfo(text string) []mountpoint {
+	var mounts []mountpoint
+	for _, line := range plaintext.Lines(text) {
+		before, after, ok := strings.Cut(line, " - ")
+		a, b := strings.Fields(before), strings.Fields(after)
+		if !ok || len(a) < 6 || len(b) < 3 {
+			continue
+		}
+		mounts = append(mounts, mountpoint{
+			device: a[2], dir: unescapeOctal(a[4]), opts: a[5],
+			filesystem: b[0], source: unescapeOctal(b[1]), vfsOpts: b[2],
+		})
+	}
+	return mounts
+}
+
+// unescapeOctal decodes the kernel's octal escapes, like \040 for a space.
+func unescapeOctal(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(v))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// findMount returns what is mounted on dir. The last mount there hides the earlier ones.
+func findMount(mounts []mountpoint, dir string) (mountpoint, bool) {
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if mounts[i].dir == dir {
+			return mounts[i], true
+		}
+	}
+	return mountpoint{}, false
+}
+
+func (s *Session) readMounts(ctx context.Context) ([]mountpoint, error) {
+	out, err := s.Output(ctx, "cat", "/proc/self/mountinfo")
+	all := parseMountinfo(out)
+	if err == nil && len(all) == 0 {
+		err = errors.New("read /proc/self/mountinfo: it shows no mount")
+	}
+	return all, err
+}
+
+// mount is a mounted file system.
+type mount struct {
+	dir                               string
+	exists                            *bool
+	opts, vfsOpts, source, filesystem match.Matcher
+	usage                             match.Matcher // in percent
+}
+
+func readMount(e *Entry) Probe {
+	return mount{
+		dir:        e.Path("mountpoint"),
+		exists:     e.Flag("exists"),
+		opts:       e.Matcher("opts", match.List),
+		vfsOpts:    e.Matcher("vfs-opts", match.List),
+		source:     e.Matcher("source", match.String),
+		filesystem: e.Matcher("filesystem", match.String),
+		usage:      e.Matcher("usage", match.Number),
+	}
+}
+
+func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	mounts, err := s.readMounts(ctx)
+	if err != nil {
+		return f, err
+	}
+	at, there := findMount(mounts, m.dir)
+	wanted := m.exists == nil || *m.exists
+	f.Expect(there == wanted, describeMount(m.dir, wanted), describeMount(m.dir, there))
+	if !there || !wanted {
+		return f, nil
+	}
+	f.ExpectMatch("filesystem", m.filesystem, at.filesystem, at.filesystem)
+	f.ExpectMatch("source", m.source, at.source, "from "+at.source)
+	f.ExpectMatch("opts", m.opts, strings.Split(at.opts, ","), "opts "+at.opts)
+	f.ExpectMatch("vfs-opts", m.vfsOpts, strings.Split(at.vfsOpts, ","), "vfs-opts "+at.vfsOpts)
+	if m.usage.Empty() {
+		return f, nil
+	}
+	out, err := s.Output(ctx, "stat", "-f", "-c", "%b %f", m.dir)
+	if err != nil {
+		return f, err
+	}
+	used, err := parseUsage(out)
+	if err == nil {
+		f.ExpectMatch("usage", m.usage, used, fmt.Sprintf("%d %% in use", used))
+	}
+	return f, err
+}
+
+// parseUsage reads the numbers of all and of free blocks, and returns the percentage in use
+// as goss does. The one of df is higher, as it leaves out the blocks reserved for root.
+func parseUsage(text string) (int, error) {
+	var blocks, free uint64
+	if n, err := fmt.Sscanf(text, "%d %d", &blocks, &free); err != nil || n != 2 || free > blocks || blocks == 0 {
+		return 0, fmt.Errorf("stat -f answered %q, not blocks and free blocks", plaintext.Clean(text, 200))
+	}
+	return int(math.Round((1 - float64(free)/float64(blocks)) * 100)), nil
+}
+
+func describeMount(dir string, there bool) string {
+	return fmt.Sprintf("%s mounted on %s", plaintext.Either(there, "a file system is", "nothing is"), dir)
+}
+
+func (m mount) Next() string {
+	return "on the board: " + ShellLine([]string{"findmnt", m.dir}) + "; look for it in /etc/fstab and journalctl -b"
 }

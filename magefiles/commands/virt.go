@@ -2,9 +2,11 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"slipway/ci"
+	suites "slipway/ci/suite"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -64,4 +66,85 @@ func virtConsoleCommand() *Command {
 		})
 	}
 	return c
+}
+
+func rigUpCommand() *Command {
+	c := New("up [BOARD]", "Take a rig, a BlueField of namespaces, from nothing to a report")
+	c.Long = `It needs root, on Debian, and works in these steps:
+1. fetch a userland with DPDK, and build our software driver in it
+2. make network namespaces: the DPU's ports, its host, a virtual machine and two leaves
+3. run the suites in them over SSH
+4. write report.html, report.json, junit.xml and transcript.txt into build/reports/<board>
+
+transcript.txt has every command that ran. All of this tests software, and no hardware. It
+does not build unchanged parts again. Without BOARD it takes the first rig, on Debian 12.`
+	c.exits = exitsOfSmoke
+	c.Example = `slipway rig up
+slipway rig up bluefield-rig-trixie
+slipway rig up --keep  # and then: slipway rig ssh`
+	keep := c.Switch("keep", "leave it on until Ctrl-C or rig down")
+	form := c.reportForm()
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			r, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: stderr, Keep: *keep, How: []suites.Option{suites.EndTeardown(now)}})
+			return showReport(r, err, *form)
+		})
+	}
+	return c
+}
+
+func rigBuildCommand() *Command {
+	c := New("build [BOARD]", "Make only the root of a rig: the userland, and the programs that are compiled in it")
+	c.Long = `Without BOARD it takes the first rig.`
+	c.Example = `slipway rig build bluefield-rig-trixie`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
+			return ci.BuildRig(ctx, stdout, spec, options)
+		})
+	}
+	return c
+}
+
+func rigDownCommand() *Command {
+	c := New("down [BOARD]", "Switch off the rig that \"rig up --keep\" keeps on")
+	c.Long = `Without BOARD it takes the first rig.`
+	c.Example = `slipway rig down`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
+			return ci.DownRig(ctx, options, spec)
+		})
+	}
+	return c
+}
+
+func rigSSHCommand() *Command {
+	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the rig that \"rig up --keep\" keeps on")
+	c.Long = `Leave with "exit". Without BOARD it takes the first rig.`
+	c.Example = `slipway rig ssh
+slipway rig ssh -- ip -brief link  # to run that there`
+	c.Run = func(ctx context.Context, words []string) error {
+		board := words[0]
+		name, err := rigName(board)
+		spec, unknown := images.Load(name)
+		progress.Release(ctx)
+		return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, c.after) }))
+	}
+	return c
+}
+
+func runForRig(ctx context.Context, board string, work func(context.Context, images.Spec, <-chan struct{}) error) error {
+	name, err := rigName(board)
+	return firstError(err, func() error { return runPatientlyFor(ctx, name, images.Load, work) })
+}
+
+// rigName is the board that was named, or the first rig.
+func rigName(board string) (string, error) {
+	if board != "" {
+		return board, nil
+	}
+	spec, err := images.First("is a rig", func(s images.Spec) bool { return s.Rig != nil })
+	return spec.Board, err
 }
