@@ -78,9 +78,9 @@ func markCritical(tasks []Task, n needs) {
 	}
 }
 
-// find returns the longest chain up to a task. A task of shared state needs none of the
-// tasks that it stands for. A need that ended later than the task began is none: each
-// chain goes forward in time, so that a tree with a loop cannot make an endless one.
+// find returns the longest chain up to a task. A task restored from shared state replaces the tasks
+// that it depends on. A dependency that ended after the task began does not count: each chain goes
+// forward in time, so that a tree with a loop cannot make an endless one.
 func (c *chains) find(name string) longest {
 	if l, known := c.known[name]; known {
 		return l

@@ -70,12 +70,12 @@ type area struct {
 
 type loadGraph struct {
 	graph
-	Waits bool // the kernel tells how long processes waited
+	Waits bool // the kernel reports how long processes waited
 	Step  string
 }
 
-// layOutChart draws the tasks over time, in as few lanes as there were tasks at one time,
-// how many they were and what the processors did.
+// layOutChart draws the tasks over time, in as few lanes as there were tasks at one time, their
+// number, and the load of the processors.
 func (r Record) layOutChart() chart {
 	end := r.chartEnd()
 	scale := chartWide / float64(end)
@@ -230,7 +230,7 @@ func countTasks(n int) string {
 	return fmt.Sprintf("%d tasks", n)
 }
 
-// loadGraph draws what the processors did, nil where nothing was recorded.
+// loadGraph draws the load of the processors, nil if it was not recorded.
 func (r Record) loadGraph(end int64) *loadGraph {
 	l := r.Load
 	if l == nil || l.EveryMS <= 0 || len(l.Busy) == 0 || len(l.Disk) != len(l.Busy) {

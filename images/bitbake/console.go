@@ -61,8 +61,8 @@ func (w *watch) addConsoleFailures() {
 	}
 }
 
-// explainFailure adds the failed tasks, the ends of their logs and known causes to
-// bitbake's error. bitbake's last lines alone seldom tell the cause.
+// explainFailure adds the failed tasks, the ends of their logs and known causes to bitbake's error.
+// bitbake's last lines seldom tell the cause.
 func (r Record) explainFailure(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) {
@@ -102,7 +102,7 @@ func (r Record) namePage() string {
 	return "\n  page of the build: " + filepath.Join(filepath.Dir(r.Log), page)
 }
 
-// adviseLog returns the next step where no cause is known: to read the log.
+// adviseLog returns the next step if no cause is known: to read the log.
 func (r Record) adviseLog(failure *run.Failure) string {
 	for _, f := range r.Failures {
 		if f.Log != "" {

@@ -18,7 +18,7 @@ var errFull = errors.New("the disk is full")
 
 const (
 	fullEvery = time.Second
-	fullLooks = 30       // in a row: a task that fails ends by itself meanwhile
+	fullLooks = 30       // in a row: a failing task ends by itself in that time
 	fullBytes = 16 << 20 // what is too little for any task
 )
 

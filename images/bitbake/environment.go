@@ -20,8 +20,8 @@ import (
 // initScripts set up bitbake's environment in a shell. kas chooses by build system too.
 var initScripts = map[string]string{"openembedded": "oe-init-build-env", "isar": "isar-init-build-env"}
 
-// findInitScript returns the script of the project's build system, "" where no
-// repository has one. As kas does, it refuses two.
+// findInitScript returns the script of the project's build system; "" if no repository has one. As
+// kas does, it refuses two.
 func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
 	system, _, _ := strings.Cut(p.BuildSystem, "-")
 	name := initScripts[cmp.Or(system, "openembedded")]
@@ -120,8 +120,8 @@ func addedPrograms(path string) string {
 	return ""
 }
 
-// passedVariables are what bitbake lets through from the environment, besides its own
-// short list, the project's env and what the script sets. They say how to reach servers,
+// passedVariables are the variables that bitbake passes on from the environment, besides its own
+// short list, the project's env and those that the script sets. They tell it how to reach servers,
 // or how much of the machine to use.
 var passedVariables = []string{
 	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
@@ -139,9 +139,9 @@ const (
 	passBefore2 = "BB_ENV_EXTRAWHITE"
 )
 
-// passVariable returns the name that this bitbake knows. Its version does not tell: the
-// name changed between two commits of 1.53.0. A bitbake without this file is known to the
-// script alone.
+// passVariable returns the variable's name in this bitbake. The version number does not tell: the
+// name changed between two commits of 1.53.0. If a bitbake lacks this file, only the script can run
+// it.
 func (t Tree) passVariable() string {
 	source, _ := os.ReadFile(filepath.Join(t.Programs, "../lib/bb/utils.py"))
 	for _, name := range []string{passSince2, passBefore2} {
@@ -157,9 +157,9 @@ func (t Tree) passVariable() string {
 	return passSince2
 }
 
-// passedNames returns the names of the variables to let through. Of those that the
-// script names it takes the ones that the script sets: the others, as MACHINE, would be
-// the user's, and change what the project file says.
+// passedNames returns the names of the variables to pass on. Of the names that the script lists, it
+// takes those that the script sets: the others, such as MACHINE, would be the user's, and override
+// the project file.
 func (t Tree) passedNames() []string {
 	names := slices.Concat(passedVariables, slices.Sorted(maps.Keys(t.Env)))
 	for _, set := range t.Set {
@@ -180,8 +180,8 @@ func (t Tree) passedNames() []string {
 	return unique
 }
 
-// Environment returns the environment that the project's script sets up in a shell, or
-// what OpenEmbedded's would where the project has none.
+// Environment returns the environment that the project's script sets up in a shell, or the one that
+// OpenEmbedded's script would set up if the project has none.
 func (t Tree) Environment() []string {
 	values := map[string]string{"LC_ALL": "en_US.UTF-8", "BUILDDIR": t.Build, "BBPATH": t.Build, "PATH": os.Getenv("PATH")}
 	maps.Copy(values, t.sourced)

@@ -79,7 +79,7 @@ func (f forecast) saveDurations(dir string, r Record) error {
 	}
 	err = renameio.WriteFile(filepath.Join(dir, durationsName), text, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the board's folder was removed meanwhile
+		return nil // the board's folder was removed during the build
 	}
 	return err
 }

@@ -42,7 +42,7 @@ type Inputs struct {
 	Read    map[string]string `json:"read"`              // to the recipe that read the file
 	Folders map[string]string `json:"folders,omitempty"` // of which a recipe reads all files
 	Missing map[string]string `json:"missing,omitempty"` // a recipe looked for the file: if it appears, it is read
-	Unread  []string          `json:"unread,omitempty"`  // files of other recipes alone
+	Unread  []string          `json:"unread,omitempty"`  // files of other recipes only
 }
 
 // SaveInputs writes what a build read into the board's folder. An error leaves no file: what
@@ -61,7 +61,7 @@ func SaveInputs(r Record, dir, root string, of Commit) error {
 	return renameio.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// OpenInputs reads what the last build of a board's folder read.
+// OpenInputs returns the inputs that the last build of a board's folder read.
 func OpenInputs(dir string) (Inputs, error) {
 	path := filepath.Join(dir, InputsName)
 	text, err := localfile.Read(path, maxInputsBytes)
@@ -264,7 +264,7 @@ func (r *inputReader) addFile(recipe, path string, there bool) {
 	}
 }
 
-// withoutLinks follows the links of a path, where it is there.
+// withoutLinks follows the links of a path, if it exists.
 func (r *inputReader) withoutLinks(path string) string {
 	if real, known := r.real[path]; known {
 		return real

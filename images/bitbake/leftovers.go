@@ -97,7 +97,7 @@ func (b *brokenOff) remember(all []process) {
 	b.tasks = append(b.tasks, all...)
 }
 
-// stillRunning returns those of the tasks that have not ended, with what they started.
+// stillRunning returns those of the tasks that have not ended, and their child processes.
 func (b *brokenOff) stillRunning() []process {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,8 +28,8 @@ const (
 
 const releaseTimeout = time.Minute
 
-// releaseMounts ends the sessions of schroot and the mounts that tasks of this build
-// folder left. Nothing else may build there.
+// releaseMounts ends the schroot sessions and the mounts that tasks of this build folder left. The
+// caller must hold the build folder, so that no other build runs in it.
 func (t Tree) releaseMounts(ctx context.Context) error {
 	build, err := filepath.EvalSymlinks(t.Build)
 	if err != nil {

@@ -26,8 +26,8 @@ type Load struct {
 	EveryMS    int64 `json:"everyMs"`
 	Busy       []int `json:"busyPct"`
 	Disk       []int `json:"waitsForDiskPct"`
-	// Waits is the share of time in which a runnable process waited for a processor. It
-	// is absent where the kernel has no /proc/pressure/cpu.
+	// Waits is the share of time in which a runnable process waited for a processor. It is absent
+	// if the kernel has no /proc/pressure/cpu.
 	Waits []int `json:"waitsForProcessorPct,omitempty"`
 }
 
@@ -40,7 +40,7 @@ func (l *Load) meanBusy() int {
 	return (sum + len(l.Busy)/2) / max(len(l.Busy), 1)
 }
 
-// fact returns the processors in words, "" where nothing was recorded.
+// fact describes the processors; "" if their load was not recorded.
 func (l *Load) fact() string {
 	if l == nil || len(l.Busy) == 0 {
 		return ""
@@ -54,10 +54,10 @@ type counters struct {
 	processors int
 	busy, disk uint64 // in ticks
 	all        uint64
-	waitsUS    int64 // -1 where the kernel does not tell
+	waitsUS    int64 // -1 if the kernel does not report it
 }
 
-// readCounters reads the counters. It returns false where the kernel has none.
+// readCounters reads the counters. It returns false if the kernel has none.
 func readCounters() (counters, bool) {
 	stat, err := localfile.Read("/proc/stat", maxStat)
 	if err != nil {
@@ -71,8 +71,8 @@ func readCounters() (counters, bool) {
 	return c, found
 }
 
-// parseStat reads the sums of all processors from /proc/stat: user, nice, system, idle,
-// iowait, irq, softirq and steal. What a guest takes is in user.
+// parseStat reads the sums of all processors from /proc/stat: user, nice, system, idle, iowait,
+// irq, softirq and steal. The time of guests is part of user.
 func parseStat(stat []byte) (c counters, found bool) {
 	for line := range bytes.Lines(stat) {
 		fields := bytes.Fields(line)
@@ -171,8 +171,8 @@ func (l *Load) halve() {
 	}
 }
 
-// startLoad samples the load of the machine until its context ends. The function that
-// it returns waits for that and returns the load, nil where there is none.
+// startLoad samples the load of the machine until its context ends. The returned function waits for
+// that and returns the load, nil if there is none.
 func startLoad(ctx context.Context, started time.Time, every time.Duration) func() *Load {
 	first, found := readCounters()
 	if !found {

@@ -39,8 +39,8 @@ const (
 // State is the state of a build.
 type State string
 
-// A build that is Running where no slipway runs was cut off: by a crash, a kill or
-// a power cut.
+// A build whose state is Running though no slipway runs was cut off: by a crash, a kill or a power
+// cut.
 const (
 	Running     State = "running"
 	Succeeded   State = "succeeded"
@@ -62,7 +62,7 @@ type Record struct {
 	State   State     `json:"state"`
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
-	Exit    int       `json:"exit"`             // bitbake's exit status; -1 where it has none
+	Exit    int       `json:"exit"`             // bitbake's exit status; -1 if it has none
 	Source  string    `json:"source,omitempty"` // of the failures: "events", or "console" if there was no event
 	Log     string    `json:"log"`
 
@@ -90,7 +90,7 @@ type Commit struct {
 	Local  string `json:"local,omitempty"` // the user's folder that was taken in place of a checkout
 }
 
-// Parsed is what came of reading the recipes.
+// Parsed is the result of parsing the recipes.
 type Parsed struct {
 	Recipes int64 `json:"recipes"`
 	Cached  int64 `json:"cached"`
@@ -105,7 +105,7 @@ type Counts struct {
 	Ran      int64 `json:"ran"`
 	Failed   int64 `json:"failed"`
 	Existing int64 `json:"existing"` // done by an earlier build in this folder
-	Covered  int64 `json:"covered"`  // not needed, since a later task is there already
+	Covered  int64 `json:"covered"`  // not needed, since the result of a later task exists already
 }
 
 // Setscene counts the tasks that could be taken from shared state.
@@ -115,16 +115,16 @@ type Setscene struct {
 	Failed int64 `json:"failed"` // found, but could not be unpacked
 }
 
-// What became of a task.
+// The result of a task.
 const (
 	TaskSucceeded = "succeeded"
 	TaskFailed    = "failed"
 	TaskStopped   = "stopped" // it had not ended when bitbake had
 )
 
-// What shared state did for a task.
+// How shared state served a task.
 const (
-	Hit    = "hit"    // taken from there; its times are those of the unpacking
+	Hit    = "hit"    // restored from shared state; the times are those of the unpacking
 	Miss   = "miss"   // not there
 	Broken = "broken" // there, but its unpacking failed
 )

@@ -57,7 +57,7 @@ type failureView struct {
 	Link string
 }
 
-// chainView is the critical path, or the chain of waiting where that is not known.
+// chainView is the critical path, or the chain of waiting if the critical path is not known.
 type chainView struct {
 	Known      bool
 	Tasks      string // their number

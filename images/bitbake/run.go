@@ -48,9 +48,9 @@ func (j Job) bitbakeArgs(t Tree) []string {
 	return slices.Concat(argv, []string{"--"}, j.Targets)
 }
 
-// Run builds the job's targets and records what came of it, whatever that is.
-// Where ctx ends first, bitbake finishes the tasks that run, unless the job's Now
-// says not to; no process of it is left then.
+// Run builds the job's targets and records the result in every case. If ctx ends first, bitbake
+// finishes the running tasks, unless the job's Now says not to. No process of bitbake is left
+// afterwards.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err

@@ -1,7 +1,7 @@
-// Package bitbake turns a project's checkouts into a build by running their bitbake. It
-// reports progress while bitbake works, then writes a Record with a page. bitbake's
-// event log says what happens. Failures are read in its console text if that log lacks them. Its
-// exit status alone is the verdict. All three come from outside and are read with limits.
+// Package bitbake turns a project's checkouts into a build by running their bitbake. It reports
+// progress while bitbake works, then writes a Record with a page. Progress comes from bitbake's
+// event log. Failures that the log lacks are read in the console text. Only bitbake's exit status
+// decides whether the build succeeded. All three come from outside and are read with limits.
 package bitbake
 
 import (
@@ -26,7 +26,7 @@ import (
 type Tree struct {
 	Dir      string // of the board: logs and records
 	Build    string // what bitbake calls TOPDIR
-	Programs string // the folder that holds bitbake; "" where only a shell is possible
+	Programs string // the folder with bitbake; "" if only a shell is possible
 
 	Env  map[string]*string // the project's default values; nil: passed on only where set
 	Set  []string           // NAME=value: overrules all others, and reaches the recipes
@@ -49,7 +49,7 @@ func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build
 	if script == "" {
 		return t, t.CheckPrograms()
 	}
-	var bitbake string // where the script need not look for it
+	var bitbake string // if the script need not look for it
 	if t.Programs != "" {
 		bitbake = filepath.Dir(t.Programs)
 	}
@@ -59,9 +59,9 @@ func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build
 	return t, err
 }
 
-// findPrograms looks for bitbake in the places where OpenEmbedded's script looks, then
-// in the other checkouts: in a folder of its own, as in poky, or as a repository. It
-// returns "" where there is none.
+// findPrograms looks for bitbake in the places where OpenEmbedded's script looks, then in the other
+// checkouts: in a folder of its own, as in poky, or as a repository. It returns "" if there is
+// none.
 func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
 	var places []string
 	if script != "" {
@@ -79,7 +79,7 @@ func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
 	return ""
 }
 
-// CheckPrograms returns an error where there is no bitbake.
+// CheckPrograms returns an error if there is no bitbake.
 func (t Tree) CheckPrograms() error {
 	if t.Programs != "" {
 		return nil

@@ -29,7 +29,7 @@ type watch struct {
 	running  map[string]*runningTask // by key
 	byPID    map[int64]*runningTask  // progress names only the process
 	shares   map[string]bool         // key of a task that may come from shared state
-	scene    map[string]string       // key of such a task -> what came of that
+	scene    map[string]string       // key of such a task -> its result
 	hits     map[string]bool         // keys of hits that are in the record
 	needs    needs
 	forecast forecast
@@ -53,7 +53,7 @@ type runningTask struct {
 	task  Task
 	began time.Time
 	log   string
-	pct   int64 // -1 where it does not say
+	pct   int64 // -1 if the task does not report it
 }
 
 func newWatch(ctx context.Context, rec *Record, f forecast) *watch {

@@ -80,8 +80,8 @@ func builderName() string {
 	return "nobody"
 }
 
-// Builder returns the user that runs bitbake, which refuses root. It is nil where the
-// tests do not run as root: bitbake then runs as the same user.
+// Builder returns the user that runs bitbake, which refuses root. It is nil if the tests do not run
+// as root: bitbake then runs as the same user.
 func Builder(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
