@@ -288,8 +288,8 @@ func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, e
 	return t.fetchCommit(ctx, r, ws, true)
 }
 
-// firstCheckout checks files out into a new tree. Nothing can be lost in it: it gets
-// its final name later.
+// firstCheckout checks files out into a new tree. No work can be lost in it, because it gets its
+// final name later.
 func (t tree) firstCheckout(ctx context.Context, r Repo, want string) error {
 	if err := t.switchTo(ctx, want, false); err != nil {
 		return err

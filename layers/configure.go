@@ -13,10 +13,9 @@ import (
 	"strings"
 )
 
-// Configure writes conf/local.conf and conf/bblayers.conf of a build folder for
-// checkouts in ws, byte for byte as kas 5 does, and only where they differ: a
-// file that is written anew makes bitbake parse everything again. A site.conf or
-// auto.conf beside them is the user's and stays as it is.
+// Configure writes conf/local.conf and conf/bblayers.conf of a build folder for checkouts in ws,
+// byte for byte as kas 5 does. It writes only files that differ: a rewritten file makes bitbake
+// parse everything again. A site.conf or auto.conf beside them is the user's and stays as it is.
 func Configure(p Project, ws Workspace, build string) error {
 	var err error
 	if ws.Dir, err = filepath.Abs(ws.Dir); err != nil {
@@ -113,8 +112,8 @@ func (p Project) bblayersConf(ws Workspace, build string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// bblayersPath returns a layer's path as bblayers.conf has it. Where the build folder is
-// behind a symbolic link, ../ leads elsewhere. kas writes it all the same.
+// bblayersPath returns a layer's path for bblayers.conf. If the build folder is behind a symbolic
+// link, ../ leads elsewhere, but kas writes it anyway.
 func bblayersPath(build, layer string) (string, error) {
 	rel, err := filepath.Rel(build, layer)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// What kas takes where a project file is silent (5.3 and later).
+// The defaults of kas (5.3 and later).
 const (
 	defaultMachine     = "qemux86-64"
 	defaultDistro      = "nodistro"
@@ -25,7 +25,7 @@ var (
 	wholeCommit = plaintext.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// git takes these for commits too: the first digits of an id, also behind a tag.
 	likeCommit = plaintext.Regexp(`(^|-g)[0-9a-fA-F]{4,64}$`)
-	// What git allows in a branch or tag is wider; what people use is not.
+	// git allows more characters in a branch or tag than people use.
 	refName = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
 	// git runs the program git-remote-ext for ext::, and others likewise.
 	transport = plaintext.Regexp(`^[A-Za-z0-9+.-]*::`)

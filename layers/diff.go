@@ -19,9 +19,9 @@ import (
 type Move struct {
 	ID      string   `json:"repository"`
 	URL     string   `json:"url"`
-	From    string   `json:"from,omitempty"` // "" where it is new
-	Was     string   `json:"was,omitempty"`  // the branch or tag that it had, where no commit was pinned
-	To      string   `json:"to,omitempty"`   // "" where it is gone
+	From    string   `json:"from,omitempty"` // "" if the repository is new
+	Was     string   `json:"was,omitempty"`  // its previous branch or tag, if no commit was pinned
+	To      string   `json:"to,omitempty"`   // "" if the repository is gone
 	Ahead   int      `json:"ahead"`          // commits that To has and From lacks
 	Behind  int      `json:"behind"`         // commits that From has and To lacks
 	Commits []Change `json:"commits"`        // of those that To has the newest, and some at most
@@ -36,10 +36,9 @@ type Change struct {
 	Subject string `json:"subject"`
 }
 
-// Diff says which repositories are at another commit in a project than in an
-// older state of it, and what the commits between are: most names of each. It
-// requests only the names from servers, without files, and keeps them with the
-// mirrors; a server that has no answer leaves a move without names.
+// Diff returns the repositories whose commit differs from that in an older state of the project,
+// and the commits in between: at most most names of each. It requests only the names from servers,
+// without files, and keeps them with the mirrors. If a server has no answer, the move has no names.
 func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]Move, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -99,8 +98,8 @@ func (p Project) floatingRef(id string) string {
 	return ""
 }
 
-// pinnedCommits returns the commits of a project's repositories. A lock file that is
-// read alone has nothing else.
+// pinnedCommits returns the commits of a project's repositories. A project that is read from only a
+// lock file has nothing else.
 func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
 	if locked := p.merged.get("overrides", "repos"); locked != nil {

@@ -51,9 +51,8 @@ func (c *checkout) failedFolder(err error) string {
 	return c.ws.Dir
 }
 
-// refusalTexts are the messages of a server that was reached but refuses to send one
-// commit alone. They come from git itself, the server, or git for servers of plain
-// files.
+// refusalTexts are the messages of a reachable server that refuses to send a single commit. They
+// come from git itself, the server, or git for servers of plain files.
 var refusalTexts = []string{"Server does not allow request for unadvertised object", "remote error: ", "not support shallow", "couldn't find remote ref"}
 
 // serverRefused reports whether a complete clone may get what this fetch did not. A
@@ -84,7 +83,7 @@ func (r Repo) noCommitError() error {
 	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))
 }
 
-// explainFetchError adds where the url of a failed fetch comes from.
+// explainFetchError adds the file that names the url of a failed fetch.
 func (r Repo) explainFetchError(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || diskFull(err) {

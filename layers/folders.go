@@ -56,8 +56,8 @@ func (p Project) Parts(ws Workspace) Parts {
 	return parts
 }
 
-// ownDir is Dir for a project that may be a copy: kas looks for a relative path in the
-// current folder, which the copy's root stands for.
+// ownDir is Dir for a project that may be a copy: kas looks for a relative path in the current
+// folder. For a copy, that is its root.
 func (p Project) ownDir(ws Workspace, r Repo) string {
 	if dir := filepath.Join(p.Root, r.Path); !filepath.IsAbs(r.Path) && exists(dir) {
 		return dir
@@ -332,8 +332,8 @@ func splitURL(address string) (scheme, host, name string) {
 	return "", "", ""
 }
 
-// WithoutPassword removes user names and passwords from a URL. A path says something of the
-// machine alone, so it is left out.
+// WithoutPassword removes user names and passwords from a URL. It leaves out a path, which means
+// something only on this machine.
 func WithoutPassword(address string) string {
 	if filepath.IsAbs(address) || strings.HasPrefix(address, ".") || strings.HasPrefix(address, "file:") {
 		return ""

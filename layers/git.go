@@ -28,7 +28,7 @@ const allHistory = 1<<31 - 1
 // by their whole refs, so that none can be mistaken for a commit or an option.
 type store struct {
 	dir    string   // its folder
-	gitDir string   // git's own in it; dir itself where there is no work tree
+	gitDir string   // git's own folder in it; dir itself if there is no work tree
 	hold   *os.File // a lock, which lasts as long as a program that works here
 	url    string   // of its server, with a login that no file keeps
 }
@@ -60,13 +60,12 @@ func (g store) endsAt(id string) bool {
 
 func (g store) isShallow() bool { return exists(filepath.Join(g.gitDir, "shallow")) }
 
-// git runs git in the repository and nowhere else: without the explicit folders,
-// a damaged one would send it to the repository around it. A user's hooks are for
-// a user's commits, and a question about a password would never be seen. A pack
-// appears whole, where the objects of a fetch that was killed would be a commit
-// without its files. A signature's check would be taken for a commit's date, and a
-// watcher of files would hold our locks for ever. A git status that may take a lock
-// leaves index.lock when it is killed.
+// git runs git only in the repository: without the explicit folders, git in a damaged repository
+// would use the repository around it. The settings have these reasons. A user's hooks are for a
+// user's commits, and nobody would see a question about a password. A pack must appear whole,
+// because the loose objects of a killed fetch would be a commit without its files. The output of a
+// signature check would be mistaken for a commit's date. A file watcher would hold our locks for
+// ever. A git status that may take a lock leaves index.lock when it is killed.
 func (g store) git(ctx context.Context, args ...string) (string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	return strings.TrimSpace(string(out)), err
@@ -146,7 +145,7 @@ func (g store) initRepository(ctx context.Context, r Repo) error {
 	if !bare || !isGroupWritable(filepath.Dir(g.dir)) {
 		return nil
 	}
-	_, err := g.git(ctx, "init", "-q", "--template=", "--bare", "--shared=group") // which changes the modes of what is there
+	_, err := g.git(ctx, "init", "-q", "--template=", "--bare", "--shared=group") // which changes the modes of existing files
 	return err
 }
 
@@ -218,9 +217,9 @@ func (g store) hasCommit(ctx context.Context, commit string) bool {
 	return err == nil
 }
 
-// fetchFromServer fetches r's commit, alone if the server allows it. It keeps the
-// commit under kept, if that is not "". A complete clone stays complete: a shallow
-// fetch into it would cut its history.
+// fetchFromServer fetches r's commit, without its history if the server allows it. It keeps the
+// commit under kept, if that is not "". A complete clone stays complete: a shallow fetch into it
+// would cut its history.
 func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
 	g.url = r.URL
 	if r.Commit == "" {

@@ -15,7 +15,7 @@ import (
 // Project is a project file with its includes and lock files merged.
 type Project struct {
 	File        string // as given to Load
-	Root        string // the repository that the file is in; its own folder where there is none
+	Root        string // the repository of the file; the file's own folder if there is none
 	BuildSystem string // openembedded, isar-privileged or isar-rootless
 	Machine     string
 	Distro      string
@@ -40,7 +40,7 @@ type Repo struct {
 	ID      string
 	Name    string // of its folder
 	URL     string // "" for a folder that is here already
-	Branch  string // or a whole ref, where it begins with refs/
+	Branch  string // or a whole ref, if it begins with refs/
 	OrTag   bool   // Branch may as well be a tag: see lookUp
 	Tag     string
 	Commit  string
@@ -74,7 +74,7 @@ type Workspace struct {
 	Dir     string // of the checkouts
 	Mirrors string // of mirrors that many workspaces share; "" for none
 	Build   string // where Checkout writes bitbake's conf folder; "" for none
-	Offline bool   // Load reads what is checked out already, or ends with ErrNotHere
+	Offline bool   // Load reads existing checkouts, or ends with ErrNotHere
 	// Local are folders of the user's, by repository, that a build takes as they are in
 	// place of checkouts. Load looks at them; the project knows them from then on.
 	Local map[string]string

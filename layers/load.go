@@ -23,17 +23,15 @@ const (
 
 const maxFiles = 200 // includes and lock files together
 
-// Load reads a project file, the files that it includes and their lock files.
-// Several files, as in "a.yml:b.yml", are merged from left to right. Files that
-// are in other repositories are read from ws; what is missing there is checked
-// out. Where a file says nothing, kas's defaults hold.
+// Load reads a project file, the files that it includes and their lock files. Several files, as in
+// "a.yml:b.yml", are merged from left to right. Files in other repositories are read from ws;
+// missing repositories are checked out. Missing keys have the defaults of kas.
 //
-// It differs from kas on purpose. Where a text is due, 12:30, no and 2024-01-02
-// are the texts that they look like, with a warning, since kas refuses the file.
-// Files of a repository with patches are read with them. A layer, a patch or an
-// include outside its git repository, and a key that is a number are errors; only
-// patches may have numbers. KAS_MACHINE, KAS_DISTRO, KAS_TARGET and KAS_TASK hold over
-// the files, as with kas, with a warning.
+// It differs from kas on purpose. If a key takes a text, 12:30, no and 2024-01-02 are texts, with a
+// warning, since kas refuses the file. Files of a repository with patches are read after patching.
+// A layer, a patch or an include outside its git repository, and a key that is a number are errors;
+// only patches may have numbers. KAS_MACHINE, KAS_DISTRO, KAS_TARGET and KAS_TASK hold over the
+// files, as with kas, with a warning.
 func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if file, choices, ok := cutSetup(files); ok {
 		p, err := loadSetup(file, choices, ws)

@@ -23,10 +23,10 @@ import (
 	"slipway/layers/run"
 )
 
-// mirror keeps what was fetched from one url, so that every board and build fetches it
-// once. A checkout gets the mirror's packs as hard links, or as copies on another file
-// system. Hard links cost as little time and space as git's alternates. With alternates
-// a checkout breaks when its mirror is deleted or collected; a link stays.
+// mirror keeps the commits that were fetched from one url, so that all boards and builds fetch them
+// once. A checkout gets the mirror's packs as hard links, or as copies on another file system. Hard
+// links cost as little time and space as git's alternates. With alternates a checkout breaks when
+// its mirror is deleted or collected; a link stays.
 type mirror struct{ store }
 
 // maxPacks is how many fetches a mirror holds as they came. Every git program
@@ -107,8 +107,8 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 	return f, nil
 }
 
-// prepareMirror creates the mirror, or removes what a killed fetch left. The caller
-// holds the mirror's lock, so it is alone in it.
+// prepareMirror creates the mirror, or removes the leftovers of a killed fetch. The caller holds
+// the mirror's lock, so no other process works in it.
 func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	if err := m.awaitFetch(ctx); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err er
 		return "", err
 	}
 	if r.Commit != "" && len(packs) > 0 {
-		commit, _ = m.localCommit(ctx, r) // fails where it is not here
+		commit, _ = m.localCommit(ctx, r) // fails if the mirror lacks it
 	}
 	if commit == "" {
 		if commit, err = m.fetchFromServer(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
@@ -235,9 +235,9 @@ func linkOrCopy(from, to string) error {
 	return os.Rename(out.Name(), to)
 }
 
-// cutHistory tells git in the tree where the mirror's history ends. If it ends at the
-// commit itself, nothing else of it matters. A tree that has more history of other
-// commits keeps that.
+// cutHistory tells git in the tree at which commits the mirror's history ends. If it ends at the
+// commit itself, the other ends do not matter. A tree that has more history of other commits keeps
+// that.
 func (m mirror) cutHistory(t tree, commit string) error {
 	ends, err := shallowCommits(m.gitDir)
 	if err != nil || len(ends) == 0 {
@@ -311,13 +311,13 @@ func canWrite(dir string) bool {
 // the commit, "" if the mirror lacks it. A branch or a tag may have moved since.
 func (m mirror) copyPinned(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	if r.Commit != "" && exists(filepath.Join(m.dir, "HEAD")) {
-		commit, _ = m.localCommit(ctx, r) // fails where it is not here
+		commit, _ = m.localCommit(ctx, r) // fails if the mirror lacks it
 	}
 	if commit == "" {
 		progress.Warn(ctx, fmt.Sprintf("%s cannot be written: Slipway fetches %s of repository %s into the checkout alone", m.dir, cmp.Or(r.Commit, r.Branch, r.Tag), r.ID))
 		return "", ctx.Err()
 	}
-	if err := m.copyTo(t, commit); err != nil { // its owner may have packed it anew at this moment
+	if err := m.copyTo(t, commit); err != nil { // its owner may have repacked it at this moment
 		progress.Warn(ctx, fmt.Sprintf("repository %s is fetched: take packs from %s: %v", r.ID, m.dir, err))
 		return "", ctx.Err()
 	}
@@ -327,8 +327,8 @@ func (m mirror) copyPinned(ctx context.Context, r Repo, t tree) (commit string, 
 	return commit, t.checkTag(ctx, r, true)
 }
 
-// A mirror is only a cache. Where a full disk or a loss of power damaged it, it is
-// thrown away and made anew. That is looked for only after something went wrong.
+// A mirror is only a cache. If a full disk or a loss of power damaged it, Slipway deletes and
+// recreates it. It looks for damage only after an error.
 
 // damageTexts are git's messages about files that a disk or a loss of power damaged.
 var damageTexts = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
@@ -352,9 +352,8 @@ func (t tree) damagedError(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
 }
 
-// withRepair does work in the mirror. If git cannot list the mirror's commits
-// afterwards, it does the work again in a new mirror. list holds options for the
-// listing.
+// withRepair does work in the mirror. If git cannot list the mirror's commits afterwards, it does
+// the work again in a new mirror. list has the options for the listing.
 func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {

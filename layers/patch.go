@@ -24,7 +24,7 @@ import (
 // patched, and nothing is patched twice. The same patches on the same commit make
 // the same commits on every machine.
 
-// What one repository may be patched with. Real ones stay far below.
+// Limits for the patches of one repository. Real ones stay far below.
 const (
 	maxPatches    = 1000
 	maxPatchBytes = 16 << 20

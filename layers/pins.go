@@ -83,7 +83,7 @@ func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace
 	return in.describePins(moved, all), err
 }
 
-// describePins tells what Lock did, and in which file where there is only one.
+// describePins describes the work of Lock, and names the file if there is only one.
 func (in *reading) describePins(moved, all int) string {
 	first := in.firstLock().path
 	switch {

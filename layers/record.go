@@ -51,9 +51,9 @@ func (t tree) writeRecord(r record) error {
 	return replaceFile(t.recordFile(), data)
 }
 
-// replaceFile writes a file that is complete or absent, where the caller holds the
-// workspace's lock. It does not sync: a sync here
-// would wait for all files of all checkouts, which git does not sync either.
+// replaceFile writes a file that is complete or absent, if the caller holds the workspace's lock.
+// It does not sync: a sync here would wait for all files of all checkouts, which git does not sync
+// either.
 func replaceFile(path string, content []byte) error {
 	part := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
 	_ = os.Remove(part) // of a run that was killed

@@ -12,24 +12,21 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// This file and setup_*.go read the project files of bitbake-setup (version 1.0)
-// as bitbake-setup 2.19 does, and write the same conf/ for them. Where a file has
-// several configurations, or lets people choose a fragment, the choice is written
-// behind a number sign: poky.conf.json#poky,machine/qemuarm64,distro/poky.
+// This file and setup_*.go read the project files of bitbake-setup (version 1.0) as bitbake-setup
+// 2.19 does, and write the same conf/ for them. If a file has several configurations, or lets
+// people choose a fragment, the user adds the choice after a number sign:
+// poky.conf.json#poky,machine/qemuarm64,distro/poky.
 //
-// The file's keys are those of bitbake-setup's schema, which bitbake-setup itself
-// does not look at: here an unknown key is an error. Commits are fixed by a file
-// sources-fixed-revisions.json beside the project file, or by one whose name
-// begins with the project file's, which Lock writes and bitbake-setup takes with
-// --source-overrides.
+// The file's keys are those of bitbake-setup's schema. bitbake-setup does not check them; Slipway
+// rejects an unknown key. Commits are fixed by a file sources-fixed-revisions.json beside the
+// project file, or by one whose name begins with the project file's, which Lock writes and
+// bitbake-setup takes with --source-overrides.
 //
-// bitbake-setup does more, and does not do here: registries and addresses of
-// project files, settings, a site.conf with folders for downloads, the script
-// init-build-env, installing buildtools, a workspace for an editor, and rebasing
-// local commits: a checkout with changes stops with a word about them, and so
-// does an edited file in conf/ that the project file wants to change. Layers lie
-// where the workspace says. A source on the local disk is used where it is,
-// without a link to it.
+// Slipway does not do the following: registries and addresses of project files, settings, a
+// site.conf with folders for downloads, the script init-build-env, installing buildtools, a
+// workspace for an editor, and rebasing local commits. A checkout with local changes is an error,
+// and so is an edited file in conf/ that the project file would change. The workspace decides the
+// folders of the layers. A source on the local disk is used in its place, without a link to it.
 
 const (
 	setupEnding  = ".conf.json"
@@ -103,8 +100,8 @@ func cutSetup(name string) (file string, choices []string, ok bool) {
 	return file + setupEnding, strings.Split(words, ","), true
 }
 
-// setupLockPath returns the lock file of a bitbake-setup file: one for it alone, or one
-// for its folder with the name that bitbake-setup uses.
+// setupLockPath returns the lock file of a bitbake-setup file: its own, or one for its folder with
+// the name that bitbake-setup uses.
 func setupLockPath(file string) string {
 	const fixed = "sources-fixed-revisions.json"
 	own := strings.TrimSuffix(file, setupEnding) + "." + fixed
@@ -191,8 +188,8 @@ func parseDate(s string) (time.Time, error) {
 	return time.Time{}, first
 }
 
-// What of a project reaches a conf file or an environment is of these words, so
-// that nothing in it ends a line, a quote or a name.
+// Every word of a project that reaches a conf file or an environment matches one of these, so that
+// it cannot end a line, a quote or a name.
 var (
 	layerPath    = plaintext.Regexp(`^[A-Za-z0-9_.][A-Za-z0-9_.+@/-]*$`)
 	fragmentName = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+$`)
@@ -277,7 +274,7 @@ func expandHome(path string) string {
 	return filepath.Join(home, rest)
 }
 
-// What one configuration may hold. Real ones stay far below.
+// Limits for one configuration. Real ones stay far below.
 const (
 	maxName  = 200 // in bytes; names are joined from those of the configurations around
 	maxItems = 500 // of sources, layers and fragments each

@@ -37,9 +37,9 @@ const (
 // toolConf is the file in which bitbake-config-build keeps the fragments.
 const toolConf = "toolcfg.conf"
 
-// configureSetup writes conf/ as bitbake-setup does. People edit these files, and
-// so does bitbake-config-build: an edited file stays as it is for as long as the
-// project file asks for what it was written for.
+// configureSetup writes conf/ as bitbake-setup does. People edit these files, and so does
+// bitbake-config-build. An edited file stays as it is until the project file changes the text that
+// it was written from.
 func (p Project) configureSetup(ws Workspace, build string) error {
 	files, err := p.setupConf(ws)
 	if err != nil {
@@ -350,8 +350,8 @@ func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// readFiles returns the template's files for conf/, by name. Its texts about itself may
-// be missing. Those of OpenEmbedded's default template are then used.
+// readFiles returns the template's files for conf/, by name. Its description may be missing;
+// readFiles then uses the one in OpenEmbedded's default template.
 func (t *template) readFiles() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if t == nil {

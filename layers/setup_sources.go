@@ -38,7 +38,7 @@ func (p *Project) readSources(lock string) error {
 			}
 			s.sources.set(id, r.withWholePath(over))
 			if own.URL == "" || r.URL == "" {
-				s.toLock[id] = lockable{over, r} // from elsewhere than the project file says, on purpose
+				s.toLock[id] = lockable{over, r} // from another place than the project file names, on purpose
 			}
 			p.Warnings = append(p.Warnings, own.lockWarnings(r)...)
 		}

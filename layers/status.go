@@ -15,8 +15,8 @@ import (
 type State struct {
 	Repo    Repo
 	Dir     string
-	Head    string // "" where there is no checkout
-	Wanted  string // with the patches; "" where it is not known before a checkout
+	Head    string // "" if there is no checkout
+	Wanted  string // with the patches; "" if it is not known before a checkout
 	Branch  string // that HEAD is on; "" for none, as slipway leaves it
 	Edited  bool
 	Stopped bool // a checkout was killed here

@@ -67,7 +67,7 @@ func staysInTree(path string) bool {
 type untrackedScan struct {
 	dir   string
 	known map[string]bool // to the index
-	seen  map[string]bool // folders, and whether a path goes on below them
+	seen  map[string]bool // folders, and whether there are more paths below them
 	files []untrackedFile
 }
 
@@ -98,8 +98,7 @@ func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
 	})
 }
 
-// hasFolder reports whether there is a folder at path. It adds a file that is there
-// instead.
+// hasFolder reports whether there is a folder at path. If a file has that name, hasFolder adds it.
 func (w *untrackedScan) hasFolder(path string) (bool, error) {
 	if path == "." {
 		return true, nil
@@ -127,7 +126,7 @@ func (w *untrackedScan) isFolder(path string) (bool, error) {
 	return true, err
 }
 
-// isAbsent reports that nothing is there, or that nothing can be there.
+// isAbsent reports that the path does not exist, or cannot exist.
 func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }

@@ -15,11 +15,10 @@ import (
 	"slipway/layers/run"
 )
 
-// A checkout loses nothing of the user's, also where it is killed and run again.
-// A marker is written before git begins, in a tree without edits, without
-// commits of the user's at HEAD, and with nothing in the commit's way. What lies beside a
-// marker that is found is git's half-written files, or the user's from since
-// then: it is put aside before git writes over it.
+// A checkout loses no work of the user, even if it is killed and run again. Slipway writes a marker
+// before git begins, in a tree without edits, without the user's commits at HEAD, and with no file
+// in the commit's way. If a later run finds a marker, the files beside it are half-written by git,
+// or newer files of the user. Slipway puts them aside before git writes over them.
 
 // moveTo checks a commit out, unless that would lose something of the user's.
 func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {

@@ -16,7 +16,7 @@ import (
 	"slipway/layers/strict"
 )
 
-// What one project file may hold. Real ones stay far below.
+// Limits for one project file. Real ones stay far below.
 const (
 	maxFileBytes = 1 << 20
 	maxDepth     = 16
@@ -46,7 +46,7 @@ const (
 	list
 	dict
 	boolean
-	odd // a date, a fraction, or another thing that no project file holds
+	odd // a date, a fraction, or another value that project files do not use
 )
 
 // value is a part of a project file that has the shape it should have.
@@ -378,7 +378,7 @@ var repository = &shape{kinds: dict | null, keys: map[string]*shape{
 	"patches":         {kinds: dict, numbered: true, each: &shape{kinds: dict | null, needs: []string{"path"}, keys: map[string]*shape{"repo": aText, "path": aText}}},
 }}
 
-// keyShape returns the shape of what is below a key. It refuses a key that is not known.
+// keyShape returns the shape of the values below a key. It refuses an unknown key.
 func (r *yamlReader) keyShape(s *shape, key string, at position, path string) (*shape, error) {
 	if s.keys == nil {
 		return s.each, nil

@@ -100,13 +100,12 @@ func installPackages(ctx context.Context, s *progress.Step, rights []string, log
 	return runUnlocked(ctx, s.Detail, apt, append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
 }
 
-// lockedPause is the time between two looks at a lock of apt's that another program holds.
-// An upgrade that a machine does by itself takes minutes, and longer than lockedLimit only
-// where it hangs.
+// lockedPause is the time between two looks at an apt lock of another process. An upgrade that a
+// machine does by itself takes minutes. It takes longer than lockedLimit only if it hangs.
 var lockedPause, lockedLimit = 2 * time.Second, 30 * time.Minute
 
-// runUnlocked runs apt again for as long as another program holds one of its four locks.
-// apt itself can wait for two of them.
+// runUnlocked runs apt again for as long as another process has one of its four locks. apt itself
+// can wait for two of them.
 func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ...string) error {
 	apt.Argv = append(slices.Clone(apt.Argv), args...)
 	for end := time.Now().Add(lockedLimit); ; {

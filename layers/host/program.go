@@ -86,7 +86,7 @@ func swapWord(arg, now, old string) string {
 	return before + strings.Join(names, ",")
 }
 
-// ProgramElsewhere returns what the user types in another folder. Mage runs in a clone alone.
+// ProgramElsewhere returns what the user types in another folder. Mage runs only in a clone.
 func ProgramElsewhere() string {
 	if UnderMage() {
 		return "slipway"

@@ -1,6 +1,5 @@
-// Package kastest finds the real kas for tests that compare with it. It knows the kas of
-// this machine, as well as the one of Debian's testing suite, which it downloads once
-// into the user's cache.
+// Package kastest finds the real kas for tests that compare with it. It finds the kas of this
+// machine, and the kas of Debian testing, which it downloads once into the user's cache.
 package kastest
 
 import (
@@ -31,7 +30,7 @@ type Suite int
 
 const (
 	Installed Suite = iota // of this machine's own Debian
-	Testing                // of Debian's testing suite, run by this machine's Python
+	Testing                // of Debian testing, run by this machine's Python
 )
 
 // Find returns a suite's kas.

@@ -10,11 +10,11 @@ import (
 // escapes are a terminal's control sequences: colours, titles, cursor movements, questions.
 var escapes = Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u0090\u009d])[^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-~]")
 
-// WithoutEscapes returns a text without a terminal's control sequences. Printable removes
-// their first character alone, and shows the rest.
+// WithoutEscapes returns a text without a terminal's control sequences. Printable removes only
+// their first character, and shows the rest.
 func WithoutEscapes(text string) string { return escapes().ReplaceAllString(text, "") }
 
-// escapeAround returns where the control sequence around a place of a text begins and ends.
+// escapeAround returns the begin and the end of the control sequence around a place of a text.
 func escapeAround(text string, at int) (from, to int) {
 	from = strings.LastIndexByte(text[:at], 0x1b)
 	if from < 0 {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest names what an unknown name may stand for: the known names that it is a part of, or
-// else those that the fewest letters tell it from, where these are at most a third of its own.
+// Nearest suggests known names for an unknown name: the names that contain it, or else those that
+// differ in the fewest letters, if these are at most a third of its own.
 func Nearest(name string, known []string) string {
 	letters := len(strings.TrimLeft(name, "-"))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return letters < 3 || !strings.Contains(k, name) })
@@ -19,8 +19,8 @@ func Nearest(name string, known []string) string {
 	return strings.Join(near, " or ")
 }
 
-// DidYouMean ends a sentence about an unknown name with a question about the nearest ones.
-// It is empty where none is near.
+// DidYouMean ends a sentence about an unknown name with a question about the nearest ones. It is
+// empty if none is near.
 func DidYouMean(name string, known []string) string {
 	if near := Nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"

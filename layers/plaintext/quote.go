@@ -2,7 +2,7 @@ package plaintext
 
 import "strings"
 
-// Quote is for commands that are shown to a person: it leaves plain words alone.
+// Quote is for commands that are shown to a person: it does not quote plain words.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)

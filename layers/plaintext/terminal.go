@@ -11,7 +11,7 @@ import (
 // Colour is one that a terminal shows, by the number of its escape sequence.
 type Colour string
 
-// The colours, by what they mean. Each is readable on dark and on light.
+// The colours, by meaning. Each is readable on dark and on light.
 const (
 	Good    Colour = "32" // green
 	Bad     Colour = "1;31"
@@ -50,7 +50,7 @@ func Width(w io.Writer, otherwise int) int {
 // narrowest is less than any terminal that a person reads.
 const narrowest = 20
 
-// Shorten cuts text to a number of characters, between two words where that is possible.
+// Shorten cuts text to a number of characters, between two words if possible.
 func Shorten(text string, width int) string {
 	all := []rune(text)
 	if len(all) <= width {

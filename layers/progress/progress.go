@@ -130,7 +130,7 @@ type Step struct {
 	reporter *Reporter
 	began    time.Time
 	sent     time.Time
-	later    *time.Timer // reports what came too soon after the last report
+	later    *time.Timer // reports a value that came too soon after the last report
 	event    Event
 	speed    speed
 }
@@ -202,7 +202,7 @@ func (s *Step) updateEvent(change func(*Event)) {
 	}
 }
 
-// reportLater reports what came too soon after the last report.
+// reportLater reports a value that came too soon after the last report.
 func (s *Step) reportLater() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

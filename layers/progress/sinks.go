@@ -191,7 +191,7 @@ func (b *bar) shownDetail(decor.Statistics) string {
 	return " " + plaintext.Shorten(b.detail, b.room())
 }
 
-// What a line has beside its detail, in characters.
+// The width of a line without its detail, in characters.
 const (
 	besideSpinner = 33 // name, spinner, time
 	besideBar     = 86 // name, bar, counts, time
@@ -234,8 +234,8 @@ func (s *barSink) hide(step string) {
 	}
 }
 
-// endDrawing ends the drawing, which goes on for a moment after the last bar: it would
-// wipe out what the command prints next.
+// endDrawing ends the drawing, which continues for a moment after the last bar: it would overwrite
+// the next output of the command.
 func (s *barSink) endDrawing() {
 	if s.progress != nil {
 		s.progress.Wait()

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startAndWait starts cmd, waits for it and, where it was asked to end, for its children.
+// startAndWait starts cmd and waits for it. If it was asked to end, startAndWait also waits for its
+// children.
 func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
@@ -41,7 +42,7 @@ func endGroup(ctx context.Context, leader int) {
 	}
 	awaitGroup(late, leader)
 	_ = unix.Kill(-leader, unix.SIGKILL)
-	// Nothing survives that, but what the kernel is doing for it may take a while.
+	// SIGKILL ends every process, but the kernel may take a while to do so.
 	killed, done := context.WithTimeout(context.Background(), most)
 	defer done()
 	awaitGroup(killed, leader)

@@ -33,7 +33,7 @@ type Command struct {
 	Stdin io.Reader
 	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
 	Line  func(line string) // called with each line of output, without its end
-	Keep  bool              // append to Log instead of beginning it anew
+	Keep  bool              // append to Log instead of replacing it
 	Hold  *os.File          // a lock that the program's children hold with it, also where this process is killed
 	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
 	// they are asked to end, as by a Ctrl-C, and they decide when.
@@ -41,9 +41,8 @@ type Command struct {
 	// Apart is for programs in a pid namespace that ends with this process anyway, and in
 	// which they cannot see it: Go would take it for dead, and end them.
 	Apart bool
-	// Stop asks a program to end that needs another method than a SIGTERM to it and its
-	// children, and decides how long it may take; children that outlive it are then
-	// left alone.
+	// Stop asks a program to end that needs another method than a SIGTERM to it and its children,
+	// and decides how long it may take. Children that outlive it are then not ended.
 	Stop func(*os.Process) error
 }
 

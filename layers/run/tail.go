@@ -11,7 +11,7 @@ const (
 	maxLineBytes = 4096 // longer lines are cut: output is not trusted to have ends
 )
 
-// tailWriter keeps the last lines of what is written to it.
+// tailWriter keeps the last lines that are written to it.
 type tailWriter struct {
 	line  func(string)
 	lines []string

@@ -26,7 +26,7 @@ func At(file string, n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d:%d: %s", file, n.Line, n.Column, fmt.Sprintf(format, args...))
 }
 
-// Parse returns what the one document of a file holds, or nil if the file holds nothing.
+// Parse returns the only document of a file, or nil if the file is empty.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
@@ -66,7 +66,7 @@ func notInYAML(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
-// ParseMapping returns the mapping that a file holds; what says what it should be.
+// ParseMapping returns the mapping in a file; what describes the expected content.
 func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	root, err := Parse(file, data)
 	switch {
@@ -175,7 +175,7 @@ func (e *Entry) Fail(n *yaml.Node, format string, args ...any) {
 	}
 }
 
-// Scalar returns an attribute's node, or nil where it is absent or no scalar.
+// Scalar returns an attribute's node, or nil if it is absent or no scalar.
 func (e *Entry) Scalar(key, want string) *yaml.Node {
 	n := e.Fields[key]
 	if n == nil {

@@ -40,7 +40,7 @@ func Shown(t *testing.T, user, tty *os.File) string {
 	if err := tty.Close(); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := io.ReadAll(user) // the kernel says EIO where a terminal ends
+	text, _ := io.ReadAll(user) // the kernel returns EIO at the end of a terminal
 	return string(text)
 }
 
