@@ -161,7 +161,7 @@ func checkEnvironment() error {
 var sources embed.FS
 
 // describeSource asks git for the source version of this program. Mage has just compiled it in the
-// clone where it was started.
+// current clone.
 func describeSource() {
 	if host.UnderMage() && compiledHere() {
 		images.Described(describeFolder("."))
