@@ -110,7 +110,7 @@ func DownRig(ctx context.Context, opt images.Options, spec images.Spec) error {
 
 func rigOf(spec images.Spec) error {
 	if spec.Rig == nil {
-		return fmt.Errorf("%s describes no rig (rig:); name a board of namespaces, as bluefield-rig", images.BoardFile(spec.Board))
+		return fmt.Errorf("%s describes no rig (rig:); name a board of namespaces, as bluefield-rig", spec.BoardFile())
 	}
 	return nil
 }

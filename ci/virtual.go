@@ -23,7 +23,7 @@ import (
 
 // notVirtual returns the error for a board that is not a virtual machine.
 func notVirtual(spec images.Spec, next string) error {
-	return fmt.Errorf("%s describes no virtual machine (machine:)\nnext: %s", images.BoardFile(spec.Board), next)
+	return fmt.Errorf("%s describes no virtual machine (machine:)\nnext: %s", spec.BoardFile(), next)
 }
 
 // StartVirtual switches a virtual board on and leaves it on.

@@ -98,7 +98,7 @@ func (p *imageResolver) readSigners(context.Context) error {
 		}
 		path := name
 		if !filepath.IsAbs(name) {
-			path = filepath.Join(filepath.Dir(images.BoardFile(p.spec.Board)), name)
+			path = filepath.Join(filepath.Dir(p.spec.BoardFile()), name)
 		}
 		list, err := trust.Parse("board.yml's flash.signers", path, data)
 		if err != nil {

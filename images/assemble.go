@@ -298,7 +298,7 @@ func (d disk) makeExt4(ctx context.Context, p Partition, content string, options
 	c := run.Command{Argv: asRoot(argv...), Env: []string{"E2FSPROGS_FAKE_TIME=" + fileSystemTime}, Log: d.log, Keep: true}
 	if err := run.Run(ctx, c); err != nil {
 		return fmt.Errorf("make the %s partition (%d MiB; enlarge it in %s if it is full): %w",
-			p.Name, p.SizeBytes/mib, BoardFile(d.spec.Board), err)
+			p.Name, p.SizeBytes/mib, d.spec.BoardFile(), err)
 	}
 	return nil
 }

@@ -233,14 +233,14 @@ func projectFile(spec Spec) (string, error) {
 	for ; ; at = filepath.Dir(at) {
 		for _, board := range slices.Backward(spec.lineage) {
 			for _, name := range projectFiles {
-				if path := filepath.Join(at, "images/boards", board, name); onDisk(path) {
+				if path := filepath.Join(at, "images/boards", board.name, name); onDisk(path) {
 					return path, nil
 				}
 			}
 		}
 		if at == filepath.Dir(at) {
-			if folder, own := boardFolder(spec.Board); own {
-				return "", fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s  # then copy its kas.yml to %s", BoardFile(spec.Board), strings.Join(projectFiles, " or "), plaintext.Quote(spec.Board), plaintext.Quote(spec.Extends), plaintext.Quote(folder))
+			if p := spec.place(); p.own {
+				return "", fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s  # then copy its kas.yml to %s", spec.BoardFile(), strings.Join(projectFiles, " or "), plaintext.Quote(spec.Board), plaintext.Quote(spec.Extends), plaintext.Quote(p.folder))
 			}
 			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: version  # names the commit to clone; repeat the line in the top folder of a clone", spec.Board)
 		}

@@ -79,7 +79,7 @@ func (a BuildRequest) ofDebian(spec Spec) error {
 	case !a.isAny():
 		return nil
 	case isBundle && spec.Debian.Keyring == "":
-		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", BoardFile(spec.Board))
+		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", spec.BoardFile())
 	case isBundle && !(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
 		return nil
 	}

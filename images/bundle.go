@@ -130,7 +130,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 			continue
 		}
 		if strings.Contains(inside, "/") {
-			return fmt.Errorf("%s: a bundle has no folders", filepath.Join(filepath.Dir(BoardFile(b.spec.Board)), name))
+			return fmt.Errorf("%s: a bundle has no folders", filepath.Join(filepath.Dir(b.spec.BoardFile()), name))
 		}
 		text := strings.ReplaceAll(string(b.spec.files[name]), versionMark, b.artifact.bundleVersion())
 		if err := os.WriteFile(filepath.Join(content, inside), []byte(text), 0o755); err != nil {
@@ -200,7 +200,7 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	b.step.Detail("unpacking the board's RAUC")
 	unpack := []string{"tar", "-C", root, "--wildcards", "--no-same-owner", "-xf", packages, "./usr/bin/rauc", "./usr/lib/*-linux-gnu/*.so*"}
 	if err := run.Run(ctx, run.Command{Argv: unpack, Log: log}); err != nil {
-		return fmt.Errorf("the board's packages have no RAUC: name it in debian.packages of %s: %w", BoardFile(b.spec.Board), err)
+		return fmt.Errorf("the board's packages have no RAUC: name it in debian.packages of %s: %w", b.spec.BoardFile(), err)
 	}
 	linker, libraries, err := linkerIn(root)
 	if err != nil {

@@ -161,7 +161,7 @@ func (d disk) rootSlots() []slot {
 func (d disk) installLoader(ctx context.Context) error {
 	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
 	if !ok {
-		return fmt.Errorf("%s: no boot loader for firmware %s on %s", BoardFile(d.spec.Board), d.spec.Disk.Firmware, d.spec.Arch)
+		return fmt.Errorf("%s: no boot loader for firmware %s on %s", d.spec.BoardFile(), d.spec.Disk.Firmware, d.spec.Arch)
 	}
 	modules := path.Join("/usr/lib/grub", kind.format)
 	if kind.inImage {

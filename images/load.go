@@ -175,16 +175,16 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 		return Spec{}, err
 	}
 	spec := Spec{}
-	if b, is := boards.(boardSet); is {
-		spec.home = b.folder
-	}
 	for _, name := range chain { // the extended board first, so that the others overwrite it
 		spec.Default = false // is not inherited
 		if err := decodeBoard(boards, name, &spec); err != nil {
 			return Spec{}, err
 		}
 	}
-	spec.Board, spec.lineage = board, chain
+	spec.Board = board
+	for _, name := range chain {
+		spec.lineage = append(spec.lineage, placeOf(boards, name))
+	}
 	if spec.Debian == nil {
 		spec.Build = spec.Build.withDefaults()
 	}
@@ -203,7 +203,7 @@ func lineageOf(boards fs.FS, board string) ([]string, error) {
 	var chain []string
 	for name := board; name != ""; {
 		if slices.Contains(chain, name) {
-			return nil, fmt.Errorf("%s: extends itself through %s", BoardFile(name), strings.Join(chain, ", "))
+			return nil, fmt.Errorf("%s: extends itself through %s", placeOf(boards, name).file(), strings.Join(chain, ", "))
 		}
 		chain = append([]string{name}, chain...)
 		s := Spec{Board: name}
@@ -235,7 +235,7 @@ func (s Spec) findExtended(boards fs.FS) error {
 }
 
 func decodeBoard(boards fs.FS, name string, into *Spec) error {
-	file := BoardFile(name)
+	file := placeOf(boards, name).file()
 	f, err := boards.Open(path.Join(name, "board.yml"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: no such board; add the file or fix the name", file)
@@ -330,7 +330,7 @@ func (s Spec) File(name string) ([]byte, error) {
 	}
 	data, ok := s.files[path.Clean(name)]
 	if !ok {
-		return nil, fmt.Errorf("%s: %w; it is looked for beside board.yml", filepath.Join(filepath.Dir(BoardFile(s.Board)), name), fs.ErrNotExist)
+		return nil, fmt.Errorf("%s: %w; it is looked for beside board.yml", filepath.Join(filepath.Dir(s.BoardFile()), name), fs.ErrNotExist)
 	}
 	return data, nil
 }

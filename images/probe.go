@@ -109,12 +109,12 @@ func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 		return err
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("%s: debian.probe: %s matches nothing in the image", BoardFile(d.spec.Board), pattern)
+		return fmt.Errorf("%s: debian.probe: %s matches nothing in the image", d.spec.BoardFile(), pattern)
 	}
 	for _, inside := range found {
 		data, err := readInside(d.root, inside)
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s: debian.probe: %s leads nowhere in the image", BoardFile(d.spec.Board), inside)
+			return fmt.Errorf("%s: debian.probe: %s leads nowhere in the image", d.spec.BoardFile(), inside)
 		}
 		if err != nil {
 			return err

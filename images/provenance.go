@@ -94,8 +94,8 @@ func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
 		file, _ := firstProjectFile(s.project)
 		return layers.CommitOfFolder(ctx, filepath.Dir(file))
 	}
-	if folder, own := boardFolder(s.Board); own {
-		return layers.CommitOfFolder(ctx, filepath.Dir(filepath.Dir(folder)))
+	if p := s.place(); p.own {
+		return layers.CommitOfFolder(ctx, filepath.Dir(filepath.Dir(p.folder)))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func TestBuildSetupBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(clone)
-	spec := Spec{Board: "b", Arch: "arm64", lineage: []string{"b"}}
+	spec := Spec{Board: "b", Arch: "arm64", lineage: []boardPlace{placeOf(nil, "b")}}
 	opt := Options{Dir: filepath.Join(clone, "build"), Request: BuildRequest{Targets: []string{"tiny-image"}}}
 	if err := LockLayers(t.Context(), spec, opt, nil); err != nil {
 		t.Fatal(err)

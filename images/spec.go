@@ -54,8 +54,7 @@ type Spec struct {
 	Suites []string `yaml:"suites" json:"suites"`
 
 	files   map[string][]byte // of the board's folder, over those of the board that it extends
-	lineage []string          // the board and those that it extends, the oldest first
-	home    string            // the folder of the user's own boards that it was loaded from, if any
+	lineage []boardPlace      // the board and those that it extends, the oldest first
 	project string            // the project files of a board that is made of them alone
 	places  map[string]string // where each key is written, for errors
 

@@ -40,10 +40,10 @@ func openBoards() (boardSet, error) {
 	b.folder, b.own = folder, boardsIn(folder)
 	for _, name := range b.own {
 		if err := CheckBoardName(name); err != nil {
-			return b, fmt.Errorf("%s: %w\nnext: rename the folder", plaintext.Printable(BoardFile(name)), err)
+			return b, fmt.Errorf("%s: %w\nnext: rename the folder", plaintext.Printable(placeOf(b, name).file()), err)
 		}
 		if isThere(b.embedded, name) {
-			return b, fmt.Errorf("%s: Slipway has a board of this name\nnext: rename the folder; to change a few keys of %s, write \"extends: %[2]s\" in it", BoardFile(name), name)
+			return b, fmt.Errorf("%s: Slipway has a board of this name\nnext: rename the folder; to change a few keys of %s, write \"extends: %[2]s\" in it", placeOf(b, name).file(), name)
 		}
 	}
 	return b, nil
@@ -162,21 +162,33 @@ func isClone(folder string) bool {
 	return err == nil && strings.HasPrefix(string(text), "module slipway\n")
 }
 
-// boardFolder returns where a board is described, for messages and for files of its own.
-func boardFolder(name string) (path string, own bool) {
-	if folder, err := ownFolder(); err == nil && folder != "" && onDisk(filepath.Join(folder, name, "board.yml")) {
-		return filepath.Join(folder, name), true
-	}
-	return filepath.Join("images/boards", name), false
+// boardPlace is where a board is described.
+type boardPlace struct {
+	name   string
+	folder string // for messages, and for files of a user's own board
+	own    bool   // it is the user's
 }
 
-// boardFolder is boardFolder among the boards that the spec was loaded with.
-func (s Spec) boardFolder(name string) (path string, own bool) {
-	if folder := filepath.Join(s.home, name); s.home != "" && onDisk(filepath.Join(folder, "board.yml")) {
-		return folder, true
+func (p boardPlace) file() string { return filepath.Join(p.folder, "board.yml") }
+
+// placeOf returns where a board is described. Only the user's own lie on this machine.
+func placeOf(boards fs.FS, name string) boardPlace {
+	if b, is := boards.(boardSet); is && slices.Contains(b.own, name) {
+		return boardPlace{name, filepath.Join(b.folder, name), true}
 	}
-	return boardFolder(name)
+	return boardPlace{name, filepath.Join("images/boards", name), false}
 }
+
+// place returns where the board is described.
+func (s Spec) place() boardPlace {
+	if len(s.lineage) == 0 {
+		return placeOf(nil, s.Board)
+	}
+	return s.lineage[len(s.lineage)-1]
+}
+
+// BoardFile returns the path of the board's description, for messages.
+func (s Spec) BoardFile() string { return cmp.Or(s.places[""], s.place().file()) }
 
 // LoadIn is Load for the user's own boards of a folder, whatever is in the current one.
 func LoadIn(folder, board string) (Spec, error) {
@@ -192,7 +204,12 @@ func LoadIn(folder, board string) (Spec, error) {
 func BoardsIn(folder string) []string { return boardsIn(folder) }
 
 // Lineage returns the board and those that it extends, the oldest first.
-func (s Spec) Lineage() []string { return slices.Clone(s.lineage) }
+func (s Spec) Lineage() (names []string) {
+	for _, p := range s.lineage {
+		names = append(names, p.name)
+	}
+	return names
+}
 
 // FileNames returns the names of the files of the board's folder, over those of the boards
 // that it extends.
@@ -208,9 +225,8 @@ func OwnProjectFile(spec Spec) string {
 		return spec.project
 	}
 	for _, board := range slices.Backward(spec.lineage) {
-		folder, own := spec.boardFolder(board)
 		for _, name := range projectFiles {
-			if path := filepath.Join(folder, name); own && onDisk(path) {
+			if path := filepath.Join(board.folder, name); board.own && onDisk(path) {
 				return path
 			}
 		}
@@ -222,7 +238,7 @@ func OwnProjectFile(spec Spec) string {
 func SourceProjectFile(spec Spec) string {
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
-			if file := path.Join("boards", board, name); isThere(embedded, file) {
+			if file := path.Join("boards", board.name, name); isThere(embedded, file) {
 				return file
 			}
 		}
@@ -285,7 +301,7 @@ func (s *Spec) findSuites() error {
 			continue
 		}
 		if suites[i] = s.ownFile(suite); suites[i] == "" {
-			return fmt.Errorf("%s: suites: no file %q in the board's folder\nnext: ls %s", s.PlaceOf("suites"), suite, filepath.Dir(BoardFile(s.Board)))
+			return fmt.Errorf("%s: suites: no file %q in the board's folder\nnext: ls %s", s.PlaceOf("suites"), suite, filepath.Dir(s.BoardFile()))
 		}
 	}
 	s.Suites = suites
@@ -293,10 +309,9 @@ func (s *Spec) findSuites() error {
 }
 
 // ownFile returns the path of a file of the board, if it is one of the user's; otherwise "".
-func (s *Spec) ownFile(name string) string {
+func (s Spec) ownFile(name string) string {
 	for _, board := range slices.Backward(s.lineage) {
-		folder, own := s.boardFolder(board)
-		if path := filepath.Join(folder, name); own && filepath.IsLocal(name) && onDisk(path) {
+		if path := filepath.Join(board.folder, name); board.own && filepath.IsLocal(name) && onDisk(path) {
 			return path
 		}
 	}
@@ -332,10 +347,4 @@ func specOfProject(files string, boards []string) (Spec, error) {
 	spec.Flash.Kinds = kindsOfProject
 	spec.Build = spec.Build.withDefaults()
 	return spec, checkFolderName(name)
-}
-
-// BoardFile returns the path of a board's description, for messages.
-func BoardFile(name string) string {
-	folder, _ := boardFolder(name)
-	return filepath.Join(folder, "board.yml")
 }

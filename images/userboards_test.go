@@ -210,3 +210,22 @@ func TestOwnProjectFile(t *testing.T) {
 		t.Errorf("projectFile = %q, %v", path, err)
 	}
 }
+
+// A board of another folder is described there, whatever is in the current folder.
+func TestLoadInNamesItsOwnFolder(t *testing.T) {
+	elsewhere, here := t.TempDir(), t.TempDir()
+	for folder, text := range map[string]string{filepath.Join(elsewhere, "b"): "extends: raspberrypi5\n", filepath.Join(here, "boards/b"): "extends: virt\n"} {
+		must(os.MkdirAll(folder, 0o755))
+		must(os.WriteFile(filepath.Join(folder, "board.yml"), []byte(text), 0o644))
+	}
+	must(os.WriteFile(filepath.Join(elsewhere, "b/kas.yml"), []byte("header: {version: 14}\n"), 0o644))
+	t.Chdir(here)
+	spec, err := LoadIn(elsewhere, "b")
+	if err != nil || spec.BoardFile() != filepath.Join(elsewhere, "b/board.yml") || OwnProjectFile(spec) != filepath.Join(elsewhere, "b/kas.yml") {
+		t.Errorf("LoadIn = %s, %s, %v; want the files of its folder", spec.BoardFile(), OwnProjectFile(spec), err)
+	}
+	must(os.WriteFile(filepath.Join(elsewhere, "b/board.yml"), []byte("extends: raspberrypi5\nflsh: {}\n"), 0o644))
+	if _, err := LoadIn(elsewhere, "b"); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(elsewhere, "b/board.yml")+":2:1: ") {
+		t.Errorf("LoadIn of a wrong board.yml = %v; want its place", err)
+	}
+}

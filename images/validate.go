@@ -45,7 +45,7 @@ func (s Spec) validate() error {
 	case s.Debian != nil && s.Disk != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
 		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", s.PlaceOf("disk.firmware"), s.Disk.Firmware, s.Arch)
 	case s.Debian == nil && !slices.ContainsFunc(projectFiles, func(name string) bool { return s.files[name] != nil }):
-		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", BoardFile(s.Board), strings.Join(projectFiles, " or "))
+		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", s.BoardFile(), strings.Join(projectFiles, " or "))
 	}
 	if err := s.validateUpdates(); err != nil {
 		return err
@@ -302,5 +302,5 @@ func (s Spec) PlaceOf(key string) string {
 			return place
 		}
 	}
-	return BoardFile(s.Board)
+	return s.BoardFile()
 }

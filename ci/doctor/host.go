@@ -21,7 +21,7 @@ import (
 
 func checkClone(_ context.Context, p boardBuild) []Finding {
 	if !images.NeedsClone(p.spec) {
-		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(images.OwnProjectFile(p.spec), images.BoardFile(p.spec.Board)))}
+		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(images.OwnProjectFile(p.spec), p.spec.BoardFile()))}
 	}
 	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone", Fix: "clone Slipway, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {

@@ -45,7 +45,7 @@ func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
 	if spec.Policy != nil {
 		p := Policy{Policy: *spec.Policy, From: spec.PlaceOf("policy")}
-		if err := p.readLists(filepath.Dir(images.BoardFile(spec.Board)), spec.File); err != nil {
+		if err := p.readLists(filepath.Dir(spec.BoardFile()), spec.File); err != nil {
 			return nil, err
 		}
 		all = append(all, p)

@@ -23,7 +23,7 @@ type Deployed struct {
 // names, and an image in its containerd. It can be repeated.
 func DeployArtifact(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (Deployed, error) {
 	if spec.Deploy.Dir == "" {
-		return Deployed{}, fmt.Errorf("%s: deploy.dir is not set", images.BoardFile(spec.Board))
+		return Deployed{}, fmt.Errorf("%s: deploy.dir is not set", spec.BoardFile())
 	}
 	container, has := containerOf(a)
 	list := []files.LocalFile{{Path: a.Path(images.File{Name: images.ArtifactName}), Name: images.ArtifactName}}
