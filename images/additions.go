@@ -18,9 +18,9 @@ import (
 	"slipway/layers/run"
 )
 
-// writeAdditions writes a tar of what the image has over its packages: the board's
-// overlay, the hook, whose updates it takes, what systemd must and must not start, and who it is.
-// Overlay files are 0644: a board's folder is embedded, which keeps no modes.
+// writeAdditions writes a tar of the additions to the packages: the board's overlay, the hook, the
+// certificate of accepted updates, the units that systemd must and must not start, and the board's
+// identity. Overlay files are 0644: a board's folder is embedded, which keeps no modes.
 func writeAdditions(w io.Writer, spec Spec, o ownFiles, key string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, mode int64, data []byte) error {

@@ -37,9 +37,9 @@ const (
 // from its folder.
 type Artifact struct {
 	Board      string               `json:"board"`
-	Project    string               `json:"project,omitempty"` // the project files, where the board is made of them alone
+	Project    string               `json:"project,omitempty"` // the project files, if the board consists only of them
 	Arch       string               `json:"arch"`
-	Key        string               `json:"key"` // hash of what it was made of
+	Key        string               `json:"key"` // hash of the inputs
 	Built      time.Time            `json:"built"`
 	Slipway    Program              `json:"slipway,omitzero"` // that made it
 	Files      []File               `json:"files"`
@@ -65,7 +65,7 @@ type File struct {
 	Name      string `json:"name"` // relative to the artifact's folder
 	SizeBytes int64  `json:"sizeBytes"`
 	SHA256    string `json:"sha256"`
-	Key       string `json:"key,omitempty"` // hash of what it was made of, where that is more than the artifact's
+	Key       string `json:"key,omitempty"` // hash of its inputs, if they are more than the artifact's
 }
 
 // Partition is where a part of the disk image lies.
@@ -76,8 +76,8 @@ type Partition struct {
 	SizeBytes   int64  `json:"sizeBytes"`
 }
 
-// OpenArtifact is ReadArtifact, and checks that all its files are there with their
-// sizes. Digests are for whoever reads the files.
+// OpenArtifact is ReadArtifact, and checks that all files exist with their sizes. Readers of the
+// files check the digests.
 func OpenArtifact(dir string) (Artifact, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -150,14 +150,14 @@ func ArtifactOf(spec Spec, dir string) (Artifact, error) {
 	return a, err
 }
 
-// NoArtifact stands for a board's artifact where none was built, but an image from
-// elsewhere is used. It has a folder for what is written about that.
+// NoArtifact is the artifact of a board that was not built, for an image from elsewhere. Its folder
+// holds the receipts and logs of that image.
 func NoArtifact(spec Spec, dir string) Artifact {
 	return Artifact{Board: spec.Board, Arch: spec.Arch, dir: dir}
 }
 
-// Check says whether the files of these kinds are there with their sizes; those of all
-// kinds where none is named.
+// Check reports whether the files of these kinds exist with their sizes; without kinds, those of
+// all kinds.
 func (a Artifact) Check(kinds ...string) error {
 	for _, f := range a.Files {
 		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
@@ -236,9 +236,9 @@ func (a Artifact) Save(dir string) error {
 	return renameio.WriteFile(ArtifactPath(dir), append(data, '\n'), 0o644)
 }
 
-// This file makes boards of folders with built files. Such a folder stands in the place of a
-// board's name where nothing is built: it may come from another machine, or from a build that
-// Slipway did not run.
+// This file makes boards of folders with built files. The user names such a folder in place of a
+// board if Slipway builds nothing: it may come from another machine, or from a build that Slipway
+// did not run.
 
 // LoadBuilt is Load, and also takes a folder: one with an artifact.json, or bitbake's folder
 // of images of a machine (tmp/deploy/images/MACHINE).
@@ -280,7 +280,7 @@ func isFolderName(word string) bool {
 	return err == nil && info.IsDir() || err != nil && strings.HasSuffix(word, "/")
 }
 
-// specOfFolder returns the board of the artifact in a folder. Nothing is written there.
+// specOfFolder returns the board of the artifact in a folder. It writes nothing to the folder.
 func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -302,7 +302,7 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, err
 }
 
-// kindsOfProject are the devices that images of a project file alone are written to.
+// kindsOfProject are the devices for images of a board that has only a project file.
 var kindsOfProject = []string{"file", "block"}
 
 // specOfDeployed returns the board of bitbake's folder of a machine's images: the one that has
@@ -322,8 +322,8 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, checkFolderName(spec.Board)
 }
 
-// findDeployed returns the images in a folder of bitbake's. Yocto links a short name to the
-// newest build of an image: where there are links, other names are older builds.
+// findDeployed returns the images in a folder of bitbake's. Yocto links a short name to the newest
+// build of an image: if there are links, other names are older builds.
 func findDeployed(dir string) (found []image) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none
 	linked := false
@@ -343,8 +343,8 @@ func findDeployed(dir string) (found []image) {
 	return found
 }
 
-// DeployedImage returns the path of the image for a kind of device in the folder that stands
-// for the board; "" where none does. kinds are kinds of files, the most wanted first.
+// DeployedImage returns the path of the image for a kind of device in the folder that was named as
+// the board; "" if there is none. kinds are kinds of files, the preferred first.
 func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	if s.deployed == "" {
 		return "", nil

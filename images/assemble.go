@@ -86,8 +86,8 @@ func writeFile(name string, write func(*os.File) error) error {
 	return f.Close()
 }
 
-// syncFile waits until a file is on the disk. Who finds its description after a power cut
-// must find the file too.
+// syncFile waits until a file is on the disk: after a power cut, the file must exist if its
+// description does.
 func syncFile(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -202,7 +202,7 @@ func mapBlocks(ctx context.Context, image, name string) error {
 // mounts: every tool writes at an offset of one sparse file.
 type disk struct {
 	spec Spec
-	dir  string // where it is made
+	dir  string // the folder in which it is made
 	root string // the unpacked root file system
 	log  string
 
@@ -278,8 +278,8 @@ func (d disk) makeRootFS(ctx context.Context) error {
 	return d.makeExt4(ctx, p, d.root, "-N", inodes)
 }
 
-// What every file system says of itself, so that the same files make the same one. Boards
-// know theirs by the partition.
+// The IDs of all file systems, so that the same files make the same file system. Boards find theirs
+// by the partition.
 const (
 	fileSystemID   = "5c1f7c5e-51b0-4a7e-9d0e-0a5a11b0a4d5"
 	fileSystemTime = "1767225600" // the beginning of 2026

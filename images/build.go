@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Dir     string       // build folder; every board has a folder of its own in it
 	Cache   string       // keeps what several boards or builds share; "" is cache/ in Dir
-	Fresh   bool         // fetch packages anew even where an earlier build has them
+	Fresh   bool         // fetch packages again even if an earlier build has them
 	Request BuildRequest // only for boards that bitbake builds
 	Install bool         // install missing packages, also for Request.Parse
 	// Offline is for Project: files of repositories that are not checked out are then
@@ -37,7 +37,7 @@ type Options struct {
 	Now <-chan struct{}
 }
 
-// BuildRequest changes what bitbake builds from what the board's project file says.
+// BuildRequest overrides settings of the board's project file for bitbake.
 type BuildRequest struct {
 	Targets  []string // instead of the file's
 	Task     string   // instead of the file's

@@ -36,9 +36,9 @@ const squashfsOptions = "-comp zstd -Xcompression-level 3 -b 32k"
 // bundling changes whenever the code below makes another bundle of the same artifact.
 const bundling = 1
 
-// withBundle adds the update bundle of an artifact to it, unless it is there: the root
-// file system of its disk, signed. The board's own RAUC makes it, out of the packages:
-// then it is one that this RAUC reads, whatever the building machine has.
+// withBundle adds the update bundle to an artifact that has none: the root file system of its disk,
+// signed. The board's own RAUC, from the packages, makes it. So that RAUC can read it, whatever
+// version the building machine has.
 func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifact, error) {
 	step := progress.Start(ctx, "bundle", 0, "")
 	s, err := signingOf(ctx, opt)

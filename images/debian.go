@@ -18,7 +18,7 @@ import (
 // userland and spec.
 const assembly = 8
 
-// buildDebian makes a board's image and, where that is requested, the update bundle of it.
+// buildDebian makes a board's image and, if requested, its update bundle.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	a, err := buildImage(ctx, spec, opt)
 	if err != nil || len(opt.Request.Targets) == 0 {
@@ -27,9 +27,9 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 	return withBundle(ctx, spec, opt, a)
 }
 
-// buildImage makes a whole-disk image of Debian packages. Its two costly
-// halves are cached apart: the userland by what it is made of, the image by that
-// and by all that Slipway adds.
+// buildImage makes a whole-disk image of Debian packages. Its two costly halves have separate
+// caches: the key of the userland is made of its inputs, and that of the image of these and
+// Slipway's additions.
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")

@@ -10,27 +10,26 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// DPU says how the checks of the offload reach a board's ports and what is behind them.
-// Whether it is hardware is not said here: checks take that from the driver's name.
+// DPU describes how the checks of the offload reach a board's ports and the machines behind them.
+// It does not say whether the ports are hardware: checks take that from the driver's name.
 type DPU struct {
-	// EAL are the arguments of DPDK's environment. FRR splits them at spaces, so none
-	// may stand in one. testpmd wants two logical cores: --lcores 0@0,1@0 makes them of
-	// one.
+	// EAL are the arguments of the DPDK environment. FRR splits them at spaces, so an argument
+	// cannot contain one. testpmd wants two logical cores: --lcores 0@0,1@0 makes them of one.
 	EAL []string `yaml:"eal" json:"eal"`
 	// DOCA are the arguments of zebra's plugin for DOCA Flow: the interface of the device,
 	// those of its representors, and counters=NUMBER.
 	DOCA []string `yaml:"doca" json:"doca,omitempty"`
-	// Ports are the network interfaces of DPDK's ports, by their numbers: the
-	// representor that packets come in by, and the one that they leave by.
+	// Ports are the network interfaces of the DPDK ports, by their numbers: the representor that
+	// packets come in by, and the one that they leave by.
 	Ports []string `yaml:"ports" json:"ports"`
 
 	// Packets are sent from From to Other's address, where they arrive without a rule.
 	// Those that a rule moves arrive at To. Without From and To checks with traffic are
 	// skipped, and without Other those with a second rule.
 	//
-	// From needs python3, To python3 and tcpdump, Other tcpdump, and each of them root's
-	// rights there. The gateway of From is the first port. Some packets come from another
-	// address beside From's. To needs a route back to From.
+	// From needs python3, To python3 and tcpdump, Other tcpdump, and each of them as root. The
+	// gateway of From is the first port. Some packets come from another address beside From's. To
+	// needs a route back to From.
 	From  *Peer `yaml:"from" json:"from,omitempty"`
 	To    *Peer `yaml:"to" json:"to,omitempty"`
 	Other *Peer `yaml:"other" json:"other,omitempty"`
@@ -40,8 +39,8 @@ type DPU struct {
 
 // Peer is a place beside the board that packets come from or go to.
 type Peer struct {
-	// Run stands before a command that is given to the board, and makes it run there:
-	// [ip, netns, exec, vf0], or [ssh, host0]. None: on the board itself.
+	// Run is put before a command for the board, to run it in another place: [ip, netns, exec,
+	// vf0], or [ssh, host0]. If it is empty, the command runs on the board itself.
 	Run       []string `yaml:"run" json:"run,omitempty"`
 	Interface string   `yaml:"interface" json:"interface"`
 	Address   string   `yaml:"address" json:"address"` // of the interface, IPv4
@@ -112,8 +111,8 @@ func (d DPU) validate() error {
 	return d.Inference.validate()
 }
 
-// ealWords refuses what DPDK or FRR would take for more than one argument, or for the
-// end of EAL's.
+// ealWords refuses an argument that DPDK or FRR would take for several, or for the end of the EAL
+// arguments.
 func ealWords(key string, words []string) error {
 	bad := func(word string) bool { return !noSpace().MatchString(word) || word == "--" }
 	switch i := slices.IndexFunc(words, bad); {

@@ -27,15 +27,15 @@ var loaders = map[string]map[string]struct {
 	},
 }
 
-// maxTries is how often a slot is tried before the other one is tried, if
-// nobody marks it good meanwhile. It is RAUC's protocol with GRUB.
+// maxTries is how often a slot is tried before the other one is tried, unless it is marked good. It
+// is RAUC's protocol with GRUB.
 const maxTries = 3
 
-// grubConfig boots the first slot in ORDER that is good and has tries left, and
-// counts the try before it does. Where none has tries left it boots the first good
-// one, a proved one if there is: the other may be half written. Where none is good it
-// boots the first slot all the same: a board that may work is better than one that does
-// not try. Whatever fails meanwhile reboots, and the next try counts.
+// grubConfig boots the first slot in ORDER that is good and has tries left, and counts the try
+// before it does. If no slot has tries left, it boots the first good one, preferring one that was
+// proved: the other may be half written. If no slot is good, it boots the first slot anyway: a
+// board that may work is better than one that does not try. Every failure reboots, and the next try
+// counts.
 func (d disk) grubConfig() string {
 	slots := d.rootSlots()
 	var b strings.Builder
@@ -157,7 +157,7 @@ func (d disk) rootSlots() []slot {
 	return all
 }
 
-// installLoader puts GRUB where the firmware looks for it.
+// installLoader puts GRUB into the place that the firmware reads.
 func (d disk) installLoader(ctx context.Context) error {
 	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
 	if !ok {
@@ -216,7 +216,7 @@ func (d disk) espLoader(ctx context.Context, core, name string) error {
 // The places in GRUB's first sectors that its installer fills in.
 const (
 	bootCodeBytes    = 440  // of the first sector; the disk's signature follows
-	kernelSectorAt   = 0x5c // in boot.img: where the second stage begins
+	kernelSectorAt   = 0x5c // in boot.img: the sector of the second stage
 	driveCheckAt     = 0x66 // in boot.img: a jump that only floppies need
 	coreBlocklistAt  = sectorBytes - 12
 	coreSegment      = 0x820
@@ -224,9 +224,9 @@ const (
 	maxCoreSizeBytes = 512 << 10 // what the BIOS can load below 640 KiB
 )
 
-// biosLoader does what grub-bios-setup does, which insists on a block device:
-// boot.img goes into the first sector and learns where the second stage lies;
-// the second stage's first sector learns where the rest of it lies.
+// biosLoader does the work of grub-bios-setup, which insists on a block device. It writes boot.img
+// to the first sector, with the place of the second stage; and into the second stage's first sector
+// the place of the rest.
 func (d disk) biosLoader(corePath, bootPath string) error {
 	p, _ := d.partitionFor(useLoader)
 	core, err := os.ReadFile(corePath)

@@ -59,8 +59,8 @@ func checkFolderName(name string) error {
 	return nil
 }
 
-// BoardDir is the folder of a board's artifact. That of an artifact from elsewhere is where it
-// lies: nothing in it is believed but what artifact.json lists, and nothing is written there.
+// BoardDir is the folder of a board's artifact. An artifact from elsewhere stays in its own folder.
+// Slipway trusts only the files that artifact.json lists, and writes nothing to that folder.
 func (o Options) BoardDir(s Spec) string {
 	if s.folder != "" {
 		return s.folder
@@ -224,7 +224,7 @@ func ClientKeyPath(stateDir string) string { return filepath.Join(stateDir, clie
 // KnownHostsPath is the file of the host keys that flashes recorded. It may not be there.
 func KnownHostsPath(stateDir string) string { return filepath.Join(stateDir, knownHostsName) }
 
-// ReceiptPath is the file that says where the artifact went last.
+// ReceiptPath is the file that records the last device of the artifact.
 func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receiptName) }
 
 // OldState says which files of a board an earlier Slipway kept beside its artifact, where they

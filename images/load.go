@@ -89,8 +89,8 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
-// Load returns what is known of a board; "" is the default one. A project file of kas or
-// bitbake-setup stands for a board without a board.yml.
+// Load returns the spec of a board; "" is the default board. A project file of kas or bitbake-setup
+// names a board without a board.yml.
 func Load(board string) (Spec, error) {
 	spec, err := load(board)
 	return spec, asBoardFile(err)
@@ -323,7 +323,7 @@ func readBoardFile(boards fs.FS, name string) ([]byte, error) {
 	return localfile.ReadAll(f, name, maxDescriptionBytes)
 }
 
-// File is a file of the board's folder, or of the machine where the path is absolute.
+// File reads a file of the board's folder, or of the machine if the path is absolute.
 func (s Spec) File(name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
 		return localfile.Read(name, maxDescriptionBytes)

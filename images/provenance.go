@@ -31,7 +31,7 @@ import (
 // The kinds of files that say what an image is made of.
 const (
 	SBOM       = "sbom"       // a bill of material, as package sbom reads it
-	CVEs       = "cves"       // the findings of Yocto's CVE check
+	CVEs       = "cves"       // the findings of the Yocto CVE check
 	Provenance = "provenance" // an in-toto statement with SLSA's provenance
 )
 
@@ -52,8 +52,8 @@ var billEndings = []ending{
 	{CVEs, "json"},
 }
 
-// Publish says where the artifact is from, and writes artifact.json. A signature of the
-// description before is removed.
+// Publish adds the provenance, and writes artifact.json. It removes a signature of the earlier
+// description.
 func (a *Artifact) Publish(ctx context.Context, spec Spec, opt Options) error {
 	if err := removeSignatures(a.dir); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
 // dpkg does not know.
 func toolVersions(ctx context.Context, packages []string) map[string]string {
 	argv := append([]string{"dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"}, packages...)
-	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails where one package is not installed
+	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails if a package is not installed
 	versions := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
@@ -218,7 +218,7 @@ func toStruct(p *slsa.Provenance) (*structpb.Struct, error) {
 	return s, protojson.Unmarshal(text, s)
 }
 
-// Statement is what a provenance file says.
+// Statement is the content of a provenance file.
 type Statement struct {
 	Subjects map[string]string `json:"-"` // SHA-256 by file
 	Builder  string            `json:"builder"`
@@ -340,7 +340,7 @@ func ThisProgram() Program {
 	return Program{Version: unknown, Commit: unknown}
 }
 
-// parseDescribed reads v1.2-3-gCOMMIT-dirty, or COMMIT where no tag is known.
+// parseDescribed reads v1.2-3-gCOMMIT-dirty, or COMMIT if no tag is known.
 func parseDescribed(text string) (Program, bool) {
 	text, modified := strings.CutSuffix(text, "-dirty")
 	p := Program{Version: unknown, Commit: text, Modified: modified}

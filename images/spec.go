@@ -13,7 +13,7 @@
 //   - slot: one of two root partitions: the board runs one, an update writes the other
 //   - bundle: an update, signed
 //   - evidence: what an artifact's files say of who built it, of what, and who signed it
-//   - policy: what a board asks of the evidence before an artifact is written to it
+//   - policy: rules for the evidence, which an artifact must meet before it is written to a board
 //   - check: one statement about a target, and how to prove it
 //   - suite: a file with a list of checks
 //   - report: the results of a suite or of a whole run
@@ -55,16 +55,16 @@ type Spec struct {
 
 	files   map[string][]byte // of the board's folder, over those of the board that it extends
 	lineage []boardPlace      // the board and those that it extends, the oldest first
-	project string            // the project files of a board that is made of them alone
+	project string            // the project files of a board that has no board.yml
 	places  map[string]string // where each key is written, for errors
 
-	folder   string // with the board's artifact, where that is not below build/
+	folder   string // with the board's artifact, if that is not below build/
 	state    string // StateDir of that folder
 	deployed string // bitbake's folder with the images, where Slipway has no artifact of them
 }
 
-// Needs is what a build with bitbake takes of a machine. A board has the figures of
-// the one that it extends, and defaultNeeds's where that has none either.
+// Needs is the disk and memory that a build with bitbake takes of a machine. A board inherits the
+// figures of the one that it extends; otherwise defaultNeeds apply.
 type Needs struct {
 	Disk      DiskNeeds `yaml:"disk" json:"disk,omitzero"`
 	MemoryGiB int       `yaml:"memoryGiB" json:"memoryGiB,omitempty"` // for the largest single task and bitbake itself
@@ -131,7 +131,7 @@ type Machine struct {
 	RAMMiB  int    `yaml:"ramMiB" json:"ramMiB"`
 	Package string `yaml:"package" json:"package"`       // Debian package that holds Program
 	Ready   string `yaml:"ready" json:"ready,omitempty"` // what the serial line says once SSH can be tried
-	// Firmware is what the machine starts with where that is not QEMU's own.
+	// Firmware is the machine's firmware, if that is not QEMU's own.
 	Firmware struct {
 		Path    string `yaml:"path" json:"path,omitempty"`
 		Package string `yaml:"package" json:"package,omitempty"`
@@ -141,9 +141,9 @@ type Machine struct {
 // Flash says how an image gets onto the board.
 type Flash struct {
 	Kinds []string `yaml:"kinds" json:"kinds"` // of devices: file, block, tegra, rshim
-	// Signers is a file with the keys of those whose images may be flashed, OpenSSH's
-	// allowed signers, a public key of minisign or a keyring of GPG: one in the board's
-	// folder, or an absolute path. What none of them signed is refused then.
+	// Signers is a file with the keys of those whose images may be flashed, OpenSSH's allowed
+	// signers, a public key of minisign or a keyring of GPG: one in the board's folder, or an
+	// absolute path. Slipway then refuses images that none of them signed.
 	Signers string `yaml:"signers" json:"signers,omitempty"`
 	// LargestGiB is the size of the largest disk that is written for the board: what is
 	// larger is somebody's disk rather than a card. 0 leaves that to package flash.
@@ -155,15 +155,15 @@ type Flash struct {
 	// The rest is of Jetsons in recovery mode.
 	Chip      string            `yaml:"chip" json:"chip,omitempty"`           // t210, t186, t194, t234 or t264; a board with another is refused
 	Recovery  Recovery          `yaml:"recovery" json:"recovery,omitzero"`    // brings the board into recovery mode
-	LimitsSec map[string]int    `yaml:"limitsSec" json:"limitsSec,omitempty"` // how long a stage of the flash may take, where the usual is not right
-	Module    map[string]string `yaml:"module" json:"module,omitempty"`       // BOARDID, FAB, ...: what the module's EEPROM would say, where it is empty
+	LimitsSec map[string]int    `yaml:"limitsSec" json:"limitsSec,omitempty"` // limits for stages of the flash that differ from the usual
+	Module    map[string]string `yaml:"module" json:"module,omitempty"`       // BOARDID, FAB, ...: the values of the module's EEPROM, if it is empty
 }
 
-// Recovery is a command that switches a board into recovery mode, by a relay or a
-// controller beside it. {port} in it stands for the board's USB port.
+// Recovery is a command that switches a board into recovery mode, by a relay or a controller beside
+// it. Slipway replaces {port} in it by the board's USB port.
 type Recovery struct {
 	Command []string `yaml:"command" json:"command,omitempty"`
-	SSH     string   `yaml:"ssh" json:"ssh,omitempty"` // user@host:port or an alias where it is run; "": here
+	SSH     string   `yaml:"ssh" json:"ssh,omitempty"` // user@host:port or an alias of the machine that runs it; "": this machine
 }
 
 // Deploy says what a running board is given.
@@ -171,9 +171,9 @@ type Deploy struct {
 	Dir string `yaml:"dir" json:"dir"` // folder on the board for what Slipway leaves there
 }
 
-// SSH says how a board is reached that Slipway itself has switched on; others are where
-// the host of a command says. What bitbake builds lets root in only where
-// SLIPWAY_ROOT_LOGIN=1 was set as it was built.
+// SSH describes how to reach a board that Slipway itself has switched on. For other boards, the
+// host is on the command line. An image of bitbake accepts a root login only if
+// SLIPWAY_ROOT_LOGIN=1 was set when it was built.
 type SSH struct {
 	User string `yaml:"user" json:"user"`
 	Port int    `yaml:"port" json:"port"`

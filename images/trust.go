@@ -201,8 +201,8 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 	return s, s.makeKey(ctx, dir)
 }
 
-// signingVariables returns the variables of a project that asks for them (env) where the
-// environment has none: a board that bitbake builds takes the same updates as others here.
+// signingVariables returns the variables that a project asks for (env) and the environment lacks: a
+// board that bitbake builds accepts the same updates as Slipway's other boards.
 func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]string, error) {
 	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
 		if value, named := p.Env[name]; !named || value != nil {

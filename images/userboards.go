@@ -26,8 +26,8 @@ type boardSet struct {
 	own      []string // their names
 }
 
-// openBoards finds the boards. A board of the user's may extend one of Slipway's, but not
-// have its name: which of them is meant would depend on the current folder.
+// openBoards finds the boards. A user's board may extend a built-in one, but not have its name,
+// which would then depend on the current folder.
 func openBoards() (boardSet, error) {
 	b, err := openSources()
 	if err != nil {
@@ -234,7 +234,7 @@ func OwnProjectFile(spec Spec) string {
 	return ""
 }
 
-// SourceProjectFile returns the project file of one of Slipway's boards in Sources.
+// SourceProjectFile returns the project file of a built-in board in Sources.
 func SourceProjectFile(spec Spec) string {
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
@@ -321,9 +321,9 @@ func (s Spec) ownFile(name string) string {
 // notInName is what the name of a build's folder leaves out.
 var notInName = plaintext.Regexp(`[^A-Za-z0-9._-]+`)
 
-// specOfProject returns the board that is made of project files alone. Its name, and its
-// folder below build/, is that of the first file, or of the folder of a kas.yml. Choices of
-// bitbake-setup's are added to it: two of them are two builds.
+// specOfProject returns the board that consists only of project files. Its name, and its folder
+// below build/, is that of the first file, or of the folder of a kas.yml. Choices for bitbake-setup
+// are added to it, because each choice is a build of its own.
 func specOfProject(files string, boards []string) (Spec, error) {
 	first, choices := firstProjectFile(files)
 	path, err := filepath.Abs(first)

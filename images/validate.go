@@ -24,7 +24,7 @@ var (
 	chips     = []string{"t210", "t186", "t194", "t234", "t264"}
 )
 
-// What a partition is for.
+// The uses of a partition.
 const (
 	useLoader = "loader" // the boot loader's first stage, or the EFI system partition
 	useBoot   = "boot"   // the boot loader's configuration and environment
@@ -92,8 +92,8 @@ func (s Spec) validate() error {
 	return s.validateDisk()
 }
 
-// plainWord is what may stand in the environment of NVIDIA's scripts, which do not
-// quote it.
+// plainWord matches words that may be in the environment of the NVIDIA scripts, which do not quote
+// them.
 var plainWord = plaintext.Regexp(`^[A-Za-z0-9._:-]{0,64}$`)
 
 func (s Spec) validateJetson() error {

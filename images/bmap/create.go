@@ -53,7 +53,7 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	return m, nil
 }
 
-// dataSegments reads from the file system where the file's data is. A file system that cannot
+// dataSegments asks the file system which parts of the file are data. A file system that cannot
 // tell reports all of it as data.
 func dataSegments(f *os.File, size int64) ([]segment, error) {
 	var found []segment

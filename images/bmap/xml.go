@@ -15,9 +15,9 @@ import (
 
 const maxFileBytes = 64 << 20
 
-// version is a version of the format. They differ in where the sums stand.
+// version is a version of the format. Versions differ in the place of the sums.
 type version struct {
-	algorithm string // of all sums, where the file does not say it
+	algorithm string // of all sums, if the file does not name it
 	unsealed  bool   // the file has no digest of itself
 }
 

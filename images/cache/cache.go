@@ -36,7 +36,7 @@ type Request struct {
 	Setting Setting
 	Bitbake string            // the folder that holds bin/bitbake
 	Build   string            // bitbake's TOPDIR
-	File    string            // where the configuration for bitbake -R goes
+	File    string            // file for the configuration of bitbake -R
 	Env     map[string]string // what bitbake takes from its environment
 }
 
@@ -188,7 +188,7 @@ func (c Cache) explainPart(part, at string, err error) error {
 // Version is a version of bitbake.
 type Version [2]int
 
-// What a bitbake can do, by the first version that can.
+// The features of bitbake, by the first version that has them.
 var (
 	oldest       = Version{2, 0} // that is kirkstone's
 	existsStream = Version{2, 7} // queries hash equivalence servers for known hashes, and speaks websockets

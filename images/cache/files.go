@@ -35,7 +35,7 @@ func (c *counters) snapshot() Counts {
 	return Counts{Hits: c.hits.Load(), Misses: c.misses.Load(), Bytes: c.bytes.Load()}
 }
 
-// servedFolder is a folder whose complete files are served. Nothing outside of it is.
+// servedFolder is a folder whose complete files are served. Files outside of it are not.
 type servedFolder struct {
 	root     *os.Root
 	complete func(root *os.Root, name string) bool
@@ -103,7 +103,7 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	if r.Method == http.MethodGet { // bitbake checks before whether it is there
+	if r.Method == http.MethodGet { // bitbake first checks whether the file exists
 		s.hits.Add(1)
 	}
 	// A slow client is served, as long as it reads at minBytesPerSec.

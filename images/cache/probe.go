@@ -27,8 +27,8 @@ const (
 	maxLineBytes = 32 << 10 // bitbake's own limit
 )
 
-// checkServers refuses the servers of a bitbake that bitbake v cannot use. A cache serve says
-// whose they are. Nobody says it of servers that a setting names one by one.
+// checkServers refuses the servers of a bitbake that bitbake v cannot use. A cache serve reports
+// the version of its servers. For servers that a setting names one by one, the version is unknown.
 func (c Cache) checkServers(v Version) error {
 	switch {
 	case c.Bitbake == Version{}:

@@ -16,7 +16,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Report is what a build found in shared state, with what it missed.
+// Report lists the tasks that a build found in shared state, and those that it missed.
 type Report struct {
 	Board   string        `json:"board"`
 	State   bitbake.State `json:"state"` // of the build

@@ -193,7 +193,7 @@ func openServedFolder(dir string, whole func(*os.Root, string) bool) (*servedFol
 	return &servedFolder{root: root, complete: whole}, err
 }
 
-// writeKey writes a secret where only this machine's builds find it.
+// writeKey writes a secret to a file that only builds of this machine read.
 func writeKey(dir string) (string, error) {
 	secret := make([]byte, 16)
 	if _, err := rand.Read(secret); err != nil {
@@ -219,9 +219,9 @@ func (s *server) close() {
 //go:embed prserv.py
 var prserv string
 
-// runServers runs bitbake's servers until ctx ends or one of them does. The first
-// starts alone: it creates the database of hashes. In a fresh checkout bitbake also
-// writes a module of its own, of which a second server could read half.
+// runServers runs bitbake's servers until ctx ends or one of them does. The others start after
+// the first, which creates the database of hashes. In a fresh checkout bitbake also writes a module of its
+// own, of which a second server could read half.
 func (s *server) runServers(ctx context.Context) error {
 	runPR := func(ctx context.Context) error {
 		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
@@ -358,7 +358,7 @@ func (s *server) printStatus(state string) {
 	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\n", st.Folder, st.Bitbake, s.usageHint(), st.Cache)
 }
 
-// usageHint says where the printed setting belongs.
+// usageHint tells the user in which file to put the printed setting.
 func (s *server) usageHint() string {
 	if s.localAddress() == "localhost" || net.ParseIP(s.localAddress()).IsLoopback() && s.localAddress() == s.host {
 		return `Only this machine reaches it (--listen=:8600 lets others). Put this line into board.yml

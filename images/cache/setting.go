@@ -44,7 +44,7 @@ type Setting struct {
 	Hashserv  string `json:"hashserv,omitempty"`
 	PRServ    string `json:"prserv,omitempty"`
 	Downloads string `json:"downloads,omitempty"`
-	From      string `json:"-"` // where it is set, as file:line:column
+	From      string `json:"-"` // the place of the setting, as file:line:column
 }
 
 func (s Setting) isNone() bool { return s.Off || s == Setting{From: s.From} }
@@ -208,8 +208,8 @@ func (s *Setting) checkWhole() error {
 	return nil
 }
 
-// All that an address may consist of. None of it means anything to bitbake's
-// configuration, to its patterns of mirrors, or to a URL's parameters there.
+// The characters that an address may consist of. They have no special meaning in bitbake's
+// configuration, in its patterns of mirrors, or in a URL's parameters.
 var addressText = plaintext.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
 // mirrorWord is what bitbake replaces anywhere in a mirror's address, also

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// What one text may hold. Real ones stay far below.
+// Limits for one text. Real ones stay far below.
 const (
 	maxTextBytes  = 1 << 20
 	maxStatements = 20_000

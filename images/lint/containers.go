@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What a container needs besides the packages that are named.
+// The needs of a container besides the packages that are named.
 var (
 	gpuContainers = words("nvidia-docker nvidia-container-runtime nvidia-container-toolkit")
 	engines       = words("docker docker-ce docker-moby containerd containerd-opencontainers podman cri-o nerdctl packagegroup-docker packagegroup-containerd packagegroup-podman k3s")
@@ -61,8 +61,8 @@ func (c *checker) findInstalled(list []string) *Word {
 	return &c.installed[i]
 }
 
-// checkVirtualization checks that DISTRO_FEATURES has virtualization. It reports
-// ldconfig where it is removed.
+// checkVirtualization checks that DISTRO_FEATURES has virtualization. It reports a removed
+// ldconfig.
 func (c *checker) checkVirtualization(w Word) {
 	virtualization := false
 	for _, s := range c.allStatements() {

@@ -1,7 +1,6 @@
-// Package lint turns a build's configuration into findings: names that the project's
-// layers lack, with their replacements. It runs no bitbake and needs no checkout: it has
-// tables of what the branches of the usual layers hold. If all layers are checked out,
-// it searches them as well.
+// Package lint turns a build's configuration into findings: names that the project's layers lack,
+// with their replacements. It runs no bitbake and needs no checkout: it has tables of the names in
+// each branch of the usual layers. If all layers are checked out, it searches them as well.
 package lint
 
 import (
@@ -21,7 +20,7 @@ type Layers struct {
 	// may be nil.
 	// It is called only where a name is in doubt: checkouts are large.
 	Recipes func() map[string]bool
-	Distro  []Source // the distro's own configuration, as far as it is there
+	Distro  []Source // the distro's own configuration, as far as it exists
 	// DistroName is the distro that Distro is of.
 	DistroName string
 	// DistroKnown says that Distro is all of it.
@@ -95,7 +94,7 @@ type checker struct {
 	deciding    map[string]*Statement // by variable: the statement that decides what it is
 	assigned    map[string]int        // by variable: its last statement with = or :=
 	removed     map[[2]string]bool    // variable and word, that the configuration takes out again
-	said        map[[2]string]string  // what, and what fixes it, and the file: local.conf repeats what the project file says
+	said        map[[2]string]string  // fault, fix, and file: local.conf repeats statements of the project file
 }
 
 // addFinding adds a finding, unless another file has the same one.
@@ -118,7 +117,7 @@ func (l Layers) releaseBranch() string {
 	return ""
 }
 
-// checkStatement checks a statement alone, as its line is read.
+// checkStatement checks a single statement, as its line is read.
 func (c *checker) checkStatement(s Statement) {
 	if s.Op == "" {
 		c.checkDirective(s)
@@ -251,7 +250,7 @@ func (c *checker) checkOverrideSyntax(s Statement) {
 
 // checkAppendSpace reports an :append that runs into the word before it.
 func (c *checker) checkAppendSpace(s Statement, operation string) {
-	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") || strings.HasPrefix(s.Value, "|") { // |, of BBMASK, goes on with a pattern
+	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") || strings.HasPrefix(s.Value, "|") { // a | in BBMASK continues a pattern
 		return
 	}
 	glued := operation == "append" || s.Op == ".="

@@ -18,7 +18,7 @@ import (
 //go:embed names/*.txt
 var nameFiles embed.FS
 
-// table holds the names of one layer's branches. A name that ends in -* is a prefix.
+// table has the names in the branches of one layer. A name that ends in -* is a prefix.
 type table struct {
 	layer    string
 	branches []string // the oldest first

@@ -7,7 +7,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Limits on what a copyright file says. Some name a licence for each of a hundred files.
+// Limits on the content of a copyright file. Some name a licence for each of a hundred files.
 const (
 	MaxCopyright = 1 << 20
 	maxLicences  = 20

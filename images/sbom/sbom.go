@@ -32,7 +32,7 @@ type Bill struct {
 	Forms    []string  `json:"forms"` // as "SPDX 2.2"
 	Packages []Package `json:"packages"`
 	Flaws    []Flaw    `json:"flaws"` // by package and identifier
-	Checked  bool      `json:"-"`     // some file says which flaws are known, though it may be none
+	Checked  bool      `json:"-"`     // some file lists the known flaws, though the list may be empty
 }
 
 // Package is one that is installed.
@@ -232,7 +232,7 @@ func (b Bill) Licences() map[string]int {
 	return all
 }
 
-// SplitLicence returns the licences of an SPDX expression, or of Yocto's with & and |.
+// SplitLicence returns the licences of an SPDX expression, or of a Yocto expression with & and |.
 func SplitLicence(expression string) []string {
 	words := strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(" ()&|", r) })
 	var names []string

@@ -57,7 +57,7 @@ func parseDocument(data []byte) (d document, err error) {
 
 func (d document) form() string { return "SPDX " + text(strings.TrimPrefix(d.Version, "SPDX-")) }
 
-// bill returns the packages of a document that stands alone, without the one that it
+// bill returns the packages of a document that refers to no other, without the package that it
 // describes: that is the image.
 func (d document) bill() Bill {
 	b := Bill{Forms: []string{d.form()}}

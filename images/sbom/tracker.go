@@ -144,7 +144,7 @@ func splitVersion(v string) (epoch int, upstream, revision string) {
 	return epoch, v, revision
 }
 
-// comparePart compares by turns what is no number, and what is one.
+// comparePart compares by turns the parts that are no number, and the numbers.
 func comparePart(a, b string) int {
 	for a != "" || b != "" {
 		var wordA, wordB, numberA, numberB string

@@ -16,8 +16,8 @@ import (
 // placeholder is where Slipway's layers come from until the user says it.
 const placeholder = "https://git.example.com/slipway"
 
-// projectFile is the project file of one of Slipway's boards with all that it includes, for
-// another repository. It also reports whether each repository has a commit.
+// projectFile is the project file of a board that Slipway brings, with everything that it includes,
+// for another repository. It also reports whether each repository has a commit.
 func (c choices) projectFile(ctx context.Context, like images.Spec) (text string, pinned bool, err error) {
 	folder, err := os.MkdirTemp("", "slipway-init-")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package starter writes the files of a project of the user's own, or of one more board in it.
-// What the files hold is in the folder files. It starts no build and asks no server.
+// Package starter writes the files of a project of the user's own, or of one more board in it. The
+// templates are in the folder files. The package starts no build and contacts no server.
 package starter
 
 import (
@@ -32,7 +32,7 @@ type File struct {
 	Text string
 }
 
-// Request says what is made.
+// Request describes the project or board to make.
 type Request struct {
 	Folder    string   // of the project, for its name
 	Like      string   // the board that the new one extends
@@ -47,7 +47,7 @@ type Step struct {
 }
 
 // Pipelines are the servers that a pipeline can be made for, and its files by their templates. The
-// first one is where the server looks.
+// server reads the first one.
 var Pipelines = map[string][]PipelineFile{
 	"buildbot": {{"ci/buildbot.cfg.py", "buildbot.py.tmpl"}},
 	"github":   {{".github/workflows/slipway.yml", "github.yml.tmpl"}},
@@ -63,7 +63,7 @@ var shared = []PipelineFile{
 	{"ci/install.sh", "install.sh.tmpl"}, {"ci/allowed_signers", "allowed_signers.tmpl"}, {"ci/artifact_signers", "artifact_signers.tmpl"},
 }
 
-// Plan is what is written, and what the user does then.
+// Plan is the files to write, and the user's next steps.
 type Plan struct {
 	Board string
 	Make  string // the command that makes it in a pipeline
@@ -71,7 +71,7 @@ type Plan struct {
 	Next  []Step
 }
 
-// template's delimiters are not those of GitHub's expressions.
+// templates have other delimiters than the expressions of GitHub.
 var templates = template.Must(template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"yaml": writeScalar}).
 	ParseFS(embedded, "files/*.tmpl", "files/*/*.tmpl"))
 
@@ -169,8 +169,8 @@ func (c choices) fillAll(names map[string]string) (files []File, err error) {
 	return files, nil
 }
 
-// PlanBoard plans one more board of a project, like one of Slipway's or of the project's. Its
-// files are in the folder of the project's boards.
+// PlanBoard plans one more board of a project, modelled on a built-in board or on one of the
+// project. Its files are in the folder of the project's boards.
 func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 	like, err := images.Load(req.Like)
 	if err != nil {
