@@ -1,136 +1,30 @@
 package bfb
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/term"
-
-	"slipway/layers/plaintext/terminaltest"
 )
 
-// typed is a standard input that is no terminal.
-func typed(t *testing.T, text string) *os.File {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "stdin")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func TestMakeConfig(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bf.cfg")
-	const password = "Pass'word 12"
-	if err := MakeConfig(t.Context(), typed(t, password+"\r\nmore\n"), io.Discard, path, "ubuntu"); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hash := strings.TrimSuffix(strings.TrimPrefix(string(text), "ubuntu_PASSWORD='"), "'\n")
-	_, rest, ok := strings.Cut(hash, "$6$")
-	salt, _, _ := strings.Cut(rest, "$")
-	if !ok || sha512crypt([]byte(password), []byte(salt)) != hash {
-		t.Errorf("bf.cfg is %q; want the hash of the password", text)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("bf.cfg has mode %v, %v; want 0600", info.Mode(), err)
-	}
-	err = MakeConfig(t.Context(), typed(t, password+"\n"), io.Discard, path, "ubuntu")
-	if err == nil || !strings.Contains(err.Error(), "exists already") {
-		t.Errorf("a second time gives %v", err)
-	}
-}
-
-// TestMakeConfigEnds breaks the question off at a terminal and at a pipe, as a Ctrl-C does.
-func TestMakeConfigEnds(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	_, tty := terminaltest.Open(t)
-	before, err := term.GetState(int(tty.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, in := range map[string]*os.File{"a terminal": tty, "a pipe": r} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		stop := errors.New("Ctrl-C")
-		path := filepath.Join(t.TempDir(), "bf.cfg")
-		ended := make(chan error, 1)
-		go func() { ended <- MakeConfig(ctx, in, io.Discard, path, "ubuntu") }()
-		cancel(stop)
-		select {
-		case err := <-ended:
-			if !errors.Is(err, stop) {
-				t.Errorf("%s: error %v; want %v", name, err, stop)
-			}
-		case <-time.After(time.Minute):
-			t.Errorf("%s: it still waits for an answer", name)
-		}
-		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s: a file was written", name)
+// TestConfigOfOpenSSL makes a bf.cfg as the page says, and reads it as the DPU's installer does.
+func TestConfigOfOpenSSL(t *testing.T) {
+	for _, program := range []string{"bash", "openssl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is missing (Debian package %[1]s)", program)
 		}
 	}
-	if after, err := term.GetState(int(tty.Fd())); err != nil || *after != *before {
-		t.Errorf("the terminal is left as %v, %v; want %v", after, err, before)
-	}
-}
-
-func TestMakeConfigRefuses(t *testing.T) {
-	for want, in := range map[string]string{
-		"too short":            "short\n",
-		"of 0 characters":      "",
-		"no more than 512":     strings.Repeat("x", 600),
-		"cannot hold a NUL":    "abcdefgh\x00\n",
-		"is no name of a user": "long enough\n",
-	} {
-		user := "ubuntu"
-		if strings.Contains(want, "user") {
-			user = "some;one"
-		}
-		path := filepath.Join(t.TempDir(), "bf.cfg")
-		err := MakeConfig(t.Context(), typed(t, in), io.Discard, path, user)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("password %.20q of %s gives %v; want %q", in, user, err, want)
-		}
-		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s: a file was written", want)
-		}
-	}
-}
-
-// TestConfigInBash reads the file as the DPU's installer does.
-func TestConfigInBash(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("bash is missing (Debian package bash)")
-	}
-	hash := HashPassword([]byte("some password"))
-	text, err := Config("ubuntu", hash)
+	text, err := exec.CommandContext(t.Context(), "sh", "-c", `echo "ubuntu_PASSWORD='$(echo some password | openssl passwd -6 -stdin)'"`).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), bash, "-c", string(text)+`printf %s "$ubuntu_PASSWORD"`).Output()
-	if err != nil || string(out) != hash {
-		t.Errorf("bash reads %q, %v; want %q", out, err, hash)
+	if err := CheckConfig(text); err != nil {
+		t.Error(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "bash", "-c", string(text)+`printf %s "$ubuntu_PASSWORD"`).Output()
+	if want := strings.TrimSuffix(strings.TrimPrefix(string(text), "ubuntu_PASSWORD='"), "'\n"); err != nil || string(out) != want || !strings.HasPrefix(want, "$6$") {
+		t.Errorf("bash reads %q, %v; want %q", out, err, want)
 	}
 }
 

@@ -69,14 +69,14 @@ func (w word) checkPassword() error {
 	case hashed().MatchString(value) && w.expands:
 		return fmt.Errorf("the hash for %s is not in single quotes, so bash puts its own variables where a $ stands; write %s='…'", name, name)
 	case w.expands:
-		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as bfb config makes it", name)
+		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as openssl passwd -6 makes it", name)
 	case value == "", hashed().MatchString(value):
 		return nil
 	}
 	if strings.HasPrefix(value, "$") {
-		return fmt.Errorf("%s is not a whole hash of one of crypt's forms; copy all of it, or let bfb config make one", name)
+		return fmt.Errorf("%s is not a whole hash of one of crypt's forms; copy all of it, or make one by openssl passwd -6", name)
 	}
-	return fmt.Errorf("%s is not a hash; bfb config makes one (or openssl passwd -6), and where a plain password is the only thing that works, set it by hand on the board", name)
+	return fmt.Errorf("%s is not a hash; openssl passwd -6 makes one, and where a plain password is the only thing that works, set it by hand on the board", name)
 }
 
 // word is one word of the script without its quotes.
@@ -191,14 +191,3 @@ func (l *lexer) readDoubleQuoted(w *word, out *strings.Builder) error {
 func (l *lexer) unclosedError(which string, w *word) error {
 	return fmt.Errorf("%d: the %s quote of %.40q is not closed", lineNumber(l.text, l.pos), which, plaintext.OneLine(string(l.text[w.at:min(len(l.text), w.at+40)])))
 }
-
-// Config returns a bf.cfg that sets a user's password hash.
-func Config(user, hash string) ([]byte, error) {
-	if !userName().MatchString(user) {
-		return nil, fmt.Errorf("%q is no name of a user that a bf.cfg could hold: it would be a part of %s_PASSWORD", user, user)
-	}
-	text := []byte(user + "_PASSWORD='" + hash + "'\n")
-	return text, CheckConfig(text)
-}
-
-var userName = plaintext.Regexp(`^[a-z_][a-z0-9_]*$`)

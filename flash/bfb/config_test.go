@@ -64,22 +64,6 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
-	text, err := Config("ubuntu", someHash)
-	if want := "ubuntu_PASSWORD='" + someHash + "'\n"; err != nil || string(text) != want {
-		t.Errorf("Config = %q, %v; want %q", text, err, want)
-	}
-	for _, user := range []string{"", "a b", "x;y", "Ubuntu", "1st"} {
-		if _, err := Config(user, someHash); err == nil {
-			t.Errorf("Config for user %q gives no error", user)
-		}
-	}
-	if _, err := Config("ubuntu", "plain"); err == nil {
-		t.Error("Config with a plain password gives no error")
-	}
-}
-
-// FuzzConfig runs an accepted file in the real bash and compares the variables.
 func FuzzConfig(f *testing.F) {
 	bash, err := exec.LookPath("bash")
 	for _, seed := range []string{"ubuntu_PASSWORD='" + someHash + "'\n", "ubuntu_PASSWORD=\"a\\\"b\"", "A='x'y\\\nz # c", "x_PASSWORD=\\$1\\$aaaaaaaaa"} {

@@ -79,21 +79,6 @@ slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
 	return c
 }
 
-func bfbConfigCommand() *Command {
-	c := New("config FILE", "Make a bf.cfg that sets a password on the DPU, for flash --config")
-	c.Long = `It asks for the password. If its input is no terminal, it reads a line instead. It writes only
-the password's hash.`
-	c.Example = `slipway bfb config bf.cfg`
-	user := c.Text("user=USER", "ubuntu", "set the password of this user; ubuntu if not given")
-	c.Run = func(ctx context.Context, words []string) error {
-		file := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return bfb.MakeConfig(ctx, os.Stdin, stderr, file, *user)
-		})
-	}
-	return c
-}
-
 func rshimShowCommand() *Command {
 	c := New("show [DEVICE[,DEVICE...]]", "Print the state of this machine's rshims, and their DPUs' messages")
 	c.Long = `DEVICE is an rshim of this machine, or of another one. Without it, Slipway shows all of this

@@ -232,7 +232,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	pkc := c.Text("pkc=FILE", "", "private key (PEM) to sign the boot files with, for Jetsons whose fuses require it")
 	sbk := c.Text("sbk=FILE", "", "key (words of hex) to encrypt these boot files with")
 	forceRecovery := c.Switch("force-recovery", "bring Jetsons into recovery mode by the command of board.yml")
-	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream; bfb config makes one")
+	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream, such as a line ubuntu_PASSWORD='HASH'; openssl passwd -6 makes a hash")
 	raw := c.Switch("raw", "write the image as it is, also without a partition table that fits")
 	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "compare the image with the device, and write nothing")

@@ -101,7 +101,7 @@ func ciGroup() *Command {
 
 func bfbGroup() *Command {
 	return newGroup("bfb", "Work on BlueField boot streams",
-		bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand(), bfbConfigCommand())
+		bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand())
 }
 
 func rshimGroup() *Command {

@@ -62,7 +62,6 @@ var wordValues = map[string][]string{
 	"bfb list FILE":          {"evil.bfb", "evil.txt"},
 	"bfb check FILE":         {"evil.bfb", "evil.txt"},
 	"bfb extract FILE":       {"evil.bfb", "evil.txt"},
-	"bfb config FILE":        {"out.cfg"},
 	"report FILE":            {"reports/report.json", "evil.txt"},
 	"deploy config FILE":     {"config.yml", "evil.txt"},
 	"FILES":                  {"unit", "rootfs"},
