@@ -15,6 +15,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"slipway/layers/localfile"
 )
 
 const (
@@ -166,7 +168,7 @@ func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64
 	for _, i := range s.Images {
 		sum := crc32.NewIEEE()
 		n := padSize(i.SizeBytes)
-		in := &countingReader{ctx: ctx, in: io.NewSectionReader(r, i.OffsetBytes, n), count: count}
+		in := localfile.WithContext(ctx, io.NewSectionReader(r, i.OffsetBytes, n), count)
 		if got, err := io.CopyBuffer(onlyWriter{sum}, in, buf); err != nil || got != n {
 			return fmt.Errorf("image %s at byte %d: read %d of %d bytes: %w", i.Name, i.OffsetBytes, got, n, orEOF(err))
 		}
@@ -185,24 +187,6 @@ func orEOF(err error) error {
 }
 
 type onlyWriter struct{ io.Writer }
-
-// countingReader reports the bytes read through it. It fails once its context ends.
-type countingReader struct {
-	ctx   context.Context
-	in    io.Reader
-	count func(bytes int64)
-}
-
-func (w *countingReader) Read(p []byte) (int, error) {
-	if err := context.Cause(w.ctx); err != nil {
-		return 0, err
-	}
-	n, err := w.in.Read(p)
-	if w.count != nil {
-		w.count(int64(n))
-	}
-	return n, err
-}
 
 // List prints the images as mlx-mkbfb -d does, or as -d -v where every field is wanted.
 func (s Stream) List(w io.Writer, every bool) error {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/layers/localfile"
 )
 
 // Trailing is the name of the data after the images.
@@ -84,7 +86,7 @@ func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileM
 		return err
 	}
 	defer f.Cleanup()
-	if _, err := io.Copy(f, &countingReader{ctx: ctx, in: from}); err != nil {
+	if _, err := io.Copy(f, localfile.WithContext(ctx, from, nil)); err != nil {
 		return err
 	}
 	return f.CloseAtomicallyReplace()

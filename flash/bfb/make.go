@@ -215,7 +215,7 @@ func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 func (p piece) copyPadded(ctx context.Context, w io.Writer) (uint32, error) {
 	sum := crc32.NewIEEE()
 	to := io.MultiWriter(w, sum)
-	n, err := io.Copy(to, &countingReader{ctx: ctx, in: io.NewSectionReader(p.data, 0, p.SizeBytes)})
+	n, err := io.Copy(to, localfile.WithContext(ctx, io.NewSectionReader(p.data, 0, p.SizeBytes), nil))
 	if err == nil && n != p.SizeBytes {
 		err = io.ErrUnexpectedEOF
 	}

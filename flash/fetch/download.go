@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway/flash/sealed"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -167,7 +168,7 @@ func (d *download) resumePartial(ctx context.Context) error {
 	}
 	if left.SizeBytes > 0 {
 		h := sealed.NewDigest()
-		n, err := io.Copy(h, &countingReader{ctx, io.LimitReader(d.f, left.SizeBytes), func(int64) {}})
+		n, err := io.Copy(h, localfile.WithContext(ctx, io.LimitReader(d.f, left.SizeBytes), nil))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -8,6 +8,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/oci"
+	"slipway/layers/plaintext"
 )
 
 // openLayout reads the manifest in an OCI image layout, as oras, skopeo and buildah
@@ -48,7 +49,7 @@ func findManifest(index oci.Document, ref reference) (ocispec.Descriptor, error)
 	var tags []string
 	fit := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {
 		tag := m.Annotations[ocispec.AnnotationRefName]
-		tags = append(tags, printable(tag))
+		tags = append(tags, plaintext.OneLine(tag))
 		return ref.tag != "" && tag != ref.tag || ref.sum != "" && string(m.Digest) != ref.sum
 	})
 	if len(fit) != 1 {

@@ -150,7 +150,7 @@ var helperPattern = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // keyring.
 func runCredentialHelper(ctx context.Context, helper, server string) (auth.Credential, error) {
 	if !helperPattern().MatchString(helper) {
-		return auth.EmptyCredential, fmt.Errorf("credential helper %q in docker's config.json is no name of a program", printable(helper))
+		return auth.EmptyCredential, fmt.Errorf("credential helper %q in docker's config.json is no name of a program", plaintext.OneLine(helper))
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperLimit)
 	defer cancel()

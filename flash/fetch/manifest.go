@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/oci"
+	"slipway/layers/plaintext"
 )
 
 var errNoFile = fmt.Errorf("no such file in the artifact: %w", fs.ErrNotExist)
@@ -99,7 +100,7 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 	for _, l := range d.Layers {
 		b := blob{name: l.Annotations[ocispec.AnnotationTitle], sha256: l.Digest.Encoded(), sizeBytes: l.Size}
 		if b.name != "" && (SafeFileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
-			return nil, fmt.Errorf("%q in the manifest is no name of a file; folders are not taken", printable(b.name))
+			return nil, fmt.Errorf("%q in the manifest is no name of a file; folders are not taken", plaintext.OneLine(b.name))
 		}
 		if b.name == "" && slices.Contains(layerTypes, l.MediaType) {
 			return nil, errContainerImage

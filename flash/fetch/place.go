@@ -18,6 +18,7 @@ import (
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -102,6 +103,8 @@ func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, *sealed.File,
 	f.Close()
 	return nil, nil, context.Cause(ctx)
 }
+
+var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 const maxRecordBytes = 64 << 10
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"slipway/layers/localfile"
 )
 
 // Part is a piece of the pushed stream: the boot stream, a bf.cfg, a root file system.
@@ -30,7 +32,7 @@ func newStream(ctx context.Context, parts []Part) *stream {
 		readers = append(readers, &partReader{part: p, in: io.NewSectionReader(p.Data, 0, p.SizeBytes)})
 		s.sizeBytes += p.SizeBytes
 	}
-	s.Reader = &contextReader{ctx, io.MultiReader(readers...)}
+	s.Reader = localfile.WithContext(ctx, io.MultiReader(readers...), nil)
 	return s
 }
 
@@ -63,17 +65,4 @@ func (w *partReader) Read(p []byte) (int, error) {
 		err = fmt.Errorf("%s became shorter while it was pushed: %d bytes of %d", w.part.Name, w.read, w.part.SizeBytes)
 	}
 	return n, err
-}
-
-// contextReader fails once its context ends.
-type contextReader struct {
-	ctx context.Context
-	in  io.Reader
-}
-
-func (e *contextReader) Read(p []byte) (int, error) {
-	if err := context.Cause(e.ctx); err != nil {
-		return 0, err
-	}
-	return e.in.Read(p)
 }

@@ -159,7 +159,7 @@ func copyProved(ctx context.Context, to string, in io.Reader, d v1.Descriptor, c
 	}
 	defer out.Cleanup()
 	h := sha256.New()
-	n, err := io.CopyBuffer(io.MultiWriter(out, h), counting{ctx, io.LimitReader(in, d.Size+1), count}, make([]byte, 1<<20))
+	n, err := io.CopyBuffer(io.MultiWriter(out, h), localfile.WithContext(ctx, io.LimitReader(in, d.Size+1), count), make([]byte, 1<<20))
 	switch {
 	case err != nil:
 		return err
@@ -170,22 +170,6 @@ func copyProved(ctx context.Context, to string, in io.Reader, d v1.Descriptor, c
 		return err
 	}
 	return out.CloseAtomicallyReplace()
-}
-
-// counting is a reader that ends with its context.
-type counting struct {
-	ctx   context.Context
-	in    io.Reader
-	count func(int64)
-}
-
-func (c counting) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	n, err := c.in.Read(p)
-	c.count(int64(n))
-	return n, err
 }
 
 func (f *folder) tag(_ context.Context, manifest []byte, tags []string) error {

@@ -99,7 +99,7 @@ func describePacked(ctx context.Context, path, name string, file v1.Descriptor) 
 	}
 	defer in.Close()
 	unpacked, packed, n := sha256.New(), sha256.New(), counter(0)
-	err = writePacked(io.MultiWriter(packed, &n), io.TeeReader(counting{ctx, in, step.Add}, unpacked), file.Size)
+	err = writePacked(io.MultiWriter(packed, &n), io.TeeReader(localfile.WithContext(ctx, in, step.Add), unpacked), file.Size)
 	if err == nil && hex.EncodeToString(unpacked.Sum(nil)) != file.Digest.Encoded() {
 		err = fmt.Errorf("%s: %w", path, errChanged)
 	}

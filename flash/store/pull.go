@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/fetch"
-	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -242,7 +241,7 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 		return "", err
 	}
 	defer f.Close()
-	return trust.Digest(ctx, f, count)
+	return localfile.Digest(ctx, f, count)
 }
 
 // makeWay removes artifact.json before files of another artifact are replaced, and fails early

@@ -16,11 +16,11 @@ import (
 func TestDropbear(t *testing.T) {
 	board := addressOf(targettest.StartSSHD(t))
 	other := filepath.Join(t.TempDir(), "other")
-	targettest.RunKeygen(t, "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", other)
+	runKeygen(t, "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", other)
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		t.Run(kind, func(t *testing.T) {
 			a := dropbear(t, kind)
-			text := "the-board " + targettest.ReadPublicKey(t, other+".pub") + "\n" + targettest.ReadPublicKey(t, a.KnownHosts[0]) + "\n"
+			text := "the-board " + readPublicKey(t, other+".pub") + "\n" + readPublicKey(t, a.KnownHosts[0]) + "\n"
 			if err := os.WriteFile(a.KnownHosts[0], []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestFirstContactWithDropbear(t *testing.T) {
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		t.Run(kind, func(t *testing.T) {
 			a := dropbear(t, kind)
-			text := targettest.ReadPublicKey(t, a.KnownHosts[0])
+			text := readPublicKey(t, a.KnownHosts[0])
 			fp := ssh.FingerprintSHA256(trustKey(t, strings.TrimPrefix(text, "the-board ")))
 			_, _, authority := targettest.NewKey(t)
 			if err := os.WriteFile(a.KnownHosts[0], []byte("@cert-authority * "+authority+"\n"), 0o600); err != nil {

@@ -1,16 +1,24 @@
 package target
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
@@ -134,4 +142,164 @@ func keyKind(key ssh.PublicKey) string {
 		return "rsa"
 	}
 	return "ecdsa"
+}
+
+// firstContact asks a person about an unknown host key. Slipway trusts it only after the person has
+// compared its fingerprint.
+func (l *login) firstContact(key ssh.PublicKey) error {
+	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
+		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
+		for range maxAsked {
+			answer, err := t.readAnswer(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)
+			if err != nil {
+				return err
+			}
+			switch answer {
+			case "yes", ssh.FingerprintSHA256(key):
+				return l.addPin(key)
+			case "no":
+				return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, describeKey(key), l.addr)
+			}
+			if strings.HasPrefix(answer, "SHA256:") {
+				return fmt.Errorf("%w: %s shows %s, not %s: another machine answers there", ErrHostKey, l.addr, describeKey(key), Printable(answer))
+			}
+		}
+		return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, describeKey(key), l.addr)
+	}}
+}
+
+// addPin trusts a key from now on. If the user has a file for that, the key stays trusted after
+// this run.
+func (l *login) addPin(key ssh.PublicKey) error {
+	name, _ := l.addr.hostNames()
+	if !oneMachine(name) {
+		return fmt.Errorf("pin the host key of %s: in known_hosts %q would be a pattern, and the key be trusted for other machines; give the board a name of its own", l.addr, name)
+	}
+	if file := l.addr.PinFile; file != "" {
+		if err := appendPin(file, name, l.addr.HashNames, key); err != nil {
+			return fmt.Errorf("pin the host key of %s: %w", l.addr, err)
+		}
+	}
+	l.trust.addPin(pin{names: []string{name}, key: key, file: l.addr.PinFile})
+	return nil
+}
+
+// oneMachine says whether a name means itself in known_hosts. Inventories have names from
+// anywhere.
+func oneMachine(name string) bool {
+	return name != "" && !strings.ContainsAny(name, "*?!, \t\r\n") && !strings.ContainsAny(name[:1], "|@#")
+}
+
+// appendPin adds a line as ssh does, by one write at the end: what others add at the
+// same time is kept, and so are the file's owner and its links. What was cut off
+// before gets its line's end.
+func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
+	if hashed {
+		name = hashName(strings.ToLower(name)) // as names are looked up
+	}
+	line := name + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + "\n"
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, whole, err := tailOf(f)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		line = "\n" + line
+	}
+	if n, err := f.WriteString(line); err != nil {
+		if n > 0 {
+			return errors.Join(err, f.Truncate(size))
+		}
+		return err
+	}
+	return f.Sync()
+}
+
+// tailOf says whether the last line of a file has its end.
+func tailOf(f *os.File) (size int64, whole bool, err error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, true, err
+	}
+	last := make([]byte, 1)
+	_, err = f.ReadAt(last, info.Size()-1)
+	return info.Size(), last[0] == '\n', err
+}
+
+func hashName(name string) string {
+	salt := make([]byte, 20)
+	rand.Read(salt)
+	return "|1|" + base64.StdEncoding.EncodeToString(salt) + "|" + base64.StdEncoding.EncodeToString(hashHost(salt, name))
+}
+
+// listMagic begins a key revocation list, which ssh-keygen -k makes.
+const listMagic = "SSHKRL\n\x00"
+
+// checkRevoked looks for a key in the user's RevokedHostKeys. As with ssh, a file that
+// cannot be read leaves no key trusted.
+func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
+	if file == "" {
+		return nil
+	}
+	data, err := localfile.Read(file, maxTrustBytes)
+	if err != nil {
+		return fmt.Errorf("RevokedHostKeys: %w", err)
+	}
+	if bytes.HasPrefix(data, []byte(listMagic)) {
+		return checkRevocationList(ctx, file, key)
+	}
+	return searchKeys(file, data, key)
+}
+
+func searchKeys(file string, data []byte, key ssh.PublicKey) error {
+	keys := []ssh.PublicKey{key}
+	if cert, ok := key.(*ssh.Certificate); ok {
+		keys = append(keys, cert.Key, cert.SignatureKey)
+	}
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		listed, _, _, _, err := ssh.ParseAuthorizedKey(line)
+		if err != nil {
+			return fmt.Errorf("RevokedHostKeys %s:%d: not a public key", file, number)
+		}
+		for _, k := range keys {
+			if sameKey(listed, k) {
+				return fmt.Errorf("that key, or who signed it, is revoked by %s:%d", file, number)
+			}
+		}
+	}
+	return nil
+}
+
+// checkRevocationList has ssh-keygen read a list, which is in ssh-keygen's own format.
+func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) error {
+	if _, err := exec.LookPath("ssh-keygen"); err != nil {
+		return fmt.Errorf("RevokedHostKeys %s is a key revocation list, and ssh-keygen, which reads it, is missing: install openssh-client", list)
+	}
+	f, err := os.CreateTemp("", "slipway-key-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(ssh.MarshalAuthorizedKey(key))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	// ssh-keygen reports by its status whether the key is revoked, and fails if it cannot tell.
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"ssh-keygen", "-Q", "-f", list, f.Name()}}); err != nil {
+		return fmt.Errorf("that key is revoked by %s, or the list cannot be read (ssh-keygen -Q -f %[1]s KEY.pub)", list)
+	}
+	return nil
 }

@@ -138,11 +138,11 @@ func TestHostCertificates(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
-			targettest.RunKeygen(t, "-q", "-t", tt.kind, "-b", bits[tt.kind], "-N", "", "-f", file("ca"))
-			targettest.RunKeygen(t, "-q", "-t", "ecdsa", "-N", "", "-f", file("host"))
-			targettest.RunKeygen(t, append(append([]string{"-q", "-s", file("ca"), "-I", "the board", "-h"}, tt.sign...), file("host.pub"))...)
+			runKeygen(t, "-q", "-t", tt.kind, "-b", bits[tt.kind], "-N", "", "-f", file("ca"))
+			runKeygen(t, "-q", "-t", "ecdsa", "-N", "", "-f", file("host"))
+			runKeygen(t, append(append([]string{"-q", "-s", file("ca"), "-I", "the board", "-h"}, tt.sign...), file("host.pub"))...)
 			s := targettest.StartSSHD(t, "HostKey "+file("host"), "HostCertificate "+file("host-cert.pub"))
-			ca, host := targettest.ReadPublicKey(t, file("ca.pub")), targettest.ReadPublicKey(t, file("host.pub"))
+			ca, host := readPublicKey(t, file("ca.pub")), readPublicKey(t, file("host.pub"))
 			text := strings.NewReplacer("AUTHORITY", ca, "HOST", host).Replace(tt.more) + "\n"
 			if tt.pattern != "" {
 				text += "@cert-authority " + tt.pattern + " " + ca + "\n"
@@ -171,13 +171,13 @@ func TestHostAuthority(t *testing.T) {
 	nobody(t)
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	targettest.RunKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("ca"))
-	targettest.RunKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("host"))
-	targettest.RunKeygen(t, "-q", "-s", file("ca"), "-I", "the board", "-h", "-n", "127.0.0.1", file("host.pub"))
+	runKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("ca"))
+	runKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("host"))
+	runKeygen(t, "-q", "-s", file("ca"), "-I", "the board", "-h", "-n", "127.0.0.1", file("host.pub"))
 	s := targettest.StartSSHD(t, "HostKey "+file("host"), "HostCertificate "+file("host-cert.pub"))
 	_, _, other := targettest.NewKey(t)
 	for keys, want := range map[string]string{
-		"# ours\n" + other + "\n" + targettest.ReadPublicKey(t, file("ca.pub")): "",
+		"# ours\n" + other + "\n" + readPublicKey(t, file("ca.pub")): "",
 		other:         "nothing is known",
 		"\nssh-rsa !": "line 2 of the keys",
 	} {
@@ -196,15 +196,15 @@ func TestHostAuthority(t *testing.T) {
 func TestUserCertificates(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	targettest.RunKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("ca"))
+	runKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("ca"))
 	s := targettest.StartSSHD(t, "TrustedUserCAKeys "+file("ca.pub"))
 	me, err := Address{Host: "x"}.fillDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
 	sign := func(name string, options ...string) string {
-		targettest.RunKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file(name))
-		targettest.RunKeygen(t, append(append([]string{"-q", "-s", file("ca"), "-I", name, "-n", me.User}, options...), file(name+".pub"))...)
+		runKeygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file(name))
+		runKeygen(t, append(append([]string{"-q", "-s", file("ca"), "-I", name, "-n", me.User}, options...), file(name+".pub"))...)
 		return file(name)
 	}
 	beside, old, elsewhere := sign("beside"), sign("old", "-V", "20200101:20200102"), sign("elsewhere")
@@ -255,8 +255,8 @@ func TestRevokedHostKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	targettest.RunKeygen(t, "-q", "-k", "-f", file("krl"), file("host.pub"))
-	targettest.RunKeygen(t, "-q", "-k", "-f", file("krl of others"), file("other.pub"))
+	runKeygen(t, "-q", "-k", "-f", file("krl"), file("host.pub"))
+	runKeygen(t, "-q", "-k", "-f", file("krl of others"), file("other.pub"))
 	tests := []struct{ name, want string }{
 		{"none", ""},
 		{"other.pub", ""},
@@ -335,4 +335,25 @@ func TestPinsAreFingerprints(t *testing.T) {
 			t.Errorf("Dial with the pin %q = %v", p, err)
 		}
 	}
+}
+
+// runKeygen runs ssh-keygen. It skips the test if ssh-keygen is missing.
+func runKeygen(t *testing.T, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("ssh-keygen"); err != nil {
+		t.Skip("ssh-keygen is missing: install the Debian package openssh-client")
+	}
+	if out, err := exec.Command("ssh-keygen", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen %q: %v: %s", args, err, out)
+	}
+}
+
+// readPublicKey reads the line of a public key.
+func readPublicKey(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
 }

@@ -124,7 +124,7 @@ func lockKey(t *testing.T, from, file string) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	targettest.RunKeygen(t, "-q", "-p", "-a", "1", "-P", "", "-N", "secret", "-f", file)
+	runKeygen(t, "-q", "-p", "-a", "1", "-P", "", "-N", "secret", "-f", file)
 }
 
 func TestLoginWithTheAgent(t *testing.T) {

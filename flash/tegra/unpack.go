@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/sealed"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -105,19 +106,7 @@ func (t *extraction) unpackFile(f *sealed.File) (string, error) {
 }
 
 // cancellable returns r as a reader that fails once the context ends.
-func (t *extraction) cancellable(r io.Reader) io.Reader { return contextReader{t.ctx, r} }
-
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (e contextReader) Read(p []byte) (int, error) {
-	if err := context.Cause(e.ctx); err != nil {
-		return 0, err
-	}
-	return e.Reader.Read(p)
-}
+func (t *extraction) cancellable(r io.Reader) io.Reader { return localfile.WithContext(t.ctx, r, nil) }
 
 // checkSpace refuses to begin where not even the compressed size would fit.
 func checkSpace(dir string, need int64) error {

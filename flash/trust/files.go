@@ -70,7 +70,7 @@ func (f *FileReport) prove(ctx context.Context, folder string, all Sums) error {
 	}
 	step := progress.Start(ctx, "verify "+f.Name, info.Size(), progress.Bytes)
 	// A file that grows during that is refused by its digest.
-	f.SHA256, err = Digest(ctx, io.LimitReader(in, info.Size()+1), func(n int64) {
+	f.SHA256, err = localfile.Digest(ctx, io.LimitReader(in, info.Size()+1), func(n int64) {
 		f.Bytes += n
 		step.Add(n)
 	})

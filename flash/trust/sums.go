@@ -1,12 +1,8 @@
 package trust
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strings"
 	"unicode"
@@ -172,25 +168,4 @@ func (s Sums) Of(name string) (string, error) {
 		return "", fmt.Errorf("%s has a digest without a name, and is not called %s.sha256\nnext: mv %s %s.sha256  # or give the digest itself, as --digest=sha256:…", s.file, name, plaintext.Quote(s.file), plaintext.Quote(path.Join(path.Dir(s.file), name)))
 	}
 	return s.only, nil
-}
-
-// Digest returns the SHA-256 of all that a reader has.
-func Digest(ctx context.Context, in io.Reader, count func(int64)) (string, error) {
-	h := sha256.New()
-	_, err := io.Copy(io.MultiWriter(h, counter{ctx, count}), in)
-	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// counter reports what is read, and fails once its context ends.
-type counter struct {
-	ctx   context.Context
-	count func(int64)
-}
-
-func (c counter) Write(p []byte) (int, error) {
-	c.count(int64(len(p)))
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return len(p), nil
 }

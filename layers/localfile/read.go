@@ -3,6 +3,9 @@
 package localfile
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -54,4 +57,33 @@ func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: larger than %d KiB; is it the right file?", name, most>>10)
 	}
 	return data, nil
+}
+
+// WithContext is a reader that tells count how much was read, and fails once ctx ends.
+func WithContext(ctx context.Context, in io.Reader, count func(int64)) io.Reader {
+	return contextReader{ctx, in, count}
+}
+
+type contextReader struct {
+	ctx   context.Context
+	in    io.Reader
+	count func(int64)
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	n, err := r.in.Read(p)
+	if r.count != nil {
+		r.count(int64(n))
+	}
+	return n, err
+}
+
+// Digest returns the SHA-256 of all that a reader has, and tells count how much was read.
+func Digest(ctx context.Context, in io.Reader, count func(int64)) (string, error) {
+	h := sha256.New()
+	_, err := io.CopyBuffer(h, WithContext(ctx, in, count), make([]byte, 1<<20))
+	return hex.EncodeToString(h.Sum(nil)), err
 }

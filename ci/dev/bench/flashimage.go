@@ -18,10 +18,10 @@ import (
 
 	"slipway/flash/device"
 	"slipway/flash/source"
-	"slipway/flash/trust"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -89,7 +89,7 @@ func saveArtifact(ctx context.Context, a images.Artifact, dir string, files ...i
 		if err != nil {
 			return err
 		}
-		file.SHA256, err = trust.Digest(ctx, f, func(n int64) { file.SizeBytes += n })
+		file.SHA256, err = localfile.Digest(ctx, f, func(n int64) { file.SizeBytes += n })
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/target"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -239,25 +240,10 @@ func (d *folderUpload) fileDigest(ctx context.Context, name string) (string, err
 		return "", err
 	}
 	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, contextReader{ctx, f})
-	return hex.EncodeToString(h.Sum(nil)), err
+	return localfile.Digest(ctx, f, nil)
 }
 
 func (d *folderUpload) linkDigest(_ context.Context, name string) (string, error) {
 	sum := sha256.Sum256([]byte(d.want[name].target + "\n."))
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// contextReader is a reader that ends with its context.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (e contextReader) Read(p []byte) (int, error) {
-	if e.ctx.Err() != nil {
-		return 0, context.Cause(e.ctx)
-	}
-	return e.Reader.Read(p)
 }

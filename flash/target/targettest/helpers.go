@@ -59,29 +59,6 @@ func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	return file, key, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// RunKeygen runs ssh-keygen. It skips the test if ssh-keygen is missing.
-func RunKeygen(t *testing.T, args ...string) {
-	t.Helper()
-	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("ssh-keygen is missing: install the Debian package openssh-client")
-	}
-	if out, err := exec.Command("ssh-keygen", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ssh-keygen %q: %v: %s", args, err, out)
-	}
-}
-
-// ReadPublicKey reads the line of a public key.
-func ReadPublicKey(t *testing.T, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(data))
-}
-
-// longEnough is how long a test waits for what is sure to come.
-
 // CheckTakes fails where work takes much longer than the limit.
 func CheckTakes(t *testing.T, limit time.Duration, work func()) {
 	t.Helper()
