@@ -34,9 +34,9 @@ var overriding = regexp.MustCompile(`--(raw|yes|force|force-recovery|allow|other
 func TestNoOverridingSteps(t *testing.T) {
 	step := regexp.MustCompile("(next: |repeat the line|Step: +.|refusedFinding\\(.)[^\"`\n]*")
 	all := 0
-	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+	look := func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case entry != nil && entry.IsDir() && (entry.Name() == "build" || entry.Name() == ".git"):
+		case entry != nil && entry.IsDir() && entry.Name() == "build":
 			return fs.SkipDir
 		case err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
 			return err
@@ -48,7 +48,13 @@ func TestNoOverridingSteps(t *testing.T) {
 			}
 		}
 		return err
-	})
+	}
+	var err error
+	// Not the root and magefiles: each command of this repository changes these folders, and Go
+	// would never take this test from its cache.
+	for _, dir := range []string{".", "../targets.go", "../quality.go", "../slipway", "../../ci", "../../flash", "../../images", "../../layers", "../../recipes", "../../runtime-hook"} {
+		err = errors.Join(err, filepath.WalkDir(dir, look))
+	}
 	if err != nil || all < 200 {
 		t.Errorf("%d next steps, %v", all, err)
 	}
