@@ -79,11 +79,11 @@ func benchCommand() *commands.Command {
 	c.OneOf(bench.Areas())
 	c.Long = `The last line holds the ratios as name=value.
 
-flash, hook, layers and update need root, isar another user. flash takes half an hour and an
-idle machine. --rounds, --only and --mib make a part of it.
+flash, hook, layers and update need root. flash takes half an hour and an idle machine.
+--rounds, --only and --mib make a part of it.
 
 store needs oras. It pushes 1 GiB and pulls it, and counts the bytes. update counts the bytes
-on the wire while a virtual board is updated, beside rsync's. It takes ten minutes.`
+that a virtual board fetches in an update. It takes ten minutes.`
 	c.Example = `go tool mage bench flash
 go tool mage bench flash --rounds=1 --mib=256 --only=raw
 go tool mage bench deploy --only="plain (ours|scp)"

@@ -53,11 +53,10 @@ type session struct {
 var areas = map[string]area{
 	"deploy": {5, 1024, deployNames, []string{"openssh-server", "openssh-client", "rsync"}, false, true, measureDeploy},
 	"flash":  {5, 4 << 10, flashNames, []string{"bmap-tools", "mount", "zstd", "time"}, true, true, measureFlash},
-	"hook":   {30, 0, hookNames, []string{"runc", "mount", "binutils", "e2fsprogs"}, true, true, measureHook},
-	"isar":   {5, 0, nil, nil, false, false, measureIsar},
+	"hook":   {30, 0, hookNames, []string{"runc", "mount", "binutils", "e2fsprogs", "busybox-static", "python3"}, true, true, measureHook},
 	"layers": {3, 0, layersNames, append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"), true, true, measureLayers},
 	"store":  {3, 1024, nil, []string{"docker-registry", "curl"}, false, false, measureStore},
-	"update": {0, 0, nil, []string{"openssh-server", "openssh-client", "rsync"}, true, false, measureUpdate},
+	"update": {0, 0, nil, nil, true, false, measureUpdate},
 }
 
 // Areas lists the names that Run accepts.
@@ -179,17 +178,19 @@ func (s *session) buildProgram(ctx context.Context, module, pkg string) error {
 	return err
 }
 
-// withEarlier puts the program into the commands, and returns each command of it once more for
-// the earlier checkout.
+// withEarlier puts the program into the commands, and returns each variant that needs it once
+// more for the earlier checkout.
 func (s *session) withEarlier(variants []variant) (all []variant) {
 	for _, v := range variants {
 		command := v.command
-		v.command = strings.ReplaceAll(command, "{program}", plaintext.Quote(s.program))
-		all = append(all, v)
-		if s.Before != "" && v.command != command {
-			v.name = earlierPrefix + v.name
-			v.command = strings.ReplaceAll(command, "{program}", plaintext.Quote(s.program+earlierSuffix))
+		needed := v.ours || strings.Contains(command, "{program}")
+		for _, program := range []string{s.program, s.program + earlierSuffix} {
+			v.program, v.command = program, strings.ReplaceAll(command, "{program}", plaintext.Quote(program))
 			all = append(all, v)
+			if s.Before == "" || !needed {
+				break
+			}
+			v.name = earlierPrefix + v.name
 		}
 	}
 	return all

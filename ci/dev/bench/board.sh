@@ -2,6 +2,7 @@
 # Makes a board in this mount namespace, in the folder $1: libraries, links, folders and
 # devices, about as many as an R35 board has, and the list of them. Makes an image that has a
 # real ld.so, libraries of its own, the program $2, and proof.so, which needs all of the board's.
+# NVIDIA's programs are in the folder $3.
 mount -t tmpfs -o nosuid,mode=755 tmpfs "$1"
 mount -t tmpfs -o nosuid,mode=755 tmpfs /run
 mount -t tmpfs -o nosuid,mode=755 tmpfs /dev/shm
@@ -39,7 +40,15 @@ for i in $(seq 0 19); do
 	mknod -m 666 "/dev/shm/board$i" c 1 3
 	printf 'dev, %s\n' "/dev/shm/board$i"
 done >>$lists/l4t.csv
-cp $lists/l4t.csv list
+cat >/etc/nvidia-container-runtime/config.toml <<END
+[nvidia-ctk]
+path = "$3/nvidia-ctk"
+[nvidia-container-runtime-hook]
+path = "$3/nvidia-container-runtime-hook"
+[nvidia-container-runtime]
+mode = "csv"
+runtimes = ["runc"]
+END
 
 loader=$(readelf -l /bin/sh | sed -n 's/.*interpreter: \(.*\)]/\1/p')
 libraries=$(dirname "$(realpath "$loader")")
@@ -51,6 +60,8 @@ done
 mkdir -p "$image$libraries"
 cp "$loader" "$image$loader"
 cp "$2" "$image/usr/bin/program"
+cp "$(command -v busybox)" "$image/usr/bin/busybox"
+cp $lists/l4t.csv "$image/list"
 echo 'include /etc/ld.so.conf.d/*.conf' >"$image/etc/ld.so.conf"
 echo "$libraries" >"$image/etc/ld.so.conf.d/image.conf"
 link libimage.so "$image$1/lib/libimage.so"

@@ -89,7 +89,7 @@ func measureDeploy(ctx context.Context, s *session) (err error) {
 		for _, tool := range deployTools {
 			variants = append(variants, variant{
 				name: deployLines[i] + " " + tool.name, command: words.Replace(tool.command),
-				prepare: func(context.Context) error { return os.RemoveAll(at("remote")) },
+				prepare: func(context.Context, variant) error { return os.RemoveAll(at("remote")) },
 				check: func(ctx context.Context) error {
 					return run.Run(ctx, run.Command{Argv: []string{"cmp", at("local"), at("remote")}})
 				},

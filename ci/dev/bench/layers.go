@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,7 +84,7 @@ func measureLayers(ctx context.Context, s *session) (err error) {
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(stop(), err) }()
 	slow, err := listenLine(server, layersDelay)
 	if err != nil {
 		return err
@@ -103,7 +102,7 @@ func measureLayers(ctx context.Context, s *session) (err error) {
 			timed.runKas(kas, filepath.Join(top, v.kas), file, values.Replace(v.words))
 		}
 		if v.empties != "" {
-			timed.prepare = func(context.Context) error { return emptyDir(top, values.Replace(v.empties)) }
+			timed.prepare = func(context.Context, variant) error { return emptyDir(top, values.Replace(v.empties)) }
 		}
 		variants = append(variants, timed)
 	}
@@ -173,43 +172,21 @@ func mountNewDisk(ctx context.Context, file string, sizeBytes int64, top string)
 	return err
 }
 
-// startDaemon runs git's daemon.
-func startDaemon(ctx context.Context, dir string) (at int, stop func(), err error) {
+// startDaemon runs git's daemon. It listens when this returns.
+func startDaemon(ctx context.Context, dir string) (at int, stop func() error, err error) {
 	if at, err = run.FreePort(); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	daemon := run.Prepare(ctx, run.Command{Argv: []string{
-		"git", "daemon", "--export-all", "--reuseaddr", "--base-path=" + dir, "--listen=127.0.0.1", fmt.Sprint("--port=", at), dir,
-	}})
-	if err := errors.Join(os.MkdirAll(dir, 0o755), daemon.Start()); err != nil {
-		cancel()
+	file := dir + ".pid"
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return 0, nil, err
 	}
-	stop = func() {
-		cancel()
-		_ = daemon.Wait() // it was told to end
-	}
-	if err := waitForPort(ctx, at); err != nil {
-		stop()
-		return 0, nil, fmt.Errorf("git's daemon does not answer: %w", err)
-	}
-	return at, stop, nil
-}
-
-// waitForPort waits until a server listens.
-func waitForPort(ctx context.Context, port int) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for ; ; time.Sleep(20 * time.Millisecond) {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprint("127.0.0.1:", port))
-		if err == nil {
-			return c.Close()
-		}
-		if ctx.Err() != nil {
-			return err
-		}
-	}
+	err = run.Run(ctx, run.Command{Argv: []string{
+		"git", "daemon", "--detach", "--pid-file=" + file, "--export-all", "--reuseaddr", "--base-path=" + dir, "--listen=127.0.0.1", fmt.Sprint("--port=", at), dir,
+	}})
+	return at, func() error {
+		return run.Run(context.Background(), run.Command{Argv: []string{"sh", "-c", `kill "$(cat "$1")"`, "sh", file}})
+	}, err
 }
 
 // writeProject makes the repositories, and the project file that locks them.

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
-
-	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -25,9 +22,12 @@ type variant struct {
 	command string // words, with quotes as in a shell
 	dir     string
 	env     []string
-	work    func(context.Context) error // of this process, if there is no command
-	prepare func(context.Context) error // not timed
-	check   func(context.Context) error // of the result, in the round that is not counted
+	ours    bool                                 // it needs the program, although the command does not name it
+	prepare func(context.Context, variant) error // not timed
+	check   func(context.Context) error          // of the result, in the round that is not counted
+
+	program string // the one to measure, of this checkout or of the earlier one
+	first   bool   // in the round that is not counted
 }
 
 // row holds the measured times of one variant.
@@ -53,7 +53,8 @@ func (s *session) measure(ctx context.Context, variants []variant) (rows []row, 
 		for _, i := range order {
 			step.Detail(variants[i].name)
 			rows[i].name = variants[i].name
-			if err := rows[i].measureOnce(ctx, variants[i], round == 0); err != nil {
+			variants[i].first = round == 0
+			if err := rows[i].measureOnce(ctx, variants[i]); err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", variants[i].name, round, err)
 			}
 			step.Add(1)
@@ -63,21 +64,17 @@ func (s *session) measure(ctx context.Context, variants []variant) (rows []row, 
 }
 
 // measureOnce adds one run to a row. The first run is checked and not counted.
-func (r *row) measureOnce(ctx context.Context, v variant, first bool) error {
+func (r *row) measureOnce(ctx context.Context, v variant) error {
 	if v.prepare != nil {
-		if err := v.prepare(ctx); err != nil {
+		if err := v.prepare(ctx, v); err != nil {
 			return err
 		}
 	}
-	timed := timeCommand
-	if v.work != nil {
-		timed = timeWork
-	}
-	wall, cpu, err := timed(ctx, v)
-	if err == nil && first && v.check != nil {
+	wall, cpu, err := timeCommand(ctx, v)
+	if err == nil && v.first && v.check != nil {
 		err = v.check(ctx)
 	}
-	if !first {
+	if !v.first {
 		r.wall, r.cpu = append(r.wall, wall), append(r.cpu, cpu)
 	}
 	return err
@@ -85,52 +82,28 @@ func (r *row) measureOnce(ctx context.Context, v variant, first bool) error {
 
 // timeCommand has hyperfine run a command once.
 func timeCommand(ctx context.Context, v variant) (wall, cpu time.Duration, err error) {
-	dir, err := os.MkdirTemp("", "slipway-bench-")
+	file, err := os.CreateTemp("", "slipway-bench-")
 	if err != nil {
 		return 0, 0, err
 	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "times.json")
+	defer os.Remove(file.Name())
+	defer file.Close()
 	err = run.Run(ctx, run.Command{
-		Argv: []string{"hyperfine", "--shell=none", "--runs=1", "--show-output", "--export-json=" + file, "--", v.command},
+		Argv: []string{"hyperfine", "--shell=none", "--runs=1", "--show-output", "--export-json=" + file.Name(), "--", v.command},
 		Dir:  v.dir, Env: v.env,
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, 0, err
-	}
 	var times struct {
-		Results []struct{ Median, User, System float64 }
+		Results [1]struct{ Median, User, System float64 }
 	}
-	if err := json.Unmarshal(text, &times); err != nil {
-		return 0, 0, fmt.Errorf("hyperfine wrote %q: %w", text, err)
-	}
-	if n := len(times.Results); n != 1 {
-		return 0, 0, fmt.Errorf("hyperfine wrote %d results; want 1: %q", n, text)
+	if err := json.NewDecoder(file).Decode(&times); err != nil {
+		return 0, 0, fmt.Errorf("read the times that hyperfine wrote: %w", err)
 	}
 	t := times.Results[0]
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return seconds(t.Median), seconds(t.User + t.System), nil
-}
-
-// timeWork measures work of this process, with the programs that it waits for.
-func timeWork(ctx context.Context, v variant) (wall, cpu time.Duration, err error) {
-	used, began := processorTime(), time.Now()
-	err = v.work(ctx)
-	return time.Since(began), processorTime() - used, err
-}
-
-func processorTime() (sum time.Duration) {
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var used unix.Rusage
-		if unix.Getrusage(who, &used) == nil { // which fails for no valid argument
-			sum += time.Duration(used.Utime.Nano() + used.Stime.Nano())
-		}
-	}
-	return sum
 }
 
 func median[T time.Duration | float64](values []T) T {
@@ -138,7 +111,7 @@ func median[T time.Duration | float64](values []T) T {
 }
 
 // ratio is a figure of the last line: how many times as long the row over took as the row
-// under. What the row base took is subtracted from both, round by round, if it is named.
+// under. The time of the row base is subtracted from both, round by round, if it is named.
 type ratio struct {
 	name        string
 	over, under string // of several names, with | between them, the fastest row counts

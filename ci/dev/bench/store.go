@@ -78,7 +78,7 @@ type storeBench struct {
 }
 
 // measureStore pushes an artifact to Debian's docker-registry and pulls it, by Slipway, by ORAS
-// and by plain HTTP. A TCP relay counts the bytes. A second version, and one that is there already,
+// and by plain HTTP. A TCP relay counts the bytes. A version that the registry has already, and a second version,
 // follow. The same goes for a folder.
 func measureStore(ctx context.Context, s *session) error {
 	if _, err := exec.LookPath("oras"); err != nil {
@@ -151,7 +151,7 @@ func (b *storeBench) step(ctx context.Context, name, version, command string, mo
 		i, b.rows = len(b.rows), append(b.rows, row{name: name})
 	}
 	words := strings.NewReplacer(append(slices.Clone(b.words), more...)...)
-	if err := b.rows[i].measureOnce(ctx, variant{command: words.Replace(command), dir: b.path(version)}, false); err != nil {
+	if err := b.rows[i].measureOnce(ctx, variant{command: words.Replace(command), dir: b.path(version)}); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
@@ -240,7 +240,8 @@ func (b *storeBench) withRegistry(ctx context.Context, tool string) error {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	if err := waitForPort(ctx, at); err != nil {
+	wait := run.Command{Argv: []string{"curl", "-sS", "-o", b.path("answer"), "--retry", "30", "--retry-connrefused", "--retry-delay", "1", fmt.Sprint("http://127.0.0.1:", at)}}
+	if err := run.Run(ctx, wait); err != nil {
 		return err
 	}
 	return errors.Join(b.steps(ctx, tool, at, "/bench/images"), b.compare(ctx))

@@ -47,7 +47,7 @@ func (c commit) build(ctx context.Context, folder string) (map[string]program, e
 	return all, nil
 }
 
-// buildFor builds a static program. What a user's environment could change is set here.
+// buildFor builds a static program. It sets all that a user's environment could change.
 func (c commit) buildFor(ctx context.Context, arch, path string) (program, error) {
 	err := run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, mainPackage},
@@ -70,7 +70,7 @@ func (c commit) buildFor(ctx context.Context, arch, path string) (program, error
 	return p, c.checkRecord(p.info)
 }
 
-// checkRecord proves that the program says which source it was built from.
+// checkRecord proves that the program has a record of the source it was built from.
 func (c commit) checkRecord(info *debug.BuildInfo) error {
 	recorded := map[string]string{}
 	for _, s := range info.Settings {

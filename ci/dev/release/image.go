@@ -30,7 +30,7 @@ func (l *layout) putJSON(mediaType string, v any) (v1.Descriptor, error) {
 	return l.put(mediaType, data), err
 }
 
-// dockerImage is an entry of the manifest.json that Docker reads where it has no containerd
+// dockerImage is an entry of the manifest.json that Docker reads if it has no containerd
 // store. It knows no index, so each architecture has a name of its own.
 type dockerImage struct {
 	Config   string

@@ -44,7 +44,7 @@ type Options struct {
 // KeyVariable names the key of a release where Options have none.
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// readKey returns the key that signs, or nil where nothing shall be signed.
+// readKey returns the key that signs, or nil for an unsigned release.
 func (o Options) readKey() (ssh.Signer, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {
@@ -103,7 +103,7 @@ func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) 
 	return publish(filepath.Join(work, "files"), filepath.Join(o.Out, p.version), files)
 }
 
-// openWork returns an empty folder that no other release uses meanwhile.
+// openWork returns an empty folder that no other release uses at the same time.
 func openWork(out string) (work string, unlock func(), err error) {
 	if err := localfile.MkdirAll(out); err != nil {
 		return "", nil, err
@@ -181,7 +181,7 @@ func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 	return files, err
 }
 
-// sign adds the list of digests, and its signature where there is a key.
+// sign adds the list of digests, and its signature if there is a key.
 func sign(files map[string][]byte, key ssh.Signer) error {
 	var sums bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {

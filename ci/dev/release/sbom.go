@@ -9,7 +9,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials lists what is in a program, from what the go command recorded in it.
+// billOfMaterials lists what is in a program, from the go command's record in it.
 func (p product) billOfMaterials(arch string) ([]byte, error) {
 	info := p.programs[arch].info
 	own := moduleComponent(debug.Module{Path: info.Main.Path, Version: p.version}, "Apache-2.0")

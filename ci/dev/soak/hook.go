@@ -43,8 +43,8 @@ find /sys/fs/cgroup -ignore_readdir_race -name "$2*"
 for process in /proc/[0-9]*; do readlink "$process/exe"; done | grep -Fx "$3" || true`
 
 // Hook starts containers that get a board's files from our hook. A part of them run 8 at a
-// time, also while the board's list changes, then the rest one after another. None may
-// fail, and nothing may be left of them. It needs root and runc.
+// time, also while the board's list changes, then the rest one after another. All must
+// succeed, and leave nothing. It needs root and runc.
 func Hook(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	if os.Getuid() != 0 {
 		return errors.New("it mounts and runs containers: it needs root")
@@ -121,7 +121,7 @@ func (s *soakedHook) runPhases(ctx context.Context, w io.Writer, containers int)
 	return run.Run(ctx, s.inBoard("test -s /run/slipway/plan"))
 }
 
-// startMany runs n containers, atOnce of them at a time. None is stopped half-way: a create
+// startMany runs n containers, atOnce of them at a time. They are never stopped half-way: a create
 // that does not end leaves cgroups that no delete knows of.
 func (s *soakedHook) startMany(ctx context.Context, n, atOnce int) error {
 	work, ctx := errgroup.WithContext(ctx)

@@ -21,7 +21,7 @@ import (
 var serversScript string
 
 // Layers kills layers checkout of a small project under a board's name, while it starts
-// anew, moves forward and moves back, with patches.
+// again, moves forward and moves back, with patches.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
 	if err != nil {

@@ -154,7 +154,7 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 }
 
 // disturbUpdate updates to the system that does not run, and cuts the connection or the
-// power meanwhile. An update that ends before the cut sets the expected time.
+// power during the update. One that ends before the cut sets the expected time.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]

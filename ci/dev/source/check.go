@@ -101,14 +101,14 @@ func newTree(ctx context.Context, root string, tools map[string]string) (tree, e
 	return t, err
 }
 
-// buildTools builds tools of the clone at root where the build cache lacks them, and returns
+// buildTools builds tools of the clone at root if the build cache lacks them, and returns
 // their paths. They can then check any source.
 func buildTools(ctx context.Context, root string, names ...string) (map[string]string, error) {
 	tools := map[string]string{}
 	err := progress.Run(ctx, "tools", func(s *progress.Step) (string, error) {
 		for _, name := range names {
 			s.Detail(name)
-			// -n prints the path of the executable in the build cache, once it is there.
+			// -n prints the path of the executable in the build cache, after building it.
 			argv := []string{"go", "tool", "-n", name}
 			if !slices.Contains([]string{"gofumpt", "staticcheck", "mage"}, name) {
 				argv = []string{"go", "tool", "-modfile=" + toolsMod, "-n", name}

@@ -97,7 +97,7 @@ func runGo(ctx context.Context, dir string, argv ...string) error {
 	return run.Run(ctx, command(dir, argv...))
 }
 
-// command is one of Go's programs. It is stopped as by a Ctrl-C: the go command
+// command runs the go command or another program of Go. It is stopped as by a Ctrl-C: the go command
 // then ends its children and removes its work folder, which it does not at SIGTERM.
 func command(dir string, argv ...string) run.Command {
 	return run.Command{Argv: argv, Dir: dir, Stop: func(p *os.Process) error {
@@ -117,6 +117,6 @@ func interruptUntilDone(leader *os.Process) {
 		if leader.Signal(syscall.Signal(0)) != nil {
 			return
 		}
-		_ = syscall.Kill(-leader.Pid, syscall.SIGINT) // it may have ended meanwhile
+		_ = syscall.Kill(-leader.Pid, syscall.SIGINT) // it may have ended by now
 	}
 }

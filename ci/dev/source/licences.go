@@ -25,7 +25,7 @@ var licenceTexts = map[string]string{
 	"a1842c9877d84457": "Apache-2.0", // without its appendix, https
 	"a695632dae7eddc4": "Apache-2.0", // without its appendix, http
 	"37599287c15c2f2e": "Apache-2.0", // without its appendix, cobra
-	"7a46cf4a5d56898d": "Apache-2.0", // its notice alone, in-toto
+	"7a46cf4a5d56898d": "Apache-2.0", // only its notice, in-toto
 	"35a446201226de6b": "MIT",
 	"6c833965e9ca4cf8": "MIT", // "The MIT License (MIT)"
 	"6ad3654379e72bbd": "MIT", // "The MIT License"
@@ -74,7 +74,7 @@ func checkLicences(ctx context.Context, t tree) ([]string, error) {
 	found := map[string]bool{}
 	for _, dir := range t.modules {
 		for _, arch := range architectures {
-			linked, err := linkedPackages(ctx, dir, arch)
+			linked, err := linkedPackages(ctx, dir, []string{"GOARCH=" + arch})
 			if err != nil {
 				return nil, err
 			}
@@ -88,24 +88,27 @@ func checkLicences(ctx context.Context, t tree) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// linkedPackages returns the packages of other modules in the programs of the
-// module in dir.
-func linkedPackages(ctx context.Context, dir, arch string) ([]goPackage, error) {
-	env := []string{"GOARCH=" + arch}
+// linkedPackages returns the packages of other modules in the programs of the module in dir.
+func linkedPackages(ctx context.Context, dir string, env []string) ([]goPackage, error) {
 	own, err := goList(ctx, dir, env, "./...")
 	if err != nil {
 		return nil, err
 	}
-	mains := programs(own)
-	if len(mains) == 0 {
+	var programs []string
+	for _, p := range own {
+		if p.Name == "main" {
+			programs = append(programs, p.ImportPath)
+		}
+	}
+	if len(programs) == 0 {
 		return nil, nil
 	}
-	return linkedBy(ctx, dir, env, mains...)
+	return linkedBy(ctx, dir, env, programs...)
 }
 
 // linkedBy returns the packages of other modules in programs.
-func linkedBy(ctx context.Context, dir string, env []string, mains ...string) ([]goPackage, error) {
-	all, err := goList(ctx, dir, env, append([]string{"-deps"}, mains...)...)
+func linkedBy(ctx context.Context, dir string, env []string, programs ...string) ([]goPackage, error) {
+	all, err := goList(ctx, dir, env, append([]string{"-deps"}, programs...)...)
 	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
 }
 

@@ -14,7 +14,6 @@ type goPackage struct {
 	ImportPath   string
 	Name         string
 	Standard     bool
-	GoFiles      []string
 	Imports      []string
 	TestImports  []string
 	XTestImports []string
@@ -27,7 +26,7 @@ type goModule struct {
 	Main bool
 }
 
-const packageFields = "-json=Dir,ImportPath,Name,Standard,GoFiles,Imports,TestImports,XTestImports,Module"
+const packageFields = "-json=Dir,ImportPath,Name,Standard,Imports,TestImports,XTestImports,Module"
 
 // goList lists packages of the module in dir, with env added to the environment.
 func goList(ctx context.Context, dir string, env []string, args ...string) ([]goPackage, error) {
@@ -41,15 +40,4 @@ func goList(ctx context.Context, dir string, env []string, args ...string) ([]go
 		all = append(all, p)
 	}
 	return all, err
-}
-
-// programs returns the import paths of the module's main packages.
-func programs(packages []goPackage) []string {
-	var paths []string
-	for _, p := range packages {
-		if p.Name == "main" {
-			paths = append(paths, p.ImportPath)
-		}
-	}
-	return paths
 }

@@ -56,7 +56,7 @@ func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts Te
 		return err
 	}
 	out := filepath.Join(root, testDir)
-	// An earlier run's report says nothing about a run that ends before it has one.
+	// A run that ends early must not leave the report of an earlier run.
 	if err := os.Remove(filepath.Join(out, "junit.xml")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
