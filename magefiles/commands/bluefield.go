@@ -69,7 +69,7 @@ func bfbExtractCommand() *Command {
 	c.Example = `slipway bfb extract bf-bundle.bfb
 slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
 	names := c.Words("names", "only these images, with commas between them; bfb list --json prints the names")
-	prefix := c.Text("prefix=PREFIX", "dump-", "what the files' names begin with; dump- if not given")
+	prefix := c.Text("prefix=PREFIX", "dump-", "the beginning of the files' names; dump- if not given")
 	c.Run = func(ctx context.Context, words []string) error {
 		file := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {

@@ -117,8 +117,8 @@ func buildCommand() *Command {
 
 Slipway makes virtual boards of Debian packages, in minutes. bitbake builds the others from
 images/boards/<board>/kas.yml. That takes hours the first time, and not as root. doctor says
-whether this machine can. build/<board>/build.html tells what bitbake did, and build.json
-tells it to programs.
+whether this machine can. build/<board>/build.html shows the steps of bitbake, and build.json
+has them for programs.
 
 If Debian packages are missing, Slipway shows the apt line, then runs it as root or by sudo.
 SLIPWAY_INSTALL=no forbids that, as --dry-run and --parse do: Slipway then stops, and prints
@@ -139,8 +139,8 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	target := c.Words("target", "bitbake's targets instead of the project file's, with commas between them; for a virtual board, bundle")
 	task := c.Text("task=TASK", "", "bitbake's task instead of the project file's")
 	goOn := c.Switch("continue", "continue after a failed task as far as possible")
-	dryRun := c.Switch("dry-run", "let bitbake say what it would run, and build and install nothing")
-	parse := c.Switch("parse", "let bitbake read all recipes, and build nothing")
+	dryRun := c.Switch("dry-run", "make bitbake list what it would run, and build and install nothing")
+	parse := c.Switch("parse", "make bitbake read all recipes, and build nothing")
 	install := c.Switch("install", "with --parse, install missing Debian packages as a build does")
 	asJSON := c.Switch("json", "print the artifact as JSON")
 	c.check = func([]string) error { return c.needs("install", "parse") }
@@ -161,7 +161,7 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 }
 
 func devicesCommand() *Command {
-	c := New("devices", "List what an image can be flashed to from this machine")
+	c := New("devices", "List the devices that Slipway can flash from this machine")
 	c.Long = `It lists:
 - disks and cards, with their contents, and the reasons not to write them
 - Jetsons in recovery mode, with their module and USB port
@@ -171,7 +171,7 @@ func devicesCommand() *Command {
 With --watch it reports each change until Ctrl-C. With --json too, each is a line of JSON.`
 	c.Example = `slipway devices --json
 slipway devices --watch`
-	watch := c.Switch("watch", "report what comes, goes and changes, until Ctrl-C")
+	watch := c.Switch("watch", "report each device that comes, goes or changes, until Ctrl-C")
 	asJSON := c.Switch("json", "print them as JSON")
 	c.Run = func(ctx context.Context, _ []string) error {
 		return WithSignals(ctx, func(ctx context.Context) error {
@@ -206,7 +206,7 @@ Slipway refuses a device that is in use, too small, or the system's own. It also
 that is not removable, unless you give its serial.
 
 The image may be packed (gz, xz, zst, bz2, zip). Without --raw it must be that of a
-whole disk, with a partition table that fits into it.
+whole disk, with a partition table that fits.
 
 Slipway writes only the parts that differ from the device's contents, and reads them back. So an
 interrupted flash continues when you repeat it. Until a disk is complete it has no

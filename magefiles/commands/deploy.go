@@ -18,7 +18,7 @@ import (
 )
 
 func deployCommand() *Command {
-	c := New("deploy BOARD HOST", "Give a running board its container and its artifact's description")
+	c := New("deploy BOARD HOST", "Copy the build's container and its artifact.json to a running board")
 	c.Long = `The host is one of these:
 - the virtual board's own name, while it is on
 - user@host:port
@@ -62,7 +62,7 @@ slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # for Kubernetes
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
 	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
 	prune := c.Switch("prune", "remove images that this command copied and no container uses")
-	asJSON := c.Switch("json", "print what was done as JSON")
+	asJSON := c.Switch("json", "print the result as JSON")
 	rate := c.rate()
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
@@ -92,7 +92,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	env := c.Names("env", "NAME=value, with commas between them")
 	mounts := c.Names("mounts", "SOURCE:PLACE or SOURCE:PLACE:ro, with commas between them")
 	gpus := c.Text("gpus=GPUS", "", "which of the board's GPUs, as NVIDIA_VISIBLE_DEVICES names them: all, 0, nvidia.com/gpu=0")
-	hostNet := c.Switch("host-net", "the board's network; with containerd there is none otherwise")
+	hostNet := c.Switch("host-net", "use the board's network; without it, containerd gives none")
 	detach := c.Switch("detach", "leave it running and print its name")
 	limit := c.Number("limit", 0, 0, "end it after this many seconds")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
@@ -143,8 +143,8 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 	remove := c.Switch("delete", "remove files that only the board has")
 	owner := c.Text("owner=USER", "", "user, or user:group, of all files in DEST")
 	restart := c.Words("restart", "restart these systemd units, with commas between them")
-	dryRun := c.Switch("dry-run", "say what would change")
-	asJSON := c.Switch("json", "print what was done as JSON")
+	dryRun := c.Switch("dry-run", "show what would change")
+	asJSON := c.Switch("json", "print the result as JSON")
 	rate := c.rate()
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
@@ -176,8 +176,8 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 	to := c.Text("to=PATH", "/etc/systemd/system", "folder on the board; /etc/systemd/system if not given")
 	keep := c.Switch("keep", "put nothing back if a unit does not start")
 	c.check = func([]string) error { return errors.Join(c.needs("watch", "restart"), c.needs("keep", "restart")) }
-	dryRun := c.Switch("dry-run", "say what would change")
-	asJSON := c.Switch("json", "print what was done as JSON")
+	dryRun := c.Switch("dry-run", "show what would change")
+	asJSON := c.Switch("json", "print the result as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, files := words[0], words[1], words[2]
@@ -209,7 +209,7 @@ slipway deploy config virt virt lab.yml
 slipway deploy undo virt virt  # undo it`
 	keep := c.Switch("keep", "put nothing back if something does not work")
 	dryRun := c.Switch("dry-run", "show which lines would change")
-	asJSON := c.Switch("json", "print what was done as JSON")
+	asJSON := c.Switch("json", "print the result as JSON")
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, file := words[0], words[1], words[2]

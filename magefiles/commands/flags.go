@@ -219,7 +219,7 @@ func (c *Command) become() **bool {
 
 // rate adds the limit of what goes to a board.
 func (c *Command) rate() *target.Rate {
-	return parsed(c, "rate", "RATE", "at most so many bytes a second to each board, such as 512k or 10M", target.ParseRate)
+	return parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", target.ParseRate)
 }
 
 // reportForm adds the flags that print a report for a program.

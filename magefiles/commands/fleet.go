@@ -53,7 +53,7 @@ slipway fleet deploy BOARD hosts.yml --failed
 slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	request := c.fleetFlags(0)
 	file := c.Text("file=FILE", "", "send this file instead of the artifact")
-	to := c.Text("to=PATH", "", "its whole path on the boards")
+	to := c.Text("to=PATH", "", "its full path on the boards")
 	mode := parsed(c, "mode", "MODE", "its mode on the boards, in octal; 0644 if not given", parseMode)
 	*mode = defaultMode
 	owner := c.Text("owner=USER", "", "its user, or user:group, on the boards")
@@ -77,7 +77,7 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 
 func fleetUpdateCommand() *Command {
 	c := New("update BOARD INVENTORY BUNDLE", "Install a bundle on the boards of an inventory, like update")
-	c.Long = `A board has passed when it runs the new system, its suites passed there, and it was marked
+	c.Long = `A board has passed when it runs the new system, its suites passed on it, and it was marked
 good. A board that did not start, or failed a check, rolls back to the old system and counts
 as failed. The exit status is that of the worst board.
 
@@ -143,12 +143,12 @@ slipway fleet smoke BOARD hosts.yml --suite=my.yml`
 func fleetRunCommand() *Command {
 	c := New("run [BOARD] INVENTORY [-- COMMAND...]", "Run a program on the boards of an inventory")
 	c.Long = `The words after "--" are a program and its arguments. No shell reads them: for its signs, run
-sh -c 'LINE'. Slipway prints what each board said, with the board's name before each line. A
+sh -c 'LINE'. Slipway prints the output of each board, with the board's name before each line. A
 board has passed when the program's exit status is 0.
 
 BOARD chooses the hosts whose slipway_board it is, and its host keys. The results are in
 build/BOARD/fleet/run, or build/fleet/run without BOARD. They are as for fleet deploy. They
-hold the first 16 KiB of what a program printed.`
+have the first 16 KiB of a program's output.`
 	c.exits = []exit{exitsOfSmoke[0], {4, "the program failed on a board"}}
 	c.Example = `slipway fleet run hosts.yml -- uptime
 slipway fleet run hosts.yml --limit=rack1 --become -- systemctl restart chrony
@@ -181,7 +181,7 @@ func loadAny(board string) (images.Spec, error) {
 
 func fleetPinCommand() *Command {
 	c := New("pin [BOARD] INVENTORY", "Show the unknown host keys of all boards, and pin them")
-	c.Long = `The other fleet commands ask nobody: they refuse a board whose key is unknown. fleet pin gets
+	c.Long = `The other fleet commands ask no questions. They refuse a board whose key is unknown. fleet pin gets
 the keys of all boards of an inventory, and shows the new ones as one list. It asks once, and
 adds them to your known_hosts, as ssh does.
 

@@ -236,7 +236,7 @@ type exit struct {
 var (
 	exitsOfAll    = []exit{{0, "all went well"}, {1, "any other failure"}, {2, "the line is wrong; nothing was started"}}
 	exitBoardFile = exit{5, "board.yml or a project file is wrong or missing, or nobody knows the board"}
-	exitNotBuilt  = exit{7, "there is no artifact of the board yet"}
+	exitNotBuilt  = exit{7, "the board has no artifact yet"}
 	exitRefused   = exit{7, "the artifact is damaged, or a policy refuses it; no board was asked"}
 	exitsOfBoard  = []exit{{3, "the board was not reached, lets nobody in, or was lost in the middle"}, exitBoardFile}
 	exitsOfSmoke  = []exit{{3, "a board was not reached, lets nobody in, or was lost in the middle"}, {4, "a check failed"}, {5, "a suite or board.yml is wrong"}}

@@ -136,7 +136,7 @@ func (c *Command) projectOptions() *ci.ProjectOptions {
 			return err
 		}
 	}
-	c.addFlag("dry-run", "say what would be written, and write nothing", "bool", set(&opt.DryRun)).NoOptDefVal = "true"
+	c.addFlag("dry-run", "list the files, and write none", "bool", set(&opt.DryRun)).NoOptDefVal = "true"
 	c.addFlag("json", "print the files, the lines to edit and the next commands as JSON", "bool", set(&opt.JSON)).NoOptDefVal = "true"
 	return &opt
 }

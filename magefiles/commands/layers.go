@@ -14,7 +14,7 @@ const orProjectFile = `BOARD is a name, or a project file of kas or bitbake-setu
 func layersCheckoutCommand() *Command {
 	c := New("checkout BOARD", "Fetch a board's layers and check out the commits that it names")
 	c.Long = `The checkouts are below build/<board>/layers. Slipway writes bitbake's conf folder beside
-them. It does not touch files that you changed there, and stops at commits of yours. build
+them. It does not touch files that you changed in them, and stops at commits of yours. build
 does the same first.
 
 ` + orProjectFile + `

@@ -24,7 +24,7 @@ func TestErrorsAreClean(t *testing.T) {
 }
 
 // rawOutput are the lines that may name the files themselves.
-var rawOutput = []string{"audit.Answer(", "RunContainer(", "ConsoleVirtual(", "Completion", "terminal.Width(", "terminal.Printer{", "progress.ForOutput("}
+var rawOutput = []string{"audit.Answer(", "RunContainer(", "ConsoleVirtual(", "Completion", "plaintext.Width(", "plaintext.Printer{", "progress.ForOutput("}
 
 func TestCommandsPrintByThePrinter(t *testing.T) {
 	files, err := filepath.Glob("*.go")

@@ -87,16 +87,16 @@ func useBoards(cmd *cobra.Command) error {
 }
 
 func layersGroup() *Command {
-	return newGroup("layers", "Work on the repositories that a Yocto board is built of",
+	return newGroup("layers", "Work on the repositories from which bitbake builds a board",
 		layersCheckoutCommand(), layersStatusCommand(), layersLockCommand(), layersDiffCommand(), layersDumpCommand(), layersShellCommand())
 }
 
 func cacheGroup() *Command {
-	return newGroup("cache", "Share what bitbake made between machines", cacheServeCommand(), cacheReportCommand())
+	return newGroup("cache", "Share bitbake's results between machines", cacheServeCommand(), cacheReportCommand())
 }
 
 func ciGroup() *Command {
-	return newGroup("ci", "Help pipelines to do what a change needs", ciPlanCommand())
+	return newGroup("ci", "Plan the jobs of a pipeline for a change", ciPlanCommand())
 }
 
 func bfbGroup() *Command {
@@ -232,7 +232,7 @@ func helpCommand() *Command {
 }
 
 func completionCommand() *Command {
-	c := New("completion SHELL", "Print what makes a shell complete command lines")
+	c := New("completion SHELL", "Print the completion script for a shell")
 	c.Long = `bash also needs the package bash-completion.`
 	c.OneOf([]string{"bash", "zsh", "fish"})
 	c.Example = `source <(slipway completion bash)
@@ -254,8 +254,8 @@ slipway completion fish > ~/.config/fish/completions/slipway.fish`
 func versionCommand() *Command {
 	c := New("version", "Print the version of Slipway, and the commit and modules that it was compiled from")
 	c.Long = `It prints the version, the commit, the release of Go and the modules. A development build is of
-no release. "unknown" is what nobody recorded: for the commit, compile with -buildvcs=true in a
-clone. Reports and artifacts name the same version and commit.`
+no release. "unknown" means that the value was not recorded. For the commit, compile with
+-buildvcs=true in a clone. Reports and artifacts name the same version and commit.`
 	c.Example = `slipway version
 slipway version --json`
 	asJSON := c.Switch("json", "print it as JSON, with the version of each module")

@@ -74,7 +74,7 @@ slipway pull ./store:stable --json`
 }
 
 func storeGroup() *Command {
-	return newGroup("store", "See and clean what was pushed", storeListCommand(), storeReportsCommand(), storeCleanCommand())
+	return newGroup("store", "List and clean the artifacts of a store", storeListCommand(), storeReportsCommand(), storeCleanCommand())
 }
 
 func storeListCommand() *Command {
@@ -105,7 +105,7 @@ func storeReportsCommand() *Command {
 folder of its own. It copies no other file. It prints the folders, the oldest artifact first.`
 	c.Example = `slipway store reports registry.example.com/lab/images --last=50
 slipway store reports ./store --into=/tmp/reports --json`
-	last := c.Number("last", 20, 1, "of so many artifacts; 20 if not given")
+	last := c.Number("last", 20, 1, "the number of artifacts; 20 if not given")
 	into := c.Text("into=FOLDER", "reports", "the parent of these folders; reports if not given")
 	asJSON := c.Switch("json", "print the folders as JSON")
 	c.Run = func(ctx context.Context, words []string) error {

@@ -124,7 +124,7 @@ func rigSSHCommand() *Command {
 	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the rig that \"rig up --keep\" keeps on")
 	c.Long = `Leave with "exit". Without BOARD it takes the first rig.`
 	c.Example = `slipway rig ssh
-slipway rig ssh -- ip -brief link  # to run that there`
+slipway rig ssh -- ip -brief link  # to run that on the rig`
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		name, err := rigName(board)
