@@ -175,16 +175,26 @@ func describeFolder(dir string) string {
 	if err != nil {
 		return ""
 	}
-	cmd := exec.Command(images.Describe[0], images.Describe[1:]...)
-	cmd.Dir = dir
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=") })
-	// Without optional locks git changes nothing in .git: Go takes that for new input of many tests.
-	cmd.Env = append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GIT_OPTIONAL_LOCKS=0")
-	text, err := cmd.Output()
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=") })
+	git := func(args ...string) (string, error) {
+		cmd := exec.Command("git", args...)
+		cmd.Dir, cmd.Env = dir, append(env[:len(env):len(env)], "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GIT_OPTIONAL_LOCKS=0")
+		text, err := cmd.Output()
+		return strings.TrimSpace(string(text)), err
+	}
+	// --dirty would lock the index, and so change .git: Go takes that for new input of many tests.
+	text, err := git(slices.DeleteFunc(slices.Clone(images.Describe[1:]), func(arg string) bool { return arg == "--dirty" })...)
 	if err != nil {
 		return ""
 	}
-	return string(text)
+	changed, err := git("status", "--porcelain", "--untracked-files=no")
+	if err != nil {
+		return ""
+	}
+	if changed != "" {
+		text += "-dirty"
+	}
+	return text
 }
 
 // compiledHere reports whether these files are the same as those of the clone. With -w or
