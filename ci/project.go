@@ -39,7 +39,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 		return err
 	}
 	if images.InClone(whole) {
-		return fmt.Errorf("%s: the folder is in a clone of Slipway, where no other boards are looked for\nnext: init /tmp/lab --like=%s", folder, cmp.Or(req.Like, "virt"))
+		return fmt.Errorf("%s: the folder is in a clone of Slipway, which has only Slipway's boards\nnext: init /tmp/lab --like=%s", folder, cmp.Or(req.Like, "virt"))
 	}
 	req.Folder = folder
 	if boards, _ := filepath.Glob(filepath.Join(whole, "boards/*/board.yml")); len(boards) > 0 {

@@ -34,7 +34,7 @@ func admitDevice(spec images.Spec, d device.Device) error {
 	}
 	largest := int64(cmp.Or(spec.Flash.LargestGiB, defaultLargestGiB))
 	if d.Kind == device.Block && d.SizeBytes > largest<<30 {
-		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in %s", device.ExactSize(d.SizeBytes), largest, spec.Board, spec.BoardFile())
+		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; if it is a card, set flash.largestGiB in %s", device.ExactSize(d.SizeBytes), largest, spec.Board, spec.BoardFile())
 	}
 	if d.Kind == device.File && d.Exists() {
 		return overArtifact(spec, d.Path)

@@ -262,7 +262,7 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.dpus {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it says what came of it. Nothing was pushed.\n", d.device.Path, device.SizeText(j.pushedBytes()))
+			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it reports the result. No byte was pushed.\n", d.device.Path, device.SizeText(j.pushedBytes()))
 		}
 		receipts = append(receipts, d.receipt)
 	}
@@ -274,7 +274,7 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 func (j *bluefieldJob) checkUnchanged() error {
 	now, err := j.stream.Stat()
 	if err == nil && (now.Size() != j.proved.Size() || !now.ModTime().Equal(j.proved.ModTime())) {
-		err = fmt.Errorf("%s was written to since it was checked; nothing was pushed, begin anew", j.stream.Name())
+		err = fmt.Errorf("%s was written to since it was checked; nothing was pushed; start again", j.stream.Name())
 	}
 	return err
 }
@@ -310,7 +310,7 @@ func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	fmt.Fprintf(log, "%s %s to %s\n", began.UTC().Format(time.RFC3339), j.stream.Name(), d.device.Path)
 	verdict, err := d.port.Push(ctx, j.streamParts(), dpuLimits, log)
 	if err == nil && len(verdict.Errors) > 0 && j.options.Out != nil {
-		fmt.Fprintf(j.options.Out, "%s reported, and went on: %s\n", d.device.Path, strings.Join(verdict.Errors, "; "))
+		fmt.Fprintf(j.options.Out, "%s reported errors, and continued: %s\n", d.device.Path, strings.Join(verdict.Errors, "; "))
 	}
 	if err == nil && verdict.PowerCycle && j.options.Out != nil {
 		fmt.Fprintf(j.options.Out, "%s: its NIC's new firmware works once the host was switched off and on.\n", d.device.Path)

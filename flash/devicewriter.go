@@ -174,7 +174,7 @@ func (w *deviceWriter) unfinishedState(err error) string {
 	if !w.copy.Touched() {
 		return w.device.Path + " is as it was: nothing was written to it"
 	}
-	what := plaintext.Either(errors.Is(err, ErrDevice), "it is faulty, or smaller than it says, so take another one", "flash it again; Slipway continues where it stopped")
+	what := plaintext.Either(errors.Is(err, ErrDevice), "it is faulty, or smaller than it says, so take another one", "flash it again; Slipway resumes")
 	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what
 }
 

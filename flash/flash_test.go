@@ -362,7 +362,7 @@ var failures = []struct {
 	{"damaged image", func(t *testing.T, a images.Artifact) context.Context {
 		damage(t, filepath.Join(a.Dir(), "disk.img"), unsampled)
 		return t.Context()
-	}, "the block map says"},
+	}, "the block map has"},
 	{"damaged where it is proved first", func(t *testing.T, a images.Artifact) context.Context {
 		damage(t, filepath.Join(a.Dir(), "disk.img"), 5*mib)
 		return t.Context()

@@ -354,7 +354,7 @@ func (j *imageJob) checkImage(ctx context.Context) (err error) {
 			continue
 		}
 		if err := probe.CheckImage(mappedImage{image, j.blocks}, size, d.SectorBytes); err != nil {
-			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it; --raw writes the image as the map says\nnext: ls -ls %s  # then make the map again by bmap", j.file.Name(), plaintext.Quote(j.file.Name()))
+			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it; --raw writes the image by the map\nnext: ls -ls %s  # then make the map again by bmap", j.file.Name(), plaintext.Quote(j.file.Name()))
 		}
 	}
 	return nil
@@ -494,7 +494,7 @@ func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
 	receipts, err := j.collectReceipts()
 	for _, r := range receipts {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are equal already. Nothing was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
+			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are equal already. No byte was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		}
 	}
 	return receipts, err

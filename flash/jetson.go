@@ -57,7 +57,7 @@ func (j *jetsonJob) checkOptions(context.Context) error {
 	case o.BlockMap != "" || o.Holes != "" || o.Blind:
 		return errors.New("a Jetson is written by its package's scripts, which know no block map, no holes and no reading back: leave --block-map, --holes and --blind out")
 	case o.Identity != nil:
-		return errors.New("an SSH identity is written into disk images alone; a Jetson's package has its own keys")
+		return errors.New("an SSH identity is written only into disk images; a Jetson's package has its own keys")
 	}
 	var err error
 	j.keys, err = tegra.OpenKeys(o.PKC, o.SBK)
@@ -194,7 +194,7 @@ func (j *jetsonJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.devices {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. Nothing was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(usbPort(d), j.keys), " "))
+			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. No byte was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(usbPort(d), j.keys), " "))
 		}
 		r := j.newReceipt(d)
 		r.DryRun = true

@@ -39,7 +39,7 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 		{name: "a map of another image of the same size", prepare: func(t *testing.T, s *shelf, o *Options) {
 			s.put(t, "disk.img", tabled(bytes.Repeat([]byte("another."), littleImage/8)))
 			o.Image, o.BlockMap = s.path("disk.img"), s.path("disk.bmap")
-		}, wantErr: "the block map says"},
+		}, wantErr: "the block map has"},
 		{name: "a map of another image of the same size, packed", prepare: func(t *testing.T, s *shelf, o *Options) {
 			s.put(t, "disk.img.gz", another)
 			o.Image, o.BlockMap = s.path("disk.img.gz"), s.path("disk.bmap")

@@ -324,13 +324,13 @@ func (p *imageResolver) readNamedMap(ctx context.Context) error {
 
 // errAlone is of a map that was found beside an image whose digest was given. A
 // person who names the map vouches for it.
-var errMapNotListed = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
+var errMapNotListed = fmt.Errorf("the digest is only of the image: %w", fs.ErrNotExist)
 
 func (p *imageResolver) leftOutReason() string {
 	if len(p.lists) > 0 {
 		return " is left out: it is not signed, as the image is."
 	}
-	return " is left out: --digest is of the image alone. A list that names both, or --block-map, takes it."
+	return " is left out: --digest is only of the image. A list that names both, or --block-map, takes it."
 }
 
 // proveMap reads a map, once. It returns fs.ErrNotExist for a map that nobody vouches for,
@@ -433,7 +433,7 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 	step := progress.Start(ctx, "prove "+f.Name, f.SizeBytes, progress.Bytes)
 	got, err := file.Seal(ctx, step.Add)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s: sha256 %s, want %s; nothing was written\nnext: sha256sum %[1]s  # compare it with where the digest is from, or build the image again", p.artifact.Path(f), got, want)
+		err = fmt.Errorf("%s: sha256 %s, want %s; nothing was written\nnext: sha256sum %[1]s  # compare it with the digest's source, or build the image again", p.artifact.Path(f), got, want)
 	}
 	step.End("sha256 "+got, err)
 	return err

@@ -255,7 +255,7 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err e
 	for _, target := range b.project.Targets {
 		vars, err := b.tree.Variables(ctx, target, deployedVariables...)
 		if err != nil {
-			return nil, fmt.Errorf("ask bitbake where the images of %s are: %w", target, err)
+			return nil, fmt.Errorf("ask bitbake for the folder of the images of %s: %w", target, err)
 		}
 		if name := cmp.Or(vars["IMAGE_FULLNAME"], vars["IMAGE_LINK_NAME"]); name != "" {
 			names = append(names, imageName{filepath.Join(vars["DEPLOY_DIR_IMAGE"], name), vars["IMAGE_ROOTFS"]})

@@ -218,7 +218,7 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 func linkerIn(root string) (linker, libraries string, err error) {
 	found, err := fs.Glob(os.DirFS(root), "usr/lib/*-linux-gnu/ld-linux*.so.*")
 	if err == nil && len(found) != 1 {
-		err = errors.New("the board's packages have no dynamic linker of Debian's in usr/lib")
+		err = errors.New("the board's packages have no Debian dynamic linker in usr/lib")
 	}
 	if err != nil {
 		return "", "", err

@@ -173,7 +173,7 @@ func (s Spec) validateDisk() error {
 		}
 	}
 	if s.Machine != nil && seen[useData] != 1 {
-		return fmt.Errorf("%s: %d partitions with use %q; want one, where the machine's keys are kept", s.PlaceOf("disk.partitions"), seen[useData], useData)
+		return fmt.Errorf("%s: %d partitions with use %q; want one, for the machine's keys", s.PlaceOf("disk.partitions"), seen[useData], useData)
 	}
 	return nil
 }

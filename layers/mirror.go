@@ -394,6 +394,6 @@ func (m mirror) removeUnlessSound(ctx context.Context, sound bool) (dropped bool
 	if sound || ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	progress.Start(ctx, "mirror", 0, "").End(m.dir+" was damaged and is made anew", nil)
+	progress.Start(ctx, "mirror", 0, "").End(m.dir+" was damaged; Slipway makes it again", nil)
 	return true, os.RemoveAll(m.dir)
 }

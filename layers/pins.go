@@ -183,7 +183,7 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 				continue
 			}
 			if file.external {
-				progress.Warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
+				progress.Warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and stays as it is", file.path, r.ID))
 				continue
 			}
 			entry.set("commit", &value{kind: text, text: r.Commit})

@@ -87,7 +87,7 @@ func removeSetupConf(conf string) error {
 		} else if remove {
 			unwanted[name] = nil
 		} else if exists(path) {
-			return fmt.Errorf("%s was edited, and the project file is now kas's, for which it is written anew; move it away, build again, and put your changes into site.conf", path)
+			return fmt.Errorf("%s was edited, and the project file is now kas's, for which Slipway would rewrite it; move it away, build again, and put your changes into site.conf", path)
 		}
 	}
 	if err := w.applyChanges(nil, unwanted); err != nil {

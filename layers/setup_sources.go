@@ -85,7 +85,7 @@ func readSource(id string, v *value, base string) (Repo, error) {
 	case local != nil:
 		return r, r.useLocal(local, base)
 	}
-	return Repo{}, v.at.errorf("sources.%s: has neither git-remote nor local, so nothing says where it comes from", id)
+	return Repo{}, v.at.errorf("sources.%s: has neither git-remote nor local, so its origin is unknown", id)
 }
 
 func (r *Repo) useLocal(v *value, base string) error {
@@ -165,7 +165,7 @@ type lockable struct {
 // lockWarnings warns where a lock file has more than the commit of a branch or tag: it
 // may be older than the project file.
 func (r Repo) lockWarnings(locked Repo) []string {
-	const holds = "; as with bitbake-setup, this file holds; layers lock writes it anew by the project file"
+	const holds = "; as with bitbake-setup, this file takes precedence; layers lock rewrites it from the project file"
 	switch {
 	case r.URL == "" || locked.URL == "":
 		return nil

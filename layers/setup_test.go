@@ -86,7 +86,7 @@ func TestLoadSetup(t *testing.T) {
 		Env: map[string]*string{"BUILD_ID": nil, "TOKEN": nil},
 		Warnings: []string{
 			filepath.Join(dir, "setup/sources-fixed-revisions.json") + ":2:9: sources.gone is not in the project file; as with bitbake-setup, it is not used",
-			filepath.Join(dir, "setup/sources-fixed-revisions.json") + ":1:20: sources.oe comes from https://example.org/oe here and from https://example.com/oe in the project file; as with bitbake-setup, this file holds; layers lock writes it anew by the project file",
+			filepath.Join(dir, "setup/sources-fixed-revisions.json") + ":1:20: sources.oe comes from https://example.org/oe here and from https://example.com/oe in the project file; as with bitbake-setup, this file takes precedence; layers lock rewrites it from the project file",
 		},
 	}
 	ignore := cmp.FilterPath(func(p cmp.Path) bool {

@@ -116,7 +116,7 @@ func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 		return err
 	}
 	if len(edited) > 0 {
-		return fmt.Errorf("%s: has local changes, which are left alone:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
+		return fmt.Errorf("%s: has local changes, which stay as they are:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
 	}
 	files, err := t.overwrittenFiles(ctx, commit)
 	if err != nil {

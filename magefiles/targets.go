@@ -128,7 +128,7 @@ func splitLine(args []string) (mages, rest []string, err error) {
 		return mages, nil, nil
 	case args[0] == "-l" || args[0] == "--l":
 		if len(args) > 1 {
-			return nil, nil, fmt.Errorf("-l: %q is one word too many: -l stands alone\nnext: go tool mage -l", args[1])
+			return nil, nil, fmt.Errorf("-l: %q is one word too many: -l takes no words\nnext: go tool mage -l", args[1])
 		}
 		return append(mages, "-l"), nil, nil
 	case args[0] == "-t" || args[0] == "--t":

@@ -81,7 +81,7 @@ func TestBoardChangesMeanwhile(t *testing.T) {
 			l.hook = append(l.hook, lookedArg(uptime()))
 			out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "cat /opt/board/one; " + useXZ})
 			log, _ := os.ReadFile("/run/slipway/hook.log")
-			if err != nil || out != "onefound" || !strings.Contains(string(log), "test.csv:1: the board changed meanwhile: /opt/board/lib/liblzma.so.5.4") {
+			if err != nil || out != "onefound" || !strings.Contains(string(log), "test.csv:1: the board changed while the hook ran: /opt/board/lib/liblzma.so.5.4") {
 				t.Errorf("the container printed %q, %v; want one, and that xz finds the image's library; log %q", out, err, log)
 			}
 		})

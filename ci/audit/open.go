@@ -86,7 +86,7 @@ func findArtifact(dir string) (Target, error) {
 			return t, nil
 		}
 	}
-	return t, fmt.Errorf("audit %s: the artifact has no disk image\nnext: name the image that its archive of NVIDIA's tools holds", dir)
+	return t, fmt.Errorf("audit %s: the artifact has no disk image\nnext: name the image in its archive for the NVIDIA tools", dir)
 }
 
 // Audit audits all root file systems of a target, in this process.

@@ -174,7 +174,7 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 		if err := p.addSetting(ctx, undo.KernelValue, place, s.count); err != nil {
 			return err
 		}
-		p.hints[place] = s.text + ": where it is fewer, memory is not free in pieces of this size (restart the board and deploy soon after, or ask for fewer); where it is more, programs hold them"
+		p.hints[place] = s.text + ": if it is fewer, memory is not free in pieces of this size (restart the board and deploy soon after, or ask for fewer); if it is more, programs use them"
 		if kib == strings.TrimSpace(normal) {
 			sysctlLines = append(sysctlLines, "vm.nr_hugepages = "+s.count)
 		} else {

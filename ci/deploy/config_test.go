@@ -403,7 +403,7 @@ func TestConfigureFails(t *testing.T) {
 		want       string
 		undone     bool
 	}{
-		{"fewer pages", "hugepages: {2M: 5, 1G: 4}\nsysctl: {net.core.rmem_max: 7}\n", "", "nr_hugepages is 2 after it was set to 4\n  1G: where it is fewer, memory", true},
+		{"fewer pages", "hugepages: {2M: 5, 1G: 4}\nsysctl: {net.core.rmem_max: 7}\n", "", "nr_hugepages is 2 after it was set to 4\n  1G: if it is fewer, memory", true},
 		{"no such pages", "hugepages: {16M: 4}\n", "", "lab.yml:1:13: the board's kernel has no pages of 16M (has these of KiB: 1048576, 2048)", false},
 		{"no such sysctl", "sysctl: {net.core.nothing: 4}\n", "", "net.core.nothing: read /proc/sys/net/core/nothing", false},
 		{"no such mode", "nvpmodel: {mode: MAXN}\n", "", `no power mode "MAXN" (has 0 15W, 1 25W, 2 MAXN_SUPER, 3 OTHER_CORES)`, false},

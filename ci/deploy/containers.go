@@ -148,7 +148,7 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 			fmt.Fprintf(w, "removed %s of %s\n", l.Name, l.Image)
 		}
 		if len(chosen) == 0 {
-			fmt.Fprintln(w, "no containers of deploy run are there")
+			fmt.Fprintln(w, "the board has no containers of deploy run")
 		}
 		return nil
 	})

@@ -128,7 +128,7 @@ func checkWatches(_ context.Context, p boardBuild) []Finding {
 		if err == nil && have < limit.enough && lint.Before(p.layers.Release(), "nanbield") {
 			bad = append(bad, Finding{
 				"inotify", Warning, fmt.Sprintf("fs.inotify.%s is %d", limit.name, have),
-				"bitbake watches each folder of each layer, and ends with \"No space left on device\" where it may not",
+				"bitbake watches each folder of each layer, and ends with \"No space left on device\" if it may not",
 				fmt.Sprintf("echo fs.inotify.%s=%d | sudo tee -a /etc/sysctl.d/60-bitbake.conf && sudo sysctl --system", limit.name, limit.enough),
 			})
 		}

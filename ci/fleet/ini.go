@@ -91,7 +91,7 @@ func (r *iniReader) readHosts(text string, line int) error {
 	for _, token := range tokens[1:] {
 		key, value, ok := strings.Cut(token, "=")
 		if !ok {
-			return r.errorAt(line, "%q is no variable; want name=value, in quotes where it has blanks", oneLine(token))
+			return r.errorAt(line, "%q is no variable; want name=value, in quotes if it has blanks", oneLine(token))
 		}
 		if isKnownVariable(key) {
 			vars[key] = iniVariable(value, line)

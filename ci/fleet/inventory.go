@@ -151,7 +151,7 @@ func isYAML(file string, data []byte) bool {
 func (inv *Inventory) warnOfVariableFolders() {
 	for _, name := range []string{"group_vars", "host_vars"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(inv.File), name)); err == nil {
-			inv.addWarning(0, "the folder %s beside it is not read; if hosts have their addresses or users from there, make one file of all: ansible-inventory -i %s --list --yaml > hosts.yml", name, inv.File)
+			inv.addWarning(0, "the folder %s beside it is not read; if it has addresses or users of hosts, make one file of all: ansible-inventory -i %s --list --yaml > hosts.yml", name, inv.File)
 		}
 	}
 }

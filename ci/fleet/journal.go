@@ -253,7 +253,7 @@ func (h *history) applyEntry(e entry, first bool) error {
 	i, known := h.at[e.Host]
 	switch {
 	case first != (e.Run != nil):
-		return errors.New("the run stands in the first line, and there alone")
+		return errors.New("the run must be in the first line, and only in that line")
 	case first && e.Version != journalVersion:
 		return fmt.Errorf("version %d; this Slipway reads version %d", e.Version, journalVersion)
 	case first:

@@ -56,7 +56,7 @@ var kinds = []struct {
 	retry bool
 	next  string
 }{
-	{HostKey, report.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
+	{HostKey, report.ErrUnreachable, false, "find out whether the board was flashed again or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
 	{NewKey, report.ErrUnreachable, false, "compare the key with the board's console, or with what its flash recorded; then give it as slipway_host_key, or pin those of all new boards at once"},
 	{OtherBoard, report.ErrUnreachable, false, "another board answers at this address; fix slipway_serial or the address in the inventory"},
 	{Unsure, report.ErrUnreachable, false, "switch the board off and on, then look which system runs: update --dry-run"},

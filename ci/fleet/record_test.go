@@ -418,8 +418,8 @@ func TestParseJournal(t *testing.T) {
 		{"a head of no length", strings.Replace(goodJournal, `"head":2,`, "", 1), "it is cut: it holds only 3 of the 0 lines"},
 		{"a head whose last line is torn", goodJournal[:strings.Index(goodJournal, `,"tries":0`)], "it is cut: it holds only 1 of the 2 lines"},
 		{"its length in a later line", goodJournal + strings.Replace(ended, `"host"`, `"head":99,"host"`, 1), "passed"},
-		{"two runs", goodJournal + goodJournal, "line 4: the run stands in the first line"},
-		{"no run", ended, "line 1: the run stands in the first line"},
+		{"two runs", goodJournal + goodJournal, "line 4: the run must be in the first line"},
+		{"no run", ended, "line 1: the run must be in the first line"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h, err := parseJournal([]byte(tt.text))

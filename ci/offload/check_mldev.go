@@ -64,7 +64,7 @@ func (mldev) Alone() bool { return true }
 func (mldev) Metrics() []string { return []string{"latency", "throughput"} }
 
 func (mldev) Next() string {
-	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three cores of EAL's: --lcores 0@0,1@0,2@1"
+	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three EAL cores: --lcores 0@0,1@0,2@1"
 }
 
 func (m mldev) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {

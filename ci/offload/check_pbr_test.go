@@ -242,7 +242,7 @@ func TestPBRCases(t *testing.T) {
 	const cases = "# a comment\n\nmatch src-ip 10.0.0.0/8; match dst-port 5 | | udp 10.0.0.0/8 to any:5\n" + other +
 		"match colour blue | | any any to any\nmatch dst-port 7 | | udp any to any:7\nmatch dst-port 65535 | kernel-refuses | any any to any\nmatch mark 7 | unresolved | kernel: nobody answers\n"
 	for _, tt := range []struct{ name, fault, cases, want string }{
-		{"all", "", cases, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rules are as /rules says: 1 have flows, 1 are the kernel's alone, 1 it refused and the ports keep no more; 2 rules match what this FRR cannot, and were left out; the flow is gone"},
+		{"all", "", cases, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rules are as /rules says: 1 have flows, 1 are only the kernel's, 1 it refused and the ports keep no more; 2 rules match what this FRR cannot, and were left out; the flow is gone"},
 		{"a flow that should not be", "", "match dst-port 5 | | kernel: it is not IPv4\n", "failed: 1 of 1 rules are not as they should be:\n/rules:1: match dst-port 5: it has a flow, and should be the kernel's: it is not IPv4"},
 		{"no flow", "", "match mark 7 | | any any to any\n", "/rules:1: match mark 7: it has no flow: it matches more than"},
 		{"another reason", "", "match mark 7 | | kernel: it sleeps\n", `it is the kernel's as "it matches more than addresses, ports and IP protocol"; want "it sleeps"`},
@@ -250,7 +250,7 @@ func TestPBRCases(t *testing.T) {
 		{"what the kernel refused", "keeps what the kernel refuses", cases, "/rules:7: match dst-port 65535: the kernel refuses it, and the ports keep it"},
 		{"a flow that stays", "keeps the flow", "match dst-port 5 | | any any to any\n", "failed: flows are left:"},
 		{"no outcome", "", "match dst-port 5 | |\n", "/rules: line 1: what comes of it is missing"},
-		{"two columns", "", "match dst-port 5 | any\n", "/rules: line 1: want a rule, its state and what comes of it"},
+		{"two columns", "", "match dst-port 5 | any\n", "/rules: line 1: want a rule, its state and its result"},
 		{"a command of others", "", other + "match dst-port 5; exit | | any\n", `/rules: line 2: "exit" is no match of a pbr-map`},
 		{"a long line", "", "match dst-port 5 " + strings.Repeat("5", 500) + " | | any\n", "/rules: line 1: want"},
 		{"nothing", "", "# none\n", "/rules: no rules"},

@@ -39,7 +39,7 @@ func parseCases(text string) (all []ruleCase, err error) {
 		}
 		parts := strings.Split(line, "|")
 		if len(line) > maxCaseBytes || len(parts) != 3 || len(all) == maxRules {
-			return nil, fmt.Errorf("line %d: want a rule, its state and what comes of it, with | between; %d bytes a line and %d rules at most", i+1, maxCaseBytes, maxRules)
+			return nil, fmt.Errorf("line %d: want a rule, its state and its result, with | between; %d bytes a line and %d rules at most", i+1, maxCaseBytes, maxRules)
 		}
 		c := ruleCase{line: i + 1}
 		for match := range strings.SplitSeq(parts[0], ";") {
@@ -212,7 +212,7 @@ func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, fil
 			kernel++
 		}
 	}
-	f.AddFact(fmt.Sprintf("%d rules are as %s says: %d have flows, %d are the kernel's alone, %d it refused and the ports keep no more", len(known), file, taken, kernel, back))
+	f.AddFact(fmt.Sprintf("%d rules are as %s says: %d have flows, %d are only the kernel's, %d it refused and the ports keep no more", len(known), file, taken, kernel, back))
 	if n := all - len(known); n > 0 {
 		f.AddFact(fmt.Sprintf("%d rules match what this FRR cannot, and were left out", n))
 	}

@@ -314,7 +314,7 @@ func (p *planner) inputsOf(ctx context.Context, name string, areas []area, parts
 	in, err := bitbake.OpenInputs(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return bitbake.Inputs{}, "no build here says what it reads"
+		return bitbake.Inputs{}, "no build on this machine has recorded its inputs"
 	case err != nil:
 		return bitbake.Inputs{}, "what the last build read is unknown"
 	case in.Edited:

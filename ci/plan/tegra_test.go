@@ -108,7 +108,7 @@ func tegraRow(commit, subject string, p Plan) string {
 		}
 		boards = append(boards, b.Board)
 		for _, w := range b.Why {
-			w, _, _ = strings.Cut(w, " (no build here")
+			w, _, _ = strings.Cut(w, " (no build on this machine")
 			if !reasons[w] {
 				reasons[w], why = true, append(why, w)
 			}

@@ -169,7 +169,7 @@ func explainLogin(spec images.Spec, err error) error {
 	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
 		return err
 	}
-	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: both are set for its build, which is then flashed anew", err, spec.Board)
+	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: set both for its build, then flash the board again", err, spec.Board)
 }
 
 // CloseOnInterrupt closes the connection when now is closed, which ends all work that

@@ -344,7 +344,7 @@ func (s *Session) forwardingError(ctx context.Context, err error) error {
 }
 
 func (a addr) Next() string {
-	return "on the board: ip route; is there a firewall on the way, and does the other side listen?"
+	return "on the board: ip route; does a firewall block the way, and does the other side listen?"
 }
 
 // maxRedirects is how many redirects Slipway follows, as many as goss.

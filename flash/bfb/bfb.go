@@ -55,7 +55,7 @@ func padSize(n int64) int64 { return (n + 7) &^ 7 }
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {
-		return s, fmt.Errorf("%d bytes are too few for a boot stream, whose first header alone has %d", size, headerBytes)
+		return s, fmt.Errorf("%d bytes are too few for a boot stream, whose first header has %d", size, headerBytes)
 	}
 	for s.StreamBytes < size {
 		i, err := readHeader(r, s.StreamBytes, size)

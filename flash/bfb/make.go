@@ -288,7 +288,7 @@ func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error
 			return Stream{}, err
 		}
 		if sum != p.CRC32 {
-			return Stream{}, fmt.Errorf("%s: image %s has CRC-32 %08x and should have %08x; it was written to meanwhile", p.from, p.Name, sum, p.CRC32)
+			return Stream{}, fmt.Errorf("%s: image %s has CRC-32 %08x and should have %08x; it changed while it was read", p.from, p.Name, sum, p.CRC32)
 		}
 		size += headerBytes + padSize(p.SizeBytes)
 	}

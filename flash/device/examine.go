@@ -152,7 +152,7 @@ func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 		sequence: fmt.Sprintf("%d of %d", info.Sys().(*syscall.Stat_t).Ino, info.ModTime().UnixNano()),
 	}
 	if m.isDevice(path) {
-		d.Refused = "a file among the devices, which no device's name stands for; remove it, or plug in what you mean"
+		d.Refused = "a file among the devices, with the name of no device; remove it, or plug in what you mean"
 		return d, nil
 	}
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed

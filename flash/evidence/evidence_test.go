@@ -232,7 +232,7 @@ func TestWrongArtifacts(t *testing.T) {
 			}
 		}, signers, "does not name", ""},
 		{"an expired key", nil, expired, "could sign until", ""},
-		{"a key for another purpose", nil, forGit, "may sign for git alone", ""},
+		{"a key for another purpose", nil, forGit, "may sign only for git", ""},
 		{"a cut signature", func(t *testing.T, dir string) {
 			path := images.ArtifactPath(dir) + ".sig"
 			write(t, path, read(t, path)[:100])

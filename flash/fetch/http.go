@@ -148,7 +148,7 @@ func checkBodyEnd(res *http.Response) error {
 	if res.ContentLength >= 0 || len(res.TransferEncoding) > 0 || res.ProtoMajor >= 2 {
 		return nil
 	}
-	return permanentError{errors.New("the server says neither a length nor where the file ends; what it sends cannot be told from a part of it")}
+	return permanentError{errors.New("the server sends neither a length nor the file's end, so a part looks like a whole file of it")}
 }
 
 // validatorOf returns the server's name for this version of the file.

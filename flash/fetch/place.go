@@ -189,7 +189,7 @@ func (p *cacheEntry) checkSpace(need int64) error {
 	}
 	free := int64(min(st.Bavail, 1<<40)) * st.Bsize
 	if max(need, 0) > free-reservedBytes {
-		return permanentError{fmt.Errorf("%d MiB are needed in %s, which has %d MiB free; remove what is not needed there", max(need, 0)>>20+reservedBytes>>20, p.dir, free>>20)}
+		return permanentError{fmt.Errorf("%d MiB are needed in %s, which has %d MiB free; remove files from it that you do not need", max(need, 0)>>20+reservedBytes>>20, p.dir, free>>20)}
 	}
 	return nil
 }

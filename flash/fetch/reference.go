@@ -62,7 +62,7 @@ func parseReference(text string) (reference, error) {
 	}
 	read := schemes[strings.ToLower(scheme)]
 	if read == nil {
-		return reference{}, fmt.Errorf("%s://…: no images come from there; give %s", scheme, referenceForms)
+		return reference{}, fmt.Errorf("%s://…: Slipway has no images from such addresses; give %s", scheme, referenceForms)
 	}
 	return read(text, rest)
 }
@@ -173,7 +173,7 @@ var (
 	sumPattern      = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 )
 
-const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE where the artifact has several"
+const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE if the artifact has several"
 
 // parseOCI is parseRepository of a reference that always means one version.
 func parseOCI(text, rest string) (reference, error) {

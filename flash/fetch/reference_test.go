@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 		{text: "oci-dir:/a:b/out:v1", want: "oci-dir||/a:b/out||v1||"},
 		{text: "oci-dir:out@" + sum, want: "oci-dir||out|||" + sum + "|"},
 		{text: "oci-dir:", wantErr: "want oci-dir:FOLDER"},
-		{text: "ftp://h/disk.img", wantErr: "no images come from there"},
+		{text: "ftp://h/disk.img", wantErr: "Slipway has no images from such addresses"},
 		{text: "", wantErr: "no image named"},
 		{text: "a\nb", wantErr: "control characters"},
 		{text: "\xff", wantErr: "control characters"},

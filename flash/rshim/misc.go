@@ -145,7 +145,7 @@ func (m Misc) checkSameDPU(before *Misc) error {
 	if before == nil || m.Name == before.Name && m.Info == before.Info && m.Part == before.Part {
 		return nil
 	}
-	return fmt.Errorf("it was %s, and is %s now; nothing was done, begin anew", before.describe(), m.describe())
+	return fmt.Errorf("it was %s, and is %s now; nothing was done; start again", before.describe(), m.describe())
 }
 
 func (m Misc) describe() string { return strings.TrimSpace(m.Info+" "+m.Part) + " at " + m.Name }

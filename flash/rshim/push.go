@@ -230,7 +230,7 @@ func (f *follower) followMessages(ctx context.Context) error {
 
 // interruptedError is the error of a user who does not wait for the outcome.
 func (f *follower) interruptedError(ctx context.Context) error {
-	return fmt.Errorf("%w; the stream was pushed whole, so the DPU goes on by itself: do not cut its power, rshim show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
+	return fmt.Errorf("%w; the stream was pushed whole, so the DPU continues by itself: do not cut its power, rshim show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
 }
 
 // judgeMessages looks for the final message. Messages before the first boot stage come

@@ -436,8 +436,8 @@ func TestFollowEnds(t *testing.T) {
 		cancel(stop)
 		return len(p), nil
 	}))
-	if !errors.Is(err, stop) || !strings.Contains(err.Error(), "the DPU goes on by itself") {
-		t.Errorf("error %v; want %v, and that the DPU goes on", err, stop)
+	if !errors.Is(err, stop) || !strings.Contains(err.Error(), "the DPU continues by itself") {
+		t.Errorf("error %v; want %v, and that the DPU continues", err, stop)
 	}
 	if level, clear := d.Settings(); level != "0" || clear != "0" {
 		t.Errorf("the driver is left with DISPLAY_LEVEL %s, CLEAR_ON_READ %s; want 0, 0", level, clear)

@@ -25,7 +25,7 @@ import (
 )
 
 // ErrChanged is the error of a file that is not what was proved.
-var ErrChanged = errors.New("it changed after Slipway proved it: somebody else writes to it; copy it where only you can write, and name the copy")
+var ErrChanged = errors.New("it changed after Slipway proved it: somebody else writes to it; copy it to a folder that only you can write, and name the copy")
 
 // chunkBytes is how much is read and compared at once.
 const chunkBytes = 64 << 10

@@ -26,7 +26,7 @@ type cutter struct {
 	failed error // the sink's error
 }
 
-var errTooLarge = fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
+var errTooLarge = fmt.Errorf("it unpacks to more than %d TiB, more than any disk has", int64(maxImageBytes)>>40)
 
 func newCutter(ctx context.Context, s Section, want []Span, sink func(Piece) error) *cutter {
 	c := &cutter{ctx: ctx, sink: sink, all: want == nil, want: want, off: s.Off, limit: -1}

@@ -217,7 +217,7 @@ func (e allowedSigner) checkAllowed(now time.Time) error {
 	case e.authority:
 		return errors.New("is a certificate authority (cert-authority), whose certificates are not taken; list plain keys")
 	case len(e.namespaces) > 0 && !matchList(e.namespaces, namespace):
-		return fmt.Errorf("may sign for %s alone (namespaces)", strings.Join(e.namespaces, ", "))
+		return fmt.Errorf("may sign only for %s (namespaces)", strings.Join(e.namespaces, ", "))
 	case !e.after.IsZero() && now.Before(e.after):
 		return fmt.Errorf("may sign from %s on (valid-after)", e.after.Format(time.RFC3339))
 	case !e.before.IsZero() && now.After(e.before):

@@ -47,7 +47,7 @@ func signBytes(key ssh.Signer, data []byte) (*ssh.Signature, error) {
 	}
 	rsa, ok := key.(ssh.AlgorithmSigner)
 	if !ok {
-		return nil, errors.New("the key signs over SHA-1 alone")
+		return nil, errors.New("the key signs only over SHA-1")
 	}
 	return rsa.SignWithAlgorithm(rand.Reader, data, ssh.KeyAlgoRSASHA512)
 }

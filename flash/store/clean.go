@@ -159,7 +159,7 @@ func (c Cleaned) showRest(w io.Writer) error {
 		text = "The registry's own collector frees the blobs: docker-registry garbage-collect CONFIG.\n"
 	}
 	if !c.Removed && (len(c.Gone) > 0 || c.FreedBytes > 0) {
-		text += "Nothing was removed; --yes removes it.\nnext: " + host.ProgramName() + " store list " + plaintext.Quote(c.Store) + "\n"
+		text += "To remove it, add --yes.\nnext: " + host.ProgramName() + " store list " + plaintext.Quote(c.Store) + "\n"
 	}
 	_, err := io.WriteString(w, text)
 	return err

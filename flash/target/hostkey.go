@@ -97,7 +97,7 @@ func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
 
 // forgetHint says how to remove pinned keys from their files.
 func (l *login) forgetHint(pins []pin) string {
-	hint := "another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key"
+	hint := "another machine answers at this address, or the board was flashed again; if you know that it was, forget the old key"
 	name, _ := l.addr.hostNames()
 	var files []string
 	for _, p := range pins {
@@ -148,7 +148,7 @@ func keyKind(key ssh.PublicKey) string {
 // compared its fingerprint.
 func (l *login) firstContact(key ssh.PublicKey) error {
 	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
-		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
+		fmt.Fprintf(t.out, "%s has an unknown host key. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
 		for range maxAsked {
 			answer, err := t.readAnswer(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)
 			if err != nil {

@@ -300,7 +300,7 @@ func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	prompt := fmt.Sprintf("Passphrase for %s (empty: go on without it): ", k.file)
+	prompt := fmt.Sprintf("Passphrase for %s (empty: continue without it): ", k.file)
 	for range maxAsked {
 		phrase, err := t.readAnswer(ctx, prompt, true)
 		if err != nil {

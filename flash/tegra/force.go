@@ -50,7 +50,7 @@ func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Rec
 			return Recovery{}, context.Cause(ctx)
 		case <-late.C:
 			if ok {
-				return Recovery{}, fmt.Errorf("USB port %s: the board there did not come anew in %v after the recovery command; does the command act on this board?", port, forceLimit)
+				return Recovery{}, fmt.Errorf("USB port %s: the board on it did not come back in %v after the recovery command; does the command act on this board?", port, forceLimit)
 			}
 			return Recovery{}, fmt.Errorf("USB port %s: no Jetson in recovery mode in %v after the recovery command: %s", port, forceLimit, explainAbsence(h.Sys, port))
 		case <-time.After(pollEvery):

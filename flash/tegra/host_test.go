@@ -191,7 +191,7 @@ func TestForce(t *testing.T) {
 	t.Run("stays", func(t *testing.T) {
 		shortForce(t, 50*time.Millisecond)
 		h, _ := host(t, "1-2.3", "7523")
-		if err := Force(t.Context(), h, "1-2.3", nothing); err == nil || !strings.Contains(err.Error(), "did not come anew") {
+		if err := Force(t.Context(), h, "1-2.3", nothing); err == nil || !strings.Contains(err.Error(), "did not come back") {
 			t.Errorf("Force = %v; want that it did nothing", err)
 		}
 	})

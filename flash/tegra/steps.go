@@ -27,7 +27,7 @@ type flow struct {
 }
 
 const (
-	recoverAgain = "take the power away, bring the board into recovery mode again and start anew: the boot ROM talks once"
+	recoverAgain = "take the power away, bring the board into recovery mode again and start again: the boot ROM talks once"
 	otherPort    = "use a USB 2 port of the computer itself, without a hub, and another cable"
 	seeSerial    = "its serial console says why"
 )

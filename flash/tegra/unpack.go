@@ -115,7 +115,7 @@ func checkSpace(dir string, need int64) error {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < need {
-		return fmt.Errorf("%s has %d MiB free, the archive alone has %d MiB: free some space there", dir, free>>20, need>>20)
+		return fmt.Errorf("%s has %d MiB free, the archive has %d MiB: free some space in it", dir, free>>20, need>>20)
 	}
 	return nil
 }

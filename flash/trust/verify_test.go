@@ -132,7 +132,7 @@ func TestFiles(t *testing.T) {
 		}, "the signature is not of this file", false},
 		{"wrong key", wholeFolder, func(s signed) { s.list("bob", "file", goodList) }, "whom SIGNERS does not name", false},
 		{"wrong namespace", wholeFolder, func(s signed) { s.list("ann", "git", goodList) }, `signed for "git"`, false},
-		{"no namespace for files", wholeFolder, func(s signed) { s.allow(`ann@example.com namespaces="git" ` + s.public) }, "may sign for git alone", false},
+		{"no namespace for files", wholeFolder, func(s signed) { s.allow(`ann@example.com namespaces="git" ` + s.public) }, "may sign only for git", false},
 		{"expired", wholeFolder, func(s signed) { s.allow(`ann@example.com valid-before="20200101" ` + s.public) }, "could sign until", false},
 		{"not yet valid", wholeFolder, func(s signed) { s.allow(`ann@example.com valid-after="29990101" ` + s.public) }, "may sign from", false},
 		{"in its time", wholeFolder, func(s signed) {

@@ -151,7 +151,7 @@ func (d *Disk) explainError(what string, err error) error {
 func (d *Disk) errorAdvice(err error) string {
 	switch {
 	case d.wasRemoved(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):
-		return "the device was removed; connect it and flash it again; Slipway continues where it stopped"
+		return "the device was removed; connect it and flash it again; Slipway resumes"
 	case errors.Is(err, unix.ENOSPC) && d.block:
 		return "the device is full before its end: it holds less than it says, or what it is made of is full"
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

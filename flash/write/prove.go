@@ -117,7 +117,7 @@ func hashZeros(digest hash.Hash, n int64) {
 // checkRange compares a range's digest with the map's.
 func (o Options) checkRange(r bmap.Range, digest hash.Hash) error {
 	if got := hex.EncodeToString(digest.Sum(nil)); got != r.Sum {
-		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map says %s; %s", o.Name, r.First, r.Last, o.Blocks.Algorithm, got, r.Sum, o.Remedy)
+		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map has %s; %s", o.Name, r.First, r.Last, o.Blocks.Algorithm, got, r.Sum, o.Remedy)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestSample(t *testing.T) {
 			g := pack(t, p, test.form)
 			o := sound.options()
 			err := Sample(t.Context(), g, o)
-			if test.wantErr != (err != nil) || err != nil && !strings.Contains(err.Error(), "the block map says") {
+			if test.wantErr != (err != nil) || err != nil && !strings.Contains(err.Error(), "the block map has") {
 				t.Errorf("Sample = %v; want an error: %v", err, test.wantErr)
 			}
 		})

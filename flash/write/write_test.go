@@ -395,8 +395,8 @@ func TestDamagedImage(t *testing.T) {
 		damage     func(g *goods)
 		wantErr    string
 	}{
-		{"another digest", "raw", func(g *goods) { g.blocks.Ranges[2].Sum = strings.Repeat("0", 64) }, "the block map says"},
-		{"another digest, packed", "gz", func(g *goods) { g.blocks.Ranges[0].Sum = strings.Repeat("0", 64) }, "the block map says"},
+		{"another digest", "raw", func(g *goods) { g.blocks.Ranges[2].Sum = strings.Repeat("0", 64) }, "the block map has"},
+		{"another digest, packed", "gz", func(g *goods) { g.blocks.Ranges[0].Sum = strings.Repeat("0", 64) }, "the block map has"},
 		{"longer than its map", "gz", func(g *goods) {
 			g.blocks = oneRange(g.want[:7*mib+mib/4])
 			g.want = g.want[:7*mib+mib/4]

@@ -62,7 +62,7 @@ func endWhenFull(ctx context.Context, dir string, every time.Duration, least int
 
 const (
 	fullWhy  = "the disk is full, or was while it ran"
-	fullNext = "free some space and build again, which goes on where it stopped"
+	fullNext = "free some space and build again, which resumes"
 )
 
 // noteFull records that the disk was full, as the cause of failures that have no other.

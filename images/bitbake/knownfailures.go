@@ -39,7 +39,7 @@ var knownFailures = []knownFailure{
 	{
 		plaintext.Regexp(`No space left on device|Immediately (?:halt|abort) since the disk space monitor|No new tasks can be executed since the disk space monitor`),
 		"the disk is full, or nearly so: bitbake stops before it is",
-		"free some space and build again, which goes on where it stopped; tmp/ of boards that are done can be deleted, the folders downloads and sstate-cache are worth keeping",
+		"free some space and build again, which resumes; tmp/ of boards that are done can be deleted, the folders downloads and sstate-cache are worth keeping",
 	},
 	{
 		plaintext.Regexp(`(?i)checksum mismatch|has (?:sha256|md5) checksum \S+ when \S+ was expected|Checksum failure`),
@@ -114,12 +114,12 @@ var knownFailures = []knownFailure{
 	{
 		plaintext.Regexp(`Unable to connect to bitbake server|Unable to start bitbake server`),
 		"bitbake's server did not start, or another bitbake uses this folder",
-		"bitbake-cookerdaemon.log in the build folder says which; end what still runs there and build again",
+		"bitbake-cookerdaemon.log in the build folder says which; end the programs that still run in it and build again",
 	},
 	{
 		plaintext.Regexp(`bwrap: Can't mount on symlink destination`),
 		"this machine's bubblewrap is newer than this Isar knows: it mounts over no symbolic link",
-		"build on Debian 12, or add images/releases/isar.yml's patch of Slipway's clone to the project file",
+		"build on Debian 12, or add the patch in images/releases/isar.yml of Slipway's clone to the project file",
 	},
 	{
 		plaintext.Regexp(`User namespaces are not usable by BitBake`),

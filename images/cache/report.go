@@ -53,7 +53,7 @@ func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, 
 	case err != nil:
 		return Report{}, err
 	case r.Parse || r.DryRun:
-		return Report{}, fmt.Errorf("the last build of %s ran no tasks: it was asked to parse alone, or for a dry run; run build %s first", board, board)
+		return Report{}, fmt.Errorf("the last build of %s ran no tasks: it was asked only to parse, or for a dry run; run build %s first", board, board)
 	}
 	report := newReport(board, r)
 	report.explainMisses(ctx, setting)

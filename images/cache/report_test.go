@@ -123,7 +123,7 @@ func TestReportOfOtherBuilds(t *testing.T) {
 		{"running", `{"state": "running", ` + missed + `}`, "The build is running, or was cut off.\n", ""},
 		{"running, at its beginning", `{"state": "running"}`, "b: the last build is running, or was cut off, and looked for nothing", ""},
 		{"nothing to do", `{"state": "succeeded"}`, "b: the last build succeeded, and looked for nothing", ""},
-		{"parsed alone", `{"state": "succeeded", "parseOnly": true}`, "", "ran no tasks: it was asked to parse alone, or for a dry run; run build b first"},
+		{"parsed alone", `{"state": "succeeded", "parseOnly": true}`, "", "ran no tasks: it was asked only to parse, or for a dry run; run build b first"},
 		{"a dry run", `{"state": "succeeded", "dryRun": true, ` + missed + `}`, "", "ran no tasks"},
 		{"no record", `{`, "", "build the board again"},
 	}

@@ -325,7 +325,7 @@ func (c *checker) checkRequire(s Statement) {
 	if !slices.ContainsFunc(dirs, func(dir string) bool {
 		return isFile(filepath.Join(dir, s.Value)) || isFile(filepath.Join(dir, "conf", s.Value)) || filepath.IsAbs(s.Value) && isFile(s.Value)
 	}) {
-		c.addFinding(s.Words[0].At, true, "require names "+s.Value+", which no layer of the project has", "bitbake stops without that file", "correct the path, or write include where the file may be missing")
+		c.addFinding(s.Words[0].At, true, "require names "+s.Value+", which no layer of the project has", "bitbake stops without that file", "correct the path, or write include if the file may be missing")
 	}
 }
 

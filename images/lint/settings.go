@@ -79,15 +79,15 @@ func (c *checker) checkClass(w Word, variable string) {
 	switch {
 	case isComputed(w):
 	case c.isMissing(name):
-		c.addFinding(w.At, true, variable+" names the class "+w.Text+", which "+c.checkedBranch(name)+" does not have", c.branchHistory(name)+"; bitbake stops where it does not find a class", c.suggestLonger(classPrefix, w.Text, "remove it"))
+		c.addFinding(w.At, true, variable+" names the class "+w.Text+", which "+c.checkedBranch(name)+" does not have", c.branchHistory(name)+"; bitbake stops if it does not find a class", c.suggestLonger(classPrefix, w.Text, "remove it"))
 	case !c.inNoTable(name) || c.inRecipes(name):
 	case c.layers.Checkout != nil:
 		if len(c.layers.Checkout.matchPattern("classes*/"+w.Text+".bbclass")) == 0 {
-			c.addFinding(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops where it does not find a class", suggestNear(slices.Values(c.namesWithPrefix(classPrefix)), w.Text, correctName))
+			c.addFinding(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops if it does not find a class", suggestNear(slices.Values(c.namesWithPrefix(classPrefix)), w.Text, correctName))
 		}
 	default:
 		if near := c.nearestInTables(classPrefix, w.Text); near != "" {
-			c.addFinding(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops where it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
+			c.addFinding(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops if it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (c *checker) checkGCCVersion(w Word) {
 	}
 	slices.Sort(have)
 	versions := strings.Join(slices.Compact(have), ", ")
-	c.addFinding(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake builds another version than the one that you want where no other layer has it", "remove the line, unless a layer of yours has gcc "+w.Text)
+	c.addFinding(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake builds another version than the one that you want, unless another layer has it", "remove the line, unless a layer of yours has gcc "+w.Text)
 }
 
 // inNoTable reports whether no branch of any table has the name.

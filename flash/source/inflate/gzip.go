@@ -221,10 +221,10 @@ func (g *unpacker) checkTrailer() error {
 		return err
 	}
 	if got, want := uint32(g.sum), binary.LittleEndian.Uint32(p); got != want {
-		return corruptError("the data before %d has the checksum %08x, the file says %08x", at, got, want)
+		return corruptError("the data before %d has the checksum %08x; the file names %08x", at, got, want)
 	}
 	if got, want := uint32(g.d.made), binary.LittleEndian.Uint32(p[4:]); got != want {
-		return corruptError("the data before %d is %d bytes, the file says %d (both without the multiples of 4 GiB)", at, got, want)
+		return corruptError("the data before %d is %d bytes; the file names %d (both without the multiples of 4 GiB)", at, got, want)
 	}
 	return nil
 }

@@ -327,5 +327,5 @@ func (d *decoder) badCodeError() error {
 }
 
 func (d *decoder) badDistanceError(dist int) error {
-	return corruptError("at %d something is repeated from %d bytes before, where the stream has not begun", d.offset(), dist)
+	return corruptError("at %d something is repeated from %d bytes before, which is before the stream's start", d.offset(), dist)
 }

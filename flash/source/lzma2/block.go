@@ -119,7 +119,7 @@ func (f *File) verifyCheck(b *Block, to *checkedOutput) error {
 		}
 	}
 	if !to.matchesCheck(p[pad:]) {
-		return fmt.Errorf("what came out does not match its checksum, or is not as long as the index says")
+		return fmt.Errorf("the unpacked data does not match its checksum, or is not as long as the index says")
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func Open(src io.ReaderAt, size int64) (*File, error) {
 		b := &f.Blocks[i]
 		b.Off = off
 		if off += b.Len; off > maxImageBytes {
-			return nil, fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
+			return nil, fmt.Errorf("it unpacks to more than %d TiB, more than any disk has", int64(maxImageBytes)>>40)
 		}
 		if err := f.readBlockHeader(b); err != nil {
 			return nil, err

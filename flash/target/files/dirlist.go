@@ -102,7 +102,7 @@ func runList(ctx context.Context, c *target.Conn, names io.Reader, script, remot
 // longestPath is Linux's PATH_MAX.
 const longestPath = 4096
 
-var errMuch = fmt.Errorf("the folder on the board holds more than %d entries, or very long names", mostEntries)
+var errMuch = fmt.Errorf("the folder on the board has more than %d entries, or very long names", mostEntries)
 
 var statPattern = plaintext.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
 

@@ -56,7 +56,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			remote := filepath.Join(dir, "it's $1")
 			broken, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), tt.cut, false)
 			_, err := Put(t.Context(), boardtest.Dial(t, broken), local, remote, 0o640)
-			targettest.CheckError(t, err, "goes on from")
+			targettest.CheckError(t, err, "resumes after")
 			parts := partsIn(t, dir)
 			if len(parts) != 1 {
 				t.Fatalf("after the cut there is %q; want one part", parts)

@@ -160,7 +160,7 @@ func abandonPart(ctx context.Context, c *target.Conn, p partFile, has int64, err
 		RemoveFile(ctx, c, p.name)
 		return err
 	}
-	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, plaintext.Quote(p.name))
+	return fmt.Errorf("%w; %d MiB of it are on the board, and the same command resumes after them (if you do not want that: rm %s)", err, has>>20, plaintext.Quote(p.name))
 }
 
 func wholeFile(size int64) []piece {

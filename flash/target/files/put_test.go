@@ -276,7 +276,7 @@ func testPutEndsWithItsContext(t *testing.T, s *sshd.Server) {
 	})
 	id, _ := src.sourceID(name)
 	kept := hiddenName(name, id)
-	if !errors.Is(err, stop) || !strings.Contains(err.Error(), "goes on from") || !strings.Contains(err.Error(), kept) {
+	if !errors.Is(err, stop) || !strings.Contains(err.Error(), "resumes after") || !strings.Contains(err.Error(), kept) {
 		t.Errorf("put = %v; want %v, and where the next one goes on", err, stop)
 	}
 	targettest.CheckEntries(t, dir, filepath.Base(kept))

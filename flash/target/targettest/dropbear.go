@@ -20,7 +20,7 @@ func StartDropbear(t *testing.T, kind string) Server {
 		}
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("dropbear reads the keys in the home folder alone; to give it another one takes root")
+		t.Skip("dropbear reads the keys only in the home folder; to give it another one takes root")
 	}
 	if out, err := exec.Command("unshare", "-m", "--propagation", "private", "true").CombinedOutput(); err != nil {
 		t.Skipf("mounts of its own cannot be made here: %v: %s", err, out)

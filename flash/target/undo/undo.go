@@ -377,7 +377,7 @@ func restoreDeployment(ctx context.Context, c *target.Conn, u Deployment, force 
 		return 0, err
 	}
 	if changed = append(changed, others...); len(changed) > 0 && !force {
-		return 0, fmt.Errorf("changed since the deploy: %s; --force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
+		return 0, fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(changed[:min(len(changed), 10)], ", "))
 	}
 	if len(todo)+len(parts) > 0 {
 		r, err := c.Feed(ctx, restoreInput(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, u.dir)

@@ -31,7 +31,7 @@ func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
 	items := head[at:]
 	drivers, payloads := binary.LittleEndian.Uint16(items[4:]), binary.LittleEndian.Uint16(items[6:])
 	if drivers != 0 || payloads == 0 {
-		return nil, fmt.Errorf("%s has %d drivers and %d items of firmware; want firmware alone", capsuleName, drivers, payloads)
+		return nil, fmt.Errorf("%s has %d drivers and %d items of firmware; want only firmware", capsuleName, drivers, payloads)
 	}
 	item := binary.LittleEndian.Uint64(items[8:])
 	if item > uint64(len(items)) || uint64(len(items))-item < 20 {

@@ -194,11 +194,11 @@ func (j *jetson) checkCapsule(c *capsule) Finding {
 	known := slices.IndexFunc(j.classes, func(f firmwareClass) bool { return f.guid == c.guid })
 	switch {
 	case j.esp < 0:
-		return refusedFinding("on the board: systemctl status boot-efi.mount", "%s; /boot/efi, where the capsule goes, is not mounted", seen)
+		return refusedFinding("on the board: systemctl status boot-efi.mount", "%s; /boot/efi, the folder for the capsule, is not mounted", seen)
 	case c.sizeBytes > j.esp:
 		return refusedFinding("delete what is not the board's in /boot/efi", "%s; the capsule has %d bytes, and /boot/efi has room for %d", seen, c.sizeBytes, j.esp)
 	case len(j.classes) > 0 && known < 0:
-		return refusedFinding("build the update for this module: a capsule that the firmware does not know is left alone without a word",
+		return refusedFinding("build the update for this module: the firmware silently ignores a capsule that it does not know",
 			"%s; the capsule is for firmware %s, and the board's is %s", seen, c.guid, j.classes[0].guid)
 	case known >= 0 && j.classes[known].last != "0":
 		return checkedFinding("%s; its last capsule ended with status %s; the new one fits", seen, j.classes[known].last)

@@ -179,7 +179,7 @@ func (p preflight) checkUser() Finding {
 	if err == nil && id == "0" {
 		return checkedFinding("root")
 	}
-	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add --become where the user has sudo", p.c.Address().Host)
+	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add --become if the user has sudo", p.c.Address().Host)
 	if err != nil {
 		return refusedFinding(next, "%v", err)
 	}

@@ -168,7 +168,7 @@ func (s *swupdate) MarkBad(ctx context.Context) error {
 		return err
 	}
 	if j == nil {
-		return errors.New("SWUpdate on this board knows no way back that it could be told of; set the boot loader's variables by hand, then restart it")
+		return errors.New("SWUpdate on this board has no command to roll back; set the boot loader's variables by hand, then restart it")
 	}
 	return s.runMarkScript(ctx, "go back to the other slot", otherSlotScript, strconv.Itoa(1-j.current))
 }

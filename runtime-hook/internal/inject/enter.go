@@ -109,7 +109,7 @@ func refuseHost() error {
 		return err
 	}
 	if same {
-		return errors.New("the container has no mount namespace of its own; nothing can be given to it alone")
+		return errors.New("the container has no mount namespace of its own; Slipway cannot give a file to it only")
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func TestOverNode(t *testing.T) {
 			must(t, unix.Mknod(rootfs+at, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
 		}
 		res := apply(t, rootfs, old, samplePlan(board))
-		if len(res.Skipped) != 1 || !strings.HasPrefix(res.Skipped[0], "x.csv:2: the image is in the way: /opt/lib/a.so is there and is no file") {
+		if len(res.Skipped) != 1 || !strings.HasPrefix(res.Skipped[0], "x.csv:2: the image is in the way: /opt/lib/a.so exists and is no file") {
 			t.Errorf("skipped %q; want the file", res.Skipped)
 		}
 		for at, want := range map[string]uint64{"/dev/full": unix.Mkdev(1, 7), "/opt/lib/a.so": unix.Mkdev(1, 3)} {

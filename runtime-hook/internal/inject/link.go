@@ -42,7 +42,7 @@ func (r *Root) addSymlink(target string, dir *folder, base string) error {
 // removeLink removes an image's link that is in the way.
 func (r *Root) removeLink(dir *folder, base string) error {
 	if dir.volume {
-		return inTheWayError("%s is a link in a volume, where nothing is replaced", base)
+		return inTheWayError("%s is a link in a volume, and Slipway replaces nothing in volumes", base)
 	}
 	if err := r.changeName(dir, func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) }); err != nil {
 		return fmt.Errorf("replace the image's link: %w", err)

@@ -130,7 +130,7 @@ func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) 
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)
 	if have := stat.Mode & unix.S_IFMT; err == nil && have != unix.S_IFREG && have != kind {
-		err = inTheWayError("%s is there and is no file", p)
+		err = inTheWayError("%s exists and is no file", p)
 	}
 	r.blanks = r.blanks || isBlank(&stat)
 	if err == nil {
@@ -213,7 +213,7 @@ func (r *Root) bindMount(source, p string, at place, kind uint32, flags uintptr)
 func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	fd, err := cloneMount(source)
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("%w: %s is there no longer", errChanged, source)
+		return fmt.Errorf("%w: %s no longer exists", errChanged, source)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", source, err)
@@ -246,7 +246,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 	}
 	src, err := os.OpenFile(source, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("%w: %s is there no longer", errChanged, source)
+		return fmt.Errorf("%w: %s no longer exists", errChanged, source)
 	}
 	if err != nil {
 		return err

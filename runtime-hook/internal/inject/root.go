@@ -25,7 +25,7 @@ var errInTheWay = errors.New("the image is in the way")
 
 // errChanged means that the board no longer has a file of the plan. The container
 // starts without that one entry.
-var errChanged = errors.New("the board changed meanwhile")
+var errChanged = errors.New("the board changed while the hook ran")
 
 func inTheWayError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errInTheWay, fmt.Sprintf(format, args...))
