@@ -2,7 +2,9 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -60,6 +62,9 @@ slipway audit virt --live`
 			})
 		}
 		found, err := audit.Find(words[0], options.Dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return report.Because(ctx, report.ErrWrong, err)
+		}
 		if err != nil {
 			return err
 		}

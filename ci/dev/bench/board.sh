@@ -40,6 +40,17 @@ for i in $(seq 0 19); do
 	mknod -m 666 "/dev/shm/board$i" c 1 3
 	printf 'dev, %s\n' "/dev/shm/board$i"
 done >>$lists/l4t.csv
+{ # what the floor does: see floor/main.go
+	printf 'cache\t%s\n' "$1/ld.so.cache"
+	printf 'make\t%s\n' "$1/lib/plugins" "$1/share" /dev/shm
+	for folder in "$1/lib" "$1/lib/plugins" "$1/share" /dev/shm; do
+		printf 'in\t%s\n' "$folder"
+		awk -F ', ' -v "folder=$folder/" 'index($2, folder) == 1 {
+			name = substr($2, length(folder) + 1)
+			if (name !~ "/") print $1 "\t" name "\t" name ".0"
+		}' $lists/l4t.csv
+	done
+} >floor.plan
 cat >/etc/nvidia-container-runtime/config.toml <<END
 [nvidia-ctk]
 path = "$3/nvidia-ctk"

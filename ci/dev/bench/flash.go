@@ -25,7 +25,8 @@ const (
 )
 
 // flashVariants write a form of the image to a used loop device, and find it in the page
-// cache. With --blind Slipway reads nothing back, as the peers do. The limit is zstd without a write.
+// cache. With --blind Slipway reads nothing back, as the peers do. The limits are the device
+// alone and zstd without a write.
 var flashVariants = []struct{ name, form, command string }{
 	{"ours raw", "raw", oursCommand + " --blind"},
 	{"ours raw, read back", "raw", oursCommand},
@@ -36,6 +37,7 @@ var flashVariants = []struct{ name, form, command string }{
 	{"dd raw", "raw", "dd if={image} of={device} bs=4M conv=fsync"},
 	{"zstd into dd", "zst", `sh -c "zstd -dcq {image} | dd of={device} bs=4M conv=fsync status=none"`},
 	{"zstd alone", "zst", "zstd -tq {image}"},
+	{"device alone", "raw", "{limit} {device} {map}"},
 }
 
 var flashRatios = []ratio{
@@ -46,6 +48,7 @@ var flashRatios = []ratio{
 	{name: "dd", over: "dd raw", under: "ours raw"},
 	{name: "zstd_into_dd", over: "zstd into dd", under: "ours zst"},
 	{name: "zst_over_zstd", over: "ours zst", under: "zstd alone"},
+	{name: "raw_over_device", over: "ours raw", under: "device alone"},
 }
 
 func flashNames() (names []string) {
@@ -82,6 +85,10 @@ func measureFlash(ctx context.Context, s *session) (err error) {
 	if err := s.buildProgram(ctx, ".", "./magefiles/slipway"); err != nil {
 		return err
 	}
+	limit := filepath.Join(s.dir, "limit")
+	if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", limit, "./ci/dev/bench/device"}}); err != nil {
+		return err
+	}
 	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds
 		return spec.Machine == nil && spec.Arch == runtime.GOARCH && slices.Contains(kinds, device.Block) && slices.Contains(kinds, device.File)
@@ -101,7 +108,7 @@ func measureFlash(ctx context.Context, s *session) (err error) {
 	var variants []variant
 	for _, v := range flashVariants {
 		image := b.imagePath(v.form)
-		values := []string{"{board}", b.board, "{device}", b.device, "{map}", b.mapPath(), "{image}", image}
+		values := []string{"{limit}", limit, "{board}", b.board, "{device}", b.device, "{map}", b.mapPath(), "{image}", image}
 		for i := 1; i < len(values); i += 2 {
 			values[i] = plaintext.Quote(values[i])
 		}
@@ -109,7 +116,7 @@ func measureFlash(ctx context.Context, s *session) (err error) {
 			name: v.name, command: strings.NewReplacer(values...).Replace(v.command), dir: b.formDir(v.form),
 			prepare: func(ctx context.Context, _ variant) error { return b.makeUsed(ctx, image) },
 		}
-		if v.name != "zstd alone" {
+		if !strings.HasSuffix(v.name, " alone") {
 			timed.check = b.checkImage
 		}
 		variants = append(variants, timed)

@@ -20,12 +20,14 @@ import (
 )
 
 // hookMethods are the methods to add the board's files to a container: runc, a wrapper of it,
-// or runc with a hook.
+// or runc with a hook. The floor is a hook that checks nothing. As a wrapper it only becomes runc.
 var hookMethods = []struct{ name, runtime, hook string }{
 	{"plain runc", "runc", ""},
 	{"nvidia-container-runtime, csv", "{peers}/nvidia-container-runtime", ""},
 	{"slipway-hook, createRuntime", "runc", "hook"},
 	{"slipway-hook runtime", "{program} runtime", ""},
+	{"floor, createRuntime", "runc", "floor"},
+	{"floor runtime", "{floor} runtime", "floor"},
 }
 
 var hookMedia = []string{"tmpfs", "disk"}
@@ -39,13 +41,18 @@ func hookNames() (names []string) {
 	return names
 }
 
-// hookRatios are what each method adds to plain runc, relative to what NVIDIA's adds, in
-// elapsed time and in processor time.
+// hookRatios are what each method adds to plain runc, relative to what NVIDIA's and the floor
+// add, in elapsed time and in processor time.
 func hookRatios() (all []ratio) {
 	for _, medium := range hookMedia {
-		for _, r := range []ratio{{name: "hook_over_peer_", over: "slipway-hook, createRuntime"}, {name: "wrapper_over_peer_", over: "slipway-hook runtime"}} {
+		for _, r := range []ratio{
+			{name: "hook_over_peer_", over: "slipway-hook, createRuntime", under: "nvidia-container-runtime, csv"},
+			{name: "hook_over_floor_", over: "slipway-hook, createRuntime", under: "floor, createRuntime"},
+			{name: "wrapper_over_peer_", over: "slipway-hook runtime", under: "nvidia-container-runtime, csv"},
+			{name: "wrapper_over_wrapper_floor_", over: "slipway-hook runtime", under: "floor runtime"},
+		} {
 			r.name += medium
-			r.over, r.under, r.base = medium+": "+r.over, medium+": nvidia-container-runtime, csv", medium+": plain runc"
+			r.over, r.under, r.base = medium+": "+r.over, medium+": "+r.under, medium+": plain runc"
 			added, cpu := r, r
 			added.name, cpu.name, cpu.cpu = "added_"+r.name, "cpu_"+r.name, true
 			all = append(all, added, cpu)
@@ -79,10 +86,13 @@ func measureHook(ctx context.Context, s *session) error {
 		return err
 	}
 	b, life := &hookBench{dir: filepath.Join(s.dir, "board")}, filepath.Join(s.dir, "life.py")
-	err = errors.Join(s.buildProgram(ctx, "runtime-hook", "."), buildPeers(ctx, peers), os.Mkdir(b.dir, 0o755), os.WriteFile(life, lifeScript, 0o644))
+	floor := filepath.Join(b.dir, "../floor")
+	build := run.Command{Argv: []string{"go", "build", "-o", floor, "./ci/dev/bench/floor"}, Env: []string{"CGO_ENABLED=0"}}
+	err = errors.Join(s.buildProgram(ctx, "runtime-hook", "."), run.Run(ctx, build), buildPeers(ctx, peers), os.Mkdir(b.dir, 0o755), os.WriteFile(life, lifeScript, 0o644))
 	if err != nil {
 		return err
 	}
+	words := strings.NewReplacer("{peers}", plaintext.Quote(peers), "{floor}", plaintext.Quote(floor))
 	return inMountNamespace(func() error {
 		if err := b.makeBoard(ctx, s, peers); err != nil {
 			return err
@@ -91,11 +101,13 @@ func measureHook(ctx context.Context, s *session) error {
 		for _, medium := range hookMedia {
 			for _, m := range hookMethods {
 				plain := m.name == "plain runc"
-				command := []string{"python3", "-I", "-S", plaintext.Quote(life), plaintext.Quote(b.dir), strings.ReplaceAll(m.runtime, "{peers}", plaintext.Quote(peers))}
+				command := []string{"python3", "-I", "-S", plaintext.Quote(life), plaintext.Quote(b.dir), words.Replace(m.runtime)}
 				variants = append(variants, variant{
-					name: medium + ": " + m.name, command: strings.Join(command, " "), ours: m.hook != "",
+					name: medium + ": " + m.name, command: strings.Join(command, " "), ours: m.hook == "hook",
 					prepare: func(ctx context.Context, v variant) error { return b.makeBundle(ctx, v, medium, m.hook, plain) },
-					check:   func(context.Context) error { return b.checkContainer(plain) },
+					check: func(context.Context) error {
+						return errors.Join(b.checkContainer(plain), b.keepCache(medium, m.hook))
+					},
 				})
 			}
 		}
@@ -169,14 +181,17 @@ func (b *hookBench) makeBundle(ctx context.Context, v variant, medium, hook stri
 	b.containers++
 	command, env, hookCommand := []string{"/usr/bin/program"}, []string{"PATH=/usr/bin"}, []string(nil)
 	if v.first {
-		script := `while read -r kind path; do [ ! -e "$path" ] && [ ! -L "$path" ] || echo "has $path"; done </list; exec ` + b.loader + " --list /usr/lib/proof.so"
+		script := `while read -r kind path; do [ ! -e "$path" ] && [ ! -L "$path" ] || echo "has $path"; done </list; cp /etc/ld.so.cache /; exec ` + b.loader + " --list /usr/lib/proof.so"
 		command = []string{"/usr/bin/busybox", "sh", "-c", script}
 	}
 	if !plain {
 		env = append(env, "NVIDIA_VISIBLE_DEVICES=all")
 	}
-	if hook != "" {
+	switch hook {
+	case "hook":
 		hookCommand = []string{v.program, hook}
+	case "floor":
+		hookCommand = []string{filepath.Join(b.dir, "../floor"), filepath.Join(b.dir, "floor.plan")}
 	}
 	argv := []string{"sh", "-euc", bundleScript, "sh", b.dir, medium, strconv.Itoa(b.containers)}
 	for _, words := range [][]string{command, env, hookCommand} {
@@ -209,4 +224,13 @@ func (b *hookBench) checkContainer(plain bool) error {
 		return fmt.Errorf("the container has %d of the board's files, not %d, and ld.so finds %d of its libraries, not %d\n%s", files, want, found, libraries, text)
 	}
 	return nil
+}
+
+// keepCache keeps the ld cache of the hook's container for the floor, which makes none.
+func (b *hookBench) keepCache(medium, hook string) error {
+	if hook != "hook" {
+		return nil
+	}
+	cache, err := os.ReadFile(filepath.Join(b.dir, medium, "changes", strconv.Itoa(b.containers), "upper/ld.so.cache"))
+	return errors.Join(err, os.WriteFile(filepath.Join(b.dir, "ld.so.cache"), cache, 0o644))
 }
