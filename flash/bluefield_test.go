@@ -133,7 +133,7 @@ func TestFlashBlueFieldDryRun(t *testing.T) {
 	a, _ := streamArtifact(t)
 	var shown strings.Builder
 	receipts, err := WriteAll(t.Context(), dpuSpec, a, names, Options{DryRun: true, Out: &shown})
-	if err != nil || len(receipts) != 1 || !receipts[0].DryRun || !strings.Contains(shown.String(), "Nothing was pushed") {
+	if err != nil || len(receipts) != 1 || !receipts[0].DryRun || !strings.Contains(shown.String(), "No byte was pushed") {
 		t.Errorf("dry run: %+v, %v\n%s", receipts, err, shown.String())
 	}
 	if level, clear := d.Settings(); d.Resets() != 0 || level != "0" || clear != "0" {

@@ -54,7 +54,11 @@ func TestEachCommandBecomes(t *testing.T) {
 		}
 	}
 	heeded := 0
-	for _, name := range []string{"audit.go", "boards.go", "deploy.go", "fleet.go", "update.go"} {
+	files, _ := filepath.Glob("*.go") // the pattern is well-formed
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
