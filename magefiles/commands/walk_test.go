@@ -401,7 +401,11 @@ func jsonText(text string) string {
 func memoryDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "slipway-test-")
 	if err != nil {
-		return t.TempDir()
+		dir = t.TempDir()
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the simulated boards' users pass
+			t.Fatal(err)
+		}
+		return dir
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
@@ -514,7 +518,7 @@ func (w *world) placeBoards(t *testing.T, base, home string) {
 	}
 	banner := filepath.Join(base, "banner")
 	said := filepath.Join(base, "said")
-	if err := errors.Join(os.WriteFile(banner, []byte(evil), 0o644), os.WriteFile(said, []byte(evil+"\nhttps://TOKENsecret@127.0.0.1/\n"), 0o644), os.Chmod(base, 0o755), os.Chmod(filepath.Dir(base), 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(banner, []byte(evil), 0o644), os.WriteFile(said, []byte(evil+"\nhttps://TOKENsecret@127.0.0.1/\n"), 0o644), os.Chmod(base, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	var known, pairs []string
