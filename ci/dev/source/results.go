@@ -99,7 +99,7 @@ func (r *testResults) endPackage(p *packageResult, e testEvent) {
 
 func (r *testResults) failRunning(path, why string) {
 	p := r.packages[path]
-	for _, test := range slices.Sorted(maps.Keys(p.running)) {
+	for _, test := range slices.Backward(slices.Sorted(maps.Keys(p.running))) { // subtests first: gotestsum panics otherwise
 		r.fail(path, test, why)
 		p.failed = true
 	}

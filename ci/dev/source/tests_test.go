@@ -442,6 +442,22 @@ func TestMissingResults(t *testing.T) {
 	}
 }
 
+// gotestsum reads the events of a run that was cut in a subtest.
+func TestCutInASubtest(t *testing.T) {
+	r, events := newResults(t, "a")
+	for _, test := range []string{"TestX", "TestX/sub"} {
+		r.add(fmt.Appendf(nil, `{"Action":"run","Package":"a","Test":%q}`, test))
+	}
+	if err := r.finish(errors.New("cut")); err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := os.WriteFile(filepath.Join(out, "events.jsonl"), []byte(events()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compareLines(t, summary(t, out), []string{`=== FAIL: a TestX/sub`, `it had not ended when the run was cut`, `=== FAIL: a TestX`, `=== FAIL: the whole run`})
+}
+
 func TestPackageNames(t *testing.T) {
 	got := packageNames("# what for\ngcc  # race\n\n  libc6-dev\ngcc # again\n")
 	if d := cmp.Diff([]string{"gcc", "libc6-dev"}, got); d != "" {
