@@ -276,22 +276,29 @@ func TestUpdateBusy(t *testing.T) {
 	}
 }
 
-// After a kill the board still installs. The repeated update waits for that and continues.
-func TestUpdateAfterKill(t *testing.T) {
-	r := boardtest.StartRAUC(t)
-	conn, line := connectBy(t)
-	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits() + "; exit 1"}))
+// killWhileItInstalls ends an update while its board installs, and leaves the board no word of it.
+func killWhileItInstalls(t *testing.T, r *boardtest.RAUC, u *updateRun, line *sshd.Relay) {
+	t.Helper()
 	ended := make(chan error, 1)
 	ctx, kill := context.WithCancel(t.Context())
-	go func() { ended <- killed.runAllStages(ctx, connectedAlready) }()
+	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
 	r.Waiting(t)
 	if err := line.Close(); err != nil { // so that it cannot stop the engine
 		t.Fatal(err)
 	}
 	kill()
 	<-ended
+}
+
+// After a kill the board still installs. The repeated update waits for that and continues.
+func TestUpdateAfterKill(t *testing.T) {
+	r := boardtest.StartRAUC(t)
+	conn, line := connectBy(t)
+	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits() + "; exit 1"}))
+	killWhileItInstalls(t, r, killed, line)
 	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.pause = 0
+	ended := make(chan error, 1)
 	waits := make(chan struct{})
 	find := u.find
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
@@ -319,15 +326,7 @@ func TestUpdateAfterKillOfStaged(t *testing.T) {
 	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
 	conn, line := connectBy(t, r.Program())
 	killed := onRAUC(t, r, conn, bundle)
-	ended := make(chan error, 1)
-	ctx, kill := context.WithCancel(t.Context())
-	go func() { ended <- killed.runAllStages(ctx, connectedAlready) }()
-	r.Waiting(t)
-	if err := line.Close(); err != nil { // so that it cannot stop the engine
-		t.Fatal(err)
-	}
-	kill()
-	<-ended
+	killWhileItInstalls(t, r, killed, line)
 	r.Go(t)
 	u := onRAUC(t, r, boardtest.Connect(t, r.Program()), bundle)
 	u.how.Writing = func(SystemID) error {

@@ -305,7 +305,7 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 // kindsOfProject are the devices for images of a board that has only a project file.
 var kindsOfProject = []string{"file", "block"}
 
-// specOfDeployed returns the board of bitbake's folder of a machine's images: the one that has
+// specOfDeployed returns the board whose images bitbake left in a folder: the one that has
 // the machine's name, or one without a board.yml. Receipts and reports are written below build/.
 func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	if len(findDeployed(dir)) == 0 {
@@ -322,7 +322,7 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, checkFolderName(spec.Board)
 }
 
-// findDeployed returns the images in a folder of bitbake's. Yocto links a short name to the newest
+// findDeployed returns the images that bitbake left in a folder. Yocto links a short name to the newest
 // build of an image: if there are links, other names are older builds.
 func findDeployed(dir string) (found []image) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none

@@ -190,7 +190,7 @@ func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 }
 
 // warnOfFindings warns before bitbake begins of what it would stop at minutes later. The
-// build goes on: the layers may have what the tables do not know.
+// build continues, as the layers may have what the tables do not know.
 func (b *projectBuild) warnOfFindings(ctx context.Context) {
 	say := func(text string) { progress.Warn(ctx, text) }
 	found, err := Lint(b.project, b.workspace)

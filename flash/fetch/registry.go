@@ -73,7 +73,7 @@ func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return t.Transport.RoundTrip(req)
 }
 
-// silentTimer is the key of a context's timer, which each request starts anew.
+// silentTimer is the key of a context's timer, which each request restarts.
 type silentTimer struct{}
 
 // loginError says how to log in to the registry.

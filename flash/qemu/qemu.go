@@ -78,7 +78,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if err != nil {
 		return nil, err
 	}
-	sshPort, err := run.FreePortFor(name) // whoever waits for the board finds it after a power cut
+	sshPort, err := run.FreePortFor(name) // the same port after a power cut, for programs that wait for the board
 	if err != nil {
 		return nil, err
 	}
