@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -174,11 +175,19 @@ func (r *inputReader) inputs() Inputs {
 	return r.result
 }
 
+// maxCacheTime ends a Python that is busy with one cache for ever. A large cache takes seconds.
+var maxCacheTime = 2 * time.Minute
+
 // readCache reads a cache of recipes. A cache that ends early is an error.
 func (r *inputReader) readCache(data io.Reader) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), maxCacheTime, fmt.Errorf("reading it takes more than %s", maxCacheTime))
+	defer cancel()
 	c := unpickleCommand("cache")
 	c.Stdin = data
-	out, err := run.Output(context.Background(), c)
+	out, err := run.Output(ctx, c)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	var failed *run.Failure
 	if errors.As(err, &failed) && failed.Tail != "" {
 		return errors.New(failed.Tail)

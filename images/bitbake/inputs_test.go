@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -132,6 +133,20 @@ func TestInputsUnknown(t *testing.T) {
 				t.Error("the older file is still there")
 			}
 		})
+	}
+}
+
+// A cache may keep Python busy for ever: the hash of tuples that hold one another 60 deep. It
+// costs the inputs, not the build.
+func TestCacheThatNeverEnds(t *testing.T) {
+	limit := maxCacheTime
+	t.Cleanup(func() { maxCacheTime = limit })
+	maxCacheTime = 500 * time.Millisecond
+	bomb := "\x80\x04\x8f(K\x01" + strings.Repeat("2\x86", 60) + "\x90."
+	began := time.Now()
+	err := newInputReader("/p", "/b", nil).readCache(strings.NewReader(bomb))
+	if err == nil || !strings.Contains(err.Error(), "takes more than 500ms") || time.Since(began) > 20*time.Second {
+		t.Errorf("readCache = %v after %s; want an error that it takes too long", err, time.Since(began))
 	}
 }
 
