@@ -233,8 +233,10 @@ func TestDevice(t *testing.T) {
 		}
 		return info.Sys().(*syscall.Stat_t).Blocks * 512
 	}
+	// A fragmented file also counts the blocks of its extent tree (ext4), seldom more than one.
+	near := func(a, b int64) bool { return max(a, b)-min(a, b) <= 64<<10 }
 	want := blocks(b.usedPath())
-	if n := blocks(b.imagePath("raw")); n != want || n < size/8 || n > size*3/4 {
+	if n := blocks(b.imagePath("raw")); !near(n, want) || n < size/8 || n > size*3/4 {
 		t.Errorf("the image has %d bytes of data, the used file %d; want as many, and a part of %d", n, want, size)
 	}
 	if err := os.WriteFile(b.device, bytes.Repeat([]byte{1}, size), 0); err != nil {
@@ -243,7 +245,7 @@ func TestDevice(t *testing.T) {
 	if err := b.makeUsed(t.Context(), b.imagePath("raw")); err != nil {
 		t.Fatal(err)
 	}
-	if got := blocks(filepath.Join(b.dir, "device")); got < want || got > want+1<<16 {
+	if got := blocks(filepath.Join(b.dir, "device")); !near(got, want) {
 		t.Errorf("the device's file holds %d bytes after makeUsed; want the %d that are mapped", got, want)
 	}
 	used, err := os.ReadFile(b.usedPath())
