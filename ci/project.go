@@ -17,7 +17,6 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/ci/report"
-	"slipway/ci/server"
 	"slipway/ci/suite"
 	"slipway/images"
 	"slipway/images/starter"
@@ -209,15 +208,15 @@ func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt Ch
 			Edit   []starter.Edit `json:"edit"`
 		}{boards, slices.Concat([]starter.Edit{}, edits)})
 	}
-	server.Annotate(w, "only you know", findingsOf(edits)...)
+	report.Annotate(w, "only you know", findingsOf(edits)...)
 	showEdits(w, edits)
 	fmt.Fprintf(w, "boards that can be read: %d, lines to edit: %d\n", len(boards), len(edits))
 	return nil
 }
 
-func findingsOf(edits []starter.Edit) (all []server.Finding) {
+func findingsOf(edits []starter.Edit) (all []report.Finding) {
 	for _, e := range edits {
-		all = append(all, server.Finding{File: e.File, Line: e.Line, Text: "only you know: " + e.What, Info: true})
+		all = append(all, report.Finding{File: e.File, Line: e.Line, Text: "only you know: " + e.What, Info: true})
 	}
 	return all
 }
@@ -227,13 +226,13 @@ func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error
 	if file == "" {
 		return nil
 	}
-	var all []server.Finding
+	var all []report.Finding
 	for _, err := range wrong {
-		all = append(all, server.FindingsIn(err.Error())...)
+		all = append(all, report.FindingsIn(err.Error())...)
 	}
 	all = append(all, findingsOf(edits)...)
 	var text bytes.Buffer
-	if err := server.WriteQuality(&text, "slipway board check", boards, all); err != nil {
+	if err := report.WriteQuality(&text, "slipway board check", boards, all); err != nil {
 		return err
 	}
 	if err := renameio.WriteFile(file, text.Bytes(), 0o644); err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/ci/server"
+	"slipway/ci/report"
 	"slipway/layers/plaintext"
 )
 
@@ -49,7 +49,7 @@ func (p Plan) Markdown() string {
 		rows = append(rows, []string{name, "gone", ""})
 	}
 	builds, tests := p.count()
-	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, server.Table(rows...))
+	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, report.MarkdownTable(rows...))
 }
 
 // does returns what the board needs in one word.

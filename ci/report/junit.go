@@ -1,19 +1,20 @@
 package report
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/xml"
 	"fmt"
 	"strings"
 	"time"
 
-	"slipway/ci/report/junit"
 	"slipway/layers/plaintext"
 )
 
-// junitOf renders the stages of each report as one test suite, and each suite as one of
+// renderJUnit renders the stages of each report as one test suite, and each suite as one of
 // its own.
 func renderJUnit(all []Report) ([]byte, error) {
-	doc := junit.Suites{Name: "slipway"}
+	doc := junitFile{Name: "slipway"}
 	var elapsedMS int64
 	labels := boardLabels(all)
 	for i, r := range all {
@@ -22,29 +23,29 @@ func renderJUnit(all []Report) ([]byte, error) {
 			if len(all) > 1 {
 				prefixLabel(&s, labels[i])
 			}
-			doc.Add(s)
+			doc.add(s)
 		}
 	}
 	if len(all) == 1 {
 		doc.Name += " " + all[0].Board
 	}
-	doc.Time = junit.Seconds(elapsedMS)
-	return doc.Encode()
+	doc.Time = junitSeconds(elapsedMS)
+	return doc.encode()
 }
 
 // JUnit renders one suite of cases that no report has, such as the boards of a fleet.
 func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
 	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
 	for _, c := range cases {
-		s.Add(junitCase(board+"."+suite, c))
+		s.add(newJUnitCase(board+"."+suite, c))
 	}
-	doc := junit.Suites{Name: "slipway " + board, Time: s.Time}
-	doc.Add(s)
-	return doc.Encode()
+	doc := junitFile{Name: "slipway " + board, Time: s.Time}
+	doc.add(s)
+	return doc.encode()
 }
 
-func (r Report) junitSuites() []junit.Suite {
-	var all []junit.Suite
+func (r Report) junitSuites() []junitSuite {
+	var all []junitSuite
 	if len(r.Stages) > 0 {
 		all = append(all, r.junitStages())
 	}
@@ -61,64 +62,64 @@ func (r Report) junitSuites() []junit.Suite {
 
 // prefixLabel tells a board's suite from the same one of other boards. CI servers make
 // folders of the dots in a class's name, which addresses have too.
-func prefixLabel(s *junit.Suite, label string) {
+func prefixLabel(s *junitSuite, label string) {
 	s.Name = label + " " + s.Name
 	for i := range s.Cases {
 		s.Cases[i].ClassName = strings.ReplaceAll(label, ".", "-") + "." + s.Cases[i].ClassName
 	}
 }
 
-func (r Report) newJUnitSuite(name string, elapsedMS int64) junit.Suite {
-	return junit.Suite{
-		Name: name, Time: junit.Seconds(elapsedMS),
+func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
+	return junitSuite{
+		Name: name, Time: junitSeconds(elapsedMS),
 		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: cmp.Or(r.Host.Name, "unknown"),
 		Properties: r.junitProperties(),
 	}
 }
 
-func (r Report) junitProperties() []junit.Property {
-	properties := []junit.Property{{Name: "board", Value: r.Board}}
+func (r Report) junitProperties() []junitProperty {
+	properties := []junitProperty{{Name: "board", Value: r.Board}}
 	if r.Target != "" {
-		properties = append(properties, junit.Property{Name: "reached-as", Value: r.Target})
+		properties = append(properties, junitProperty{Name: "reached-as", Value: r.Target})
 	}
 	for _, fact := range r.Identity.Facts() {
-		properties = append(properties, junit.Property{Name: strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), Value: fact.Value})
+		properties = append(properties, junitProperty{Name: strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), Value: fact.Value})
 	}
 	return properties
 }
 
-func (r Report) junitStages() junit.Suite {
+func (r Report) junitStages() junitSuite {
 	var total int64
 	for _, s := range r.Stages {
 		total += s.ElapsedMS
 	}
 	suite := r.newJUnitSuite("stages", total)
 	for _, s := range r.Stages {
-		suite.Add(junitCase(r.Board+".stages",
+		suite.add(newJUnitCase(r.Board+".stages",
 			CheckResult{Name: s.Name, ElapsedMS: s.ElapsedMS, Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next}))
 	}
 	return suite
 }
 
-func (r Report) junitSuite(s SuiteResult) junit.Suite {
+func (r Report) junitSuite(s SuiteResult) junitSuite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
 	if proved := s.proofList(); proved != "" { // the schema has no properties of a case
-		suite.Properties = append(suite.Properties, junit.Property{Name: "proves", Value: proved})
+		suite.Properties = append(suite.Properties, junitProperty{Name: "proves", Value: proved})
 	}
 	for _, c := range s.Checks {
-		suite.Add(junitCase(r.Board+"."+s.Name, c))
+		suite.add(newJUnitCase(r.Board+"."+s.Name, c))
 	}
 	return suite
 }
 
-// junitCase is a check as a test case; what it proves stands in system-out.
-func junitCase(class string, result CheckResult) junit.Case {
-	c := junit.Case{Name: result.Name, ClassName: class, Time: junit.Seconds(result.ElapsedMS)}
+// newJUnitCase returns a check as a test case. What the check proves is its system-out.
+func newJUnitCase(class string, result CheckResult) junitCase {
+	c := junitCase{Name: result.Name, ClassName: class, Time: junitSeconds(result.ElapsedMS)}
 	switch result.Status {
 	case Failed:
-		c.Failure = &junit.Message{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
+		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
 	case Skipped:
-		c.Skipped = &junit.Message{Message: result.Saw}
+		c.Skipped = &junitMessage{Message: result.Saw}
 	default:
 		c.SystemOut = strings.TrimSpace(result.Saw + "\n" + proofs[result.Proves])
 	}
@@ -143,3 +144,87 @@ func (r Report) logText() string {
 	}
 	return b.String()
 }
+
+// junitFile is a whole file.
+type junitFile struct {
+	XMLName  xml.Name     `xml:"testsuites"`
+	Name     string       `xml:"name,attr"`
+	Tests    int          `xml:"tests,attr"`
+	Failures int          `xml:"failures,attr"`
+	Errors   int          `xml:"errors,attr"`
+	Skipped  int          `xml:"skipped,attr"`
+	Time     string       `xml:"time,attr"`
+	Suites   []junitSuite `xml:"testsuite"`
+}
+
+// junitSuite is the cases of one suite or package.
+type junitSuite struct {
+	Name       string          `xml:"name,attr"`
+	Tests      int             `xml:"tests,attr"`
+	Failures   int             `xml:"failures,attr"`
+	Errors     int             `xml:"errors,attr"`
+	Skipped    int             `xml:"skipped,attr"`
+	Time       string          `xml:"time,attr"`
+	Timestamp  string          `xml:"timestamp,attr,omitempty"`
+	Hostname   string          `xml:"hostname,attr,omitempty"`
+	Properties []junitProperty `xml:"properties>property"`
+	Cases      []junitCase     `xml:"testcase"`
+	SystemOut  string          `xml:"system-out,omitempty"`
+}
+
+// junitProperty is a fact about a suite.
+type junitProperty struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+// junitCase is a check or a test. It passed if it was neither skipped nor failed.
+type junitCase struct {
+	Name      string        `xml:"name,attr"`
+	ClassName string        `xml:"classname,attr"`
+	Time      string        `xml:"time,attr"`
+	Skipped   *junitMessage `xml:"skipped"`
+	Failure   *junitMessage `xml:"failure"`
+	SystemOut string        `xml:"system-out,omitempty"`
+}
+
+// junitMessage says why.
+type junitMessage struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr,omitempty"`
+	Text    string `xml:",chardata"`
+}
+
+// add adds a case and counts it.
+func (s *junitSuite) add(c junitCase) {
+	s.Tests++
+	if c.Failure != nil {
+		s.Failures++
+	}
+	if c.Skipped != nil {
+		s.Skipped++
+	}
+	s.Cases = append(s.Cases, c)
+}
+
+// add adds a suite and counts its cases.
+func (s *junitFile) add(suite junitSuite) {
+	s.Tests += suite.Tests
+	s.Failures += suite.Failures
+	s.Skipped += suite.Skipped
+	s.Suites = append(s.Suites, suite)
+}
+
+// encode renders the file.
+func (s junitFile) encode() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString(xml.Header)
+	enc := xml.NewEncoder(&b)
+	enc.Indent("", "  ")
+	err := enc.Encode(s)
+	b.WriteByte('\n')
+	return b.Bytes(), err
+}
+
+// junitSeconds formats a time as the schema has it.
+func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }

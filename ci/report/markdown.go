@@ -3,8 +3,6 @@ package report
 import (
 	"fmt"
 	"strings"
-
-	"slipway/ci/server"
 )
 
 // maxMarked is how many failures a summary shows. The report has all.
@@ -15,11 +13,11 @@ const maxMarked = 20
 func (r Report) Markdown() string {
 	r = r.Tidy()
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s: %s\n\n", server.Cell(r.Board), server.Cell(r.headline()))
+	fmt.Fprintf(&b, "### %s: %s\n\n", markdownCell(r.Board), markdownCell(r.headline()))
 	failures := r.Failures()
 	for _, f := range failures[:min(len(failures), maxMarked)] {
-		fmt.Fprintf(&b, "**%s: %s**\n\n", server.Cell(f.Where), server.Cell(f.Name))
-		b.WriteString(server.Block(f.lines("")) + "\n")
+		fmt.Fprintf(&b, "**%s: %s**\n\n", markdownCell(f.Where), markdownCell(f.Name))
+		b.WriteString(markdownBlock(f.lines("")) + "\n")
 	}
 	if more := len(failures) - maxMarked; more > 0 {
 		fmt.Fprintf(&b, "%d more failures are in the report.\n\n", more)

@@ -1,5 +1,5 @@
 // Package report turns the result of a run on a board into JSON, JUnit, TAP, LAVA or a
-// page. It asks no board; see ci.
+// page. It also writes what a CI server shows beside a job's log. It asks no board; see ci.
 package report
 
 import (

@@ -15,7 +15,6 @@ import (
 	"slipway/ci"
 	"slipway/ci/doctor"
 	"slipway/ci/report"
-	"slipway/ci/server"
 	suites "slipway/ci/suite"
 	"slipway/flash"
 	devices "slipway/flash/device"
@@ -56,7 +55,7 @@ slipway up --json  # for a script`
 
 // showReport prints a report as text, or in a form for a program.
 func showReport(r report.Report, err error, form *report.Form) error {
-	err = errors.Join(err, server.AddSummary(r.Markdown()))
+	err = errors.Join(err, report.AddSummary(r.Markdown()))
 	if form != nil {
 		return errors.Join(err, report.WriteAs(stdout, form, r))
 	}

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"slipway/ci/plan"
-	"slipway/ci/server"
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -58,7 +58,7 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 		return WithSignals(ctx, func(ctx context.Context) error {
 			p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Lab: lab, Images: options})
 			if err == nil {
-				err = server.AddSummary(p.Markdown())
+				err = report.AddSummary(p.Markdown())
 			}
 			if err == nil && *gitlab != "" {
 				err = p.SaveGitLab(*gitlab)

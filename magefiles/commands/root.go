@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/ci/report"
-	"slipway/ci/server"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -184,7 +183,7 @@ func TellServer(args []string, err error, stderr io.Writer) {
 		return
 	}
 	text, next, _ := cutLast(err.Error(), "\nnext: ")
-	if err := server.Failed(stderr, commandOf(args), text, next); err != nil {
+	if err := report.ShowFailed(stderr, commandOf(args), text, next); err != nil {
 		fmt.Fprintln(stderr, "Warning:", err)
 	}
 }

@@ -36,7 +36,6 @@ var stages = []stage{
 	{"flash/store", 6, "artifacts are kept on machines that flash nothing"},
 	{"ci/report", 7, "a report is read where no board is"},
 	{"ci/trends", 7, "a job compares the reports of others, without a board"},
-	{"ci/server", 0, "every command may tell a CI server why it failed"},
 	{"ci/plan", 7, "a pipeline asks it before any board is built or reached"},
 	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
 	{"ci/audit", 7, "it looks at a root file system, also of a board, and runs nothing there but tar"},

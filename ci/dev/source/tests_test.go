@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"slipway/ci/report/junit"
 	"slipway/flash/flashtest"
 	"slipway/layers/run"
 
@@ -321,13 +320,18 @@ func TestInterruptedRun(t *testing.T) {
 	}
 }
 
-func readJUnit(t *testing.T, path string) junit.Suites {
+// junitFile is what the tests read of junit.xml.
+type junitFile struct {
+	Failures int `xml:"failures,attr"`
+}
+
+func readJUnit(t *testing.T, path string) junitFile {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got junit.Suites
+	var got junitFile
 	if err := xml.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}

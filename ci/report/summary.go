@@ -1,6 +1,4 @@
-// Package server writes what a CI server shows beside a job's log: a summary in Markdown,
-// annotations of lines, and findings for code quality. It knows no command and no board.
-package server
+package report
 
 import (
 	"cmp"
@@ -41,19 +39,19 @@ func AddSummary(markdown string) error {
 	return nil
 }
 
-// Failed shows why a command failed: in the summary, and as annotations where w is a log of
+// ShowFailed shows why a command failed: in the summary, and as annotations where w is a log of
 // GitHub. step is "" where nobody knows the next one.
-func Failed(w io.Writer, command, cause, step string) error {
-	text := "### " + Cell(command) + " failed\n\n" + Block(cause)
+func ShowFailed(w io.Writer, command, cause, step string) error {
+	text := "### " + markdownCell(command) + " failed\n\n" + markdownBlock(cause)
 	if step != "" {
-		text += "\nNext:\n\n" + Block(step)
+		text += "\nNext:\n\n" + markdownBlock(step)
 	}
 	Annotate(w, command, FindingsIn(cause)...)
 	return AddSummary(text)
 }
 
-// Block returns a text that Markdown shows as it is.
-func Block(text string) string {
+// markdownBlock returns a text that Markdown shows as it is.
+func markdownBlock(text string) string {
 	text = strings.TrimRight(plaintext.CleanTail(text, maxTextBytes), "\n")
 	fence := "```"
 	for strings.Contains(text, fence) {
@@ -68,15 +66,15 @@ var markup = strings.NewReplacer(
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", ":&#47;/",
 )
 
-// Cell returns a text as one line of Markdown, also in a table.
-func Cell(text string) string { return markup.Replace(plaintext.OneLine(text)) }
+// markdownCell returns a text as one line of Markdown, also in a table.
+func markdownCell(text string) string { return markup.Replace(plaintext.OneLine(text)) }
 
-// Table returns a table in Markdown. Its cells are plain text.
-func Table(rows ...[]string) string {
+// MarkdownTable returns a table in Markdown. Its cells are plain text.
+func MarkdownTable(rows ...[]string) string {
 	var b strings.Builder
 	for i, row := range rows {
 		for _, cell := range row {
-			b.WriteString("| " + Cell(cell) + " ")
+			b.WriteString("| " + markdownCell(cell) + " ")
 		}
 		b.WriteString("|\n")
 		if i == 0 {

@@ -1,4 +1,4 @@
-package server
+package report
 
 import (
 	"bytes"
@@ -48,7 +48,7 @@ func FuzzFailed(f *testing.F) {
 		t.Setenv(SummaryVariable, file)
 		t.Setenv("GITHUB_ACTIONS", "true")
 		var log bytes.Buffer
-		if err := Failed(&log, "slipway build a", cause, step); err != nil {
+		if err := ShowFailed(&log, "slipway build a", cause, step); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(log.String()) {
