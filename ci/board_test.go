@@ -27,7 +27,7 @@ import (
 	"slipway/ci/suite/suitetest"
 	"slipway/flash"
 	"slipway/flash/device"
-	"slipway/flash/oci/ocitest"
+	"slipway/flash/flashtest"
 	"slipway/flash/target"
 	"slipway/flash/target/boardtest"
 	"slipway/flash/target/container"
@@ -237,7 +237,7 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	l.Close() // nothing answers there
 	spec, opt := images.Spec{Board: "toy", Machine: &images.Machine{}}, images.Options{Dir: t.TempDir()}
 	config := sysctlConfig(t)
-	archive := ocitest.Archive(t, "x.tar", ocitest.Docker(t, "x:1", ocitest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
+	archive := flashtest.Archive(t, "x.tar", flashtest.Docker(t, "x:1", flashtest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
 	for _, host := range []string{"toy", "root@" + l.Addr().String()} {
 		for name, err := range map[string]error{
 			"deploy config":    deploy.Config(t.Context(), io.Discard, opt, spec, host, config, deploy.ConfigOptions{}),
@@ -309,7 +309,7 @@ group: {none: {exists: false}}
 			t.Fatal(err)
 		}
 		writeArtifact(t, dir, images.Artifact{Board: "toy"})
-		archive := ocitest.Archive(t, "x.tar", ocitest.Docker(t, "x:1", ocitest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
+		archive := flashtest.Archive(t, "x.tar", flashtest.Docker(t, "x:1", flashtest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
 		smoked, smokeErr := SmokeOn(t.Context(), io.Discard, opt, spec, "board", "")
 		_, updateErr := Update(t.Context(), opt, spec, "board", bundle, UpdateOptions{DryRun: true, Out: io.Discard})
 		for name, err := range map[string]error{

@@ -21,7 +21,7 @@ import (
 	"slipway/flash/probe"
 	"slipway/flash/sealed"
 	"slipway/flash/source"
-	"slipway/flash/sshsig"
+	"slipway/flash/trust"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -206,7 +206,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 // if its signature was verified.
 func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
-	if text == nil && sshsig.Clearsigned(data) {
+	if text == nil && trust.Clearsigned(data) {
 		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: gpg --verify %s  # it names the key; then add --signers and its keyring", path, plaintext.Quote(path))
 	}
 	if text != nil {

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/runtime-hook/internal/choose"
-	"slipway/runtime-hook/internal/compat"
 	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/ldcache"
@@ -134,14 +133,14 @@ func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Pla
 
 // findCompat returns the CUDA driver libraries of the image, if they are newer than the
 // board's.
-func (r request) findCompat(root *inject.Root) compat.Used {
+func (r request) findCompat(root *inject.Root) compatLibraries {
 	dir := r.CompatDir
 	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {
-		return compat.Used{}
+		return compatLibraries{}
 	}
 	board := choose.ReadBoard("/", toldBoard(r.Config))
 	if dir == config.Auto {
 		dir = board.CompatDir()
 	}
-	return compat.Find(root, dir, board.CUDA)
+	return findCompat(root, dir, board.CUDA)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/runtime-hook/internal/cache"
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/csv"
@@ -97,7 +96,7 @@ func (r request) planShare() (share, error) {
 		}
 		notes = append(notes, why.Error())
 	}
-	p, problems := cache.Compile(lists, planOptions(r.Config), r.looked)
+	p, problems := plan.Load(lists, planOptions(r.Config), r.looked)
 	p, left, err := r.PartOf("/", p)
 	if !r.Devices {
 		for _, d := range p.Devices {

@@ -9,7 +9,6 @@ import (
 
 	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/oci"
-	"slipway/runtime-hook/internal/wrap"
 )
 
 const runtimeUsage = `slipway-hook runtime ARGUMENTS, or slipway-runtime ARGUMENTS
@@ -40,12 +39,12 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 		_, err := fmt.Fprint(stdout, runtimeUsage)
 		return err
 	}
-	call := wrap.Parse(args)
+	call := parseCall(args)
 	err := prepareBundle(call)
 	if err == nil {
 		// A container can be stopped and deleted whatever is wrong with the settings.
 		set, _ := config.Read("/")
-		err = wrap.Exec(set.Runtime.Runtimes, args)
+		err = execRuntime(set.Runtime.Runtimes, args)
 	}
 	call.Report(printable(runtimeName + ": " + err.Error()))
 	return err
@@ -53,7 +52,7 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 
 // prepareBundle edits the config.json of a container that is created. The runtime
 // itself reports what is wrong with a bundle.
-func prepareBundle(call wrap.Call) error {
+func prepareBundle(call runtimeCall) error {
 	if !call.Creates {
 		return nil
 	}

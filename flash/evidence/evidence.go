@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/flash/sshsig"
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/images/sbom"
@@ -37,7 +36,7 @@ type Report struct {
 	Folder     string            `json:"folder"`
 	Artifact   images.Artifact   `json:"artifact"`
 	Files      []File            `json:"files"`
-	Signer     *sshsig.Signer    `json:"signer,omitempty"`
+	Signer     *trust.Signer     `json:"signer,omitempty"`
 	Signature  string            `json:"signature"` // signed, unsigned, unverified or wrong
 	Why        string            `json:"why,omitempty"`
 	Provenance *images.Statement `json:"provenance,omitempty"`
@@ -456,7 +455,7 @@ func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	signer, err := sshsig.ReadKey(key)
+	signer, err := trust.ReadKey(key)
 	if err != nil {
 		return "", err
 	}
@@ -467,7 +466,7 @@ func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	if err := r.Err(); err != nil {
 		return "", fmt.Errorf("sign %w", err)
 	}
-	text, err := sshsig.Sign(signer, bytes.NewReader(data))
+	text, err := trust.Sign(signer, bytes.NewReader(data))
 	if err != nil {
 		return "", err
 	}

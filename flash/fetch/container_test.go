@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/flash/flashtest"
 	"slipway/flash/oci"
-	"slipway/flash/oci/ocitest"
 )
 
 var (
@@ -19,13 +19,13 @@ var (
 )
 
 // serveImages puts an image for two platforms into a registry, as v1.
-func serveImages(t *testing.T, s *ociServer) ocitest.Files {
+func serveImages(t *testing.T, s *ociServer) flashtest.Files {
 	t.Helper()
-	f := ocitest.Files{}
+	f := flashtest.Files{}
 	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex}
 	for _, p := range []ocispec.Platform{amdBoard, armBoard} {
 		layer := []byte("layer for " + p.Architecture)
-		index.Manifests = append(index.Manifests, f.Image(t, ocitest.Config(p, ocispec.ImageConfig{}, []byte("base"), layer), []byte("base"), layer))
+		index.Manifests = append(index.Manifests, f.Image(t, flashtest.Config(p, ocispec.ImageConfig{}, []byte("base"), layer), []byte("base"), layer))
 	}
 	s.mu.Lock()
 	for name, data := range f {
@@ -78,11 +78,11 @@ func TestContainerOfRegistry(t *testing.T) {
 }
 
 func TestContainerOfFiles(t *testing.T) {
-	f := ocitest.Files{}
+	f := flashtest.Files{}
 	f.Index(t,
-		ocitest.Named(f.Image(t, ocitest.Config(armBoard, ocispec.ImageConfig{}, []byte("a")), []byte("a")), "v1"),
-		ocitest.Named(f.Image(t, ocitest.Config(armBoard, ocispec.ImageConfig{}, []byte("b")), []byte("b")), "v2"))
-	archive, layout := ocitest.Archive(t, "app.tar", f), ocitest.Layout(t, "app", f)
+		flashtest.Named(f.Image(t, flashtest.Config(armBoard, ocispec.ImageConfig{}, []byte("a")), []byte("a")), "v1"),
+		flashtest.Named(f.Image(t, flashtest.Config(armBoard, ocispec.ImageConfig{}, []byte("b")), []byte("b")), "v2"))
+	archive, layout := flashtest.Archive(t, "app.tar", f), flashtest.Layout(t, "app", f)
 	for _, text := range []string{archive + "#v2", "file://" + archive + "#v2", layout + "#v2", "oci-dir:" + layout + ":v2"} {
 		image, err := openContainer(t, text, armBoard)
 		if err != nil {

@@ -1,7 +1,7 @@
 // Package fetch turns a reference (a path, web, SSH or OCI address) into a verified file
 // on this machine. A server's answers are untrusted: sizes, names, lists and redirects
 // have limits. A file gets its name only once its digest is proved. For its content see
-// source, for signatures sshsig.
+// source, for signatures trust.
 package fetch
 
 import (

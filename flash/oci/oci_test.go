@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"slipway/flash/oci/ocitest"
+	"slipway/flash/flashtest"
 )
 
 var (
@@ -54,32 +54,32 @@ func image(platform v1.Platform, layers ...string) (v1.Image, [][]byte) {
 	for _, l := range layers {
 		all = append(all, []byte(l))
 	}
-	return ocitest.Config(platform, v1.ImageConfig{}, all...), all
+	return flashtest.Config(platform, v1.ImageConfig{}, all...), all
 }
 
-func add(t *testing.T, f ocitest.Files, platform v1.Platform, layers ...string) v1.Descriptor {
+func add(t *testing.T, f flashtest.Files, platform v1.Platform, layers ...string) v1.Descriptor {
 	c, all := image(platform, layers...)
 	return f.Image(t, c, all...)
 }
 
-func one(t *testing.T, name string) ocitest.Files {
-	f := ocitest.Files{}
+func one(t *testing.T, name string) flashtest.Files {
+	f := flashtest.Files{}
 	d := add(t, f, arm, "a", "b", "a")
 	if name != "" {
-		d = ocitest.Named(d, name)
+		d = flashtest.Named(d, name)
 	}
 	return f.Index(t, d)
 }
 
-func docker(t *testing.T, tag string) ocitest.Files {
+func docker(t *testing.T, tag string) flashtest.Files {
 	c, all := image(arm, "a", "b", "a")
-	return ocitest.Docker(t, tag, c, all...)
+	return flashtest.Docker(t, tag, c, all...)
 }
 
 func TestImage(t *testing.T) {
-	several := ocitest.Files{}
-	several.Index(t, ocitest.Named(add(t, several, amd, "x"), "v1"), ocitest.Named(add(t, several, arm, "y"), "v1"), ocitest.Named(add(t, several, arm, "z"), "v2"))
-	nested := ocitest.Files{}
+	several := flashtest.Files{}
+	several.Index(t, flashtest.Named(add(t, several, amd, "x"), "v1"), flashtest.Named(add(t, several, arm, "y"), "v1"), flashtest.Named(add(t, several, arm, "z"), "v2"))
+	nested := flashtest.Files{}
 	inner := nested.JSON(t, v1.MediaTypeImageIndex, v1.Index{MediaType: v1.MediaTypeImageIndex, Manifests: []v1.Descriptor{add(t, nested, amd, "x"), add(t, nested, arm, "y")}})
 	nested.Index(t, inner)
 	packed := docker(t, "app")
@@ -91,15 +91,15 @@ func TestImage(t *testing.T) {
 	tests := []struct {
 		name, path, image, wantName, wantLayers string
 	}{
-		{"an archive", ocitest.Archive(t, "App.tar", one(t, "")), "", "slipway.local/app@sha256:", "a+b+a"},
-		{"a layout", ocitest.Layout(t, "app", one(t, "v2")), "", "slipway.local/app:v2", "a+b+a"},
-		{"its name", ocitest.Layout(t, "app", one(t, "slipway/probe:latest")), "", "slipway/probe:latest", "a+b+a"},
-		{"one of several", ocitest.Archive(t, "s.tar", several), "v2", "slipway.local/s:v2", "z"},
-		{"one of two platforms", ocitest.Archive(t, "s.tar", several), "v1", "slipway.local/s:v1", "y"},
-		{"an index in the index", ocitest.Archive(t, "n.tar", nested), "", "slipway.local/n@sha256:", "y"},
-		{"docker save", ocitest.Archive(t, "d.tar", docker(t, "app")), "", "docker.io/library/app:latest", "a+b+a"},
-		{"docker save by name", ocitest.Archive(t, "d.tar", docker(t, "lab/app:v1")), "lab/app:v1", "docker.io/lab/app:v1", "a+b+a"},
-		{"packed layers", ocitest.Archive(t, "d.tar", packed), "", "docker.io/library/app:latest", b.String() + "+b+a"},
+		{"an archive", flashtest.Archive(t, "App.tar", one(t, "")), "", "slipway.local/app@sha256:", "a+b+a"},
+		{"a layout", flashtest.Layout(t, "app", one(t, "v2")), "", "slipway.local/app:v2", "a+b+a"},
+		{"its name", flashtest.Layout(t, "app", one(t, "slipway/probe:latest")), "", "slipway/probe:latest", "a+b+a"},
+		{"one of several", flashtest.Archive(t, "s.tar", several), "v2", "slipway.local/s:v2", "z"},
+		{"one of two platforms", flashtest.Archive(t, "s.tar", several), "v1", "slipway.local/s:v1", "y"},
+		{"an index in the index", flashtest.Archive(t, "n.tar", nested), "", "slipway.local/n@sha256:", "y"},
+		{"docker save", flashtest.Archive(t, "d.tar", docker(t, "app")), "", "docker.io/library/app:latest", "a+b+a"},
+		{"docker save by name", flashtest.Archive(t, "d.tar", docker(t, "lab/app:v1")), "lab/app:v1", "docker.io/lab/app:v1", "a+b+a"},
+		{"packed layers", flashtest.Archive(t, "d.tar", packed), "", "docker.io/library/app:latest", b.String() + "+b+a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestImageRefuses(t *testing.T) {
 			damaged[name] = bytes.Replace(damaged[name], []byte("sha256"), []byte("sha257"), 1)
 		}
 	}
-	cut := ocitest.Archive(t, "cut.tar", ocitest.Files{"oci-layout": bytes.Repeat([]byte("x"), 2000)})
+	cut := flashtest.Archive(t, "cut.tar", flashtest.Files{"oci-layout": bytes.Repeat([]byte("x"), 2000)})
 	if err := os.Truncate(cut, 1000); err != nil {
 		t.Fatal(err)
 	}
@@ -142,15 +142,15 @@ func TestImageRefuses(t *testing.T) {
 			short[name] = nil
 		}
 	}
-	loop := ocitest.Files{}
+	loop := flashtest.Files{}
 	var d v1.Descriptor = add(t, loop, arm, "a")
 	for range 6 {
 		d = loop.JSON(t, v1.MediaTypeImageIndex, v1.Index{MediaType: v1.MediaTypeImageIndex, Manifests: []v1.Descriptor{d}})
 	}
 	loop.Index(t, d)
-	two := ocitest.Files{}
-	two.Index(t, ocitest.Named(add(t, two, arm, "x"), "v1"), ocitest.Named(add(t, two, arm, "y"), "v2"))
-	odd := ocitest.Files{}
+	two := flashtest.Files{}
+	two.Index(t, flashtest.Named(add(t, two, arm, "x"), "v1"), flashtest.Named(add(t, two, arm, "y"), "v2"))
+	odd := flashtest.Files{}
 	odd.Index(t, v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: "sha256:../../etc/passwd", Size: 3})
 	empty := docker(t, "app")
 	empty["manifest.json"] = []byte(`[{"Config":"config.json","Layers":[]}]`)
@@ -159,16 +159,16 @@ func TestImageRefuses(t *testing.T) {
 		platform   v1.Platform
 		want       string
 	}{
-		{"another platform", ocitest.Archive(t, "a.tar", one(t, "")), amd, "the image is for linux/arm64, the board is linux/amd64"},
-		{"damaged", ocitest.Archive(t, "a.tar", damaged), arm, "damaged"},
+		{"another platform", flashtest.Archive(t, "a.tar", one(t, "")), amd, "the image is for linux/arm64, the board is linux/amd64"},
+		{"damaged", flashtest.Archive(t, "a.tar", damaged), arm, "damaged"},
 		{"cut off", cut, arm, "not a whole one"},
 		{"packed", gz, arm, "gunzip"},
-		{"nothing of an image", ocitest.Archive(t, "a.tar", ocitest.Files{"a": nil}), arm, "no oci-layout and no manifest.json"},
-		{"an empty archive", ocitest.Archive(t, "a.tar", ocitest.Files{}), arm, "empty archive"},
-		{"too deep", ocitest.Archive(t, "a.tar", loop), arm, "indexes inside one another"},
-		{"several", ocitest.Archive(t, "a.tar", two), arm, `"v1" "v2"`},
-		{"a digest that is a path", ocitest.Layout(t, "a", odd), arm, "want sha256: and 64 hex digits"},
-		{"docker save without layers", ocitest.Archive(t, "a.tar", empty), arm, "0 layers, and 3"},
+		{"nothing of an image", flashtest.Archive(t, "a.tar", flashtest.Files{"a": nil}), arm, "no oci-layout and no manifest.json"},
+		{"an empty archive", flashtest.Archive(t, "a.tar", flashtest.Files{}), arm, "empty archive"},
+		{"too deep", flashtest.Archive(t, "a.tar", loop), arm, "indexes inside one another"},
+		{"several", flashtest.Archive(t, "a.tar", two), arm, `"v1" "v2"`},
+		{"a digest that is a path", flashtest.Layout(t, "a", odd), arm, "want sha256: and 64 hex digits"},
+		{"docker save without layers", flashtest.Archive(t, "a.tar", empty), arm, "0 layers, and 3"},
 		{"no such file", filepath.Join(t.TempDir(), "none.tar"), arm, "none.tar"},
 	}
 	for _, tt := range tests {
@@ -179,7 +179,7 @@ func TestImageRefuses(t *testing.T) {
 			}
 		})
 	}
-	image, err := find(t, ocitest.Archive(t, "a.tar", short), "", arm)
+	image, err := find(t, flashtest.Archive(t, "a.tar", short), "", arm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,11 +189,11 @@ func TestImageRefuses(t *testing.T) {
 }
 
 func FuzzImage(f *testing.F) {
-	for _, files := range []ocitest.Files{
+	for _, files := range []flashtest.Files{
 		{"oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`), "index.json": []byte(`{"manifests":[{"digest":"sha256:0","size":1}]}`)},
 		{"manifest.json": []byte(`[{"Config":"c","Layers":["l"]}]`), "c": []byte(`{"rootfs":{"diff_ids":["sha256:0"]}}`), "l": []byte("x")},
 	} {
-		data, err := os.ReadFile(ocitest.Archive(f, "a.tar", files))
+		data, err := os.ReadFile(flashtest.Archive(f, "a.tar", files))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -1,5 +1,6 @@
 // Package trust decides who signed what: by which list of signers, and with which list of
-// digests. It fetches nothing.
+// digests. It verifies signatures of OpenSSH (ssh-keygen -Y sign), of minisign, and of GPG
+// through gpgv. It signs as OpenSSH does. It fetches nothing.
 package trust
 
 import (
@@ -13,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"slipway/flash/sshsig"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -30,7 +30,7 @@ const (
 
 // List says who may sign.
 type List struct {
-	sshsig.Signers
+	Signers
 	From string // who names it, as --signers
 	File string // the file that was read
 }
@@ -40,7 +40,7 @@ type Lists []List
 
 // Parse reads the text of a list. from says who names it.
 func Parse(from, file string, data []byte) (List, error) {
-	signers, err := sshsig.ParseSigners(file, data)
+	signers, err := ParseSigners(file, data)
 	return List{signers, from, file}, err
 }
 
@@ -121,7 +121,7 @@ func (b Bytes) Reader(context.Context, func(int64)) io.Reader { return bytes.New
 
 // Proof says who signed a file.
 type Proof struct {
-	Signer    sshsig.Signer
+	Signer    Signer
 	Signature string // the name of its file
 }
 
@@ -178,7 +178,7 @@ func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([
 	return proofs, nil
 }
 
-func (l List) prove(ctx context.Context, signature []byte, file string, of Content) (who sshsig.Signer, err error) {
+func (l List) prove(ctx context.Context, signature []byte, file string, of Content) (who Signer, err error) {
 	count := func(int64) {}
 	if of.SizeBytes() > shownBytes {
 		step := progress.Start(ctx, "prove who signed "+file, of.SizeBytes(), progress.Bytes)
@@ -197,7 +197,7 @@ func (l List) prove(ctx context.Context, signature []byte, file string, of Conte
 func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byte) (text []byte, proofs []Proof, err error) {
 	var beside Lists
 	for _, l := range ls {
-		if !l.Clear() || !sshsig.Clearsigned(data) {
+		if !l.Clear() || !Clearsigned(data) {
 			beside = append(beside, l)
 			continue
 		}
@@ -208,7 +208,7 @@ func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byt
 		if text, who, err = l.VerifyClear(ctx, data); err != nil {
 			return nil, nil, fmt.Errorf("%s (%s): %w", file, l.From, err)
 		}
-		proofs = append(proofs, Proof{Signer: sshsig.Signer{Name: who}})
+		proofs = append(proofs, Proof{Signer: Signer{Name: who}})
 	}
 	others, err := beside.Prove(ctx, at, file, Bytes(data))
 	return text, append(proofs, others...), err

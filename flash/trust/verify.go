@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"slipway/flash/sshsig"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -28,10 +27,10 @@ type Report struct {
 
 // FolderReport is a signed list of digests, and its files that were looked at.
 type FolderReport struct {
-	Path     string         `json:"path"`
-	Signer   *sshsig.Signer `json:"signer,omitempty"`
-	Error    string         `json:"error,omitempty"` // nothing in the folder is proved
-	Files    []FileReport   `json:"files"`
+	Path     string       `json:"path"`
+	Signer   *Signer      `json:"signer,omitempty"`
+	Error    string       `json:"error,omitempty"` // nothing in the folder is proved
+	Files    []FileReport `json:"files"`
 	folder   string
 	names    []string // the files to verify
 	complete bool     // all files of the list, and of the folder

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/sshsig"
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -55,7 +54,7 @@ func (o Options) readKey() (ssh.Signer, error) {
 	case path == "":
 		return nil, fmt.Errorf("sign the release: neither --key nor %s names a key; --unsigned tries it without one\nnext: ls -l ~/.ssh  # then name a key of yours by --key", KeyVariable)
 	}
-	return sshsig.ReadKey(path)
+	return trust.ReadKey(path)
 }
 
 // architectures are those of the hosts and boards that run Slipway.
@@ -191,7 +190,7 @@ func sign(files map[string][]byte, key ssh.Signer) error {
 	if key == nil {
 		return nil
 	}
-	signature, err := sshsig.Sign(key, &sums)
+	signature, err := trust.Sign(key, &sums)
 	files[trust.SumsName+".sig"] = signature
 	return err
 }

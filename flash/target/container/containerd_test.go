@@ -22,7 +22,7 @@ import (
 	imagespec "github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"slipway/flash/oci/ocitest"
+	"slipway/flash/flashtest"
 	"slipway/flash/target"
 	"slipway/flash/target/boardtest"
 	"slipway/flash/target/sshd"
@@ -68,7 +68,7 @@ func ociArchive(t *testing.T, name string, config v1.ImageConfig, filler int) st
 	}
 	blobs["index.json"] = index
 	blobs["oci-layout"] = []byte(`{"imageLayoutVersion":"1.0.0"}`)
-	return ocitest.Archive(t, "probe.tar", blobs)
+	return flashtest.Archive(t, "probe.tar", blobs)
 }
 
 func busyboxLayer(t *testing.T, filler int) []byte {
@@ -77,7 +77,7 @@ func busyboxLayer(t *testing.T, filler int) []byte {
 	if err != nil {
 		t.Skipf("%v: install the Debian package busybox-static", err)
 	}
-	return ocitest.Layer(t, ocitest.Files{"bin/busybox": program, "filler": targettest.RandomBytes(filler)})
+	return flashtest.Layer(t, flashtest.Files{"bin/busybox": program, "filler": targettest.RandomBytes(filler)})
 }
 
 func compress(t *testing.T, data []byte) []byte {

@@ -11,8 +11,8 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/flash/flashtest"
 	"slipway/flash/oci"
-	"slipway/flash/oci/ocitest"
 	"slipway/flash/target/boardtest"
 	"slipway/flash/target/targettest"
 )
@@ -22,14 +22,14 @@ func localImage(t *testing.T, name string, more ...[]byte) *oci.Image {
 	t.Helper()
 	layers := append([][]byte{busyboxLayer(t, 0)}, more...)
 	for i, l := range more {
-		layers[i+1] = ocitest.Layer(t, ocitest.Files{fmt.Sprintf("filler%d", i): l})
+		layers[i+1] = flashtest.Layer(t, flashtest.Files{fmt.Sprintf("filler%d", i): l})
 	}
-	f := ocitest.Files{}
-	config := ocitest.Config(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, v1.ImageConfig{
+	f := flashtest.Files{}
+	config := flashtest.Config(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, v1.ImageConfig{
 		Entrypoint: []string{"/bin/busybox"}, Cmd: []string{"echo", "hello"},
 	}, layers...)
-	f.Index(t, ocitest.Named(f.Image(t, config, layers...), name))
-	source, err := oci.Open(ocitest.Archive(t, "image.tar", f))
+	f.Index(t, flashtest.Named(f.Image(t, config, layers...), name))
+	source, err := oci.Open(flashtest.Archive(t, "image.tar", f))
 	if err != nil {
 		t.Fatal(err)
 	}

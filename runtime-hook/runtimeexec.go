@@ -1,11 +1,13 @@
-package wrap
+package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,9 +16,9 @@ import (
 // runtime starts this program again, the loop would never end.
 const loopVariable = "SLIPWAY_RUNTIME"
 
-// Exec becomes the first of the runtimes that is installed, with args. It returns only
+// execRuntime becomes the first of the runtimes that is installed, with args. It returns only
 // if that fails. It looks in PATH for a name without a slash.
-func Exec(runtimes, args []string) error {
+func execRuntime(runtimes, args []string) error {
 	if from, ok := os.LookupEnv(loopVariable); ok {
 		return fmt.Errorf("%s leads back to slipway-runtime: name runc or crun as the runtime behind it", from)
 	}
@@ -63,4 +65,23 @@ func candidatePaths(name, path string) []string {
 		}
 	}
 	return all
+}
+
+// Report writes an error line where engines look for a runtime's errors. The user of containerd or
+// docker does not see standard error.
+func (c runtimeCall) Report(line string) {
+	if c.Log == "" {
+		return
+	}
+	// A pipe that nobody reads does not hold this up.
+	f, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o644)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if c.JSON {
+		data, _ := json.Marshal(map[string]string{"level": "error", "msg": line, "time": time.Now().Format(time.RFC3339)})
+		line = string(data)
+	}
+	fmt.Fprintln(f, line)
 }

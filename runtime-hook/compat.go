@@ -1,7 +1,4 @@
-// Package compat finds the CUDA driver libraries in an image that are of a newer CUDA
-// than the board's driver (NVIDIA calls it forward compatibility). The image is hostile:
-// these files decide only what their own container sees.
-package compat
+package main
 
 import (
 	"encoding/json"
@@ -14,32 +11,36 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Used are the libraries of an image that replace the board's.
-type Used struct {
+// This file finds the CUDA driver libraries in an image that are of a newer CUDA
+// than the board's driver (NVIDIA calls it forward compatibility). The image is hostile:
+// these files decide only what their own container sees.
+
+// compatLibraries are the libraries of an image that replace the board's.
+type compatLibraries struct {
 	Dir       string
 	Libraries []plan.Library
 }
 
-// Find looks into the folder dir of the container, on a board whose driver has cuda.
-// Used is empty if programs have to find the board's own libraries.
-func Find(root *inject.Root, dir, cuda string) Used {
+// findCompat looks into the folder dir of the container, on a board whose driver has cuda.
+// It returns none if programs have to find the board's own libraries.
+func findCompat(root *inject.Root, dir, cuda string) compatLibraries {
 	if dir == "" || cuda == "" {
-		return Used{}
+		return compatLibraries{}
 	}
 	names := root.Names(dir)
-	driver, ok := findDriver(names)
+	driver, ok := findImageDriver(names)
 	if !ok {
-		return Used{}
+		return compatLibraries{}
 	}
 	if !choose.Newer(driverCUDA(root, path.Join(dir, driver)), cuda) {
-		return Used{}
+		return compatLibraries{}
 	}
-	return Used{dir, listLibraries(root, dir, names)}
+	return compatLibraries{dir, listLibraries(root, dir, names)}
 }
 
-// findDriver returns the only libcuda of the folder. Of two, nothing says which one is
+// findImageDriver returns the only libcuda of the folder. Of two, nothing says which one is
 // meant.
-func findDriver(names []inject.Name) (driver string, ok bool) {
+func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	for _, n := range names {
 		if match, _ := path.Match("libcuda.so.*.*", n.Name); !match || n.Link != "" {
 			continue

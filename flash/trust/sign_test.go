@@ -1,4 +1,4 @@
-package sshsig
+package trust
 
 import (
 	"net"
@@ -14,7 +14,7 @@ import (
 // serveAgent serves an ssh-agent with one key.
 func serveAgent(t *testing.T, keyFile string) {
 	t.Helper()
-	private, err := ssh.ParseRawPrivateKey(read(t, keyFile))
+	private, err := ssh.ParseRawPrivateKey(readText(t, keyFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,12 +74,12 @@ func TestSign(t *testing.T) {
 func TestReadKeyRefuses(t *testing.T) {
 	file, _ := keygen(t, "-t", "ed25519")
 	locked, _ := keygen(t, "-t", "ed25519")
-	mustRun(t, "ssh-keygen", "-q", "-p", "-N", "secret", "-f", locked)
+	runTool(t, "ssh-keygen", "-q", "-p", "-N", "secret", "-f", locked)
 	open, _ := keygen(t, "-t", "ed25519")
 	if err := os.Chmod(open, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	mustRun(t, "ssh-keygen", "-q", "-s", file, "-I", "ann", "-n", "ann", open+".pub")
+	runTool(t, "ssh-keygen", "-q", "-s", file, "-I", "ann", "-n", "ann", open+".pub")
 	tests := []struct{ name, path, wantErr string }{
 		{"passphrase", locked, "it has a passphrase, and Slipway asks for none\nnext: ssh-add " + locked},
 		{"readable by others", open, "others on this machine may read it (mode 0644)\nnext: chmod 600 " + open},

@@ -1,4 +1,4 @@
-package wrap
+package main
 
 import (
 	"os"
@@ -44,12 +44,5 @@ func TestFind(t *testing.T) {
 	}
 	if got, err := findRuntime([]string{"runc"}, "here:.:"); err == nil {
 		t.Errorf("find took %q, which the working folder has", got)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

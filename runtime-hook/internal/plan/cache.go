@@ -1,7 +1,8 @@
-// Package cache keeps a board's compiled plan in /run, so that the next container only
-// has to check that the board is unchanged. It ignores, then replaces, a file that
-// others than root may write, that is incomplete, or that another hook wrote.
-package cache
+package plan
+
+// This file keeps a board's compiled plan in /run, so that the next container only has to
+// check that the board is unchanged. It ignores, then replaces, a file that others than root
+// may write, that is incomplete, or that another hook wrote.
 
 import (
 	"encoding/binary"
@@ -14,70 +15,69 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/runtime-hook/internal/csv"
-	"slipway/runtime-hook/internal/plan"
 )
 
-// Dir is the folder for files that the hook may lose.
-const Dir = "/run/slipway"
+// CacheDir is the folder for files that the hook may lose.
+const CacheDir = "/run/slipway"
 
 const (
-	magic    = "slipway plan 1\n"
-	maxBytes = 8 << 20
-	planFile = "plan"
+	cacheMagic    = "slipway plan 1\n"
+	maxCacheBytes = 8 << 20
+	planFile      = "plan"
 )
 
 // savedPlan is a plan with all that it was made from.
 type savedPlan struct {
-	Hook    plan.Seen // the program: another one may make another plan
-	Options plan.Options
+	Hook    Seen // the program: another one may make another plan
+	Options Options
 	Files   []csv.File
-	Result
+	Compiled
 }
 
-// Result is the outcome of compiling.
-type Result struct {
-	Plan     plan.Plan
+// Compiled is the outcome of compiling.
+type Compiled struct {
+	Plan     Plan
 	Problems []csv.Problem
-	Watch    plan.Watch
+	Watch    Watch
 }
 
-// Compile returns the board's plan for the lists, from the cache if that has it. looked
+// Load returns the board's plan for the lists, from the cache if that has it. looked
 // means that somebody just checked that the board is still the same.
-func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Problem) {
+func Load(files []csv.File, o Options, looked bool) (Plan, []csv.Problem) {
 	hook, known := statProgram()
 	if known {
-		if r, ok := loadPlan(Dir, fileHead(hook, o, files), looked); ok {
+		if r, ok := loadPlan(CacheDir, fileHead(hook, o, files), looked); ok {
 			return r.Plan, r.Problems
 		}
 	}
 	entries, problems := csv.Parse(files)
-	p, more, watch := plan.Watched("/", entries, o)
-	r := Result{p, append(problems, more...), watch}
+	p, more, watch := Watched("/", entries, o)
+	r := Compiled{p, append(problems, more...), watch}
 	if known && watch.OldEnough(time.Now().UnixNano()) {
 		// A board whose /run cannot be written to works without.
-		_ = savePlan(Dir, savedPlan{hook, o, files, r})
+		_ = savePlan(CacheDir, savedPlan{hook, o, files, r})
 	}
 	return r.Plan, r.Problems
 }
 
 // statProgram returns the file that this process runs.
-func statProgram() (plan.Seen, bool) {
+func statProgram() (Seen, bool) {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/self/exe", &stat); err != nil {
-		return plan.Seen{}, false
+		return Seen{}, false
 	}
-	return plan.Seen{Dev: uint64(stat.Dev), Inode: stat.Ino, Size: stat.Size, Changed: stat.Ctim.Nano(), Written: stat.Mtim.Nano()}, true
+	return Seen{Dev: uint64(stat.Dev), Inode: stat.Ino, Size: stat.Size, Changed: stat.Ctim.Nano(), Written: stat.Mtim.Nano()}, true
 }
 
 // loadPlan reads the plan whose file begins with want, if there is one and the board is
 // unchanged.
-func loadPlan(dir string, want []byte, looked bool) (Result, bool) {
-	data, err := readFile(dir)
+func loadPlan(dir string, want []byte, looked bool) (Compiled, bool) {
+	data, err := readCacheFile(dir)
 	if err != nil {
-		return Result{}, false
+		return Compiled{}, false
 	}
 	if len(data) < len(want) || data[:len(want)] != string(want) {
-		return Result{}, false
+		return Compiled{}, false
 	}
 	r, err := decodeResult(data[len(want):])
 	return r, err == nil && (looked || r.Watch.Holds())
@@ -85,19 +85,19 @@ func loadPlan(dir string, want []byte, looked bool) (Result, bool) {
 
 // fileHead returns the first bytes of the file of a plan that the hook made from the
 // files.
-func fileHead(hook plan.Seen, o plan.Options, files []csv.File) []byte {
-	b := []byte(magic + typeSignature(reflect.TypeOf(savedPlan{})) + "\n")
+func fileHead(hook Seen, o Options, files []csv.File) []byte {
+	b := []byte(cacheMagic + typeSignature(reflect.TypeOf(savedPlan{})) + "\n")
 	b = appendValue(b, reflect.ValueOf(hook))
 	b = appendValue(b, reflect.ValueOf(o))
 	return appendValue(b, reflect.ValueOf(files))
 }
 
-func encodeResult(r Result) []byte {
+func encodeResult(r Compiled) []byte {
 	b := appendValue(nil, reflect.ValueOf(r))
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-func decodeResult(data string) (r Result, err error) {
+func decodeResult(data string) (r Compiled, err error) {
 	n := len(data) - 4
 	if n < 0 || crc32.ChecksumIEEE(bytesOf(data[:n])) != binary.LittleEndian.Uint32(bytesOf(data[n:])) {
 		return r, errBroken
@@ -135,7 +135,7 @@ func requirePrivate(fd int, kind uint32) (stat unix.Stat_t, err error) {
 	return stat, nil
 }
 
-func readFile(dir string) (string, error) {
+func readCacheFile(dir string) (string, error) {
 	at, err := openDir(dir)
 	if err != nil {
 		return "", err
@@ -152,7 +152,7 @@ func readFile(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if stat.Size > maxBytes {
+	if stat.Size > maxCacheBytes {
 		return "", errBroken
 	}
 	data := make([]byte, stat.Size)
@@ -162,8 +162,8 @@ func readFile(dir string) (string, error) {
 
 // savePlan writes the file by rename, so that others read the old one or the new one.
 func savePlan(dir string, k savedPlan) error {
-	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Result)...)
-	if len(data) > maxBytes {
+	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Compiled)...)
+	if len(data) > maxCacheBytes {
 		return errBroken
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -1,4 +1,4 @@
-package cache
+package plan
 
 import (
 	"fmt"
@@ -11,15 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/runtime-hook/internal/csv"
-	"slipway/runtime-hook/internal/plan"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // fill sets all that can be set in v to something that is not zero, each thing to
 // another.
@@ -82,7 +74,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 
 // A file that is cut off anywhere, or changed, is not used.
 func TestBrokenFile(t *testing.T) {
-	var r Result
+	var r Compiled
 	fill(reflect.ValueOf(&r).Elem(), new(int64))
 	data := string(encodeResult(r))
 	for i := range data {
@@ -99,12 +91,12 @@ func TestBrokenFile(t *testing.T) {
 
 // Without the sum in front of it, the decoder meets bytes that nobody wrote.
 func FuzzDecode(f *testing.F) {
-	var r Result
+	var r Compiled
 	fill(reflect.ValueOf(&r).Elem(), new(int64))
 	f.Add(string(appendValue(nil, reflect.ValueOf(r))))
 	f.Add("\xff\xff\xff\xff\xff\xff\xff\xff\x7f")
 	f.Fuzz(func(t *testing.T, data string) {
-		var got, again Result
+		var got, again Compiled
 		d := decoder{rest: data}
 		d.readValue(reflect.ValueOf(&got).Elem())
 		if d.err != nil {
@@ -118,10 +110,10 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func sample(path string) savedPlan {
-	k := savedPlan{Hook: plan.Seen{Inode: 7}, Files: []csv.File{{Path: "a.csv", Data: []byte("lib, /a\n")}}}
-	k.Plan.Mounts = []plan.Mount{{Source: path, Path: "/a"}}
-	_, _, k.Watch = plan.Watched("/", []csv.Entry{{Kind: csv.Library, Path: path}}, plan.Options{})
+func samplePlan(path string) savedPlan {
+	k := savedPlan{Hook: Seen{Inode: 7}, Files: []csv.File{{Path: "a.csv", Data: []byte("lib, /a\n")}}}
+	k.Plan.Mounts = []Mount{{Source: path, Path: "/a"}}
+	_, _, k.Watch = Watched("/", []csv.Entry{{Kind: csv.Library, Path: path}}, Options{})
 	return k
 }
 
@@ -156,7 +148,7 @@ func TestLoad(t *testing.T) {
 			return cmpErr(os.Remove(file), unix.Mkfifo(file, 0o600))
 		}, false},
 		{"it is cut off", func(_, file string, _ *savedPlan) error { return os.Truncate(file, 100) }, false},
-		{"it is huge", func(_, file string, _ *savedPlan) error { return os.Truncate(file, maxBytes+1) }, false},
+		{"it is huge", func(_, file string, _ *savedPlan) error { return os.Truncate(file, maxCacheBytes+1) }, false},
 		{"it is gone", func(_, file string, _ *savedPlan) error { return os.Remove(file) }, false},
 	}
 	for _, tt := range tests {
@@ -164,15 +156,15 @@ func TestLoad(t *testing.T) {
 			top := t.TempDir()
 			dir, library := filepath.Join(top, "run"), filepath.Join(top, "a.so")
 			must(t, os.WriteFile(library, nil, 0o644))
-			k := sample(library)
+			k := samplePlan(library)
 			must(t, savePlan(dir, k))
 			must(t, tt.change(dir, filepath.Join(dir, planFile), &k))
 			got, ok := loadPlan(dir, fileHead(k.Hook, k.Options, k.Files), false)
 			if ok != tt.want {
 				t.Fatalf("load = %v; want %v", ok, tt.want)
 			}
-			if ok && !reflect.DeepEqual(got, k.Result) {
-				t.Errorf("load = %+v; want %+v", got, k.Result)
+			if ok && !reflect.DeepEqual(got, k.Compiled) {
+				t.Errorf("load = %+v; want %+v", got, k.Compiled)
 			}
 		})
 	}
@@ -196,7 +188,7 @@ func TestSaveAtOnce(t *testing.T) {
 	library := filepath.Join(dir, "a.so")
 	must(t, os.WriteFile(library, nil, 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, planFile+".new"), []byte("half a file"), 0o600))
-	k := sample(library)
+	k := samplePlan(library)
 	must(t, savePlan(dir, k))
 	var hooks sync.WaitGroup
 	for i := 0; i < 8; i++ {

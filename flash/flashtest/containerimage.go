@@ -1,5 +1,4 @@
-// Package ocitest makes container images for tests.
-package ocitest
+package flashtest
 
 import (
 	"archive/tar"

@@ -1,4 +1,4 @@
-package sshsig
+package trust
 
 import (
 	"bytes"

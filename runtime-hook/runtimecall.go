@@ -1,15 +1,12 @@
-// Package wrap turns an OCI runtime's command line into the config.json of the container
-// that it creates. It reads just enough of the line for that, then becomes the real
-// runtime.
-package wrap
+package main
 
 import (
 	"path/filepath"
 	"strings"
 )
 
-// Call is a command line of runc or crun.
-type Call struct {
+// runtimeCall is a command line of runc or crun.
+type runtimeCall struct {
 	Creates bool   // it makes a container
 	Config  string // of which this is the config.json
 	Log     string // file to which the runtime writes errors; "" for none
@@ -31,9 +28,9 @@ var optionsWithValue = map[string]bool{
 	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
 }
 
-// Parse reads a command line, without the program's name.
-func Parse(args []string) Call {
-	var c Call
+// parseCall reads a command line, without the program's name.
+func parseCall(args []string) runtimeCall {
+	var c runtimeCall
 	command := ""
 	for len(args) > 0 && command == "" {
 		var o option

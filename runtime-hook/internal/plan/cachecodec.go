@@ -1,4 +1,4 @@
-package cache
+package plan
 
 import (
 	"encoding/binary"

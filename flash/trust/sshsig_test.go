@@ -1,4 +1,4 @@
-package sshsig
+package trust
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func need(t *testing.T, program, pkg string) {
 	}
 }
 
-func mustRun(t *testing.T, argv ...string) {
+func runTool(t *testing.T, argv ...string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
@@ -47,7 +47,7 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-func read(t *testing.T, path string) []byte {
+func readText(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -61,16 +61,16 @@ func keygen(t *testing.T, args ...string) (file, public string) {
 	t.Helper()
 	need(t, "ssh-keygen", "openssh-client")
 	file = filepath.Join(t.TempDir(), "key")
-	mustRun(t, append([]string{"ssh-keygen", "-q", "-N", "", "-C", "", "-f", file}, args...)...)
-	return file, strings.TrimSpace(string(read(t, file+".pub")))
+	runTool(t, append([]string{"ssh-keygen", "-q", "-N", "", "-C", "", "-f", file}, args...)...)
+	return file, strings.TrimSpace(string(readText(t, file+".pub")))
 }
 
 // sign has ssh-keygen sign a file.
 func sign(t *testing.T, key, text string, args ...string) []byte {
 	t.Helper()
 	file := write(t, "disk.img", text)
-	mustRun(t, append(append([]string{"ssh-keygen", "-q", "-Y", "sign", "-f", key}, args...), file)...)
-	return read(t, file+".sig")
+	runTool(t, append(append([]string{"ssh-keygen", "-q", "-Y", "sign", "-f", key}, args...), file)...)
+	return readText(t, file+".sig")
 }
 
 // judged reports whether ssh-keygen accepts a signature.
@@ -134,7 +134,7 @@ func TestVerifySSHKeygen(t *testing.T) {
 func TestSSHKeygenVerifies(t *testing.T) {
 	need(t, "ssh-keygen", "openssh-client")
 	key, public := keygen(t, "-t", "ed25519")
-	signer, err := ssh.ParsePrivateKey(read(t, key))
+	signer, err := ssh.ParsePrivateKey(readText(t, key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestMalformed(t *testing.T) {
 	key, public := keygen(t, "-t", "ed25519")
 	rsaKey, rsaPublic := keygen(t, "-t", "rsa", "-b", "2048")
 	allowed := "ann " + public + "\nrose " + rsaPublic
-	signer, err := ssh.ParsePrivateKey(read(t, key))
+	signer, err := ssh.ParsePrivateKey(readText(t, key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func publicKey(t *testing.T, line string) ssh.PublicKey {
 // sha1Signer signs as OpenSSH did before 8.2.
 func sha1Signer(t *testing.T, file string) ssh.Signer {
 	t.Helper()
-	key, err := ssh.ParsePrivateKey(read(t, file))
+	key, err := ssh.ParsePrivateKey(readText(t, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func sha1Signer(t *testing.T, file string) ssh.Signer {
 func TestCertificateIsRefusedByName(t *testing.T) {
 	authority, authorityPublic := keygen(t, "-t", "ed25519")
 	key, _ := keygen(t, "-t", "ed25519")
-	mustRun(t, "ssh-keygen", "-q", "-s", authority, "-I", "ann", "-n", "ann", key+".pub")
+	runTool(t, "ssh-keygen", "-q", "-s", authority, "-I", "ann", "-n", "ann", key+".pub")
 	sig := sign(t, key+"-cert.pub", message, "-n", "file")
 	allowed := "ann cert-authority " + authorityPublic
 	if !judged(t, allowed+"\n", "ann", sig, message) {
@@ -356,12 +356,12 @@ func TestMinisign(t *testing.T) {
 	need(t, "minisign", "minisign")
 	dir := t.TempDir()
 	public, secret, file := filepath.Join(dir, "key.pub"), filepath.Join(dir, "key.sec"), filepath.Join(dir, "disk.img")
-	mustRun(t, "minisign", "-G", "-W", "-p", public, "-s", secret)
+	runTool(t, "minisign", "-G", "-W", "-p", public, "-s", secret)
 	if err := os.WriteFile(file, []byte(message), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	mustRun(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
-	sig, allowed := read(t, file+".minisig"), string(read(t, public))
+	runTool(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
+	sig, allowed := readText(t, file+".minisig"), string(readText(t, public))
 	who, err := verify(t, allowed, sig, message)
 	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrustedHead+"minisign public key", 1)+"\n") {
 		t.Errorf("Verify = %q, %v; want the key that %q names", who, err, allowed)
@@ -381,12 +381,12 @@ func TestMinisign(t *testing.T) {
 			}
 		}
 	}
-	mustRun(t, "minisign", "-S", "-l", "-s", secret, "-m", file)
-	if _, err := verify(t, allowed, read(t, file+".minisig"), message); err == nil || !strings.Contains(err.Error(), "old form") {
+	runTool(t, "minisign", "-S", "-l", "-s", secret, "-m", file)
+	if _, err := verify(t, allowed, readText(t, file+".minisig"), message); err == nil || !strings.Contains(err.Error(), "old form") {
 		t.Errorf("the old form: %v", err)
 	}
-	mustRun(t, "minisign", "-G", "-f", "-W", "-p", public, "-s", secret)
-	if _, err := verify(t, string(read(t, public)), sig, message); err == nil || !strings.Contains(err.Error(), "signed with minisign's key") {
+	runTool(t, "minisign", "-G", "-f", "-W", "-p", public, "-s", secret)
+	if _, err := verify(t, string(readText(t, public)), sig, message); err == nil || !strings.Contains(err.Error(), "signed with minisign's key") {
 		t.Errorf("another's key: %v", err)
 	}
 }
@@ -457,7 +457,7 @@ func TestMinisignKeyName(t *testing.T) {
 // Signatures come from outside, and errors about them end on a terminal.
 func TestErrorsPaintNothing(t *testing.T) {
 	key, public := keygen(t, "-t", "ed25519")
-	signer, err := ssh.ParsePrivateKey(read(t, key))
+	signer, err := ssh.ParsePrivateKey(readText(t, key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,7 +484,7 @@ func TestErrorsPaintNothing(t *testing.T) {
 // DSA signs SHA-1, which can be forged as with RSA; newer ssh-keygens do not know it.
 func TestDSAIsRefused(t *testing.T) {
 	key, public := keygen(t, "-t", "ed25519")
-	signer, err := ssh.ParsePrivateKey(read(t, key))
+	signer, err := ssh.ParsePrivateKey(readText(t, key))
 	if err != nil {
 		t.Fatal(err)
 	}

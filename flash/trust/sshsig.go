@@ -1,7 +1,4 @@
-// Package sshsig verifies a file's signature against its allowed signers. It supports
-// OpenSSH (ssh-keygen -Y sign), minisign, and GPG keyrings through gpgv. It signs as
-// OpenSSH does, and not as the others.
-package sshsig
+package trust
 
 import (
 	"bytes"
@@ -31,9 +28,6 @@ const (
 	armorHead = "-----BEGIN SSH SIGNATURE-----"
 	armorFoot = "-----END SSH SIGNATURE-----"
 )
-
-// maxSignatureBytes is more than any signature has, even of RSA keys with 16 Kibit.
-const maxSignatureBytes = 64 << 10
 
 // Signers are the signers that are trusted.
 type Signers struct {

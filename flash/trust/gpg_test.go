@@ -1,4 +1,4 @@
-package sshsig
+package trust
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 func ringOf(t *testing.T, path string) Signers {
 	t.Helper()
-	s, err := ParseSigners("keyring.gpg", read(t, path))
+	s, err := ParseSigners("keyring.gpg", readText(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestVerifyGPG(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, "disk.img", message)
 			test.make(t, file)
-			who, err := ringOf(t, test.ring).Verify(t.Context(), read(t, file+".asc"), bytes.NewReader(read(t, file)))
+			who, err := ringOf(t, test.ring).Verify(t.Context(), readText(t, file+".asc"), bytes.NewReader(readText(t, file)))
 			if test.want == "" && (err != nil || !strings.HasPrefix(who.String(), "Ann <ann@example.com> (GPG ")) {
 				t.Errorf("Verify = %q, %v", who, err)
 			}
@@ -86,7 +86,7 @@ func revoke(t *testing.T, p flashtest.Person) {
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
-	file := write(t, "revoked", strings.ReplaceAll(string(read(t, files[0])), ":-----BEGIN", "-----BEGIN"))
+	file := write(t, "revoked", strings.ReplaceAll(string(readText(t, files[0])), ":-----BEGIN", "-----BEGIN"))
 	p.Run(t, "--import", file)
 	p.Export(t)
 }
@@ -95,9 +95,9 @@ func revoke(t *testing.T, p flashtest.Person) {
 func TestVerifyClear(t *testing.T) {
 	ann, bob := flashtest.NewGPG(t, "ann@example.com", "never"), flashtest.NewGPG(t, "bob@example.com", "never")
 	file := write(t, "disk.bmap", "<bmap>\n- a line with a dash\n</bmap>\n")
-	want := string(read(t, file))
+	want := string(readText(t, file))
 	ann.Clearsign(t, file)
-	signed := read(t, file)
+	signed := readText(t, file)
 	text, who, err := ringOf(t, ann.Ring).VerifyClear(t.Context(), append(bytes.Clone(signed), "<bmap/>\n"...))
 	if err != nil || string(text) != want || !strings.HasPrefix(who, "ann@example.com (GPG ") || !Clearsigned(signed) {
 		t.Errorf("VerifyClear = %q, %q, %v; want %q", text, who, err, want)
@@ -125,12 +125,12 @@ func TestVerifyGPGEnds(t *testing.T) {
 	file := write(t, "disk.img", message)
 	ann.Sign(t, file, ".asc")
 	broken := errors.New("the disk is broken")
-	if _, err := ringOf(t, ann.Ring).Verify(t.Context(), read(t, file+".asc"), iotest.ErrReader(broken)); !errors.Is(err, broken) {
+	if _, err := ringOf(t, ann.Ring).Verify(t.Context(), readText(t, file+".asc"), iotest.ErrReader(broken)); !errors.Is(err, broken) {
 		t.Errorf("Verify = %v; want %v", err, broken)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(broken)
-	if _, err := ringOf(t, ann.Ring).Verify(ctx, read(t, file+".asc"), strings.NewReader(message)); !errors.Is(err, broken) {
+	if _, err := ringOf(t, ann.Ring).Verify(ctx, readText(t, file+".asc"), strings.NewReader(message)); !errors.Is(err, broken) {
 		t.Errorf("Verify = %v; want %v", err, broken)
 	}
 }
