@@ -11,10 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/yaml"
 )
 
 // Boards travel inside the binary, so that it needs no clone in the field.
@@ -251,22 +250,7 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	if into.places == nil {
 		into.places = map[string]string{}
 	}
-	return loadPlaced(file, data, into, into.places)
-}
-
-// loadPlaced reads YAML without unknown keys, and notes where each key is written.
-func loadPlaced(file string, data []byte, into any, places map[string]string) error {
-	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return explainYAML(file, err)
-	}
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc); err != nil {
-		return explainYAML(file, err)
-	}
-	for _, root := range doc.Content {
-		findPlaces(file, "", root, places)
-	}
-	return nil
+	return yaml.Load(file, data, into, into.places)
 }
 
 // withDefaults fills in the figures that the board does not have.

@@ -22,6 +22,7 @@ import (
 
 	"slipway/layers"
 	"slipway/layers/localfile"
+	"slipway/layers/yaml"
 )
 
 // Policy says which artifacts may be written to a board. Package evidence judges by it.
@@ -56,7 +57,7 @@ type Flaws struct {
 func ParsePolicy(file string, data []byte) (Policy, error) {
 	var p Policy
 	places := map[string]string{}
-	if err := loadPlaced(file, data, &p, places); err != nil {
+	if err := yaml.Load(file, data, &p, places); err != nil {
 		return p, err
 	}
 	key, err := p.validate()

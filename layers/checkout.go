@@ -202,7 +202,7 @@ func (c *checkout) markMoved(r Repo) {
 
 func mustExist(r Repo, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
-		return r.at.errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
+		return r.at.Errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func mustExist(r Repo, dir string) error {
 func (c *checkout) refuseLinks(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	if own := gitFolderAround(dir); own != "" {
-		return r.at.errorf("repos.%s: its folder %s lies in %s, where git runs files; give it another path", r.ID, dir, own)
+		return r.at.Errorf("repos.%s: its folder %s lies in %s, where git runs files; give it another path", r.ID, dir, own)
 	}
 	for _, outer := range c.p.Repos {
 		top := c.p.Dir(c.ws, outer)
@@ -222,7 +222,7 @@ func (c *checkout) refuseLinks(r Repo) error {
 		}
 		for at := dir; at != top; at = filepath.Dir(at) {
 			if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-				return r.at.errorf("repos.%s: its folder lies in that of repos.%s, where %s is a link; give it another path", r.ID, outer.ID, at)
+				return r.at.Errorf("repos.%s: its folder lies in that of repos.%s, where %s is a link; give it another path", r.ID, outer.ID, at)
 			}
 		}
 	}

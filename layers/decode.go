@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/yaml"
 )
 
 // The defaults of kas (5.3 and later).
@@ -41,11 +42,11 @@ var buildSystems = map[string]string{
 // meaning.
 func (in *reading) buildProject() (Project, error) {
 	p := in.projectSettings()
-	if s := p.merged.get("build_system"); s != nil && buildSystems[s.text] == "" {
-		return Project{}, s.at.errorf("build_system %q is unknown (have openembedded, oe, isar-privileged, isar-rootless, isar)", s.text)
+	if s := p.merged.Get("build_system"); s != nil && buildSystems[s.Text] == "" {
+		return Project{}, s.At.Errorf("build_system %q is unknown (have openembedded, oe, isar-privileged, isar-rootless, isar)", s.Text)
 	}
-	if s := p.merged.get("proxy_config"); s != nil {
-		p.Warnings = append(p.Warnings, s.at.String()+": proxy_config has no effect, as in kas; set http_proxy and https_proxy in the environment")
+	if s := p.merged.Get("proxy_config"); s != nil {
+		p.Warnings = append(p.Warnings, s.At.String()+": proxy_config has no effect, as in kas; set http_proxy and https_proxy in the environment")
 	}
 	if err := p.checkWords(); err != nil {
 		return Project{}, err
@@ -65,11 +66,11 @@ func (in *reading) buildProject() (Project, error) {
 // partialProject returns the project with what files that are still missing can hardly
 // change.
 func (in *reading) partialProject() Project {
-	s := in.merged.get("build_system")
+	s := in.merged.Get("build_system")
 	if s == nil {
 		return Project{}
 	}
-	return Project{BuildSystem: buildSystems[s.text]}
+	return Project{BuildSystem: buildSystems[s.Text]}
 }
 
 // projectSettings returns the project without its repositories.
@@ -78,15 +79,15 @@ func (in *reading) projectSettings() Project {
 	return Project{
 		File:         in.given,
 		Root:         repositoryOf(in.root),
-		BuildSystem:  buildSystems[m.get("build_system").textOr(defaultBuildSystem)],
-		Machine:      m.get("machine").textOr(defaultMachine),
-		Distro:       m.get("distro").textOr(defaultDistro),
-		Task:         m.get("task").textOr(defaultTask),
-		Targets:      targetNames(m.get("target")),
-		LocalConf:    m.get("local_conf_header").textMap(),
-		BBLayersConf: m.get("bblayers_conf_header").textMap(),
-		Env:          envDefaults(m.get("env")),
-		Artifacts:    m.get("artifacts").textMap(),
+		BuildSystem:  buildSystems[m.Get("build_system").TextOr(defaultBuildSystem)],
+		Machine:      m.Get("machine").TextOr(defaultMachine),
+		Distro:       m.Get("distro").TextOr(defaultDistro),
+		Task:         m.Get("task").TextOr(defaultTask),
+		Targets:      targetNames(m.Get("target")),
+		LocalConf:    m.Get("local_conf_header").TextMap(),
+		BBLayersConf: m.Get("bblayers_conf_header").TextMap(),
+		Env:          envDefaults(m.Get("env")),
+		Artifacts:    m.Get("artifacts").TextMap(),
 		Warnings:     in.warnings,
 		version:      in.version,
 		merged:       m,
@@ -95,29 +96,29 @@ func (in *reading) projectSettings() Project {
 	}
 }
 
-func targetNames(v *value) []string {
+func targetNames(v *yaml.Value) []string {
 	if v == nil {
 		return []string{defaultTarget}
 	}
-	if v.kind == text {
-		return []string{v.text}
+	if v.Kind == yaml.Text {
+		return []string{v.Text}
 	}
 	var names []string
-	for _, e := range v.list {
-		names = append(names, e.text)
+	for _, e := range v.List {
+		names = append(names, e.Text)
 	}
 	return names
 }
 
-func envDefaults(v *value) map[string]*string {
+func envDefaults(v *yaml.Value) map[string]*string {
 	if v == nil {
 		return nil
 	}
 	env := map[string]*string{}
-	for k, e := range v.dict {
+	for k, e := range v.Dict {
 		env[k] = nil
-		if e.kind == text {
-			env[k] = &e.text
+		if e.Kind == yaml.Text {
+			env[k] = &e.Text
 		}
 	}
 	return env
@@ -126,19 +127,19 @@ func envDefaults(v *value) map[string]*string {
 // checkWords refuses words that would break the quotes of a conf file, or would be an
 // option on bitbake's command line.
 func (p Project) checkWords() error {
-	words := []*value{p.merged.get("machine"), p.merged.get("distro"), p.merged.get("task"), p.merged.get("target")}
-	if t := p.merged.get("target"); t != nil && t.kind == list {
-		words = append(words[:3], t.list...)
+	words := []*yaml.Value{p.merged.Get("machine"), p.merged.Get("distro"), p.merged.Get("task"), p.merged.Get("target")}
+	if t := p.merged.Get("target"); t != nil && t.Kind == yaml.List {
+		words = append(words[:3], t.List...)
 	}
 	for _, w := range words {
-		noDistro := w != nil && w.text == "" && w == p.merged.get("distro")
-		if w != nil && !taskArg().MatchString(w.text) && !noDistro {
-			return w.at.errorf("%q cannot be a machine, distro, task or target", w.text)
+		noDistro := w != nil && w.Text == "" && w == p.merged.Get("distro")
+		if w != nil && !taskArg().MatchString(w.Text) && !noDistro {
+			return w.At.Errorf("%q cannot be a machine, distro, task or target", w.Text)
 		}
 	}
 	for name := range p.Env {
 		if name == "" || strings.ContainsRune(name, '=') {
-			return p.merged.get("env", name).at.errorf("env: %q cannot be the name of a variable", name)
+			return p.merged.Get("env", name).At.Errorf("env: %q cannot be the name of a variable", name)
 		}
 	}
 	return nil
@@ -196,19 +197,19 @@ func (p *Project) warnOverride(name, value, was string) {
 }
 
 func (p *Project) readRepos() error {
-	repos := p.merged.get("repos")
+	repos := p.merged.Get("repos")
 	if repos == nil {
 		return nil
 	}
 	folders := map[string]string{}
-	for _, id := range repos.keys {
-		r, err := p.readRepo(id, repos.dict[id])
+	for _, id := range repos.Keys {
+		r, err := p.readRepo(id, repos.Dict[id])
 		if err != nil {
 			return err
 		}
 		dir := p.Dir(Workspace{Dir: "/"}, r)
 		if twin, there := folders[dir]; there && r.URL != "" {
-			return r.at.errorf("repos.%s: has the same folder as repos.%s; give one of them a path", id, twin)
+			return r.at.Errorf("repos.%s: has the same folder as repos.%s; give one of them a path", id, twin)
 		}
 		folders[dir] = id
 		p.Repos = append(p.Repos, r)
@@ -216,7 +217,7 @@ func (p *Project) readRepos() error {
 			p.Warnings = append(p.Warnings, err.Error())
 		}
 		for _, patch := range r.Patches {
-			if _, known := repos.entry(patch.Repo); !known {
+			if _, known := repos.Entry(patch.Repo); !known {
 				p.Warnings = append(p.Warnings, fmt.Sprintf("%s: repos.%s.patches.%s: repos names no repository %q, so a checkout will stop here", r.at, id, patch.ID, patch.Repo))
 			}
 		}
@@ -224,15 +225,15 @@ func (p *Project) readRepos() error {
 	return nil
 }
 
-func (p *Project) readRepo(id string, v *value) (Repo, error) {
+func (p *Project) readRepo(id string, v *yaml.Value) (Repo, error) {
 	r := Repo{
-		ID: id, at: v.at,
-		Name:   v.get("name").textOr(id),
-		URL:    v.get("url").textOr(""),
-		Commit: v.get("commit").textOr(""),
+		ID: id, at: v.At,
+		Name:   v.Get("name").TextOr(id),
+		URL:    v.Get("url").TextOr(""),
+		Commit: v.Get("commit").TextOr(""),
 		Branch: p.settingOrDefault(v, "branch"),
 		Tag:    p.settingOrDefault(v, "tag"),
-		Path:   v.get("path").textOr(""),
+		Path:   v.Get("path").TextOr(""),
 	}
 	if err := checkSupported(id, v); err != nil {
 		return Repo{}, err
@@ -241,10 +242,10 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 		return Repo{}, err
 	}
 	var err error
-	if r.Layers, err = readLayers(r, v.get("layers")); err != nil {
+	if r.Layers, err = readLayers(r, v.Get("layers")); err != nil {
 		return Repo{}, err
 	}
-	if r.Patches, err = p.readPatches(id, v.get("patches")); err != nil {
+	if r.Patches, err = p.readPatches(id, v.Get("patches")); err != nil {
 		return Repo{}, err
 	}
 	if err := r.validate(); err != nil {
@@ -256,50 +257,50 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 
 // settingOrDefault returns a setting, or its default. An explicit null removes the
 // default.
-func (p *Project) settingOrDefault(v *value, key string) string {
-	if own := v.get(key); own != nil {
-		return own.textOr("")
+func (p *Project) settingOrDefault(v *yaml.Value, key string) string {
+	if own := v.Get(key); own != nil {
+		return own.TextOr("")
 	}
-	return p.merged.get("defaults", "repos", key).textOr("")
+	return p.merged.Get("defaults", "repos", key).TextOr("")
 }
 
 // checkSupported refuses what slipway leaves to kas.
-func checkSupported(id string, v *value) error {
-	switch t := v.get("type"); {
-	case t.textOr("git") == "hg":
-		return t.at.errorf("repos.%s: slipway checks out git repositories only; name a git mirror of this one, or use kas for this file", id)
-	case t.textOr("git") != "git":
-		return t.at.errorf("repos.%s.type %q is unknown (have git)", id, t.text)
+func checkSupported(id string, v *yaml.Value) error {
+	switch t := v.Get("type"); {
+	case t.TextOr("git") == "hg":
+		return t.At.Errorf("repos.%s: slipway checks out git repositories only; name a git mirror of this one, or use kas for this file", id)
+	case t.TextOr("git") != "git":
+		return t.At.Errorf("repos.%s.type %q is unknown (have git)", id, t.Text)
 	}
-	if s := v.get("signed"); s != nil && s.text == "true" {
-		return s.at.errorf("repos.%s: slipway checks no signatures; pin the commit, which names all of its content, and take out signed and allowed_signers, or use kas for this file", id)
+	if s := v.Get("signed"); s != nil && s.Text == "true" {
+		return s.At.Errorf("repos.%s: slipway checks no signatures; pin the commit, which names all of its content, and take out signed and allowed_signers, or use kas for this file", id)
 	}
 	return nil
 }
 
 // chooseCommit sets what of a repository is checked out: its own settings, then an
 // override. For a refspec, kas overrides only the commit.
-func (p *Project) chooseCommit(r *Repo, v *value) error {
-	over := p.merged.get("overrides", "repos", r.ID)
+func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
+	over := p.merged.Get("overrides", "repos", r.ID)
 	if refspec := p.settingOrDefault(v, "refspec"); refspec != "" {
 		if r.Commit != "" || r.Branch != "" || r.Tag != "" {
-			return r.at.errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
+			return r.at.Errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
 		}
 		r.useRefspec(refspec)
 		if r.OrTag && likeCommit().MatchString(refspec) {
-			return r.at.errorf("repos.%s: refspec %q may be a commit, a branch or a tag; write commit: with the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", r.ID, refspec, shownURL(*r))
+			return r.at.Errorf("repos.%s: refspec %q may be a commit, a branch or a tag; write commit: with the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", r.ID, refspec, shownURL(*r))
 		}
 	} else {
 		if r.URL != "" && r.Commit == "" && r.Tag == "" && r.Branch == "" {
-			return r.at.errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
+			return r.at.Errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
 		}
-		if b := over.get("branch"); b != nil {
-			r.Branch = b.textOr("")
+		if b := over.Get("branch"); b != nil {
+			r.Branch = b.TextOr("")
 		}
-		r.URL = over.get("url").textOr(r.URL)
+		r.URL = over.Get("url").TextOr(r.URL)
 	}
-	if c := over.get("commit"); c != nil {
-		r.Commit, r.Locked, r.commitAt = c.textOr(""), c.kind == text, c.at
+	if c := over.Get("commit"); c != nil {
+		r.Commit, r.Locked, r.commitAt = c.TextOr(""), c.Kind == yaml.Text, c.At
 	}
 	if err := r.refuseCommitAsName(); err != nil {
 		return err
@@ -313,7 +314,7 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 func (r Repo) refuseCommitAsName() error {
 	for _, name := range []string{r.Branch, strings.TrimPrefix(r.Tag, "tags/")} {
 		if wholeCommit().MatchString(strings.ToLower(name)) {
-			return r.at.errorf("repos.%s: %q is a commit's id, not a branch or tag; write it as commit:, or with refs/heads/ or refs/tags/ before it\nnext: git ls-remote %s", r.ID, name, shownURL(r))
+			return r.at.Errorf("repos.%s: %q is a commit's id, not a branch or tag; write it as commit:, or with refs/heads/ or refs/tags/ before it\nnext: git ls-remote %s", r.ID, name, shownURL(r))
 		}
 	}
 	return nil
@@ -351,7 +352,7 @@ func (r Repo) checkCommit() error {
 		return nil
 	}
 	at := cmp.Or(r.commitAt, r.at)
-	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s  # write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideSecrets(r.URL))
+	return at.Errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s  # write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideSecrets(r.URL))
 }
 
 // checkoutFolder returns the folder of a repository with a url, below all checkouts.
@@ -365,9 +366,9 @@ func (r Repo) sameTree(other Repo) bool {
 
 func (r Repo) validate() error {
 	fail := func(format string, args ...any) error {
-		return r.at.errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
+		return r.at.Errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
 	}
-	if strings.ContainsFunc(r.URL+r.Path+r.Name, isControl) {
+	if strings.ContainsFunc(r.URL+r.Path+r.Name, yaml.IsControl) {
 		return fail("its url, path or name holds a control character")
 	}
 	if namesGit(r.checkoutFolder()) {
@@ -399,27 +400,27 @@ var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
 // readLayers reads r's layers. If r has no url, they may be beside its folder, in the
 // git repository around it: see checkLayers.
-func readLayers(r Repo, v *value) ([]Layer, error) {
+func readLayers(r Repo, v *yaml.Value) ([]Layer, error) {
 	id := r.ID
 	if v == nil {
 		return []Layer{{}}, nil // the repository is a layer itself
 	}
 	var found []Layer
-	for _, layer := range v.keys {
-		e := v.dict[layer]
+	for _, layer := range v.Keys {
+		e := v.Dict[layer]
 		out := layer != "" && !filepath.IsLocal(layer) && (r.URL != "" || filepath.IsAbs(layer))
 		if out || strings.ContainsAny(layer, "\"\\\n") {
-			return nil, e.at.errorf("repos.%s.layers: %q is not a folder of the repository; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", id, layer, filepath.Base(layer))
+			return nil, e.At.Errorf("repos.%s.layers: %q is not a folder of the repository; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", id, layer, filepath.Base(layer))
 		}
-		if e.kind&(text|number|boolean) != 0 {
-			if !slices.Contains(disabled, e.text) {
-				return nil, e.at.errorf("repos.%s.layers.%s is %q; want nothing, disabled or a prio", id, layer, e.text)
+		if e.Kind&(yaml.Text|yaml.Number|yaml.Boolean) != 0 {
+			if !slices.Contains(disabled, e.Text) {
+				return nil, e.At.Errorf("repos.%s.layers.%s is %q; want nothing, disabled or a prio", id, layer, e.Text)
 			}
 			continue
 		}
-		priority, err := strconv.Atoi(e.get("prio").textOr("0"))
+		priority, err := strconv.Atoi(e.Get("prio").TextOr("0"))
 		if err != nil || priority < -99 || priority > 99 {
-			return nil, e.at.errorf("repos.%s.layers.%s.prio %q is not a number from -99 to 99", id, layer, e.get("prio").text)
+			return nil, e.At.Errorf("repos.%s.layers.%s.prio %q is not a number from -99 to 99", id, layer, e.Get("prio").Text)
 		}
 		found = append(found, Layer{Name: layer, Priority: priority})
 	}
@@ -437,7 +438,7 @@ func (p *Project) checkLayers(ws Workspace, placed bool) error {
 			rel, err := filepath.Rel(top, path)
 			followed := exists(path) && (placed || r.URL == "" && p.setup == nil) && !(r.Local && filepath.IsLocal(layer.Name))
 			if err != nil || !filepath.IsLocal(rel) || namesGit(rel) || followed && !isInside(top, path) {
-				return r.at.errorf("layer %q of repository %s: it is not a folder of the repository %s; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", layer.Name, r.ID, top, filepath.Base(layer.Name))
+				return r.at.Errorf("layer %q of repository %s: it is not a folder of the repository %s; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", layer.Name, r.ID, top, filepath.Base(layer.Name))
 			}
 		}
 	}
@@ -460,13 +461,13 @@ func splitWorkTree(dir string) (top, below string) {
 
 // sortedPatchNames returns the names of patches in kas's order. kas sorts numbers as
 // numbers, and cannot sort numbers with texts.
-func sortedPatchNames(id string, v *value) ([]string, error) {
-	names := slices.Sorted(slices.Values(v.keys))
-	if len(v.numbers) == 0 {
+func sortedPatchNames(id string, v *yaml.Value) ([]string, error) {
+	names := slices.Sorted(slices.Values(v.Keys))
+	if len(v.Numbers) == 0 {
 		return names, nil
 	}
-	if len(v.numbers) < len(names) {
-		return nil, v.at.errorf("repos.%s.patches: some keys are numbers to kas and some are texts; write all in quotes", id)
+	if len(v.Numbers) < len(names) {
+		return nil, v.At.Errorf("repos.%s.patches: some keys are numbers to kas and some are texts; write all in quotes", id)
 	}
 	slices.SortFunc(names, func(a, b string) int {
 		x, _ := strconv.Atoi(a) // both were written by parseInt
@@ -478,7 +479,7 @@ func sortedPatchNames(id string, v *value) ([]string, error) {
 
 // readPatches returns the patches in the order of their names, without those that are
 // null.
-func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
+func (p *Project) readPatches(id string, v *yaml.Value) ([]Patch, error) {
 	if v == nil {
 		return nil, nil
 	}
@@ -488,17 +489,17 @@ func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
 	}
 	var all []Patch
 	for _, name := range names {
-		e := v.dict[name]
-		if e.kind == null {
+		e := v.Dict[name]
+		if e.Kind == yaml.Null {
 			continue
 		}
-		patch := Patch{ID: name, Path: e.get("path").text, Repo: e.get("repo").textOr(p.merged.get("defaults", "repos", "patches", "repo").textOr(""))}
+		patch := Patch{ID: name, Path: e.Get("path").Text, Repo: e.Get("repo").TextOr(p.merged.Get("defaults", "repos", "patches", "repo").TextOr(""))}
 		switch {
 		case patch.Repo == "":
-			return nil, e.at.errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
-		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.get("repos", patch.Repo, "url").textOr("") != ""),
-			patch.Path == "", namesGit(patch.Path), strings.ContainsFunc(patch.Path, isControl):
-			return nil, e.at.errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
+			return nil, e.At.Errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
+		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.Get("repos", patch.Repo, "url").TextOr("") != ""),
+			patch.Path == "", namesGit(patch.Path), strings.ContainsFunc(patch.Path, yaml.IsControl):
+			return nil, e.At.Errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
 		}
 		all = append(all, patch)
 	}

@@ -102,9 +102,9 @@ func (p Project) floatingRef(id string) string {
 // lock file has nothing else.
 func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
-	if locked := p.merged.get("overrides", "repos"); locked != nil {
-		for _, id := range locked.keys {
-			all[id] = locked.get(id, "commit").textOr("")
+	if locked := p.merged.Get("overrides", "repos"); locked != nil {
+		for _, id := range locked.Keys {
+			all[id] = locked.Get(id, "commit").TextOr("")
 		}
 	}
 	for _, r := range p.Repos {

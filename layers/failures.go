@@ -80,7 +80,7 @@ func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 func shownURL(r Repo) string { return plaintext.Quote(plaintext.HideSecrets(r.URL)) }
 
 func (r Repo) noCommitError() error {
-	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))
+	return cmp.Or(r.commitAt, r.at).Errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))
 }
 
 // explainFetchError adds the file that names the url of a failed fetch.
@@ -91,9 +91,9 @@ func (r Repo) explainFetchError(err error) error {
 	}
 	shown := shownURL(r)
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
-		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s  # write the id as commit:", r.ID, shown)
+		return r.at.Errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s  # write the id as commit:", r.ID, shown)
 	}
-	return r.at.errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, plaintext.Quote(shown))
+	return r.at.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, plaintext.Quote(shown))
 }
 
 // gitSaid is a failed git whose own arguments mean nothing to a user: its text is what git said.

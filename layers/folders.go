@@ -16,6 +16,7 @@ import (
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
+	"slipway/layers/yaml"
 )
 
 // Parts says what of its own repository a project is made of. Paths are relative to Root.
@@ -168,7 +169,7 @@ func (p *Project) useLocal(r *Repo) error {
 		return fmt.Errorf("local folder of repository %s: %w", r.ID, localfile.NotHere(dir, err))
 	case !info.IsDir():
 		return fmt.Errorf("local folder of repository %s: %s is not a folder", r.ID, dir)
-	case strings.ContainsAny(dir, " \"\\$") || strings.ContainsFunc(dir, isControl):
+	case strings.ContainsAny(dir, " \"\\$") || strings.ContainsFunc(dir, yaml.IsControl):
 		return fmt.Errorf("local folder of repository %s: bitbake cannot read %q; use a path without blanks, quotes and $", r.ID, dir)
 	}
 	r.URL, r.Path, r.Patches, r.Local = "", dir, nil, true

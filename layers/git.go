@@ -360,7 +360,7 @@ func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
 	}
 	object, at, _ := strings.Cut(ids, "\n")
 	if at != r.Commit && object != r.Commit {
-		return r.at.errorf("repos.%s: tag %s is commit %s, not the pinned %s; the tag was moved or the pin is wrong", r.ID, r.Tag, at, r.Commit)
+		return r.at.Errorf("repos.%s: tag %s is commit %s, not the pinned %s; the tag was moved or the pin is wrong", r.ID, r.Tag, at, r.Commit)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway/layers/yaml"
 )
 
 // Project is a project file with its includes and lock files merged.
@@ -29,7 +31,7 @@ type Project struct {
 	Artifacts    map[string]string // what the build should leave, as patterns of paths below its folder
 	Warnings     []string          // what is accepted but looks like a mistake
 	version      int
-	merged       *value
+	merged       *yaml.Value
 	read         []string          // the files that were read, in their order
 	local        map[string]string // of the workspace that the project was loaded for
 	setup        *setup            // of a bitbake-setup file; nil for kas's
@@ -50,8 +52,8 @@ type Repo struct {
 	Patches []Patch // in the order in which they are applied
 	Local   bool    // Path is a folder of the user's, which is taken as it is in place of a checkout
 
-	at       position
-	commitAt position // of a commit that an override names
+	at       yaml.Position
+	commitAt yaml.Position // of a commit that an override names
 
 	tagObject string // that Lock found at the server
 }
@@ -111,8 +113,8 @@ func (p Project) LocalConfBlocks() []Block {
 	var all []Block
 	for _, name := range slices.Sorted(maps.Keys(p.LocalConf)) {
 		b := Block{Name: name, File: p.File, Line: 1, Text: p.LocalConf[name]}
-		if v := p.merged.get("local_conf_header", name); v != nil {
-			b.File, b.Line = v.at.file, v.at.line
+		if v := p.merged.Get("local_conf_header", name); v != nil {
+			b.File, b.Line = v.At.File, v.At.Line
 			if strings.Contains(b.Text, "\n") {
 				b.Line++ // it begins below the | of its key
 			}
@@ -125,11 +127,11 @@ func (p Project) LocalConfBlocks() []Block {
 // KeyAt returns the position of the machine or distro in the project file, or of the
 // file's start.
 func (p Project) KeyAt(key string) (file string, line, column int) {
-	at := position{p.File, 1, 1}
+	at := yaml.Position{File: p.File, Line: 1, Column: 1}
 	if p.setup != nil {
-		at = p.setup.chain[len(p.setup.chain)-1].at
-	} else if v := p.merged.get(key); v != nil {
-		at = v.at
+		at = p.setup.chain[len(p.setup.chain)-1].At
+	} else if v := p.merged.Get(key); v != nil {
+		at = v.At
 	}
-	return at.file, at.line, at.column
+	return at.File, at.Line, at.Column
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/yaml"
 )
 
 // The versions of kas's format that Load reads.
@@ -121,7 +122,7 @@ func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error)
 	p, moved := in.projectSettings(), false
 	ids, lost := in.sourceRepos(p)
 	for _, id := range ids {
-		r, err := p.readRepo(id, p.merged.get("repos", id))
+		r, err := p.readRepo(id, p.merged.Get("repos", id))
 		if err != nil {
 			return false, err
 		}
@@ -137,7 +138,7 @@ func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error)
 		return true, l.checkOutRepos(ctx, p)
 	}
 	if lost != nil {
-		return false, lost.at.errorf("include of %s: repos names no repository %q; enter the one that holds the file", lost.file, lost.repo)
+		return false, lost.at.Errorf("include of %s: repos names no repository %q; enter the one that holds the file", lost.file, lost.repo)
 	}
 	return false, nil
 }
@@ -152,7 +153,7 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 	}
 	for _, r := range p.Repos {
 		if r.URL != "" && !treeIn(p.Dir(l.ws, r), nil).isCurrent(r) {
-			return r.at.errorf("repos.%s: %w", r.ID, ErrNotHere)
+			return r.at.Errorf("repos.%s: %w", r.ID, ErrNotHere)
 		}
 	}
 	return nil
@@ -162,18 +163,18 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 // patches of them. A need without a repository may be met by a file that could not be
 // read yet.
 func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
-	repos := p.merged.get("repos")
+	repos := p.merged.Get("repos")
 	for _, n := range in.needs {
-		if _, known := repos.entry(n.repo); known {
+		if _, known := repos.Entry(n.repo); known {
 			ids = append(ids, n.repo)
 		} else if lost == nil {
 			lost = &n
 		}
 	}
 	for i := 0; i < len(ids); i++ {
-		patches, _ := p.readPatches(ids[i], repos.get(ids[i], "patches")) // place reads them again
+		patches, _ := p.readPatches(ids[i], repos.Get(ids[i], "patches")) // place reads them again
 		for _, patch := range patches {
-			if _, known := repos.entry(patch.Repo); known && !slices.Contains(ids, patch.Repo) {
+			if _, known := repos.Entry(patch.Repo); known && !slices.Contains(ids, patch.Repo) {
 				ids = append(ids, patch.Repo)
 			}
 		}
@@ -187,7 +188,7 @@ type reading struct {
 	*loader
 	read     []string // files
 	version  int
-	merged   *value
+	merged   *yaml.Value
 	locks    []lockFile
 	needs    []need // in the order in which they were met
 	warnings []string
@@ -196,7 +197,7 @@ type reading struct {
 // need is an include of a file in another repository.
 type need struct {
 	repo, file string
-	at         position
+	at         yaml.Position
 }
 
 // source is where a file comes from.
@@ -235,8 +236,8 @@ func (in *reading) readProjectFile(path string, from source) error {
 	if err := in.readLockOf(path, below); err != nil {
 		return err
 	}
-	if includes := v.get("header", "includes"); includes != nil {
-		for _, include := range includes.list {
+	if includes := v.Get("header", "includes"); includes != nil {
+		for _, include := range includes.List {
 			if err := in.readInclude(path, include, below); err != nil {
 				return err
 			}
@@ -247,18 +248,18 @@ func (in *reading) readProjectFile(path string, from source) error {
 	}
 	switch {
 	case !from.lock:
-		in.merged = mergeValues(in.merged, v)
+		in.merged = yaml.Merge(in.merged, v)
 	case !slices.Contains(in.update, AllPins):
-		in.merged = mergeValues(in.merged, in.withoutUpdatedPins(v))
+		in.merged = yaml.Merge(in.merged, in.withoutUpdatedPins(v))
 	}
 	return nil
 }
 
-func (in *reading) parseProjectFile(path string) (*value, error) {
+func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
 	}
-	v, warnings, err := readFile(path, project)
+	v, warnings, err := yaml.ReadFile(path, project)
 	if err != nil {
 		return nil, err
 	}
@@ -266,21 +267,21 @@ func (in *reading) parseProjectFile(path string) (*value, error) {
 	return v, in.checkHeader(path, v)
 }
 
-func (in *reading) checkHeader(path string, v *value) error {
-	version := v.get("header", "version")
+func (in *reading) checkHeader(path string, v *yaml.Value) error {
+	version := v.Get("header", "version")
 	if version == nil {
 		return fmt.Errorf("%s: no header.version; a project file begins with \"header:\" and, below it, \"  version: %d\"", path, newestVersion)
 	}
-	if version.kind == text && version.text == "0.10" { // what kas's first release wrote
-		version = &value{at: version.at, kind: number, text: "1"}
-		v.get("header").dict["version"] = version
+	if version.Kind == yaml.Text && version.Text == "0.10" { // what kas's first release wrote
+		version = &yaml.Value{At: version.At, Kind: yaml.Number, Text: "1"}
+		v.Get("header").Dict["version"] = version
 	}
-	n, err := strconv.Atoi(version.text)
-	if version.kind == text && err == nil {
-		return version.at.errorf("header.version is a text; write %d without quotes", n)
+	n, err := strconv.Atoi(version.Text)
+	if version.Kind == yaml.Text && err == nil {
+		return version.At.Errorf("header.version is a text; write %d without quotes", n)
 	}
-	if version.kind != number || err != nil || n < oldestVersion || n > newestVersion {
-		return version.at.errorf("header.version is %q; slipway reads %d to %d", version.text, oldestVersion, newestVersion)
+	if version.Kind != yaml.Number || err != nil || n < oldestVersion || n > newestVersion {
+		return version.At.Errorf("header.version is %q; slipway reads %d to %d", version.Text, oldestVersion, newestVersion)
 	}
 	in.version = max(in.version, n)
 	return nil
@@ -288,19 +289,19 @@ func (in *reading) checkHeader(path string, v *value) error {
 
 // sourceDir returns the root of the repository of a file's includes. The file that "kas
 // menu" writes is elsewhere and names it.
-func (in *reading) sourceDir(v *value, from source) (string, error) {
-	dir := v.get("_source_dir")
+func (in *reading) sourceDir(v *yaml.Value, from source) (string, error) {
+	dir := v.Get("_source_dir")
 	if dir == nil {
 		return from.root, nil
 	}
 	if !from.first {
-		return "", dir.at.errorf("_source_dir is allowed in the first file only")
+		return "", dir.At.Errorf("_source_dir is allowed in the first file only")
 	}
-	if info, err := os.Stat(dir.text); err != nil || !info.IsDir() || !filepath.IsAbs(dir.text) {
-		return "", dir.at.errorf("_source_dir %q is not the path of a folder here; write the file anew with \"kas menu\"", dir.text)
+	if info, err := os.Stat(dir.Text); err != nil || !info.IsDir() || !filepath.IsAbs(dir.Text) {
+		return "", dir.At.Errorf("_source_dir %q is not the path of a folder here; write the file anew with \"kas menu\"", dir.Text)
 	}
-	in.root = dir.text
-	return dir.text, nil
+	in.root = dir.Text
+	return dir.Text, nil
 }
 
 // readLockOf reads the lock file of a file.
@@ -316,11 +317,11 @@ func (in *reading) readLockOf(path string, from source) error {
 	return in.readProjectFile(path, from)
 }
 
-func (in *reading) readInclude(by string, v *value, from source) error {
-	if v.kind == text {
+func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
+	if v.Kind == yaml.Text {
 		return in.readIncludedFile(v, from, filepath.Dir(by))
 	}
-	n := need{v.get("repo").text, v.get("file").text, v.at}
+	n := need{v.Get("repo").Text, v.Get("file").Text, v.At}
 	in.needs = append(in.needs, n)
 	r, placed := in.placed[n.repo]
 	if !placed {
@@ -328,44 +329,44 @@ func (in *reading) readInclude(by string, v *value, from source) error {
 	}
 	from.root = Project{Root: repositoryOf(in.root)}.Dir(in.ws, r)
 	from.external = from.root != repositoryOf(in.root)
-	return in.readIncludedFile(v.get("file"), from)
+	return in.readIncludedFile(v.Get("file"), from)
 }
 
-func (in *reading) readIncludedFile(name *value, from source, beside ...string) error {
+func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...string) error {
 	path, err := findInclude(name, from.root, beside...)
 	if err != nil {
 		return err
 	}
 	if slices.Contains(from.open, path) {
-		return name.at.errorf("include %q leads back to %s, which is being read; take this include out", name.text, path)
+		return name.At.Errorf("include %q leads back to %s, which is being read; take this include out", name.Text, path)
 	}
 	return in.readProjectFile(path, from)
 }
 
 // findInclude finds an included file in its repository: from the root or, as in
 // older files, beside the file that names it.
-func findInclude(name *value, root string, beside ...string) (string, error) {
-	path := name.text
+func findInclude(name *yaml.Value, root string, beside ...string) (string, error) {
+	path := name.Text
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(root, name.text)
+		path = filepath.Join(root, name.Text)
 		for _, dir := range beside {
 			if _, err := os.Lstat(path); err != nil {
-				path = filepath.Join(dir, name.text)
+				path = filepath.Join(dir, name.Text)
 			}
 		}
 	}
 	_, err := os.Lstat(path)
 	info, followed := os.Stat(path)
 	switch {
-	case err == nil && followed == nil && !isInside(root, path), !filepath.IsAbs(name.text) && !filepath.IsLocal(name.text):
-		return "", name.at.errorf("include %q leaves its repository %s; move the file into it, and write its path from there", name.text, root)
+	case err == nil && followed == nil && !isInside(root, path), !filepath.IsAbs(name.Text) && !filepath.IsLocal(name.Text):
+		return "", name.At.Errorf("include %q leaves its repository %s; move the file into it, and write its path from there", name.Text, root)
 	case err != nil:
-		return "", name.at.errorf("include %q is not in %s; write its path from there", name.text, root)
+		return "", name.At.Errorf("include %q is not in %s; write its path from there", name.Text, root)
 	case followed != nil || !info.Mode().IsRegular():
-		return "", name.at.errorf("include %q is no file, or a link to none", name.text)
+		return "", name.At.Errorf("include %q is no file, or a link to none", name.Text)
 	}
-	if path, err = filepath.EvalSymlinks(path); strings.ContainsFunc(path, isControl) {
-		return "", name.at.errorf("include %q leads to a file with a control character in its name; rename that", name.text)
+	if path, err = filepath.EvalSymlinks(path); strings.ContainsFunc(path, yaml.IsControl) {
+		return "", name.At.Errorf("include %q leads to a file with a control character in its name; rename that", name.Text)
 	}
 	return path, err
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/yaml"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -332,11 +334,11 @@ func TestParseJSON(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v, warnings, err := (&yamlReader{file: "p.json"}).parse([]byte(tt.input), project)
+			v, warnings, err := yaml.Decode("p.json", []byte(tt.input), project, false)
 			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) || tt.wantErr == "" && err != nil {
 				t.Errorf("parse = %v; want an error with %q", err, tt.wantErr)
 			}
-			if got := v.get("machine").textOr(""); got != tt.machine || len(warnings) > 0 {
+			if got := v.Get("machine").TextOr(""); got != tt.machine || len(warnings) > 0 {
 				t.Errorf("machine %q, warnings %q; want %q and none", got, warnings, tt.machine)
 			}
 		})
@@ -459,7 +461,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("header: {version: 1}\ndistro: ''\nrepos:\n  h: {layers: {../m: }}\n  r: {url: u, commit: main, patches: {0010: {path: ../p, repo: h}, 9: , 0x7: {path: q, repo: n}}}\n"))
 	f.Add([]byte("header: {version: 1}\nbblayers_conf_header:\n  ? a\n  : |2+\n     b\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, _, err := (&yamlReader{file: "p.yml"}).parse(data, project)
+		v, _, err := yaml.Decode("p.yml", data, project, false)
 		if err != nil {
 			return
 		}
@@ -486,7 +488,7 @@ func checkDump(t *testing.T, p Project) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := (&yamlReader{file: "p.yml"}).parse(flat, project)
+	again, _, err := yaml.Decode("p.yml", flat, project, false)
 	if err != nil {
 		t.Fatalf("Dump wrote what Load refuses: %v\n%s", err, flat)
 	}

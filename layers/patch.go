@@ -97,10 +97,10 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 		}
 		more, err := readPatch(top, below, patch)
 		if err != nil {
-			return nil, r.at.errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
+			return nil, r.at.Errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
 		}
 		if files = append(files, more...); tooMany(files) {
-			return nil, r.at.errorf("repos.%s.patches: more than %d patches, or %d bytes", r.ID, maxPatches, maxAllBytes)
+			return nil, r.at.Errorf("repos.%s.patches: more than %d patches, or %d bytes", r.ID, maxPatches, maxAllBytes)
 		}
 	}
 	return files, nil
@@ -120,7 +120,7 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 		top, below = splitWorkTree(dir)
 		return top, below, nil
 	}
-	return "", "", r.at.errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
+	return "", "", r.at.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
 // readPatch reads a patch, or those that a folder's series names. It follows no path or
@@ -230,7 +230,7 @@ func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []pa
 			if failed := (*run.Failure)(nil); errors.As(err, &failed) {
 				failed.Argv = []string{"git", "apply"} // without the options that keep the user's configuration out
 			}
-			return "", r.at.errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
+			return "", r.at.Errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
 				r.ID, f.of.ID, f.name, f.of.Repo, base, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
+	"slipway/layers/yaml"
 )
 
 // A lock file has the oldest version of kas's format that knows locks.
@@ -24,7 +25,7 @@ const lockVersion = 14
 // lockFile is one lock file of a project.
 type lockFile struct {
 	path     string
-	v        *value
+	v        *yaml.Value
 	external bool // of another repository, which is not ours to change
 }
 
@@ -108,7 +109,7 @@ func (p Project) checkUpdate(update []string) error {
 		case p.Repos[i].URL == "":
 			return fmt.Errorf("repository %s has no url, so no lock file pins it", id)
 		case p.Repos[i].Commit != "" && !p.Repos[i].Locked:
-			return p.Repos[i].at.errorf("repos.%s: the project file itself pins the commit; change it there", id)
+			return p.Repos[i].at.Errorf("repos.%s: the project file itself pins the commit; change it there", id)
 		}
 	}
 	return nil
@@ -120,10 +121,10 @@ func shouldUpdate(update []string, id string) bool {
 }
 
 // withoutUpdatedPins returns a lock file without the pins that have to move.
-func (l *loader) withoutUpdatedPins(lock *value) *value {
-	out := mergeValues(newDict(), lock)
+func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
+	out := yaml.Merge(yaml.NewDict(), lock)
 	for _, id := range l.update {
-		out.replacePath(nil, "overrides", "repos", id, "commit")
+		out.ReplacePath(nil, "overrides", "repos", id, "commit")
 	}
 	return out
 }
@@ -174,19 +175,19 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	for _, file := range in.locks {
 		changed := 0
 		for _, r := range repos {
-			entry := file.v.get("overrides", "repos", r.ID)
-			if entry.get("commit") == nil {
+			entry := file.v.Get("overrides", "repos", r.ID)
+			if entry.Get("commit") == nil {
 				continue
 			}
 			locked[r.ID] = true
-			if at := entry.get("commit").text; at == r.Commit || at == r.tagObject {
+			if at := entry.Get("commit").Text; at == r.Commit || at == r.tagObject {
 				continue
 			}
 			if file.external {
 				progress.Warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and stays as it is", file.path, r.ID))
 				continue
 			}
-			entry.set("commit", &value{kind: text, text: r.Commit})
+			entry.Set("commit", &yaml.Value{Kind: yaml.Text, Text: r.Commit})
 			moved[r.ID] = true
 			changed++
 		}
@@ -207,28 +208,26 @@ func (in *reading) firstLock() lockFile {
 			return file
 		}
 	}
-	header := newDict()
-	header.set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
-	v := newDict()
-	v.set("header", header)
+	header := yaml.NewDict()
+	header.Set("version", &yaml.Value{Kind: yaml.Number, Text: strconv.Itoa(lockVersion)})
+	v := yaml.NewDict()
+	v.Set("header", header)
 	return lockFile{path: path, v: v}
 }
-
-func newDict() *value { return &value{kind: dict, dict: map[string]*value{}} }
 
 func (f lockFile) addPins(repos []Repo) error {
 	into := f.v
 	for _, key := range []string{"overrides", "repos"} {
-		if into.get(key) == nil {
-			into.set(key, newDict())
+		if into.Get(key) == nil {
+			into.Set(key, yaml.NewDict())
 		}
-		into = into.get(key)
+		into = into.Get(key)
 	}
 	for _, r := range repos {
-		if into.get(r.ID) == nil {
-			into.set(r.ID, newDict())
+		if into.Get(r.ID) == nil {
+			into.Set(r.ID, yaml.NewDict())
 		}
-		into.get(r.ID).set("commit", &value{kind: text, text: r.Commit})
+		into.Get(r.ID).Set("commit", &yaml.Value{Kind: yaml.Text, Text: r.Commit})
 	}
 	return f.writeFile(len(repos))
 }
@@ -237,12 +236,12 @@ func (f lockFile) writeFile(changes int) error {
 	if changes == 0 {
 		return nil
 	}
-	if n, _ := strconv.Atoi(f.v.get("header", "version").text); n < lockVersion {
-		f.v.get("header").set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
+	if n, _ := strconv.Atoi(f.v.Get("header", "version").Text); n < lockVersion {
+		f.v.Get("header").Set("version", &yaml.Value{Kind: yaml.Number, Text: strconv.Itoa(lockVersion)})
 	}
-	content := f.v.toYAML()
+	content := f.v.YAML()
 	if filepath.Ext(f.path) == ".json" {
-		content = append(f.v.appendJSON(nil, "\n"), '\n')
+		content = append(f.v.AppendJSON(nil, "\n"), '\n')
 	}
 	return writeChanged(f.path, content)
 }
@@ -311,7 +310,7 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	}
 	t := tip{ref: ref, commit: cmp.Or(found[ref+"^{}"], found[ref]), object: found[ref]}
 	if !wholeCommit().MatchString(t.commit) {
-		return tip{}, r.at.errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shownURL(r), strings.Join(refs, " or "))
+		return tip{}, r.at.Errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shownURL(r), strings.Join(refs, " or "))
 	}
 	return t, nil
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/layers/yaml"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -130,11 +132,11 @@ func TestLockKeepsPinsOfSetup(t *testing.T) {
 		if err := Lock(t.Context(), p, Workspace{}, step.update); err != nil {
 			t.Fatal(err)
 		}
-		v, _, err := readSetup(filepath.Join(dir, "x.sources-fixed-revisions.json"), setupOverrides)
+		v, _, err := yaml.ReadSetup(filepath.Join(dir, "x.sources-fixed-revisions.json"), setupOverrides)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if oe, b := v.get("sources", "oe", "git-remote", "rev").text, v.get("sources", "b", "git-remote", "rev").text; oe != step.oe || b != second {
+		if oe, b := v.Get("sources", "oe", "git-remote", "rev").Text, v.Get("sources", "b", "git-remote", "rev").Text; oe != step.oe || b != second {
 			t.Errorf("Lock of %q pins %s and %s; want %s and %s", step.update, oe, b, step.oe, second)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway/layers/localfile"
+	"slipway/layers/yaml"
 )
 
 // record is the state that slipway brought a checkout to. With it, and git's own small
@@ -135,7 +136,7 @@ func (t tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 			}
 			continue
 		}
-		lfs = lfs || bytes.Contains(readBeginning(filepath.Join(t.dir, name), maxFileBytes), []byte("filter=lfs"))
+		lfs = lfs || bytes.Contains(readBeginning(filepath.Join(t.dir, name), yaml.MaxFileBytes), []byte("filter=lfs"))
 	}
 	if lfs {
 		names, err = t.gitList(ctx, "ls-files", "-z", "--", ":(attr:filter=lfs)")

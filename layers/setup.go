@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/yaml"
 )
 
 // This file and setup_*.go read the project files of bitbake-setup (version 1.0) as bitbake-setup
@@ -34,61 +35,61 @@ const (
 )
 
 var (
-	setupFile = &shape{kinds: dict, needs: []string{"version", "description", "sources", "bitbake-setup"}, keys: map[string]*shape{
-		"description":   aText,
-		"version":       aText,
-		"expires":       aText,
+	setupFile = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"version", "description", "sources", "bitbake-setup"}, Keys: map[string]*yaml.Shape{
+		"description":   yaml.AText,
+		"version":       yaml.AText,
+		"expires":       yaml.AText,
 		"sources":       setupSources,
-		"bitbake-setup": {kinds: dict, needs: []string{"configurations"}, keys: map[string]*shape{"configurations": setupConfigurations()}},
+		"bitbake-setup": {Kinds: yaml.Dict, Needs: []string{"configurations"}, Keys: map[string]*yaml.Shape{"configurations": setupConfigurations()}},
 	}}
-	setupSources = &shape{kinds: dict, each: &shape{kinds: dict, keys: map[string]*shape{
-		"path":               aText,
-		"contains_this_file": {kinds: boolean},
-		"local":              {kinds: dict, needs: []string{"path"}, keys: map[string]*shape{"path": aText}},
-		"git-remote": {kinds: dict, needs: []string{"rev"}, keys: map[string]*shape{
-			"uri":      aText,
-			"branch":   aText,
-			"rev":      aText,
-			"describe": aText,
-			"remotes":  {kinds: dict, each: &shape{kinds: dict, needs: []string{"uri"}, keys: map[string]*shape{"uri": aText}}},
+	setupSources = &yaml.Shape{Kinds: yaml.Dict, Each: &yaml.Shape{Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
+		"path":               yaml.AText,
+		"contains_this_file": {Kinds: yaml.Boolean},
+		"local":              {Kinds: yaml.Dict, Needs: []string{"path"}, Keys: map[string]*yaml.Shape{"path": yaml.AText}},
+		"git-remote": {Kinds: yaml.Dict, Needs: []string{"rev"}, Keys: map[string]*yaml.Shape{
+			"uri":      yaml.AText,
+			"branch":   yaml.AText,
+			"rev":      yaml.AText,
+			"describe": yaml.AText,
+			"remotes":  {Kinds: yaml.Dict, Each: &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"uri"}, Keys: map[string]*yaml.Shape{"uri": yaml.AText}}},
 		}},
 	}}}
-	fragments = &shape{kinds: list, each: &shape{kinds: text | dict, needs: []string{"name"}, keys: map[string]*shape{"name": aText, "description": aText}}}
+	fragments = &yaml.Shape{Kinds: yaml.List, Each: &yaml.Shape{Kinds: yaml.Text | yaml.Dict, Needs: []string{"name"}, Keys: map[string]*yaml.Shape{"name": yaml.AText, "description": yaml.AText}}}
 )
 
-var oneOf = &shape{kinds: dict, needs: []string{"description", "options"}, keys: map[string]*shape{"description": aText, "options": fragments}}
+var oneOf = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"description", "options"}, Keys: map[string]*yaml.Shape{"description": yaml.AText, "options": fragments}}
 
-func setupConfigurations() *shape {
-	c := &shape{kinds: dict, keys: map[string]*shape{
-		"name":                         aText,
-		"description":                  aText,
-		"notes":                        {kinds: text | list, each: aText},
-		"bb-layers":                    aList,
-		"bb-layers-file-relative":      aList,
-		"oe-template":                  aText,
+func setupConfigurations() *yaml.Shape {
+	c := &yaml.Shape{Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
+		"name":                         yaml.AText,
+		"description":                  yaml.AText,
+		"notes":                        {Kinds: yaml.Text | yaml.List, Each: yaml.AText},
+		"bb-layers":                    yaml.AList,
+		"bb-layers-file-relative":      yaml.AList,
+		"oe-template":                  yaml.AText,
 		"oe-fragments":                 fragments,
-		"oe-fragments-one-of":          {kinds: dict, each: oneOf},
-		"bb-env-passthrough-additions": aList,
-		"setup-dir-name":               aText,
-		"install-buildtools":           {kinds: dict, keys: map[string]*shape{"url": aText, "sha256sum": aText}},
+		"oe-fragments-one-of":          {Kinds: yaml.Dict, Each: oneOf},
+		"bb-env-passthrough-additions": yaml.AList,
+		"setup-dir-name":               yaml.AText,
+		"install-buildtools":           {Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{"url": yaml.AText, "sha256sum": yaml.AText}},
 	}}
-	all := &shape{kinds: list, each: c}
-	c.keys["configurations"] = all
+	all := &yaml.Shape{Kinds: yaml.List, Each: c}
+	c.Keys["configurations"] = all
 	return all
 }
 
 // setup is a bitbake-setup file with its choices made.
 type setup struct {
-	file        *value
-	sources     *value              // with those of the lock file
+	file        *yaml.Value
+	sources     *yaml.Value         // with those of the lock file
 	toLock      map[string]lockable // by id
-	chain       []*value            // the chosen configuration, after those around it
+	chain       []*yaml.Value       // the chosen configuration, after those around it
 	description string
 	notes       string
 	template    string
-	layers      []*value // of bb-layers
-	beside      []*value // of bb-layers-file-relative
-	fragments   []string // as they are enabled
+	layers      []*yaml.Value // of bb-layers
+	beside      []*yaml.Value // of bb-layers-file-relative
+	fragments   []string      // as they are enabled
 }
 
 // cutSetup takes the choices from the name of a bitbake-setup file.
@@ -124,7 +125,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 		Root: repositoryOf(filepath.Dir(abs)), BuildSystem: defaultBuildSystem,
 		Targets: []string{defaultTarget}, Task: defaultTask, setup: s, local: ws.Local,
 	}
-	if s.file, p.Warnings, err = readSetup(abs, setupFile); err != nil {
+	if s.file, p.Warnings, err = yaml.ReadSetup(abs, setupFile); err != nil {
 		return Project{}, err
 	}
 	p.read = []string{abs, setupLockPath(abs)}
@@ -145,7 +146,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 			return Project{}, err
 		}
 		if r := p.Repos[i]; r.Local {
-			s.sources.set(r.ID, r.withWholePath(newDict()))
+			s.sources.Set(r.ID, r.withWholePath(yaml.NewDict()))
 		}
 	}
 	if err := p.checkLayers(ws, false); err != nil {
@@ -157,19 +158,19 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 // checkSetup checks the keys of the whole file.
 func (p *Project) checkSetup() error {
 	file := p.setup.file
-	if v := file.get("version"); v.text != setupVersion {
-		return v.at.errorf("version is %q; slipway reads %q", v.text, setupVersion)
+	if v := file.Get("version"); v.Text != setupVersion {
+		return v.At.Errorf("version is %q; slipway reads %q", v.Text, setupVersion)
 	}
-	end := file.get("expires")
+	end := file.Get("expires")
 	if end == nil {
 		return nil
 	}
-	expires, err := parseDate(end.text)
+	expires, err := parseDate(end.Text)
 	if err != nil {
-		return end.at.errorf("expires is %q; want a date such as 2030-05-31", end.text)
+		return end.At.Errorf("expires is %q; want a date such as 2030-05-31", end.Text)
 	}
 	if time.Now().After(expires) {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this project file's support ended on %s; take a newer one", end.at, end.text))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this project file's support ended on %s; take a newer one", end.At, end.Text))
 	}
 	return nil
 }
@@ -199,25 +200,25 @@ var (
 // placeLayers finds the repository of each layer. here is the file's folder.
 func (p *Project) placeLayers(here string) error {
 	for _, v := range p.setup.layers {
-		i, rest := p.repoAround(v.text)
+		i, rest := p.repoAround(v.Text)
 		switch {
-		case !layerPath().MatchString(v.text) || !filepath.IsLocal(v.text):
-			return v.at.errorf("bb-layers: %q is not a folder below the checkouts; name a layer outside them as a local source", v.text)
+		case !layerPath().MatchString(v.Text) || !filepath.IsLocal(v.Text):
+			return v.At.Errorf("bb-layers: %q is not a folder below the checkouts; name a layer outside them as a local source", v.Text)
 		case i < 0:
-			return v.at.errorf("bb-layers: %q is in none of the sources (have %s)", v.text, strings.Join(p.sourceFolders(), ", "))
+			return v.At.Errorf("bb-layers: %q is in none of the sources (have %s)", v.Text, strings.Join(p.sourceFolders(), ", "))
 		}
 		p.Repos[i].Layers = append(p.Repos[i].Layers, Layer{Name: rest})
 	}
-	own := Repo{ID: ".", Name: filepath.Base(p.Root), at: p.setup.file.at}
+	own := Repo{ID: ".", Name: filepath.Base(p.Root), at: p.setup.file.At}
 	for _, v := range p.setup.beside {
-		rel, err := filepath.Rel(p.Root, filepath.Join(here, v.text))
+		rel, err := filepath.Rel(p.Root, filepath.Join(here, v.Text))
 		switch {
 		case err != nil:
 			return err
-		case !layerPath().MatchString(v.text):
-			return v.at.errorf("bb-layers-file-relative: %q is not the path of a folder", v.text)
+		case !layerPath().MatchString(v.Text):
+			return v.At.Errorf("bb-layers-file-relative: %q is not the path of a folder", v.Text)
 		case !filepath.IsLocal(rel):
-			return v.at.errorf("bb-layers-file-relative: %q leaves the repository %s; name it as a local source", v.text, p.Root)
+			return v.At.Errorf("bb-layers-file-relative: %q leaves the repository %s; name it as a local source", v.Text, p.Root)
 		}
 		own.Layers = append(own.Layers, Layer{Name: rel})
 	}
@@ -250,16 +251,16 @@ func (p *Project) sourceFolders() []string {
 }
 
 // checkEnvironment reads the variables that bitbake gets from the caller.
-func (p *Project) checkEnvironment(names *value) error {
+func (p *Project) checkEnvironment(names *yaml.Value) error {
 	if names == nil {
 		return nil
 	}
 	p.Env = map[string]*string{}
-	for _, v := range names.list {
-		if !variableName().MatchString(v.text) {
-			return v.at.errorf("bb-env-passthrough-additions: %q cannot be a variable", v.text)
+	for _, v := range names.List {
+		if !variableName().MatchString(v.Text) {
+			return v.At.Errorf("bb-env-passthrough-additions: %q cannot be a variable", v.Text)
 		}
-		p.Env[v.text] = nil
+		p.Env[v.Text] = nil
 	}
 	return nil
 }
@@ -290,15 +291,15 @@ var setupKeys = []string{
 // chooseConfiguration finds the named configuration, then makes its choices.
 func (p *Project) chooseConfiguration(words []string) error {
 	s := p.setup
-	var chains [][]*value
-	if err := listChains(s.file.get("bitbake-setup", "configurations"), nil, &chains); err != nil {
+	var chains [][]*yaml.Value
+	if err := listChains(s.file.Get("bitbake-setup", "configurations"), nil, &chains); err != nil {
 		return err
 	}
 	words, err := s.pickConfiguration(chains, words)
 	if err != nil {
 		return err
 	}
-	parts := map[string]*value{}
+	parts := map[string]*yaml.Value{}
 	for _, key := range setupKeys {
 		if parts[key], err = mergeChain(s.chain, key); err != nil {
 			return err
@@ -308,7 +309,7 @@ func (p *Project) chooseConfiguration(words []string) error {
 		return err
 	}
 	if s.template != "" && s.layers != nil {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: bb-layers and oe-template: the template has layers of its own, which bitbake-setup leaves out here; drop one of the two", parts["oe-template"].at))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: bb-layers and oe-template: the template has layers of its own, which bitbake-setup leaves out here; drop one of the two", parts["oe-template"].At))
 	}
 	p.Machine = s.builtinFragment("machine", defaultMachine)
 	p.Distro = s.builtinFragment("distro", defaultDistro)
@@ -316,71 +317,71 @@ func (p *Project) chooseConfiguration(words []string) error {
 }
 
 // useParts takes over the parts of the chosen configuration.
-func (s *setup) useParts(parts map[string]*value, words []string) error {
+func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	leaf := s.chain[len(s.chain)-1]
 	if parts["description"] == nil {
-		return leaf.at.errorf("configuration %q has no description", chainName(s.chain))
+		return leaf.At.Errorf("configuration %q has no description", chainName(s.chain))
 	}
-	s.description = parts["description"].text
-	s.template = parts["oe-template"].textOr("")
+	s.description = parts["description"].Text
+	s.template = parts["oe-template"].TextOr("")
 	if layers := parts["bb-layers"]; layers != nil {
-		if s.layers = layers.list; len(s.layers) > maxItems {
-			return layers.at.errorf("more than %d layers", maxItems)
+		if s.layers = layers.List; len(s.layers) > maxItems {
+			return layers.At.Errorf("more than %d layers", maxItems)
 		}
 	}
 	if s.template == "" && len(s.layers) == 0 {
-		return leaf.at.errorf("configuration %q has neither bb-layers nor oe-template, so bitbake-setup leaves conf/ to people; add one", chainName(s.chain))
+		return leaf.At.Errorf("configuration %q has neither bb-layers nor oe-template, so bitbake-setup leaves conf/ to people; add one", chainName(s.chain))
 	}
 	if beside := parts["bb-layers-file-relative"]; beside != nil {
 		if len(s.layers) == 0 {
-			return beside.at.errorf("bb-layers-file-relative goes with bb-layers, not with a template; put the layer into the template's bblayers.conf.sample")
+			return beside.At.Errorf("bb-layers-file-relative goes with bb-layers, not with a template; put the layer into the template's bblayers.conf.sample")
 		}
-		s.beside = beside.list
+		s.beside = beside.List
 	}
 	if notes := parts["notes"]; notes != nil {
-		s.notes = notes.text
-		if notes.kind == list {
-			s.notes = strings.Join(notes.listTexts(), "\n")
+		s.notes = notes.Text
+		if notes.Kind == yaml.List {
+			s.notes = strings.Join(notes.Texts(), "\n")
 		}
 	}
 	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
 }
 
 // listChains lists the configurations that hold no others, each after those around it.
-func listChains(configurations *value, around []*value, all *[][]*value) error {
-	if len(configurations.list) == 0 {
-		return configurations.at.errorf("configurations is empty")
+func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml.Value) error {
+	if len(configurations.List) == 0 {
+		return configurations.At.Errorf("configurations is empty")
 	}
-	for _, c := range configurations.list {
-		if own := c.get("name").textOr(""); len(own) > maxName || strings.ContainsFunc(own, isControl) {
-			return c.at.errorf("a configuration's name is longer than %d bytes or holds a control character", maxName)
+	for _, c := range configurations.List {
+		if own := c.Get("name").TextOr(""); len(own) > maxName || strings.ContainsFunc(own, yaml.IsControl) {
+			return c.At.Errorf("a configuration's name is longer than %d bytes or holds a control character", maxName)
 		}
 		chain := append(slices.Clone(around), c)
-		if inner := c.get("configurations"); inner != nil {
+		if inner := c.Get("configurations"); inner != nil {
 			if err := listChains(inner, chain, all); err != nil {
 				return err
 			}
 			continue
 		}
 		if chainName(chain) == "" {
-			return c.at.errorf("a configuration needs a name")
+			return c.At.Errorf("a configuration needs a name")
 		}
 		*all = append(*all, chain)
 	}
 	return nil
 }
 
-func chainName(chain []*value) string {
+func chainName(chain []*yaml.Value) string {
 	var name strings.Builder
 	for _, c := range chain {
-		name.WriteString(c.get("name").textOr(""))
+		name.WriteString(c.Get("name").TextOr(""))
 	}
 	return name.String()
 }
 
 // pickConfiguration finds the configuration that the first word names. It returns the
 // other words. A single configuration needs no word.
-func (s *setup) pickConfiguration(chains [][]*value, words []string) ([]string, error) {
+func (s *setup) pickConfiguration(chains [][]*yaml.Value, words []string) ([]string, error) {
 	var names []string
 	for _, chain := range chains {
 		names = append(names, chainName(chain))
@@ -397,29 +398,29 @@ func (s *setup) pickConfiguration(chains [][]*value, words []string) ([]string, 
 		s.chain = chains[0]
 		return words, nil
 	}
-	at := s.file.get("bitbake-setup", "configurations").at
+	at := s.file.Get("bitbake-setup", "configurations").At
 	if len(words) == 0 {
-		return nil, at.errorf("which configuration? A board's file must leave one; elsewhere write it behind the file's name: #%s (or %s)\nnext: layers dump %s", names[0], strings.Join(names[1:], ", "), plaintext.Quote(at.file+"#"+names[0]))
+		return nil, at.Errorf("which configuration? A board's file must leave one; elsewhere write it behind the file's name: #%s (or %s)\nnext: layers dump %s", names[0], strings.Join(names[1:], ", "), plaintext.Quote(at.File+"#"+names[0]))
 	}
-	return nil, at.errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
+	return nil, at.Errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
 }
 
 // mergeChain returns what a chain of configurations has under a key. It joins texts and
 // lists as bitbake-setup does, with Python's +.
-func mergeChain(chain []*value, key string) (*value, error) {
-	var sum *value
+func mergeChain(chain []*yaml.Value, key string) (*yaml.Value, error) {
+	var sum *yaml.Value
 	for _, c := range chain {
-		v := c.get(key)
+		v := c.Get(key)
 		switch {
 		case v == nil:
 		case sum == nil:
 			sum = v
-		case v.kind != sum.kind || v.kind == dict:
-			return nil, v.at.errorf("%s cannot be added to that of line %d, in a configuration around this one; keep one of them", key, sum.at.line)
-		case v.kind == text:
-			sum = &value{at: v.at, kind: text, text: sum.text + v.text}
+		case v.Kind != sum.Kind || v.Kind == yaml.Dict:
+			return nil, v.At.Errorf("%s cannot be added to that of line %d, in a configuration around this one; keep one of them", key, sum.At.Line)
+		case v.Kind == yaml.Text:
+			sum = &yaml.Value{At: v.At, Kind: yaml.Text, Text: sum.Text + v.Text}
 		default:
-			sum = &value{at: v.at, kind: list, list: slices.Concat(sum.list, v.list)}
+			sum = &yaml.Value{At: v.At, Kind: yaml.List, List: slices.Concat(sum.List, v.List)}
 		}
 	}
 	return sum, nil
@@ -427,15 +428,15 @@ func mergeChain(chain []*value, key string) (*value, error) {
 
 // useFragments lists the fragments in the order in which they are enabled, with
 // one of each choice. words are the choices that people made.
-func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
+func (s *setup) useFragments(fixed, oneOf *yaml.Value, words []string) error {
 	all, err := fragmentNames(fixed)
 	if err != nil {
 		return err
 	}
-	var chosen []*value
+	var chosen []*yaml.Value
 	if oneOf != nil {
-		for _, key := range oneOf.keys {
-			option, err := s.chooseOne("oe-fragments-one-of."+key, oneOf.dict[key], words)
+		for _, key := range oneOf.Keys {
+			option, err := s.chooseOne("oe-fragments-one-of."+key, oneOf.Dict[key], words)
 			if err != nil {
 				return err
 			}
@@ -443,60 +444,60 @@ func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
 		}
 	}
 	for _, w := range words {
-		if !slices.ContainsFunc(chosen, func(v *value) bool { return v.text == w }) {
-			return s.file.get("bitbake-setup").at.errorf("configuration %q has no choice %q", chainName(s.chain), w)
+		if !slices.ContainsFunc(chosen, func(v *yaml.Value) bool { return v.Text == w }) {
+			return s.file.Get("bitbake-setup").At.Errorf("configuration %q has no choice %q", chainName(s.chain), w)
 		}
 	}
-	slices.SortFunc(chosen, func(a, b *value) int { return cmp.Compare(a.text, b.text) })
+	slices.SortFunc(chosen, func(a, b *yaml.Value) int { return cmp.Compare(a.Text, b.Text) })
 	for _, f := range slices.Concat(all, chosen) {
-		s.enableFragment(f.text)
+		s.enableFragment(f.Text)
 	}
 	return nil
 }
 
 // fragmentNames returns the names in a list of fragments, of which some may have
 // descriptions.
-func fragmentNames(v *value) ([]*value, error) {
+func fragmentNames(v *yaml.Value) ([]*yaml.Value, error) {
 	if v == nil {
 		return nil, nil
 	}
-	if len(v.list) > maxItems {
-		return nil, v.at.errorf("more than %d fragments", maxItems)
+	if len(v.List) > maxItems {
+		return nil, v.At.Errorf("more than %d fragments", maxItems)
 	}
-	var names []*value
-	for _, e := range v.list {
-		if e.kind == dict {
-			e = e.get("name")
+	var names []*yaml.Value
+	for _, e := range v.List {
+		if e.Kind == yaml.Dict {
+			e = e.Get("name")
 		}
-		if !fragmentName().MatchString(e.text) {
-			return nil, e.at.errorf("%q cannot be a fragment; one is named layer/path, machine/name or distro/name", e.text)
+		if !fragmentName().MatchString(e.Text) {
+			return nil, e.At.Errorf("%q cannot be a fragment; one is named layer/path, machine/name or distro/name", e.Text)
 		}
 		names = append(names, e)
 	}
 	return names, nil
 }
 
-func (s *setup) chooseOne(path string, possible *value, words []string) (*value, error) {
-	options, err := fragmentNames(possible.get("options"))
+func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
+	options, err := fragmentNames(possible.Get("options"))
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	var chosen []*value
+	var chosen []*yaml.Value
 	for _, o := range options {
-		names = append(names, o.text)
-		if slices.Contains(words, o.text) {
+		names = append(names, o.Text)
+		if slices.Contains(words, o.Text) {
 			chosen = append(chosen, o)
 		}
 	}
 	if len(chosen) != 1 {
-		return nil, possible.at.errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s%s", path, strings.Join(names, ", "), s.adviseChoice(possible.at.file, words, chosen, names))
+		return nil, possible.At.Errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s%s", path, strings.Join(names, ", "), s.adviseChoice(possible.At.File, words, chosen, names))
 	}
 	return chosen[0], nil
 }
 
 // adviseChoice returns the command with the first of the names added to the choices.
-func (s *setup) adviseChoice(path string, words []string, chosen []*value, names []string) string {
+func (s *setup) adviseChoice(path string, words []string, chosen []*yaml.Value, names []string) string {
 	if len(chosen) > 0 || len(names) == 0 {
 		return ""
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"slipway/layers/localfile"
+	"slipway/layers/yaml"
 )
 
 const (
@@ -130,19 +131,19 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	}
 	var paths []string
 	for _, v := range p.setup.layers {
-		path := ws.Dir + "/" + v.text
-		if i, rest := p.repoAround(v.text); p.Repos[i].URL == "" {
+		path := ws.Dir + "/" + v.Text
+		if i, rest := p.repoAround(v.Text); p.Repos[i].URL == "" {
 			path = filepath.Join(p.Dir(ws, p.Repos[i]), rest)
 		}
 		paths = append(paths, path)
 	}
 	for _, v := range p.setup.beside {
-		path := here + "/" + v.text // not cleaned: a .. behind a link leads elsewhere
+		path := here + "/" + v.Text // not cleaned: a .. behind a link leads elsewhere
 		if !exists(path) {
-			return nil, v.at.errorf("bb-layers-file-relative: there is no %s", path)
+			return nil, v.At.Errorf("bb-layers-file-relative: there is no %s", path)
 		}
 		if !isInside(p.Root, path) {
-			return nil, v.at.errorf("bb-layers-file-relative: %q leads out of the repository %s; name it as a local source", v.text, p.Root)
+			return nil, v.At.Errorf("bb-layers-file-relative: %q leads out of the repository %s; name it as a local source", v.Text, p.Root)
 		}
 		paths = append(paths, path)
 	}
@@ -167,7 +168,7 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	for _, r := range p.Repos {
 		data, err := readIn(p.Dir(ws, r), "meta/conf/bitbake.conf")
 		if err == nil && !strings.Contains(string(data), "conf/"+toolConf) {
-			return nil, r.at.errorf("sources.%s: this OpenEmbedded does not read fragments from conf/%s; whinlatter and later do", r.ID, toolConf)
+			return nil, r.at.Errorf("sources.%s: this OpenEmbedded does not read fragments from conf/%s; whinlatter and later do", r.ID, toolConf)
 		}
 	}
 	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
@@ -266,7 +267,7 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 	if name == "" {
 		return nil, nil
 	}
-	at := p.setup.chain[len(p.setup.chain)-1].at
+	at := p.setup.chain[len(p.setup.chain)-1].At
 	core := ""
 	for _, r := range p.Repos { // of several, bitbake-setup takes the last
 		if dir := p.Dir(ws, r); exists(filepath.Join(dir, "scripts/oe-setup-build")) {
@@ -274,7 +275,7 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 		}
 	}
 	if core == "" {
-		return nil, at.errorf("oe-template %q: no source holds OpenEmbedded's scripts/oe-setup-build; add openembedded-core", name)
+		return nil, at.Errorf("oe-template %q: no source holds OpenEmbedded's scripts/oe-setup-build; add openembedded-core", name)
 	}
 	core, err := filepath.EvalSymlinks(core)
 	if err != nil {
@@ -283,7 +284,7 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 	var found []*template
 	var names []string
 	for _, r := range p.Repos {
-		if p.setup.sources.get(r.ID) == nil {
+		if p.setup.sources.Get(r.ID) == nil {
 			continue // the repository that the project file is in
 		}
 		all, err := listTemplates(p.Dir(ws, r), r.Name)
@@ -300,11 +301,11 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 	slices.Sort(names)
 	switch len(found) {
 	case 0:
-		return nil, at.errorf("oe-template %q is in none of the layers (have %q)", name, slices.Compact(names))
+		return nil, at.Errorf("oe-template %q is in none of the layers (have %q)", name, slices.Compact(names))
 	case 1:
 		return found[0], nil
 	}
-	return nil, at.errorf("oe-template %q is in %s and in %s, and bitbake-setup takes whichever the disk lists first; rename a layer", name, found[0].dir(), found[1].dir())
+	return nil, at.Errorf("oe-template %q is in %s and in %s, and bitbake-setup takes whichever the disk lists first; rename a layer", name, found[0].dir(), found[1].dir())
 }
 
 func (t *template) dir() string { return filepath.Join(t.repo, t.path) }
@@ -390,5 +391,5 @@ func readIn(repo, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return localfile.ReadAll(f, path, maxFileBytes)
+	return localfile.ReadAll(f, path, yaml.MaxFileBytes)
 }

@@ -4,46 +4,48 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"slipway/layers/yaml"
 )
 
 // A lock file replaces whole sources.
-var setupOverrides = &shape{kinds: dict, needs: []string{"sources"}, keys: map[string]*shape{"description": aText, "version": aText, "sources": setupSources}}
+var setupOverrides = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"sources"}, Keys: map[string]*yaml.Shape{"description": yaml.AText, "version": yaml.AText, "sources": setupSources}}
 
 // readSources makes a repository of each source, at the commit of the lock file if that
 // has one.
 func (p *Project) readSources(lock string) error {
 	s := p.setup
-	s.sources = &value{kind: dict, dict: map[string]*value{}}
+	s.sources = &yaml.Value{Kind: yaml.Dict, Dict: map[string]*yaml.Value{}}
 	s.toLock = map[string]lockable{}
-	declared := s.file.get("sources")
+	declared := s.file.Get("sources")
 	fixed, err := p.readSetupLock(lock, declared)
 	if err != nil {
 		return err
 	}
-	if len(declared.keys) > maxItems {
-		return declared.at.errorf("more than %d sources", maxItems)
+	if len(declared.Keys) > maxItems {
+		return declared.At.Errorf("more than %d sources", maxItems)
 	}
 	folders := map[string]string{}
-	for _, id := range declared.keys {
-		r, err := readSource(id, declared.dict[id], "")
+	for _, id := range declared.Keys {
+		r, err := readSource(id, declared.Dict[id], "")
 		if err != nil {
 			return err
 		}
-		s.sources.set(id, declared.dict[id])
-		s.toLock[id] = lockable{declared.dict[id], r}
-		if over := fixed.get(id); over != nil {
+		s.sources.Set(id, declared.Dict[id])
+		s.toLock[id] = lockable{declared.Dict[id], r}
+		if over := fixed.Get(id); over != nil {
 			own := r
 			if r, err = own.withOverride(over, filepath.Dir(lock)); err != nil {
 				return err
 			}
-			s.sources.set(id, r.withWholePath(over))
+			s.sources.Set(id, r.withWholePath(over))
 			if own.URL == "" || r.URL == "" {
 				s.toLock[id] = lockable{over, r} // from another place than the project file names, on purpose
 			}
 			p.Warnings = append(p.Warnings, own.lockWarnings(r)...)
 		}
 		if twin, there := folders[r.Name]; there {
-			return r.at.errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
+			return r.at.Errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
 		}
 		folders[r.Name] = id
 		p.Repos = append(p.Repos, r)
@@ -51,19 +53,19 @@ func (p *Project) readSources(lock string) error {
 	return nil
 }
 
-func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
+func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value, error) {
 	if !exists(lock) {
 		return nil, nil
 	}
-	file, warnings, err := readSetup(lock, setupOverrides)
+	file, warnings, err := yaml.ReadSetup(lock, setupOverrides)
 	if err != nil {
 		return nil, err
 	}
 	p.Warnings = append(p.Warnings, warnings...)
-	sources := file.get("sources")
-	for _, id := range sources.keys {
-		if declared.get(id) == nil {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: sources.%s is not in the project file; as with bitbake-setup, it is not used", sources.dict[id].at, id))
+	sources := file.Get("sources")
+	for _, id := range sources.Keys {
+		if declared.Get(id) == nil {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: sources.%s is not in the project file; as with bitbake-setup, it is not used", sources.Dict[id].At, id))
 		}
 	}
 	return sources, nil
@@ -71,52 +73,52 @@ func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
 
 // readSource reads one source. base is where a path on the local disk may begin,
 // for files in which it may.
-func readSource(id string, v *value, base string) (Repo, error) {
-	r := Repo{ID: id, Name: filepath.Clean(v.get("path").textOr(id)), at: v.at}
+func readSource(id string, v *yaml.Value, base string) (Repo, error) {
+	r := Repo{ID: id, Name: filepath.Clean(v.Get("path").TextOr(id)), at: v.At}
 	if !layerPath().MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
-		return Repo{}, v.at.errorf("sources.%s: its folder %q is not below the checkouts; give it a plain path", id, r.Name)
+		return Repo{}, v.At.Errorf("sources.%s: its folder %q is not below the checkouts; give it a plain path", id, r.Name)
 	}
-	remote, local := v.get("git-remote"), v.get("local")
+	remote, local := v.Get("git-remote"), v.Get("local")
 	switch {
 	case remote != nil && local != nil:
-		return Repo{}, v.at.errorf("sources.%s: has both git-remote and local; keep one", id)
+		return Repo{}, v.At.Errorf("sources.%s: has both git-remote and local; keep one", id)
 	case remote != nil:
 		return r, r.useRemote(remote)
 	case local != nil:
 		return r, r.useLocal(local, base)
 	}
-	return Repo{}, v.at.errorf("sources.%s: has neither git-remote nor local, so its origin is unknown", id)
+	return Repo{}, v.At.Errorf("sources.%s: has neither git-remote nor local, so its origin is unknown", id)
 }
 
-func (r *Repo) useLocal(v *value, base string) error {
-	r.Path = expandHome(v.get("path").text)
+func (r *Repo) useLocal(v *yaml.Value, base string) error {
+	r.Path = expandHome(v.Get("path").Text)
 	if base != "" && !filepath.IsAbs(r.Path) {
 		r.Path = filepath.Join(base, r.Path)
 	}
 	if !filepath.IsAbs(r.Path) {
-		return v.at.errorf("sources.%s.local: path %q is not absolute; begin it with / or ~/", r.ID, r.Path)
+		return v.At.Errorf("sources.%s.local: path %q is not absolute; begin it with / or ~/", r.ID, r.Path)
 	}
 	return r.validate()
 }
 
-func (r *Repo) useRemote(v *value) error {
+func (r *Repo) useRemote(v *yaml.Value) error {
 	path := "sources." + r.ID + ".git-remote"
 	// bitbake-setup fetches from each address in turn. It keeps the result of the last one.
-	if remotes := v.get("remotes"); remotes != nil {
-		for _, name := range remotes.keys {
-			r.URL = remotes.dict[name].get("uri").text
+	if remotes := v.Get("remotes"); remotes != nil {
+		for _, name := range remotes.Keys {
+			r.URL = remotes.Dict[name].Get("uri").Text
 		}
 	}
-	if r.URL = v.get("uri").textOr(r.URL); r.URL == "" {
-		return v.at.errorf("%s: needs a uri or remotes", path)
+	if r.URL = v.Get("uri").TextOr(r.URL); r.URL == "" {
+		return v.At.Errorf("%s: needs a uri or remotes", path)
 	}
 	if strings.Contains(r.URL, ";") {
-		return v.at.errorf("%s: uri %q has parameters of bitbake's fetcher; write the address as git takes it, with branch and rev beside it", path, r.URL)
+		return v.At.Errorf("%s: uri %q has parameters of bitbake's fetcher; write the address as git takes it, with branch and rev beside it", path, r.URL)
 	}
 	r.Path = r.Name
-	rev, branch := v.get("rev").text, v.get("branch").textOr("")
+	rev, branch := v.Get("rev").Text, v.Get("branch").TextOr("")
 	if likeCommit().MatchString(rev) && !wholeCommit().MatchString(rev) && rev != branch {
-		return v.at.errorf("%s: rev %q may be a commit, a branch or a tag; write the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", path, rev, shownURL(*r))
+		return v.At.Errorf("%s: rev %q may be a commit, a branch or a tag; write the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", path, rev, shownURL(*r))
 	}
 	r.useRev(rev, branch)
 	return r.validate()
@@ -144,7 +146,7 @@ func (r *Repo) useRev(rev, branch string) {
 
 // withOverride returns r as a lock file has it. Its branch or tag stays, so that Lock
 // can move it.
-func (r Repo) withOverride(v *value, base string) (Repo, error) {
+func (r Repo) withOverride(v *yaml.Value, base string) (Repo, error) {
 	over, err := readSource(r.ID, v, base)
 	if err != nil {
 		return Repo{}, err
@@ -158,7 +160,7 @@ func (r Repo) withOverride(v *value, base string) (Repo, error) {
 
 // lockable is a source as Lock writes it.
 type lockable struct {
-	v    *value
+	v    *yaml.Value
 	repo Repo
 }
 
@@ -179,13 +181,13 @@ func (r Repo) lockWarnings(locked Repo) []string {
 
 // withWholePath returns a source with an absolute path on the local disk: in the file
 // that Dump writes, no folder would be the base of a relative one.
-func (r Repo) withWholePath(v *value) *value {
+func (r Repo) withWholePath(v *yaml.Value) *yaml.Value {
 	if r.URL != "" {
 		return v
 	}
-	path := &value{kind: text, text: r.Path}
-	local := &value{kind: dict, keys: []string{"path"}, dict: map[string]*value{"path": path}}
-	return mergeValues(v, &value{at: v.at, kind: dict, keys: []string{"local"}, dict: map[string]*value{"local": local}})
+	path := &yaml.Value{Kind: yaml.Text, Text: r.Path}
+	local := &yaml.Value{Kind: yaml.Dict, Keys: []string{"path"}, Dict: map[string]*yaml.Value{"path": path}}
+	return yaml.Merge(v, &yaml.Value{At: v.At, Kind: yaml.Dict, Keys: []string{"local"}, Dict: map[string]*yaml.Value{"local": local}})
 }
 
 // setupLockContent returns the lock file with the commits that Lock found, by id. It
@@ -193,13 +195,13 @@ func (r Repo) withWholePath(v *value) *value {
 func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	sources := map[string]any{}
 	for id, source := range p.setup.toLock {
-		plain := source.v.plainValue().(map[string]any)
+		plain := source.v.Plain().(map[string]any)
 		if commits[id] != "" {
 			plain["git-remote"].(map[string]any)["rev"] = commits[id]
 		}
 		sources[id] = plain
 	}
-	return pythonJSON(map[string]any{"sources": sources})
+	return yaml.PythonJSON(map[string]any{"sources": sources})
 }
 
 // dumpSetup returns the project as one bitbake-setup file: without other
@@ -213,7 +215,7 @@ func (p Project) dumpSetup() ([]byte, error) {
 			return nil, err
 		}
 		if v != nil {
-			configuration[key] = v.plainValue()
+			configuration[key] = v.Plain()
 		}
 	}
 	delete(configuration, "oe-fragments-one-of")
@@ -223,9 +225,9 @@ func (p Project) dumpSetup() ([]byte, error) {
 	if len(s.fragments) > 0 {
 		configuration["oe-fragments"] = s.fragments
 	}
-	file := s.file.plainValue().(map[string]any)
-	file["sources"] = s.sources.plainValue()
+	file := s.file.Plain().(map[string]any)
+	file["sources"] = s.sources.Plain()
 	file["bitbake-setup"] = map[string]any{"configurations": []any{configuration}}
-	flat, err := pythonJSON(file)
+	flat, err := yaml.PythonJSON(file)
 	return append(flat, '\n'), err
 }

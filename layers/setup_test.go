@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"slipway/layers/yaml"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -152,7 +154,7 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"same folder", "", setupText(setupCore+`, "oe2": {"path": "oe/", "git-remote": {"uri": "u", "rev": "r"}}`, setupOne), "sources.oe2: has the same folder as sources.oe"},
 		{"local path", "", setupText(`"oe": {"local": {"path": "x"}}`, setupOne), `path "x" is not absolute; begin it with / or ~/`},
 		{"too deep", "", setupText(setupCore, strings.Repeat(`{"configurations": [`, 20)+setupOne+strings.Repeat(`]}`, 20)), "too many or too deeply nested values"},
-		{"too large", "", `{"description": "` + strings.Repeat("x", maxFileBytes) + `"}`, "larger than 1024 KiB"},
+		{"too large", "", `{"description": "` + strings.Repeat("x", yaml.MaxFileBytes) + `"}`, "larger than 1024 KiB"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, _, err := setupProject(t, map[string]string{".git/HEAD": "", "x.conf.json": test.text}, "x.conf.json"+test.choice)
@@ -172,9 +174,9 @@ func TestLoadSetupErrors(t *testing.T) {
 
 // A file that a program wrote is often one line, and each value in it has a place.
 func TestSetupOfOneLine(t *testing.T) {
-	text := strings.Repeat(`{"notes": "`+strings.Repeat("é", 20)+`"},`, maxValues/3-100)
+	text := strings.Repeat(`{"notes": "`+strings.Repeat("é", 20)+`"},`, yaml.MaxValues/3-100)
 	began := time.Now()
-	_, _, err := (&yamlReader{file: "x.conf.json", setup: true}).parse([]byte(setupText(setupCore, text+`{"odd": ""}`)), setupFile)
+	_, _, err := yaml.Decode("x.conf.json", []byte(setupText(setupCore, text+`{"odd": ""}`)), setupFile, true)
 	want := fmt.Sprintf("x.conf.json:1:%d: unknown key \"odd\"", utf8.RuneCountInString(setupText(setupCore, text+"{"))-len(`]}}`)+1)
 	if took := time.Since(began); err == nil || !strings.HasPrefix(err.Error(), want) || took > 5*time.Second {
 		t.Errorf("parse = %.100v after %v; want %q at once", err, took, want)
@@ -473,12 +475,12 @@ func TestLockSetup(t *testing.T) {
 		if err := Lock(t.Context(), p, Workspace{}, []string{AllPins}); err != nil {
 			t.Fatal(err)
 		}
-		v, _, err := readSetup(lock, setupOverrides)
+		v, _, err := yaml.ReadSetup(lock, setupOverrides)
 		if err != nil {
 			t.Fatal(err)
 		}
-		remote := v.get("sources", "oe", "git-remote")
-		if remote.get("uri").text != step.uri || remote.get("rev").text != step.locked || v.get("sources", "mine", "local", "path").textOr("") != "mine" {
+		remote := v.Get("sources", "oe", "git-remote")
+		if remote.Get("uri").Text != step.uri || remote.Get("rev").Text != step.locked || v.Get("sources", "mine", "local", "path").TextOr("") != "mine" {
 			text, err := os.ReadFile(lock)
 			t.Errorf("the lock of %s at %s: %s, %v; want it at %s", step.uri, step.rev, text, err, step.locked)
 		}

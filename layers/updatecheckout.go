@@ -56,7 +56,7 @@ func (t tree) confirmCheckout(ctx context.Context, r Repo, commit string) error 
 }
 
 func (r Repo) otherCommitError(commit string) error {
-	return r.at.errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
+	return r.at.Errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
 }
 
 func (t tree) isAt(ctx context.Context, commit string) bool {

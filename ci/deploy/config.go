@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/reach"
 	"slipway/ci/report"
@@ -26,14 +26,14 @@ import (
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // configSections are the sections of a file of deploy config, in the order in which they
 // are applied.
 var configSections = []struct {
 	name string
-	read func(*configFile, *yaml.Node) (configPart, error)
+	read func(*configFile, *goyaml.Node) (configPart, error)
 }{
 	{"modules", readModules},
 	{"sysctl", readSysctls},
@@ -56,8 +56,8 @@ type configFile struct {
 	parts []configPart
 }
 
-func (f *configFile) errorAt(n *yaml.Node, format string, args ...any) error {
-	return strict.At(f.name, n, format, args...)
+func (f *configFile) errorAt(n *goyaml.Node, format string, args ...any) error {
+	return yaml.At(f.name, n, format, args...)
 }
 
 // maxConfigBytes is far above what a person writes.
@@ -75,7 +75,7 @@ func loadConfig(name string) (*configFile, error) {
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
 	what := "a configuration is a mapping of sections (" + strings.Join(sectionNames(), ", ") + ")"
-	root, err := strict.ParseMapping(name, data, what)
+	root, err := yaml.ParseMapping(name, data, what)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +85,9 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 	return f, f.readSections(root)
 }
 
-func (f *configFile) readSections(root *yaml.Node) error {
-	found := map[string]*yaml.Node{}
-	for key, value := range strict.Pairs(root) {
+func (f *configFile) readSections(root *goyaml.Node) error {
+	found := map[string]*goyaml.Node{}
+	for key, value := range yaml.Pairs(root) {
 		found[key.Value] = value
 		if known := sectionNames(); !slices.Contains(known, key.Value) {
 			return f.errorAt(key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, known), strings.Join(known, ", "))
@@ -115,10 +115,10 @@ func sectionNames() []string {
 
 // seenKeys are the keys of a section, by the thing that they name. Several spellings may name the
 // same thing.
-type seenKeys map[string]*yaml.Node
+type seenKeys map[string]*goyaml.Node
 
 // addOnce refuses a key that names the same thing as an earlier key.
-func (s seenKeys) addOnce(f *configFile, what string, key *yaml.Node) error {
+func (s seenKeys) addOnce(f *configFile, what string, key *goyaml.Node) error {
 	if first := s[what]; first != nil {
 		return f.errorAt(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
 	}
@@ -127,8 +127,8 @@ func (s seenKeys) addOnce(f *configFile, what string, key *yaml.Node) error {
 }
 
 // readEntry reads a mapping and refuses unknown keys.
-func (f *configFile) readEntry(section string, n *yaml.Node, keys ...string) (*strict.Entry, error) {
-	return strict.NewEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
+func (f *configFile) readEntry(section string, n *goyaml.Node, keys ...string) (*yaml.Entry, error) {
+	return yaml.NewEntry(f.name, section, keys, &goyaml.Node{Kind: goyaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
 }
 
 // wantFile is a file that the board must have.

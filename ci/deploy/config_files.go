@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"time"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/flash/target/files"
 	"slipway/flash/target/undo"
 	"slipway/layers/localfile"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // configFiles are files in the folder of the configuration, each with its path on the
@@ -32,16 +32,16 @@ const (
 	configWatch        = 3 * time.Second // how long restarted units must keep running
 )
 
-func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
-	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
+func readConfigFiles(f *configFile, n *goyaml.Node) (configPart, error) {
+	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
 		return nil, f.errorAt(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
 	}
 	var all configFiles
 	places := seenKeys{}
-	for key := range strict.Pairs(n) {
+	for key := range yaml.Pairs(n) {
 		places[key.Value] = key
 	}
-	for key, value := range strict.Pairs(n) {
+	for key, value := range yaml.Pairs(n) {
 		if !boardPath(key.Value) {
 			return nil, f.errorAt(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
 		}
@@ -50,7 +50,7 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 				return nil, f.errorAt(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
 			}
 		}
-		e, err := strict.NewEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
+		e, err := yaml.NewEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 // readNamedFile reads the file that an attribute names, relative to the configuration. It
 // does not follow a link that leads elsewhere, because a configuration from somebody else
 // must not send your own files to a board.
-func (f *configFile) readNamedFile(e *strict.Entry, key string) []byte {
+func (f *configFile) readNamedFile(e *yaml.Entry, key string) []byte {
 	name, n := e.Text(key, ""), e.Fields[key]
 	switch {
 	case e.Err != nil:

@@ -12,13 +12,13 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/undo"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // frr is the section with FRR's daemons and their common configuration.
 type frr struct {
 	file    *configFile
-	node    *yaml.Node
+	node    *goyaml.Node
 	daemons map[string]string // yes or no, by name
 	config  []byte
 	local   string // path of the configuration on this machine
@@ -38,7 +38,7 @@ type frr struct {
 
 var daemonPattern = plaintext.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
-func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
+func readFRR(f *configFile, n *goyaml.Node) (configPart, error) {
 	e, err := f.readEntry("frr", n, "daemons", "config")
 	if err != nil {
 		return nil, err
@@ -60,15 +60,15 @@ func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 }
 
 // readDaemons reads a list of daemons that must run, or a mapping with yes and no.
-func (r frr) readDaemons(e *strict.Entry, n *yaml.Node) error {
+func (r frr) readDaemons(e *yaml.Entry, n *goyaml.Node) error {
 	words := map[string]string{"yes": "yes", "true": "yes", "on": "yes", "no": "no", "false": "no", "off": "no"}
-	if n.Kind == yaml.SequenceNode {
+	if n.Kind == goyaml.SequenceNode {
 		for _, name := range e.List("daemons") {
 			r.daemons[name] = "yes"
 		}
 	}
-	if n.Kind == yaml.MappingNode {
-		for key, value := range strict.Pairs(n) {
+	if n.Kind == goyaml.MappingNode {
+		for key, value := range yaml.Pairs(n) {
 			r.daemons[key.Value] = words[strings.ToLower(value.Value)]
 		}
 	}

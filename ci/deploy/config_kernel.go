@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/flash/target/undo"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // maxConfigLines limits the entries of a section.
@@ -25,8 +25,8 @@ type modules []string
 
 var modulePattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
-func readModules(f *configFile, n *yaml.Node) (configPart, error) {
-	e := &strict.Entry{File: f.name, Fields: map[string]*yaml.Node{"modules": n}}
+func readModules(f *configFile, n *goyaml.Node) (configPart, error) {
+	e := &yaml.Entry{File: f.name, Fields: map[string]*goyaml.Node{"modules": n}}
 	m := modules(e.List("modules"))
 	for i, name := range m {
 		if !modulePattern().MatchString(name) {
@@ -54,7 +54,7 @@ type sysctl struct{ name, value string }
 
 type sysctls struct {
 	file *configFile
-	node *yaml.Node
+	node *goyaml.Node
 	all  []sysctl
 }
 
@@ -63,13 +63,13 @@ var (
 	sysctlValue   = plaintext.Regexp(`^[!-~]([ -~]{0,998}[!-~])?$`)
 )
 
-func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
+func readSysctls(f *configFile, n *goyaml.Node) (configPart, error) {
 	s := sysctls{file: f, node: n}
-	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
+	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
 		return nil, f.errorAt(n, "sysctl must be a mapping of 1 to %d names and values, such as net.core.rmem_max: 26214400", maxConfigLines)
 	}
 	places := seenKeys{}
-	for key, value := range strict.Pairs(n) {
+	for key, value := range yaml.Pairs(n) {
 		if !sysctlPattern().MatchString(key.Value) {
 			return nil, f.errorAt(key, "%q is no name of a sysctl", key.Value)
 		}
@@ -77,8 +77,8 @@ func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 			return nil, err
 		}
 		words := strings.Join(strings.Fields(value.Value), " ")
-		if value.Kind != yaml.ScalarNode || !sysctlValue().MatchString(words) {
-			return nil, f.errorAt(value, "%s must be a number or a text, not %s", key.Value, strict.KindOf(value))
+		if value.Kind != goyaml.ScalarNode || !sysctlValue().MatchString(words) {
+			return nil, f.errorAt(value, "%s must be a number or a text, not %s", key.Value, yaml.KindOf(value))
 		}
 		s.all = append(s.all, sysctl{key.Value, words})
 	}
@@ -118,7 +118,7 @@ type hugepages struct {
 }
 
 type hugepageSize struct {
-	node  *yaml.Node
+	node  *goyaml.Node
 	text  string
 	kib   int64
 	count string
@@ -128,13 +128,13 @@ const maxHugepages = 1 << 30
 
 var hugepageUnits = map[string]int64{"k": 1, "M": 1 << 10, "G": 1 << 20}
 
-func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
+func readHugepages(f *configFile, n *goyaml.Node) (configPart, error) {
 	h := hugepages{file: f}
-	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 {
 		return nil, f.errorAt(n, "hugepages must be a mapping of sizes and counts, such as {2M: 512, 1G: 4}")
 	}
 	sizes := seenKeys{}
-	for key, value := range strict.Pairs(n) {
+	for key, value := range yaml.Pairs(n) {
 		size := strings.TrimRight(key.Value, "kMG")
 		number, err := strconv.ParseInt(size, 10, 32)
 		unit, known := hugepageUnits[strings.TrimPrefix(key.Value, size)]
@@ -146,7 +146,7 @@ func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
 		}
 		count, err := strconv.ParseInt(value.Value, 10, 64)
 		if err != nil || value.ShortTag() != "!!int" || count < 0 || count > maxHugepages {
-			return nil, f.errorAt(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, strict.KindOf(value))
+			return nil, f.errorAt(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, yaml.KindOf(value))
 		}
 		h.sizes = append(h.sizes, hugepageSize{key, key.Value, number * unit, strconv.FormatInt(count, 10)})
 	}

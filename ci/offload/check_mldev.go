@@ -16,7 +16,7 @@ import (
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // mldev is the check that runs a test of dpdk-test-mldev with the model that board.yml
@@ -197,7 +197,7 @@ func parseMldev(text string) (o mldevOutput) {
 
 // oneNumber returns the number that the pattern's first group matches, or nil.
 func oneNumber(pattern *regexp.Regexp, text string) *float64 {
-	v, err := strict.Finite(firstGroup(pattern, text))
+	v, err := yaml.Finite(firstGroup(pattern, text))
 	if err != nil {
 		return nil
 	}

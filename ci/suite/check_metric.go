@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // reading is a metric with the allowed change since the last run that passed.
@@ -130,7 +130,7 @@ func (m figure) find(out string) (float64, error) {
 		}
 		text = found[1]
 	}
-	v, err := strict.Finite(text)
+	v, err := yaml.Finite(text)
 	if err == nil && math.IsInf(v*m.scale, 0) {
 		err = strconv.ErrRange
 	}
@@ -179,12 +179,12 @@ func (e *Entry) readFigures() (all figures) {
 	if n == nil {
 		return nil
 	}
-	if n.Kind != yaml.MappingNode || len(n.Content)/2 > maxFigures {
-		e.Fail(n, "metrics must be a mapping of at most %d names, not %s", maxFigures, strict.KindOf(n))
+	if n.Kind != goyaml.MappingNode || len(n.Content)/2 > maxFigures {
+		e.Fail(n, "metrics must be a mapping of at most %d names, not %s", maxFigures, yaml.KindOf(n))
 		return nil
 	}
-	for key, value := range strict.Pairs(n) {
-		one, err := strict.NewEntry(e.File, "metric", figureKeys, key, value)
+	for key, value := range yaml.Pairs(n) {
+		one, err := yaml.NewEntry(e.File, "metric", figureKeys, key, value)
 		if err != nil {
 			e.Err = cmp.Or(e.Err, err)
 			return nil
@@ -359,7 +359,7 @@ func numberDuplicates(all []sensor) []sensor {
 
 // numberIn returns the number in a file, times scale.
 func numberIn(files map[string]string, file string, scale float64) (float64, bool) {
-	v, err := strict.Finite(files[file])
+	v, err := yaml.Finite(files[file])
 	return v * scale, err == nil
 }
 

@@ -10,18 +10,18 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/suite/match"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // parseYAML returns the mapping in a suite's file.
-func parseYAML(file string, data []byte) (*yaml.Node, error) {
+func parseYAML(file string, data []byte) (*goyaml.Node, error) {
 	if line, column := findTemplate(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
 	}
-	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+strings.Join(kindNames(), ", ")+")")
+	return yaml.ParseMapping(file, data, "a suite is a mapping of sections ("+strings.Join(kindNames(), ", ")+")")
 }
 
 // findTemplate returns the place of the first goss template outside of comments, or 0, 0.
@@ -41,7 +41,7 @@ var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause"
 
 // Entry is one check as it is written.
 type Entry struct {
-	*strict.Entry
+	*yaml.Entry
 	Limit time.Duration // the kind's default timeout; 0: DefaultTimeout
 
 	programs programs
@@ -62,15 +62,15 @@ func (p programs) read(name string) ([]byte, error) {
 	return fs.ReadFile(p.files, path.Join(p.dir, name))
 }
 
-func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
-	if value.Kind == yaml.MappingNode {
-		for k := range strict.Pairs(value) {
+func newEntry(file, kind string, keys []string, key, value *goyaml.Node) (*Entry, error) {
+	if value.Kind == goyaml.MappingNode {
+		for k := range yaml.Pairs(value) {
 			if why, ok := unsupportedKeys[kind+" "+k.Value]; ok {
-				return nil, strict.At(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
+				return nil, yaml.At(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
 			}
 		}
 	}
-	e, err := strict.NewEntry(file, kind, keys, key, value)
+	e, err := yaml.NewEntry(file, kind, keys, key, value)
 	return &Entry{Entry: e}, err
 }
 
@@ -92,8 +92,8 @@ func (e *Entry) readTeardown() [][]string {
 	if n == nil {
 		return nil
 	}
-	if n.Kind != yaml.SequenceNode || len(n.Content) > maxTeardown {
-		e.Fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, strict.KindOf(n))
+	if n.Kind != goyaml.SequenceNode || len(n.Content) > maxTeardown {
+		e.Fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, yaml.KindOf(n))
 		return nil
 	}
 	var all [][]string
@@ -103,10 +103,10 @@ func (e *Entry) readTeardown() [][]string {
 	return all
 }
 
-func (e *Entry) readTeardownCommand(n *yaml.Node) []string {
-	one := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{"teardown": n}}
+func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
+	one := &yaml.Entry{File: e.File, Fields: map[string]*goyaml.Node{"teardown": n}}
 	var argv []string
-	if n.Kind == yaml.SequenceNode {
+	if n.Kind == goyaml.SequenceNode {
 		argv = one.List("teardown")
 	} else {
 		argv = []string{"sh", "-c", one.Text("teardown", "")}
@@ -127,12 +127,12 @@ func (e *Entry) readMeta() (title, next string) {
 	if n == nil {
 		return title, ""
 	}
-	if n.Kind != yaml.MappingNode {
-		e.Fail(n, "meta must be a mapping (title, next), not %s", strict.KindOf(n))
+	if n.Kind != goyaml.MappingNode {
+		e.Fail(n, "meta must be a mapping (title, next), not %s", yaml.KindOf(n))
 		return title, ""
 	}
-	m := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{}}
-	for k, v := range strict.Pairs(n) {
+	m := &yaml.Entry{File: e.File, Fields: map[string]*goyaml.Node{}}
+	for k, v := range yaml.Pairs(n) {
 		m.Fields[k.Value] = v
 	}
 	title, next = m.Text("title", title), m.Text("next", "")
@@ -176,8 +176,8 @@ func (e *Entry) readNeeds() []need {
 	if n == nil {
 		return nil
 	}
-	list := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
+	list := []*goyaml.Node{n}
+	if n.Kind == goyaml.SequenceNode {
 		list = n.Content
 	}
 	var all []need
@@ -190,26 +190,26 @@ func (e *Entry) readNeeds() []need {
 	return all
 }
 
-func (e *Entry) readNeedMapping(n *yaml.Node) []need {
-	if n.Kind != yaml.MappingNode {
-		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", strict.KindOf(n))
+func (e *Entry) readNeedMapping(n *goyaml.Node) []need {
+	if n.Kind != goyaml.MappingNode {
+		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", yaml.KindOf(n))
 		return nil
 	}
 	var all []need
-	for k, v := range strict.Pairs(n) {
+	for k, v := range yaml.Pairs(n) {
 		_, known := needKinds[k.Value]
 		switch {
 		case !known:
 			e.Fail(k, "unknown need %q (have check, command, file, module, service)", k.Value)
-		case v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null":
-			e.Fail(v, "needs: %s must be a name, not %s", k.Value, strict.KindOf(v))
+		case v.Kind != goyaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null":
+			e.Fail(v, "needs: %s must be a name, not %s", k.Value, yaml.KindOf(v))
 		}
 		all = append(all, e.readNeed(k.Value, v))
 	}
 	return all
 }
 
-func (e *Entry) readNeed(kind string, v *yaml.Node) need {
+func (e *Entry) readNeed(kind string, v *goyaml.Node) need {
 	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.File, v.Line, v.Column)}
 	switch {
 	case strings.ContainsRune(n.name, 0) || kind != "check" && strings.HasPrefix(n.name, "-"):

@@ -21,13 +21,13 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 //go:embed suites/*.yml workloads/*/*
@@ -70,7 +70,7 @@ type Check struct {
 	key      string // its name in the suite's file
 	needs    []need
 	teardown [][]string
-	then     *yaml.Node // sections of checks that run after it
+	then     *goyaml.Node // sections of checks that run after it
 	probe    Probe
 }
 
@@ -186,7 +186,7 @@ func (l *loader) includeFile(file string, depth int) error {
 	if err != nil {
 		return err
 	}
-	for key, value := range strict.Pairs(root) {
+	for key, value := range yaml.Pairs(root) {
 		if key.Value == "gossfile" {
 			err = l.readGossfiles(file, value, depth)
 		} else {
@@ -221,12 +221,12 @@ func (l *loader) readSuiteFile(file string) ([]byte, error) {
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
 // readGossfiles reads the section gossfile, which includes other suites.
-func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error {
+func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) error {
 	shown := l.displayPath(from)
-	if section.Kind != yaml.MappingNode {
-		return strict.At(shown, section, "gossfile must be a mapping of file names")
+	if section.Kind != goyaml.MappingNode {
+		return yaml.At(shown, section, "gossfile must be a mapping of file names")
 	}
-	for key, value := range strict.Pairs(section) {
+	for key, value := range yaml.Pairs(section) {
 		e, err := newEntry(shown, "gossfile", gossfileKeys, key, value)
 		if err != nil {
 			return err
@@ -241,10 +241,10 @@ func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error
 		}
 		found, err := fs.Glob(l.files, pattern)
 		if err != nil {
-			return strict.At(shown, key, "%v", err)
+			return yaml.At(shown, key, "%v", err)
 		}
 		if len(found) == 0 {
-			return strict.At(shown, key, "no file matches %q in this folder or below", pattern)
+			return yaml.At(shown, key, "no file matches %q in this folder or below", pattern)
 		}
 		for _, f := range found {
 			if err := l.includeFile(f, depth+1); err != nil {
@@ -256,16 +256,16 @@ func (l *loader) readGossfiles(from string, section *yaml.Node, depth int) error
 }
 
 // readSection reads the checks of one kind.
-func (l *loader) readSection(from string, key, section *yaml.Node) error {
+func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	file := l.displayPath(from)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
 	if i < 0 {
-		return strict.At(file, key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, kindNames()), strings.Join(kindNames(), ", "))
+		return yaml.At(file, key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, kindNames()), strings.Join(kindNames(), ", "))
 	}
-	if section.Kind != yaml.MappingNode {
-		return strict.At(file, section, "%s must be a mapping of checks", key.Value)
+	if section.Kind != goyaml.MappingNode {
+		return yaml.At(file, section, "%s must be a mapping of checks", key.Value)
 	}
-	for key, value := range strict.Pairs(section) {
+	for key, value := range yaml.Pairs(section) {
 		c, err := kinds[i].readCheck(file, key, value, programs{l.files, path.Dir(from)})
 		if err == nil {
 			err = l.resolveNeeds(c.needs)
@@ -274,7 +274,7 @@ func (l *loader) readSection(from string, key, section *yaml.Node) error {
 			return err
 		}
 		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
-			return strict.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
+			return yaml.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
 		}
 		if err := l.readFollowers(from, c); err != nil {
 			return err
@@ -288,11 +288,11 @@ func (l *loader) readFollowers(from string, c Check) error {
 	if c.then == nil {
 		return nil
 	}
-	if c.then.Kind != yaml.MappingNode {
-		return strict.At(l.displayPath(from), c.then, "then must be a mapping of sections, not %s", strict.KindOf(c.then))
+	if c.then.Kind != goyaml.MappingNode {
+		return yaml.At(l.displayPath(from), c.then, "then must be a mapping of sections, not %s", yaml.KindOf(c.then))
 	}
 	first := len(l.checks)
-	for key, value := range strict.Pairs(c.then) {
+	for key, value := range yaml.Pairs(c.then) {
 		if err := l.readSection(from, key, value); err != nil {
 			return err
 		}

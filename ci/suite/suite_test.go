@@ -13,7 +13,7 @@ import (
 
 	"slipway/ci/suite/suitetest"
 	"slipway/images"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 func TestSuiteOrderAndMeta(t *testing.T) {
@@ -329,7 +329,7 @@ func FuzzSuite(f *testing.F) {
 			return
 		}
 		l := loader{}
-		for key, value := range strict.Pairs(root) {
+		for key, value := range yaml.Pairs(root) {
 			if key.Value == "gossfile" {
 				continue
 			}

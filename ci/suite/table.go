@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // table is what a check reads from lines of its program: words KEY=VALUE become columns.
@@ -24,11 +24,11 @@ func (e *Entry) readTable() *table {
 	if n == nil {
 		return nil
 	}
-	if n.Kind != yaml.MappingNode {
-		e.Fail(n, "table must be a mapping with lines and labels, not %s", strict.KindOf(n))
+	if n.Kind != goyaml.MappingNode {
+		e.Fail(n, "table must be a mapping with lines and labels, not %s", yaml.KindOf(n))
 		return nil
 	}
-	one, err := strict.NewEntry(e.File, "table", []string{"lines", "labels"}, e.Key, n)
+	one, err := yaml.NewEntry(e.File, "table", []string{"lines", "labels"}, e.Key, n)
 	if err != nil {
 		e.Err = cmp.Or(e.Err, err)
 		return nil

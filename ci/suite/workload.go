@@ -10,10 +10,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // Workload is a system that people put on boards, with the suite that proves it. It is a
@@ -93,12 +93,12 @@ var workloadKeys = []string{"system", "proves", "needs", "recipes", "proved"}
 
 // parseWorkload reads a workload.yml.
 func parseWorkload(file string, text []byte) (Workload, error) {
-	root, err := strict.ParseMapping(file, text, "a workload is a mapping ("+strings.Join(workloadKeys, ", ")+")")
+	root, err := yaml.ParseMapping(file, text, "a workload is a mapping ("+strings.Join(workloadKeys, ", ")+")")
 	if err != nil {
 		return Workload{}, err
 	}
-	key := &yaml.Node{Kind: yaml.ScalarNode, Value: path.Base(path.Dir(file)), Line: 1, Column: 1}
-	e, err := strict.NewEntry(file, "workload", workloadKeys, key, root)
+	key := &goyaml.Node{Kind: goyaml.ScalarNode, Value: path.Base(path.Dir(file)), Line: 1, Column: 1}
+	e, err := yaml.NewEntry(file, "workload", workloadKeys, key, root)
 	if err != nil {
 		return Workload{}, err
 	}
@@ -109,7 +109,7 @@ func parseWorkload(file string, text []byte) (Workload, error) {
 	return w, e.Err
 }
 
-func readSentence(e *strict.Entry, key string) string {
+func readSentence(e *yaml.Entry, key string) string {
 	text := strings.TrimSpace(e.Text(key, ""))
 	if n := cmp.Or(e.Fields[key], e.Key); text == "" || len(text) > maxWorkloadText || strings.ContainsAny(text, "|\n\x00") {
 		e.Fail(n, "%s must be one line of text, of at most %d bytes and without |", key, maxWorkloadText)
@@ -118,13 +118,13 @@ func readSentence(e *strict.Entry, key string) string {
 }
 
 // readTexts reads a mapping of some of the allowed keys to texts.
-func readTexts(e *strict.Entry, key string, allowed []string) map[string]string {
+func readTexts(e *yaml.Entry, key string, allowed []string) map[string]string {
 	n := cmp.Or(e.Fields[key], e.Key)
-	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 {
 		e.Fail(n, "%s must be a mapping with at least one of %s", key, strings.Join(allowed, ", "))
 		return nil
 	}
-	one, err := strict.NewEntry(e.File, key, allowed, e.Key, n)
+	one, err := yaml.NewEntry(e.File, key, allowed, e.Key, n)
 	if err != nil {
 		e.Err = cmp.Or(e.Err, err)
 		return nil

@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // Environment is the variable that overrules every other setting of the cache.
@@ -80,20 +80,20 @@ func userSetting() (Setting, error) {
 }
 
 func parseConfig(path string, data []byte) (Setting, error) {
-	root, err := strict.Parse(path, data)
+	root, err := yaml.Parse(path, data)
 	if err != nil || root == nil {
 		return Setting{}, err
 	}
-	if root.Kind != yaml.MappingNode {
-		return Setting{}, strict.At(path, root, "want keys and values, as in \"cache: http://builder:8600\"")
+	if root.Kind != goyaml.MappingNode {
+		return Setting{}, yaml.At(path, root, "want keys and values, as in \"cache: http://builder:8600\"")
 	}
 	var s Setting
-	for key, value := range strict.Pairs(root) {
+	for key, value := range yaml.Pairs(root) {
 		if key.Value != "cache" {
-			return Setting{}, strict.At(path, key, "unknown key %q (have cache)", key.Value)
+			return Setting{}, yaml.At(path, key, "unknown key %q (have cache)", key.Value)
 		}
 		if s != (Setting{}) {
-			return Setting{}, strict.At(path, key, "cache is set twice; keep one")
+			return Setting{}, yaml.At(path, key, "cache is set twice; keep one")
 		}
 		if s, err = decodeSetting(path, value); err != nil {
 			return Setting{}, err
@@ -106,14 +106,14 @@ func parseSetting(from string, data []byte) (Setting, error) {
 	if len(data) > maxSettingBytes {
 		return Setting{}, fmt.Errorf("%s: longer than %d bytes", from, maxSettingBytes)
 	}
-	root, err := strict.Parse(from, data)
+	root, err := yaml.Parse(from, data)
 	if err != nil || root == nil {
 		return Setting{}, err
 	}
 	return decodeSetting(from, root)
 }
 
-func nodePlace(from string, n *yaml.Node) string {
+func nodePlace(from string, n *goyaml.Node) string {
 	if from == Environment {
 		return from // it has one line
 	}
@@ -122,29 +122,29 @@ func nodePlace(from string, n *yaml.Node) string {
 
 // UnmarshalYAML reads the setting of a board.yml. A board's replaces all of that of
 // the board which it extends.
-func (s *Setting) UnmarshalYAML(n *yaml.Node) error {
+func (s *Setting) UnmarshalYAML(n *goyaml.Node) error {
 	var err error
 	*s, err = decodeSetting("board.yml", n)
 	return err
 }
 
-func decodeSetting(from string, n *yaml.Node) (Setting, error) {
+func decodeSetting(from string, n *goyaml.Node) (Setting, error) {
 	at := nodePlace(from, n)
 	s := Setting{From: at}
 	switch {
-	case n.Kind == yaml.ScalarNode && strings.EqualFold(n.Value, "off"):
+	case n.Kind == goyaml.ScalarNode && strings.EqualFold(n.Value, "off"):
 		s.Off = true
 		return s, nil
-	case n.Kind == yaml.ScalarNode && (n.Value == "" || n.Tag == "!!null"):
+	case n.Kind == goyaml.ScalarNode && (n.Value == "" || n.Tag == "!!null"):
 		return Setting{}, nil
-	case n.Kind == yaml.ScalarNode:
+	case n.Kind == goyaml.ScalarNode:
 		var err error
 		s.Server, err = serverURL(n.Value)
 		return s, wrapPlace(at, err)
-	case n.Kind != yaml.MappingNode:
+	case n.Kind != goyaml.MappingNode:
 		return Setting{}, fmt.Errorf("%s: cache is neither an address nor a list of its parts; write cache: http://HOST:8600 or cache: off", at)
 	}
-	for key, value := range strict.Pairs(n) {
+	for key, value := range yaml.Pairs(n) {
 		if err := s.setPart(key, value); err != nil {
 			return Setting{}, wrapPlace(nodePlace(from, key), err)
 		}
@@ -161,7 +161,7 @@ func wrapPlace(at string, err error) error {
 }
 
 // setPart sets one part.
-func (s *Setting) setPart(key, value *yaml.Node) error {
+func (s *Setting) setPart(key, value *goyaml.Node) error {
 	parts := map[string]struct {
 		to   *string
 		read func(string) (string, error)
@@ -176,7 +176,7 @@ func (s *Setting) setPart(key, value *yaml.Node) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("unknown part %q (have server, or sstate, hashserv, prserv and downloads)", key.Value)
-	case value.Kind != yaml.ScalarNode || value.Value == "":
+	case value.Kind != goyaml.ScalarNode || value.Value == "":
 		return fmt.Errorf("%s is not an address", key.Value)
 	case *part.to != "":
 		return fmt.Errorf("%s is named twice", key.Value)

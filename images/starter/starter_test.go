@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/images"
 	"slipway/layers"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 )
 
 // starters are the boards of Slipway that a project can begin with.
@@ -126,7 +126,7 @@ func TestFilesAreStrict(t *testing.T) {
 			if filepath.Ext(f.Path) != ".yml" {
 				continue
 			}
-			if _, err := strict.ParseMapping(f.Path, []byte(f.Text), "a mapping"); err != nil {
+			if _, err := yaml.ParseMapping(f.Path, []byte(f.Text), "a mapping"); err != nil {
 				t.Errorf("like %s: %v", like, err)
 			}
 		}
@@ -204,7 +204,7 @@ func FuzzBoardName(f *testing.F) {
 			t.Fatal(err)
 		}
 		var spec images.Spec
-		if err := yaml.Load([]byte(text), &spec, yaml.WithKnownFields()); err != nil || spec.Extends != name {
+		if err := goyaml.Load([]byte(text), &spec, goyaml.WithKnownFields()); err != nil || spec.Extends != name {
 			t.Errorf("extends is %q, %v; want %q", spec.Extends, err, name)
 		}
 	})

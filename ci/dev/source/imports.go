@@ -19,7 +19,7 @@ var stages = []stage{
 	{"layers/progress", 0, "every stage reports through it"},
 	{"layers/run", 0, "every stage runs its programs through it"},
 	{"layers/plaintext", 0, "every stage shows text through it"},
-	{"layers/strict", 0, "every stage reads its users' YAML through it"},
+	{"layers/yaml", 0, "every stage reads its users' YAML through it"},
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
 	{"layers/htmlstyle", 0, "every stage may write a page"},
 	{"flash/sealed", 0, "every stage keeps a file to what it proved through it"},

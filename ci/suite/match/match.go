@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 
 	"github.com/blang/semver/v4"
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 )
 
 // Matcher is a condition for a value, with goss's semantics. A value is text, a number, a
@@ -89,7 +89,7 @@ const (
 )
 
 // Read reads the attribute key as a matcher. If it is absent, the matcher is empty.
-func Read(e *strict.Entry, key string, t Type) Matcher {
+func Read(e *yaml.Entry, key string, t Type) Matcher {
 	n := e.Fields[key]
 	if n == nil {
 		return Matcher{}
@@ -98,7 +98,7 @@ func Read(e *strict.Entry, key string, t Type) Matcher {
 }
 
 type matchReader struct {
-	*strict.Entry
+	*yaml.Entry
 	key   string
 	value Type
 }
@@ -120,18 +120,18 @@ func (t Type) elementType() Type {
 	return String
 }
 
-func (r matchReader) readNode(n *yaml.Node) Matcher {
+func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	switch n.Kind {
-	case yaml.SequenceNode:
+	case goyaml.SequenceNode:
 		return r.readList(n)
-	case yaml.MappingNode:
+	case goyaml.MappingNode:
 		return r.readNamed(n)
 	}
 	return r.readScalar(n)
 }
 
 // readScalar reads a plain value. goss converts the board's value to the type of this one.
-func (r matchReader) readScalar(n *yaml.Node) Matcher {
+func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:
 		if number, err := strconv.Atoi(want); r.value == Number && (err != nil || strconv.Itoa(number) != want) {
@@ -148,9 +148,9 @@ func (r matchReader) readScalar(n *yaml.Node) Matcher {
 }
 
 // scalarOf returns the YAML value of a scalar: string, int, float64 or bool.
-func (r matchReader) scalarOf(n *yaml.Node) any {
+func (r matchReader) scalarOf(n *goyaml.Node) any {
 	var value any
-	if n.Kind == yaml.ScalarNode {
+	if n.Kind == goyaml.ScalarNode {
 		if err := n.Decode(&value); err != nil {
 			r.Fail(n, "%s: %v", r.key, err)
 		}
@@ -159,14 +159,14 @@ func (r matchReader) scalarOf(n *yaml.Node) any {
 	case string, int, float64, bool:
 		return value
 	case nil:
-		r.Fail(n, "%s is %s; leave it out or write []", r.key, strict.KindOf(n))
+		r.Fail(n, "%s is %s; leave it out or write []", r.key, yaml.KindOf(n))
 	default:
-		r.Fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, strict.KindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
+		r.Fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, yaml.KindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
 	}
 	return ""
 }
 
-func (r matchReader) readList(n *yaml.Node) Matcher {
+func (r matchReader) readList(n *goyaml.Node) Matcher {
 	switch r.value {
 	case Text:
 		return r.readPatterns(n)
@@ -185,7 +185,7 @@ var matcherNames = []string{
 }
 
 // readNamed reads a mapping like {have-prefix: v}.
-func (r matchReader) readNamed(n *yaml.Node) Matcher {
+func (r matchReader) readNamed(n *goyaml.Node) Matcher {
 	if len(n.Content) != 2 {
 		r.Fail(n, "%s: one matcher at a time (combine with and: [...])", r.key)
 		return Matcher{}
@@ -207,23 +207,23 @@ func (r matchReader) readNamed(n *yaml.Node) Matcher {
 	case "equal":
 		return r.readEqual(arg)
 	case "contain-elements":
-		return r.readElements(r.requireKind(arg, yaml.SequenceNode), linesOf)
+		return r.readElements(r.requireKind(arg, goyaml.SequenceNode), linesOf)
 	case "consist-of":
-		return r.readConsistOf(r.requireKind(arg, yaml.SequenceNode))
+		return r.readConsistOf(r.requireKind(arg, goyaml.SequenceNode))
 	case "have-patterns":
-		return r.readPatterns(r.requireKind(arg, yaml.SequenceNode))
+		return r.readPatterns(r.requireKind(arg, goyaml.SequenceNode))
 	case "gjson":
-		return r.readGJSON(r.requireKind(arg, yaml.MappingNode))
+		return r.readGJSON(r.requireKind(arg, goyaml.MappingNode))
 	case "have-key":
 		return r.readHaveKey(arg)
 	case "contain-element":
 		return r.readContainElement(arg)
 	}
-	return r.readOne(name.Value, r.requireKind(arg, yaml.ScalarNode))
+	return r.readOne(name.Value, r.requireKind(arg, goyaml.ScalarNode))
 }
 
 // readOne reads a matcher whose argument is one text or number.
-func (r matchReader) readOne(name string, arg *yaml.Node) Matcher {
+func (r matchReader) readOne(name string, arg *goyaml.Node) Matcher {
 	switch name {
 	case "gt":
 		return r.readComparison(arg, "more than ", func(order int) bool { return order > 0 })
@@ -259,17 +259,17 @@ func matchText(verb, word string, holds func(text, word string) bool) Matcher {
 }
 
 // requireKind returns n if it has the kind, and otherwise an empty node of that kind.
-func (r matchReader) requireKind(n *yaml.Node, k yaml.Kind) *yaml.Node {
+func (r matchReader) requireKind(n *goyaml.Node, k goyaml.Kind) *goyaml.Node {
 	if n.Kind == k {
 		return n
 	}
-	r.Fail(n, "%s: this matcher does not take %s", r.key, strict.KindOf(n))
-	return &yaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
+	r.Fail(n, "%s: this matcher does not take %s", r.key, yaml.KindOf(n))
+	return &goyaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
 }
 
-func (r matchReader) readAndOr(name string, arg *yaml.Node) Matcher {
+func (r matchReader) readAndOr(name string, arg *goyaml.Node) Matcher {
 	var parts []Matcher
-	for _, c := range r.requireKind(arg, yaml.SequenceNode).Content {
+	for _, c := range r.requireKind(arg, goyaml.SequenceNode).Content {
 		parts = append(parts, r.forType(r.value).readNode(c))
 	}
 	if len(parts) == 0 {
@@ -294,16 +294,16 @@ func (r matchReader) readAndOr(name string, arg *yaml.Node) Matcher {
 
 // readEqual reads equal, which compares value and type. The number 5 does not equal the text
 // "5". It does not equal a 5 in JSON either, where all numbers are float64.
-func (r matchReader) readEqual(arg *yaml.Node) Matcher {
+func (r matchReader) readEqual(arg *goyaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
 		r.Fail(arg, "%s: %v", r.key, err)
 	}
-	words := "equals " + strict.KindOf(arg)
+	words := "equals " + yaml.KindOf(arg)
 	switch arg.Kind {
-	case yaml.ScalarNode:
+	case goyaml.ScalarNode:
 		words = strconv.Quote(arg.Value)
-	case yaml.SequenceNode:
+	case goyaml.SequenceNode:
 		words = "equals " + TextOf(want)
 	}
 	return Matcher{words: words, test: func(v any) (bool, error) {
@@ -315,10 +315,10 @@ func (r matchReader) readEqual(arg *yaml.Node) Matcher {
 }
 
 // readLength reads have-len, which counts the elements of a list or the bytes of a text.
-func (r matchReader) readLength(arg *yaml.Node) Matcher {
+func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 	want, ok := r.scalarOf(arg).(int)
 	if !ok || want < 0 {
-		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, strict.KindOf(arg))
+		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, yaml.KindOf(arg))
 	}
 	unit := "bytes"
 	if r.value == List {
@@ -334,12 +334,12 @@ func (r matchReader) readLength(arg *yaml.Node) Matcher {
 }
 
 // readComparison reads a comparison of numbers. It converts text to a number.
-func (r matchReader) readComparison(n *yaml.Node, words string, holds func(order int) bool) Matcher {
+func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(order int) bool) Matcher {
 	want := r.scalarOf(n)
 	switch want.(type) {
 	case int, float64:
 	default:
-		r.Fail(n, "%s must be a number, not %s", r.key, strict.KindOf(n))
+		r.Fail(n, "%s must be a number, not %s", r.key, yaml.KindOf(n))
 	}
 	return Matcher{words: words + n.Value, test: func(v any) (bool, error) {
 		have, err := numberOf(v)
@@ -351,7 +351,7 @@ func (r matchReader) readComparison(n *yaml.Node, words string, holds func(order
 	}}
 }
 
-func (r matchReader) compileRegexp(n *yaml.Node, text string) *regexp.Regexp {
+func (r matchReader) compileRegexp(n *goyaml.Node, text string) *regexp.Regexp {
 	re, err := regexp.Compile(text)
 	if err != nil {
 		r.Fail(n, "%s: %v", r.key, err)
@@ -361,7 +361,7 @@ func (r matchReader) compileRegexp(n *yaml.Node, text string) *regexp.Regexp {
 }
 
 // readSemver reads semver-constraint, which all versions of a list must meet.
-func (r matchReader) readSemver(n *yaml.Node, text string) Matcher {
+func (r matchReader) readSemver(n *goyaml.Node, text string) Matcher {
 	allows, err := semver.ParseRange(text)
 	if err != nil {
 		r.Fail(n, "%s: %q is not a constraint such as \">=1.2.0 <2.0.0\": %v", r.key, text, err)

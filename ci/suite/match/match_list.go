@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 
 	"github.com/tidwall/gjson"
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 )
 
 // MaxJSONPathBytes limits a path, because gjson reads it by recursion.
@@ -20,13 +20,13 @@ const MaxJSONPathBytes = 4096
 type lister func(value any) ([]any, error)
 
 // readContainElement reads contain-element: at least one element must match.
-func (r matchReader) readContainElement(arg *yaml.Node) Matcher {
+func (r matchReader) readContainElement(arg *goyaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
 		r.Fail(arg, "%s: %v", r.key, err)
 	}
-	if _, truth := want.(bool); truth || arg.Kind == yaml.SequenceNode {
-		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, strict.KindOf(arg))
+	if _, truth := want.(bool); truth || arg.Kind == goyaml.SequenceNode {
+		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, yaml.KindOf(arg))
 		return Matcher{}
 	}
 	m := r.forType(r.value.elementType()).readNode(arg)
@@ -49,7 +49,7 @@ func (r matchReader) readContainElement(arg *yaml.Node) Matcher {
 }
 
 // readElements reads a list of matchers. Each of them needs an element of its own.
-func (r matchReader) readElements(arg *yaml.Node, list lister) Matcher {
+func (r matchReader) readElements(arg *goyaml.Node, list lister) Matcher {
 	parts := r.readParts(arg)
 	whole := Matcher{words: "a list", test: func(v any) (bool, error) {
 		_, err := list(v)
@@ -76,7 +76,7 @@ func (r matchReader) readElements(arg *yaml.Node, list lister) Matcher {
 }
 
 // readConsistOf reads consist-of: exactly these elements, in any order.
-func (r matchReader) readConsistOf(arg *yaml.Node) Matcher {
+func (r matchReader) readConsistOf(arg *goyaml.Node) Matcher {
 	parts := r.readParts(arg)
 	return Matcher{words: "these alone: " + joinMatchers(parts), test: func(v any) (bool, error) {
 		have, err := listOf(v)
@@ -84,7 +84,7 @@ func (r matchReader) readConsistOf(arg *yaml.Node) Matcher {
 	}}
 }
 
-func (r matchReader) readParts(arg *yaml.Node) []Matcher {
+func (r matchReader) readParts(arg *goyaml.Node) []Matcher {
 	var parts []Matcher
 	for _, c := range arg.Content {
 		parts = append(parts, r.forType(r.value.elementType()).readNode(c))
@@ -141,7 +141,7 @@ func pairUp(parts []Matcher, have []any) bool {
 }
 
 // readHaveKey reads have-key: a key of a mapping must match.
-func (r matchReader) readHaveKey(arg *yaml.Node) Matcher {
+func (r matchReader) readHaveKey(arg *goyaml.Node) Matcher {
 	m := r.forType(String).readNode(arg)
 	return Matcher{words: "a key that is " + m.String(), test: func(v any) (bool, error) {
 		fields, ok := v.(map[string]any)
@@ -158,9 +158,9 @@ func (r matchReader) readHaveKey(arg *yaml.Node) Matcher {
 }
 
 // readGJSON reads gjson, which has matchers for the values at paths of a JSON text.
-func (r matchReader) readGJSON(arg *yaml.Node) Matcher {
+func (r matchReader) readGJSON(arg *goyaml.Node) Matcher {
 	var all []Matcher
-	for k, v := range strict.Pairs(arg) {
+	for k, v := range yaml.Pairs(arg) {
 		path, m := k.Value, r.forType(Any).readNode(v)
 		if k.ShortTag() != "!!str" {
 			r.Fail(k, "%s: gjson: a path is a text; write %q", r.key, path)

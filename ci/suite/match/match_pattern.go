@@ -6,16 +6,16 @@ import (
 	"strings"
 
 	"slipway/layers/plaintext"
-	"slipway/layers/strict"
+	"slipway/layers/yaml"
 
-	"go.yaml.in/yaml/v4"
+	goyaml "go.yaml.in/yaml/v4"
 )
 
 // maxLineBytes is goss's limit. A text with a longer line is an error for patterns.
 const maxLineBytes = 1 << 20
 
 // readPatterns reads a list of goss patterns. For each, one line of a text must match.
-func (r matchReader) readPatterns(n *yaml.Node) Matcher {
+func (r matchReader) readPatterns(n *goyaml.Node) Matcher {
 	var m Matcher
 	for _, c := range n.Content {
 		text, ok := r.forType(Any).readPatternText(c)
@@ -28,9 +28,9 @@ func (r matchReader) readPatterns(n *yaml.Node) Matcher {
 	return m
 }
 
-func (r matchReader) readPatternText(n *yaml.Node) (string, bool) {
-	if n.Kind != yaml.ScalarNode {
-		r.Fail(n, "%s: a pattern is a text, not %s", r.key, strict.KindOf(n))
+func (r matchReader) readPatternText(n *goyaml.Node) (string, bool) {
+	if n.Kind != goyaml.ScalarNode {
+		r.Fail(n, "%s: a pattern is a text, not %s", r.key, yaml.KindOf(n))
 		return "", false
 	}
 	text, ok := r.scalarOf(n).(string)
@@ -47,7 +47,7 @@ var flagLetters = plaintext.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
 // readPattern reads a goss pattern: foo, !foo, /regex/, !/regex/i. goss removes all ! / \
 // from the beginning of a text.
-func (r matchReader) readPattern(n *yaml.Node, text string) Matcher {
+func (r matchReader) readPattern(n *goyaml.Node, text string) Matcher {
 	shape := patternShape().FindStringSubmatch(text)
 	if shape != nil && flagLetters().MatchString(shape[3]) {
 		if strings.Trim(shape[3], "ims") != "" {
@@ -76,7 +76,7 @@ func escapePattern(text string) string {
 	return `\` + text
 }
 
-func (r matchReader) readLinePattern(n *yaml.Node, text string, shape []string) Matcher {
+func (r matchReader) readLinePattern(n *goyaml.Node, text string, shape []string) Matcher {
 	expression := shape[2]
 	if shape[3] != "" {
 		expression = "(?" + shape[3] + ")" + expression

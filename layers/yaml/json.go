@@ -1,4 +1,4 @@
-package layers
+package yaml
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ const byteOrderMark = "\ufeff"
 
 type bytePlace struct {
 	offset int
-	position
+	Position
 }
 
 // Configurations may hold configurations; each takes two levels.
@@ -45,27 +45,27 @@ func lineStarts(data []byte) []int {
 }
 
 // positionAt returns the position of a byte. A column is counted in characters, from 1.
-func (r *jsonReader) positionAt(offset int) position {
+func (r *jsonReader) positionAt(offset int) Position {
 	offset = min(offset, len(r.data))
 	line := sort.SearchInts(r.lines, offset+1) // the lines that begin at offset or before
 	begin, column := r.lines[line-1], 1
-	if r.last.line == line && r.last.offset <= offset {
-		begin, column = r.last.offset, r.last.column
+	if r.last.Line == line && r.last.offset <= offset {
+		begin, column = r.last.offset, r.last.Column
 	}
 	column += utf8.RuneCount(r.data[begin:offset])
-	r.last = bytePlace{offset, position{r.file, line, column}}
-	return r.last.position
+	r.last = bytePlace{offset, Position{r.file, line, column}}
+	return r.last.Position
 }
 
 // checkSyntax checks the whole file, so that walking its tokens cannot fail.
 func (r *jsonReader) checkSyntax() error {
 	if bytes.HasPrefix(r.data, []byte(byteOrderMark)) { // Python's json stops there too
-		return r.positionAt(0).errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
+		return r.positionAt(0).Errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
 	}
 	for i := 0; i < len(r.data); {
 		c, size := utf8.DecodeRune(r.data[i:])
 		if c == utf8.RuneError && size == 1 {
-			return r.positionAt(i).errorf("not UTF-8; save the file in that encoding")
+			return r.positionAt(i).Errorf("not UTF-8; save the file in that encoding")
 		}
 		i += size
 	}
@@ -73,13 +73,13 @@ func (r *jsonReader) checkSyntax() error {
 	err := json.Unmarshal(r.data, &whole)
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		return r.positionAt(max(int(syntax.Offset)-1, 0)).errorf("not valid JSON: %w", err)
+		return r.positionAt(max(int(syntax.Offset)-1, 0)).Errorf("not valid JSON: %w", err)
 	}
 	return err
 }
 
 // nextToken returns the next token with its position.
-func (r *jsonReader) nextToken() (json.Token, position, error) {
+func (r *jsonReader) nextToken() (json.Token, Position, error) {
 	begin := int(r.tokens.InputOffset())
 	for begin < len(r.data) && strings.IndexByte(" \t\r\n,:", r.data[begin]) >= 0 {
 		begin++
@@ -90,7 +90,7 @@ func (r *jsonReader) nextToken() (json.Token, position, error) {
 
 // pythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, which
 // is how bitbake-setup writes its files.
-func pythonJSON(v any) ([]byte, error) {
+func PythonJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -114,22 +114,22 @@ func pythonJSON(v any) ([]byte, error) {
 }
 
 // plainValue returns v for a JSON writer.
-func (v *value) plainValue() any {
-	switch v.kind {
-	case text:
-		return v.text
-	case boolean:
-		return v.text == "true"
-	case list:
+func (v *Value) Plain() any {
+	switch v.Kind {
+	case Text:
+		return v.Text
+	case Boolean:
+		return v.Text == "true"
+	case List:
 		all := []any{}
-		for _, e := range v.list {
-			all = append(all, e.plainValue())
+		for _, e := range v.List {
+			all = append(all, e.Plain())
 		}
 		return all
-	case dict:
+	case Dict:
 		all := map[string]any{}
-		for k, e := range v.dict {
-			all[k] = e.plainValue()
+		for k, e := range v.Dict {
+			all[k] = e.Plain()
 		}
 		return all
 	}
@@ -137,13 +137,13 @@ func (v *value) plainValue() any {
 }
 
 // listTexts returns the texts of a list.
-func (v *value) listTexts() []string {
+func (v *Value) Texts() []string {
 	if v == nil {
 		return nil
 	}
 	var all []string
-	for _, e := range v.list {
-		all = append(all, e.text)
+	for _, e := range v.List {
+		all = append(all, e.Text)
 	}
 	return slices.Clip(all)
 }
@@ -165,7 +165,7 @@ func (r *jsonReader) readNode() (*yaml.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &yaml.Node{Kind: yaml.ScalarNode, Line: at.line, Column: at.column}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Line: at.Line, Column: at.Column}
 	switch token := token.(type) {
 	case nil:
 		n.Value = "null"

@@ -1,7 +1,10 @@
-// Package strict reads YAML files of one document. Every error names the file, the line and the
-// column. Mappings may have keys that are all known: aliases and duplicate keys are refused there,
-// as an alias lets a small file unfold into a huge one.
-package strict
+// Package yaml reads YAML files of one document. Every error names the file, the line and the
+// column, and an unknown key the nearest known one. There are three readers:
+//   - Load fills a Go struct.
+//   - ReadFile and ReadSetup check a file of kas or bitbake-setup against a Shape.
+//   - ParseMapping returns the nodes of a mapping. It refuses aliases and duplicate keys, as an
+//     alias lets a small file unfold into a huge one.
+package yaml
 
 import (
 	"bytes"
@@ -23,7 +26,7 @@ import (
 
 // At is an error at a place in a file.
 func At(file string, n *yaml.Node, format string, args ...any) error {
-	return fmt.Errorf("%s:%d:%d: %s", file, n.Line, n.Column, fmt.Sprintf(format, args...))
+	return Position{file, n.Line, n.Column}.Errorf(format, args...)
 }
 
 // Parse returns the only document of a file, or nil if the file is empty.

@@ -1,4 +1,4 @@
-package layers
+package yaml
 
 import (
 	"slices"
@@ -25,33 +25,33 @@ var (
 func plainKind(word string) kind {
 	switch {
 	case word == "" || slices.Contains([]string{"~", "null", "Null", "NULL"}, word):
-		return null
+		return Null
 	case boolWord().MatchString(word):
-		return boolean
+		return Boolean
 	case intWord().MatchString(word):
-		return number
+		return Number
 	case floatWord().MatchString(word), dateWord().MatchString(word), word == "<<", word == "=":
 		return odd
 	}
-	return text
+	return Text
 }
 
 // tagKinds are the kinds that tags set.
-var tagKinds = map[string]kind{"!": text, "!!str": text, "!!int": number, "!!bool": boolean, "!!null": null}
+var tagKinds = map[string]kind{"!": Text, "!!str": Text, "!!int": Number, "!!bool": Boolean, "!!null": Null}
 
-func kindOf(n *yaml.Node) kind {
+func shapeOf(n *yaml.Node) kind {
 	own := n.Style&yaml.TaggedStyle != 0
 	switch {
 	case n.Kind == yaml.MappingNode && (!own || n.ShortTag() == "!!map"):
-		return dict
+		return Dict
 	case n.Kind == yaml.SequenceNode && (!own || n.ShortTag() == "!!seq"):
-		return list
+		return List
 	case n.Kind == yaml.ScalarNode && own && tagKinds[n.ShortTag()] != 0:
 		return tagKinds[n.ShortTag()]
 	case n.Kind == yaml.ScalarNode && !own && isPlain(n):
 		return plainKind(n.Value)
 	case n.Kind == yaml.ScalarNode && !own:
-		return text
+		return Text
 	}
 	return odd
 }
@@ -134,7 +134,7 @@ func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, er
 			source = source.Alias
 		}
 		if source.Kind != yaml.MappingNode {
-			return nil, at.errorf("the merge key << in %s needs keys with values, or a list of such", displayPath(path))
+			return nil, at.Errorf("the merge key << in %s needs keys with values, or a list of such", displayPath(path))
 		}
 		pairs, err := r.readPairs(source, path, depth+1)
 		if err != nil {
@@ -150,26 +150,26 @@ func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, er
 // readKey returns a key's text. It refuses keys that kas would read as something else:
 // kas sorts 10 before 9 as texts, and after it as numbers. If a number is allowed, 0010
 // is 8.
-func (r *yamlReader) readKey(n *yaml.Node, s *shape, path string) (key string, isNumber bool, err error) {
-	k := kindOf(n)
-	if k == text || n.Value == "=" {
+func (r *yamlReader) readKey(n *yaml.Node, s *Shape, path string) (key string, isNumber bool, err error) {
+	k := shapeOf(n)
+	if k == Text || n.Value == "=" {
 		return n.Value, false, nil
 	}
 	id, err := parseInt(n.Value)
-	if k != number || !s.numbered || err != nil {
-		return "", false, r.positionOf(n).errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, displayPath(path), k)
+	if k != Number || !s.Numbered || err != nil {
+		return "", false, r.positionOf(n).Errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, displayPath(path), k)
 	}
 	return strconv.FormatInt(id, 10), true, nil
 }
 
 // checkKey refuses keys that are not one line of text.
 func (r *yamlReader) checkKey(n *yaml.Node, path string) error {
-	if n.Kind != yaml.ScalarNode || strings.ContainsFunc(n.Value, isControl) {
-		return r.positionOf(n).errorf("a key in %s is not one line of text", displayPath(path))
+	if n.Kind != yaml.ScalarNode || strings.ContainsFunc(n.Value, IsControl) {
+		return r.positionOf(n).Errorf("a key in %s is not one line of text", displayPath(path))
 	}
 	return nil
 }
 
-func isControl(c rune) bool {
+func IsControl(c rune) bool {
 	return c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029
 }

@@ -1,0 +1,149 @@
+package yaml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/plaintext"
+)
+
+// Load reads YAML into a struct, without unknown keys, and notes in places where each key is
+// written.
+func Load(file string, data []byte, into any, places map[string]string) error {
+	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
+		return explainYAML(file, into, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Load(data, &doc); err != nil {
+		return explainYAML(file, into, err)
+	}
+	for _, root := range doc.Content {
+		findPlaces(file, "", root, places)
+	}
+	return nil
+}
+
+const maxYAMLErrors = 5
+
+// explainYAML adds to each error of the YAML reader its place, and names keys of the file in
+// place of Go types.
+func explainYAML(file string, into any, err error) error {
+	var all *yaml.LoadErrors
+	var one *yaml.LoadError
+	if errors.As(err, &all) {
+		var texts []error
+		for _, e := range all.Errors[:min(len(all.Errors), maxYAMLErrors)] {
+			texts = append(texts, explainOne(file, into, e))
+		}
+		return errors.Join(texts...)
+	}
+	if errors.As(err, &one) {
+		return explainOne(file, into, one)
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
+
+var (
+	unknownField = plaintext.Regexp(`^field (.*) not found in type (.*)$`)
+	wrongKind    = plaintext.Regexp("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
+)
+
+func explainOne(file string, into any, e *yaml.LoadError) error {
+	text := strings.TrimPrefix(e.Message, "yaml: ")
+	if m := unknownField().FindStringSubmatch(text); m != nil {
+		text = unknownKey(m[1], keysOf(reflect.TypeOf(into), m[2]))
+	}
+	if m := wrongKind().FindStringSubmatch(text); m != nil {
+		text = fmt.Sprintf("want %s, not %s", wantedText(m[3]), foundText(m[1], m[2]))
+	}
+	if e.Mark.Line == 0 {
+		return fmt.Errorf("%s: %s", file, text)
+	}
+	place := fmt.Sprintf(":%d:%d: ", e.Mark.Line, e.Mark.Column)
+	return errors.New(file + place + strings.TrimPrefix(text, path.Base(file)+place)) // cache: names its place itself
+}
+
+func unknownKey(key string, known []string) string {
+	text := fmt.Sprintf("unknown key %q", key)
+	if question := plaintext.DidYouMean(key, known); question != "" {
+		return text + question
+	}
+	return text + " (have " + strings.Join(known, ", ") + ")"
+}
+
+// keysOf are the keys of the type with that name, which is t or below it.
+func keysOf(t reflect.Type, name string) (keys []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return keysOf(t.Elem(), name)
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case t.String() != name:
+			keys = append(keys, keysOf(f.Type, name)...)
+		case key != "" && key != "-":
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// wanted is what a Go type is in YAML; all others are mappings, or lists of mappings.
+var wanted = map[string]string{
+	"string": "a text", "bool": "true or false", "int": "a number", "int64": "a number", "float64": "a number",
+	"[]string": "a list of texts",
+}
+
+func wantedText(goType string) string {
+	return cmp.Or(wanted[goType], plaintext.Either(strings.HasPrefix(goType, "[]"), "a list of mappings", "a mapping"))
+}
+
+func foundText(tag, value string) string {
+	if value != "" {
+		return fmt.Sprintf("%q", value)
+	}
+	return cmp.Or(map[string]string{"seq": "a list", "map": "a mapping", "null": "nothing"}[tag], "!!"+tag)
+}
+
+// findPlaces notes where each key is written, by its path such as flash.kinds. In a list of
+// mappings the path has the name of each.
+func findPlaces(file, path string, n *yaml.Node, into map[string]string) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for key, value := range Pairs(n) {
+		at := strings.TrimPrefix(path+"."+key.Value, ".")
+		into[at] = Position{file, key.Line, key.Column}.String()
+		findPlaces(file, at, value, into)
+		if value.Kind != yaml.SequenceNode {
+			continue
+		}
+		for _, item := range value.Content {
+			name := at + "." + nameOf(item)
+			into[name] = Position{file, item.Line, item.Column}.String()
+			findPlaces(file, name, item, into)
+		}
+	}
+}
+
+func nameOf(n *yaml.Node) string {
+	for key, value := range Pairs(n) {
+		if key.Value == "name" {
+			return value.Value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,375 @@
+package yaml
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// Limits for one project file. Real ones stay far below.
+const (
+	MaxFileBytes = 1 << 20
+	maxLevels    = 16
+	MaxValues    = 20_000 // after aliases are followed, so that they cannot multiply
+)
+
+// position is a place in a project file.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+func (p Position) Errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
+}
+
+// kind is the kind of a value. YAML guesses it from the spelling. Here the shape that
+// the value should have decides, so that a commit 0e12345 is not a number.
+type kind int
+
+const (
+	Null kind = 1 << iota
+	Text
+	Number
+	List
+	Dict
+	Boolean
+	odd // a date, a fraction, or another value that project files do not use
+)
+
+// value is a part of a project file that has the shape it should have.
+type Value struct {
+	At   Position
+	Kind kind
+	Text string
+	List []*Value
+	Keys []string // of dict, in the order of the file
+	Dict map[string]*Value
+
+	Numbers map[string]bool // the keys that are numbers to kas
+}
+
+// get returns the part below keys. A missing part is nil, on which all methods work.
+func (v *Value) Get(keys ...string) *Value {
+	for _, k := range keys {
+		if v == nil || v.Kind != Dict {
+			return nil
+		}
+		v = v.Dict[k]
+	}
+	return v
+}
+
+// entry returns what a dict holds under key, and whether it does.
+func (v *Value) Entry(key string) (*Value, bool) {
+	if v == nil {
+		return nil, false
+	}
+	e, there := v.Dict[key]
+	return e, there
+}
+
+// textOr returns the value's text, or the given one if there is none.
+func (v *Value) TextOr(otherwise string) string {
+	if v == nil || v.Kind&(Text|Number|Boolean) == 0 {
+		return otherwise
+	}
+	return v.Text
+}
+
+func (v *Value) TextMap() map[string]string {
+	if v == nil {
+		return nil
+	}
+	m := map[string]string{}
+	for k, e := range v.Dict {
+		m[k] = e.Text
+	}
+	return m
+}
+
+func (v *Value) Set(key string, e *Value) {
+	if _, there := v.Dict[key]; !there {
+		v.Keys = append(v.Keys, key)
+	}
+	v.Dict[key] = e
+}
+
+// markNumber records that a key is a number to kas.
+func (v *Value) markNumber(key string) {
+	if v.Numbers == nil {
+		v.Numbers = map[string]bool{}
+	}
+	v.Numbers[key] = true
+}
+
+// newDict returns a dict without keys.
+func NewDict() *Value { return &Value{Kind: Dict, Dict: map[string]*Value{}} }
+
+// replacePath sets what v holds under keys, or removes it if e is nil. It copies the
+// parts that other values share.
+func (v *Value) ReplacePath(e *Value, keys ...string) {
+	below := v.Get(keys[0])
+	if len(keys) > 1 && below != nil {
+		copied := &Value{At: below.At, Kind: below.Kind, Keys: slices.Clone(below.Keys), Dict: maps.Clone(below.Dict)}
+		copied.ReplacePath(e, keys[1:]...)
+		e = copied
+	}
+	switch {
+	case e != nil:
+		v.Set(keys[0], e)
+	case below != nil:
+		delete(v.Dict, keys[0])
+		v.Keys = slices.DeleteFunc(v.Keys, func(k string) bool { return k == keys[0] })
+	}
+}
+
+// mergeValues returns base with over's settings: dicts are merged, all else replaced.
+func Merge(base, over *Value) *Value {
+	if base == nil || base.Kind != Dict || over.Kind != Dict {
+		return over
+	}
+	out := &Value{At: over.At, Kind: Dict, Keys: slices.Clone(base.Keys), Dict: map[string]*Value{}}
+	for k, v := range base.Dict {
+		out.Dict[k] = v
+	}
+	for _, v := range []*Value{base, over} {
+		for k := range v.Numbers {
+			out.markNumber(k)
+		}
+	}
+	for _, k := range over.Keys {
+		out.Set(k, Merge(out.Dict[k], over.Dict[k]))
+	}
+	return out
+}
+
+// yamlReader turns one file's YAML into a value.
+type yamlReader struct {
+	file     string
+	setup    bool // it is a file of bitbake-setup
+	values   int
+	warnings []string
+}
+
+// readFile reads a file of kas.
+func ReadFile(path string, s *Shape) (*Value, []string, error) { return readAs(path, s, false) }
+
+// readSetup reads a file of bitbake-setup.
+func ReadSetup(path string, s *Shape) (*Value, []string, error) { return readAs(path, s, true) }
+
+func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
+	data, err := localfile.Read(path, MaxFileBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Decode(path, data, s, setup)
+}
+
+// decode turns the content of a file into a value with the warnings about it. setup says that it
+// is one of bitbake-setup.
+func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, error) {
+	read := readDocument
+	if filepath.Ext(path) == ".json" {
+		read = readJSONDocument
+		if !setup {
+			data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+		}
+	}
+	top, err := read(path, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &yamlReader{file: path, setup: setup}
+	v, err := r.readValue(top, s, "", 0)
+	return v, r.warnings, err
+}
+
+// YAML 1.2 calls itself so where kas reads it as the 1.1 that it knows.
+var yamlVersion = plaintext.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
+
+// readDocument returns the content of a file's one document.
+func readDocument(path string, data []byte) (*yaml.Node, error) {
+	top, err := Parse(path, yamlVersion().ReplaceAll(data, []byte("${1}1")))
+	if err == nil && top == nil {
+		err = fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
+	}
+	return top, err
+}
+
+func (r *yamlReader) positionOf(n *yaml.Node) Position { return Position{r.file, n.Line, n.Column} }
+
+// countValues keeps aliases from multiplying what is read.
+func (r *yamlReader) countValues(at Position, values, depth int) error {
+	most := maxLevels
+	if r.setup {
+		most = maxSetupDepth
+	}
+	if r.values += values; r.values > MaxValues || depth > most {
+		return at.Errorf("too many or too deeply nested values for a project file")
+	}
+	return nil
+}
+
+// readValue checks n against the shape that it should have. path names n in an error:
+// repos.poky.layers.
+func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (*Value, error) {
+	at := r.positionOf(n)
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if err := r.countValues(at, 1, depth); err != nil {
+		return nil, err
+	}
+	if s.Refused != "" {
+		return nil, at.Errorf("%s: slipway %s", path, s.Refused)
+	}
+	v := &Value{At: at, Kind: shapeOf(n), Text: n.Value}
+	if !r.setup && s.Kinds&v.Kind == 0 && s.Kinds&Text != 0 && v.Kind&(Number|Boolean|odd) != 0 {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is read as the text %s; kas takes that for %s and refuses the file, so write it in quotes", at, path, n.Value, v.Kind))
+		v.Kind = Text
+	}
+	if s.Kinds&v.Kind == 0 {
+		return nil, at.Errorf("%s is %s; want %s", displayPath(path), v.Kind, s.Kinds)
+	}
+	switch v.Kind {
+	case Number:
+		number, err := parseInt(n.Value)
+		if err != nil {
+			return nil, at.Errorf("%s is %q; want a number", path, n.Value)
+		}
+		v.Text = strconv.FormatInt(number, 10)
+	case Boolean:
+		v.Text = strconv.FormatBool(isTrue(n.Value))
+	case List:
+		return v, r.readItems(v, n, s, path, depth)
+	case Dict:
+		return v, r.readEntries(v, n, s, path, depth)
+	}
+	return v, nil
+}
+
+func (r *yamlReader) readItems(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
+	for i, c := range n.Content {
+		e, err := r.readValue(c, s.Each, fmt.Sprintf("%s[%d]", path, i), depth+1)
+		if err != nil {
+			return err
+		}
+		v.List = append(v.List, e)
+	}
+	return nil
+}
+
+func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
+	v.Dict = map[string]*Value{}
+	pairs, err := r.readPairs(n, path, depth)
+	if err != nil {
+		return err
+	}
+	lines := map[string]int{}
+	for _, p := range pairs {
+		at := r.positionOf(p.key)
+		key, number, err := r.readKey(p.key, s, path)
+		if err != nil {
+			return err
+		}
+		below, err := r.keyShape(s, key, at, path)
+		if err != nil {
+			return err
+		}
+		e, err := r.readValue(p.value, below, strings.TrimPrefix(path+"."+key, "."), depth+1)
+		if err != nil {
+			return err
+		}
+		if before, twice := lines[key]; twice {
+			program := "kas"
+			if r.setup {
+				program = "bitbake-setup"
+			}
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with %s, line %d holds", at, key, before, program, at.Line))
+		}
+		if !p.merged {
+			lines[key] = at.Line
+		}
+		if number {
+			v.markNumber(key)
+		}
+		v.Set(key, e)
+	}
+	return s.requireKeys(v, path)
+}
+
+func displayPath(path string) string {
+	if path == "" {
+		return "the file"
+	}
+	return path
+}
+
+func (k kind) String() string {
+	var names []string
+	for i, n := range []string{"nothing", "a text", "a number", "a list", "keys with values", "true or false", "a date, a fraction or the like"} {
+		if k&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// shape describes what a part of a project file may be.
+type Shape struct {
+	Kinds    kind
+	Keys     map[string]*Shape // of a dict whose keys are fixed
+	Needs    []string          // keys that must be there
+	Each     *Shape            // the values of a dict with free keys, and a list's items
+	Numbered bool              // a key may be a number
+	Refused  string            // kas reads it and slipway does not; what to say and what to do
+}
+
+var (
+	AText     = &Shape{Kinds: Text}
+	ANumber   = &Shape{Kinds: Number}
+	MaybeText = &Shape{Kinds: Text | Null}
+	Texts     = &Shape{Kinds: Dict, Each: AText}
+	AList     = &Shape{Kinds: List, Each: AText}
+)
+
+// keyShape returns the shape of the values below a key. It refuses an unknown key.
+func (r *yamlReader) keyShape(s *Shape, key string, at Position, path string) (*Shape, error) {
+	if s.Keys == nil {
+		return s.Each, nil
+	}
+	if below, known := s.Keys[key]; known {
+		return below, nil
+	}
+	advice := "; fix it, or use kas if a newer kas reads it"
+	if r.setup {
+		advice = ""
+	}
+	return nil, at.Errorf("unknown key %q in %s%s (have %s)%s", key, displayPath(path), plaintext.DidYouMean(key, s.knownKeys()), strings.Join(s.knownKeys(), ", "), advice)
+}
+
+func (s *Shape) knownKeys() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.Keys)), func(k string) bool { return s.Keys[k].Refused != "" })
+}
+
+// requireKeys refuses a dict that lacks a required key.
+func (s *Shape) requireKeys(v *Value, path string) error {
+	for _, key := range s.Needs {
+		if v.Dict[key] == nil {
+			return v.At.Errorf("%s lacks the key %q", displayPath(path), key)
+		}
+	}
+	return nil
+}
