@@ -1,9 +1,11 @@
 // Package bench measures Slipway beside the tools that people use today, and beside the limit
-// of the machine, in one run. Each area is one file. An area that could not measure returns an
-// error, never a partial table.
+// of the machine, in one run. Each area is a table of commands, and a script of the same name
+// that prepares and checks them. An area that could not measure returns an error, never a
+// partial table.
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +14,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway/layers/host"
-	"slipway/layers/kastest"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -32,32 +37,22 @@ type Options struct {
 
 // area is a subject of the bench.
 type area struct {
-	rounds, mib int             // if not given; 0 if the area has no such option
-	names       func() []string // the variants that --only selects from; nil if they need one another
-	packages    []string        // Debian packages
+	rounds, mib int // if not given; 0 if the area has no such option
+	packages    []string
 	root        bool
-	before      bool // whether an earlier checkout can be measured too
-	measure     func(context.Context, *session) error
+	mounts      bool                                  // all of it runs in a mount namespace, with which its mounts end
+	module, pkg string                                // the program to measure, which --before measures too
+	delay       time.Duration                         // of the line to the server, in each direction
+	begin       func(context.Context, *session) error // sets the words that the script cannot
+	about       string                                // what the table is about
+	variants    []variant
+	ordered     bool // the variants need one another, and the bytes on the line count
+	ratios      []ratio
+
+	measure func(context.Context, *session) error // in place of a table
 }
 
-// session is one run of an area.
-type session struct {
-	Options
-	w    io.Writer
-	only *regexp.Regexp
-	dir  string // a new folder, as an absolute path
-
-	program string // Slipway's, which the area measures; the earlier one's name ends in earlierSuffix
-}
-
-var areas = map[string]area{
-	"deploy": {5, 1024, deployNames, []string{"openssh-server", "openssh-client", "rsync"}, false, true, measureDeploy},
-	"flash":  {5, 4 << 10, flashNames, []string{"bmap-tools", "mount", "zstd", "time"}, true, true, measureFlash},
-	"hook":   {30, 0, hookNames, []string{"runc", "mount", "binutils", "e2fsprogs", "busybox-static", "python3"}, true, true, measureHook},
-	"layers": {3, 0, layersNames, append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"), true, true, measureLayers},
-	"store":  {3, 1024, nil, []string{"docker-registry", "curl"}, false, false, measureStore},
-	"update": {0, 0, nil, nil, true, false, measureUpdate},
-}
+var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "store": store, "update": {root: true, measure: measureUpdate}}
 
 // Areas lists the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
@@ -68,21 +63,34 @@ func Run(ctx context.Context, w io.Writer, name string, o Options) error {
 	if !ok {
 		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", name, strings.Join(Areas(), ", "))
 	}
-	if err := a.run(ctx, w, o); err != nil {
+	s := &session{Options: o, area: a, w: w, name: name}
+	if err := s.run(ctx); err != nil {
 		return fmt.Errorf("bench %s could not measure: %w", name, err)
 	}
 	return nil
 }
 
-func (a area) run(ctx context.Context, w io.Writer, o Options) error {
-	s := &session{Options: o, w: w}
-	if err := a.readOptions(s); err != nil {
+// session is one run of an area.
+type session struct {
+	Options
+	area
+	name    string
+	w       io.Writer
+	only    *regexp.Regexp
+	dir     string            // a new folder, as an absolute path
+	program string            // what the area measures; the earlier one's name ends in earlierSuffix
+	words   map[string]string // for the braces in commands, and the script's variables
+	line    *line             // to the server at the word port
+}
+
+func (s *session) run(ctx context.Context) error {
+	if err := s.readOptions(); err != nil {
 		return err
 	}
-	if a.root && os.Geteuid() != 0 {
+	if s.root && os.Geteuid() != 0 {
 		return errors.New("it needs root")
 	}
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", append(slices.Clip(a.packages), "hyperfine")...); err != nil {
+	if err := host.Ensure(ctx, s.w, "build/bench/apt.log", append(slices.Clip(s.packages), "hyperfine")...); err != nil {
 		return err
 	}
 	if err := os.MkdirAll("build/bench", 0o755); err != nil {
@@ -98,17 +106,23 @@ func (a area) run(ctx context.Context, w io.Writer, o Options) error {
 	}
 	return keepOnFailure(ctx, func(dir string) error {
 		s.dir = dir
-		return a.measure(ctx, s)
+		switch {
+		case s.measure != nil:
+			return s.measure(ctx, s)
+		case s.mounts:
+			return inMountNamespace(func() error { return s.measureTable(ctx) })
+		}
+		return s.measureTable(ctx)
 	})
 }
 
 // readOptions refuses options that the area has not, and a pattern that matches nothing.
-func (a area) readOptions(s *session) (err error) {
+func (s *session) readOptions() (err error) {
 	for _, o := range []struct {
 		flag  string
 		value *int
 		usual int
-	}{{"--rounds", &s.Rounds, a.rounds}, {"--mib", &s.MiB, a.mib}} {
+	}{{"--rounds", &s.Rounds, s.rounds}, {"--mib", &s.MiB, s.mib}} {
 		if *o.value < 0 || *o.value > 0 && o.usual == 0 {
 			return fmt.Errorf("%s=%d: the area has no such option, or it is not above 0", o.flag, *o.value)
 		}
@@ -116,19 +130,20 @@ func (a area) readOptions(s *session) (err error) {
 			*o.value = o.usual
 		}
 	}
-	if s.Before != "" && !a.before {
+	if s.Before != "" && (s.ordered || s.measure != nil) {
 		return errors.New("--before: the area has no such option")
 	}
 	if s.only, err = regexp.Compile(s.Only); err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
-	if s.Only == "" {
-		return nil
-	}
-	if a.names == nil {
+	if s.Only != "" && (s.ordered || s.measure != nil) {
 		return errors.New("--only is not for this area: its steps need one another")
 	}
-	if names := a.names(); !slices.ContainsFunc(names, s.only.MatchString) {
+	var names []string
+	for _, v := range s.variants {
+		names = append(names, v.name)
+	}
+	if s.Only != "" && !slices.ContainsFunc(names, s.only.MatchString) {
 		return fmt.Errorf("--only=%s matches none of: %s", s.Only, strings.Join(names, "; "))
 	}
 	return nil
@@ -155,19 +170,120 @@ func keepOnFailure(ctx context.Context, measure func(dir string) error) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
+// inMountNamespace calls work on a thread with a mount namespace of its own. So are the
+// programs that work starts. What it mounts ends with the thread, which Go ends as it is never
+// unlocked.
+func inMountNamespace(work func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = work()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// measureTable has the script set up the area, measures the variants and prints the table.
+func (s *session) measureTable(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx) // with which servers end
+	defer cancel()
+	if err := s.setUp(ctx); err != nil {
+		return err
+	}
+	defer s.line.Close()
+	defer func() {
+		_, ended := s.call(context.WithoutCancel(ctx), variant{}, "end")
+		err = errors.Join(err, ended)
+	}()
+	out, err := s.call(ctx, variant{}, "setup")
+	s.addWords(string(out))
+	if err != nil {
+		return err
+	}
+	rows, err := s.measureVariants(ctx)
+	if err != nil {
+		return err
+	}
+	figures, err := s.call(ctx, variant{}, "figures")
+	if err != nil {
+		return err
+	}
+	if s.about != "" {
+		fmt.Fprintln(s.w, s.fill(s.about, strings.TrimSpace))
+	}
+	return s.print(rows, strings.Fields(string(figures))...)
+}
+
+// setUp builds the programs and starts the line.
+func (s *session) setUp(ctx context.Context) error {
+	port, err := run.FreePort()
+	if err != nil {
+		return err
+	}
+	if s.line, err = listenLine(port, s.delay); err != nil {
+		return err
+	}
+	clone, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	s.words = map[string]string{"clone": clone, "dir": s.dir, "mib": fmt.Sprint(s.MiB), "port": fmt.Sprint(port), "far": fmt.Sprint(s.line.port())}
+	err = s.buildProgram(ctx)
+	if err == nil && s.begin != nil {
+		err = s.begin(ctx, s)
+	}
+	return err
+}
+
+// addWords reads lines of name=value.
+func (s *session) addWords(text string) {
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		s.words[name] = value
+	}
+}
+
+// call runs the area's script.
+func (s *session) call(ctx context.Context, v variant, verb string) ([]byte, error) {
+	env := []string{"program=" + cmp.Or(v.program, s.program), "first="}
+	if v.first {
+		env[1] = "first=yes"
+	}
+	for name, value := range s.words {
+		env = append(env, name+"="+value)
+	}
+	argv := append([]string{"sh", "-eu", filepath.Join("ci/dev/bench", s.name+".sh")}, strings.Fields(verb)...)
+	return run.Output(ctx, run.Command{Argv: argv, Env: env})
+}
+
+// fill puts the words into a text, each as quote returns it.
+func (s *session) fill(text string, quote func(string) string) string {
+	var pairs []string
+	for name, value := range s.words {
+		pairs = append(pairs, "{"+name+"}", quote(value))
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
 // earlierPrefix and earlierSuffix mark the rows and the program of the earlier checkout.
 const (
 	earlierPrefix = "before: "
 	earlierSuffix = ".before"
 )
 
-// buildProgram builds the program that the area measures: a package, named from its module's
-// folder in this checkout, and in the earlier one.
-func (s *session) buildProgram(ctx context.Context, module, pkg string) error {
-	s.program = filepath.Join(s.dir, filepath.Base(filepath.Join(module, pkg)))
+// buildProgram builds the program that the area measures, of this checkout and of the earlier
+// one.
+func (s *session) buildProgram(ctx context.Context) error {
+	s.program = filepath.Join(s.dir, filepath.Base(filepath.Join(s.module, s.pkg)))
 	build := func(checkout, program string) error {
 		return run.Run(ctx, run.Command{
-			Argv: []string{"go", "build", "-C", filepath.Join(checkout, module), "-o", program, pkg},
+			Argv: []string{"go", "build", "-C", filepath.Join(checkout, s.module), "-o", program, s.pkg},
 			Env:  []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath '-ldflags=-s -w'"},
 		})
 	}
@@ -178,12 +294,13 @@ func (s *session) buildProgram(ctx context.Context, module, pkg string) error {
 	return err
 }
 
-// withEarlier puts the program into the commands, and returns each variant that needs it once
-// more for the earlier checkout.
-func (s *session) withEarlier(variants []variant) (all []variant) {
-	for _, v := range variants {
-		command := v.command
+// allVariants returns the selected variants with the words in them, and each that needs the
+// program once more for the earlier checkout.
+func (s *session) allVariants() (all []variant) {
+	for _, v := range s.variants {
+		command := s.fill(v.command, plaintext.Quote)
 		needed := v.ours || strings.Contains(command, "{program}")
+		v.dir = s.fill(v.dir, strings.TrimSpace)
 		for _, program := range []string{s.program, s.program + earlierSuffix} {
 			v.program, v.command = program, strings.ReplaceAll(command, "{program}", plaintext.Quote(program))
 			all = append(all, v)
@@ -193,5 +310,5 @@ func (s *session) withEarlier(variants []variant) (all []variant) {
 			v.name = earlierPrefix + v.name
 		}
 	}
-	return all
+	return slices.DeleteFunc(all, func(v variant) bool { return !s.only.MatchString(v.name) })
 }

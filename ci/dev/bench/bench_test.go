@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -97,62 +98,92 @@ func TestPackagesAreEnsured(t *testing.T) {
 	}
 }
 
-// Commands are measured, in rounds of another order, without the first.
-func TestMeasure(t *testing.T) {
-	s := &session{Options: Options{Rounds: 3}, w: io.Discard, only: regexp.MustCompile("^(command|work)$")}
-	var order string
-	checks := 0
-	note := func(c string) func(context.Context, variant) error {
-		return func(context.Context, variant) error { order += c; return nil }
-	}
-	rows, err := s.measure(t.Context(), []variant{
-		{name: "command", command: "sh -c 'sleep 0.1; test \"$X\" = y && test . -ef /'", env: []string{"X=y"}, dir: "/", prepare: note("c"), check: func(context.Context) error { checks++; return nil }},
-		{name: "work", command: "sleep 0.02", prepare: note("w")},
-		{name: "other", command: "false"},
-	})
+// newSession returns a session whose script is the given one, in a folder like a clone.
+func newSession(t *testing.T, script string, o Options) *session {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	err := errors.Join(os.MkdirAll("ci/dev/bench", 0o755), os.WriteFile("ci/dev/bench/test.sh", []byte(script), 0o644))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(order, "cw") || strings.Count(order, "c") != 4 || strings.Count(order, "w") != 4 || checks != 1 {
-		t.Errorf("the order was %s, with %d checks; want cw first, 4 of each, and a check", order, checks)
+	return &session{Options: o, name: "test", w: new(strings.Builder), only: regexp.MustCompile(o.Only), line: new(line)}
+}
+
+// Commands are measured, in rounds of another order, without the first.
+func TestMeasure(t *testing.T) {
+	s := newSession(t, `printf %s "$2" >>order; [ "$1" != check ] || echo "$first" >>checks`, Options{Rounds: 3, Only: "^(command|work)$"})
+	s.variants = []variant{
+		{name: "command", command: "sh -c 'sleep 0.1; test \"$X\" = y && test . -ef /'", env: []string{"X=y"}, dir: "/", prepare: "prepare c", check: "check -"},
+		{name: "work", command: "sleep 0.02", prepare: "prepare w"},
+		{name: "other", command: "false"},
+	}
+	rows, err := s.measureVariants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if order := read("order"); !strings.HasPrefix(order, "c-w") || strings.Count(order, "c") != 4 || strings.Count(order, "w") != 4 || read("checks") != "yes\n" {
+		t.Errorf("the order was %s, with the checks %q; want c-w first, 4 of each, and a check", order, read("checks"))
 	}
 	for i, least := range []time.Duration{100 * time.Millisecond, 20 * time.Millisecond} {
 		if r := rows[i]; len(r.wall) != 3 || len(r.cpu) != 3 || median(r.wall) < least || median(r.cpu) >= median(r.wall) {
 			t.Errorf("%s took %v, %v on a processor; want 3 times, at least %v", r.name, r.wall, r.cpu, least)
 		}
 	}
-	s.only = regexp.MustCompile("")
-	if _, err := s.measure(t.Context(), []variant{{name: "fails", command: "ls /nonexistent"}}); err == nil || !strings.Contains(err.Error(), "fails, round 0: ") || !strings.Contains(err.Error(), "No such file") {
+	s.only, s.variants = regexp.MustCompile(""), []variant{{name: "fails", command: "ls /nonexistent"}}
+	if _, err := s.measureVariants(t.Context()); err == nil || !strings.Contains(err.Error(), "fails, round 0: ") || !strings.Contains(err.Error(), "No such file") {
 		t.Errorf("a command that fails = %v; want its name and what it wrote", err)
 	}
 }
 
+// Variants that need one another keep their order, and are checked in each round.
+func TestOrdered(t *testing.T) {
+	s := newSession(t, `printf %s "$2" >>order`, Options{Rounds: 3})
+	s.ordered, s.variants = true, []variant{
+		{name: "a", command: "true", prepare: "prepare a"}, {name: "b", command: "true", prepare: "prepare b"}, {name: "c", command: "true", prepare: "prepare c", check: "check d"},
+	}
+	rows, err := s.measureVariants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if order, err := os.ReadFile("order"); err != nil || string(order) != "abcdabcdabcd" || len(rows[0].wall) != 3 {
+		t.Errorf("the order was %s, %v, and %d times were counted; want three times abcd", order, err, len(rows[0].wall))
+	}
+}
+
 func TestRatios(t *testing.T) {
-	seconds := func(of ...float64) (all []time.Duration) {
+	times := func(of ...float64) (all []time.Duration) {
 		for _, s := range of {
 			all = append(all, time.Duration(s*float64(time.Second)))
 		}
 		return all
 	}
 	rows := []row{
-		{"plain", seconds(1, 2, 3), seconds(1, 1, 1)},
-		{"ours", seconds(3, 4, 5), seconds(2, 2, 2)},
-		{"peer", seconds(9, 12, 11), seconds(4, 4, 4)},
-		{"slow peer", seconds(99, 99, 99), seconds(3, 3, 3)},
+		{"plain", times(1, 2, 3), times(1, 1, 1), 0},
+		{"ours", times(3, 4, 5), times(2, 2, 2), 10},
+		{"peer", times(9, 12, 11), times(4, 4, 4), 15},
+		{"slow peer", times(99, 99, 99), times(3, 3, 3), 0},
 	}
 	var out strings.Builder
-	s := &session{w: &out}
-	err := s.print(rows, []ratio{
+	s := &session{w: &out, area: area{ratios: []ratio{
 		{name: "a", over: "peer", under: "ours"},
 		{name: "best", over: "slow peer|peer|absent", under: "ours"},
 		{name: "added", over: "peer", under: "ours", base: "plain"},
-		{name: "cpu", over: "peer", under: "ours", base: "plain", cpu: true},
+		{name: "cpu", over: "peer", under: "ours", base: "plain", of: processorSeconds},
+		{name: "bytes", over: "peer", under: "ours", of: lineBytes},
 		{name: "absent1", over: "absent", under: "ours"},
 		{name: "absent2", over: "peer", under: "absent"},
 		{name: "absent3", over: "peer", under: "ours", base: "absent"},
-	}, figure{"mb", 7})
+	}}}
+	err := s.print(rows, "mb=7.00")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "a=2.75 best=2.75 added=4.00 cpu=3.00 mb=7.00"; err != nil || lines[len(lines)-1] != want || len(lines) != 6 {
+	if want := "a=2.75 best=2.75 added=4.00 cpu=3.00 bytes=1.50 mb=7.00"; err != nil || lines[len(lines)-1] != want || len(lines) != 6 {
 		t.Errorf("print wrote\n%s\n%v; want a row for each variant, then %s", out.String(), err, want)
 	}
 }
@@ -208,21 +239,28 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The data of a variant must make the next one neither faster nor slower: makeUsed leaves
-// none of it on the device, nor in a cache. A wrong image is noticed.
+// The data of a variant must make the next one neither faster nor slower: prepare leaves none of
+// it on the device, nor in a cache. A wrong image is noticed.
 func TestDevice(t *testing.T) {
 	needRoot(t)
+	t.Chdir("../../..")
 	const size = 64 << 20
-	b := flashBench{dir: t.TempDir(), board: "virt"}
-	if err := b.makeInputs(t.Context(), size); err != nil {
-		t.Skipf("needs bmaptool and zstd: %v", err)
+	dir := t.TempDir()
+	s := &session{area: flash, name: "flash", words: map[string]string{"dir": dir, "mib": "64", "board": "virt"}}
+	must := func(verb string) string {
+		t.Helper()
+		out, err := s.call(t.Context(), variant{}, verb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
 	}
-	detach, err := b.attachLoop(t.Context(), size)
-	if err != nil {
-		t.Skipf("cannot make a loop device (Debian package mount): %v", err)
+	if _, err := exec.LookPath("bmaptool"); err != nil {
+		t.Skip("bmaptool is not installed (Debian package bmap-tools)")
 	}
+	s.addWords(must("setup"))
 	t.Cleanup(func() {
-		if err := detach(); err != nil {
+		if _, err := s.call(context.Background(), variant{}, "end"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -235,36 +273,34 @@ func TestDevice(t *testing.T) {
 	}
 	// A fragmented file also counts the blocks of its extent tree (ext4), seldom more than one.
 	near := func(a, b int64) bool { return max(a, b)-min(a, b) <= 64<<10 }
-	want := blocks(b.usedPath())
-	if n := blocks(b.imagePath("raw")); !near(n, want) || n < size/8 || n > size*3/4 {
+	used := filepath.Join(dir, "used.img")
+	want := blocks(used)
+	if n := blocks(s.words["raw"]); !near(n, want) || n < size/8 || n > size*3/4 {
 		t.Errorf("the image has %d bytes of data, the used file %d; want as many, and a part of %d", n, want, size)
 	}
-	if err := os.WriteFile(b.device, bytes.Repeat([]byte{1}, size), 0); err != nil {
+	device := s.words["device"]
+	if err := os.WriteFile(device, bytes.Repeat([]byte{1}, size), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.makeUsed(t.Context(), b.imagePath("raw")); err != nil {
-		t.Fatal(err)
+	must("prepare raw")
+	if got := blocks(filepath.Join(dir, "device")); !near(got, want) {
+		t.Errorf("the device's file holds %d bytes after prepare; want the %d that are mapped", got, want)
 	}
-	if got := blocks(filepath.Join(b.dir, "device")); !near(got, want) {
-		t.Errorf("the device's file holds %d bytes after makeUsed; want the %d that are mapped", got, want)
-	}
-	used, err := os.ReadFile(b.usedPath())
+	data, err := os.ReadFile(used)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(b.device); err != nil || !bytes.Equal(got, used) {
-		t.Errorf("the device does not hold the used data after makeUsed (%v)", err)
+	if got, err := os.ReadFile(device); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("the device does not hold the used data after prepare (%v)", err)
 	}
-	if err := b.checkImage(t.Context()); err == nil {
-		t.Error("checkImage with the used data = nil; want an error")
+	if _, err := s.call(t.Context(), variant{}, "check"); err == nil {
+		t.Error("check with the used data = nil; want an error")
 	}
-	image, err := os.ReadFile(b.imagePath("raw"))
-	if err := errors.Join(err, os.WriteFile(b.device, image, 0)); err != nil {
+	image, err := os.ReadFile(s.words["raw"])
+	if err := errors.Join(err, os.WriteFile(device, image, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.checkImage(t.Context()); err != nil {
-		t.Errorf("checkImage with the image = %v", err)
-	}
+	must("check")
 }
 
 // The measurements of two areas, with small files.
@@ -295,16 +331,17 @@ func TestAreas(t *testing.T) {
 
 // The earlier checkout's program runs the same commands, and the last line compares both.
 func TestBefore(t *testing.T) {
-	dir, peer := t.TempDir(), "true"
-	s := &session{program: filepath.Join(dir, "x y"), Options: Options{Before: dir, Rounds: 1}, only: regexp.MustCompile(""), w: new(strings.Builder)}
+	s := newSession(t, "", Options{Before: ".", Rounds: 1})
+	dir := t.TempDir()
+	s.program, s.variants = filepath.Join(dir, "x y"), []variant{{name: "ours", command: "{program} a"}, {name: "peer", command: "true"}}
 	for _, program := range []string{s.program, s.program + earlierSuffix} {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\necho $0 >>"+dir+"/ran"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rows, err := s.measure(t.Context(), []variant{{name: "ours", command: "{program} a"}, {name: "peer", command: peer}})
+	rows, err := s.measureVariants(t.Context())
 	if err == nil {
-		err = s.print(rows, nil)
+		err = s.print(rows)
 	}
 	ran, _ := os.ReadFile(filepath.Join(dir, "ran"))
 	for _, want := range []string{"/x y\n", "/x y.before\n"} {
@@ -313,6 +350,6 @@ func TestBefore(t *testing.T) {
 		}
 	}
 	if out := s.w.(*strings.Builder).String(); err != nil || len(rows) != 3 || !strings.Contains(out, "\nbefore_over_now_ours=") {
-		t.Errorf("measure = %d rows, %v, and the table is\n%s", len(rows), err, out)
+		t.Errorf("measureVariants = %d rows, %v, and the table is\n%s", len(rows), err, out)
 	}
 }

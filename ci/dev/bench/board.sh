@@ -2,7 +2,8 @@
 # Makes a board in this mount namespace, in the folder $1: libraries, links, folders and
 # devices, about as many as an R35 board has, and the list of them. Makes an image that has a
 # real ld.so, libraries of its own, the program $2, and proof.so, which needs all of the board's.
-# NVIDIA's programs are in the folder $3.
+# Its script show lists the board's files that a container has, and the libraries that ld.so
+# finds. NVIDIA's programs are in the folder $3.
 mount -t tmpfs -o nosuid,mode=755 tmpfs "$1"
 mount -t tmpfs -o nosuid,mode=755 tmpfs /run
 mount -t tmpfs -o nosuid,mode=755 tmpfs /dev/shm
@@ -82,4 +83,10 @@ done
 # shellcheck disable=SC2046
 link proof.so "$image/usr/lib/proof.so" $(find "$1/lib" -type f)
 ldconfig -r "$image"
-echo "$loader"
+cat >"$image/usr/bin/show" <<END
+while read -r kind path; do
+	[ ! -e "\$path" ] && [ ! -L "\$path" ] || echo "has \$path"
+done </list
+cp /etc/ld.so.cache /
+exec $loader --list /usr/lib/proof.so
+END

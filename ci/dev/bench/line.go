@@ -11,6 +11,7 @@ import (
 // the loopback.
 type line struct {
 	net.Listener
+	to      atomic.Int64 // the port
 	carried atomic.Int64
 }
 
@@ -20,13 +21,14 @@ func listenLine(port int, delay time.Duration) (*line, error) {
 		return nil, err
 	}
 	l := &line{Listener: listener}
+	l.to.Store(int64(port))
 	go func() {
 		for {
 			near, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go l.pass(near, port, delay)
+			go l.pass(near, delay)
 		}
 	}()
 	return l, nil
@@ -34,10 +36,10 @@ func listenLine(port int, delay time.Duration) (*line, error) {
 
 func (l *line) port() int { return l.Addr().(*net.TCPAddr).Port }
 
-func (l *line) pass(near net.Conn, port int, delay time.Duration) {
+func (l *line) pass(near net.Conn, delay time.Duration) {
 	defer near.Close()
 	time.Sleep(2 * delay) // the handshake
-	far, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	far, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(l.to.Load())})
 	if err != nil {
 		return
 	}

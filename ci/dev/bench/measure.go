@@ -16,45 +16,50 @@ import (
 	"slipway/layers/run"
 )
 
-// variant is one method to do a job.
+// variant is one method to do a job. In its command and folder, words in braces are filled in.
 type variant struct {
 	name    string
 	command string // words, with quotes as in a shell
 	dir     string
 	env     []string
-	ours    bool                                 // it needs the program, although the command does not name it
-	prepare func(context.Context, variant) error // not timed
-	check   func(context.Context) error          // of the result, in the round that is not counted
+	ours    bool   // it needs the program, although the command does not name it
+	prepare string // the script's verb and its arguments; not timed
+	check   string // of the result, in the round that is not counted
 
 	program string // the one to measure, of this checkout or of the earlier one
 	first   bool   // in the round that is not counted
 }
 
-// row holds the measured times of one variant.
+// row holds what was measured of one variant.
 type row struct {
 	name      string
 	wall, cpu []time.Duration
+	bytes     int64 // on the line, in the last round
 }
 
-// measure runs the selected variants one after another, in rounds after one that is not
+// measureVariants runs the selected variants one after another, in rounds after one that is not
 // counted. Each round has another order. So a drift of the machine's speed, and what a variant
-// leaves to the kernel, affect all of them alike.
-func (s *session) measure(ctx context.Context, variants []variant) (rows []row, err error) {
-	variants = slices.DeleteFunc(s.withEarlier(variants), func(v variant) bool { return !s.only.MatchString(v.name) })
+// leaves to the kernel, affect all of them alike. Variants that need one another keep their
+// order, and all rounds count.
+func (s *session) measureVariants(ctx context.Context) (rows []row, err error) {
+	variants := s.allVariants()
 	step := progress.Start(ctx, "measure", int64(len(variants)*(s.Rounds+1)), progress.Tasks)
 	defer func() { step.End("", err) }()
 	rows = make([]row, len(variants))
 	random := rand.New(rand.NewPCG(1, 1)) // the same orders in each run
 	for round := range s.Rounds + 1 {
 		order := random.Perm(len(variants))
-		if round == 0 {
+		if round == 0 || s.ordered {
 			slices.Sort(order)
+		}
+		if round == 0 && s.ordered {
+			continue
 		}
 		for _, i := range order {
 			step.Detail(variants[i].name)
 			rows[i].name = variants[i].name
 			variants[i].first = round == 0
-			if err := rows[i].measureOnce(ctx, variants[i]); err != nil {
+			if err := s.measureOnce(ctx, &rows[i], variants[i]); err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", variants[i].name, round, err)
 			}
 			step.Add(1)
@@ -64,15 +69,17 @@ func (s *session) measure(ctx context.Context, variants []variant) (rows []row, 
 }
 
 // measureOnce adds one run to a row. The first run is checked and not counted.
-func (r *row) measureOnce(ctx context.Context, v variant) error {
-	if v.prepare != nil {
-		if err := v.prepare(ctx, v); err != nil {
+func (s *session) measureOnce(ctx context.Context, r *row, v variant) error {
+	if v.prepare != "" {
+		if _, err := s.call(ctx, v, v.prepare); err != nil {
 			return err
 		}
 	}
+	before := s.line.carried.Load()
 	wall, cpu, err := timeCommand(ctx, v)
-	if err == nil && v.first && v.check != nil {
-		err = v.check(ctx)
+	r.bytes = s.line.carried.Load() - before
+	if err == nil && v.check != "" && (v.first || s.ordered) {
+		_, err = s.call(ctx, v, v.check)
 	}
 	if !v.first {
 		r.wall, r.cpu = append(r.wall, wall), append(r.cpu, cpu)
@@ -116,15 +123,26 @@ type ratio struct {
 	name        string
 	over, under string // of several names, with | between them, the fastest row counts
 	base        string
-	cpu         bool // of the times on processors
+	of          func(row) []float64 // what is compared, if not the elapsed times
+}
+
+func elapsedSeconds(r row) []float64   { return seconds(r.wall) }
+func processorSeconds(r row) []float64 { return seconds(r.cpu) }
+func lineBytes(r row) []float64        { return []float64{float64(r.bytes)} }
+
+func seconds(times []time.Duration) (all []float64) {
+	for _, t := range times {
+		all = append(all, t.Seconds())
+	}
+	return all
 }
 
 // value returns false if a row was not measured.
 func (r ratio) value(rows []row) (float64, bool) {
 	find := func(names string) (fastest float64, found bool) {
 		for name := range strings.SplitSeq(names, "|") {
-			added := r.times(rows, name)
-			for i, t := range r.times(rows, r.base) {
+			added := r.values(rows, name)
+			for i, t := range r.values(rows, r.base) {
 				if i < len(added) {
 					added[i] -= t
 				}
@@ -137,34 +155,29 @@ func (r ratio) value(rows []row) (float64, bool) {
 	}
 	over, ok1 := find(r.over)
 	under, ok2 := find(r.under)
-	return over / under, ok1 && ok2 && (r.base == "" || r.times(rows, r.base) != nil)
+	return over / under, ok1 && ok2 && (r.base == "" || r.values(rows, r.base) != nil)
 }
 
-func (r ratio) times(rows []row, name string) (seconds []float64) {
-	for _, row := range rows {
-		if row.name == name {
-			times := row.wall
-			if r.cpu {
-				times = row.cpu
-			}
-			for _, t := range times {
-				seconds = append(seconds, t.Seconds())
-			}
-		}
+func (r ratio) values(rows []row, name string) []float64 {
+	i := slices.IndexFunc(rows, func(row row) bool { return row.name == name })
+	switch {
+	case i < 0:
+		return nil
+	case r.of == nil:
+		return elapsedSeconds(rows[i])
 	}
-	return seconds
+	return r.of(rows[i])
 }
 
 func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
-// figure is a value of the last line.
-type figure struct {
-	name  string
-	value float64
-}
-
 // print writes the table of the rows. Its last line holds the ratios and the other figures.
-func (s *session) print(rows []row, ratios []ratio, figures ...figure) error {
+func (s *session) print(rows []row, figures ...string) error {
+	for _, r := range rows {
+		if s.ordered {
+			fmt.Fprintf(s.w, "%s: %.2f MB on the line\n", r.name, float64(r.bytes)/1e6)
+		}
+	}
 	tw := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tn\t")
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -174,23 +187,19 @@ func (s *session) print(rows []row, ratios []ratio, figures ...figure) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	var words []string
-	var all []figure
-	for _, r := range ratios {
-		if value, ok := r.value(rows); ok {
-			all = append(all, figure{r.name, value})
-		}
-	}
+	all := slices.Clone(s.ratios)
 	for _, r := range rows {
 		if now := strings.Replace(r.name, earlierPrefix, "", 1); now != r.name {
-			if value, ok := (ratio{over: r.name, under: now}).value(rows); ok {
-				all = append(all, figure{"before_over_now_" + strings.Join(strings.FieldsFunc(now, notWord), "_"), value})
-			}
+			all = append(all, ratio{name: "before_over_now_" + strings.Join(strings.FieldsFunc(now, notWord), "_"), over: r.name, under: now})
 		}
 	}
-	for _, f := range append(all, figures...) {
-		words = append(words, fmt.Sprintf("%s=%.2f", f.name, f.value))
+	var words []string
+	for _, r := range all {
+		if value, ok := r.value(rows); ok {
+			words = append(words, fmt.Sprintf("%s=%.2f", r.name, value))
+		}
 	}
+	words = append(words, figures...)
 	if len(words) == 0 {
 		return nil // of the selected variants, no two make a ratio
 	}

@@ -1,16 +1,29 @@
-// Sender sends a file to a server as Slipway does. It serves only the bench. Its arguments are
-// the server's port, the files with the server's key and the client's, and both paths.
+// Sender sends data where nothing but the bench needs it. "sender PORT KNOWN KEY FROM TO" sends
+// a file to an SSH server, as Slipway does. The other two are limits. "sender device DEVICE MAP"
+// writes data to all mapped blocks of a device, two parts at a time: no program that writes an
+// image with this block map can be faster. "sender serve PORT FOLDER" takes and gives files by
+// HTTP, without digests.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/source"
 	"slipway/flash/target"
 	"slipway/flash/target/files"
+	"slipway/flash/write"
+	"slipway/images/bmap"
 )
 
 func main() {
@@ -21,8 +34,13 @@ func main() {
 }
 
 func send(ctx context.Context, args []string) error {
-	if len(args) != 5 {
-		return errors.New("five arguments are needed")
+	switch {
+	case len(args) == 3 && args[0] == "device":
+		return writeMapped(args[1], args[2])
+	case len(args) == 3 && args[0] == "serve":
+		return http.ListenAndServe("127.0.0.1:"+args[1], folder(args[2]))
+	case len(args) != 5:
+		return errors.New("unknown arguments")
 	}
 	port, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -34,4 +52,59 @@ func send(ctx context.Context, args []string) error {
 	}
 	_, err = files.Put(ctx, c, args[3], args[4], 0o644)
 	return errors.Join(err, c.Close())
+}
+
+// folder takes and gives the files of a folder.
+type folder string
+
+func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := filepath.Join(string(f), filepath.Base(r.URL.Path))
+	if r.Method == http.MethodGet {
+		http.ServeFile(w, r, name)
+		return
+	}
+	file, err := os.Create(name)
+	if err == nil {
+		_, err = io.Copy(file, r.Body)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+const partBytes = 1 << 20
+
+func writeMapped(device, mapFile string) error {
+	text, err := os.Open(mapFile)
+	if err != nil {
+		return err
+	}
+	blocks, err := bmap.Read(text)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	d, err := write.OpenDisk(f)
+	if err != nil {
+		return err
+	}
+	data := source.Buffer(partBytes)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
+	var g errgroup.Group
+	g.SetLimit(2)
+	for _, r := range blocks.Ranges {
+		first, length := blocks.Span(r)
+		for off := first; off < first+length; off += partBytes {
+			g.Go(func() error {
+				_, err := d.WriteAt(data[:min(first+length-off, partBytes)], off)
+				return err
+			})
+		}
+	}
+	defer d.Close()
+	return errors.Join(g.Wait(), d.Sync())
 }

@@ -1,0 +1,28 @@
+# Functions of several areas.
+
+# write_artifact writes the artifact.json of the folder $1. The other arguments are its files, as
+# KIND:NAME.
+write_artifact() {
+	(
+		cd "$1"
+		shift
+		printf '{"board": "%s", "arch": "%s", "key": "%s", "built": "2026-11-01T00:00:00Z", "files": [' "$board" "${arch-}" "${key-}"
+		comma=
+		for file in "$@"; do
+			sum=$(sha256sum "${file#*:}")
+			printf '%s{"kind": "%s", "name": "%s", "sizeBytes": %s, "sha256": "%s"}' "$comma" "${file%%:*}" "${file#*:}" "$(stat -c %s "${file#*:}")" "${sum%% *}"
+			comma=', '
+		done
+		echo ']}'
+	) >"$1/artifact.json"
+}
+
+# mount_new_disk makes an ext4 of the size $2 in the file $1, and mounts it at $3. ext4 does not
+# reuse the inode of a removed file for minutes, and skips all of them for each new file. On the
+# machine's own file system, earlier removals would change the times. It initialises the tables
+# at once, as the kernel would otherwise do so during the measurement.
+mount_new_disk() {
+	truncate -s "$2" "$1"
+	mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$1"
+	mount -o loop "$1" "$3"
+}
