@@ -47,19 +47,9 @@ type dpu struct {
 	err     error
 }
 
-func newBlueFieldJob(ctx context.Context, r request) (_ job, err error) {
+func newBlueFieldJob(ctx context.Context, r request) (job, error) {
 	j := &bluefieldJob{request: r}
-	defer func() {
-		if err != nil {
-			j.close()
-		}
-	}()
-	for _, step := range []func(context.Context) error{j.checkOptions, j.readConfig, j.openStream, j.openPorts} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return j, nil
+	return j, runSteps(ctx, j.close, j.checkOptions, j.readConfig, j.openStream, j.openPorts)
 }
 
 func (j *bluefieldJob) close() {
@@ -222,14 +212,6 @@ var notInLogName = plaintext.Regexp(`[^A-Za-z0-9.@]+`)
 // logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
 	return notInLogName().ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
-}
-
-func (j *bluefieldJob) devicePaths() []string {
-	names := make([]string, len(j.devices))
-	for i, d := range j.devices {
-		names[i] = d.Path
-	}
-	return names
 }
 
 // pushedBytes counts the bytes of the stream and of the bf.cfg.

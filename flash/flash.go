@@ -118,6 +118,26 @@ type request struct {
 
 func (request) prepare(context.Context) error { return nil }
 
+func (r request) devicePaths() []string {
+	paths := make([]string, len(r.devices))
+	for i, d := range r.devices {
+		paths[i] = d.Path
+	}
+	return paths
+}
+
+// runSteps runs the steps that make a job, each of which may refuse it. It closes the job that is
+// refused.
+func runSteps(ctx context.Context, closeJob func(), steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			closeJob()
+			return err
+		}
+	}
+	return nil
+}
+
 // job is one flash. Making it refuses as much as possible before a byte is written anywhere. Then
 // it is shown, confirmed by a person, prepared, and run.
 type job interface {

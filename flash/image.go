@@ -50,36 +50,15 @@ type imageJob struct {
 	entries []source.Span // of the GPT's two copies
 }
 
-func newImageJob(ctx context.Context, r request) (_ job, err error) {
+func newImageJob(ctx context.Context, r request) (job, error) {
 	j := &imageJob{request: r}
-	defer func() {
-		if err != nil {
-			j.close()
-		}
-	}()
-	if err := r.options.checkHoles(); err != nil {
+	as := func(kind error, do func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error { return withKind(ctx, kind, do(ctx)) }
+	}
+	err := runSteps(ctx, j.close, j.checkOptions, j.cardImage, as(ErrImage, j.openImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.stateSize),
+		as(ErrImage, j.checkImage), as(ErrImage, j.checkMachine), as(ErrRefused, j.checkFit), as(ErrImage, j.checkMapSample))
+	if err != nil {
 		return nil, err
-	}
-	if r.options.Identity != nil && len(r.devices) > 1 {
-		return nil, errors.New("the SSH identity is one board's, and several devices are named\nnext: devices  # then flash them one after another")
-	}
-	for _, step := range []struct {
-		do   func(context.Context) error
-		kind error
-	}{
-		{j.cardImage, nil},
-		{j.openImage, ErrImage},
-		{j.openMap, ErrImage},
-		{j.proveFile, ErrImage},
-		{j.stateSize, ErrImage},
-		{j.checkImage, ErrImage},
-		{j.checkMachine, ErrImage},
-		{j.checkFit, ErrRefused},
-		{j.checkMapSample, ErrImage},
-	} {
-		if err := step.do(ctx); err != nil {
-			return nil, withKind(ctx, step.kind, err)
-		}
 	}
 	j.closeHead()
 	for _, d := range r.devices {
@@ -91,9 +70,14 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 // Holes are what may become of what a block map leaves out.
 var Holes = []string{write.Zero, write.Discard, write.Keep}
 
-func (o Options) checkHoles() error {
+// checkOptions refuses options that do not fit these devices.
+func (j *imageJob) checkOptions(context.Context) error {
+	o := j.options
 	if o.Holes != "" && !slices.Contains(Holes, o.Holes) {
 		return fmt.Errorf("unknown --holes=%s (have %s)", o.Holes, strings.Join(Holes, ", "))
+	}
+	if o.Identity != nil && len(j.devices) > 1 {
+		return errors.New("the SSH identity is one board's, and several devices are named\nnext: devices  # then flash them one after another")
 	}
 	return nil
 }
@@ -374,14 +358,6 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 		}
 	}
 	return n, err
-}
-
-func (j *imageJob) devicePaths() []string {
-	paths := make([]string, len(j.devices))
-	for i, d := range j.devices {
-		paths[i] = d.Path
-	}
-	return paths
 }
 
 // checkFit refuses devices that are smaller than the image, and an image without a

@@ -35,19 +35,9 @@ type jetsonJob struct {
 // jetsonHost is the machine on whose USB bus the boards are. Tests have their own.
 var jetsonHost = tegra.Here
 
-func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
+func newJetsonJob(ctx context.Context, r request) (job, error) {
 	j := &jetsonJob{request: r, at: time.Now().UTC().Format("20060102-150405")}
-	defer func() {
-		if err != nil {
-			j.close()
-		}
-	}()
-	for _, step := range []func(context.Context) error{j.checkOptions, j.checkSettings, j.checkBoards, j.unpackPackage, j.checkPackage} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return j, nil
+	return j, runSteps(ctx, j.close, j.checkOptions, j.checkSettings, j.checkBoards, j.unpackPackage, j.checkPackage)
 }
 
 // checkOptions refuses options that affect only disks.

@@ -71,11 +71,8 @@ func (p *provedImage) close() {
 // not what it should be.
 func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	p := &imageResolver{request: r}
-	for _, step := range []func(context.Context) error{p.readSigners, p.readDigest, p.readImage} {
-		if err := step(ctx); err != nil {
-			p.close()
-			return provedImage{}, err
-		}
+	if err := runSteps(ctx, p.close, p.readSigners, p.readDigest, p.readImage); err != nil {
+		return provedImage{}, err
 	}
 	return p.provedImage, nil
 }

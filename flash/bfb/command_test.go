@@ -31,11 +31,11 @@ func TestConfigOfOpenSSL(t *testing.T) {
 func TestFiles(t *testing.T) {
 	f := newFolder(t)
 	var out strings.Builder
-	wish := Wish{Parts: "bl2=" + f.random("bl2", 77) + ",boot-args-v1==quiet", For: -1, Strip: -1}
-	if err := MakeFile(t.Context(), &out, f.path("a.bfb"), wish); err != nil {
+	parts := "bl2=" + f.random("bl2", 77) + ",boot-args-v1==quiet"
+	if err := MakeFile(t.Context(), &out, f.path("a.bfb"), Recipe{Filter: &Filter{Version: -1, Strip: -1}}, parts); err != nil {
 		t.Fatal(err)
 	}
-	if err := MakeFile(t.Context(), &out, f.path("b.bfb"), Wish{Bases: []string{f.path("a.bfb")}, For: 0, Strip: -1, Careless: true}); err != nil {
+	if err := MakeFile(t.Context(), &out, f.path("b.bfb"), Recipe{Bases: []string{f.path("a.bfb")}, Filter: &Filter{Strip: -1, Careless: true}}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckFile(t.Context(), &out, f.path("b.bfb")); err != nil {
@@ -60,7 +60,7 @@ func TestFiles(t *testing.T) {
 	if err := Show(&out, f.path("a.bfb"), false, true); err != nil || json.Unmarshal([]byte(out.String()), &listed) != nil || len(listed.Images) != 2 {
 		t.Errorf("listed as JSON: %v\n%s", err, out.String())
 	}
-	if err := MakeFile(t.Context(), &out, f.path("c.bfb"), Wish{Parts: wish.Parts, For: -1, Strip: 1}); err == nil || !strings.Contains(err.Error(), "--for") {
+	if err := MakeFile(t.Context(), &out, f.path("c.bfb"), Recipe{Filter: &Filter{Version: -1, Strip: 1}}, parts); err == nil || !strings.Contains(err.Error(), "--for") {
 		t.Errorf("strip without a version of the hardware gives %v", err)
 	}
 }

@@ -301,3 +301,51 @@ func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error
 	}
 	return s, f.CloseAtomicallyReplace()
 }
+
+// Filter removes images of a stream that hardware of one version does not use.
+type Filter struct {
+	Version int // the hardware's
+	// Strip removes only the images of this version. -1 removes all that are not of the
+	// hardware's version.
+	Strip int
+	// Careless also removes the newest image that the hardware can use.
+	Careless bool
+}
+
+func (f Filter) removeUnused(pieces []piece) []piece {
+	newest := map[uint8]int{} // that the hardware can use
+	for _, p := range pieces {
+		if p.Version <= f.Version {
+			newest[p.ID] = max(newest[p.ID], p.Version)
+		}
+	}
+	return slices.DeleteFunc(pieces, func(p piece) bool {
+		if v, ok := newest[p.ID]; ok && v == p.Version && !f.Careless {
+			return false
+		}
+		if f.Strip >= 0 {
+			return p.Version == f.Strip
+		}
+		return p.Version != f.Version
+	})
+}
+
+// MakeFile makes the stream of a command line, and lists it. parts is as ParseParts reads it. A
+// filter for no hardware, of version -1, keeps every image.
+func MakeFile(ctx context.Context, w io.Writer, out string, r Recipe, parts string) (err error) {
+	if r.Parts, err = ParseParts(parts); err != nil {
+		return err
+	}
+	if f := r.Filter; f.Version < 0 {
+		if f.Strip >= 0 || f.Careless {
+			return errors.New("which versions to leave out depends on the hardware; name its version with --for")
+		}
+		r.Filter = nil
+	}
+	s, err := Make(ctx, out, r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %d images, %d bytes\n", out, len(s.Images), s.StreamBytes)
+	return s.List(w, false)
+}

@@ -95,24 +95,15 @@ func readInTime(path string, limit time.Duration) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	type answer struct {
-		data []byte
-		err  error
-	}
-	answered := make(chan answer, 1)
-	go func() {
+	var data []byte
+	answered := inTime(limit, func() {
 		defer f.Close()
-		data, err := io.ReadAll(io.LimitReader(f, longest))
-		answered <- answer{data, err}
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case a := <-answered:
-		return string(a.data), a.err
-	case <-timer.C:
+		data, err = io.ReadAll(io.LimitReader(f, longest))
+	})
+	if !answered {
 		return "", os.ErrDeadlineExceeded
 	}
+	return string(data), err
 }
 
 // listFiles lists the virtual disks that exist.

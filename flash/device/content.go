@@ -64,18 +64,27 @@ func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)
 
 // probeContent reads a device, if it answers in time.
 func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer, bool) {
-	answered := make(chan answer, 1)
-	go func() {
-		disk, err := probeFile(path, sizeBytes, sector)
-		answered <- answer{disk: disk, err: err}
-	}()
-	limit := time.NewTimer(cmp.Or(m.patience, patience))
-	defer limit.Stop()
-	select {
-	case a := <-answered:
-		return a, true
-	case <-limit.C:
+	var a answer
+	if !inTime(cmp.Or(m.patience, patience), func() { a.disk, a.err = probeFile(path, sizeBytes, sector) }) {
 		return answer{}, false
+	}
+	return a, true
+}
+
+// inTime reports whether work ended within the limit. Otherwise its results must not be read.
+func inTime(limit time.Duration, work func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 

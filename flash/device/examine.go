@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/rshim"
+	"slipway/flash/tegra"
 )
 
 // Examine finds out what path names on this machine.
@@ -175,7 +176,7 @@ func (m machine) swapsTo(info fs.FileInfo) bool {
 	swaps, _ := os.ReadFile(filepath.Join(m.proc, "swaps")) // without it, nothing swaps
 	for line := range strings.Lines(string(swaps)) {
 		path, _, _ := strings.Cut(line, " ")
-		if behind, err := os.Stat(unescapePath(path)); err == nil && os.SameFile(behind, info) {
+		if behind, err := os.Stat(tegra.UnescapePath(path)); err == nil && os.SameFile(behind, info) {
 			return true
 		}
 	}

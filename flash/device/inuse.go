@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/tegra"
 )
 
 // uses maps the numbers of the machine's devices to their uses.
@@ -115,7 +117,7 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 		if !ok || len(f) < 5 || len(from) < 2 {
 			continue
 		}
-		at := unescapePath(f[4])
+		at := tegra.UnescapePath(f[4])
 		what := "mounted on " + printableText(at)
 		switch {
 		case of != "":
@@ -138,14 +140,14 @@ func (m machine) behindMount(number string, from []string) []string {
 		return []string{number}
 	}
 	var found []string
-	for source := range strings.SplitSeq(unescapePath(from[1]), ":") { // bcachefs names all its disks
+	for source := range strings.SplitSeq(tegra.UnescapePath(from[1]), ":") { // bcachefs names all its disks
 		found = append(found, m.numberOf(source))
 	}
 	if from[0] != "overlay" || len(from) < 3 {
 		return found
 	}
 	for option := range strings.SplitSeq(from[2], ",") {
-		key, folders, _ := strings.Cut(unescapePath(option), "=")
+		key, folders, _ := strings.Cut(tegra.UnescapePath(option), "=")
 		if key == "lowerdir" || key == "upperdir" {
 			for folder := range strings.SplitSeq(folders, ":") {
 				found = append(found, m.numberOf(folder))
@@ -159,7 +161,7 @@ func (m machine) behindMount(number string, from []string) []string {
 func (m machine) addSwaps(u uses, swaps string) {
 	for i, line := range slices.Collect(strings.Lines(swaps)) {
 		if f := strings.Fields(line); i > 0 && len(f) > 0 {
-			u.addUse(m.numberOf(unescapePath(f[0])), "swap")
+			u.addUse(m.numberOf(tegra.UnescapePath(f[0])), "swap")
 		}
 	}
 }
@@ -233,11 +235,6 @@ func (m machine) numberOf(path string) string {
 		return numberText(st.Rdev)
 	}
 	return numberText(st.Dev)
-}
-
-// unescapePath undoes the octal escapes in which the kernel writes blanks in paths.
-func unescapePath(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // opener is a program that has a block device open.

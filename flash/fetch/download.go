@@ -460,7 +460,7 @@ func (d *download) saveCheckpoint() {
 		return
 	}
 	left := cacheRecord{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: hex.EncodeToString(d.hash.Sum(nil))}
-	if d.entry.recordPartial(left) == nil {
+	if d.entry.writeRecord(".part.json", left) == nil {
 		d.proved, d.provedAt = d.have, time.Now()
 	}
 }

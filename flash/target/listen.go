@@ -22,32 +22,10 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	type opened struct {
-		listener net.Listener
-		err      error
-	}
-	result := make(chan opened, 1)
-	err = link.doWithin(ctx, func() {}, func() error {
-		go func() {
-			l, err := link.Listen("tcp", "127.0.0.1:0")
-			result <- opened{l, err}
-		}()
-		select {
-		case o := <-result:
-			result <- o
-			return o.err
-		case <-link.gone:
-			return net.ErrClosed
-		}
-	})
+	listener, err := openOnLink(ctx, link, func() (net.Listener, error) { return link.Listen("tcp", "127.0.0.1:0") })
 	if err == nil {
-		return timedListener{(<-result).listener}, nil
+		return timedListener{listener}, nil
 	}
-	go func() { // what opens after all is of no use to anybody
-		if o := <-result; o.listener != nil {
-			o.listener.Close()
-		}
-	}()
 	if strings.Contains(err.Error(), "tcpip-forward request denied") {
 		return nil, fmt.Errorf("listen on %s: %w; set AllowTcpForwarding yes (or remote) in its sshd_config", c.addr, ErrForwarding)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -39,12 +38,12 @@ func connect(t *testing.T, settings ...string) *Conn {
 	return dialBoard(t, addressOf(targettest.StartSSHD(t, settings...)))
 }
 
-func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *targettest.Relay) {
+func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *sshd.Relay) {
 	t.Helper()
-	r := targettest.StartRelay(t, net.JoinHostPort(a.Host, strconv.Itoa(a.Port)), limit, stall)
+	r := targettest.StartRelay(t, a.Port, limit, stall)
 	// The relay has a port of its own, so the key is pinned by an alias.
 	a = aliased(t, a)
-	a.Port = r.Port
+	a.Port = r.Port()
 	return a, r
 }
 

@@ -99,7 +99,7 @@ func (h Host) unmountBoard(port, session string) error {
 		if len(f) < 5 || !h.isCommandDisk(f[2], port, session) {
 			continue
 		}
-		at := unescapePath(f[4])
+		at := UnescapePath(f[4])
 		if err := unix.Unmount(at, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 			wrong = append(wrong, fmt.Errorf("%s of the board is still mounted: %w; umount it", at, err))
 		}
@@ -141,8 +141,8 @@ func (r *flashRun) sessionID() string {
 
 var octal = plaintext.Regexp(`\\[0-7]{3}`)
 
-// unescapePath decodes the kernel's octal escapes: it writes a space as \040.
-func unescapePath(path string) string {
+// UnescapePath decodes the kernel's octal escapes: it writes a space as \040.
+func UnescapePath(path string) string {
 	return octal().ReplaceAllStringFunc(path, func(s string) string {
 		n, err := strconv.ParseUint(s[1:], 8, 8)
 		if err != nil {

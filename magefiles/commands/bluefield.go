@@ -54,10 +54,8 @@ slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueF
 	c.Run = func(ctx context.Context, words []string) error {
 		out := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			return bfb.MakeFile(ctx, stdout, out, bfb.Wish{
-				Bases: *base, Parts: *images, Expert: *expert,
-				For: *hardware, Strip: *strip, Careless: *careless,
-			})
+			filter := &bfb.Filter{Version: *hardware, Strip: *strip, Careless: *careless}
+			return bfb.MakeFile(ctx, stdout, out, bfb.Recipe{Bases: *base, Expert: *expert, Filter: filter}, *images)
 		})
 	}
 	return c

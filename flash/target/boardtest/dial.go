@@ -4,7 +4,6 @@ package boardtest
 
 import (
 	"net"
-	"strconv"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
@@ -37,11 +36,11 @@ func Connect(t *testing.T, settings ...string) *target.Conn {
 }
 
 // StartRelay leads to an address through a link that can be made to fail.
-func StartRelay(t *testing.T, a target.Address, limit int64, stall bool) (target.Address, *targettest.Relay) {
+func StartRelay(t *testing.T, a target.Address, limit int64, stall bool) (target.Address, *sshd.Relay) {
 	t.Helper()
-	r := targettest.StartRelay(t, net.JoinHostPort(a.Host, strconv.Itoa(a.Port)), limit, stall)
+	r := targettest.StartRelay(t, a.Port, limit, stall)
 	a = WithAlias(t, a)
-	a.Port = r.Port
+	a.Port = r.Port()
 	return a, r
 }
 

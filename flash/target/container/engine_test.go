@@ -75,7 +75,7 @@ func TestEngineContainerd(t *testing.T) {
 	t.Parallel()
 	_, containers := board(t)
 	testEngine(t, containers)
-	if left, err := filepath.Glob(containers.logs + "/*"); err != nil || len(left) != 0 {
+	if left, err := filepath.Glob(containers.pipes + "/*"); err != nil || len(left) != 0 {
 		t.Errorf("left on the board: %q, %v", left, err)
 	}
 }

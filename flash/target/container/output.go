@@ -15,7 +15,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"slipway/flash/target"
-	"slipway/flash/target/files"
 )
 
 // runLabel marks containers that came from here, with the time when they began.
@@ -25,7 +24,7 @@ const runLabel = "slipway/run"
 const (
 	makePipes   = `umask 077 && mkdir -p "$1" && mkfifo "$1/out" "$1/err"`
 	followPipes = `cat "$1/out" & cat "$1/err" >&2 & wait`
-	removePipes = `rm -rf "$1" "$1.log"`
+	removePipes = `rm -rf "$1"`
 	findRuntime = `command -v slipway-runtime`
 )
 
@@ -33,13 +32,13 @@ const (
 // named pipes on the board, which keep nothing. A program that writes faster than the line is
 // slowed down.
 func (r *containerRun) streamOutput(ctx context.Context, made client.Container, out Outputs) (Exit, error) {
-	if err := r.runScript(ctx, makePipes, r.pipeDir()); err != nil {
+	if err := r.runScript(ctx, makePipes, r.pipes); err != nil {
 		return Exit{}, err
 	}
 	reading, stop := context.WithCancel(ctx)
 	read := make(chan error, 1)
 	go func() {
-		_, err := r.t.conn.Stream(reading, nil, out.Stdout, out.Stderr, "sh", "-c", followPipes, "sh", r.pipeDir())
+		_, err := r.t.conn.Stream(reading, nil, out.Stdout, out.Stderr, "sh", "-c", followPipes, "sh", r.pipes)
 		read <- err
 	}()
 	status, err := r.whilePiped(ctx, made, read)
@@ -50,7 +49,7 @@ func (r *containerRun) streamOutput(ctx context.Context, made client.Container, 
 // whilePiped waits for the end of the output too, before the task is deleted, which
 // cuts it off after 2 s.
 func (r *containerRun) whilePiped(ctx context.Context, made client.Container, read <-chan error) (uint32, error) {
-	task, ended, err := startTask(ctx, made, cio.Config{Stdout: r.pipeDir() + "/out", Stderr: r.pipeDir() + "/err"})
+	task, ended, err := startTask(ctx, made, cio.Config{Stdout: r.pipes + "/out", Stderr: r.pipes + "/err"})
 	if err != nil {
 		return 0, err
 	}
@@ -75,21 +74,10 @@ func (r *containerRun) whilePiped(ctx context.Context, made client.Container, re
 	return status, err
 }
 
-func (r *containerRun) pipeDir() string { return strings.TrimSuffix(r.log, ".log") }
-
 // startDetached starts the container and returns.
 func (r *containerRun) startDetached(ctx context.Context, made client.Container) (Exit, error) {
 	_, _, err := startTask(ctx, made, cio.Config{})
 	return Exit{Name: r.id}, err
-}
-
-// removeOutput removes what the outputs went through.
-func (r *containerRun) removeOutput(ctx context.Context, piped bool) {
-	if piped {
-		_ = r.runScript(ctx, removePipes, r.pipeDir()) // of no use without the container
-		return
-	}
-	files.RemoveFile(ctx, r.t.conn, r.log)
 }
 
 func (r *containerRun) runScript(ctx context.Context, script, arg string) error {

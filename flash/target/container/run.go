@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,12 +20,10 @@ import (
 
 	"slipway/flash/oci"
 	"slipway/flash/target"
-	"slipway/flash/target/files"
 )
 
 const (
-	logDir      = "/run/slipway" // on the board; containerd writes the output there
-	maxLogBytes = 64 << 20       // a container that writes more is ended: the folder is in memory
+	pipesDir    = "/run/slipway" // on the board; output goes through named pipes there
 	watchEvery  = 200 * time.Millisecond
 	termGrace   = 2 * time.Second  // after SIGTERM; a Ctrl-C leaves 5 s for all
 	tidyLimit   = 20 * time.Second // to remove a container after its context has ended
@@ -110,12 +107,12 @@ func withoutDeadline(ctx context.Context) (context.Context, func()) {
 
 // containerRun is a container between its making and its end.
 type containerRun struct {
-	t       *Containerd
-	id, log string
+	t         *Containerd
+	id, pipes string // the folder of its two pipes
 }
 
 func (t *Containerd) newRun(id string) *containerRun {
-	return &containerRun{t: t, id: id, log: t.logs + "/" + id + ".log"}
+	return &containerRun{t: t, id: id, pipes: t.pipes + "/" + id}
 }
 
 func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
@@ -129,30 +126,18 @@ func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	case c.Out != nil:
 		return r.streamOutput(ctx, made, *c.Out)
 	}
-	log, err := files.CreateLog(ctx, r.t.conn, r.log)
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := target.LimitedBuffer{Endless: cancel}
+	exit, err := r.streamOutput(limited, made, Outputs{&out, &out})
 	if err != nil {
 		return Exit{}, err
 	}
-	defer log.Close()
-	task, ended, err := startTask(ctx, made, cio.Config{Stdout: r.log, Stderr: r.t.logs + "/./" + path.Base(r.log)})
-	if err != nil {
-		return Exit{}, err
-	}
-	status, err := r.watchOutput(ctx, log, ended)
-	if err != nil {
-		return Exit{}, err
-	}
-	// Deleting the task waits for the rest of its output.
-	if _, err := task.Delete(ctx); err != nil {
-		return Exit{}, err
-	}
-	out, size, err := log.ReadBeginning(ctx, target.MaxOutputBytes)
-	return Exit{Status: status, Output: out, Truncated: size > int64(len(out))}, err
+	exit.Output, exit.Truncated = out.Bytes(), out.Truncated()
+	return exit, nil
 }
 
-// startTask starts the container's program. The caller names a log twice, in two spellings.
-// With the same spelling, as cio.LogFile has it, containerd would open the file once and close
-// it when the first of the two outputs ends. The rest of the other output would be lost.
+// startTask starts the container's program.
 func startTask(ctx context.Context, made client.Container, output cio.Config) (client.Task, <-chan client.ExitStatus, error) {
 	task, err := made.NewTask(ctx, func(string) (cio.IO, error) { return boardLog{output}, nil })
 	if err != nil {
@@ -284,32 +269,11 @@ func parseUser(s string) (uid, gid uint32, err error) {
 	return uint32(u), gid, nil
 }
 
-var errChatty = fmt.Errorf("it wrote more than %d MiB and was ended", maxLogBytes>>20)
-
-// watchOutput waits for the end of the task and keeps its output within bounds.
-func (r *containerRun) watchOutput(ctx context.Context, log *files.Log, ended <-chan client.ExitStatus) (uint32, error) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case e := <-ended:
-			status, _, err := e.Result()
-			return status, err
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		case <-tick.C:
-		}
-		if _, size, _ := log.ReadBeginning(ctx, 0); size > maxLogBytes {
-			return 0, errChatty
-		}
-	}
-}
-
 // removeAll removes everything that the run left, in a context of its own.
 func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
-	defer r.removeOutput(ctx, gently)
+	defer func() { _ = r.runScript(ctx, removePipes, r.pipes) }() // of no use without the container
 	made, err := r.t.client.LoadContainer(ctx, r.id)
 	if err == nil {
 		if err := endTask(ctx, made, gently); err != nil {

@@ -68,7 +68,7 @@ func syncNames(ctx context.Context, c *target.Conn) error {
 // runOver runs a script over names.
 func (d *folderUpload) runOver(ctx context.Context, what, script string, names []string, args ...string) error {
 	argv := append([]string{"sh", "-c", script, "sh", d.remote}, args...)
-	r, err := d.conn.Feed(ctx, listForXargs(names), argv...)
+	r, err := d.conn.Feed(ctx, ListForXargs(names), argv...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s: status %d: %s", what, r.Status, bytes.TrimSpace(r.Stderr))
 	}

@@ -72,7 +72,7 @@ func listNames(ctx context.Context, c *target.Conn, remote string, names []strin
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return runList(ctx, c, listForXargs(names), namesScript, remote)
+	return runList(ctx, c, ListForXargs(names), namesScript, remote)
 }
 
 func runList(ctx context.Context, c *target.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
@@ -207,7 +207,7 @@ func linkDigests(ctx context.Context, c *target.Conn, remote string, names []str
 // digestLines returns the lines that script prints, one for each name. A file that cannot be read
 // has the digest "-".
 func digestLines(ctx context.Context, c *target.Conn, remote, script string, names []string) ([]string, error) {
-	r, err := c.FeedUpTo(ctx, listForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
+	r, err := c.FeedUpTo(ctx, ListForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +225,8 @@ func digestLines(ctx context.Context, c *target.Conn, remote, script string, nam
 	return sums, nil
 }
 
-// listForXargs is a list of names in the folder for xargs -0.
-func listForXargs(names []string) io.Reader {
+// ListForXargs is a list of names in the folder for xargs -0.
+func ListForXargs(names []string) io.Reader {
 	var b strings.Builder
 	for _, name := range names {
 		b.WriteString("./" + name + "\x00")

@@ -120,7 +120,7 @@ func TestFirstStreamBreaks(t *testing.T) {
 	s := targettest.StartSSHD(t)
 	data := targettest.RandomBytes(8 << 20)
 	held, r := boardtest.StartRelay(t, boardtest.AddressOf(s), 100_000, true)
-	o := carriage{more: boardtest.AddressOf(s), several: 2, patience: time.Hour, brought: r.Close}
+	o := carriage{more: boardtest.AddressOf(s), several: 2, patience: time.Hour, brought: func() { r.End() }}
 	name, w, err := o.carry(t, held, data)
 	checkCarried(t, name, data, w, err)
 }

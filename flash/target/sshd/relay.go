@@ -3,15 +3,22 @@ package sshd
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Relay stands between us and a board, as a cable that can be pulled. It leads to
-// another port after the board was switched on again.
+// Relay is a TCP link to a board that can be made to fail, as a cable that is pulled. It leads
+// to another port after the board was switched on again. Limit and Stall are set before Lead.
 type Relay struct {
+	Limit int64        // bytes of a connection that pass towards the board; then it is cut
+	Stall bool         // hold a connection at its limit instead of cutting it
+	Late  atomic.Int64 // nanoseconds by which answers are held back
+	Sent  atomic.Int64 // bytes that passed towards the board
+
 	listener net.Listener
 	to       atomic.Int64
 	mu       sync.Mutex
@@ -25,7 +32,7 @@ func NewRelay() (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{listener: l, open: map[net.Conn]bool{}}
+	r := &Relay{Limit: math.MaxInt64, listener: l, open: map[net.Conn]bool{}}
 	r.work.Go(r.serve)
 	return r, nil
 }
@@ -56,13 +63,38 @@ func (r *Relay) carry(near net.Conn) {
 	r.hold(near, far, true)
 	defer r.hold(near, far, false)
 	done := make(chan struct{}, 2)
-	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-		r.work.Go(func() {
-			_, _ = io.Copy(way[0], way[1]) // however it ends, both ends go
+	r.work.Go(func() {
+		_, _ = io.CopyN(counting{far, &r.Sent}, near, r.Limit) // however it ends, both ends go
+		if !r.Stall {
 			done <- struct{}{}
-		})
-	}
+		}
+	})
+	r.work.Go(func() {
+		_, _ = io.Copy(held{near, &r.Late}, far)
+		done <- struct{}{}
+	})
 	<-done
+}
+
+type counting struct {
+	io.Writer
+	sent *atomic.Int64
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+type held struct {
+	io.Writer
+	late *atomic.Int64
+}
+
+func (h held) Write(p []byte) (int, error) {
+	time.Sleep(time.Duration(h.late.Load()))
+	return h.Writer.Write(p)
 }
 
 func (r *Relay) hold(near, far net.Conn, open bool) {
@@ -89,10 +121,16 @@ func (r *Relay) Cut() {
 	}
 }
 
-// Close cuts it for good.
-func (r *Relay) Close() error {
+// End cuts it for good, and does not wait for answers that are held back.
+func (r *Relay) End() error {
 	err := r.listener.Close()
 	r.Cut()
+	return err
+}
+
+// Close is End that waits.
+func (r *Relay) Close() error {
+	err := r.End()
 	r.work.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

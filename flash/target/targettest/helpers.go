@@ -310,3 +310,17 @@ func CheckTrees(t *testing.T, local, remote string) {
 		t.Errorf("here (-) and on the board (+):\n%s", diff)
 	}
 }
+
+// StartRelay leads to a port of this machine. It passes limit bytes of each connection, then
+// cuts the connection, or holds it.
+func StartRelay(t *testing.T, port int, limit int64, stall bool) *sshd.Relay {
+	t.Helper()
+	r, err := sshd.NewRelay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Limit, r.Stall = limit, stall
+	r.Lead(port)
+	t.Cleanup(func() { r.End() })
+	return r
+}

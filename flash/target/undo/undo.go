@@ -187,7 +187,7 @@ func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployme
 		return u, err
 	}
 	if len(saved) > 0 {
-		r, err := c.Feed(ctx, listForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, u.dir)
+		r, err := c.Feed(ctx, files.ListForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, u.dir)
 		if err == nil && r.Status != 0 {
 			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
 		}
@@ -197,15 +197,6 @@ func saveReplaced(ctx context.Context, c *target.Conn, p *files.Plan, u Deployme
 	}
 	_, err = files.PutBytes(ctx, c, data, u.dir+"/manifest.json", 0o600)
 	return u, err
-}
-
-// listForXargs returns names of a folder as input for xargs -0.
-func listForXargs(names []string) *strings.Reader {
-	var b strings.Builder
-	for _, name := range names {
-		b.WriteString("./" + name + "\x00")
-	}
-	return strings.NewReader(b.String())
 }
 
 // The last group of an ID is its number.

@@ -134,7 +134,7 @@ func dialBus(ctx context.Context, c *target.Conn, socket, user string) (*bus, er
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, wrapBoardError("open the D-Bus of "+c.Address().Host, err)
+		return nil, target.BoardError("open the D-Bus of "+c.Address().Host, err)
 	}
 	return b, nil
 }
@@ -248,17 +248,3 @@ func truncateText(s string, most int) string {
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
-
-// wrapBoardError wraps an error whose text is from the board.
-func wrapBoardError(what string, err error) error { return &boardError{what, err} }
-
-type boardError struct {
-	what  string
-	cause error
-}
-
-func (e *boardError) Error() string {
-	return e.what + ": " + truncateText(plaintext.OneLine(e.cause.Error()), 4*maxTextBytes)
-}
-
-func (e *boardError) Unwrap() error { return e.cause }

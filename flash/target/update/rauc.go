@@ -44,7 +44,7 @@ func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error
 		if err := target.Answer(ctx, startsLimit, what, func(ctx context.Context) error {
 			return b.conn.BusObject().CallWithContext(ctx, busInterface+"."+list, 0).Store(&names)
 		}); err != nil {
-			return nil, wrapBoardError(what, err)
+			return nil, target.BoardError(what, err)
 		}
 		if slices.Contains(names, raucName) {
 			return &rauc{c, socket, raucVersion(ctx, c)}, nil
@@ -125,11 +125,11 @@ func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, int
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	case isUnanswered(err):
-		return fmt.Errorf("%w: %w", ErrLost, wrapBoardError(what, err))
+		return fmt.Errorf("%w: %w", ErrLost, target.BoardError(what, err))
 	case strings.Contains(err.Error(), "already processing a different method"):
-		return fmt.Errorf("%w: %w", ErrBusy, wrapBoardError(what, err))
+		return fmt.Errorf("%w: %w", ErrBusy, target.BoardError(what, err))
 	}
-	return wrapBoardError(what, err)
+	return target.BoardError(what, err)
 }
 
 // isUnanswered reports whether a call got no answer, as the service or its D-Bus ended.
@@ -264,7 +264,7 @@ func (r *rauc) Images(ctx context.Context, from *Source) (all []Image, err error
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if err := json.Unmarshal(result.Stdout, &info); err != nil || result.Status != 0 {
-		return nil, wrapBoardError(what, fmt.Errorf("status %d: %s", result.Status, lastLines(result.Stderr)))
+		return nil, target.BoardError(what, fmt.Errorf("status %d: %s", result.Status, lastLines(result.Stderr)))
 	}
 	for _, image := range info.Images {
 		for class, about := range image {
@@ -307,7 +307,7 @@ func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)
 	}
 	for _, match := range installSignals {
 		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
-			return wrapBoardError("follow RAUC's signals", err)
+			return target.BoardError("follow RAUC's signals", err)
 		}
 	}
 	if err := r.callRAUC(ctx, b, "InstallBundle", nil, from.Where, map[string]dbus.Variant{}); err != nil {

@@ -1,6 +1,11 @@
 package ldcache
 
-import "slipway/runtime-hook/internal/elf"
+import (
+	"slices"
+	"strings"
+
+	"slipway/runtime-hook/internal/elf"
+)
 
 // linker says how the dynamic linkers of one machine are known.
 type linker struct {
@@ -21,3 +26,22 @@ var linkers = map[elf.Machine]linker{
 // signedChars are the flags of the machines whose C has them: names with other
 // than ASCII characters sort by that.
 var signedChars = map[uint32]bool{0x0003: true, 0x0303: true}
+
+// muslDefault is the search path of musl without a path file.
+const muslDefault = "/lib:/usr/local/lib:/usr/lib"
+
+// muslPath adds folders to the content of a path file. ok is false if there is nothing
+// to add. The image's own come first, as a library of the board is rarely one for musl.
+func muslPath(old string, folders []string) (path string, ok bool) {
+	if old == "" {
+		old = muslDefault
+	}
+	have := strings.FieldsFunc(old, func(r rune) bool { return r == ':' || r == '\n' })
+	path = strings.TrimRight(old, "\n:") + "\n"
+	for _, f := range folders {
+		if !slices.Contains(have, f) && !strings.Contains(f, ":") {
+			path, ok = path+f+"\n", true
+		}
+	}
+	return path, ok
+}

@@ -1,6 +1,8 @@
 package oci
 
 import (
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -43,3 +45,52 @@ func ruleCovers(r specs.LinuxDeviceCgroup, major, minor int64) bool {
 // coversNumber reports whether a rule's number covers n. No number, or runc's -1,
 // covers all.
 func coversNumber(rule *int64, n int64) bool { return rule == nil || *rule == -1 || *rule == n }
+
+// deviceMounts is the folder in which a container names devices by mounts: Kubernetes
+// lets a user choose a container's environment, but not always its mounts.
+const deviceMounts = "/var/run/nvidia-container-devices/"
+
+// deviceMount returns the device that m names: the rest of its path, if it mounts the
+// board's /dev/null. After cdi/ comes a device's CDI name.
+func deviceMount(m specs.Mount) (name string, ok bool) {
+	name, ok = strings.CutPrefix(path.Clean(m.Destination), deviceMounts)
+	if !ok || path.Clean(m.Source) != "/dev/null" || strings.HasPrefix(name, "imex/") {
+		return "", false
+	}
+	name, isCDI := strings.CutPrefix(name, "cdi/")
+	if isCDI && !strings.Contains(name, "=") {
+		// vendor/class/device
+		if at := strings.LastIndexByte(name, '/'); at > 0 {
+			name = name[:at] + "=" + name[at+1:]
+		}
+	}
+	return name, true
+}
+
+// MissingGroup returns the group, by its id in the container, that the container's first process
+// has to join to have the rights of the board's group gid. ok is false if the process is a member
+// already, or cannot become one.
+func (c Config) MissingGroup(gid uint32) (inside uint32, ok bool) {
+	inside, ok = c.groupInside(gid)
+	if !ok || inside == c.user.GID || slices.Contains(c.user.AdditionalGids, inside) {
+		return 0, false
+	}
+	return inside, true
+}
+
+// RunsAsRoot reports whether the container's first process is its root.
+func (c Config) RunsAsRoot() bool { return c.user.UID == 0 }
+
+// groupInside returns the id of the board's group gid in the container. A container
+// that joins another's user namespace does not say how that maps groups.
+func (c Config) groupInside(gid uint32) (uint32, bool) {
+	if !c.UserNamespace {
+		return gid, true
+	}
+	for _, m := range c.gids {
+		if gid >= m.HostID && gid-m.HostID < m.Size {
+			return m.ContainerID + gid - m.HostID, true
+		}
+	}
+	return 0, false
+}

@@ -144,8 +144,6 @@ func (p *cacheEntry) openPartial() (*os.File, cacheRecord, error) {
 	return f, cacheRecord{}, nil
 }
 
-func (p *cacheEntry) recordPartial(r cacheRecord) error { return p.writeRecord(".part.json", r) }
-
 func (p *cacheEntry) removePartialRecord() { os.Remove(p.filePath(".part.json")) }
 
 // removePartial removes the partial file with its record.
