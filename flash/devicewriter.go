@@ -41,7 +41,7 @@ func (j *imageJob) newReceipt(d device.Device) Receipt {
 		Holes: j.options.Holes, DryRun: j.options.DryRun, Raw: j.options.Raw,
 	}
 	if j.image.path != "" {
-		r.Image, r.Key = j.image.name, "" // the key is of what the artifact was made of
+		r.Image, r.Key = j.image.name, "" // the key identifies the inputs of the artifact
 	}
 	if r.Holes == "" {
 		r.Holes = write.Zero
@@ -52,7 +52,7 @@ func (j *imageJob) newReceipt(d device.Device) Receipt {
 	return r
 }
 
-// openDevice opens the device for this flash alone. It writes nothing, but gives a new
+// openDevice opens the device exclusively. It writes nothing, but gives a new
 // virtual disk its size.
 func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 	o := write.CopyOptions{Count: w.countBytes, Phase: w.beginPhase}
@@ -70,7 +70,7 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 	return w.copyTo(w.claimed.File, o)
 }
 
-// openReadOnly opens the device for a comparison. A virtual disk is made anew, so it has
+// openReadOnly opens the device for a comparison. A flash replaces a virtual disk, so there is
 // nothing to compare.
 func (w *deviceWriter) openReadOnly(context.Context) (err error) {
 	path, o := w.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: w.countBytes, Phase: w.beginPhase}
@@ -167,7 +167,7 @@ func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	return err
 }
 
-// unfinishedState says how an unfinished flash leaves the device; "" where there is nothing
+// unfinishedState says how an unfinished flash leaves the device; "" if there is nothing
 // to say.
 func (w *deviceWriter) unfinishedState(err error) string {
 	if w.claimed == nil || w.copy == nil {
@@ -206,7 +206,7 @@ func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
 }
 
-// writeSynced leaves no file where it fails, as on a full disk.
+// writeSynced leaves no file if it fails, as on a full disk.
 func writeSynced(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -319,8 +319,8 @@ func (p *imageResolver) readNamedMap(ctx context.Context) error {
 	return nil
 }
 
-// errAlone is of a map that was found beside an image whose digest was given. A
-// person who names the map vouches for it.
+// errMapNotListed is the error of a map beside an image whose digest was given. A person who names
+// the map vouches for it.
 var errMapNotListed = fmt.Errorf("the digest is only of the image: %w", fs.ErrNotExist)
 
 func (p *imageResolver) leftOutReason() string {

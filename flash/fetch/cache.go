@@ -55,7 +55,7 @@ func (r reference) cacheKey() string {
 }
 
 // openCacheEntry locks the cache entry of an origin. It waits while another process
-// fetches from there.
+// fetches from that origin.
 func openCacheEntry(ctx context.Context, cache string, origin reference, name string) (*cacheEntry, error) {
 	if SafeFileName(name) != name {
 		return nil, fmt.Errorf("%q is no name for a file here", name)
@@ -83,8 +83,8 @@ func (p *cacheEntry) filePath(ending string) string { return filepath.Join(p.dir
 // versionPath returns the path of the file with a digest.
 func (p *cacheEntry) versionPath(sum string) string { return filepath.Join(p.dir, sum[:16], p.name) }
 
-// findWhole returns the complete file of an earlier run. It returns nil where there is
-// none, or where it changed since.
+// findWhole returns the complete file of an earlier run. It returns nil if the cache has no
+// such file, or if the file changed since.
 func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, *sealed.File, error) {
 	r := p.readRecord(".json")
 	if r == nil {
@@ -108,8 +108,8 @@ var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 const maxRecordBytes = 64 << 10
 
-// readRecord returns a record. It returns nil where there is no valid one, so that the
-// file is fetched again.
+// readRecord returns a record. It returns nil without a valid record, so that Slipway fetches
+// the file again.
 func (p *cacheEntry) readRecord(ending string) *cacheRecord {
 	f, err := os.Open(p.filePath(ending))
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *cacheEntry) writeRecord(ending string, r cacheRecord) error {
 	return renameio.WriteFile(p.filePath(ending), b.Bytes(), 0o644)
 }
 
-// openPartial opens the partial file. Its record is empty where nothing proves it.
+// openPartial opens the partial file. Its record is empty if no digest proves the file.
 func (p *cacheEntry) openPartial() (*os.File, cacheRecord, error) {
 	f, err := os.OpenFile(p.filePath(".part"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 	p.removePartialRecord()
 	if old != nil && old.SHA256 != r.SHA256 {
 		os.Remove(p.versionPath(old.SHA256))
-		os.Remove(filepath.Dir(p.versionPath(old.SHA256))) // stays where it holds more
+		os.Remove(filepath.Dir(p.versionPath(old.SHA256))) // fails if the folder holds other files
 	}
 	return path, nil
 }
@@ -179,7 +179,7 @@ func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 // reservedBytes is how much a download leaves free on the disk.
 const reservedBytes = 16 << 20
 
-// checkSpace fails early where the disk is too small.
+// checkSpace fails before the download if the disk is too small.
 func (p *cacheEntry) checkSpace(need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.dir, &st); err != nil {

@@ -21,7 +21,7 @@ import (
 // transport reads files of a server.
 type transport interface {
 	// openFile begins to read a file. It continues after the bytes of a partial file
-	// only where the server shows that they begin the same version. It may be called
+	// only if the server shows that they begin the same version. It may be called
 	// again after any error.
 	openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error)
 	closeConnections()
@@ -112,7 +112,7 @@ type download struct {
 	step      *progress.Step
 }
 
-// downloadFile fetches a file into the cache, or reuses the file that is there.
+// downloadFile fetches a file into the cache, or reuses the file in the cache.
 func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) {
 	p, err := openCacheEntry(ctx, o.opt.Dir, o.ref, w.file.Name)
 	if err != nil {
@@ -203,8 +203,8 @@ func (d *download) dropUnproved() error {
 	return nil
 }
 
-// fetchFile downloads the file. It starts over once where a resumed part turns out to
-// be of another version.
+// fetchFile downloads the file. It starts over once if the resumed part belongs to
+// another version.
 func (d *download) fetchFile(ctx context.Context) (File, error) {
 	err := d.retryUntilDone(ctx)
 	if err == nil && d.cached == nil {
@@ -255,7 +255,7 @@ func (d *download) retryUntilDone(ctx context.Context) error {
 	}
 }
 
-// contextCause returns the context's cause where the context ended, else err.
+// contextCause returns the context's cause if the context ended, else err.
 func contextCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -394,7 +394,7 @@ func (d *download) countBytes(n int64) {
 	}
 }
 
-// spaceCheckBytes is how often the free space is checked where the size is unknown.
+// spaceCheckBytes is how often the free space is checked if the size is unknown.
 const spaceCheckBytes = 64 << 20
 
 // copyBody appends the response's body to the partial file.
@@ -453,8 +453,8 @@ func (d *download) maxBytes() int64 {
 	return 1 << 62
 }
 
-// saveCheckpoint makes the partial file safe against a crash. Where that fails, the
-// download goes on and cannot be resumed.
+// saveCheckpoint makes the partial file safe against a crash. If that fails, the
+// download continues, but a later run cannot resume it.
 func (d *download) saveCheckpoint() {
 	if d.have == d.proved || d.validator == "" || d.f.Sync() != nil {
 		return

@@ -19,14 +19,14 @@ import (
 
 // Options names the cache folder and the architecture to fetch for.
 type Options struct {
-	Dir  string // cache folder; delete it at will
+	Dir  string // cache folder; it may be deleted at any time
 	Arch string // Go's name; which image of an OCI index is meant
 }
 
 // File is one file on this machine. Whoever gets it closes Content. Its path may lead to
 // another file by then.
 type File struct {
-	Content   *sealed.File // sealed where SHA256 is known
+	Content   *sealed.File // sealed if SHA256 is known
 	Path      string
 	Name      string // its name at the source
 	Reference string // its address, without passwords
@@ -43,8 +43,8 @@ type Origin struct {
 	oci  *artifact // of OCI registries and layouts
 }
 
-// Open resolves a reference. It contacts a server only where the reference does not
-// contain the image's name.
+// Open resolves a reference. It contacts a server only if the reference does not contain
+// the image's name.
 func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	ref, err := parseReference(text)
 	if err != nil {
@@ -92,7 +92,7 @@ func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
 }
 
 // Get fetches the image. It proves digest, 64 hex digits, before it keeps the file.
-// Where the cache has that file, Get contacts no server.
+// If the cache has that file, Get contacts no server.
 func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	file, err := o.fetchReference(ctx, o.ref, digest, 0)
 	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
@@ -120,8 +120,8 @@ func (r reference) nextStep() string {
 // maxBesideBytes is more than block maps, signatures and lists of digests have.
 const maxBesideBytes = 64 << 20
 
-// Beside fetches a small file from the image's folder. The error is fs.ErrNotExist
-// where there is none.
+// Beside fetches a small file from the image's folder. The error is fs.ErrNotExist if the
+// folder has no such file.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	ref := o.ref.besideFile(name)
 	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)
@@ -135,7 +135,7 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 }
 
 // ReadBeside reads a file from the image's folder, such as a signature. The error is
-// fs.ErrNotExist where there is none.
+// fs.ErrNotExist if the folder has no such file.
 func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	file, err := o.Beside(ctx, name)
 	if err != nil {

@@ -30,7 +30,7 @@ const unpackMark = "io.deis.oras.content.unpack"
 
 // blob is one file of an artifact.
 type blob struct {
-	name      string // "" where the artifact gives it none
+	name      string // "" if the artifact does not name it
 	sha256    string
 	sizeBytes int64
 }

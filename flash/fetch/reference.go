@@ -38,7 +38,7 @@ type reference struct {
 	login *url.Userinfo
 	host  string // of sftp, as target.Resolve takes it; of oci, with its port
 	repo  string // of oci
-	tag   string // of oci and oci-dir; "" where there is none
+	tag   string // of oci and oci-dir; "" without a tag
 	sum   string // of oci and oci-dir: the manifest's digest
 	title string // of oci and oci-dir: which file of an artifact with several
 }
@@ -242,7 +242,7 @@ func (r reference) fileName() string {
 
 const maxNameBytes = 200 // leaves space for the cache's endings
 
-// SafeFileName returns the last part of a path, or "" where it is unsafe as a name in
+// SafeFileName returns the last part of a path, or "" if it is unsafe as a name in
 // the cache.
 func SafeFileName(p string) string {
 	name := path.Base(p)

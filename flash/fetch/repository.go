@@ -26,7 +26,7 @@ import (
 type Place struct {
 	Folder      string // "" of a registry
 	Host, Name  string // of a repository
-	Tag, Digest string // "" where the reference has none
+	Tag, Digest string // "" if the reference has none
 }
 
 const wantPlace = "want HOST/REPOSITORY[:TAG], or a folder that begins with / ./ or ../"
@@ -93,8 +93,8 @@ func (r *Repository) Try(ctx context.Context, call func(context.Context, *remote
 	return r.r.try(ctx, r.String(), call)
 }
 
-// Fetch fetches a blob into a file below dir, or goes on after the bytes that an earlier
-// run left there. It proves the blob's size and digest. name is for messages.
+// Fetch fetches a blob into a file below dir. It resumes after the bytes that an earlier run
+// left in that file. It proves the blob's size and digest. name is for messages.
 func (r *Repository) Fetch(ctx context.Context, d v1.Descriptor, name, dir string) (File, error) {
 	ref := reference{kind: kindOCI, text: r.String() + "@" + string(d.Digest), host: r.Host, repo: r.Name, sum: string(d.Digest)}
 	o := &Origin{ref: ref, opt: Options{Dir: dir}, from: r.r}

@@ -62,8 +62,8 @@ func readError(err error) error {
 	return err
 }
 
-// reopenFile opens the file over the present connection, or over a new one where that
-// is lost.
+// reopenFile opens the file over the present connection, or over a new one if that
+// connection is lost.
 func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Reading, error) {
 	if b.conn != nil {
 		r, err := files.Open(ctx, b.conn, ref.path)
@@ -80,7 +80,7 @@ func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Rea
 	return files.Open(ctx, b.conn, ref.path)
 }
 
-// remoteDigest returns the server's digest of the file; "" where the server runs no
+// remoteDigest returns the server's digest of the file; "" if the server runs no
 // programs for us.
 func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {

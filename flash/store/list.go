@@ -33,7 +33,7 @@ type Entry struct {
 	Commit    string    `json:"commit,omitempty"`
 	Source    string    `json:"source,omitempty"`
 	Signed    bool      `json:"signed"`          // it has a signature; "evidence" verifies it
-	Other     string    `json:"other,omitempty"` // why it is no artifact of Slipway's
+	Other     string    `json:"other,omitempty"` // why it is not an artifact that Slipway pushed
 
 	manifest v1.Manifest
 }

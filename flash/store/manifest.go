@@ -25,10 +25,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ArtifactType is the type of Slipway's manifests.
+// ArtifactType is the type of the manifests that Slipway writes.
 const ArtifactType = "application/vnd.slipway.artifact.v1+json"
 
-// orasType is what ORAS says where nobody named a type.
+// orasType is the type that ORAS writes if the user names none.
 const orasType = "application/vnd.unknown.artifact.v1"
 
 // The annotations of a manifest that OCI has no name for.
@@ -67,8 +67,8 @@ type content struct {
 	blobs    []blob
 }
 
-// readContent reads the artifact in a folder, with its report below reports. It reads the files that artifact.json lists only
-// when they are put: artifact.json has their digests.
+// readContent reads the artifact in a folder, with its report below reports. It reads the files
+// that artifact.json lists only when they are put: artifact.json has their digests.
 func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error
@@ -166,7 +166,7 @@ func describe(name string, sum digest.Digest, size int64) v1.Descriptor {
 	return v1.Descriptor{MediaType: kind, Digest: sum, Size: size, Annotations: map[string]string{v1.AnnotationTitle: name}}
 }
 
-// manifestOf returns the manifest of an artifact. It depends on the artifact alone, so that
+// manifestOf returns the manifest of an artifact. It depends only on the artifact, so that
 // the same artifact has the same digest everywhere.
 func manifestOf(a images.Artifact, blobs []blob) v1.Manifest {
 	m := v1.Manifest{

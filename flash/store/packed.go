@@ -24,8 +24,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// A plain disk image is a layer of zstd, as most of it is holes. The layer's title ends in
-// .zst, so that other tools write a file that says what it is.
+// A plain disk image is a layer of zstd, because most of it is holes. The layer's title ends in
+// .zst, so that other tools write a file with the right ending.
 const (
 	packedType  = "application/octet-stream+zstd"
 	unpackedKey = "vnd.slipway.unpacked" // the annotation with the digest of the file
@@ -51,8 +51,8 @@ func isPlainDisk(a images.Artifact, f images.File) bool {
 	return image.Form() == "raw"
 }
 
-// pack packs the disk images, to know their digests, and completes the manifest. What the
-// store has of them with one of the tags is not packed again.
+// pack packs the disk images to learn their digests, and completes the manifest. It does not pack
+// an image again that the store has under one of the tags.
 func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) {
 	if !slices.ContainsFunc(c.blobs, func(b blob) bool { return b.disk != "" }) {
 		return nil
@@ -164,7 +164,7 @@ func (p *pull) unpackLayers(a images.Artifact) {
 	}
 }
 
-// unpack unpacks a file that was fetched, with holes where it is zero, and proves it.
+// unpack unpacks a file that was fetched, with holes for its zeros, and proves it.
 func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path string, err error) {
 	name := nameOf(to)
 	step := progress.Start(ctx, "unpack "+name, to.Size, progress.Bytes)

@@ -47,7 +47,7 @@ type Pulled struct {
 	FetchedBytes int64    `json:"fetchedBytes"`
 }
 
-// Pull copies an artifact from a store into a folder. Files that are there with their digests
+// Pull copies an artifact from a store into a folder. Files of the folder with the right digests
 // stay. artifact.json is written last, so that no reader takes a part for the whole.
 func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error) {
 	s, place, err := openFor(reference, toPull)
@@ -156,7 +156,7 @@ func (p *pull) into(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
-	defer p.root.Remove(partName) // stays where it holds a part
+	defer p.root.Remove(partName) // fails if the folder holds a part
 	missing, err := p.findMissing(ctx)
 	if err != nil {
 		return err
@@ -244,8 +244,8 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 	return localfile.Digest(ctx, f, count)
 }
 
-// makeWay removes artifact.json before files of another artifact are replaced, and fails early
-// where the disk is too small.
+// makeWay removes artifact.json before files of another artifact are replaced. It fails before
+// that if the disk is too small.
 func (p *pull) makeWay(missing []v1.Descriptor) error {
 	if !p.described || len(missing) > 0 {
 		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {

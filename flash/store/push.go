@@ -30,8 +30,8 @@ type Pushed struct {
 	SentBytes int64    `json:"sentBytes"`
 }
 
-// Push puts the artifact in a folder, and its report in a folder below reports, into the store that a reference names. Only blobs travel
-// that are not there. The tags are given last, so that a tag always leads to a whole artifact.
+// Push puts the artifact in a folder, and its report in a folder below reports, into the store that
+// a reference names. It sends only the blobs that the store lacks. The tags are given last, so that a tag always leads to a whole artifact.
 // Without a tag, Slipway makes one of the board and the first 12 digits of the artifact's key.
 func Push(ctx context.Context, dir, reports, reference string, tags []string) (Pushed, error) {
 	for _, tag := range tags {

@@ -17,7 +17,7 @@ import (
 
 // FetchReports copies report.json and artifact.json of the newest artifacts of a store that
 // have a report, each into a folder below into. It returns at most last folders, the oldest
-// artifact first. Nothing else of the artifacts travels, and folders that are there stay.
+// artifact first. It fetches no other files of the artifacts. Existing folders stay.
 func FetchReports(ctx context.Context, reference string, last int, into string) ([]string, error) {
 	s, place, err := openWhole(reference, toPull)
 	if err != nil {

@@ -20,28 +20,28 @@ import (
 // Store is where artifacts are kept: a repository of a registry, or a folder. Any number of
 // goroutines may call its methods.
 type Store interface {
-	// has reports whether a blob is there.
+	// has reports whether the store has a blob.
 	has(ctx context.Context, d v1.Descriptor) (bool, error)
-	// put copies a blob there, and proves its digest. It may open the blob several times.
+	// put copies a blob into the store, and proves its digest. It may open the blob several times.
 	put(ctx context.Context, b blob, sent func(int64)) error
-	// tag gives tags to a manifest, all of whose blobs are there.
+	// tag gives tags to a manifest, all of whose blobs are in the store.
 	tag(ctx context.Context, manifest []byte, tags []string) error
 	// manifest reads the manifest with a tag or a digest, and proves it.
 	manifest(ctx context.Context, name string) ([]byte, error)
 	// read reads a small blob, and proves it.
 	read(ctx context.Context, d v1.Descriptor) ([]byte, error)
-	// get copies a blob to a new file below dir, and proves it. It goes on with what an
-	// earlier get left there. name is for messages.
+	// get copies a blob to a new file below dir, and proves it. It resumes a file that an earlier
+	// get left unfinished. name is for messages.
 	get(ctx context.Context, d v1.Descriptor, name, dir string) (path string, err error)
-	// tags returns all tags. It knows the digests of some kinds of stores alone.
+	// tags returns all tags. Only a folder lists digests too.
 	tags(ctx context.Context) ([]tagged, error)
-	// remove removes manifests, and where it can the blobs that no other manifest needs.
+	// remove removes manifests. A folder also removes the blobs that no other manifest needs.
 	// It returns how many bytes that frees. With dry it removes nothing.
 	remove(ctx context.Context, digests []string, dry bool) (freed int64, err error)
 	close()
 }
 
-// tagged is a tag, and the digest that it leads to where that is known.
+// tagged is a tag, and the digest that it leads to, if the store lists digests.
 type tagged struct{ tag, digest string }
 
 // blob is a blob to put.
@@ -52,7 +52,7 @@ type blob struct {
 	open func() (io.ReadCloser, error)
 }
 
-// What a user wants to do in a store. Registries grant each of them alone.
+// The actions of a user in a store. Registries grant each of them separately.
 const (
 	toPull  = "pull"
 	toPush  = "pull,push"
