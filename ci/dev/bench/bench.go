@@ -41,7 +41,6 @@ type area struct {
 	packages    []string
 	root        bool
 	mounts      bool                                  // all of it runs in a mount namespace, with which its mounts end
-	module, pkg string                                // the program to measure, which --before measures too
 	delay       time.Duration                         // of the line to the server, in each direction
 	begin       func(context.Context, *session) error // sets the words that the script cannot
 	about       string                                // what the table is about
@@ -220,7 +219,7 @@ func (s *session) measureTable(ctx context.Context) (err error) {
 	return s.print(rows, strings.Fields(string(figures))...)
 }
 
-// setUp builds the programs and starts the line.
+// setUp starts the line and chooses the words that the script cannot.
 func (s *session) setUp(ctx context.Context) error {
 	port, err := run.FreePort()
 	if err != nil {
@@ -233,12 +232,12 @@ func (s *session) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.words = map[string]string{"clone": clone, "dir": s.dir, "mib": fmt.Sprint(s.MiB), "port": fmt.Sprint(port), "far": fmt.Sprint(s.line.port())}
-	err = s.buildProgram(ctx)
-	if err == nil && s.begin != nil {
-		err = s.begin(ctx, s)
+	s.words = map[string]string{"clone": clone, "dir": s.dir, "mib": fmt.Sprint(s.MiB), "before": s.Before, "port": fmt.Sprint(port), "far": fmt.Sprint(s.line.port())}
+	s.program = filepath.Join(s.dir, "slipway")
+	if s.begin == nil {
+		return nil
 	}
-	return err
+	return s.begin(ctx, s)
 }
 
 // addWords reads lines of name=value.
@@ -276,23 +275,6 @@ const (
 	earlierPrefix = "before: "
 	earlierSuffix = ".before"
 )
-
-// buildProgram builds the program that the area measures, of this checkout and of the earlier
-// one.
-func (s *session) buildProgram(ctx context.Context) error {
-	s.program = filepath.Join(s.dir, filepath.Base(filepath.Join(s.module, s.pkg)))
-	build := func(checkout, program string) error {
-		return run.Run(ctx, run.Command{
-			Argv: []string{"go", "build", "-C", filepath.Join(checkout, s.module), "-o", program, s.pkg},
-			Env:  []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath '-ldflags=-s -w'"},
-		})
-	}
-	err := build(".", s.program)
-	if err == nil && s.Before != "" {
-		err = build(s.Before, s.program+earlierSuffix)
-	}
-	return err
-}
 
 // allVariants returns the selected variants with the words in them, and each that needs the
 // program once more for the earlier checkout.

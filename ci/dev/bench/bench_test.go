@@ -246,7 +246,7 @@ func TestDevice(t *testing.T) {
 	t.Chdir("../../..")
 	const size = 64 << 20
 	dir := t.TempDir()
-	s := &session{area: flash, name: "flash", words: map[string]string{"dir": dir, "mib": "64", "board": "virt"}}
+	s := &session{area: flash, name: "flash", program: filepath.Join(dir, "slipway"), words: map[string]string{"dir": dir, "mib": "64", "board": "virt", "before": ""}}
 	must := func(verb string) string {
 		t.Helper()
 		out, err := s.call(t.Context(), variant{}, verb)

@@ -29,7 +29,6 @@ var deployTools = [][2]string{
 var deploy = area{
 	rounds: 5, mib: 1024,
 	packages: []string{"openssh-server", "openssh-client", "rsync"},
-	module:   ".", pkg: "./ci/dev/bench/sender",
 	delay:    10 * time.Millisecond,
 	begin:    startServer,
 	about:    "{mib} MiB to sshd, plain: loopback, far: a round trip of 20 ms, files in memory",

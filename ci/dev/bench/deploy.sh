@@ -1,7 +1,10 @@
 #!/bin/sh -eu
 # bench deploy: a file in memory, and what it becomes on the server.
+. ci/dev/bench/functions.sh
+
 case $1 in
 setup)
+	build_program . ./ci/dev/bench/sender
 	memory=$(mktemp -d /dev/shm/slipway-bench-XXXXXX)
 	echo "memory=$memory"
 	head -c "${mib}M" /dev/urandom >"$memory/local"

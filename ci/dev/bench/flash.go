@@ -21,8 +21,7 @@ var flash = area{
 	rounds: 5, mib: 4 << 10,
 	packages: []string{"bmap-tools", "mount", "zstd", "time"},
 	root:     true,
-	module:   ".", pkg: "./magefiles/slipway",
-	begin: chooseBoard,
+	begin:    chooseBoard,
 	variants: []variant{
 		flashVariant("ours raw", "raw", flashOurs+" --blind"),
 		flashVariant("ours raw, read back", "raw", flashOurs),

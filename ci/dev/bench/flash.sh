@@ -37,6 +37,7 @@ write() { # a file, an offset and a number of bytes, from standard input
 
 case $1 in
 setup)
+	build_program . ./magefiles/slipway
 	go build -o "$dir/sender" ./ci/dev/bench/sender
 	mkdir -p "$images" "$packed"
 	write_data "$images/disk.img" $((mib << 20)) "$used"

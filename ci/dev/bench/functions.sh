@@ -1,5 +1,15 @@
 # Functions of several areas.
 
+# build_program builds the program that is measured: the package $2 of the module in the folder
+# $1, of this checkout and of the earlier one.
+build_program() {
+	(
+		export CGO_ENABLED=0 GOFLAGS="-trimpath '-ldflags=-s -w'"
+		go build -C "$1" -o "$program" "$2"
+		[ -z "$before" ] || go build -C "$before/$1" -o "$program.before" "$2"
+	)
+}
+
 # write_artifact writes the artifact.json of the folder $1. The other arguments are its files, as
 # KIND:NAME.
 write_artifact() {

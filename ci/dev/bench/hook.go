@@ -19,7 +19,6 @@ var hook = area{
 	rounds:   30,
 	packages: []string{"runc", "mount", "binutils", "e2fsprogs", "busybox-static", "python3"},
 	root:     true, mounts: true,
-	module: "runtime-hook", pkg: ".",
 	variants: hookVariants(),
 	ratios:   hookRatios(),
 }

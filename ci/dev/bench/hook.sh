@@ -5,6 +5,7 @@ board=$dir/board peers=$PWD/build/peers nvidia=v1.20.1
 
 case $1 in
 setup)
+	build_program runtime-hook .
 	go version -m "$peers/nvidia-container-runtime" 2>/dev/null | grep -q "mod.*/nvidia-container-toolkit.*$nvidia" ||
 		GOBIN=$peers go install "github.com/NVIDIA/nvidia-container-toolkit/cmd/...@$nvidia"
 	CGO_ENABLED=0 go build -o "$dir/floor" ./ci/dev/bench/floor

@@ -18,7 +18,6 @@ var layers = area{
 	rounds:   3,
 	packages: append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"),
 	root:     true, mounts: true,
-	module: ".", pkg: "./magefiles/slipway",
 	delay: 20 * time.Millisecond,
 	begin: findKas,
 	about: "8 git repositories with 2000 files and 2000 commits each, from git's daemon behind 20ms in either direction; kas {version}",

@@ -37,6 +37,7 @@ make_servers() {
 
 case $1 in
 setup)
+	build_program . ./magefiles/slipway
 	mkdir "$top"
 	mount_new_disk "$dir/disk" 8G "$top"
 	mkdir "$servers"

@@ -1,9 +1,6 @@
 package bench
 
 import (
-	"context"
-	"fmt"
-	"os/exec"
 	"strings"
 )
 
@@ -31,8 +28,6 @@ var storeSteps = []struct{ name, version string }{
 var store = area{
 	rounds: 3, mib: 1024,
 	packages: []string{"docker-registry", "curl"},
-	module:   ".", pkg: "./magefiles/slipway",
-	begin:    findORAS,
 	ordered:  true,
 	variants: storeVariants(),
 	ratios:   storeRatios(),
@@ -80,11 +75,4 @@ func storeRatios() []ratio {
 		all = append(all, ratio{name: strings.ReplaceAll(step, " ", "_") + "_bytes_ours_over_oras", over: "ours " + step, under: "oras " + step, of: lineBytes})
 	}
 	return all
-}
-
-func findORAS(context.Context, *session) error {
-	if _, err := exec.LookPath("oras"); err != nil {
-		return fmt.Errorf("%w\nnext: go install oras.land/oras/cmd/oras@v1.2.3", err)
-	}
-	return nil
 }

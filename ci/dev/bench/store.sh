@@ -15,6 +15,11 @@ clear() {
 
 case $1 in
 setup) # the second version has another container
+	if ! command -v oras >/dev/null; then
+		echo "oras is not in PATH; next: go install oras.land/oras/cmd/oras@v1.2.3" >&2
+		exit 1
+	fi
+	build_program . ./magefiles/slipway
 	go build -o "$dir/sender" ./ci/dev/bench/sender
 	board=virt arch=amd64
 	for version in 1 2; do

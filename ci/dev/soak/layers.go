@@ -3,13 +3,11 @@ package soak
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 
 	"slipway/images"
-	"slipway/layers/run"
 )
 
 // layersScript makes servers, begins rounds and describes the result.
@@ -24,20 +22,12 @@ func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if err != nil {
 		return err
 	}
-	project := filepath.Join(dir, "images/boards", spec.Board, "kas.yml")
-	call := func(ctx context.Context, args ...string) (string, error) {
-		out, err := run.Output(ctx, run.Command{Argv: append([]string{"sh", "-eu", "-c", layersScript, "sh", dir, project}, args...)})
-		return string(out), err
-	}
-	if _, err := call(ctx, "servers"); err != nil {
+	s := script{layersScript, dir, filepath.Join(dir, "images/boards", spec.Board, "kas.yml")}
+	if _, err := s.call(ctx, "servers"); err != nil {
 		return err
 	}
 	return Kill(ctx, w, Job{
 		Argv: append(slices.Clone(opt.Self), "layers", "checkout", spec.Board), Dir: dir,
-		Begin: func(ctx context.Context, round int) error {
-			_, err := call(ctx, "begin", fmt.Sprint(round))
-			return err
-		},
-		State: func(ctx context.Context) (string, error) { return call(ctx, "state") },
+		Begin: s.begin, State: func(ctx context.Context) (string, error) { return s.call(ctx, "state") },
 	}, 3, opt)
 }

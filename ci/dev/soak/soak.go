@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
+
+	"slipway/layers/run"
 )
 
 // Options limits the work of an area and sets the random moments.
@@ -56,6 +58,19 @@ func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 		return fmt.Errorf("soak %s, seed %d, in %s: %w", area, opt.Seed, dir, err)
 	}
 	return errors.Join(context.Cause(ctx), os.RemoveAll(dir))
+}
+
+// script is a script of an area, and the arguments before its verb.
+type script []string
+
+func (s script) call(ctx context.Context, verb ...string) (string, error) {
+	out, err := run.Output(ctx, run.Command{Argv: slices.Concat([]string{"sh", "-eu", "-c", s[0], "sh"}, s[1:], verb)})
+	return string(out), err
+}
+
+func (s script) begin(ctx context.Context, round int) error {
+	_, err := s.call(ctx, "begin", fmt.Sprint(round))
+	return err
 }
 
 // Job is a command that may be killed at any time.
