@@ -61,7 +61,8 @@ func ListBoards(w io.Writer, asJSON bool) error {
 // Build installs the host packages that a build needs, fixes this machine if root can, and calls
 // images.Build. A dry run changes nothing on this machine: it lists what is missing.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
-	if err := images.Refused(ctx, spec, opt, "build"); err != nil {
+	b, err := images.Prepare(ctx, spec, opt, "build")
+	if err != nil {
 		return images.Artifact{}, err
 	}
 	mending := ctx
@@ -72,13 +73,13 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 		mending = host.Forbid(ctx, "--parse without --install")
 	}
 	log := images.LogPath(opt.BoardDir(spec), "apt")
-	if err := host.Ensure(mending, w, log, images.HostPackages(ctx, spec, opt)...); err != nil {
-		return images.Artifact{}, errors.Join(err, images.HindrancesBesidePackages(ctx, spec, opt))
+	if err := host.Ensure(mending, w, log, b.HostPackages()...); err != nil {
+		return images.Artifact{}, errors.Join(err, b.HindrancesBesidePackages(ctx))
 	}
-	if err := images.MendHost(mending, w, spec, opt); err != nil {
+	if err := b.MendHost(mending, w); err != nil {
 		return images.Artifact{}, err
 	}
-	return images.Build(ctx, spec, opt)
+	return b.Build(ctx)
 }
 
 // BuildBundle builds a board's bundle and moves it to a file of its own, because the next

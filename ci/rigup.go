@@ -47,7 +47,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 		err = fmt.Errorf("the rig is on already\nnext: rig down %s", plaintext.Quote(spec.TypedName()))
 	}
 	if err == nil {
-		err = host.Refused(ctx, images.HostPackages(ctx, spec, opt.Build)...)
+		err = host.Refused(ctx, images.HostPackages(spec, "")...)
 	}
 	if err == nil {
 		err = report.Remove(opt.Build.ReportDir(spec))
@@ -66,7 +66,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return err
 	}
-	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(ctx, spec, opt)...); err != nil {
+	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(spec, "")...); err != nil {
 		return err
 	}
 	layers, err := softrig.Build(ctx, spec, opt)
@@ -148,7 +148,7 @@ func (u *rigRun) rigStages() []stage {
 }
 
 func (u *rigRun) installPackages(ctx context.Context) (string, error) {
-	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(ctx, u.spec, u.opt.Build))
+	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec, ""))
 }
 
 func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -43,7 +43,7 @@ func shareImage(t *testing.T, r virtualBuild, dir string) {
 	t.Helper()
 	shared := r.opt.Build
 	shared.Dir = filepath.Join("build", "test", "whole")
-	a, err := images.Build(t.Context(), r.spec, shared)
+	a, err := Build(t.Context(), io.Discard, r.spec, shared)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,8 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+"  # then flash, deploy and smoke: up is for virtual boards"))
 	}
-	if err := images.Refused(ctx, spec, opt.Build, "up"); err != nil {
+	build, err := images.Prepare(ctx, spec, opt.Build, "up")
+	if err != nil {
 		return report.Refused(spec, err)
 	}
 	if err := suite.CheckListed(spec); err != nil { // a build takes minutes
@@ -54,15 +55,15 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if err := refuseDiskInUse(spec, opt.Build, filepath.Join(opt.Build.MachineDir(spec), qemu.DiskName)); err != nil {
 		return report.Refused(spec, err)
 	}
-	u := &upRun{spec: spec, opt: opt, report: report.New(spec)}
-	if err := host.Refused(ctx, u.packages(ctx)...); err != nil {
+	u := &upRun{spec: spec, opt: opt, build: build, report: report.New(spec)}
+	if err := host.Refused(ctx, u.packages()...); err != nil {
 		return report.Refused(spec, err)
 	}
 	if err := report.Remove(opt.Build.ReportDir(spec)); err != nil {
 		return report.Refused(spec, err)
 	}
 	u.report.Source = spec.Source(ctx)
-	err := runStages(ctx, &u.report, u.stages())
+	err = runStages(ctx, &u.report, u.stages())
 	u.powerOff()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
@@ -77,6 +78,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 type upRun struct {
 	spec   images.Spec
 	opt    UpOptions
+	build  images.Prepared
 	report report.Report
 
 	artifact images.Artifact
@@ -143,16 +145,16 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 	return err
 }
 
-func (u *upRun) packages(ctx context.Context) []string {
-	return append(images.HostPackages(ctx, u.spec, u.opt.Build), qemu.HostPackages(u.spec)...)
+func (u *upRun) packages() []string {
+	return append(u.build.HostPackages(), qemu.HostPackages(u.spec)...)
 }
 
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
-	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages(ctx))
+	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages())
 	if err != nil && !errors.Is(err, errCached) {
 		return saw, err
 	}
-	return saw, cmp.Or(images.MendHost(ctx, u.opt.Out, u.spec, u.opt.Build), err)
+	return saw, cmp.Or(u.build.MendHost(ctx, u.opt.Out), err)
 }
 
 // installMissing installs the packages that all later stages need, in one call of apt.
@@ -170,7 +172,7 @@ func installMissing(ctx context.Context, w io.Writer, dir string, needed []strin
 func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	began := time.Now().UTC()
 	var err error
-	u.artifact, err = images.Build(ctx, u.spec, u.opt.Build)
+	u.artifact, err = u.build.Build(ctx)
 	if err == nil && u.artifact.Built.Before(began) {
 		err = errCached
 	}

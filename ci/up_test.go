@@ -45,7 +45,7 @@ func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	}
 	t.Chdir("..")
 	setTempDir(t)
-	if missing, err := host.Missing(t.Context(), images.HostPackages(t.Context(), spec, images.Options{})...); err != nil || len(missing) > 0 {
+	if missing, err := host.Missing(t.Context(), images.HostPackages(spec, "")...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
 	build := images.Options{Dir: filepath.Join("build", "test", name), Cache: filepath.Join("build", "cache")}
@@ -63,7 +63,7 @@ func TestPackagesOfTheVirtualBoard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	needed := append(images.HostPackages(t.Context(), spec, images.Options{}), qemu.HostPackages(spec)...)
+	needed := append(images.HostPackages(spec, ""), qemu.HostPackages(spec)...)
 	for _, name := range append(needed, "uidmap") { // uidmap: where the user is not root
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `\s`).Match(list) {
 			t.Errorf("test-packages.txt has no line of %s", name)
@@ -346,7 +346,7 @@ func namesCheck(r report.Report, name, saw string) bool {
 // A Ctrl-C in any stage ends the run there, and up() finds nothing left behind.
 func testUpStops(t *testing.T) {
 	whole := newVirtualBuild(t, "whole")
-	if _, err := images.Build(t.Context(), whole.spec, whole.opt.Build); err != nil {
+	if _, err := Build(t.Context(), io.Discard, whole.spec, whole.opt.Build); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []string{"build", "flash", "boot"} {

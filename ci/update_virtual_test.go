@@ -35,7 +35,7 @@ func TestUpdateOfVirtualBoard(t *testing.T) {
 	}()
 	build := r.opt.Build
 	build.Request.Targets = []string{images.Bundle}
-	a, err := images.Build(t.Context(), r.spec, build)
+	a, err := Build(t.Context(), io.Discard, r.spec, build)
 	if err != nil {
 		t.Fatal(err)
 	}

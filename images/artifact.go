@@ -2,9 +2,12 @@ package images
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -293,7 +296,7 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	case a.Project == "":
 		err = fmt.Errorf("%s: of board %q, which is not known here%s\nnext: boards  # add --boards and the folder of that board to your line", ArtifactPath(dir), a.Board, plaintext.DidYouMean(a.Board, names))
 	default:
-		spec.project, spec.Flash.Kinds = a.Project, kindsOfProject
+		spec.project, spec.Project, spec.Flash.Kinds = a.Project, a.Project, kindsOfProject
 	}
 	spec.folder = dir
 	if err == nil {
@@ -380,4 +383,69 @@ func differentImages(names []string) (different []string) {
 		}
 	}
 	return different
+}
+
+// lockFolder keeps a second build away from a folder for as long as the first lasts.
+func lockFolder(path string) (unlock func(), err error) {
+	return takeLock(path, func(*os.File) error {
+		return fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
+	})
+}
+
+// waitLock is lockFolder for what several boards share: it waits until it is free.
+func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	return takeLock(path, func(f *os.File) error {
+		waiting()
+		return localfile.WaitLock(ctx, f)
+	})
+}
+
+// takeLock takes a lock, and calls held if another process has it.
+func takeLock(path string, held func(*os.File) error) (unlock func(), err error) {
+	f, err := localfile.OpenLock(path, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
+		err = held(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// removeDescription removes an artifact's description, before its files change.
+func removeDescription(dir string) error {
+	err := os.Remove(ArtifactPath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// describeFile returns the artifact's entry for a file in dir.
+func describeFile(ctx context.Context, dir, kind, name string) (File, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, endable{ctx, f})
+	return File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+}
+
+// endable is a reader that ends with its context: images are large.
+type endable struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (e endable) Read(p []byte) (int, error) {
+	if e.ctx.Err() != nil {
+		return 0, context.Cause(e.ctx)
+	}
+	return e.in.Read(p)
 }

@@ -179,7 +179,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 			return Artifact{}, err
 		}
 	}
-	return a, a.Publish(ctx, d.spec, opt)
+	return a, a.Publish(ctx, d.spec, "")
 }
 
 func mapBlocks(ctx context.Context, image, name string) error {

@@ -3,31 +3,86 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 
 	"slipway/images/bitbake"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
+// BuildRequest overrides settings of the board's project file for bitbake.
+type BuildRequest struct {
+	Targets  []string // instead of the file's
+	Task     string   // instead of the file's
+	Continue bool     // after a failed task, as far as the others do not need it
+	DryRun   bool     // say what would run
+	Parse    bool     // read all recipes, no more
+}
+
+// isAny reports whether the request changes anything.
+func (a BuildRequest) isAny() bool {
+	if len(a.Targets) == 0 {
+		a.Targets = nil // an empty list of a command line is none
+	}
+	return !reflect.DeepEqual(a, BuildRequest{})
+}
+
+// flags returns the request as the flags of build, each after a blank.
+func (a BuildRequest) flags() (text string) {
+	if len(a.Targets) > 0 {
+		text += " --target=" + plaintext.Quote(strings.Join(a.Targets, ","))
+	}
+	if a.Task != "" {
+		text += " --task=" + plaintext.Quote(a.Task)
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"continue", a.Continue}, {"dry-run", a.DryRun}, {"parse", a.Parse}} {
+		if f.given {
+			text += " --" + f.name
+		}
+	}
+	return text
+}
+
+// ofDebian refuses what boards cannot do that bitbake does not build.
+func (a BuildRequest) ofDebian(spec Spec) error {
+	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
+	case !a.isAny():
+		return nil
+	case isBundle && spec.Debian.Keyring == "":
+		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", spec.BoardFile())
+	case isBundle && !(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
+		return nil
+	}
+	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, Bundle, plaintext.Quote(spec.TypedName()))
+}
+
 // buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
 // earlier build still holds, so it runs every time.
-func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
-	system := BuildSystem(ctx, spec, opt)
-	if err := Hindrances(ctx, spec, opt); err != nil {
+func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
+	if err := Hindrances(ctx, b.spec, b.project.BuildSystem); err != nil {
 		return Artifact{}, err
 	}
-	project, err := loadProject(ctx, spec, opt)
-	if err == nil && system == "" { // a file that was just checked out says it
-		err = Hindrances(ctx, spec, opt)
+	if b.partial {
+		system := b.project.BuildSystem
+		var err error
+		if b.project, _, err = Project(ctx, b.spec, b.opt); err == nil && system == "" { // a file that was just checked out says it
+			err = Hindrances(ctx, b.spec, b.project.BuildSystem)
+		}
+		if err != nil {
+			return Artifact{}, err
+		}
 	}
-	if err != nil {
-		return Artifact{}, err
-	}
-	return buildProject(ctx, spec, project, opt)
+	return buildProject(ctx, b.spec, b.project, b.opt)
 }
 
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
@@ -47,7 +102,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err != nil || !opt.Request.makesImages() {
 		return Artifact{}, err
 	}
-	return b.collectArtifact(ctx, spec, opt, len(opt.Request.Targets) > 0)
+	return b.collectArtifact(ctx, spec, len(opt.Request.Targets) > 0)
 }
 
 // projectBuild is the build of a project, from checkouts to an artifact.
@@ -163,16 +218,6 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 		progress.Warn(ctx, err.Error()) // ci plan then takes every change of a layer
 	}
 	return ctx.Err()
-}
-
-// Project reads what a board is built of, and where its layers lie or will lie.
-func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layers.Workspace, error) {
-	var err error
-	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
-		return layers.Project{}, layers.Workspace{}, err
-	}
-	p, err := loadProject(ctx, spec, opt)
-	return p, opt.workspace(spec), err
 }
 
 // CheckProject reads a board's project file, as far as its files are here. It fetches nothing.

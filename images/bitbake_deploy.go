@@ -50,7 +50,7 @@ var endings = []ending{
 
 // collectArtifact makes an artifact of what bitbake deployed. Where other targets were
 // requested, there may be no image among them: then the earlier artifact stays.
-func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, opt Options, others bool) (Artifact, error) {
+func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
 	images, err := b.findImages(ctx)
 	if err != nil || len(images) == 0 && others {
 		return Artifact{}, err
@@ -83,7 +83,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, opt Optio
 	if _, none := earlier.File(Provenance); none == nil && earlier.Key == a.Key && slices.Equal(earlier.built(), a.Files) {
 		return earlier, earlier.Save(b.dir) // nothing was built anew, and its signature still holds
 	}
-	return a, a.Publish(ctx, spec, opt)
+	return a, a.Publish(ctx, spec, b.project.BuildSystem)
 }
 
 // costOf returns what a run of bitbake took.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"slipway/layers"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -70,8 +69,8 @@ type hostCheck struct {
 
 // CheckHost checks in about a second what a build of the board needs of this machine
 // besides packages.
-func CheckHost(ctx context.Context, spec Spec, opt Options) []HostCheck {
-	checks := hostChecks(ctx, spec, opt)
+func CheckHost(ctx context.Context, spec Spec, system string) []HostCheck {
+	checks := hostChecks(ctx, spec, system)
 	done := make([]HostCheck, len(checks))
 	var all sync.WaitGroup
 	for i, c := range checks {
@@ -82,10 +81,10 @@ func CheckHost(ctx context.Context, spec Spec, opt Options) []HostCheck {
 }
 
 // hostChecks returns the checks whose programs are installed.
-func hostChecks(ctx context.Context, spec Spec, opt Options) []hostCheck {
+func hostChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := debianChecks(ctx, spec)
 	if spec.Debian == nil {
-		checks = bitbakeChecks(ctx, spec, BuildSystem(ctx, spec, opt))
+		checks = bitbakeChecks(ctx, spec, system)
 	}
 	return slices.DeleteFunc(checks, func(c hostCheck) bool { return c.program != "" && !hasProgram(c.program) })
 }
@@ -93,8 +92,8 @@ func hostChecks(ctx context.Context, spec Spec, opt Options) []hostCheck {
 // MendHost runs what mends this machine for a build, each command shown on w first. This
 // process starts again if it must be in a group that its user was added to. MendHost does
 // nothing if it may not become root: the build then names what is missing.
-func MendHost(ctx context.Context, w io.Writer, spec Spec, opt Options) error {
-	err := mendAll(ctx, w, hostChecks(ctx, spec, opt))
+func (b Prepared) MendHost(ctx context.Context, w io.Writer) error {
+	err := mendAll(ctx, w, hostChecks(ctx, b.spec, b.project.BuildSystem))
 	if errors.Is(err, host.ErrNotRoot) || errors.Is(err, host.ErrForbidden) {
 		return nil
 	}
@@ -114,13 +113,13 @@ func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 }
 
 // Hindrances are why this machine cannot build the board. Build stops at the same things.
-func Hindrances(ctx context.Context, spec Spec, opt Options) error {
-	return hindrances(CheckHost(ctx, spec, opt))
+func Hindrances(ctx context.Context, spec Spec, system string) error {
+	return hindrances(CheckHost(ctx, spec, system))
 }
 
 // HindrancesBesidePackages are those that no package removes.
-func HindrancesBesidePackages(ctx context.Context, spec Spec, opt Options) error {
-	return hindrances(slices.DeleteFunc(CheckHost(ctx, spec, opt), func(c HostCheck) bool { return c.What == programsCheck }))
+func (b Prepared) HindrancesBesidePackages(ctx context.Context) error {
+	return hindrances(slices.DeleteFunc(CheckHost(ctx, b.spec, b.project.BuildSystem), func(c HostCheck) bool { return c.What == programsCheck }))
 }
 
 func hindrances(checks []HostCheck) error {
@@ -161,16 +160,6 @@ func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 
 // defaultBuildSystem is assumed as long as no file that is here names one.
 const defaultBuildSystem = "openembedded"
-
-// BuildSystem returns the build system of a board's project. It fetches nothing. The name
-// is empty if only a file can say it that is not checked out yet.
-func BuildSystem(ctx context.Context, spec Spec, opt Options) string {
-	p, _, err := Project(ctx, spec, Options{Dir: opt.Dir, Cache: opt.Cache, Offline: true})
-	if err != nil && !errors.Is(err, layers.ErrNotHere) {
-		return defaultBuildSystem // another stage says what is wrong with the file
-	}
-	return p.BuildSystem
-}
 
 // ErrRoot is the hindrance that root is.
 var ErrRoot = errors.New("bitbake does not build as root")

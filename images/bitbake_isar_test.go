@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers"
 	"slipway/layers/host"
 )
 
@@ -73,14 +74,18 @@ func TestIsarPackages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packages := HostPackages(t.Context(), spec, Options{})
+		project, _, err := Project(t.Context(), spec, Options{Offline: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages := HostPackages(spec, project.BuildSystem)
 		if got := slices.Contains(packages, "sbuild") && !slices.Contains(packages, "chrpath"); got != want {
 			t.Errorf("HostPackages(%s) = %q; want those of Isar: %v", board, packages, want)
 		}
 		if got := slices.Contains(packages, "qemu-user-static"); got != (want && runtime.GOARCH != spec.Arch) {
 			t.Errorf("HostPackages(%s) has qemu-user-static: %v", board, got)
 		}
-		if got := slices.ContainsFunc(CheckHost(t.Context(), spec, Options{}), func(c HostCheck) bool { return c.What == "locale" }); !got {
+		if got := slices.ContainsFunc(CheckHost(t.Context(), spec, project.BuildSystem), func(c HostCheck) bool { return c.What == "locale" }); !got {
 			t.Errorf("CheckHost(%s) does not look for bitbake's locale", board)
 		}
 	}
@@ -110,8 +115,8 @@ func TestBuildSystem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := BuildSystem(t.Context(), spec, Options{Dir: t.TempDir()}); got != want {
-			t.Errorf("BuildSystem with %q in the file = %q; want %q", said, got, want)
+		if p, _, err := Project(t.Context(), spec, Options{Dir: t.TempDir(), Offline: true}); !errors.Is(err, layers.ErrNotHere) || p.BuildSystem != want {
+			t.Errorf("Project with %q in the file has the build system %q, %v; want %q", said, p.BuildSystem, err, want)
 		}
 	}
 }

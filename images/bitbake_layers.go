@@ -21,11 +21,11 @@ import (
 // CheckoutLayers fetches a board's layers, checks out the commits that its
 // project file names, and writes bitbake's conf folder for them.
 func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
-	p, err := loadProject(ctx, spec, opt)
+	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	return layers.Checkout(ctx, p, opt.workspace(spec))
+	return layers.Checkout(ctx, p, ws)
 }
 
 // WithLayers is any board that is built of layers.
@@ -36,16 +36,16 @@ func WithLayers() (Spec, error) {
 // LockLayers pins the branches of a board's layers in the lock file beside its project
 // file. Pins stay, but for those of the repositories in update: see layers.Lock.
 func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) error {
-	p, err := loadProject(ctx, spec, opt)
+	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	return layers.Lock(ctx, p, opt.workspace(spec), update)
+	return layers.Lock(ctx, p, ws, update)
 }
 
 // DumpLayers writes a board's project file with all that it includes.
 func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
-	p, err := loadProject(ctx, spec, opt)
+	p, _, err := Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
@@ -63,11 +63,11 @@ func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON
 
 // LayerStatus writes how a board's checkouts compare with its project file.
 func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
-	p, err := loadProject(ctx, spec, opt)
+	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	states, err := layers.Status(ctx, p, opt.workspace(spec))
+	states, err := layers.Status(ctx, p, ws)
 	if err != nil {
 		return err
 	}
@@ -112,11 +112,11 @@ const (
 // this one: from is a project or lock file, or a commit, branch or tag of the
 // repository that the project is in.
 func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from string, asJSON bool) error {
-	p, err := loadProject(ctx, spec, opt)
+	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	older, err := olderProject(ctx, p, from, opt.workspace(spec))
+	older, err := olderProject(ctx, p, from, ws)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from s
 	if asJSON {
 		most = commitsInJSON
 	}
-	moves, err := layers.Diff(ctx, older, p, opt.workspace(spec), most)
+	moves, err := layers.Diff(ctx, older, p, ws, most)
 	if err != nil {
 		return err
 	}
@@ -170,28 +170,33 @@ func writeMove(w io.Writer, m layers.Move) {
 	}
 }
 
-// loadProject reads a board's project file. It lies in the clone and not in this
-// binary, because it names layers and recipes that lie there too.
-func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
+// Project reads what a board is built of, and where its layers lie or will lie. The project file
+// of a board of ours lies in the clone and not in this binary, because it names layers and recipes
+// that lie there too.
+func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layers.Workspace, error) {
 	if spec.Debian != nil {
-		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)
+		return layers.Project{}, layers.Workspace{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)
 	}
-	path, err := projectFile(spec)
-	if err != nil {
-		return layers.Project{}, err
+	if spec.Project == "" {
+		return layers.Project{}, layers.Workspace{}, spec.noProjectError()
+	}
+	var err error
+	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
+		return layers.Project{}, layers.Workspace{}, err
 	}
 	ws := opt.workspace(spec)
-	if ws.Local, err = localFolders(spec); err != nil {
-		return layers.Project{}, err
+	with := ws
+	if with.Local, err = localFolders(spec); err != nil {
+		return layers.Project{}, ws, err
 	}
-	p, err := layers.Load(ctx, path, ws)
+	p, err := layers.Load(ctx, spec.Project, with)
 	for _, w := range p.Warnings {
 		progress.Warn(ctx, w)
 	}
 	if ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !errors.As(err, new(*run.Failure)) { // a server is no mistake in a file
 		err = asBoardFile(err)
 	}
-	return p, err
+	return p, ws, err
 }
 
 // localEnvironment is the variable that names folders which a build takes as they are
@@ -220,29 +225,43 @@ func localFolders(spec Spec) (map[string]string, error) {
 // projectFiles are the names of a board's project file: kas's or bitbake-setup's.
 var projectFiles = []string{"kas.yml", "setup.conf.json"}
 
-// projectFile finds the board's project file, or that of a board which it extends: in the
-// folder of the user's own boards, or in the clone around the current folder.
-func projectFile(spec Spec) (string, error) {
-	if path := OwnProjectFile(spec); path != "" {
-		return path, nil
+// findProject finds the board's project file, or that of a board which it extends: in the
+// folder of the user's own boards, or else in the clone around the current folder.
+func (s *Spec) findProject() error {
+	for _, board := range slices.Backward(s.lineage) {
+		if board.own && s.findProjectIn(board.folder) {
+			s.ownProject = true
+			return nil
+		}
 	}
 	at, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; at = filepath.Dir(at) {
-		for _, board := range slices.Backward(spec.lineage) {
-			for _, name := range projectFiles {
-				if path := filepath.Join(at, "images/boards", board.name, name); onDisk(path) {
-					return path, nil
-				}
+	for ; err == nil; at = filepath.Dir(at) {
+		for _, board := range slices.Backward(s.lineage) {
+			if s.findProjectIn(filepath.Join(at, "images/boards", board.name)) {
+				return nil
 			}
 		}
 		if at == filepath.Dir(at) {
-			if p := spec.place(); p.own {
-				return "", fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s  # then copy its kas.yml to %s", spec.BoardFile(), strings.Join(projectFiles, " or "), plaintext.Quote(spec.Board), plaintext.Quote(spec.Extends), plaintext.Quote(p.folder))
-			}
-			return "", fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: version  # names the commit to clone; repeat the line in the top folder of a clone", spec.Board)
+			return nil
 		}
 	}
+	return err
+}
+
+func (s *Spec) findProjectIn(folder string) bool {
+	for _, name := range projectFiles {
+		if path := filepath.Join(folder, name); onDisk(path) {
+			s.Project = path
+			return true
+		}
+	}
+	return false
+}
+
+// noProjectError says why a board that bitbake builds has no project file here.
+func (s Spec) noProjectError() error {
+	if p := s.place(); p.own {
+		return fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s  # then copy its kas.yml to %s", s.BoardFile(), strings.Join(projectFiles, " or "), plaintext.Quote(s.Board), plaintext.Quote(s.Extends), plaintext.Quote(p.folder))
+	}
+	return fmt.Errorf("board %s is built from layers and recipes in Slipway's clone, and this folder is in none\nnext: version  # names the commit to clone; repeat the line in the top folder of a clone", s.Board)
 }

@@ -42,7 +42,7 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if len(argv) == 0 {
 		argv = []string{cmp.Or(os.Getenv("SHELL"), "/bin/sh")}
 	}
-	project, err := loadProject(ctx, spec, opt)
+	project, _, err := Project(ctx, spec, opt)
 	if err != nil {
 		return Shell{}, err
 	}

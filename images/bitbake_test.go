@@ -388,7 +388,7 @@ func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Build(t.Context(), spec, Options{Dir: t.TempDir(), Request: BuildRequest{Parse: true}})
+	_, err = Prepare(t.Context(), spec, Options{Dir: t.TempDir(), Request: BuildRequest{Parse: true}}, "build")
 	if err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
 		t.Errorf("Build = %v; want it refused", err)
 	}

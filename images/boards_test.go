@@ -28,7 +28,7 @@ func bitbakeBoards(t *testing.T) map[string]layers.Project {
 		if spec.Debian != nil {
 			continue
 		}
-		if projects[name], err = loadProject(t.Context(), spec, Options{Dir: t.TempDir()}); err != nil {
+		if projects[name], _, err = Project(t.Context(), spec, Options{Dir: t.TempDir()}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !slices.Contains(spec.Suites, "base") {

@@ -108,14 +108,14 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifact, error) {
 	a := b.artifact
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
-	if err := a.Publish(ctx, b.spec, b.opt); err != nil {
+	if err := a.Publish(ctx, b.spec, ""); err != nil {
 		return a, err
 	}
 	if err := os.Rename(filepath.Join(work, f.Name), filepath.Join(a.dir, f.Name)); err != nil {
 		return a, err
 	}
 	a.Files = append(a.Files, f)
-	return a, a.Publish(ctx, b.spec, b.opt)
+	return a, a.Publish(ctx, b.spec, "")
 }
 
 // fillContent writes what goes into the bundle: the board's own files, and the root file

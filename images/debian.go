@@ -2,10 +2,15 @@ package images
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -200,4 +205,16 @@ func removeTree(ctx context.Context, dir string) {
 		return
 	}
 	_ = run.Run(context.WithoutCancel(ctx), run.Command{Argv: asRoot("rm", "-rf", "--", dir)})
+}
+
+// hashOf is the key of what v and the files say.
+func hashOf(v any, files map[string][]byte) (string, error) {
+	h := sha256.New()
+	if err := json.NewEncoder(h).Encode(v); err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%q %x\n", name, sha256.Sum256(files[name]))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

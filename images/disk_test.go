@@ -31,7 +31,7 @@ func testDisk(t *testing.T) disk {
 
 func testDiskOf(t *testing.T, spec Spec) disk {
 	t.Helper()
-	if missing, err := host.Missing(t.Context(), HostPackages(t.Context(), spec, Options{})...); err != nil || len(missing) > 0 {
+	if missing, err := host.Missing(t.Context(), HostPackages(spec, "")...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
 	dir := t.TempDir()

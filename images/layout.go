@@ -20,6 +20,21 @@ import (
 	"slipway/layers/plaintext"
 )
 
+// Options says where and how to build.
+type Options struct {
+	Dir     string       // build folder; every board has a folder of its own in it
+	Cache   string       // keeps what several boards or builds share; "" is cache/ in Dir
+	Fresh   bool         // fetch packages again even if an earlier build has them
+	Request BuildRequest // only for boards that bitbake builds
+	Install bool         // install missing packages, also for Request.Parse
+	// Offline is for Project: files of repositories that are not checked out are then
+	// layers.ErrNotHere.
+	Offline bool
+	// Now is closed when tasks of bitbake that run are not to be waited for once the
+	// context has ended. Where it is nil they have a second.
+	Now <-chan struct{}
+}
+
 // This file makes the paths below the build folder:
 //
 //	<board>/                  BoardDir: the artifact, logs

@@ -194,6 +194,11 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 	if err := spec.findSuites(); err != nil {
 		return Spec{}, err
 	}
+	if spec.Debian == nil {
+		if err := spec.findProject(); err != nil {
+			return Spec{}, err
+		}
+	}
 	return spec, cmp.Or(checkFolderName(board), spec.validate())
 }
 

@@ -219,19 +219,22 @@ func TestProjectFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(filepath.Join(clone, "images"))
-	var spec Spec
 	for name, file := range map[string]string{"new": "old/kas.yml", "setup": "setup/setup.conf.json", "alone": "alone/setup.conf.json"} {
-		var err error
-		if spec, err = LoadFrom(boards, name); err != nil {
+		spec, err := LoadFrom(boards, name)
+		if err != nil {
 			t.Fatal(err)
 		}
 		want := filepath.Join(clone, "images/boards", file)
-		if got, err := projectFile(spec); err != nil || got != want {
-			t.Errorf("projectFile(%s) = %q, %v; want %q", name, got, err, want)
+		if spec.Project != want {
+			t.Errorf("the project file of %s is %q; want %q", name, spec.Project, want)
 		}
 	}
 	t.Chdir(t.TempDir())
-	if got, err := projectFile(spec); err == nil || !strings.Contains(err.Error(), "clone") {
-		t.Errorf("projectFile outside of a clone = %q, %v", got, err)
+	spec, err := LoadFrom(boards, "alone")
+	if err != nil || spec.Project != "" {
+		t.Errorf("the project file outside of a clone is %q, %v; want none", spec.Project, err)
+	}
+	if _, err := Prepare(t.Context(), spec, Options{}, "build"); err == nil || !strings.Contains(err.Error(), "this folder is in none") {
+		t.Errorf("Prepare outside of a clone = %v; want where to build", err)
 	}
 }

@@ -53,12 +53,12 @@ var billEndings = []ending{
 }
 
 // Publish adds the provenance, and writes artifact.json. It removes a signature of the earlier
-// description.
-func (a *Artifact) Publish(ctx context.Context, spec Spec, opt Options) error {
+// description. system is the build system of a board that bitbake builds.
+func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error {
 	if err := removeSignatures(a.dir); err != nil {
 		return err
 	}
-	a.Source, a.Tools = spec.Source(ctx), toolVersions(ctx, HostPackages(ctx, spec, opt))
+	a.Source, a.Tools = spec.Source(ctx), toolVersions(ctx, HostPackages(spec, system))
 	a.Files = slices.DeleteFunc(a.Files, func(f File) bool { return f.Kind == Provenance })
 	statement, err := a.statement(spec)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestProvenance(t *testing.T) {
 	gitInit(t, p.Root)
 	git(t, p.Root, "remote", "add", "origin", "https://me:secret@git.example.com/team/boards.git")
 	spec := tiny
-	spec.project = p.File
+	spec.project, spec.Project = p.File, p.File
 	opt := Options{Dir: filepath.Dir(dir)}
 	a, err := buildProject(t.Context(), spec, p, opt)
 	if err != nil {

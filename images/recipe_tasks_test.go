@@ -207,7 +207,7 @@ func newTaskRun(t *testing.T, release, board, downloads string) taskRun {
 		t.Fatal(err)
 	}
 	dir := metadata(t, release)
-	p, err := loadProject(t.Context(), spec, Options{Dir: filepath.Join(dir, "none")})
+	p, _, err := Project(t.Context(), spec, Options{Dir: filepath.Join(dir, "none")})
 	if err != nil {
 		t.Fatal(err)
 	}

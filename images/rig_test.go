@@ -57,7 +57,7 @@ func TestBuildRig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Build(t.Context(), spec, Options{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "rig up") {
+	if _, err := Prepare(t.Context(), spec, Options{Dir: t.TempDir()}, "build"); err == nil || !strings.Contains(err.Error(), "rig up") {
 		t.Errorf("Build = %v; want that rig up is for it", err)
 	}
 }

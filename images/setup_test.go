@@ -27,7 +27,7 @@ func TestBuildSetupBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(clone)
-	spec := Spec{Board: "b", Arch: "arm64", lineage: []boardPlace{placeOf(nil, "b")}}
+	spec := Spec{Board: "b", Arch: "arm64", Project: file}
 	opt := Options{Dir: filepath.Join(clone, "build"), Request: BuildRequest{Targets: []string{"tiny-image"}}}
 	if err := LockLayers(t.Context(), spec, opt, nil); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestBuildSetupBoard(t *testing.T) {
 	if lock, err := os.ReadFile(layers.LockFile(file)); err != nil || !strings.Contains(string(lock), git(t, bitbake, "rev-parse", "HEAD")) {
 		t.Errorf("lock file: %s, %v; want bitbake's commit in it", lock, err)
 	}
-	project, err := loadProject(t.Context(), spec, opt)
+	project, _, err := Project(t.Context(), spec, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

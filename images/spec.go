@@ -53,6 +53,11 @@ type Spec struct {
 	DPU    *DPU     `yaml:"dpu" json:"dpu,omitempty"` // nil: it offloads no packets that a suite could prove
 	Suites []string `yaml:"suites" json:"suites"`
 
+	// Project is the project file, of boards that bitbake builds. Outside of a clone, it is ""
+	// for Slipway's own boards.
+	Project    string `yaml:"-" json:"-"`
+	ownProject bool   // it lies in the user's own folder
+
 	files   map[string][]byte // of the board's folder, over those of the board that it extends
 	lineage []boardPlace      // the board and those that it extends, the oldest first
 	project string            // the project files of a board that has no board.yml

@@ -120,7 +120,7 @@ func NeedsClone(spec Spec) bool {
 	if spec.Debian != nil {
 		return spec.Rig != nil || spec.Debian.Hook != ""
 	}
-	return OwnProjectFile(spec) == ""
+	return spec.project == "" && !spec.ownProject
 }
 
 // ownFolder finds the folder of the user's own boards; "" is none.
@@ -217,22 +217,6 @@ func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 
 // TypedName returns the name of the board on a command line.
 func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
-
-// OwnProjectFile returns the project file in the folder of the user's own board, or of one that
-// it extends. It is "" for Slipway's boards, which are built in a clone.
-func OwnProjectFile(spec Spec) string {
-	if spec.project != "" {
-		return spec.project
-	}
-	for _, board := range slices.Backward(spec.lineage) {
-		for _, name := range projectFiles {
-			if path := filepath.Join(board.folder, name); board.own && onDisk(path) {
-				return path
-			}
-		}
-	}
-	return ""
-}
 
 // SourceProjectFile returns the project file of a built-in board in Sources.
 func SourceProjectFile(spec Spec) string {
@@ -343,7 +327,7 @@ func specOfProject(files string, boards []string) (Spec, error) {
 	if name = notInName().ReplaceAllString(name, "-"); slices.Contains(boards, name) {
 		name += "-project" // has a folder of its own
 	}
-	spec := Spec{Board: name, project: files, places: map[string]string{"": first}}
+	spec := Spec{Board: name, project: files, Project: files, places: map[string]string{"": first}}
 	spec.Flash.Kinds = kindsOfProject
 	spec.Build = spec.Build.withDefaults()
 	return spec, checkFolderName(name)

@@ -184,7 +184,7 @@ func TestProjectFileAsBoard(t *testing.T) {
 	if _, err := ArtifactOf(spec, opt.BoardDir(spec)); err == nil || !strings.HasSuffix(err.Error(), "\nnext: build kas.yml") {
 		t.Errorf("before its build: %v", err)
 	}
-	project, err := loadProject(t.Context(), spec, opt)
+	project, _, err := Project(t.Context(), spec, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestProjectFileAsBoard(t *testing.T) {
 }
 
 // The project file of a user's board is the one beside its board.yml.
-func TestOwnProjectFile(t *testing.T) {
+func TestProjectFileOfUser(t *testing.T) {
 	folder := t.TempDir()
 	placeBoards(t, folder, map[string]string{"lab/board.yml": "extends: qemuarm64\n", "lab/kas.yml": "header: {version: 14}\n"})
 	t.Setenv(BoardsVariable, folder)
@@ -206,8 +206,8 @@ func TestOwnProjectFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if path, err := projectFile(spec); path != filepath.Join(folder, "lab/kas.yml") {
-		t.Errorf("projectFile = %q, %v", path, err)
+	if spec.Project != filepath.Join(folder, "lab/kas.yml") || NeedsClone(spec) {
+		t.Errorf("Project = %q, NeedsClone = %v", spec.Project, NeedsClone(spec))
 	}
 }
 
@@ -221,8 +221,8 @@ func TestLoadInNamesItsOwnFolder(t *testing.T) {
 	must(os.WriteFile(filepath.Join(elsewhere, "b/kas.yml"), []byte("header: {version: 14}\n"), 0o644))
 	t.Chdir(here)
 	spec, err := LoadIn(elsewhere, "b")
-	if err != nil || spec.BoardFile() != filepath.Join(elsewhere, "b/board.yml") || OwnProjectFile(spec) != filepath.Join(elsewhere, "b/kas.yml") {
-		t.Errorf("LoadIn = %s, %s, %v; want the files of its folder", spec.BoardFile(), OwnProjectFile(spec), err)
+	if err != nil || spec.BoardFile() != filepath.Join(elsewhere, "b/board.yml") || spec.Project != filepath.Join(elsewhere, "b/kas.yml") {
+		t.Errorf("LoadIn = %s, %s, %v; want the files of its folder", spec.BoardFile(), spec.Project, err)
 	}
 	must(os.WriteFile(filepath.Join(elsewhere, "b/board.yml"), []byte("extends: raspberrypi5\nflsh: {}\n"), 0o644))
 	if _, err := LoadIn(elsewhere, "b"); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(elsewhere, "b/board.yml")+":2:1: ") {

@@ -21,7 +21,7 @@ import (
 
 func checkClone(_ context.Context, p boardBuild) []Finding {
 	if !images.NeedsClone(p.spec) {
-		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(images.OwnProjectFile(p.spec), p.spec.BoardFile()))}
+		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(p.spec.Project, p.spec.BoardFile()))}
 	}
 	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone", Fix: "clone Slipway, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
@@ -41,7 +41,7 @@ func checkClone(_ context.Context, p boardBuild) []Finding {
 
 func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
-	needed := append(images.HostPackages(ctx, p.spec, p.Build), qemu.HostPackages(p.spec)...)
+	needed := append(images.HostPackages(p.spec, p.project.BuildSystem), qemu.HostPackages(p.spec)...)
 	missing, err := host.Missing(ctx, needed...)
 	switch {
 	case err != nil:
@@ -58,7 +58,7 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 // checkUser has.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
-	for _, c := range images.CheckHost(ctx, p.spec, p.Build) {
+	for _, c := range images.CheckHost(ctx, p.spec, p.project.BuildSystem) {
 		switch {
 		case c.Err == nil && c.What == "user" || errors.Is(c.Err, images.ErrRoot):
 		case c.Err == nil:
