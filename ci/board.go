@@ -18,10 +18,10 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
 	"slipway/flash/device"
 	"slipway/flash/qemu"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -237,7 +237,7 @@ func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 }
 
 // Deploy calls container.DeployArtifact and writes what was deployed.
-func Deploy(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, a images.Artifact) error {
+func Deploy(ctx context.Context, w io.Writer, c *boardssh.Conn, spec images.Spec, a images.Artifact) error {
 	deployed, err := container.DeployArtifact(ctx, c, spec, a)
 	if err != nil {
 		return err

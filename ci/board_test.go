@@ -26,12 +26,12 @@ import (
 	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
 	"slipway/flash"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/container"
+	"slipway/flash/boardssh/sshtest"
 	"slipway/flash/device"
 	"slipway/flash/flashtest"
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/container"
-	"slipway/flash/target/targettest"
 	"slipway/images"
 	"slipway/images/bmap"
 )
@@ -324,8 +324,8 @@ group: {none: {exists: false}}
 			"deploy undo":      deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),
 			"deploy undo list": deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{List: true}),
 		} {
-			if got := report.ExitStatus(err); got != 3 || !errors.Is(err, target.ErrShell) {
-				t.Errorf("%s: %s: status %d, %v; want 3, %v", shell, name, got, err, target.ErrShell)
+			if got := report.ExitStatus(err); got != 3 || !errors.Is(err, boardssh.ErrShell) {
+				t.Errorf("%s: %s: status %d, %v; want 3, %v", shell, name, got, err, boardssh.ErrShell)
 			}
 		}
 		if n := smoked.Counts(); n.Checks[report.Passed] > 0 || findStage(smoked, "connect").Status != report.Failed {
@@ -338,7 +338,7 @@ group: {none: {exists: false}}
 // in its SFTP server.
 func TestStatusOfABoardThatIsSilent(t *testing.T) {
 	t.Setenv("CI", "1") // no questions
-	t.Setenv(target.SilenceVariable, "1s")
+	t.Setenv(boardssh.SilenceVariable, "1s")
 	r := boardtest.StartRAUC(t)
 	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2"})
 	for name, setting := range map[string]string{
@@ -353,14 +353,14 @@ func TestStatusOfABoardThatIsSilent(t *testing.T) {
 		spec, opt := images.Spec{Board: "toy", Suites: suite.Names()[:1]}, images.Options{Dir: t.TempDir()}
 		began := time.Now()
 		local := t.TempDir()
-		targettest.WriteTree(t, local, map[string]string{"file": "content"})
+		sshtest.WriteTree(t, local, map[string]string{"file": "content"})
 		errs := map[string]error{"deploy files": deploy.Files(t.Context(), io.Discard, opt, spec, "board", local, t.TempDir()+"/new", deploy.FilesOptions{})}
 		if name != "sftp" {
 			_, errs["update --dry-run"] = Update(t.Context(), opt, spec, "board", bundle, UpdateOptions{DryRun: true, Out: io.Discard})
 		}
 		for command, err := range errs {
-			if got := report.ExitStatus(err); got != 3 || !errors.Is(err, target.ErrSilent) {
-				t.Errorf("%s: %s: status %d, %v; want 3, %v", name, command, got, err, target.ErrSilent)
+			if got := report.ExitStatus(err); got != 3 || !errors.Is(err, boardssh.ErrSilent) {
+				t.Errorf("%s: %s: status %d, %v; want 3, %v", name, command, got, err, boardssh.ErrSilent)
 			}
 		}
 		if took := time.Since(began); took > 30*time.Second {

@@ -17,7 +17,7 @@ import (
 	"slipway/ci/report"
 	softrig "slipway/ci/rig"
 	"slipway/ci/suite"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -91,7 +91,7 @@ func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 
 // sshArguments returns the ssh command line for a board whose host keys are recorded. The
 // board's shell gets argv as one quoted line.
-func sshArguments(a target.Address, argv ...string) []string {
+func sshArguments(a boardssh.Address, argv ...string) []string {
 	line := []string{
 		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
 		"-o", "UserKnownHostsFile=" + append(a.KnownHosts, a.Recorded)[0], "-o", "HostKeyAlias=" + a.HostKeyAlias, "-o", "StrictHostKeyChecking=yes",
@@ -169,7 +169,7 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 }
 
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
-	conn, err := target.WaitDial(ctx, u.rig.Address, loginLeast)
+	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {
 		return "", report.Because(ctx, report.ErrUnreachable, err)
 	}

@@ -15,10 +15,10 @@ import (
 	"slipway/ci/reach"
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/targettest"
-	boardupdate "slipway/flash/target/update"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshtest"
+	boardupdate "slipway/flash/boardssh/update"
 	"slipway/images"
 )
 
@@ -26,11 +26,11 @@ import (
 // never ends.
 func silentBoard(t *testing.T, program string) (log string) {
 	t.Helper()
-	t.Setenv("CI", "1")                    // no questions
-	t.Setenv(target.SilenceVariable, "3s") // less is too short for an sshd on a busy machine
+	t.Setenv("CI", "1")                      // no questions
+	t.Setenv(boardssh.SilenceVariable, "3s") // less is too short for an sshd on a busy machine
 	dir := t.TempDir()
 	log = filepath.Join(dir, "log")
-	targettest.PlaceFile(t, filepath.Join(dir, program), "#!/bin/sh\nsleep 1000\n", 0o755)
+	sshtest.PlaceFile(t, filepath.Join(dir, program), "#!/bin/sh\nsleep 1000\n", 0o755)
 	key, known := suitetest.StartBoard(t, "SetEnv HOME="+dir+" PATH="+dir+":"+os.Getenv("PATH"),
 		`ForceCommand printf '%s\n===\n' "$SSH_ORIGINAL_COMMAND" >>`+log+`; exec sh -c "$SSH_ORIGINAL_COMMAND"`)
 	if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
@@ -46,8 +46,8 @@ func silentBoard(t *testing.T, program string) (log string) {
 func wantOneSilence(t *testing.T, what, log, asked, blamed string, err error, not string) {
 	t.Helper()
 	text := fmt.Sprint(err)
-	if report.ExitStatus(err) != 3 || !errors.Is(err, target.ErrSilent) || !strings.Contains(text, blamed) || !strings.Contains(text, "\nnext: ") {
-		t.Errorf("%s: status %d, %v; want 3, %v, %q and a next step", what, report.ExitStatus(err), err, target.ErrSilent, blamed)
+	if report.ExitStatus(err) != 3 || !errors.Is(err, boardssh.ErrSilent) || !strings.Contains(text, blamed) || !strings.Contains(text, "\nnext: ") {
+		t.Errorf("%s: status %d, %v; want 3, %v, %q and a next step", what, report.ExitStatus(err), err, boardssh.ErrSilent, blamed)
 	}
 	data, errLog := os.ReadFile(log)
 	before, after, _ := strings.Cut(string(data), asked)

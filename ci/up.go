@@ -1,6 +1,6 @@
 // Package ci is the flow of a board: build, flash, boot, deploy, update, smoke. Up, UpRig
 // and Update run stages in order and write a report. Other functions run one stage for
-// its command. Packages images, flash and flash/target do the work of a stage, and suite
+// its command. Packages images, flash and flash/boardssh do the work of a stage, and suite
 // runs the checks.
 package ci
 
@@ -20,9 +20,9 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
 	"slipway/flash/qemu"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -83,7 +83,7 @@ type upRun struct {
 
 	artifact images.Artifact
 	vm       *qemu.VM
-	conn     *target.Conn
+	conn     *boardssh.Conn
 }
 
 type stage struct {
@@ -291,9 +291,9 @@ func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (er
 	defer stop(nil)
 	select {
 	case <-ready:
-		var a target.Address
+		var a boardssh.Address
 		if a, err = reach.VirtualAddress(u.opt.Build, u.spec, vm); err == nil {
-			u.conn, err = target.WaitDial(watched, a, bootLimit)
+			u.conn, err = boardssh.WaitDial(watched, a, bootLimit)
 		}
 	case <-watched.Done():
 	}

@@ -20,8 +20,8 @@ import (
 	"slipway/ci/audit"
 	"slipway/ci/reach"
 	"slipway/ci/report"
+	"slipway/flash/boardssh"
 	"slipway/flash/qemu"
-	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/progress"
@@ -313,7 +313,7 @@ func findStage(r report.Report, stage string) report.Stage {
 
 func (r virtualBuild) runOnBoard(t *testing.T, argv ...string) {
 	t.Helper()
-	err := reach.WithArtifact(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
+	err := reach.WithArtifact(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *boardssh.Conn, _ images.Spec, _ images.Artifact) error {
 		result, err := c.Run(ctx, argv...)
 		if err == nil && result.Status != 0 {
 			err = fmt.Errorf("status %d: %s", result.Status, result.Stderr)

@@ -18,9 +18,9 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash"
+	"slipway/flash/boardssh"
+	boardupdate "slipway/flash/boardssh/update"
 	"slipway/flash/evidence"
-	"slipway/flash/target"
-	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -119,7 +119,7 @@ func admitBundle(ctx context.Context, opt images.Options, spec images.Spec, bund
 
 // UpdateOn is Update for one board of several. The caller has connected to it and opened
 // the bundle, and closes both. UpdateOn writes no report.
-func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact images.Artifact, bundle *boardupdate.Bundle, how UpdateOptions) (Outcome, error) {
+func UpdateOn(ctx context.Context, conn *boardssh.Conn, spec images.Spec, artifact images.Artifact, bundle *boardupdate.Bundle, how UpdateOptions) (Outcome, error) {
 	u := newUpdateRun(spec, artifact, how)
 	u.conn, u.bundle = conn, bundle
 	u.initOutcome(conn.Address().Host, bundle.File)
@@ -141,7 +141,7 @@ type updateRun struct {
 	restart func(context.Context) error
 	prove   func(context.Context) (report.Report, error)
 
-	conn           *target.Conn
+	conn           *boardssh.Conn
 	engine         boardupdate.Engine
 	bundle         *boardupdate.Bundle
 	admitted       evidence.Admitted // what policies say of it
@@ -200,7 +200,7 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	if err != nil && u.outcome.System == NewSystem && u.reached != phaseCommitted && ctx.Err() == nil {
 		err = errors.Join(err, runStage(ctx, record, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
 	}
-	if silent := errors.Is(err, target.ErrSilent); silent {
+	if silent := errors.Is(err, boardssh.ErrSilent); silent {
 		err = report.Because(ctx, report.ErrUnreachable, err)
 	} else {
 		u.queryAtEnd(ctx)
@@ -307,7 +307,7 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 // examineBoard finds the board's engine and checks the board and the bundle. A refusal is
 // an error.
 func (u *updateRun) examineBoard(ctx context.Context) error {
-	return target.Asking(ctx, u.askBoard)
+	return boardssh.Asking(ctx, u.askBoard)
 }
 
 func (u *updateRun) askBoard(ctx context.Context) (err error) {
@@ -473,7 +473,7 @@ func reportProgress(step *progress.Step) func(percent int, text string) {
 // isUnreachable reports whether err occurred because the board is out of reach, or was.
 // The smoke stage reconnects by itself.
 func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
-	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, target.ErrSilent) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
+	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, boardssh.ErrSilent) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
 }
 
 // reconnectAndCheck connects again and reports whether the installation succeeded. It
@@ -665,7 +665,7 @@ func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		r, err := u.conn.Ask(ctx, commands[name]...)
-		if errors.Is(err, target.ErrSilent) {
+		if errors.Is(err, boardssh.ErrSilent) {
 			return
 		}
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {

@@ -5,29 +5,29 @@ import (
 	"os"
 	"testing"
 
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/sshd"
-	"slipway/flash/target/targettest"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshd"
+	"slipway/flash/boardssh/sshtest"
 	"slipway/layers/plaintext/terminaltest"
 )
 
 // connectBy connects to a board through a line that can be cut.
-func connectBy(t *testing.T, settings ...string) (*target.Conn, *sshd.Relay) {
+func connectBy(t *testing.T, settings ...string) (*boardssh.Conn, *sshd.Relay) {
 	t.Helper()
-	return connectThrough(t, boardtest.AddressOf(targettest.StartSSHD(t, settings...)))
+	return connectThrough(t, boardtest.AddressOf(sshtest.StartSSHD(t, settings...)))
 }
 
-// connectBySudo is connectBy as a user who is not root, with a line of targettest.SudoRights.
-func connectBySudo(t *testing.T, rights string, settings ...string) (*target.Conn, *sshd.Relay) {
+// connectBySudo is connectBy as a user who is not root, with a line of sshtest.SudoRights.
+func connectBySudo(t *testing.T, rights string, settings ...string) (*boardssh.Conn, *sshd.Relay) {
 	t.Helper()
-	a := boardtest.AddressOf(targettest.StartSudo(t, rights, settings...))
-	a.User, a.Become = targettest.SudoUser, "root"
+	a := boardtest.AddressOf(sshtest.StartSudo(t, rights, settings...))
+	a.User, a.Become = sshtest.SudoUser, "root"
 	typePassword(t)
 	return connectThrough(t, a)
 }
 
-func connectThrough(t *testing.T, a target.Address) (*target.Conn, *sshd.Relay) {
+func connectThrough(t *testing.T, a boardssh.Address) (*boardssh.Conn, *sshd.Relay) {
 	t.Helper()
 	r, err := sshd.NewRelay()
 	if err != nil {
@@ -49,7 +49,7 @@ func typePassword(t *testing.T) {
 	t.Cleanup(func() { os.Stdin, os.Stderr = in, out })
 	t.Setenv("CI", "")
 	os.Stdin, os.Stderr = tail, tail
-	if _, err := io.WriteString(head, targettest.SudoPassword+"\n"); err != nil {
+	if _, err := io.WriteString(head, sshtest.SudoPassword+"\n"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	boardupdate "slipway/flash/target/update"
+	"slipway/flash/boardssh"
+	boardupdate "slipway/flash/boardssh/update"
 )
 
 // connectionBreaks counts how often the connection to a board broke during one operation.
@@ -20,8 +20,8 @@ type connectionBreaks struct {
 // noteBreak reports whether err means that the board is out of reach, and counts it then. A
 // board that is silent again on a new connection will stay so.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
-	silent := errors.Is(err, target.ErrSilent)
-	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, target.ErrSilent)) || !u.isUnreachable(ctx, err) {
+	silent := errors.Is(err, boardssh.ErrSilent)
+	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, boardssh.ErrSilent)) || !u.isUnreachable(ctx, err) {
 		return false
 	}
 	if b.n++; b.first == nil {

@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/sshd"
-	boardupdate "slipway/flash/target/update"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshd"
+	boardupdate "slipway/flash/boardssh/update"
 )
 
 // cutter cuts the connection to a board so many times at each place: before a request, or
 // after the work was done and before the answer arrives.
 type cutter struct {
-	conn   *target.Conn
+	conn   *boardssh.Conn
 	relay  *sshd.Relay
 	before map[string]int
 	after  map[string]int

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	boardupdate "slipway/flash/target/update"
+	boardupdate "slipway/flash/boardssh/update"
 )
 
 // SystemID identifies a system on a board, as the update engine tells systems apart.

@@ -12,10 +12,10 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite"
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/targettest"
-	boardupdate "slipway/flash/target/update"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshtest"
+	boardupdate "slipway/flash/boardssh/update"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -23,7 +23,7 @@ import (
 
 // onRAUC is an update of a board with a real RAUC. The restart is simulated: RAUC's service
 // is started again as if the boot loader's slot ran.
-func onRAUC(t *testing.T, r *boardtest.RAUC, conn *target.Conn, bundle string) *updateRun {
+func onRAUC(t *testing.T, r *boardtest.RAUC, conn *boardssh.Conn, bundle string) *updateRun {
 	u := &updateRun{
 		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond, idle: installationLimit,
 		how: UpdateOptions{Out: io.Discard},
@@ -139,7 +139,7 @@ func TestUpdate(t *testing.T) {
 // A board without a root login is updated by sudo, also if the connection breaks. A Ctrl-C
 // stops root's engine there.
 func TestUpdateBySudo(t *testing.T) {
-	for name, rights := range targettest.SudoRights {
+	for name, rights := range sshtest.SudoRights {
 		t.Run(name, func(t *testing.T) {
 			r := boardtest.StartRAUC(t)
 			conn, relay := connectBySudo(t, rights, r.Systemctl(t))

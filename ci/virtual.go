@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"slipway/ci/reach"
+	"slipway/flash/boardssh"
 	"slipway/flash/qemu"
-	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -95,8 +95,8 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 	})
 }
 
-func shutDown(ctx context.Context, a target.Address) error {
-	conn, err := target.Dial(ctx, a)
+func shutDown(ctx context.Context, a boardssh.Address) error {
+	conn, err := boardssh.Dial(ctx, a)
 	if err != nil {
 		return err
 	}

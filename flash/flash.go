@@ -1,6 +1,6 @@
 // Package flash writes an artifact's image to a card, a disk, a virtual disk, a Jetson or a
 // BlueField, and verifies it there. It never writes to a device that nobody confirmed; see
-// flash/device. Package target works on the running board.
+// flash/device. Package boardssh works on the running board.
 package flash
 
 import (

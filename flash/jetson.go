@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"slipway/flash/boardssh"
 	"slipway/flash/device"
-	"slipway/flash/target"
 	"slipway/flash/tegra"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -267,7 +267,7 @@ func (j *jetsonJob) forceRecovery(ctx context.Context, port string) error {
 }
 
 // reachRelay logs in to the machine of a relay. Tests have their own.
-var reachRelay = target.Reach
+var reachRelay = boardssh.Reach
 
 // runRemotely runs a command on another machine.
 func runRemotely(ctx context.Context, host string, argv []string) error {

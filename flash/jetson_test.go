@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/sshd"
 	"slipway/flash/device"
-	"slipway/flash/target"
-	"slipway/flash/target/sshd"
 	"slipway/flash/tegra"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -430,7 +430,7 @@ func TestForceRecoveryOverSSH(t *testing.T) {
 	t.Cleanup(server.Stop)
 	before := reachRelay
 	t.Cleanup(func() { reachRelay = before })
-	reachRelay = func(ctx context.Context, host string) (*target.Conn, error) {
+	reachRelay = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 		if host != "pi@rack" {
 			return nil, fmt.Errorf("asked for %q", host)
 		}
@@ -438,7 +438,7 @@ func TestForceRecoveryOverSSH(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return target.Dial(ctx, target.Address{
+		return boardssh.Dial(ctx, boardssh.Address{
 			Host: "127.0.0.1", Port: server.Port, User: me.Username, KnownHosts: []string{server.KnownHosts}, Identities: []string{server.Identity},
 		})
 	}

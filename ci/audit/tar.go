@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -30,15 +30,15 @@ var ownOfBoards = []string{"host key /etc/ssh/*", "host key /etc/dropbear/*", "m
 
 // AuditBoard audits the root file system of a board that runs. Keys and numbers that each
 // board makes for itself are no findings there.
-func AuditBoard(ctx context.Context, conn *target.Conn, opt Options) (Report, error) {
+func AuditBoard(ctx context.Context, conn *boardssh.Conn, opt Options) (Report, error) {
 	return auditBoard(ctx, conn, "/", opt)
 }
 
-func auditBoard(ctx context.Context, conn *target.Conn, root string, opt Options) (Report, error) {
+func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Options) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	reader, writer := io.Pipe()
-	var said target.LimitedBuffer
+	var said boardssh.LimitedBuffer
 	go func() {
 		code, err := conn.Stream(ctx, nil, writer, &said, "sh", "-c", tarScript, "sh", root)
 		if err == nil && code > 1 && !strings.Contains(string(said.Bytes()), unreadable) {

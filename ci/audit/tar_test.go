@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/targettest"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshtest"
 )
 
 // A board over SSH shows the same faults as its folder here, but for what each board makes
@@ -96,8 +96,8 @@ func TestBoardSendsAPart(t *testing.T) {
 		"all":              {entries + strings.Repeat("\x00", 1024), ""},
 	} {
 		dir := t.TempDir()
-		targettest.PlaceFile(t, dir+"/archive", tt.archive, 0o644)
-		targettest.PlaceFile(t, dir+"/tar", "#!/bin/sh\nexec cat "+dir+"/archive\n", 0o755)
+		sshtest.PlaceFile(t, dir+"/archive", tt.archive, 0o644)
+		sshtest.PlaceFile(t, dir+"/tar", "#!/bin/sh\nexec cat "+dir+"/archive\n", 0o755)
 		r, err := auditBoard(t.Context(), boardtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin"), "/", Options{})
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %d files, %v; want %q", name, r.Files, err, tt.want)

@@ -20,9 +20,9 @@ import (
 
 	"slipway/ci/reach"
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
+	"slipway/flash/boardssh/undo"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -140,7 +140,7 @@ type wantFile struct {
 
 // configPlan is what must be changed on one board.
 type configPlan struct {
-	conn      *target.Conn
+	conn      *boardssh.Conn
 	files     map[string]wantFile // by their absolute paths
 	settings  []undo.Setting      // those that differ on the board
 	hints     map[string]string   // by setting: why the board may refuse it
@@ -172,7 +172,7 @@ func (p *configPlan) addDropIn(file string, lines ...string) {
 }
 
 // planConfig compares the board with the configuration and returns what must be changed.
-func planConfig(ctx context.Context, conn *target.Conn, f *configFile) (*configPlan, error) {
+func planConfig(ctx context.Context, conn *boardssh.Conn, f *configFile) (*configPlan, error) {
 	p := &configPlan{conn: conn, files: map[string]wantFile{}, hints: map[string]string{}}
 	for _, part := range f.parts {
 		if err := part.plan(ctx, p); err != nil {
@@ -235,7 +235,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	if err != nil {
 		return report.Because(ctx, report.ErrWrong, err)
 	}
-	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error {
 		defer reach.CloseOnInterrupt(conn, o.Now)()
 		done, err := planAndApply(ctx, conn, f, o)
 		if err != nil {
@@ -246,7 +246,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 }
 
 // planAndApply plans the changes, and applies them unless it is a dry run.
-func planAndApply(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOptions) (configDone, error) {
+func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o ConfigOptions) (configDone, error) {
 	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
 	if err != nil {
@@ -318,7 +318,7 @@ func (p *configPlan) addHint(err error) error {
 // putBackLimit is how long putting back may take after Ctrl-C.
 const putBackLimit = 2 * time.Minute
 
-func putBack(ctx context.Context, conn *target.Conn, id string) error {
+func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
 	_, err := undoAndRestart(ctx, conn, id, true)

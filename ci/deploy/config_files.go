@@ -11,8 +11,8 @@ import (
 
 	goyaml "go.yaml.in/yaml/v4"
 
-	"slipway/flash/target/files"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh/files"
+	"slipway/flash/boardssh/undo"
 	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 )

@@ -15,8 +15,8 @@ import (
 	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/undo"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
 )
@@ -182,8 +182,8 @@ var frrLine = plaintext.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 
 // checkConfig lets the board's own FRR parse the configuration. FRR prints errors also
 // where its exit status is 0.
-func (r frr) checkConfig(ctx context.Context, conn *target.Conn) error {
-	out, err := conn.AskUpTo(ctx, bytes.NewReader(r.config), target.MaxOutputBytes, "sh", "-c", checkScript)
+func (r frr) checkConfig(ctx context.Context, conn *boardssh.Conn) error {
+	out, err := conn.AskUpTo(ctx, bytes.NewReader(r.config), boardssh.MaxOutputBytes, "sh", "-c", checkScript)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (r frr) checkConfig(ctx context.Context, conn *target.Conn) error {
 
 // reloadFRR lets FRR read its files. A reload keeps sessions but starts no daemons, and
 // not every board has the program for it. Then reloadFRR restarts FRR.
-func reloadFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string, error) {
+func reloadFRR(ctx context.Context, conn *boardssh.Conn, otherDaemons bool) (string, error) {
 	note := "FRR was restarted, as its set of daemons changed"
 	if !otherDaemons {
 		r, err := conn.Run(ctx, "systemctl", "reload", frrUnit)
@@ -220,7 +220,7 @@ func reloadFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (strin
 }
 
 // checkFRR checks that FRR runs and shows its configuration.
-func checkFRR(ctx context.Context, conn *target.Conn) (string, error) {
+func checkFRR(ctx context.Context, conn *boardssh.Conn) (string, error) {
 	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
 	}

@@ -11,7 +11,7 @@ import (
 	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh/undo"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
 )

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/undo"
 	"slipway/layers/plaintext"
 )
 
@@ -99,7 +99,7 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 
 // checkPowerMode says whether a mode is in force or waits for a restart. In the latter
 // case nvpmodel has only recorded it.
-func checkPowerMode(ctx context.Context, conn *target.Conn, want string) (string, error) {
+func checkPowerMode(ctx context.Context, conn *boardssh.Conn, want string) (string, error) {
 	r, err := conn.Ask(ctx, "nvpmodel", "-q")
 	if err != nil {
 		return "", err

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/undo"
 	"slipway/layers/run"
 )
 
@@ -250,7 +250,7 @@ esac
 
 // boardInFolder returns a connection to the simulated board, and its root. The lines first run
 // before each command.
-func boardInFolder(t *testing.T, first ...string) (*target.Conn, string) {
+func boardInFolder(t *testing.T, first ...string) (*boardssh.Conn, string) {
 	t.Helper()
 	if os.Geteuid() != 0 || exec.Command("unshare", "-m", "true").Run() != nil {
 		t.Skip("a board in a folder needs root, and mounts of its own (unshare -m): run this as root")
@@ -285,7 +285,7 @@ func boardInFolder(t *testing.T, first ...string) (*target.Conn, string) {
 	return connectBy(t, "ForceCommand "+enter, "Subsystem sftp /usr/lib/openssh/sftp-server"), root
 }
 
-func connectBy(t *testing.T, settings ...string) *target.Conn {
+func connectBy(t *testing.T, settings ...string) *boardssh.Conn {
 	t.Helper()
 	t.Setenv("SSH_AUTH_SOCK", "")
 	return boardtest.Connect(t, settings...)
@@ -318,7 +318,7 @@ func boardFiles(t *testing.T, root string) map[string]string {
 	return found
 }
 
-func deployConfig(t *testing.T, c *target.Conn, text string, o ConfigOptions, beside ...string) (configDone, error) {
+func deployConfig(t *testing.T, c *boardssh.Conn, text string, o ConfigOptions, beside ...string) (configDone, error) {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string]string{"app.conf": "a\n", "frr.conf": "hostname after\n"}

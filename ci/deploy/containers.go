@@ -14,10 +14,10 @@ import (
 
 	"slipway/ci/reach"
 	"slipway/ci/report"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
 	"slipway/flash/fetch"
 	"slipway/flash/oci"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -61,7 +61,7 @@ func Container(ctx context.Context, w io.Writer, opt images.Options, spec images
 func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
 	work func(context.Context, container.Engine) error,
 ) error {
-	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error {
 		e, err := container.OpenEngine(ctx, conn, o.Engine, o.Namespace)
 		if err != nil {
 			return err

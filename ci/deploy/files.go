@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"slipway/ci/reach"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
+	"slipway/flash/boardssh/undo"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -51,7 +51,7 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 	if err := checkDestination(remote, folder == local, o.Delete); err != nil {
 		return err
 	}
-	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error {
 		defer reach.CloseOnInterrupt(conn, o.Now)()
 		var done filesDone
 		var err error
@@ -111,9 +111,9 @@ func asFolder(local string) (folder string, remove func(), err error) {
 
 // restartOrUndo restarts the units. If one does not run, or systemd does not answer, it undoes
 // the deploy, so that the board works as before.
-func restartOrUndo(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
+func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
-	fails := errors.Is(err, undo.ErrUnit) || errors.Is(err, target.ErrSilent)
+	fails := errors.Is(err, undo.ErrUnit) || errors.Is(err, boardssh.ErrSilent)
 	if !fails || o.Keep || done.Undo == "" {
 		return err
 	}
@@ -159,7 +159,7 @@ type UndoOptions struct {
 
 // Undo puts back what a deploy replaced, and restarts its units.
 func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
-	return reach.WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error {
+	return reach.WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error {
 		if o.List {
 			all, err := undo.List(ctx, conn)
 			if err != nil {
@@ -181,7 +181,7 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 
 // undoAndRestart puts back a deploy and restarts its units. It restarts them also if the
 // board refused one of the settings.
-func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (undo.Deployment, error) {
+func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
 		err = errors.Join(err, undo.RestoreUnits(ctx, conn, u.Units))

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target/files"
+	"slipway/flash/boardssh/files"
 	"slipway/images"
 
 	"golang.org/x/sys/unix"

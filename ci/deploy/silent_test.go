@@ -15,9 +15,9 @@ import (
 
 	"slipway/ci/reach"
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
-	"slipway/flash/target/undo"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
+	"slipway/flash/boardssh/undo"
 	"slipway/layers/plaintext"
 )
 
@@ -56,7 +56,7 @@ func questionsIn(log string) (all []string) {
 }
 
 // hangingBoard is a board in a folder on which the lines that begin with question hang.
-func hangingBoard(t *testing.T, question string) (c *target.Conn, root, log string) {
+func hangingBoard(t *testing.T, question string) (c *boardssh.Conn, root, log string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "hang"), []byte(question), 0o644); err != nil {
@@ -67,7 +67,7 @@ func hangingBoard(t *testing.T, question string) (c *target.Conn, root, log stri
 }
 
 // deployAndUndo puts every question of deploy config and deploy undo.
-func deployAndUndo(ctx context.Context, c *target.Conn, config *configFile) error {
+func deployAndUndo(ctx context.Context, c *boardssh.Conn, config *configFile) error {
 	for _, dry := range []bool{true, false} {
 		if _, err := planAndApply(ctx, c, config, ConfigOptions{DryRun: dry}); err != nil {
 			return err
@@ -78,7 +78,7 @@ func deployAndUndo(ctx context.Context, c *target.Conn, config *configFile) erro
 }
 
 // deployBroken puts every question of deploy files. The unit does not run then.
-func deployBroken(ctx context.Context, c *target.Conn, folder string) error {
+func deployBroken(ctx context.Context, c *boardssh.Conn, folder string) error {
 	var done filesDone
 	var err error
 	o := FilesOptions{DirOptions: files.DirOptions{Delete: true}, Restart: []string{"broken.service"}}
@@ -104,14 +104,14 @@ func TestDeployEndsAtASilentProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deploys := []func(context.Context, *target.Conn) error{
-		func(ctx context.Context, c *target.Conn) error { return deployAndUndo(ctx, c, config) },
-		func(ctx context.Context, c *target.Conn) error { return deployBroken(ctx, c, folder) },
+	deploys := []func(context.Context, *boardssh.Conn) error{
+		func(ctx context.Context, c *boardssh.Conn) error { return deployAndUndo(ctx, c, config) },
+		func(ctx context.Context, c *boardssh.Conn) error { return deployBroken(ctx, c, folder) },
 	}
 	questions := make([][]string, len(deploys))
 	for i, deploy := range deploys {
 		sound, _, log := hangingBoard(t, "none")
-		if err := deploy(t.Context(), sound); errors.Is(err, target.ErrSilent) || err != nil && !errors.Is(err, undo.ErrUnit) {
+		if err := deploy(t.Context(), sound); errors.Is(err, boardssh.ErrSilent) || err != nil && !errors.Is(err, undo.ErrUnit) {
 			t.Fatalf("a board that answers: %v", err)
 		}
 		data, err := os.ReadFile(log)
@@ -121,7 +121,7 @@ func TestDeployEndsAtASilentProgram(t *testing.T) {
 		}
 	}
 	const limit = "4s"
-	t.Setenv(target.SilenceVariable, limit)
+	t.Setenv(boardssh.SilenceVariable, limit)
 	var all sync.WaitGroup
 	for i, deploy := range deploys {
 		for _, question := range questions[i] {
@@ -132,13 +132,13 @@ func TestDeployEndsAtASilentProgram(t *testing.T) {
 	all.Wait()
 }
 
-func checkHangs(t *testing.T, c *target.Conn, root, question, limit string, deploy func(context.Context, *target.Conn) error) {
+func checkHangs(t *testing.T, c *boardssh.Conn, root, question, limit string, deploy func(context.Context, *boardssh.Conn) error) {
 	was := boardFiles(t, root)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	err := reach.MarkUnreachable(ctx, c, deploy(ctx, c))
 	program := strings.Split(question, "'")[1]
-	for _, want := range []string{"run " + program + " on ", "no progress for " + limit, target.SilenceVariable, "\nnext: ssh "} {
+	for _, want := range []string{"run " + program + " on ", "no progress for " + limit, boardssh.SilenceVariable, "\nnext: ssh "} {
 		if report.ExitStatus(err) != 3 || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s hangs: status %d, %v; want 3 and %q", question, report.ExitStatus(err), err, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"slipway/ci/reach"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -21,7 +21,7 @@ const knownHostsName = "known_hosts"
 // what proves its identity. A host key in the inventory is the only one that is accepted.
 // Without one, the host keys that ci/reach accepts for a single board are, and the key that
 // a flash recorded under the serial of the inventory.
-func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, error) {
+func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, error) {
 	a, err := j.resolveHost(ctx)
 	if err != nil {
 		return a, err
@@ -36,7 +36,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, erro
 		if err != nil {
 			return a, err
 		}
-		flashed, err := target.HasRecorded(images.KnownHostsPath(dir), j.access.Serial)
+		flashed, err := boardssh.HasRecorded(images.KnownHostsPath(dir), j.access.Serial)
 		if err != nil {
 			return a, err
 		}
@@ -49,7 +49,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (target.Address, erro
 }
 
 // resolveHost runs ssh to resolve the host. It does so once, unless that fails.
-func (j *job) resolveHost(ctx context.Context) (a target.Address, err error) {
+func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil
 	}
@@ -61,9 +61,9 @@ func (j *job) resolveHost(ctx context.Context) (a target.Address, err error) {
 		name = j.access.User + "@" + name
 	}
 	if len(j.access.Jump) > 0 {
-		a, err = target.ResolveThrough(ctx, name, strings.Join(j.access.Jump, ","))
+		a, err = boardssh.ResolveThrough(ctx, name, strings.Join(j.access.Jump, ","))
 	} else {
-		a, err = target.Resolve(ctx, name)
+		a, err = boardssh.Resolve(ctx, name)
 	}
 	if err != nil {
 		return a, err
@@ -82,7 +82,7 @@ func (j *job) resolveHost(ctx context.Context) (a target.Address, err error) {
 // unlockKeys asks the user for passphrases before the work begins. Where the inventory
 // names a key, it unlocks only that one.
 func (p *plan) unlockKeys(ctx context.Context) error {
-	if !target.Attended() {
+	if !boardssh.Attended() {
 		return nil
 	}
 	step := progress.Start(ctx, "keys", int64(len(p.jobs)), progress.Tasks)
@@ -91,7 +91,7 @@ func (p *plan) unlockKeys(ctx context.Context) error {
 		step.Add(1)
 	})
 	step.End(fmt.Sprintf("%d boards looked up", len(p.jobs)), nil)
-	var all []target.Address
+	var all []boardssh.Address
 	for _, j := range p.jobs {
 		a := j.resolved
 		if j.access.Identity != "" {
@@ -99,5 +99,5 @@ func (p *plan) unlockKeys(ctx context.Context) error {
 		}
 		all = append(all, a)
 	}
-	return target.UnlockKeys(ctx, all)
+	return boardssh.UnlockKeys(ctx, all)
 }

@@ -12,9 +12,9 @@ import (
 	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/ci/suite"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
-	"slipway/flash/target/files"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
+	"slipway/flash/boardssh/files"
 	"slipway/layers/progress"
 )
 
@@ -23,7 +23,7 @@ type attempt struct {
 	*fleetRun
 	job  *job
 	step *progress.Step
-	conn *target.Conn
+	conn *boardssh.Conn
 
 	at      phase
 	report  report.Report
@@ -133,14 +133,14 @@ func (t *attempt) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.conn, err = target.DialUnattended(ctx, a)
+	t.conn, err = boardssh.DialUnattended(ctx, a)
 	return firstContact(err)
 }
 
 // firstContact shortens the error about an unknown host key to one line. The summary prints
 // the advice once for all boards of this kind.
 func firstContact(err error) error {
-	var unknown *target.UnknownKey
+	var unknown *boardssh.UnknownKey
 	if !errors.As(err, &unknown) {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"syscall"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
 )
 
 // Kind is how the work on a board ended.
@@ -124,13 +124,13 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 		return Passed
 	case errors.As(err, &kind):
 		return kind.kind
-	case errors.Is(err, target.ErrHostKey):
+	case errors.Is(err, boardssh.ErrHostKey):
 		return HostKey
-	case errors.Is(err, target.ErrLogin):
+	case errors.Is(err, boardssh.ErrLogin):
 		return Login
-	case errors.Is(err, target.ErrNotSSH):
+	case errors.Is(err, boardssh.ErrNotSSH):
 		return NotSSH
-	case errors.Is(err, target.ErrShell):
+	case errors.Is(err, boardssh.ErrShell):
 		return NoShell
 	case ctx.Err() != nil:
 		return Stopped
@@ -164,7 +164,7 @@ func networkKind(err error) Kind {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Refused
-	case errors.As(err, &name), errors.Is(err, target.ErrNoAddress):
+	case errors.As(err, &name), errors.Is(err, boardssh.ErrNoAddress):
 		return NoName
 	case slices.ContainsFunc([]error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN}, func(e error) bool { return errors.Is(err, e) }):
 		return NoRoute

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -24,7 +24,7 @@ type Contact struct {
 	Key         string `json:"key,omitempty"` // as slipway_host_key has it
 	Saw         string `json:"saw,omitempty"`
 
-	unknown *target.UnknownKey
+	unknown *boardssh.UnknownKey
 }
 
 // State says whether a board's host key is known.
@@ -89,15 +89,15 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	defer cancel()
 	a, err := p.resolveAddress(limited, j)
 	if err == nil {
-		var conn *target.Conn
-		if conn, err = target.DialUnattended(limited, a); err == nil {
+		var conn *boardssh.Conn
+		if conn, err = boardssh.DialUnattended(limited, a); err == nil {
 			conn.Close()
 		}
 	}
 	switch {
 	case errors.As(err, &c.unknown):
 		c.State, c.Machine, c.Fingerprint, c.Key = New, c.unknown.Machine(), c.unknown.Fingerprint(), c.unknown.Line()
-	case err != nil && !target.HostProved(err):
+	case err != nil && !boardssh.HostProved(err):
 		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), sawOf(err))
 	}
 	return c

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -42,7 +42,7 @@ func (t *attempt) runProgram(ctx context.Context) error {
 	return kindError{Program, fmt.Errorf("exit status %d: %s", r.Status, said[strings.LastIndexByte(said, '\n')+1:])}
 }
 
-func newAnswer(r target.Result) *Answer {
+func newAnswer(r boardssh.Result) *Answer {
 	out, err := r.Stdout[:min(len(r.Stdout), maxAnswerBytes)], r.Stderr[:min(len(r.Stderr), maxAnswerBytes)]
 	return &Answer{
 		Status: r.Status, Stdout: plaintext.Printable(string(out)), Stderr: plaintext.Printable(string(err)),

@@ -17,10 +17,10 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/report"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
+	boardupdate "slipway/flash/boardssh/update"
 	"slipway/flash/evidence"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
-	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -90,7 +90,7 @@ type job struct {
 	tries       int
 	begunBefore bool // an earlier run with the same work made an attempt
 
-	resolved target.Address // the address that ssh reports
+	resolved boardssh.Address // the address that ssh reports
 }
 
 // Run does the work of a request on the boards of an inventory. It writes the results to w
@@ -223,7 +223,7 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, request 
 	if err != nil {
 		return nil, nil, err
 	}
-	if inv.become, err = target.BecomeUser(ctx); err != nil {
+	if inv.become, err = boardssh.BecomeUser(ctx); err != nil {
 		return nil, nil, err
 	}
 	hosts, err := inv.Select(request.Limit)

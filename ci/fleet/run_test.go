@@ -25,7 +25,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/report"
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh/sshd"
 	"slipway/images"
 	"slipway/layers/progress"
 )

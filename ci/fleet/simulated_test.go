@@ -2,7 +2,7 @@ package fleet
 
 // The tests simulate hundreds of boards in one process. Each is an SSH server on an address
 // of its own, with a real SFTP server and fixed answers to the commands that Slipway runs.
-// Some of them fail, each in another manner. Package flash/target/sshd tests with a real sshd
+// Some of them fail, each in another manner. Package flash/boardssh/sshd tests with a real sshd
 // instead.
 
 import (
@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh/sshd"
 )
 
 // boardFault is a defect of a board.

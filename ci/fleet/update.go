@@ -8,7 +8,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/suite"
-	boardupdate "slipway/flash/target/update"
+	boardupdate "slipway/flash/boardssh/update"
 )
 
 // installBundle has the board's engine install the bundle. The board's time limit ends with

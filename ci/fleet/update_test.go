@@ -12,7 +12,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/report"
-	boardupdate "slipway/flash/target/update"
+	boardupdate "slipway/flash/boardssh/update"
 	"slipway/images"
 )
 

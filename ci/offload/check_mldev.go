@@ -13,7 +13,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
@@ -120,7 +120,7 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 
 // checkResult compares the program's output with the expected result. The exit status is
 // not enough: it is 0 also for a test that the device does not support.
-func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
+func (m mldev) checkResult(f *suite.Finding, r boardssh.Result, shared string) {
 	seen := parseMldev(string(r.Stdout))
 	if seen.driver != "" {
 		f.AddFact(fmt.Sprintf("device 0 is %s", seen.driver))

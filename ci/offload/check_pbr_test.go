@@ -11,7 +11,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 )
 
@@ -32,11 +32,11 @@ func (d *simulatedDPU) runDaemon(ctx context.Context, stdout io.Writer, argv []s
 }
 
 // answerVtysh answers in the form that FRR 10.3 with our patches prints, by its source.
-func (d *simulatedDPU) answerVtysh(argv []string) (target.Result, error) {
+func (d *simulatedDPU) answerVtysh(argv []string) (boardssh.Result, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.zebra {
-		return target.Result{Status: 1, Stderr: []byte("failed to connect to any daemons.\n")}, nil
+		return boardssh.Result{Status: 1, Stderr: []byte("failed to connect to any daemons.\n")}, nil
 	}
 	var out strings.Builder
 	policy, rule := "", &pbrRule{}
@@ -90,7 +90,7 @@ func (d *simulatedDPU) answerVtysh(argv []string) (target.Result, error) {
 			out.WriteString("% Unknown command: pbr nexthop-resolve\n")
 		}
 	}
-	return target.Result{Stdout: []byte(out.String())}, nil
+	return boardssh.Result{Stdout: []byte(out.String())}, nil
 }
 
 func (d *simulatedDPU) applyPolicy(policy string) {

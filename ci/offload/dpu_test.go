@@ -20,7 +20,7 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -87,13 +87,13 @@ func (d *simulatedDPU) newSession(spec *images.DPU) *suite.Session {
 	return &suite.Session{Board: d, DPU: spec, Stream: d.runStream, Terminal: d.runTestpmd}
 }
 
-func (d *simulatedDPU) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (d *simulatedDPU) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	line := strings.Join(argv, " ")
 	peer := ""
 	if argv[0] == "in" {
 		peer, line = argv[1], strings.Join(argv[2:], " ")
 	}
-	answer := target.Result{}
+	answer := boardssh.Result{}
 	switch {
 	case strings.HasSuffix(line, " --version"):
 		if d.faults["no "+strings.Fields(line)[0]] {

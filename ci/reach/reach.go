@@ -13,9 +13,9 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash"
+	"slipway/flash/boardssh"
 	"slipway/flash/evidence"
 	"slipway/flash/qemu"
-	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -24,7 +24,7 @@ import (
 // It checks the artifact's files, except the disk image, which may be elsewhere. A policy
 // may refuse the artifact, and then no board is asked.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
-	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
+	work func(context.Context, *boardssh.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
 	a, err := images.ArtifactOf(spec, opt.BoardDir(spec))
 	if err == nil {
@@ -40,12 +40,12 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	if err := admitted.Record(); err != nil {
 		return err
 	}
-	return WithConnection(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)
+	return WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
 // WithConnection connects to a board as Connect does, calls work, and closes the
 // connection.
-func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*target.Conn) error, pins ...string) error {
+func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*boardssh.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
 		return err
@@ -56,8 +56,8 @@ func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, h
 
 // MarkUnreachable returns the error of work on a board. It is of the kind ErrUnreachable
 // if the board does not answer any more.
-func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
-	if errors.Is(err, target.ErrSilent) || errors.Is(err, target.ErrShell) {
+func MarkUnreachable(ctx context.Context, conn *boardssh.Conn, err error) error {
+	if errors.Is(err, boardssh.ErrSilent) || errors.Is(err, boardssh.ErrShell) {
 		return report.Because(ctx, report.ErrUnreachable, err)
 	}
 	if err == nil || ctx.Err() != nil || suite.IsAlive(ctx, conn, 0) {
@@ -68,9 +68,9 @@ func MarkUnreachable(ctx context.Context, conn *target.Conn, err error) error {
 
 // VirtualAddress returns the address of a virtual board that is on, with the keys of its
 // flash.
-func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (target.Address, error) {
+func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (boardssh.Address, error) {
 	dir, err := opt.StateDir(spec)
-	return target.Address{
+	return boardssh.Address{
 		Host: "127.0.0.1", Port: vm.SSHPort, User: spec.SSH.User,
 		HostKeyAlias: spec.Board,
 		Recorded:     images.KnownHostsPath(dir),
@@ -82,8 +82,8 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (target.A
 // the one that is on. Otherwise the user's SSH configuration resolves host. The pins are
 // fingerprints of host keys that the user trusts. An error is of the kind ErrUnreachable,
 // unless board.yml is wrong. If Slipway did not try to connect, it is also ErrNotBegun.
-func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
-	if err := target.CheckSettings(ctx); err != nil {
+func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*boardssh.Conn, error) {
+	if err := boardssh.CheckSettings(ctx); err != nil {
 		return nil, report.NotBegun(err)
 	}
 	a, err := addressOf(ctx, opt, spec, host)
@@ -91,11 +91,11 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 		return nil, err
 	}
 	a.Pins = pins
-	conn, err := target.Dial(ctx, a)
-	if old := opt.OldState(spec); old != "" && (errors.Is(err, target.ErrHostKey) || errors.Is(err, target.ErrLogin)) {
+	conn, err := boardssh.Dial(ctx, a)
+	if old := opt.OldState(spec); old != "" && (errors.Is(err, boardssh.ErrHostKey) || errors.Is(err, boardssh.ErrLogin)) {
 		err = fmt.Errorf("%s: %w", old, err)
 	}
-	unknown := errors.Is(err, target.ErrNoAddress) && !strings.HasSuffix(machineOf(host), ".local") // which a board that is on tells itself
+	unknown := errors.Is(err, boardssh.ErrNoAddress) && !strings.HasSuffix(machineOf(host), ".local") // which a board that is on tells itself
 	if err != nil && (ctx.Err() != nil || unknown) {
 		err = report.NotBegun(err)
 	}
@@ -107,18 +107,18 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	return conn, report.Because(ctx, report.ErrUnreachable, explainNetwork(host, explainLogin(spec, err)))
 }
 
-func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (target.Address, error) {
+func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (boardssh.Address, error) {
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(opt.MachineDir(spec))
 		if err != nil {
 			err = fmt.Errorf("%s: %w\nnext: virt start %s", host, err, plaintext.Quote(spec.TypedName()))
-			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
+			return boardssh.Address{}, report.Because(ctx, report.ErrUnreachable, err)
 		}
 		return VirtualAddress(opt, spec, vm)
 	}
-	a, err := target.Resolve(ctx, host)
+	a, err := boardssh.Resolve(ctx, host)
 	if err == nil {
-		a.Become, err = target.BecomeUser(ctx)
+		a.Become, err = boardssh.BecomeUser(ctx)
 	}
 	if err != nil {
 		return a, report.NotBegun(report.Because(ctx, report.ErrUnreachable, err))
@@ -131,7 +131,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 // kind. These are the authorities that sign host keys, and the keys that a flash recorded
 // under the board's name or serial. The latter count if HostKeyAlias is exactly that name or
 // serial.
-func AddHostKeys(opt images.Options, spec images.Spec, a *target.Address) (err error) {
+func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err error) {
 	if spec.Board != "" {
 		dir, err := opt.StateDir(spec)
 		if err != nil {
@@ -166,7 +166,7 @@ func machineOf(host string) string {
 
 // explainLogin adds to a refused login how an image of bitbake gets authorized keys.
 func explainLogin(spec images.Spec, err error) error {
-	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
+	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, boardssh.ErrLogin) {
 		return err
 	}
 	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: set both for its build, then flash the board again", err, spec.Board)
@@ -174,7 +174,7 @@ func explainLogin(spec images.Spec, err error) error {
 
 // CloseOnInterrupt closes the connection when now is closed, which ends all work that
 // waits for the board. The caller calls stop when the work is done.
-func CloseOnInterrupt(conn *target.Conn, now <-chan struct{}) (stop func()) {
+func CloseOnInterrupt(conn *boardssh.Conn, now <-chan struct{}) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		select {

@@ -14,8 +14,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
 	"slipway/images"
 )
 
@@ -36,7 +36,7 @@ func TestConnect(t *testing.T) {
 		}
 		return err
 	}
-	for _, variable := range []string{target.SilenceVariable, target.BecomeVariable} {
+	for _, variable := range []string{boardssh.SilenceVariable, boardssh.BecomeVariable} {
 		t.Setenv(variable, "5")
 		if err := connect(); err == nil || errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), variable) {
 			t.Errorf("Connect with %s=5 = %v; want it refused, and not as %v", variable, err, report.ErrUnreachable)
@@ -44,8 +44,8 @@ func TestConnect(t *testing.T) {
 		t.Setenv(variable, "")
 	}
 	fingerprint := ssh.FingerprintSHA256(public)
-	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fingerprint) {
-		t.Errorf("Connect to an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)
+	if err := connect(); !errors.Is(err, boardssh.ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fingerprint) {
+		t.Errorf("Connect to an unknown board = %v; want %v and its fingerprint", err, boardssh.ErrHostKey)
 	}
 	state, err := opt.StateDir(spec)
 	if err := errors.Join(err, os.MkdirAll(state, 0o700)); err != nil {
@@ -63,15 +63,15 @@ func TestConnect(t *testing.T) {
 		if err := os.WriteFile(recorded, []byte(planted+key+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := connect(); !errors.Is(err, target.ErrHostKey) {
-			t.Errorf("Connect with the line %q = %v; want %v", planted, err, target.ErrHostKey)
+		if err := connect(); !errors.Is(err, boardssh.ErrHostKey) {
+			t.Errorf("Connect with the line %q = %v; want %v", planted, err, boardssh.ErrHostKey)
 		}
 	}
 	if err := errors.Join(os.Remove(recorded), os.WriteFile(filepath.Join(folder, "known_hosts"), []byte("serial-7 "+key+"\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := connect(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "no longer reads") || !strings.Contains(err.Error(), "mv "+filepath.Join(folder, "known_hosts")) {
-		t.Errorf("Connect with a key beside the artifact = %v; want %v, and that it is not read", err, target.ErrHostKey)
+	if err := connect(); !errors.Is(err, boardssh.ErrHostKey) || !strings.Contains(err.Error(), "no longer reads") || !strings.Contains(err.Error(), "mv "+filepath.Join(folder, "known_hosts")) {
+		t.Errorf("Connect with a key beside the artifact = %v; want %v, and that it is not read", err, boardssh.ErrHostKey)
 	}
 	if err := os.Remove(filepath.Join(folder, "known_hosts")); err != nil {
 		t.Fatal(err)
@@ -85,8 +85,8 @@ func TestConnect(t *testing.T) {
 	if err := os.Remove(recorded); err != nil {
 		t.Fatal(err)
 	}
-	if err := connect("SHA256:" + strings.Repeat("A", 43)); !errors.Is(err, target.ErrHostKey) {
-		t.Errorf("Connect with the pin of another board = %v; want %v", err, target.ErrHostKey)
+	if err := connect("SHA256:" + strings.Repeat("A", 43)); !errors.Is(err, boardssh.ErrHostKey) {
+		t.Errorf("Connect with the pin of another board = %v; want %v", err, boardssh.ErrHostKey)
 	}
 	if err := connect(fingerprint); err != nil {
 		t.Errorf("Connect with the board's pin = %v", err)
@@ -104,8 +104,8 @@ func TestConnect(t *testing.T) {
 }
 
 func TestExplainLogin(t *testing.T) {
-	refused := fmt.Errorf("%w by root@h", target.ErrLogin)
-	if err := explainLogin(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
+	refused := fmt.Errorf("%w by root@h", boardssh.ErrLogin)
+	if err := explainLogin(images.Spec{Board: "b"}, refused); !errors.Is(err, boardssh.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
 		t.Errorf("a board of bitbake's = %v; want how it is opened", err)
 	}
 	for name, spec := range map[string]images.Spec{"a board of Debian's": {Debian: &images.Debian{}}, "another error": {}} {
@@ -123,7 +123,7 @@ func TestExplainLogin(t *testing.T) {
 func TestMarkUnreachable(t *testing.T) {
 	conn := boardtest.Connect(t)
 	for err, want := range map[error]bool{
-		fmt.Errorf("work: %w", target.ErrSilent): true, fmt.Errorf("work: %w", target.ErrShell): true, io.EOF: false, nil: false,
+		fmt.Errorf("work: %w", boardssh.ErrSilent): true, fmt.Errorf("work: %w", boardssh.ErrShell): true, io.EOF: false, nil: false,
 	} {
 		if got := MarkUnreachable(t.Context(), conn, err); errors.Is(got, report.ErrUnreachable) != want || !errors.Is(got, err) {
 			t.Errorf("MarkUnreachable(%v) = %v; want %v: %v", err, got, report.ErrUnreachable, want)

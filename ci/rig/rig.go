@@ -16,15 +16,15 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/target"
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/sshd"
 	"slipway/images"
 	"slipway/layers/localfile"
 )
 
 // Rig is a running rig.
 type Rig struct {
-	Address target.Address
+	Address boardssh.Address
 
 	dir     string
 	lock    *os.File
@@ -74,7 +74,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (
 	if r.forward, err = startForward(r.spaces, fmt.Sprintf("127.0.0.1:%d", server.Port)); err != nil {
 		return r, err
 	}
-	r.Address = target.Address{
+	r.Address = boardssh.Address{
 		Host: "127.0.0.1", Port: r.forward.localPort(), User: "root",
 		HostKeyAlias: fmt.Sprintf("[127.0.0.1]:%d", server.Port), KnownHosts: []string{server.KnownHosts},
 		Identities: []string{server.Identity}, IdentitiesOnly: true, Agent: "none",
@@ -114,8 +114,8 @@ func (r *Rig) Stop() error {
 
 // state is what other commands need to know about a running rig.
 type state struct {
-	PID     int            `json:"pid"` // of the process that holds it
-	Address target.Address `json:"address"`
+	PID     int              `json:"pid"` // of the process that holds it
+	Address boardssh.Address `json:"address"`
 }
 
 func stateFile(dir string) string { return filepath.Join(dir, "rig.json") }
@@ -184,10 +184,10 @@ func findRunning(dir string) (s state, held *os.File, err error) {
 }
 
 // Find returns the address of the running rig.
-func Find(dir string) (target.Address, error) {
+func Find(dir string) (boardssh.Address, error) {
 	s, held, err := findRunning(dir)
 	if err != nil {
-		return target.Address{}, err
+		return boardssh.Address{}, err
 	}
 	return s.Address, held.Close()
 }

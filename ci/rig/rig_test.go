@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 )
 
@@ -74,7 +74,7 @@ func TestRig(t *testing.T) {
 		}
 	})
 	spaces := namespacesOf(t, r.spaces.first.Process.Pid)
-	conn, err := target.WaitDial(t.Context(), r.Address, time.Minute)
+	conn, err := boardssh.WaitDial(t.Context(), r.Address, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func address(place string) string {
 	return a
 }
 
-func said(t *testing.T, conn *target.Conn, argv ...string) string {
+func said(t *testing.T, conn *boardssh.Conn, argv ...string) string {
 	t.Helper()
 	r, err := conn.Run(t.Context(), argv...)
 	if err != nil || r.Status != 0 {

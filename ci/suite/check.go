@@ -10,13 +10,13 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 )
 
-// Board runs programs on a target: *target.Conn. Run may be called from several
+// Board runs programs on a target: *boardssh.Conn. Run may be called from several
 // goroutines at a time.
 type Board interface {
-	Run(ctx context.Context, argv ...string) (target.Result, error)
+	Run(ctx context.Context, argv ...string) (boardssh.Result, error)
 }
 
 // Probe inspects a board for one check.

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"slipway/ci/suite/match"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 )
 
 // resultsCommand is a command on the board that prints several results.
@@ -42,7 +42,7 @@ func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error
 
 // checkResults checks a program's exit status and the results that it printed. If read is
 // nil, the output counts for nothing.
-func checkResults(r target.Result, status match.Matcher, read func(string) outcome) Finding {
+func checkResults(r boardssh.Result, status match.Matcher, read func(string) outcome) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
 	if read == nil {
@@ -161,7 +161,7 @@ func (b binary) localFile() (file string, remove func(), err error) {
 	return file, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-func (b binary) checkOutput(r target.Result) Finding {
+func (b binary) checkOutput(r boardssh.Result) Finding {
 	f := checkResults(r, b.exitStatus, b.read)
 	isCut, _ := truncatedOutputs(r)
 	f.expectWhole("stdout", b.stdout, isCut)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/suite/match"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 )
 
@@ -90,7 +90,7 @@ binary:
 }
 
 func TestCheckResultsTruncated(t *testing.T) {
-	r := target.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
+	r := boardssh.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
 	if f := checkResults(r, match.Matcher{}, readTAP); f.OK() {
 		t.Error("results of an output that was cut count as whole")
 	}

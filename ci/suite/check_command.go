@@ -9,7 +9,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -64,7 +64,7 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return c.judgeResult(r), nil
 }
 
-func (c command) judgeResult(r target.Result) Finding {
+func (c command) judgeResult(r boardssh.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
 	outIsCut, errIsCut := truncatedOutputs(r)
@@ -96,7 +96,7 @@ func ShellLine(argv []string) string {
 
 // truncatedOutputs reports which outputs were truncated. The result says only that one of
 // them was. A truncated output has the maximum length, so the shorter one is whole.
-func truncatedOutputs(r target.Result) (stdout, stderr bool) {
+func truncatedOutputs(r boardssh.Result) (stdout, stderr bool) {
 	longer := len(r.Stdout) - len(r.Stderr)
 	return r.Truncated && longer >= 0, r.Truncated && longer <= 0
 }
@@ -111,7 +111,7 @@ func moreThan(kept int) string {
 }
 
 // DescribeResult returns a program's exit status and its outputs as text.
-func DescribeResult(r target.Result) string {
+func DescribeResult(r boardssh.Result) string {
 	text, shown := fmt.Sprintf("exit status %d", r.Status), ""
 	outIsCut, errIsCut := truncatedOutputs(r)
 	for _, out := range []struct {

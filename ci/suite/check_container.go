@@ -8,7 +8,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
-	"slipway/flash/target/container"
+	"slipway/flash/boardssh/container"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )

@@ -14,7 +14,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 )
 
@@ -26,15 +26,15 @@ type restartingBoard struct {
 	fails error
 }
 
-func (b *restartingBoard) Run(_ context.Context, argv ...string) (target.Result, error) {
+func (b *restartingBoard) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	line := strings.Join(argv, " ")
 	if strings.Contains(line, identityScript) {
-		return target.Result{Stdout: fmt.Appendf(nil, "/proc/sys/kernel/random/boot_id:boot%d\n/proc/cmdline:quiet rauc.slot=%c\n", b.boots, 'A'+rune(b.boots%2))}, nil
+		return boardssh.Result{Stdout: fmt.Appendf(nil, "/proc/sys/kernel/random/boot_id:boot%d\n/proc/cmdline:quiet rauc.slot=%c\n", b.boots, 'A'+rune(b.boots%2))}, nil
 	}
 	b.log = append(b.log, line)
-	return target.Result{}, nil
+	return boardssh.Result{}, nil
 }
 
 func (b *restartingBoard) reboot(ctx context.Context, _ time.Duration) error {
@@ -188,14 +188,14 @@ func TestSecondCtrlC(t *testing.T) {
 // hangingBoard is a board whose programs run until they are canceled.
 type hangingBoard struct{ begun chan string }
 
-func (b *hangingBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b *hangingBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	if argv[0] != "hang" {
-		return target.Result{}, nil
+		return boardssh.Result{}, nil
 	}
 	select {
 	case b.begun <- argv[0]:
 	default:
 	}
 	<-ctx.Done()
-	return target.Result{}, context.Cause(ctx)
+	return boardssh.Result{}, context.Cause(ctx)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -88,12 +88,12 @@ const maxFailedUnits = 8
 
 func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
-	var r target.Result
-	err := target.Answer(ctx, 0, "systemctl", func(ctx context.Context) error { // one that waits for the start may be silent for as long
+	var r boardssh.Result
+	err := boardssh.Answer(ctx, 0, "systemctl", func(ctx context.Context) error { // one that waits for the start may be silent for as long
 		_, err := s.Board.Run(ctx, "systemctl", "is-system-running")
 		return err
 	})
-	if !errors.Is(err, target.ErrSilent) {
+	if !errors.Is(err, boardssh.ErrSilent) {
 		r, err = s.Board.Run(ctx, "systemctl", "is-system-running", "--wait")
 	}
 	if err != nil {

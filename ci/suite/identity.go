@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -37,7 +37,7 @@ true`
 // readIdentity reads the board's identity. Unknown fields stay empty, and an error is no
 // failure, as only checks can fail. Only a silent board is an error.
 func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id report.Identity, err error) {
-	err = target.Answer(ctx, 0, "read the board's identity", func(ctx context.Context) error {
+	err = boardssh.Answer(ctx, 0, "read the board's identity", func(ctx context.Context) error {
 		// An error may come with the output until then.
 		r, err := s.Board.Run(ctx, slices.Concat([]string{"sh", "-c", identityScript, "sh"}, identityFiles)...)
 		id = parseIdentity(string(r.Stdout))
@@ -53,7 +53,7 @@ func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id repor
 		return err
 	})
 	id.ImageKey = a.Key
-	if !errors.Is(err, target.ErrSilent) {
+	if !errors.Is(err, boardssh.ErrSilent) {
 		err = nil
 	}
 	return id, err

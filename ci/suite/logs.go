@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -74,7 +74,7 @@ type transcribedBoard struct {
 
 // Run runs a command on the board. It fails if it cannot write the transcript, because a
 // report must not come with an incomplete transcript.
-func (t transcribedBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (t transcribedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	began := time.Now()
 	r, err := t.board.Run(ctx, argv...)
 	return r, t.writeCommand(commandOutput{argv, began, r.Stdout, r.Stderr}, r.Status, err)

@@ -13,16 +13,16 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
-	"slipway/flash/target/files"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
+	"slipway/flash/boardssh/files"
 	"slipway/images"
 	"slipway/layers/host"
 )
 
 // Run runs the suites of a board on it. The report is complete after report.ErrFailed.
 // After another error it holds the results until then.
-func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
+func Run(ctx context.Context, conn *boardssh.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
 	open := func(ctx context.Context) (containerEngine, error) { return container.OpenContainerd(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
 		_, err := files.Put(ctx, conn, local, remote, mode)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -86,7 +86,7 @@ var errSlow = errors.New("no answer in time")
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	if c.asks {
-		slow = fmt.Errorf("%w: %w", target.ErrSilent, slow)
+		slow = fmt.Errorf("%w: %w", boardssh.ErrSilent, slow)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
 	defer cancel()
@@ -98,11 +98,11 @@ func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	_, restarts := c.probe.(reboot)
 	err := error(nil)
 	if c.asks {
-		err = target.Answer(limited, 0, c.Name, inspect)
+		err = boardssh.Answer(limited, 0, c.Name, inspect)
 	} else {
 		err = inspect(limited)
 	}
-	if errors.Is(err, target.ErrSilent) && ctx.Err() == nil && !restarts {
+	if errors.Is(err, boardssh.ErrSilent) && ctx.Err() == nil && !restarts {
 		s.endLostRun(err)
 		return f, err
 	}
@@ -309,7 +309,7 @@ type guardedFolder struct{}
 // guardedBoard starts guards. They are invisible elsewhere: transcripts show only the programs.
 type guardedBoard struct{ Board }
 
-func (b guardedBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	if dir, ok := ctx.Value(guardedFolder{}).(string); ok {
 		limit := 24 * time.Hour
 		if end, ok := ctx.Deadline(); ok {
@@ -322,6 +322,6 @@ func (b guardedBoard) Run(ctx context.Context, argv ...string) (target.Result, e
 
 // runGuarded runs a program that must not outlive its check. The guard removes dir, if it is
 // not "".
-func (s *Session) runGuarded(ctx context.Context, dir string, argv ...string) (target.Result, error) {
+func (s *Session) runGuarded(ctx context.Context, dir string, argv ...string) (boardssh.Result, error) {
 	return s.Board.Run(context.WithValue(ctx, guardedFolder{}, dir), argv...)
 }

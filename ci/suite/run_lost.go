@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 )
 
 // A board that is lost in the middle of its suites has failed no check, since the results
@@ -48,7 +48,7 @@ func (s *Session) endLostRun(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.why == nil {
-		s.why, s.lost = why, s.lost || errors.Is(why, target.ErrSilent) // nothing more is asked then
+		s.why, s.lost = why, s.lost || errors.Is(why, boardssh.ErrSilent) // nothing more is asked then
 		s.end(errLost)
 	}
 }
@@ -72,7 +72,7 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if errors.Is(why, target.ErrSilent) {
+	if errors.Is(why, boardssh.ErrSilent) {
 		after += silentNext
 	}
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
@@ -81,7 +81,7 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 // explainLoss connects again, and returns whether the board restarted.
 func (s *Session) explainLoss(ctx context.Context) string {
 	within := cmp.Or(s.limits.backWithin, backWithin)
-	if s.redial == nil || errors.Is(s.whyLost(), target.ErrSilent) {
+	if s.redial == nil || errors.Is(s.whyLost(), boardssh.ErrSilent) {
 		return "it was not asked again"
 	}
 	if err := s.redial(ctx, within); err != nil {

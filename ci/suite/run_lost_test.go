@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 )
 
@@ -82,17 +82,17 @@ type fragileBoard struct {
 	stays bool // down
 }
 
-func (b *fragileBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b *fragileBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	b.state.Lock()
 	b.state.down = b.state.down || slices.Contains(argv, "go down")
 	down := b.state.down
 	b.state.Unlock()
 	switch {
 	case down:
-		return target.Result{}, io.EOF
+		return boardssh.Result{}, io.EOF
 	case slices.Contains(argv, "sleep 60"):
 		<-ctx.Done()
-		return target.Result{}, ctx.Err()
+		return boardssh.Result{}, ctx.Err()
 	}
 	return b.restartingBoard.Run(ctx, argv...)
 }

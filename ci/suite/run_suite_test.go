@@ -13,7 +13,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -118,7 +118,7 @@ type countingBoard struct {
 	commands chan string
 }
 
-func (b *countingBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (b *countingBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	b.commands <- strings.Join(argv, " ")
 	return b.Board.Run(ctx, argv...)
 }

@@ -15,16 +15,16 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/container"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/container"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
 
 // connect connects to a real sshd on this machine.
-func connect(t *testing.T) *target.Conn {
+func connect(t *testing.T) *boardssh.Conn {
 	t.Helper()
 	t.Setenv("SSH_AUTH_SOCK", "")
 	return boardtest.Connect(t)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"slipway/ci/report"
-	"slipway/flash/target/boardtest"
-	"slipway/flash/target/targettest"
+	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshtest"
 	"slipway/images"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestSilentPrograms(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"systemctl", "dpkg-query", "grep", "cat", "stat", "journalctl", "dmesg", "getent", "id", "readlink", "head", "date"} {
-		targettest.PlaceFile(t, filepath.Join(dir, name), "#!/bin/sh\nexit 0\n", 0o755)
+		sshtest.PlaceFile(t, filepath.Join(dir, name), "#!/bin/sh\nexit 0\n", 0o755)
 	}
 	c := boardtest.Connect(t, "SetEnv HOME="+dir+" PATH="+dir+":/usr/bin:/bin") // login scripts would run them too
 	file := filepath.Join(t.TempDir(), "silent.yml")

@@ -8,17 +8,17 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 )
 
 // talkativeBoard prints what a hostile board could print.
 type talkativeBoard struct{}
 
-func (talkativeBoard) Run(_ context.Context, argv ...string) (target.Result, error) {
+func (talkativeBoard) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
 	if argv[0] == "gone" {
-		return target.Result{}, errors.New("the line\nis \x1b[31mcut")
+		return boardssh.Result{}, errors.New("the line\nis \x1b[31mcut")
 	}
-	return target.Result{Status: 3, Stdout: []byte("one\x1b[2J\ntwo"), Stderr: []byte("three\u202e\n")}, nil
+	return boardssh.Result{Status: 3, Stdout: []byte("one\x1b[2J\ntwo"), Stderr: []byte("three\u202e\n")}, nil
 }
 
 func TestTranscript(t *testing.T) {

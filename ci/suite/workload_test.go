@@ -19,8 +19,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
 	"slipway/images"
 )
 
@@ -350,11 +350,11 @@ type judge interface {
 }
 
 func (c command) judge(status int, output string) Finding {
-	return c.judgeResult(target.Result{Status: status, Stdout: []byte(output)})
+	return c.judgeResult(boardssh.Result{Status: status, Stdout: []byte(output)})
 }
 
 func (b binary) judge(status int, output string) Finding {
-	return b.checkOutput(target.Result{Status: status, Stdout: []byte(output)})
+	return b.checkOutput(boardssh.Result{Status: status, Stdout: []byte(output)})
 }
 
 func (c containerProgram) judge(status int, output string) Finding {

@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"slipway/flash/target"
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/sshd"
 	"slipway/layers/progress"
 
 	"slipway/flash/sealed"
@@ -593,7 +593,7 @@ func dialWith(t *testing.T, s *sshd.Server) {
 	}
 	before := dialHost
 	t.Cleanup(func() { dialHost = before })
-	dialHost = func(ctx context.Context, host string) (*target.Conn, error) {
+	dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 		name, port, err := net.SplitHostPort(host)
 		if err != nil {
 			return nil, err
@@ -602,7 +602,7 @@ func dialWith(t *testing.T, s *sshd.Server) {
 		if err != nil {
 			return nil, err
 		}
-		return target.Dial(ctx, target.Address{Host: name, Port: number, HostKeyAlias: "here", KnownHosts: []string{file}, Identities: []string{s.Identity}})
+		return boardssh.Dial(ctx, boardssh.Address{Host: name, Port: number, HostKeyAlias: "here", KnownHosts: []string{file}, Identities: []string{s.Identity}})
 	}
 }
 

@@ -36,7 +36,7 @@ type reference struct {
 	path  string   // of path, sftp and oci-dir
 	url   *url.URL // of http, without its user
 	login *url.Userinfo
-	host  string // of sftp, as target.Resolve takes it; of oci, with its port
+	host  string // of sftp, as boardssh.Resolve takes it; of oci, with its port
 	repo  string // of oci
 	tag   string // of oci and oci-dir; "" without a tag
 	sum   string // of oci and oci-dir: the manifest's digest

@@ -7,23 +7,23 @@ import (
 	"io/fs"
 	"net"
 
-	"slipway/flash/target"
-	"slipway/flash/target/files"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
 )
 
 // boardFolder reads files over SSH, with the user's own configuration and keys.
 type boardFolder struct {
-	conn *target.Conn // nil: not connected, or not any more
+	conn *boardssh.Conn // nil: not connected, or not any more
 }
 
 // dialHost connects to a server. Tests replace it, since their servers are in no
 // ~/.ssh/config.
-var dialHost = func(ctx context.Context, host string) (*target.Conn, error) {
-	a, err := target.Resolve(ctx, host)
+var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
+	a, err := boardssh.Resolve(ctx, host)
 	if err != nil {
 		return nil, permanentError{err}
 	}
-	return target.Dial(ctx, a)
+	return boardssh.Dial(ctx, a)
 }
 
 // openFile opens a file over SFTP, after the bytes of a partial file of the same
@@ -50,7 +50,7 @@ func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart)
 
 // readError marks the failures that a second try cannot fix.
 func readError(err error) error {
-	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
+	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, boardssh.ErrHostKey, boardssh.ErrLogin} {
 		if errors.Is(err, last) {
 			return permanentError{err}
 		}

@@ -16,9 +16,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/sshd"
 	"slipway/flash/flashtest"
-	"slipway/flash/target"
-	"slipway/flash/target/sshd"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 }
 
 // connect logs in to a real sshd.
-func connect(t *testing.T) *target.Conn {
+func connect(t *testing.T) *boardssh.Conn {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
 		t.Skip("sshd is missing (Debian package openssh-server)")
@@ -80,7 +80,7 @@ func connect(t *testing.T) *target.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := target.Dial(t.Context(), target.Address{
+	conn, err := boardssh.Dial(t.Context(), boardssh.Address{
 		Host: "127.0.0.1", Port: server.Port, User: me.Username, KnownHosts: []string{server.KnownHosts}, Identities: []string{server.Identity},
 	})
 	if err != nil {
@@ -466,7 +466,7 @@ func TestSaid(t *testing.T) {
 		{1, "x\x1b[2J\xff\ny", nil, "x[2J? y"},
 		{1, "x" + long, nil, "x" + long[:498]},
 	} {
-		err := commandError(target.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
+		err := commandError(boardssh.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
 		if test.want == "" && err == nil {
 			continue
 		}

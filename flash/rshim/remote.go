@@ -8,7 +8,7 @@ import (
 	"path"
 	"strings"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -16,7 +16,7 @@ import (
 // Slipway, or a DPU's BMC with busybox. Every such machine has dd, which opens the file
 // by its name and prints why it could not.
 type remoteFolder struct {
-	conn *target.Conn
+	conn *boardssh.Conn
 	dir  string
 }
 
@@ -79,7 +79,7 @@ var errorPhrases = []struct {
 const noProgram = 127
 
 // commandError turns a remote program's output and status into an error.
-func commandError(r target.Result, err error) error {
+func commandError(r boardssh.Result, err error) error {
 	if err != nil || r.Status == 0 {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -27,9 +27,9 @@ type Port struct {
 	name  string // the user's name for it
 	dir   string // on the machine with the driver
 	files driverFiles
-	conn  *target.Conn // nil: on this machine
-	lock  *os.File     // the folder, locked by Hold
-	first *Misc        // as the first Ready read it
+	conn  *boardssh.Conn // nil: on this machine
+	lock  *os.File       // the folder, locked by Hold
+	first *Misc          // as the first Ready read it
 }
 
 // driverFiles accesses the driver's files. Each method opens a file and closes it.
@@ -58,7 +58,7 @@ func Open(ctx context.Context, name string) (*Port, error) {
 	if m == nil {
 		return At(name), nil
 	}
-	conn, err := target.Reach(ctx, m[1])
+	conn, err := boardssh.Reach(ctx, m[1])
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func At(dir string) *Port {
 
 // Over returns the rshim in a folder of the machine at the other end of a connection.
 // Close ends the connection.
-func Over(conn *target.Conn, dir string) *Port {
+func Over(conn *boardssh.Conn, dir string) *Port {
 	return &Port{name: conn.Address().String() + ":" + dir, dir: dir, files: remoteFolder{conn, dir}, conn: conn}
 }
 

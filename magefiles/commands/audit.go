@@ -11,7 +11,7 @@ import (
 	"slipway/ci/audit"
 	"slipway/ci/reach"
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
 
@@ -107,7 +107,7 @@ func auditBoard(ctx context.Context, host, pin string, opt audit.Options) (r aud
 	if err != nil {
 		return r, err
 	}
-	err = reach.WithConnection(ctx, options, spec, host, func(conn *target.Conn) error {
+	err = reach.WithConnection(ctx, options, spec, host, func(conn *boardssh.Conn) error {
 		r, err = audit.AuditBoard(ctx, conn, opt)
 		return err
 	}, pin)

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/flash/target/targettest"
+	"slipway/flash/boardssh/sshtest"
 )
 
 // With --become, a suite checks a board by sudo, whatever the environment says.
 func TestBecomeFlag(t *testing.T) {
-	s := targettest.StartSudo(t, targettest.SudoRights["NOPASSWD"])
+	s := sshtest.StartSudo(t, sshtest.SudoRights["NOPASSWD"])
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("PATH", home) // the real ssh ignores HOME
@@ -28,7 +28,7 @@ func TestBecomeFlag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	host := fmt.Sprintf("%s@127.0.0.1:%d", targettest.SudoUser, s.Port)
+	host := fmt.Sprintf("%s@127.0.0.1:%d", sshtest.SudoUser, s.Port)
 	if err := Run(t.Context(), Root(), []string{"smoke", host, "--suite", suite, "--become"}); err != nil {
 		t.Errorf("smoke --become = %v; want the check to pass", err)
 	}

@@ -11,9 +11,9 @@ import (
 	"slipway/ci/deploy"
 	"slipway/ci/reach"
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/container"
-	targetfiles "slipway/flash/target/files"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/container"
+	targetfiles "slipway/flash/boardssh/files"
 	"slipway/images"
 )
 
@@ -37,8 +37,8 @@ slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
-		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+		return runFor(boardssh.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+			return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *boardssh.Conn, spec images.Spec, a images.Artifact) error {
 				return ci.Deploy(ctx, stdout, c, spec, a)
 			}, *pin)
 		})
@@ -67,7 +67,7 @@ slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # for Kubernetes
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
-		return runFor(target.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+		return runFor(boardssh.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return deploy.Container(ctx, stdout, options, spec, host, image, deploy.ContainerOptions{
 				Name: *name, Engine: *engine, Namespace: *namespace, Prune: *prune, JSON: *asJSON,
 			})
@@ -149,7 +149,7 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, folder, dest := words[0], words[1], words[2], words[3]
-		ctx = target.WithRate(asRoot(ctx, *become), *rate)
+		ctx = boardssh.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return deploy.Files(ctx, stdout, options, spec, host, folder, dest, deploy.FilesOptions{
 				DirOptions: targetfiles.DirOptions{Owner: *owner, Delete: *remove, DryRun: *dryRun},
@@ -194,7 +194,7 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 func deployConfigCommand() *Command {
 	c := New("config BOARD HOST FILE", "Configure a running board from a file")
 	c.Long = `FILE sets hugepages, sysctls, kernel modules, a Jetson's power mode, FRR, and your own files.
-It is YAML: flash/target/README.md has an example with all sections.
+It is YAML: flash/boardssh/README.md has an example with all sections.
 
 The settings apply at once and at each boot. Slipway uses drop-ins of systemd, and never the
 kernel's command line. The board's own FRR checks the configuration of FRR before anything
@@ -275,7 +275,7 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, bundle := words[0], words[1], words[2]
-		ctx = target.WithRate(asRoot(ctx, *become), *rate)
+		ctx = boardssh.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
 			if !*yes {

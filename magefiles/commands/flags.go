@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 )
 
 // flagValue is a flag that is given once, and whose value is refused before anything starts.
@@ -64,7 +64,7 @@ func (c *Command) pin(usage string) *string {
 	var value string
 	c.addFlag("pin", usage, "FINGERPRINT", func(text string) error {
 		value = text
-		return target.CheckPin(text)
+		return boardssh.CheckPin(text)
 	})
 	return &value
 }
@@ -218,8 +218,8 @@ func (c *Command) become() **bool {
 }
 
 // rate adds the limit of what goes to a board.
-func (c *Command) rate() *target.Rate {
-	return parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", target.ParseRate)
+func (c *Command) rate() *boardssh.Rate {
+	return parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", boardssh.ParseRate)
 }
 
 // reportForm adds the flags that print a report for a program.

@@ -12,8 +12,8 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
 	"slipway/images"
 )
 
@@ -70,7 +70,7 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 		request := request(inventory, *dryRun)
 		request.File, request.To, request.Unproved, request.Deploy = *file, *to, *unproved, *file == ""
 		request.Rights = files.Rights{Mode: *mode, Owner: *owner}
-		return runFleet(target.WithRate(asRoot(ctx, *become), *rate), board, request, *asJSON)
+		return runFleet(boardssh.WithRate(asRoot(ctx, *become), *rate), board, request, *asJSON)
 	}
 	return c
 }
@@ -103,7 +103,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 	become := c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, inventory, bundle := words[0], words[1], words[2]
-		ctx = target.WithRate(asRoot(ctx, *become), *rate)
+		ctx = boardssh.WithRate(asRoot(ctx, *become), *rate)
 		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			request := request(inventory, *dryRun)
 			request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now

@@ -40,7 +40,7 @@ type policyWorld struct {
 
 func newPolicyWorld(t *testing.T) *policyWorld {
 	t.Helper()
-	message, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(readText(t, "../../flash/target/update/testdata/verity.cms"), "\n", ""))
+	message, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(readText(t, "../../flash/boardssh/update/testdata/verity.cms"), "\n", ""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh/sshd"
 	"slipway/layers/plaintext"
 )
 

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -192,7 +192,7 @@ func asRoot(ctx context.Context, become *bool) context.Context {
 	if become == nil {
 		return ctx
 	}
-	return target.WithBecome(ctx, *become)
+	return boardssh.WithBecome(ctx, *become)
 }
 
 // watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would

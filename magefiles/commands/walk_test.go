@@ -27,7 +27,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/flash/bfb"
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh/sshd"
 )
 
 // The two walks are made of the command tree: each command gets each hostile value of its

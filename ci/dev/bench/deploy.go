@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh/sshd"
 )
 
 const sshOptions = "-F none -i {key} -o IdentitiesOnly=yes -o UserKnownHostsFile={known} -o BatchMode=yes"

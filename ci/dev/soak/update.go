@@ -18,8 +18,8 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/reach"
+	"slipway/flash/boardssh/sshd"
 	"slipway/flash/qemu"
-	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"

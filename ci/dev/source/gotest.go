@@ -30,7 +30,7 @@ const testTimeout = "40m"
 // two to ten times as long under it, or they run nothing concurrently.
 var unraced = []string{
 	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
-	"slipway/flash/source/", "slipway/flash/target/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
+	"slipway/flash/source/", "slipway/flash/boardssh/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
 }
 
 func isRaced(importPath string, opts TestOptions) bool {

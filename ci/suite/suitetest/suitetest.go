@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/target"
-	"slipway/flash/target/sshd"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/sshd"
 	"slipway/layers/run"
 )
 
@@ -22,13 +22,13 @@ import (
 type LocalBoard struct{}
 
 // Run runs a program on this machine.
-func (LocalBoard) Run(ctx context.Context, argv ...string) (target.Result, error) {
+func (LocalBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = 10 * time.Second
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	r := target.Result{Stdout: []byte(out.String()), Stderr: []byte(errs.String())}
+	r := boardssh.Result{Stdout: []byte(out.String()), Stderr: []byte(errs.String())}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
 		r.Status, err = exit.ExitCode(), nil
@@ -40,7 +40,7 @@ func (LocalBoard) Run(ctx context.Context, argv ...string) (target.Result, error
 // output that begins with the line "exit 1" has the status 1.
 type Recorded map[string]string
 
-func (b Recorded) Run(_ context.Context, argv ...string) (target.Result, error) {
+func (b Recorded) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
 	line := strings.Join(argv, " ")
 	for prefix, answer := range b {
 		if strings.HasPrefix(line, prefix) {
@@ -48,10 +48,10 @@ func (b Recorded) Run(_ context.Context, argv ...string) (target.Result, error) 
 			if rest, ok := strings.CutPrefix(answer, "exit 1\n"); ok {
 				status, answer = 1, rest
 			}
-			return target.Result{Status: status, Stdout: []byte(answer)}, nil
+			return boardssh.Result{Status: status, Stdout: []byte(answer)}, nil
 		}
 	}
-	return target.Result{}, fmt.Errorf("not recorded: %s", line)
+	return boardssh.Result{}, fmt.Errorf("not recorded: %s", line)
 }
 
 // FormatResult returns a result as "passed: saw" or "failed: saw / want".

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
 	"slipway/flash/source"
-	"slipway/flash/target"
-	"slipway/flash/target/files"
 	"slipway/flash/write"
 	"slipway/images/bmap"
 )
@@ -46,7 +46,7 @@ func send(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := target.Dial(ctx, target.Address{Host: "127.0.0.1", Port: port, KnownHosts: []string{args[1]}, Identities: []string{args[2]}})
+	c, err := boardssh.Dial(ctx, boardssh.Address{Host: "127.0.0.1", Port: port, KnownHosts: []string{args[1]}, Identities: []string{args[2]}})
 	if err != nil {
 		return err
 	}

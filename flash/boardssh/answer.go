@@ -1,0 +1,93 @@
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/plaintext"
+)
+
+// A question is a program, or a call of a service, that answers at once on a sound board. The
+// board may run it and still be silent, because a program hangs. The silence limit
+// holds for a question as a whole. A long answer may take longer, while it moves.
+
+type askingKey struct{}
+
+// Asking does work that asks a board questions. After the first one without an answer it ends
+// the work, and returns the error that names that question.
+func Asking(ctx context.Context, work func(context.Context) error) error {
+	asking, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := work(context.WithValue(asking, askingKey{}, end))
+	if cause := context.Cause(asking); ctx.Err() == nil && errors.Is(cause, ErrSilent) && !errors.Is(err, ErrSilent) {
+		return cause
+	}
+	return err
+}
+
+// Answer asks one question. Outside of Asking its limit is at least least.
+func Answer(ctx context.Context, least time.Duration, what string, question func(context.Context) error) error {
+	limit, err := silenceLimit()
+	if err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) { // an earlier question had no answer
+		return cause
+	}
+	end, asking := ctx.Value(askingKey{}).(context.CancelCauseFunc)
+	silent := silentError(limit)
+	if !asking && least > limit {
+		limit, silent = least, fmt.Errorf("%w: no answer for %s", ErrSilent, least)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, limit, silent)
+	defer cancel()
+	err = question(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSilent) {
+		err = fmt.Errorf("%s: %w", what, context.Cause(limited))
+	}
+	if asking && errors.Is(err, ErrSilent) {
+		end(err)
+	}
+	return err
+}
+
+// Ask is Run for a question.
+func (c *Conn) Ask(ctx context.Context, argv ...string) (Result, error) {
+	return c.ask(ctx, 0, nil, MaxOutputBytes, argv)
+}
+
+// AskOutput is Output for a question.
+func (c *Conn) AskOutput(ctx context.Context, argv ...string) (string, error) {
+	r, err := c.Ask(ctx, argv...)
+	return c.printed(argv, r, err)
+}
+
+// AskUpTo is FeedUpTo for a question with a long answer.
+func (c *Conn) AskUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
+	return c.ask(ctx, longestAnswer, stdin, most, argv)
+}
+
+const longestAnswer = time.Hour
+
+// questionKey marks the context of a question: that its program still runs is no sign of life.
+type questionKey struct{}
+
+func (c *Conn) ask(ctx context.Context, least time.Duration, stdin io.Reader, most int, argv []string) (r Result, err error) {
+	look := strings.Join(argv, " ")
+	if slices.ContainsFunc(argv, func(word string) bool { return plaintext.Quote(word) != word }) {
+		look = "ps -ef"
+	}
+	err = Answer(ctx, least, "run "+argv[0]+" on "+c.addr.String(), func(limited context.Context) error {
+		r, err = c.FeedUpTo(context.WithValue(limited, questionKey{}, true), stdin, most, argv...)
+		if errors.Is(err, ErrSilent) && ctx.Err() == nil {
+			err = NextStep{err, fmt.Sprintf("ssh %s %s  # see which program does not end", c.login.sshArgs(), plaintext.SingleQuote(look))}
+		}
+		return err
+	})
+	return r, err
+}

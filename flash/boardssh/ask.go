@@ -1,0 +1,142 @@
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"slipway/layers/progress"
+)
+
+// maxAsked is how often a person is asked the same.
+const maxAsked = 3
+
+// question is an error that a person can fix. Without ask, a second try fixes it. Slipway asks
+// after the connection has ended, so that no time limit runs during the answer.
+type question struct {
+	refusal error // what is said where nobody can be asked
+	ask     func(context.Context, *terminal) error
+}
+
+func (q *question) Error() string { return q.refusal.Error() }
+
+func (q *question) Unwrap() error { return q.refusal }
+
+// asking is held by whoever asks: there is one person, and there may be many boards.
+var asking = make(chan struct{}, 1)
+
+// dialAsking tries again after each question that a person has answered.
+func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
+	for {
+		link, err := try()
+		var q *question
+		if !errors.As(err, &q) {
+			return link, err
+		}
+		answered, failed := q.askPerson(ctx)
+		if failed != nil {
+			return nil, failed
+		}
+		if !answered {
+			return nil, err
+		}
+	}
+}
+
+// askPerson reports whether a person was asked. It is false in CI and without a terminal.
+func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
+	if q.ask == nil {
+		return true, nil
+	}
+	select {
+	case asking <- struct{}{}:
+		defer func() { <-asking }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	t := atTerminal()
+	if t == nil {
+		return false, nil
+	}
+	return true, q.ask(ctx, t)
+}
+
+// terminal is where a person sits.
+type terminal struct{ in, out *os.File }
+
+// atTerminal is nil in CI and where nobody would see a question or could answer it.
+var atTerminal = func() *terminal {
+	if os.Getenv("CI") != "" || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil
+	}
+	return &terminal{os.Stdin, os.Stderr}
+}
+
+const maxLineBytes = 4096
+
+// readAnswer asks for a line. A secret line is not shown. It stops waiting when ctx ends.
+func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (string, error) {
+	if secret {
+		show, err := t.hideEcho()
+		if err != nil {
+			return "", err
+		}
+		defer fmt.Fprintln(t.out)
+		defer show()
+	}
+	defer progress.Release(ctx)()
+	fmt.Fprint(t.out, prompt)
+	type answer struct {
+		text string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		text, err := readLine(t.in)
+		answers <- answer{text, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.text, a.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// readLine reads no further than the line: what comes after it is for others.
+func readLine(in io.Reader) (string, error) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		n, err := in.Read(b)
+		switch {
+		case n > 0 && b[0] == '\n':
+			return string(line), nil
+		case n > 0 && len(line) < maxLineBytes:
+			line = append(line, b[0])
+		case n == 0 && err != nil:
+			return "", fmt.Errorf("read an answer: %w", err)
+		}
+	}
+}
+
+// hideEcho turns the terminal's echo off until show is called.
+func (t *terminal) hideEcho() (show func(), err error) {
+	fd := int(t.in.Fd())
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("hide what is typed: %w", err)
+	}
+	hidden := *before
+	hidden.Lflag &^= unix.ECHO
+	hidden.Lflag |= unix.ICANON | unix.ISIG
+	hidden.Iflag |= unix.ICRNL
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
+		return nil, fmt.Errorf("hide what is typed: %w", err)
+	}
+	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
+}

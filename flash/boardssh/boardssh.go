@@ -1,0 +1,182 @@
+// Package boardssh turns an address into a connection to a running board, over SSH. It
+// checks the board's host key, logs in with the user's keys, runs programs, opens single
+// streams. Files, deploys and containers are the packages below it; flash writes disks.
+//
+// A board's answers are not trusted: their size is limited, and their text passes through Printable
+// before a person sees it.
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds on how long a board may keep us waiting.
+const (
+	dialLimit  = 20 * time.Second // one connection, from the first packet to the login
+	slowest    = 20 * time.Second // for a board that reacts to "stop this", but is slow
+	probeAfter = 10 * time.Second // silence after which Slipway requests a sign of life
+	goneAfter  = 35 * time.Second // silence after which the connection counts as lost
+)
+
+// Conn is a connection to one board. Its methods may be called from any
+// goroutine. A connection that is lost stays lost; only Reboot makes a new one.
+type Conn struct {
+	addr  Address
+	login *login
+
+	mu   sync.Mutex
+	link *link // nil after Close
+
+	// NoSFTP says that no sftp-server answers on the board, so files go through its shell.
+	NoSFTP atomic.Bool
+
+	guest bool // its login and its jump hosts belong to another Conn
+}
+
+// Reach connects to the machine that a person names, as Resolve takes it.
+func Reach(ctx context.Context, host string) (*Conn, error) {
+	a, err := Resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return Dial(ctx, a)
+}
+
+// Dial connects to the board at a, once. A person at a terminal is asked what only a
+// person can answer: whether a key that nothing is known of is the board's, and the
+// passphrase of a key that would be taken. Further connections of the Conn never ask.
+func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, dialAsking) }
+
+func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
+	l, err := newLogin(a)
+	if err != nil {
+		return nil, err
+	}
+	l.pace = rateOf(ctx)
+	link, err := talk(ctx, func() (*link, error) { return l.openLink(ctx) })
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l.openConn(ctx, link, attended)
+}
+
+func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn, error) {
+	c := &Conn{addr: l.addr, login: l, link: link}
+	if err := c.findSudoPassword(ctx, attended); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// openLink makes one more connection to the board, with the same proofs on both
+// sides.
+func (l *login) openLink(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, l.connectTimeoutError())
+	defer cancel()
+	w, err := l.awaitGreeting(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reach %s: %w", l.addr, err)
+	}
+	return l.handshake(ctx, w)
+}
+
+// Address returns the address at which the board was reached.
+func (c *Conn) Address() Address { return c.addr }
+
+// Close ends the connection and everything that uses it.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return nil
+	}
+	err := c.link.Close()
+	c.link = nil
+	if !c.guest {
+		c.login.close()
+	}
+	if errors.Is(err, net.ErrClosed) {
+		return nil // it was lost before
+	}
+	return err
+}
+
+func (c *Conn) currentLink() (*link, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return nil, fmt.Errorf("connection to %s is closed", c.addr)
+	}
+	return c.link, nil
+}
+
+// DialContext opens a connection from the board to one of its own sockets, or to
+// a network address that it can reach.
+func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	link, err := c.currentLink()
+	if err != nil {
+		return nil, err
+	}
+	var conn net.Conn
+	if network == "unix" {
+		conn, err = c.dialUnix(ctx, link, address)
+	} else {
+		conn, err = link.dialWithin(ctx, network, address)
+	}
+	if err != nil {
+		return nil, BoardError(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
+	}
+	return conn, nil
+}
+
+// Lost says whether the connection has ended without Close.
+func (c *Conn) Lost() bool {
+	link, err := c.currentLink()
+	if err != nil {
+		return false
+	}
+	select {
+	case <-link.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// RoundTrip returns the shortest of three round trips on the connection. known is false if the
+// board does not answer.
+func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
+	link, err := c.currentLink()
+	for range 3 {
+		if err != nil {
+			break
+		}
+		began := time.Now()
+		err = link.doWithin(ctx, func() {}, func() error {
+			_, _, err := link.SendRequest("keepalive@openssh.com", true, nil)
+			return err
+		})
+		if took := time.Since(began); !known || took < best {
+			best, known = took, true
+		}
+	}
+	return best, known
+}
+
+// DialAgain makes one more connection to the board with the same login. It uses the jump hosts
+// of c, so c has to stay open.
+func (c *Conn) DialAgain(ctx context.Context) (*Conn, error) {
+	link, err := c.login.openLink(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{addr: c.addr, login: c.login, link: link, guest: true}, nil
+}

@@ -1,0 +1,324 @@
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// maxHops is how many machines may lie between here and a board.
+const maxHops = 8
+
+// Resolve makes an address of "user@host:port" or of a name in the user's
+// ~/.ssh/config, which ssh itself reads for us, and of the machines that it names as
+// jump hosts. Without ssh the name is taken as it stands, with the usual files in
+// ~/.ssh.
+func Resolve(ctx context.Context, host string) (Address, error) {
+	given, err := parseHost(host)
+	if err != nil {
+		return Address{}, err
+	}
+	if _, err := exec.LookPath("ssh"); err != nil {
+		return withDefaults(given)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Address{}, err
+	}
+	return route{home: home, names: []string{host}}.resolveHost(ctx, given, "")
+}
+
+// route is the path to a board as far as it is resolved.
+type route struct {
+	home  string
+	names []string // the board's, that of its jump host, that of the jump host's, as they are written
+}
+
+// resolveHost queries ssh about a machine. As with ssh, the last of several jump hosts is reached
+// through those before it, and the first one may have a jump host of its own. jumps replaces the
+// machine's own ProxyJump setting.
+func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {
+	c, err := querySSH(ctx, given, jumps)
+	if err != nil {
+		return Address{}, err
+	}
+	a, err := c.toAddress(given, r.home)
+	if err != nil {
+		return Address{}, fmt.Errorf("~/.ssh/config for %q: %w", r.names[len(r.names)-1], err)
+	}
+	if a, err = a.fillDefaults(); err != nil {
+		return Address{}, err
+	}
+	if jump := c.lastValue("proxyjump"); jump != "" {
+		a.Via, err = r.resolveJumpHost(ctx, jump)
+	}
+	return a, err
+}
+
+func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, error) {
+	before, hop := "", jumps
+	if i := strings.LastIndexByte(jumps, ','); i >= 0 {
+		before, hop = jumps[:i], jumps[i+1:]
+	}
+	chain := strings.Join(append(slices.Clone(r.names), hop), ", then ")
+	switch {
+	case slices.Contains(r.names, hop):
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config leads in a circle: %s", chain)
+	case len(r.names) > maxHops:
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: more than %d jump hosts: %s", maxHops, chain)
+	}
+	given, err := parseHost(hop)
+	if err != nil {
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: %w", err)
+	}
+	r.names = append(slices.Clone(r.names), hop)
+	a, err := r.resolveHost(ctx, given, before)
+	return &a, err
+}
+
+func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
+	argv := []string{"ssh", "-G"}
+	if given.User != "" {
+		argv = append(argv, "-l", given.User)
+	}
+	if given.Port != 0 {
+		argv = append(argv, "-p", strconv.Itoa(given.Port))
+	}
+	if jumps != "" {
+		argv = append(argv, "-oProxyJump="+jumps)
+	}
+	out, err := run.Output(ctx, run.Command{Argv: append(argv, "--", given.Host)})
+	if err != nil {
+		return nil, err
+	}
+	return parseConfig(string(out)), nil
+}
+
+// config is what "ssh -G" prints: each lower-case keyword with its values.
+type config map[string][]string
+
+func parseConfig(text string) config {
+	c := config{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if key != "" {
+			c[key] = append(c[key], value)
+		}
+	}
+	return c
+}
+
+// lastValue is empty if the key is not set.
+func (c config) lastValue(key string) string {
+	values := c[key]
+	if len(values) == 0 || values[len(values)-1] == "none" {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
+// toAddress is the address that c describes, without its jump host.
+func (c config) toAddress(given Address, home string) (Address, error) {
+	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
+	if a.Host == "" {
+		return a, errors.New(`"ssh -G" named no host`)
+	}
+	var err error
+	if port := c.lastValue("port"); port != "" {
+		if a.Port, err = parsePort(port); err != nil {
+			return a, err
+		}
+	}
+	if err := errors.Join(c.checkSupported(), c.setConnection(&a)); err != nil {
+		return a, err
+	}
+	t := newTokens(a, given.Host, home)
+	if err := c.setKeys(&a, t); err != nil {
+		return a, err
+	}
+	if err := c.setKnownHosts(&a, t); err != nil {
+		return a, err
+	}
+	if command := c.lastValue("proxycommand"); command != "" {
+		if c.lastValue("proxyusefdpass") == "yes" {
+			return a, errors.New("ProxyUseFdpass is set, which only ssh can use; write a ProxyCommand that carries the data itself")
+		}
+		a.ProxyCommand, err = t.expandCommand(command)
+	}
+	return a, err
+}
+
+// setKeys fills in the keys to log in with.
+func (c config) setKeys(a *Address, t tokens) (err error) {
+	if a.Identities, err = t.existingPaths(c["identityfile"]); err != nil {
+		return fmt.Errorf("IdentityFile: %w", err)
+	}
+	if a.Certificates, err = t.existingPaths(c["certificatefile"]); err != nil {
+		return fmt.Errorf("CertificateFile: %w", err)
+	}
+	a.IdentitiesOnly = c.lastValue("identitiesonly") == "yes"
+	if socket := c["identityagent"]; len(socket) > 0 {
+		if a.Agent, err = t.expandPath(socket[0]); err != nil {
+			return fmt.Errorf("IdentityAgent: %w", err)
+		}
+	}
+	return nil
+}
+
+// setKnownHosts fills in what proves the board. The first of the user's own files takes new
+// keys, as with ssh.
+func (c config) setKnownHosts(a *Address, t tokens) (err error) {
+	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
+		files, err := t.existingPaths(strings.Fields(c.lastValue(key)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		a.KnownHosts = append(a.KnownHosts, files...)
+	}
+	if own := strings.Fields(c.lastValue("userknownhostsfile")); len(own) > 0 && own[0] != os.DevNull {
+		if a.PinFile, err = t.expandPath(own[0]); err != nil {
+			return fmt.Errorf("userknownhostsfile: %w", err)
+		}
+	}
+	a.HashNames = c.lastValue("hashknownhosts") == "yes"
+	if file := c.lastValue("revokedhostkeys"); file != "" {
+		a.Revoked, err = t.expandPath(file)
+	}
+	return err
+}
+
+// tokens are the values of "%h" and the like in the user's configuration.
+type tokens map[byte]string
+
+func newTokens(a Address, name, home string) tokens {
+	t := tokens{'%': "%", 'h': a.Host, 'n': name, 'p': strconv.Itoa(a.Port), 'r': a.User, 'd': home, 'k': name}
+	if a.HostKeyAlias != "" {
+		t['k'] = a.HostKeyAlias
+	}
+	if u, err := user.Current(); err == nil {
+		t['u'], t['i'] = u.Username, u.Uid
+	}
+	return t
+}
+
+// existingPaths returns the paths of files that exist, or that have a .pub file beside them.
+// ssh lists its default keys whether they exist or not.
+func (t tokens) existingPaths(paths []string) ([]string, error) {
+	var found []string
+	for _, path := range paths {
+		path, err := t.expandPath(path)
+		if err != nil {
+			return nil, err
+		}
+		if fileExists(path) || fileExists(path+".pub") {
+			found = append(found, path)
+		}
+	}
+	return found, nil
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+var variable = plaintext.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+// expandPath expands a file's name as ssh does: the home folder, variables, tokens.
+func (t tokens) expandPath(text string) (string, error) {
+	if rest, ok := strings.CutPrefix(text, "~/"); ok {
+		text = filepath.Join(t['d'], rest)
+	}
+	var missing error
+	text = variable().ReplaceAllStringFunc(text, func(name string) string {
+		value, ok := os.LookupEnv(name[2 : len(name)-1])
+		if !ok {
+			missing = fmt.Errorf("%s is not set", name)
+		}
+		return value
+	})
+	if missing != nil {
+		return "", missing
+	}
+	return t.expand(text, func(string) error { return nil })
+}
+
+var shellSafe = plaintext.Regexp(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
+
+// expandCommand expands a command line that the user's shell will read. The line is the user's
+// own, but a value may come from anywhere. So no value may have a meaning to a shell, or be an
+// option.
+func (t tokens) expandCommand(command string) (string, error) {
+	return t.expand(command, func(value string) error {
+		if !shellSafe().MatchString(value) {
+			return fmt.Errorf("ProxyCommand: %q holds characters that a shell could take for its own; use a HostName and a User without them", value)
+		}
+		return nil
+	})
+}
+
+func (t tokens) expand(text string, check func(value string) error) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			b.WriteByte(text[i])
+			continue
+		}
+		i++
+		if i == len(text) {
+			return "", fmt.Errorf("%q ends in a single %%", text)
+		}
+		value, ok := t[text[i]]
+		if !ok {
+			return "", fmt.Errorf("%%%c in %q is not supported; write what it stands for", text[i], text)
+		}
+		if text[i] != '%' {
+			if err := check(value); err != nil {
+				return "", err
+			}
+		}
+		b.WriteString(value)
+	}
+	return b.String(), nil
+}
+
+func withDefaults(a Address) (Address, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return a, err
+	}
+	t := newTokens(a, a.Host, home)
+	if a.Identities, err = t.existingPaths([]string{"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"}); err != nil {
+		return a, err
+	}
+	a.KnownHosts, err = t.existingPaths([]string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"})
+	a.PinFile = filepath.Join(home, ".ssh", "known_hosts")
+	if err != nil {
+		return a, err
+	}
+	return a.fillDefaults()
+}
+
+// ResolveThrough is Resolve with jump hosts, commas between them, in the place of
+// those that ~/.ssh/config names.
+func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
+	given, err := parseHost(host)
+	if err != nil {
+		return Address{}, err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Address{}, err
+	}
+	return route{home: home, names: []string{host}}.resolveHost(ctx, given, jumps)
+}

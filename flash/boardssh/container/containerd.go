@@ -1,0 +1,210 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"slipway/flash/boardssh"
+	"slipway/flash/oci"
+)
+
+const (
+	containerdSocket = "/run/containerd/containerd.sock"
+	defaultNamespace = "slipway"
+	snapshotter      = "overlayfs"
+)
+
+// Containerd is the board's containerd, reached over the SSH connection that it was opened on.
+// It does not touch images and containers of other namespaces.
+type Containerd struct {
+	conn      *boardssh.Conn
+	grpc      *grpc.ClientConn
+	client    *client.Client
+	socket    string
+	namespace string
+	pipes     string   // folder on the board
+	cdi       []string // the same
+	platform  v1.Platform
+	version   string
+}
+
+// OpenContainerd connects to the containerd of the board.
+func OpenContainerd(ctx context.Context, c *boardssh.Conn) (*Containerd, error) {
+	return openContainerd(ctx, c, containerdSocket, defaultNamespace)
+}
+
+func openContainerd(ctx context.Context, c *boardssh.Conn, socket, namespace string) (*Containerd, error) {
+	probe, err := c.DialContext(ctx, "unix", socket) // gRPC would go on trying, and log it
+	if err != nil {
+		return nil, err
+	}
+	probe.Close()
+	link, err := grpc.NewClient("passthrough:///containerd",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return c.DialContext(ctx, "unix", socket)
+		}))
+	if err != nil {
+		return nil, err
+	}
+	t := &Containerd{conn: c, grpc: link, socket: socket, namespace: namespace, pipes: pipesDir, cdi: cdiDirs}
+	if err := t.ask(ctx, "open containerd's "+socket, t.openClient); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// openClient makes a client that knows the board's platform, which is not this machine's.
+func (t *Containerd) openClient(ctx context.Context) error {
+	plain, err := client.NewWithConn(t.grpc)
+	if err != nil {
+		return err
+	}
+	fit, err := plain.GetSnapshotterSupportedPlatforms(ctx, snapshotter)
+	if err != nil {
+		return err
+	}
+	if t.client, err = client.NewWithConn(t.grpc, client.WithDefaultPlatform(fit)); err != nil {
+		return err
+	}
+	if t.platform, err = t.ownPlatform(ctx); err != nil {
+		return err
+	}
+	v, err := t.client.Version(ctx)
+	t.version = boardssh.Printable(v.Version)
+	return err
+}
+
+// ownPlatform is the first that the snapshotter says it can run.
+func (t *Containerd) ownPlatform(ctx context.Context) (v1.Platform, error) {
+	r, err := t.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter)
+	if err != nil {
+		return v1.Platform{}, err
+	}
+	for _, plugin := range r.Plugins {
+		for _, p := range plugin.Platforms {
+			return platforms.Normalize(v1.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}), nil
+		}
+	}
+	return v1.Platform{}, fmt.Errorf("it has no snapshotter %q", snapshotter)
+}
+
+func (t *Containerd) withNamespace(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, t.namespace)
+}
+
+// String names the engine to a person.
+func (t *Containerd) String() string {
+	return fmt.Sprintf("containerd %s, namespace %s", t.version, t.namespace)
+}
+
+// Platform is what images have to be for.
+func (t *Containerd) Platform() v1.Platform { return t.platform }
+
+// Close ends the connection to containerd, not that to the board.
+func (t *Containerd) Close() error { return t.grpc.Close() }
+
+// Version is containerd's own.
+func (t *Containerd) Version(ctx context.Context) (string, error) {
+	v, err := t.client.Version(t.withNamespace(ctx))
+	if err != nil {
+		return "", t.describeError("ask containerd's version", err)
+	}
+	return boardssh.Printable(v.Version), nil
+}
+
+// PushFile is Push of the one image in an archive or a layout on this machine, under
+// the name that it has there, which is returned.
+func (t *Containerd) PushFile(ctx context.Context, path string) (string, error) {
+	source, err := oci.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer source.Close()
+	image, err := source.Image(ctx, "", t.platform)
+	if err != nil {
+		return "", err
+	}
+	pushed, err := t.Push(ctx, image, image.Name)
+	return pushed.Image, err
+}
+
+// ask calls containerd for a question.
+func (t *Containerd) ask(ctx context.Context, what string, question func(context.Context) error) error {
+	err := boardssh.Answer(t.withNamespace(ctx), 0, fmt.Sprintf("%s on %s", what, t.conn.Address()), question)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, boardssh.ErrSilent) {
+		return boardssh.NextStep{Err: err, Step: "systemctl status containerd  # on the board"}
+	}
+	return t.describeError(what, err)
+}
+
+func (t *Containerd) describeError(what string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return boardssh.BoardError(fmt.Sprintf("%s on %s", what, t.conn.Address()), err)
+}
+
+// maxListed is more containers than anybody leaves.
+const maxListed = 1000
+
+// List lists the containers that Run made and that are still there.
+func (t *Containerd) List(ctx context.Context) (left []Leftover, err error) {
+	err = t.ask(ctx, "list containers", func(ctx context.Context) error {
+		left, err = t.listContainers(ctx)
+		return err
+	})
+	return left, err
+}
+
+func (t *Containerd) listContainers(ctx context.Context) (left []Leftover, err error) {
+	all, err := t.client.Containers(ctx, `labels."`+runLabel+`"`)
+	if err != nil {
+		return nil, err
+	}
+	for _, made := range all[:min(len(all), maxListed)] {
+		info, err := made.Info(ctx, client.WithoutRefreshedMetadata)
+		if err != nil {
+			return nil, err
+		}
+		l := Leftover{Name: boardssh.Printable(made.ID()), Image: boardssh.Printable(info.Image), State: "created"}
+		l.Started, _ = time.Parse(time.RFC3339, info.Labels[runLabel]) // shown only
+		if task, err := made.Task(ctx, nil); err == nil {
+			status, err := task.Status(ctx)
+			if err != nil && !errdefs.IsNotFound(err) {
+				return nil, err
+			}
+			l.State = boardssh.Printable(string(status.Status))
+		}
+		left = append(left, l)
+	}
+	return left, nil
+}
+
+// Remove ends a container that Run made, and removes it.
+func (t *Containerd) Remove(ctx context.Context, name string) error {
+	r := t.newRun(name)
+	ctx = t.withNamespace(ctx)
+	if _, err := t.client.LoadContainer(ctx, name); err != nil {
+		return t.describeError("remove container "+name, err)
+	}
+	if err := r.removeAll(ctx, true); err != nil {
+		return t.describeError("remove container "+name, err)
+	}
+	return nil
+}

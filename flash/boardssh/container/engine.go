@@ -1,0 +1,71 @@
+// Package container turns an OCI image into a running container on a board, by the board's
+// own containerd, docker or podman. Package oci reads the images.
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/flash/boardssh"
+	"slipway/flash/oci"
+)
+
+// Engine is what runs containers on a board.
+type Engine interface {
+	String() string        // its name and version, for people
+	Platform() v1.Platform // what images have to be for
+	// Push brings an image to the board, under a name. It can be repeated.
+	Push(ctx context.Context, image *oci.Image, name string) (Pushed, error)
+	// Prune removes images that came by Push and that no container uses, but for one.
+	Prune(ctx context.Context, keep string) ([]string, error)
+	// Run runs a container to its end and removes all that it made on the board.
+	Run(ctx context.Context, c Spec) (Exit, error)
+	// List lists containers that Run left on the board: on purpose, by another person, or when a
+	// connection was lost.
+	List(ctx context.Context) ([]Leftover, error)
+	// Remove ends and removes one of them.
+	Remove(ctx context.Context, name string) error
+	Close() error
+}
+
+// Leftover is a container that Run made and that is still there.
+type Leftover struct {
+	Name    string    `json:"name"`
+	Image   string    `json:"image"`
+	State   string    `json:"state"`
+	Started time.Time `json:"started"`
+}
+
+// Engines are those that OpenEngine knows, in the order in which it tries them.
+var Engines = []string{"containerd", "docker", "podman"}
+
+// OpenEngine connects to the board's engine with that name. Without a name, it takes the first that
+// answers. The namespace is containerd's.
+func OpenEngine(ctx context.Context, c *boardssh.Conn, name, namespace string) (Engine, error) {
+	if name != "" {
+		return openEngine(ctx, c, name, namespace)
+	}
+	var failed []error
+	for _, name := range Engines {
+		e, err := openEngine(ctx, c, name, namespace)
+		if err == nil || ctx.Err() != nil || errors.Is(err, boardssh.ErrSilent) {
+			return e, err
+		}
+		failed = append(failed, err)
+	}
+	return nil, fmt.Errorf("no engine for containers answers: %w", errors.Join(failed...))
+}
+
+func openEngine(ctx context.Context, c *boardssh.Conn, name, namespace string) (Engine, error) {
+	switch name {
+	case "containerd":
+		return openContainerd(ctx, c, containerdSocket, namespace)
+	case "docker", "podman":
+		return openDocker(ctx, c, name)
+	}
+	return nil, fmt.Errorf("unknown engine %q; there are %q", name, Engines)
+}

@@ -1,0 +1,102 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"slipway/flash/boardssh"
+)
+
+// A board takes a second or more to digest a GiB. It digests the part that has arrived without a
+// gap while the rest is being sent.
+const (
+	digestingBlock  = 64 << 10                  // what dd reads at once; a large buffer costs it page faults and the cache
+	digestingAtOnce = 16 << 20 / digestingBlock // each time a program is started
+)
+
+// digestingScript is fixed text; the file is its argument. It reads how many more blocks have
+// arrived, and ends with the list. The second argument lists parts of other versions.
+var digestingScript = fmt.Sprintf(`at=0
+while read -r n; do
+	dd if="$1" bs=%d skip="$at" count="$n" 2>/dev/null || exit
+	at=$((at + n))
+done | if openssl version >/dev/null 2>&1; then openssl dgst -sha256 -r; else sha256sum; fi
+`, digestingBlock) + eachPart + "echo part && break\ndone; true"
+
+// boardDigest is a digest that the board computes while a file arrives.
+type boardDigest struct {
+	lines  *io.PipeWriter
+	digest chan digestAnswer
+	cancel context.CancelFunc
+	stale  bool // the file was created again while it was digested
+}
+
+// digestAnswer is the board's answer about a file.
+type digestAnswer struct {
+	digest string
+	others bool // parts of other versions exist on the board
+}
+
+// startBoardDigest starts the digest of a file that q brings, if that is worth it. The caller
+// calls stopProgram.
+func startBoardDigest(ctx context.Context, c *boardssh.Conn, name, remote string, size int64, q *pieceQueue) *boardDigest {
+	out, in := io.Pipe()
+	telling, cancel := context.WithCancel(ctx)
+	f := &boardDigest{lines: in, digest: make(chan digestAnswer, 1), cancel: cancel}
+	if size < resumeBytes {
+		close(f.digest)
+		return f
+	}
+	go func() {
+		r, err := c.Feed(ctx, out, "sh", "-c", digestingScript, "sh", pathArgument(name), hiddenPrefix(remote))
+		out.CloseWithError(io.ErrClosedPipe) // whatever it was, nobody reads any more
+		m := digestPattern().FindSubmatch(r.Stdout)
+		if err != nil || r.Status != 0 || m == nil {
+			m = [][]byte{nil, nil}
+		}
+		f.digest <- digestAnswer{string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n"))}
+	}()
+	go f.tellProgress(telling, size, q)
+	return f
+}
+
+// tellProgress tells the board's program how many blocks have arrived, until all have.
+func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueue) {
+	var said int64
+	for more := true; more; {
+		more = q.waitForArrival(ctx)
+		there := q.contiguousBytes(size) / digestingBlock
+		if !more {
+			there = (size + digestingBlock - 1) / digestingBlock
+		}
+		if n := there - said; n >= digestingAtOnce || !more && n > 0 {
+			if _, err := fmt.Fprintln(f.lines, n); err != nil {
+				return
+			}
+			said = there
+		}
+	}
+	f.lines.Close()
+}
+
+// waitForDigest returns the digest after the whole file has arrived. The answer is empty if the
+// board has none.
+func (f *boardDigest) waitForDigest(ctx context.Context) digestAnswer {
+	if f.stale {
+		return digestAnswer{}
+	}
+	select {
+	case a := <-f.digest:
+		return a
+	case <-ctx.Done():
+		return digestAnswer{}
+	}
+}
+
+// stopProgram ends the program on the board.
+func (f *boardDigest) stopProgram() {
+	f.cancel()
+	f.lines.Close()
+}

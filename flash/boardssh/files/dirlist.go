@@ -1,0 +1,249 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/flash/boardssh"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// Scripts are fixed text. The folder is their first argument, and names reach them on
+// standard input with a zero byte after each, so that a name may hold anything.
+const (
+	// It names the first program that the board lacks.
+	needPrograms = `has() { command -v "$1" >/dev/null; }
+for p in find stat xargs; do has "$p" || { echo "the board has no $p" >&2; exit 127; }; done
+has sha256sum || has openssl || { echo "the board has neither sha256sum nor openssl" >&2; exit 127; }
+`
+	// A folder that is not there is "absent". An entry that is removed during the listing, such
+	// as another upload's hidden file, is not listed. Other names are listed twice then.
+	listScript = needPrograms + `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
+cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
+	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
+done' sh {} +`
+
+	// namesScript lists only the given names that exist, and parts that broken uploads of them
+	// left. A link to a folder counts as a folder.
+	namesScript = needPrograms + `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
+	for p in "$f" "${f%/*}/.${f##*/}".*.part; do
+		if [ -d "$p" ]; then stat -L -c "%f %s %u %g %U %G %n" "$p"
+		elif [ -e "$p" ] || [ -L "$p" ]; then stat -c "%f %s %u %g %U %G %n" "$p"; fi || exit 255
+	done
+done' sh`
+
+	// Its output is unusable if a file cannot be read, or if busybox meets a name with a newline;
+	// then the next script starts a process for each file.
+	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
+
+	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(` + inputDigest + ` <"$f") && echo "$s" || echo -; done' sh`
+
+	// Command substitution drops newlines at the end, and the dot keeps those of the
+	// target.
+	linkDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do t=$(readlink "$f"; echo .); printf %s "$t" | ` + inputDigest + ` || echo -; done' sh`
+)
+
+// noProgram is a shell's status for a program that is not there, and that of needPrograms.
+const noProgram = 127
+
+// mostListed is how much the list of a folder may say, of as many names as there may be.
+const mostListed = 32 << 20
+
+// listFolder lists the folder on the board. A missing folder is empty.
+func listFolder(ctx context.Context, c *boardssh.Conn, remote string) (map[string]entry, error) {
+	return runList(ctx, c, nil, listScript, remote)
+}
+
+// listNames lists only the given names.
+func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []string) (map[string]entry, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return runList(ctx, c, ListForXargs(names), namesScript, remote)
+}
+
+func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
+	r, err := c.AskUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Status == noProgram:
+		said := strings.TrimSpace(string(r.Stderr)) // a login script may say something before
+		return nil, c.NextOnBoard(errors.New(said[strings.LastIndex(said, "\n")+1:]), "apt-get install coreutils findutils", "or add both to the board's image")
+	case r.Status != 0:
+		return nil, fmt.Errorf("list the folder on the board: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
+	}
+	if r.Truncated {
+		return nil, errMuch
+	}
+	if names == nil && len(r.Stdout) == 0 { // it would list the folder itself
+		return nil, fmt.Errorf("list %s on the board: it answers nothing, and ended with status 0", boardssh.Printable(remote))
+	}
+	if string(r.Stdout) == "absent\n" {
+		return nil, nil
+	}
+	return parseList(r.Stdout)
+}
+
+// longestPath is Linux's PATH_MAX.
+const longestPath = 4096
+
+var errMuch = fmt.Errorf("the folder on the board has more than %d entries, or very long names", mostEntries)
+
+var statPattern = plaintext.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
+
+// parseList reads what listScript printed. A line of another form continues the name before it,
+// because names may contain newlines.
+func parseList(out []byte) (map[string]entry, error) {
+	entries := map[string]entry{}
+	var found entry // called last, whose name may go on in the next line
+	last, inside := "", false
+	add := func() {
+		if inside {
+			entries[last] = found
+		}
+	}
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSuffix(line, "\n")
+		m := statPattern().FindStringSubmatch(line)
+		switch {
+		case m == nil && !inside:
+			return nil, fmt.Errorf("the board lists the folder in a way that is not known: %s", boardssh.Printable(line))
+		case m == nil && len(last)+len(line) > longestPath:
+			return nil, errMuch
+		case m == nil:
+			last += "\n" + line
+		case m[7] == "": // the folder itself
+			add()
+			inside = false
+		default:
+			add()
+			last, inside, found = m[7][1:], true, listedEntry(m)
+		}
+		if len(entries) > mostEntries {
+			return nil, errMuch
+		}
+	}
+	if add(); len(entries) > mostEntries {
+		return nil, errMuch
+	}
+	for name := range entries {
+		if !fs.ValidPath(strings.ToValidUTF8(name, "_")) {
+			return nil, fmt.Errorf("the board lists %s, which is no name in a folder", boardssh.Printable(name))
+		}
+	}
+	return entries, nil
+}
+
+func listedEntry(m []string) entry {
+	raw, _ := strconv.ParseUint(m[1], 16, 32) // their digits fit
+	size, _ := strconv.ParseInt(m[2], 10, 64)
+	kinds := map[uint64]fs.FileMode{0x8000: 0, 0x4000: fs.ModeDir, 0xa000: fs.ModeSymlink}
+	kind, known := kinds[raw&0xf000]
+	if !known {
+		kind = fs.ModeIrregular
+	}
+	e := entry{kind: kind, mode: fs.FileMode(raw & 0o7777), size: size, owner: [4]string(m[3:7])}
+	if kind != 0 {
+		e.size = 0
+	}
+	return e
+}
+
+// digester reads the digests of names in a folder from the board.
+type digester func(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error)
+
+// markSame marks the names whose digests are the same on both sides.
+func (d *folderUpload) markSame(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
+	if len(names) == 0 {
+		return nil
+	}
+	ours, theirs := make([]string, len(names)), []string(nil)
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		theirs, err = there(ctx, d.conn, d.remote, names)
+		return err
+	})
+	both.Go(func() (err error) {
+		for i := 0; i < len(names) && err == nil; i++ {
+			ours[i], err = here(ctx, names[i])
+		}
+		return err
+	})
+	err := both.Wait()
+	for i := 0; i < len(names) && err == nil; i++ {
+		same[names[i]] = theirs[i] == ours[i]
+	}
+	return err
+}
+
+// fileDigests are the digests of the files on the board, in the order of their names.
+func fileDigests(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error) {
+	sums, err := digestLines(ctx, c, remote, quickDigestScript, names)
+	if err != nil && ctx.Err() == nil {
+		sums, err = digestLines(ctx, c, remote, fileDigestScript, names)
+	}
+	return sums, err
+}
+
+func linkDigests(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error) {
+	return digestLines(ctx, c, remote, linkDigestScript, names)
+}
+
+// digestLines returns the lines that script prints, one for each name. A file that cannot be read
+// has the digest "-".
+func digestLines(ctx context.Context, c *boardssh.Conn, remote, script string, names []string) ([]string, error) {
+	r, err := c.FeedUpTo(ctx, ListForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(r.Stdout), "\n"), "\n")
+	if r.Status != 0 || len(lines) != len(names) {
+		return nil, fmt.Errorf("the board gave %d digests of %d, status %d: %s", len(lines), len(names), r.Status, bytes.TrimSpace(r.Stderr))
+	}
+	sums := make([]string, len(names))
+	for i, line := range lines {
+		sums[i] = "-"
+		if m := digestPattern().FindStringSubmatch(line); m != nil {
+			sums[i] = m[1]
+		}
+	}
+	return sums, nil
+}
+
+// ListForXargs is a list of names in the folder for xargs -0.
+func ListForXargs(names []string) io.Reader {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString("./" + name + "\x00")
+	}
+	return strings.NewReader(b.String())
+}
+
+func (d *folderUpload) fileDigest(ctx context.Context, name string) (string, error) {
+	f, err := os.Open(filepath.Join(d.local, filepath.FromSlash(name)))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return localfile.Digest(ctx, f, nil)
+}
+
+func (d *folderUpload) linkDigest(_ context.Context, name string) (string, error) {
+	sum := sha256.Sum256([]byte(d.want[name].target + "\n."))
+	return hex.EncodeToString(sum[:]), nil
+}

@@ -1,0 +1,102 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/pkg/sftp"
+
+	"slipway/flash/boardssh"
+)
+
+// Reading is a file there that is being read.
+type Reading struct {
+	SizeBytes int64
+	Modified  time.Time // to the second
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	files  *sftpFiles
+	file   *sftp.File
+	name   string
+	out    *io.PipeReader
+	in     *io.PipeWriter
+	once   sync.Once
+	ended  chan struct{}
+}
+
+// ErrIrregular is of a folder, or a pipe, whose reading could wait for ever.
+var ErrIrregular = errors.New("not a regular file")
+
+// Open opens a file for reading. A path that does not begin with a slash begins in
+// the user's home. Reads end with ctx.
+func Open(ctx context.Context, c *boardssh.Conn, name string) (*Reading, error) {
+	what := fmt.Sprintf("read %s:%s", c.Address().Host, boardssh.Printable(name))
+	b, err := openSFTP(ctx, c, func() {})
+	if err != nil {
+		return nil, boardssh.BoardError(what, err)
+	}
+	r := &Reading{files: b, name: name, ended: make(chan struct{})}
+	if err := b.do(ctx, r.openFile); err != nil {
+		b.close()
+		return nil, boardssh.BoardError(what, err)
+	}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.out, r.in = io.Pipe()
+	return r, nil
+}
+
+func (r *Reading) openFile() error {
+	info, err := r.files.sftp.Stat(r.name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return ErrIrregular
+	}
+	r.SizeBytes, r.Modified = info.Size(), info.ModTime()
+	r.file, err = r.files.sftp.Open(r.name)
+	return err
+}
+
+// StartAt says where to read from. Without it, that is the beginning.
+func (r *Reading) StartAt(from int64) {
+	r.once.Do(func() { go r.copyFile(from) })
+}
+
+// copyFile requests many pieces at once: one after another, each would wait for the round
+// trip.
+func (r *Reading) copyFile(from int64) {
+	defer close(r.ended)
+	err := r.files.receive(r.ctx, r.in, func(to io.Writer) error {
+		if _, err := r.file.Seek(from, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := r.file.WriteTo(to)
+		return err
+	})
+	if err != nil && r.ctx.Err() == nil {
+		err = boardssh.BoardError("read "+r.name, err)
+	}
+	r.in.CloseWithError(err)
+}
+
+// Read reads on.
+func (r *Reading) Read(p []byte) (int, error) {
+	r.StartAt(0)
+	return r.out.Read(p)
+}
+
+// Close ends the reading; the connection stays.
+func (r *Reading) Close() error {
+	r.cancel()
+	r.out.Close()
+	r.once.Do(func() { close(r.ended) })
+	<-r.ended
+	r.files.close()
+	return nil
+}

@@ -1,0 +1,384 @@
+package files
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pkg/sftp"
+
+	"slipway/flash/boardssh"
+	"slipway/layers/plaintext"
+)
+
+// inFlightBytes limits the unanswered bytes on one stream. OpenSSH takes requests of 256 KiB with
+// their headers. Other servers get what the protocol guarantees, 32 KiB.
+//
+// Bytes that the board's sftp-server has not read yet wait in sshd's memory. On a line without
+// delay, that is all of them: a small amount keeps the board busy and stays in its processor's
+// cache.
+const (
+	inFlightBytes = 5 << 19 // more than a window of 2 MiB
+	nearBytes     = 3 * packetBytes
+	nearRate      = 512 << 20 // bytes a second of a round trip, which come to these
+	mostInFlight  = 64
+	packetBytes   = 255 << 10
+	smallPacket   = 32 << 10
+)
+
+// boardFiles is one channel to the board's files.
+type boardFiles interface {
+	// do calls work, which waits for the board, and ends it with ctx.
+	do(ctx context.Context, work func() error) error
+	// makeDir makes a folder and those above it, where they are missing.
+	makeDir(ctx context.Context, dir string) error
+	// free is the free space. An error other than ErrSilent means that the board does not report it.
+	freeBytes(ctx context.Context, dir string) (bytes uint64, err error)
+	// create makes an empty file that only we use, and opens it. An existing file is an error.
+	createFile(ctx context.Context, name string) (pieceWriter, error)
+	// open opens a file for its pieces, inside of do.
+	openFile(name string) (pieceWriter, error)
+	pieceBytes() int64
+	// inFlight is how many pieces wait for their answers on a line with this round trip.
+	inFlight(roundTrip time.Duration) int
+	readBack(ctx context.Context, name string, to io.Writer) error
+	// rename replaces any file or symlink that has the name.
+	rename(ctx context.Context, from, to string) error
+	removeFile(ctx context.Context, name string) error
+	close()
+}
+
+// sftpFiles is an SFTP channel.
+type sftpFiles struct {
+	stream *boardssh.SFTP
+	sftp   *sftp.Client
+	packet int
+}
+
+// syncRate is how many bytes a slow card stores in a second during a sync.
+const syncRate = 1 << 20
+
+// openSFTP calls opened as soon as it has a session, which may be the only one that the
+// board gives.
+func openSFTP(ctx context.Context, c *boardssh.Conn, opened func()) (*sftpFiles, error) {
+	stream, err := c.OpenSFTP(ctx, opened)
+	if err != nil {
+		return nil, err
+	}
+	b := &sftpFiles{stream: stream, packet: smallPacket}
+	if err := b.do(ctx, b.startClient); err != nil {
+		b.close()
+		return nil, fmt.Errorf("start sftp: %w", err)
+	}
+	return b, nil
+}
+
+func (b *sftpFiles) startClient() (err error) {
+	b.sftp, err = sftp.NewClientPipe(b.stream.Answers, b.stream.Requests, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
+	if err != nil {
+		return err
+	}
+	if b.hasExtension("limits@openssh.com") && strings.HasPrefix(b.stream.ServerVersion(), "SSH-2.0-OpenSSH") {
+		b.packet = packetBytes
+		return sftp.MaxPacketUnchecked(packetBytes)(b.sftp)
+	}
+	return nil
+}
+
+// close leaves the SFTP client's own Close out: it waits for the board.
+func (b *sftpFiles) close() { b.stream.Close() }
+
+func (b *sftpFiles) do(ctx context.Context, work func() error) error {
+	return b.stream.Do(ctx, func() error { return recoverFault(work) })
+}
+
+// receive is do for work that writes a file's content. Answers without data are no progress.
+func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
+	return b.stream.Receive(ctx, to, func(to io.Writer) error {
+		return recoverFault(func() error { return work(to) })
+	})
+}
+
+// recoverFault turns a runtime error of the SFTP library into an error of the server.
+func recoverFault(work func() error) (err error) {
+	defer func() { err = cmp.Or(describePanic(recover()), err) }()
+	return work()
+}
+
+// describePanic is the error of a server that answers "done" to a request for a file's
+// size: the SFTP library does not expect that.
+func describePanic(panicked any) error {
+	if panicked == nil {
+		return nil
+	}
+	if fault, ok := panicked.(runtime.Error); ok {
+		return fmt.Errorf("the board's SFTP server answers what it was not asked: %w", fault)
+	}
+	panic(panicked)
+}
+
+func (b *sftpFiles) hasExtension(extension string) bool {
+	_, ok := b.sftp.HasExtension(extension)
+	return ok
+}
+
+func (b *sftpFiles) pieceBytes() int64 { return int64(b.packet) }
+
+func (b *sftpFiles) inFlight(roundTrip time.Duration) int {
+	bytes := min(inFlightBytes, nearBytes+int(roundTrip.Seconds()*nearRate))
+	return min(mostInFlight, bytes/b.packet)
+}
+
+func (b *sftpFiles) makeDir(ctx context.Context, dir string) error {
+	return b.do(ctx, func() error { return b.sftp.MkdirAll(dir) })
+}
+
+func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, err error) {
+	err = b.do(ctx, func() error {
+		if !b.hasExtension("statvfs@openssh.com") {
+			return errors.ErrUnsupported
+		}
+		vfs, err := b.sftp.StatVFS(dir)
+		if err != nil {
+			return err
+		}
+		if vfs.Flag&1 != 0 { // read-only, which the write will tell
+			return errors.ErrUnsupported
+		}
+		bytes = vfs.Frsize * vfs.Bavail
+		return nil
+	})
+	return bytes, err
+}
+
+func (b *sftpFiles) createFile(ctx context.Context, name string) (w pieceWriter, err error) {
+	err = b.do(ctx, func() error {
+		f, err := b.sftp.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+		if err != nil {
+			return err
+		}
+		w = sftpFile{f, b}
+		return f.Chmod(0o600)
+	})
+	return w, err
+}
+
+func (b *sftpFiles) openFile(name string) (pieceWriter, error) {
+	f, err := b.sftp.OpenFile(name, os.O_WRONLY)
+	return sftpFile{f, b}, err
+}
+
+type sftpFile struct {
+	*sftp.File
+	files *sftpFiles
+}
+
+// buffers hold one request each. There are many of them where many boards are sent to,
+// so those of small packets are no larger than these.
+var (
+	buffers      = bufferPool(packetBytes)
+	smallBuffers = bufferPool(smallPacket)
+)
+
+func bufferPool(size int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		buf := make([]byte, size)
+		return &buf
+	}}
+}
+
+func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error {
+	pool := buffers
+	if p.length <= smallPacket {
+		pool = smallBuffers
+	}
+	kept := pool.Get().(*[]byte)
+	defer pool.Put(kept)
+	buf := *kept
+	n, err := src.ReadAt(buf[:p.length], p.offset)
+	if int64(n) < p.length {
+		if err == io.EOF {
+			err = errShrunk
+		}
+		return finalError{err}
+	}
+	_, err = f.WriteAt(buf[:n], p.offset)
+	return classifyError(err)
+}
+
+// classifyError tells the server's own refusal from a connection that failed.
+func classifyError(err error) error {
+	var status *sftp.StatusError
+	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		return finalError{fmt.Errorf("the board refuses: %w", err)}
+	}
+	return err
+}
+
+func (f sftpFile) sync(ctx context.Context, size int64) error {
+	if !f.files.hasExtension("fsync@openssh.com") {
+		return nil
+	}
+	defer f.files.stream.AllowSilence(time.Duration(size/syncRate) * time.Second)()
+	if err := f.files.do(ctx, f.Sync); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}
+
+func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
+	return f.files.do(ctx, func() error {
+		if err := f.Chmod(mode.Perm()); err != nil {
+			return fmt.Errorf("set mode: %w", err)
+		}
+		return f.Close()
+	})
+}
+
+func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
+	return b.receive(ctx, to, func(to io.Writer) error {
+		f, err := b.sftp.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.WriteTo(to)
+		return err
+	})
+}
+
+func (b *sftpFiles) removeFile(ctx context.Context, name string) error {
+	return b.do(ctx, func() error { return b.sftp.Remove(name) })
+}
+
+// checkFreeSpace says in time what SFTP later calls "failure".
+func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir string, size int64) error {
+	free, err := b.freeBytes(ctx, dir)
+	for ; errors.Is(err, fs.ErrNotExist) && dir != path.Dir(dir); free, err = b.freeBytes(ctx, dir) {
+		dir = path.Dir(dir)
+	}
+	if errors.Is(err, boardssh.ErrSilent) {
+		return err
+	}
+	if err == nil && free < uint64(size) {
+		err = fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, (size-1)>>20+1, dir, free>>20)
+		return c.NextOnBoard(err, "df -h "+plaintext.Quote(dir), "what fills it")
+	}
+	return nil // if it is unknown, the write will tell
+}
+
+// tryScript writes a file in a folder, and removes it. If that fails, it says how many inodes
+// are left.
+const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$d"
+rm -f "$d/$2"`
+
+// explainFailure finds out by the shell why SFTP failed in a folder: SFTP itself has one word
+// for a full, a broken and a read-only file system.
+func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
+	var status *sftp.StatusError
+	if ctx.Err() != nil || !errors.As(err, &status) {
+		return err
+	}
+	r, failed := c.Ask(ctx, "sh", "-c", tryScript, "sh", pathArgument(dir), path.Clean(tempName("try")))
+	words := boardssh.Printable(string(r.Stderr))
+	if failed != nil || words == "" {
+		return err
+	}
+	free, known := parseFree(r.Stdout)
+	words = strings.Replace(err.Error(), status.Error(), words+plaintext.Either(known && free == 0, " (no inode is free)", ""), 1)
+	if !strings.Contains(words, "No space left") {
+		return finalError{errors.New(words)}
+	}
+	err = fmt.Errorf("%w: %s", ErrFull, words)
+	return finalError{c.NextOnBoard(err, fmt.Sprintf("df -h %s; df -i %[1]s", plaintext.Quote(dir)), "bytes, then inodes")}
+}
+
+// digestScript is fixed text; the file's name is its argument. OpenSSL uses the
+// processor's SHA instructions where sha256sum often does not.
+const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"`
+
+// eachPart goes over the parts of other versions; what a name without any leaves of
+// the pattern is no file.
+var eachPart = `for f in "$2".` + strings.Repeat("[0-9a-f]", idDigits) + `.part; do
+	[ "$f" != "$1" ] && [ -f "$f" ] && [ ! -L "$f" ] && `
+
+var (
+	proveScript  = digestScript + "\n" + eachPart + "echo part && break\ndone; true"
+	removeScript = eachPart + "rm -f \"$f\"\ndone; true"
+)
+
+// removeParts removes parts that broken uploads of other versions of a file left. If the board
+// cannot do it, a few hidden files remain; the upload itself is not affected.
+func (w *stream) removeParts(ctx context.Context, remote string) {
+	_, _ = w.conn.Run(ctx, "sh", "-c", removeScript, "sh", pathArgument(remote), hiddenPrefix(remote))
+}
+
+// pathArgument is a file's name that no program takes for an option.
+func pathArgument(name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return "./" + name
+}
+
+var digestPattern = plaintext.Regexp(`^\\?([0-9a-f]{64})\b`)
+
+// Digest returns a file's SHA-256, which the board computes. It is "" if the board has no program
+// for it, or no such file.
+func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) {
+	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", pathArgument(name))
+	if ctx.Err() != nil {
+		return "", err
+	}
+	if m := digestPattern().FindSubmatch(r.Stdout); err == nil && r.Status == 0 && m != nil {
+		return string(m[1]), nil
+	}
+	return "", nil
+}
+
+// proveDigest has the board compute the digest, and reports whether parts of other versions of
+// remote exist. If the board has no program for it, or that program sees other folders than the
+// SFTP server, Slipway reads the file back.
+func (w *stream) proveDigest(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
+	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", pathArgument(name), hiddenPrefix(remote))
+	if ctx.Err() != nil {
+		return "", false, err
+	}
+	if m := digestPattern().FindSubmatch(r.Stdout); err == nil && m != nil {
+		return string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n")), nil
+	}
+	h := sha256.New()
+	if err := w.files.readBack(ctx, name, &limitedWriter{h, size}); err != nil {
+		return "", false, fmt.Errorf("read back: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), false, nil
+}
+
+// limitedWriter refuses what is longer than it should be: a board may send without an end.
+type limitedWriter struct {
+	to   io.Writer
+	left int64
+}
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if w.left -= int64(len(p)); w.left < 0 {
+		return 0, errors.New("the board sends more than was sent to it")
+	}
+	return w.to.Write(p)
+}
+
+func (b *sftpFiles) rename(ctx context.Context, from, to string) error {
+	return b.do(ctx, func() error { return b.sftp.PosixRename(from, to) })
+}

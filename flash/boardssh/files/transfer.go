@@ -1,0 +1,550 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/flash/boardssh"
+)
+
+// A line that takes its time binds one channel: its window is 2 MiB, however wide
+// the line is. Each further connection has a window of its own, and a process and a
+// core on the board.
+const (
+	severalBytes  = 32 << 20             // smaller files arrive before another connection opens
+	manyBytes     = 256 << 20            // up to this size, more connections still pay
+	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
+	windowBytes   = 2 << 20
+	processorRate = 150 << 20 // bytes a second that a slow processor reads, hashes, encrypts and sends
+	lateAfter     = 5 * time.Second
+	lateTick      = 500 * time.Millisecond // how often an idle stream looks for late pieces
+)
+
+// stream is one channel to the board's files. The first one uses the connection that
+// everything uses. The others have a connection each.
+type stream struct {
+	conn   *boardssh.Conn
+	files  boardFiles
+	file   pieceWriter // open once pieces were written; nil: not yet, or no more
+	cancel context.CancelFunc
+	err    error
+
+	// The queue's lock guards these.
+	out  int           // pieces that were taken and have no answer
+	took time.Duration // until its last answer
+}
+
+// finalError is an error that no other stream can fix: the file here cannot be read, or the
+// board refuses to write.
+type finalError struct{ error }
+
+func (f finalError) Unwrap() error { return f.error }
+
+// transfer sends one file over several streams.
+type transfer struct {
+	conn  *boardssh.Conn
+	src   source
+	name  string      // on the board; the file exists
+	file  pieceWriter // the same, as it was made; nil: it has to be opened
+	queue *pieceQueue
+	early *earlyStreams
+
+	roundTrip  time.Duration
+	pieceBytes int64 // the most that a stream takes at once
+
+	mu      sync.Mutex
+	streams []*stream
+}
+
+// sendAll sends the pieces, first over b and soon over more streams. It returns a stream that
+// works, to finish the file on. close ends the others.
+func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	k.pieceBytes = b.pieceBytes()
+	opening, stop := context.WithCancel(ctx)
+	defer stop()
+	var all sync.WaitGroup
+	k.startStream(ctx, &all, &stream{conn: k.conn, files: b, file: k.file})
+	all.Go(func() { k.addStreams(opening, ctx, &all, several-1) })
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-k.queue.done:
+	case <-ended: // no stream is left
+	}
+	stop()
+	if k.queue.failure() != nil {
+		cancel()
+	}
+	k.leaveWaiting()
+	<-ended
+	return k.streamState(ctx)
+}
+
+// countStreams is how many streams so many bytes get.
+func countStreams(c *boardssh.Conn, left int64, roundTrip time.Duration) int {
+	switch {
+	case left < severalBytes || rateFits(c.Rate(), windowBytes, roundTrip):
+		return 1
+	case roundTrip < longRoundTrip:
+		return 2
+	case left < manyBytes:
+		return min(4, fillingStreams(runtime.NumCPU(), roundTrip))
+	}
+	return fillingStreams(runtime.NumCPU(), roundTrip)
+}
+
+// fillingStreams is how many windows carry what this machine's processors send. More streams
+// would only take time of them, and of the board's.
+func fillingStreams(processors int, roundTrip time.Duration) int {
+	windows := float64(processors) * processorRate * roundTrip.Seconds() / windowBytes
+	return int(min(6, max(2, math.Round(windows))))
+}
+
+// unknownRoundTrip is longer than any.
+const unknownRoundTrip = time.Hour
+
+// measureRoundTrip begins to take the round trip of a file's line, before data fills it.
+func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() time.Duration {
+	if size < severalBytes {
+		return func() time.Duration { return unknownRoundTrip }
+	}
+	rtt := sync.OnceValue(func() time.Duration {
+		if best, known := c.RoundTrip(ctx); known {
+			return best
+		}
+		return unknownRoundTrip // the transfer will say it better
+	})
+	go rtt()
+	return rtt
+}
+
+// openersAtOnce is how many logins run at once: each waits for a dozen answers. sshd
+// refuses some where ten wait, and dropbear those of one address where five do.
+const openersAtOnce = 3
+
+// addStreams adds n streams as they open. If the board accepts no more connections, the transfer
+// continues with those that it has.
+func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
+	for range n {
+		w := k.early.nextStream(opening)
+		if w == nil {
+			return
+		}
+		if w.files.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
+			w.conn.Close()
+			return
+		}
+		k.startStream(ctx, all, w)
+	}
+}
+
+// openStream makes one more connection to the board, with a channel to its files.
+func openStream(ctx context.Context, c *boardssh.Conn) (*stream, error) {
+	conn, err := c.DialAgain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openChannel(ctx, conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &stream{conn: conn, files: b}, nil
+}
+
+// earlyStreams are opened before it is known how many the file needs.
+type earlyStreams struct {
+	opened chan *stream // is closed when there are no more
+	ended  atomic.Bool
+}
+
+// openEarlyStreams begins to open all streams but the first, while the first one finds out
+// what the board has of the file. If two are certain, the second one does not wait for several.
+func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several func() int) *earlyStreams {
+	e := &earlyStreams{opened: make(chan *stream)}
+	go func() {
+		defer close(e.opened)
+		var openers errgroup.Group
+		openers.SetLimit(openersAtOnce)
+		n := 1
+		if two {
+			openers.Go(func() error { return e.openOne(ctx, c) })
+			n++
+		}
+		for ; n < several(); n++ {
+			openers.Go(func() error { return e.openOne(ctx, c) })
+		}
+		_ = openers.Wait() // a board that lets no more in has the streams that it has
+	}()
+	return e
+}
+
+func (e *earlyStreams) openOne(ctx context.Context, c *boardssh.Conn) error {
+	if e.ended.Load() {
+		return nil
+	}
+	w, err := openStream(ctx, c)
+	if err != nil {
+		e.ended.Store(true)
+		return err
+	}
+	e.opened <- w
+	return nil
+}
+
+// nextStream waits for a stream. It is nil if no more come.
+func (e *earlyStreams) nextStream(ctx context.Context) *stream {
+	select {
+	case w := <-e.opened:
+		return w
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// close ends the streams that nobody takes. It does not break a login off: sshd keeps a list of
+// addresses that do, and refuses them for a while.
+func (e *earlyStreams) close() {
+	e.ended.Store(true)
+	go func() {
+		for w := range e.opened {
+			w.conn.Close()
+		}
+	}()
+}
+
+func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
+	ctx, w.cancel = context.WithCancel(ctx)
+	k.mu.Lock()
+	k.streams = append(k.streams, w)
+	k.mu.Unlock()
+	all.Go(func() {
+		err := w.files.do(ctx, func() error { return k.servePieces(ctx, w) })
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if w.err = err; err != nil && w.conn != k.conn {
+			w.conn.Close()
+		}
+	})
+}
+
+// servePieces writes pieces until none is left.
+func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
+	file := w.file
+	w.file = nil
+	if file == nil {
+		if file, err = w.files.openFile(k.name); err != nil {
+			return err
+		}
+	}
+	workers, working := errgroup.WithContext(ctx)
+	for range w.files.inFlight(k.roundTrip) {
+		workers.Go(func() error { return k.sendPieces(working, w, file) })
+	}
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	w.file = file
+	return nil
+}
+
+func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) error {
+	for {
+		p, ok := k.queue.nextPiece(ctx, w, k.pieceBytes)
+		if !ok {
+			return context.Cause(ctx)
+		}
+		err := file.writePiece(ctx, k.src.data, p)
+		k.queue.recordAnswer(w, p, err)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// leaveWaiting ends the streams that still wait for the answer to a piece that another stream
+// has sent.
+func (k *transfer) leaveWaiting() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.streams {
+		if !k.queue.isWaiting(w) {
+			continue
+		}
+		if w.cancel(); w.conn != k.conn {
+			w.conn.Close()
+		}
+	}
+}
+
+func (k *transfer) streamState(ctx context.Context) (*stream, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch err := k.queue.failure(); {
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	for _, w := range k.streams {
+		if w.err == nil && k.queue.bytesLeft() == 0 {
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("write: %w", k.streams[0].err)
+}
+
+// syncFile has w sync the file while the other streams close it, because a program that is
+// open for writing cannot be run. mayBeOpen says that a stream's process may still have it
+// open.
+func (k *transfer) syncFile(ctx context.Context, w *stream) (mayBeOpen bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var closed atomic.Int64
+	var all errgroup.Group
+	for _, other := range k.streams {
+		if other == w || other.file == nil {
+			continue
+		}
+		all.Go(func() error {
+			if other.files.do(ctx, other.file.Close) == nil {
+				closed.Add(1)
+			}
+			return nil
+		})
+	}
+	all.Go(func() error { return w.file.sync(ctx, k.src.size) })
+	err = all.Wait()
+	return closed.Load() < int64(len(k.streams)-1), err
+}
+
+// close ends all streams but the first, whose connection others use.
+func (k *transfer) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.streams {
+		if w.conn != k.conn {
+			w.conn.Close()
+		}
+	}
+}
+
+// piece is a stretch of a file.
+type piece struct{ offset, length int64 }
+
+// pieceWriter is a file on the board that is open for pieces, in any order and
+// several at once.
+type pieceWriter interface {
+	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
+	// sync brings the file's size bytes to the disk, at the latest in finish.
+	sync(ctx context.Context, size int64) error
+	// finish gives the file its mode and closes it.
+	finish(ctx context.Context, mode fs.FileMode) error
+	Close() error
+}
+
+// pieceQueue holds the pieces of a file that have no answer yet. A stream takes the next piece
+// when it has space for it, so a slow stream takes few. Pieces of a stream that failed go to another
+// one.
+type pieceQueue struct {
+	count func(int64) // bytes that arrived
+	done  chan struct{}
+
+	patience time.Duration // without an answer to a piece; then an idle stream may send it too
+
+	mu      sync.Mutex
+	todo    []piece
+	out     map[piece]*pieceLease
+	left    int64 // bytes, of both
+	err     error
+	changed chan struct{} // closed and replaced when pieces are returned
+
+	arrived chan struct{} // holds one where something has arrived since it was looked at
+}
+
+// pieceLease is a piece that streams have taken.
+type pieceLease struct {
+	holders int
+	since   time.Time
+	last    *stream
+}
+
+func newQueue(todo []piece, count func(int64)) *pieceQueue {
+	q := &pieceQueue{count: count, done: make(chan struct{}), patience: lateAfter, todo: todo, out: map[piece]*pieceLease{}, changed: make(chan struct{}), arrived: make(chan struct{}, 1)}
+	for _, p := range todo {
+		q.left += p.length
+	}
+	if q.left == 0 {
+		close(q.done)
+	}
+	return q
+}
+
+// nextPiece waits for a piece of at most most bytes. It is false when there will be none,
+// or ctx ends.
+func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piece, bool) {
+	for {
+		p, ok, changed := q.popPiece(w, most)
+		if ok {
+			return p, true
+		}
+		select {
+		case <-ctx.Done():
+			return piece{}, false
+		case <-q.done:
+			return piece{}, false
+		case <-changed:
+		case <-time.After(lateTick):
+		}
+	}
+}
+
+func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, ok := q.cutPiece(most)
+	if !ok {
+		p, ok = q.latePiece(w)
+	}
+	if !ok || q.err != nil {
+		return piece{}, false, q.changed
+	}
+	l := q.out[p]
+	if l == nil {
+		l = &pieceLease{}
+		q.out[p] = l
+	}
+	l.holders++
+	l.since, l.last = time.Now(), w
+	w.out++
+	return p, true, nil
+}
+
+func (q *pieceQueue) cutPiece(most int64) (piece, bool) {
+	if len(q.todo) == 0 {
+		return piece{}, false
+	}
+	p := q.todo[0]
+	if p.length <= most {
+		q.todo = q.todo[1:]
+		return p, true
+	}
+	q.todo[0] = piece{p.offset + most, p.length - most}
+	return piece{p.offset, most}, true
+}
+
+// latePiece is a piece that another stream has had for long, and for longer than w needs. On a
+// line that is slow for all, nothing is sent twice.
+func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
+	for p, l := range q.out {
+		if l.last != w && w.took > 0 && time.Since(l.since) > max(q.patience, 3*w.took) {
+			return p, true
+		}
+	}
+	return piece{}, false
+}
+
+// recordAnswer records the board's answer to a piece that w took.
+func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.out--
+	l := q.out[p]
+	if l == nil {
+		return // another stream brought it
+	}
+	var f finalError
+	switch l.holders--; {
+	case err == nil:
+		w.took = time.Since(l.since)
+		delete(q.out, p)
+		q.left -= p.length
+		q.count(p.length)
+		select {
+		case q.arrived <- struct{}{}:
+		default:
+		}
+	case errors.As(err, &f):
+		q.finishAll(err)
+	case l.holders == 0:
+		delete(q.out, p)
+		q.todo = append([]piece{p}, q.todo...)
+		close(q.changed)
+		q.changed = make(chan struct{})
+	}
+	if q.left == 0 {
+		q.finishAll(nil)
+	}
+}
+
+func (q *pieceQueue) finishAll(err error) {
+	select {
+	case <-q.done:
+	default:
+		q.err = err
+		close(q.done)
+	}
+}
+
+// waitForArrival waits until something arrived. It is false when nothing more will.
+func (q *pieceQueue) waitForArrival(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-q.arrived:
+		return true
+	case <-q.done:
+		return false
+	}
+}
+
+// contiguousBytes returns how many of a file's first bytes have arrived without a gap.
+func (q *pieceQueue) contiguousBytes(size int64) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.todo {
+		size = min(size, p.offset)
+	}
+	for p := range q.out {
+		size = min(size, p.offset)
+	}
+	return size
+}
+
+func (q *pieceQueue) bytesLeft() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.left
+}
+
+func (q *pieceQueue) failure() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err
+}
+
+func (q *pieceQueue) isWaiting(w *stream) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.out > 0
+}
+
+// rateFits says whether a channel that carries window bytes in a round trip reaches the rate.
+func rateFits(rate boardssh.Rate, window int64, roundTrip time.Duration) bool {
+	return rate != 0 && float64(rate)*roundTrip.Seconds() <= float64(window)
+}

@@ -1,0 +1,305 @@
+package boardssh
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
+	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {
+		return l.untrustedError(key, err)
+	}
+	against, err := l.trust.checkKey(l.addr, key)
+	if cert, ok := key.(*ssh.Certificate); ok {
+		key = cert.Key
+	}
+	unknown := errors.Is(err, errUnknown)
+	switch {
+	case errors.Is(err, errChanged):
+		return l.changedKeyError(against, key)
+	case err != nil && !unknown:
+		return l.untrustedError(key, err)
+	case len(l.addr.Pins) > 0 && !slices.Contains(l.addr.Pins, ssh.FingerprintSHA256(key)):
+		return l.untrustedError(key, fmt.Errorf("what was named is %s", strings.Join(l.addr.Pins, ", ")))
+	case unknown && len(l.addr.Pins) > 0:
+		return l.addPin(key)
+	case unknown:
+		return l.firstContact(key)
+	}
+	return nil
+}
+
+var pinPattern = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
+
+func checkPins(pins []string) error {
+	for _, p := range pins {
+		if err := CheckPin(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckPin refuses what is no fingerprint of a host key.
+func CheckPin(pin string) error {
+	if !pinPattern().MatchString(pin) {
+		return fmt.Errorf("%q is no fingerprint of a host key; want SHA256:…, as ssh-keygen -l prints it", pin)
+	}
+	return nil
+}
+
+func (l *login) untrustedError(key ssh.PublicKey, err error) error {
+	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, describeKey(key), Printable(err.Error()))
+}
+
+// unknownKeyError is the error of an unknown host key where nobody can be asked.
+func (l *login) unknownKeyError(key ssh.PublicKey) error {
+	return fmt.Errorf("%w: nothing is known of %s, which shows %s; "+
+		"compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it%s\nnext: ssh %s true",
+		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
+}
+
+// pinHint names an option of commands. It is for the board's key, not for a jump host's.
+func (l *login) pinHint(key ssh.PublicKey) string {
+	if l.isHop {
+		return ""
+	}
+	return "; deploy and smoke also take --pin=" + ssh.FingerprintSHA256(key)
+}
+
+func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {
+	where := fmt.Sprintf("%s pins %s", against[0].position(), describeKey(against[0].key))
+	return fmt.Errorf("%w: %s shows %s, but %s; %s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
+}
+
+// otherKindError is for a server that has no key of the pinned kind.
+func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
+	own, _ := l.trust.pinsOf(l.addr)
+	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s; %s", ErrHostKey, l.addr,
+		strings.Join(l.trust.hostKeyAlgorithms(l.addr), ", "), Printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forgetHint(own))
+}
+
+// forgetHint says how to remove pinned keys from their files.
+func (l *login) forgetHint(pins []pin) string {
+	hint := "another machine answers at this address, or the board was flashed again; if you know that it was, forget the old key"
+	name, _ := l.addr.hostNames()
+	var files []string
+	for _, p := range pins {
+		files = append(files, p.file)
+	}
+	slices.Sort(files)
+	var forget []string
+	for _, file := range slices.Compact(files) {
+		forget = append(forget, "ssh-keygen -R "+plaintext.Quote(name)+" -f "+plaintext.Quote(file))
+	}
+	return hint + "\nnext: " + strings.Join(forget, " && ")
+}
+
+// sshArgs are the arguments that make ssh meet the same board with the same
+// files.
+func (l *login) sshArgs() string {
+	var args []string
+	if l.addr.HostKeyAlias != "" {
+		args = append(args, "-o", plaintext.Quote("HostKeyAlias="+l.addr.HostKeyAlias))
+	}
+	if files := append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded); files[0] != "" && l.addr.PinFile == "" { // else ssh finds its own
+		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+files[0]))
+	}
+	for _, file := range l.addr.Identities {
+		args = append(args, "-i", plaintext.Quote(file))
+	}
+	args = append(args, l.addr.jumpArgs()...)
+	args = append(args, "-p", strconv.Itoa(l.addr.Port), plaintext.Quote(l.addr.User+"@"+l.addr.Host))
+	return strings.Join(args, " ")
+}
+
+func describeKey(key ssh.PublicKey) string {
+	return key.Type() + " " + ssh.FingerprintSHA256(key)
+}
+
+// keyKind is the part of a host key file's name that says its kind.
+func keyKind(key ssh.PublicKey) string {
+	switch key.Type() {
+	case ssh.KeyAlgoED25519:
+		return "ed25519"
+	case ssh.KeyAlgoRSA:
+		return "rsa"
+	}
+	return "ecdsa"
+}
+
+// firstContact asks a person about an unknown host key. Slipway trusts it only after the person has
+// compared its fingerprint.
+func (l *login) firstContact(key ssh.PublicKey) error {
+	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
+		fmt.Fprintf(t.out, "%s has an unknown host key. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
+		for range maxAsked {
+			answer, err := t.readAnswer(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)
+			if err != nil {
+				return err
+			}
+			switch answer {
+			case "yes", ssh.FingerprintSHA256(key):
+				return l.addPin(key)
+			case "no":
+				return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, describeKey(key), l.addr)
+			}
+			if strings.HasPrefix(answer, "SHA256:") {
+				return fmt.Errorf("%w: %s shows %s, not %s: another machine answers there", ErrHostKey, l.addr, describeKey(key), Printable(answer))
+			}
+		}
+		return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, describeKey(key), l.addr)
+	}}
+}
+
+// addPin trusts a key from now on. If the user has a file for that, the key stays trusted after
+// this run.
+func (l *login) addPin(key ssh.PublicKey) error {
+	name, _ := l.addr.hostNames()
+	if !oneMachine(name) {
+		return fmt.Errorf("pin the host key of %s: in known_hosts %q would be a pattern, and the key be trusted for other machines; give the board a name of its own", l.addr, name)
+	}
+	if file := l.addr.PinFile; file != "" {
+		if err := appendPin(file, name, l.addr.HashNames, key); err != nil {
+			return fmt.Errorf("pin the host key of %s: %w", l.addr, err)
+		}
+	}
+	l.trust.addPin(pin{names: []string{name}, key: key, file: l.addr.PinFile})
+	return nil
+}
+
+// oneMachine says whether a name means itself in known_hosts. Inventories have names from
+// anywhere.
+func oneMachine(name string) bool {
+	return name != "" && !strings.ContainsAny(name, "*?!, \t\r\n") && !strings.ContainsAny(name[:1], "|@#")
+}
+
+// appendPin adds a line as ssh does, by one write at the end: what others add at the
+// same time is kept, and so are the file's owner and its links. What was cut off
+// before gets its line's end.
+func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
+	if hashed {
+		name = hashName(strings.ToLower(name)) // as names are looked up
+	}
+	line := name + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + "\n"
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, whole, err := tailOf(f)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		line = "\n" + line
+	}
+	if n, err := f.WriteString(line); err != nil {
+		if n > 0 {
+			return errors.Join(err, f.Truncate(size))
+		}
+		return err
+	}
+	return f.Sync()
+}
+
+// tailOf says whether the last line of a file has its end.
+func tailOf(f *os.File) (size int64, whole bool, err error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, true, err
+	}
+	last := make([]byte, 1)
+	_, err = f.ReadAt(last, info.Size()-1)
+	return info.Size(), last[0] == '\n', err
+}
+
+func hashName(name string) string {
+	salt := make([]byte, 20)
+	rand.Read(salt)
+	return "|1|" + base64.StdEncoding.EncodeToString(salt) + "|" + base64.StdEncoding.EncodeToString(hashHost(salt, name))
+}
+
+// listMagic begins a key revocation list, which ssh-keygen -k makes.
+const listMagic = "SSHKRL\n\x00"
+
+// checkRevoked looks for a key in the user's RevokedHostKeys. As with ssh, a file that
+// cannot be read leaves no key trusted.
+func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
+	if file == "" {
+		return nil
+	}
+	data, err := localfile.Read(file, maxTrustBytes)
+	if err != nil {
+		return fmt.Errorf("RevokedHostKeys: %w", err)
+	}
+	if bytes.HasPrefix(data, []byte(listMagic)) {
+		return checkRevocationList(ctx, file, key)
+	}
+	return searchKeys(file, data, key)
+}
+
+func searchKeys(file string, data []byte, key ssh.PublicKey) error {
+	keys := []ssh.PublicKey{key}
+	if cert, ok := key.(*ssh.Certificate); ok {
+		keys = append(keys, cert.Key, cert.SignatureKey)
+	}
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		listed, _, _, _, err := ssh.ParseAuthorizedKey(line)
+		if err != nil {
+			return fmt.Errorf("RevokedHostKeys %s:%d: not a public key", file, number)
+		}
+		for _, k := range keys {
+			if sameKey(listed, k) {
+				return fmt.Errorf("that key, or who signed it, is revoked by %s:%d", file, number)
+			}
+		}
+	}
+	return nil
+}
+
+// checkRevocationList has ssh-keygen read a list, which is in ssh-keygen's own format.
+func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) error {
+	if _, err := exec.LookPath("ssh-keygen"); err != nil {
+		return fmt.Errorf("RevokedHostKeys %s is a key revocation list, and ssh-keygen, which reads it, is missing: install openssh-client", list)
+	}
+	f, err := os.CreateTemp("", "slipway-key-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(ssh.MarshalAuthorizedKey(key))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	// ssh-keygen reports by its status whether the key is revoked, and fails if it cannot tell.
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"ssh-keygen", "-Q", "-f", list, f.Name()}}); err != nil {
+		return fmt.Errorf("that key is revoked by %s, or the list cannot be read (ssh-keygen -Q -f %[1]s KEY.pub)", list)
+	}
+	return nil
+}

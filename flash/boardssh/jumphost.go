@@ -1,0 +1,226 @@
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// jumpHost is a machine that a board is reached through. All connections of one login share
+// one connection to it, which stays when the board restarts.
+type jumpHost struct {
+	login   *login
+	dialing chan struct{} // held by whoever connects
+
+	mu     sync.Mutex
+	link   *link
+	closed bool
+}
+
+func newJumpHost(a Address) (*jumpHost, error) {
+	l, err := newLogin(a)
+	if err != nil {
+		return nil, fmt.Errorf("jump host %s: %w", a.Host, err)
+	}
+	l.isHop = true
+	return &jumpHost{login: l, dialing: make(chan struct{}, 1)}, nil
+}
+
+// dialThrough opens a connection from the jump host to an address that it can reach.
+func (g *jumpHost) dialThrough(ctx context.Context, address string) (net.Conn, error) {
+	link, err := g.openLink(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("jump host: %w", err)
+	}
+	conn, err := link.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, g.explainRefusal(err)
+	}
+	return &hopConn{Conn: conn, hop: link}, nil
+}
+
+func (g *jumpHost) explainRefusal(err error) error {
+	what := fmt.Sprintf("jump host %s: it did not open the connection", g.login.addr)
+	var refused *ssh.OpenChannelError
+	if errors.As(err, &refused) && refused.Reason == ssh.Prohibited {
+		return fmt.Errorf("%w\n  its sshd must allow this: AllowTcpForwarding yes, and PermitOpen for the board", BoardError(what, err))
+	}
+	return BoardError(what, err)
+}
+
+func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
+	select {
+	case g.dialing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-g.dialing }()
+	if l := g.liveLink(); l != nil {
+		return l, nil
+	}
+	l, err := g.login.openLink(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l, g.adoptLink(l)
+}
+
+// liveLink is the connection to the jump host, or nil.
+func (g *jumpHost) liveLink() *link {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.link == nil {
+		return nil
+	}
+	select {
+	case <-g.link.gone:
+		return nil
+	default:
+		return g.link
+	}
+}
+
+func (g *jumpHost) adoptLink(l *link) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		l.Close()
+		return net.ErrClosed
+	}
+	g.link = l
+	return nil
+}
+
+func (g *jumpHost) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	if g.link != nil {
+		g.link.Close()
+	}
+	g.login.close()
+}
+
+// hopConn is a connection that a jump host carries.
+type hopConn struct {
+	net.Conn
+	hop  *link
+	once sync.Once
+}
+
+// Close does not wait for the jump host. Only the jump host's answer ends a Read; if it does not
+// answer, its connection is closed.
+func (p *hopConn) Close() error {
+	p.once.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		slow := func() bool { return p.hop.wire.silentFor() < slowest/4 }
+		go p.hop.watch(ctx, watch{noQuietLimit, func() { p.Conn.Close() }, slow, false}, func() error {
+			cancel()
+			_, err := io.Copy(io.Discard, p.Conn)
+			return err
+		})
+	})
+	return nil
+}
+
+// jumpArgs are the arguments with which ssh uses the same jump hosts.
+func (a Address) jumpArgs() []string {
+	if a.ProxyCommand != "" {
+		return []string{"-o", plaintext.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}
+	}
+	var hops []string
+	for hop := a.Via; hop != nil; hop = hop.Via {
+		hops = append([]string{hop.String()}, hops...)
+	}
+	if len(hops) == 0 {
+		return nil
+	}
+	return []string{"-J", plaintext.Quote(strings.Join(hops, ","))}
+}
+
+// proxy is a connection that a program of the user's carries.
+type proxy struct {
+	net.Conn
+	stop  context.CancelFunc
+	words *LimitedBuffer // what it said on standard error
+	ended chan struct{}  // closed when the program has ended
+}
+
+// startProxy runs a ProxyCommand. It is text of the user's own configuration, written
+// for the user's shell, with its quotes, variables and pipes, so that shell reads it,
+// as with ssh. What was filled in was checked by tokens.expandCommand. The program outlives
+// the ctx that it is started with, and ends with the connection.
+func startProxy(command string) (net.Conn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("start the ProxyCommand: %w", err)
+	}
+	defer theirs.Close()
+	shell := os.Getenv("SHELL")
+	if shell == "" {
+		shell = "/bin/sh"
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p := &proxy{Conn: ours, stop: stop, words: &LimitedBuffer{}, ended: make(chan struct{})}
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{shell, "-c", "exec " + command}})
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, p.words
+	if err := cmd.Start(); err != nil {
+		stop()
+		ours.Close()
+		return nil, fmt.Errorf("start the ProxyCommand %q: %w", plaintext.Printable(command), err)
+	}
+	go p.waitForEnd(cmd)
+	return p, nil
+}
+
+func (p *proxy) waitForEnd(cmd *exec.Cmd) {
+	cmd.Wait()
+	p.stop()
+	close(p.ended)
+}
+
+// socketPair is one end for us and one for a program.
+func socketPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+	}
+	return conn, theirs, err
+}
+
+func (p *proxy) Close() error {
+	p.stop()
+	return p.Conn.Close()
+}
+
+// explainFailure adds to an error what the program said, if it ended.
+func (p *proxy) explainFailure(err error) error {
+	select {
+	case <-p.ended:
+	case <-time.After(2 * quick):
+	}
+	words := Printable(string(p.words.Bytes()))
+	if words == "" {
+		words = "it said nothing"
+	}
+	return errors.Join(fmt.Errorf("ProxyCommand: %w", err), errors.New("  "+words))
+}

@@ -1,0 +1,345 @@
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"slipway/layers/localfile"
+)
+
+// maxOffered is how many keys a server is shown. Most hang up at the sixth that they do
+// not take (MaxAuthTries).
+const maxOffered = 5
+
+const maxKeyBytes = 1 << 20
+
+// identity is a key that the user names by a file.
+type identity struct {
+	file   string
+	public ssh.PublicKey
+	open   ssh.Signer // nil: locked, or not here
+	locked bool       // it has a passphrase
+}
+
+func readIdentity(file string) (identity, error) {
+	id := identity{file: file}
+	data, err := localfile.Read(file, maxKeyBytes)
+	if errors.Is(err, os.ErrNotExist) {
+		id.public, err = readPublic(file + ".pub")
+		return id, err
+	}
+	if err != nil {
+		return id, err
+	}
+	var locked *ssh.PassphraseMissingError
+	switch id.open, err = ssh.ParsePrivateKey(data); {
+	case err == nil:
+		id.public = id.open.PublicKey()
+	case errors.As(err, &locked):
+		id.open, id.locked, id.public = nil, true, locked.PublicKey
+		if id.public == nil { // an old form, which hides that too
+			id.public, err = readPublic(file + ".pub")
+			if err != nil {
+				return id, fmt.Errorf("%s has a passphrase, and %[1]s.pub is missing; add it to the agent: ssh-add %[1]s", file)
+			}
+		}
+	default:
+		id.open = nil
+		if id.public, _ = readPublic(file); id.public == nil {
+			id.public, _ = readPublic(file + ".pub")
+		}
+		if id.public == nil || !isHardware(id.public) && !isPublic(data) {
+			return id, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return id, nil
+}
+
+func readPublic(file string) (ssh.PublicKey, error) {
+	data, err := localfile.Read(file, maxKeyBytes)
+	if err != nil {
+		return nil, err
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return key, nil
+}
+
+func isPublic(data []byte) bool {
+	_, _, _, _, err := ssh.ParseAuthorizedKey(data)
+	return err == nil
+}
+
+// isHardware is true for keys that a token holds. Only the agent can sign with them.
+func isHardware(key ssh.PublicKey) bool { return strings.HasPrefix(key.Type(), "sk-") }
+
+// missingHint says what to do for a key that is neither here nor in the agent.
+func (id identity) missingHint() string {
+	if isHardware(id.public) {
+		return fmt.Sprintf("%s, a key of a hardware token; only the agent can use it: ssh-add %[1]s", id.file)
+	}
+	return fmt.Sprintf("%s, whose private half is neither here nor in the agent", id.file)
+}
+
+// readCertificate reads one that lets a user in.
+func readCertificate(file string) (*ssh.Certificate, error) {
+	key, err := readPublic(file)
+	if err != nil {
+		return nil, err
+	}
+	cert, ok := key.(*ssh.Certificate)
+	switch now := uint64(time.Now().Unix()); {
+	case !ok || cert.CertType != ssh.UserCert:
+		return nil, fmt.Errorf("%s is not a user's certificate", file)
+	case now >= cert.ValidBefore:
+		return nil, fmt.Errorf("%s expired at %s; have the key signed again", file, time.Unix(int64(cert.ValidBefore), 0).Format(time.RFC3339))
+	case now < cert.ValidAfter:
+		return nil, fmt.Errorf("%s is valid from %s; this machine's clock may be slow", file, time.Unix(int64(cert.ValidAfter), 0).Format(time.RFC3339))
+	}
+	return cert, nil
+}
+
+// readKeys reads the keys that the address names. It notes keys that cannot be used.
+func (l *login) readKeys() {
+	certificates := slices.Clone(l.addr.Certificates)
+	for _, file := range l.addr.Identities {
+		id, err := readIdentity(file)
+		if err != nil {
+			l.skipped = append(l.skipped, err.Error())
+			continue
+		}
+		l.identities = append(l.identities, id)
+		if fileExists(file + "-cert.pub") {
+			certificates = append(certificates, file+"-cert.pub")
+		}
+	}
+	for _, file := range certificates {
+		cert, err := readCertificate(file)
+		if err != nil {
+			l.skipped = append(l.skipped, err.Error())
+			continue
+		}
+		l.certificates = append(l.certificates, cert)
+	}
+}
+
+// candidate is a key that could be offered.
+type candidate struct {
+	ssh.Signer
+	name   string
+	locked bool
+}
+
+// offerKeys lists the keys to log in with, certificates before their keys. Locked keys come
+// last, so that nobody types a passphrase that is not needed. If there are too many keys,
+// those that the user names come first.
+func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = nil
+	var open, locked, rest []candidate
+	for _, id := range l.identities {
+		c, err := id.findSigner(inAgent)
+		switch {
+		case err != nil:
+			l.left = append(l.left, err.Error())
+		case c.locked:
+			locked = append(locked, l.addCertificates(c)...)
+		default:
+			open = append(open, l.addCertificates(c)...)
+		}
+	}
+	for _, k := range inAgent {
+		if !l.addr.IdentitiesOnly {
+			rest = append(rest, l.addCertificates(candidate{Signer: k, name: agentName(k)})...)
+		}
+	}
+	return l.chooseKeys(slices.Concat(open, locked, rest))
+}
+
+// findSigner prefers the agent, where a locked key is open.
+func (id identity) findSigner(inAgent []ssh.Signer) (candidate, error) {
+	c := candidate{Signer: id.open, name: id.file}
+	i := slices.IndexFunc(inAgent, func(k ssh.Signer) bool { return sameKey(k.PublicKey(), id.public) })
+	switch key, givenUp := unlocked.findKey(id.public); {
+	case id.open != nil:
+	case i >= 0:
+		c.Signer = inAgent[i]
+	case key != nil:
+		c.Signer = key
+	case givenUp:
+		return c, fmt.Errorf("%s, whose passphrase was not given; add it to the agent: ssh-add %[1]s", id.file)
+	case id.locked:
+		c.Signer, c.locked = lockedKey{id.file, id.public}, true
+	default:
+		return c, errors.New(id.missingHint())
+	}
+	return c, nil
+}
+
+// addCertificates puts the certificates of a key before it.
+func (l *login) addCertificates(c candidate) []candidate {
+	var list []candidate
+	for _, cert := range l.certificates {
+		if !sameKey(cert.Key, c.PublicKey()) {
+			continue
+		}
+		if signer, err := ssh.NewCertSigner(cert, c.Signer); err == nil {
+			list = append(list, candidate{signer, "the certificate of " + c.name, c.locked})
+		}
+	}
+	return append(list, c)
+}
+
+func (l *login) chooseKeys(all []candidate) []ssh.Signer {
+	var chosen []candidate
+	for _, c := range all {
+		same := func(o candidate) bool { return sameKey(o.PublicKey(), c.PublicKey()) }
+		switch {
+		case slices.ContainsFunc(chosen, same), l.barred[string(c.PublicKey().Marshal())]:
+		case len(chosen) == maxOffered:
+			l.left = append(l.left, fmt.Sprintf("%s: servers hang up after a few keys, and %d were offered before it; name the right one by IdentityFile, with IdentitiesOnly yes", c.name, maxOffered))
+		default:
+			chosen = append(chosen, c)
+		}
+	}
+	slices.SortStableFunc(chosen, func(a, b candidate) int {
+		switch {
+		case a.locked == b.locked:
+			return 0
+		case a.locked:
+			return 1
+		}
+		return -1
+	})
+	signers := make([]ssh.Signer, len(chosen))
+	for i, c := range chosen {
+		signers[i] = offeredKey{c.Signer, c.name, l}
+	}
+	return signers
+}
+
+func agentName(k ssh.Signer) string {
+	if key, ok := k.PublicKey().(*agent.Key); ok && key.Comment != "" {
+		return "the agent's " + Printable(key.Comment)
+	}
+	return "the agent's " + describeKey(k.PublicKey())
+}
+
+// offeredKey is a key that the server has seen. If it does not sign, as a token that nobody
+// touched, it is not offered again.
+type offeredKey struct {
+	ssh.Signer
+	name string
+	l    *login
+}
+
+func (o offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
+	sig, err := signAs(o.Signer, rand, data, algorithm)
+	var q *question
+	if err == nil || errors.As(err, &q) {
+		return sig, err
+	}
+	err = fmt.Errorf("%s did not sign: %w", o.name, err)
+	o.l.barKey(o.PublicKey(), err)
+	return nil, &question{refusal: err}
+}
+
+func signAs(s ssh.Signer, rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
+	if a, ok := s.(ssh.AlgorithmSigner); ok {
+		return a.SignWithAlgorithm(rand, data, algorithm)
+	}
+	return s.Sign(rand, data)
+}
+
+func (l *login) barKey(key ssh.PublicKey, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.barred == nil {
+		l.barred = map[string]bool{}
+	}
+	l.barred[string(key.Marshal())] = true
+	l.skipped = append(l.skipped, why.Error())
+}
+
+// lockedKey is a key whose passphrase is asked for when a server would take it.
+type lockedKey struct {
+	file   string
+	public ssh.PublicKey
+}
+
+func (k lockedKey) PublicKey() ssh.PublicKey { return k.public }
+
+func (k lockedKey) Sign(io.Reader, []byte) (*ssh.Signature, error) {
+	return nil, &question{ask: k.askPassphrase, refusal: fmt.Errorf("%s would be taken, but has a passphrase; add it to the agent: ssh-add %[1]s", k.file)}
+}
+
+func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ssh.Signature, error) {
+	return k.Sign(rand, data)
+}
+
+// askPassphrase asks for the passphrase once for all boards. Without it, or after wrong ones,
+// the run does not use the key.
+func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
+	if key, givenUp := unlocked.findKey(k.public); key != nil || givenUp {
+		return nil
+	}
+	data, err := localfile.Read(k.file, maxKeyBytes)
+	if err != nil {
+		return err
+	}
+	prompt := fmt.Sprintf("Passphrase for %s (empty: continue without it): ", k.file)
+	for range maxAsked {
+		phrase, err := t.readAnswer(ctx, prompt, true)
+		if err != nil {
+			return err
+		}
+		if phrase == "" {
+			break
+		}
+		if key, err := ssh.ParsePrivateKeyWithPassphrase(data, []byte(phrase)); err == nil {
+			unlocked.storeKey(k.public, key)
+			return nil
+		}
+		fmt.Fprintln(t.out, "That is not it.")
+	}
+	unlocked.storeKey(k.public, nil)
+	return nil
+}
+
+// keyCache holds the keys that were unlocked in this run, in memory only. A key whose
+// passphrase was not given is nil.
+type keyCache struct {
+	mu   sync.Mutex
+	keys map[string]ssh.Signer
+}
+
+var unlocked keyCache
+
+func (v *keyCache) findKey(public ssh.PublicKey) (key ssh.Signer, givenUp bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key, asked := v.keys[string(public.Marshal())]
+	return key, asked && key == nil
+}
+
+func (v *keyCache) storeKey(public ssh.PublicKey, key ssh.Signer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.keys == nil {
+		v.keys = map[string]ssh.Signer{}
+	}
+	v.keys[string(public.Marshal())] = key
+}

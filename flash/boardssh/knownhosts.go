@@ -1,0 +1,370 @@
+package boardssh
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/localfile"
+)
+
+// maxTrustBytes is how long a file of known hosts may be.
+const maxTrustBytes = 64 << 20
+
+// pin is a line of a known_hosts file.
+type pin struct {
+	names  []string // patterns, or one hashed name
+	key    ssh.PublicKey
+	marker string // "", authority or revoked
+	file   string
+	line   int
+}
+
+const (
+	authority = "cert-authority"
+	revoked   = "revoked"
+)
+
+func (p pin) position() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
+// knownHosts is what the known_hosts files say.
+type knownHosts struct {
+	mu   sync.Mutex
+	pins []pin
+}
+
+// readTrust reads the files. A line that cannot be read is left out, as by ssh; but
+// not one that takes something back.
+func readTrust(files []string) (*knownHosts, error) {
+	t := &knownHosts{}
+	for _, file := range files {
+		data, err := localfile.Read(file, maxTrustBytes)
+		if err != nil {
+			return nil, fmt.Errorf("read known hosts: %w", err)
+		}
+		pins, err := parsePins(file, data)
+		if err != nil {
+			return nil, err
+		}
+		t.pins = append(t.pins, pins...)
+	}
+	return t, nil
+}
+
+// readRecorded reads the keys that flashes recorded under exactly this name, in a file that may
+// be missing. Patterns, hashed names, lists of names and markers count for nothing there.
+func readRecorded(file, name string) ([]pin, error) {
+	if file == "" || name == "" || strings.ContainsAny(name, "*?!,|@# \t") {
+		return nil, nil
+	}
+	t, err := readTrust(existingFiles([]string{file}))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(t.pins, func(p pin) bool { return p.marker != "" || !slices.Equal(p.names, []string{name}) }), nil
+}
+
+func parsePins(file string, data []byte) ([]pin, error) {
+	var pins []pin
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		marker, names, key, _, _, err := ssh.ParseKnownHosts(line)
+		known := marker == "" || marker == authority || marker == revoked
+		switch {
+		case err == nil && known:
+			pins = append(pins, pin{names, key, marker, file, number})
+		case bytes.HasPrefix(line, []byte("@"+revoked)):
+			return nil, fmt.Errorf("%s:%d: a revoked key that cannot be read; fix or remove the line", file, number)
+		}
+	}
+	return pins, nil
+}
+
+// coversHost reports whether the line is about a host, which is named as known_hosts files
+// name it: "host", or "[host]:port".
+func (p pin) coversHost(host string) bool {
+	host = strings.ToLower(host)
+	found := false
+	for _, name := range p.names {
+		negated := strings.HasPrefix(name, "!")
+		name = strings.TrimPrefix(name, "!")
+		if !matchesName(name, host) {
+			continue
+		}
+		if negated {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+func matchesName(name, host string) bool {
+	if strings.HasPrefix(name, "|") {
+		return hashMatches(name, host)
+	}
+	return matchesPattern(strings.ToLower(name), host)
+}
+
+// hashMatches is for "|1|salt|hash".
+func hashMatches(name, host string) bool {
+	parts := strings.Split(name, "|")
+	if len(parts) != 4 || parts[1] != "1" {
+		return false
+	}
+	salt, err1 := base64.StdEncoding.DecodeString(parts[2])
+	hash, err2 := base64.StdEncoding.DecodeString(parts[3])
+	return err1 == nil && err2 == nil && hmac.Equal(hash, hashHost(salt, host))
+}
+
+func hashHost(salt []byte, host string) []byte {
+	mac := hmac.New(sha1.New, salt)
+	mac.Write([]byte(host))
+	return mac.Sum(nil)
+}
+
+// matchesPattern matches with * for any characters and ? for one. After a mismatch only the
+// last * is tried again, so that no pattern takes long.
+func matchesPattern(pattern, s string) bool {
+	star, from := -1, 0
+	p, i := 0, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			from++
+			p, i = star+1, from
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// hostNames are what known_hosts files call a machine. As with ssh, an alias stands
+// for host and port together, and a line without a port serves every port for which
+// there is none of its own.
+func (a Address) hostNames() (own, anyPort string) {
+	switch {
+	case a.HostKeyAlias != "":
+		return a.HostKeyAlias, a.HostKeyAlias
+	case a.Port == 22:
+		return a.Host, a.Host
+	}
+	return "[" + a.Host + "]:" + strconv.Itoa(a.Port), a.Host
+}
+
+// Name is what known_hosts files call the machine.
+func (a Address) Name() string {
+	name, _ := a.hostNames()
+	return name
+}
+
+// certificateName is what a host's certificate has to be made out to.
+func (a Address) certificateName() string {
+	_, name := a.hostNames()
+	return name
+}
+
+func sameKey(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
+
+func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var found []pin
+	for _, p := range t.pins {
+		if p.marker == marker && about(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// pinsOf are the lines with keys of the machine, first those for its own port.
+func (t *knownHosts) pinsOf(a Address) (own, anyPort []pin) {
+	name, loose := a.hostNames()
+	own = t.findPins("", func(p pin) bool { return p.coversHost(name) })
+	if loose != name {
+		anyPort = t.findPins("", func(p pin) bool { return p.coversHost(loose) })
+	}
+	return own, anyPort
+}
+
+// authoritiesOf are the lines of authorities that may certify the machine.
+func (t *knownHosts) authoritiesOf(a Address) []pin {
+	name, loose := a.hostNames()
+	return t.findPins(authority, func(p pin) bool { return p.coversHost(name) || p.coversHost(loose) })
+}
+
+// parseHostCA reads the authorities of HostCA, for this machine only.
+func (a Address) parseHostCA() ([]pin, error) {
+	name, loose := a.hostNames()
+	var pins []pin
+	number := 0
+	for line := range strings.Lines(a.HostCA) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+		if err != nil {
+			return nil, fmt.Errorf("line %d of the keys that may sign the host key of %s is no public key", number, a)
+		}
+		pins = append(pins, pin{[]string{name, loose}, key, authority, "hostCA", number})
+	}
+	return pins, nil
+}
+
+// findRevoked is the line that revokes one of the keys, for any host.
+func (t *knownHosts) findRevoked(keys ...ssh.PublicKey) (pin, bool) {
+	found := t.findPins(revoked, func(p pin) bool {
+		return slices.ContainsFunc(keys, func(k ssh.PublicKey) bool { return sameKey(p.key, k) })
+	})
+	if len(found) == 0 {
+		return pin{}, false
+	}
+	return found[0], true
+}
+
+func (t *knownHosts) addPin(p pin) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pins = append(t.pins, p)
+}
+
+// certificateAlgorithms are those of host keys with a certificate. An authority signs keys of
+// any kind, so its own kind says nothing about them.
+var certificateAlgorithms = []string{
+	ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01, ssh.CertAlgoECDSA521v01,
+	ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01,
+}
+
+// plainAlgorithms are those of host keys without a certificate.
+var plainAlgorithms = []string{
+	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+	ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
+}
+
+// hostKeyAlgorithms are those that the machine may prove itself with. A server with several
+// keys would otherwise show another key than the pinned one. A dropbear of 2022 without an RSA
+// key crashes where RSA comes before its own kind.
+func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
+	var list []string
+	if len(t.authoritiesOf(a)) > 0 {
+		list = append(list, certificateAlgorithms...)
+	}
+	own, anyPort := t.pinsOf(a)
+	var pinned []string
+	for _, p := range slices.Concat(own, anyPort) {
+		pinned = append(pinned, ofKind(p.key)...)
+	}
+	slices.SortStableFunc(pinned, func(a, b string) int { return cmp.Compare(rankOf(a), rankOf(b)) })
+	list = append(list, pinned...)
+	if len(own) == 0 {
+		list = append(list, plainAlgorithms...)
+	}
+	return withoutRepeats(list)
+}
+
+func ofKind(key ssh.PublicKey) []string {
+	if key.Type() == ssh.KeyAlgoRSA {
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA}
+	}
+	return []string{key.Type()}
+}
+
+// rankOf is the place of an algorithm among the plain ones; others come last.
+func rankOf(algorithm string) int {
+	if i := slices.Index(plainAlgorithms, algorithm); i >= 0 {
+		return i
+	}
+	return len(plainAlgorithms)
+}
+
+func withoutRepeats(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Why a host key is not trusted.
+var (
+	errUnknown = errors.New("nothing is known of it")
+	errChanged = errors.New("another key is pinned")
+)
+
+// checkKey checks the key that a machine shows. With errChanged it returns the lines that
+// contradict the key.
+func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
+	if cert, ok := key.(*ssh.Certificate); ok {
+		if p, yes := t.findRevoked(cert.Key, cert.SignatureKey); yes {
+			return nil, fmt.Errorf("that key, or who signed it, is revoked by %s", p.position())
+		}
+		if vouched, err := t.checkCertificate(a, cert); vouched {
+			return nil, err
+		}
+		key = cert.Key // as ssh does: an unknown authority says nothing
+	}
+	if p, yes := t.findRevoked(key); yes {
+		return nil, fmt.Errorf("that key is revoked by %s", p.position())
+	}
+	own, anyPort := t.pinsOf(a)
+	is := func(p pin) bool { return sameKey(p.key, key) }
+	switch {
+	case slices.ContainsFunc(own, is):
+		return nil, nil
+	case len(own) > 0:
+		return own, errChanged
+	case slices.ContainsFunc(anyPort, is):
+		return nil, nil
+	}
+	return nil, errUnknown
+}
+
+// checkCertificate returns false if no known authority signed the certificate.
+func (t *knownHosts) checkCertificate(a Address, cert *ssh.Certificate) (bool, error) {
+	by := slices.IndexFunc(t.authoritiesOf(a), func(p pin) bool { return sameKey(p.key, cert.SignatureKey) })
+	if by < 0 {
+		return false, nil
+	}
+	name := a.certificateName()
+	switch {
+	case cert.CertType != ssh.HostCert:
+		return true, errors.New("its certificate is not a host's")
+	case cert.Signature == nil || cert.Signature.Format == ssh.KeyAlgoRSA:
+		return true, errors.New("its certificate is signed with SHA-1")
+	}
+	// ssh takes patterns among the names, the library only names.
+	if i := slices.IndexFunc(cert.ValidPrincipals, func(p string) bool { return matchesPattern(strings.ToLower(p), strings.ToLower(name)) }); i >= 0 {
+		name = cert.ValidPrincipals[i]
+	}
+	if err := new(ssh.CertChecker).CheckCert(name, cert); err != nil {
+		return true, fmt.Errorf("its certificate (%q, serial %d) does not do: %w", cert.KeyId, cert.Serial, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,239 @@
+package boardssh
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+)
+
+// Errors that no second try can fix.
+var (
+	ErrHostKey = errors.New("host key not trusted")
+	ErrLogin   = errors.New("login refused")
+)
+
+// isPermanent reports whether every further try would fail with the same error.
+func isPermanent(err error) bool { return errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) }
+
+// agentLimit is how long the agent may take to list its keys. The socket of a lost
+// "ssh -A" takes connections and answers none. Tests have their own.
+var agentLimit = 3 * time.Second
+
+// maxBanners is how often a server may greet before it lets somebody in.
+const maxBanners = 16
+
+var errBanners = errors.New("the server greets without end")
+
+// login holds what proves the board to us and us to the board. Several
+// connections may be made with it at once.
+type login struct {
+	addr         Address
+	via          *jumpHost // nil: it is reached directly
+	isHop        bool      // the login is at a jump host of a board
+	patience     time.Duration
+	silence      time.Duration // as SilenceVariable says
+	sudo         *sudo         // nil: none
+	pace         *pace         // nil: none
+	trust        *knownHosts
+	identities   []identity
+	certificates []*ssh.Certificate
+
+	mu      sync.Mutex
+	skipped []string        // what could not be used to log in, and why
+	left    []string        // the same, only of the last try
+	barred  map[string]bool // keys that did not sign
+	noAgent bool            // it does not list its keys and is not queried again
+}
+
+func newLogin(a Address) (*login, error) {
+	a, err := a.fillDefaults()
+	if err != nil {
+		return nil, err
+	}
+	a.Pins = slices.DeleteFunc(slices.Clone(a.Pins), func(p string) bool { return p == "" })
+	if err := checkPins(a.Pins); err != nil {
+		return nil, err
+	}
+	silence, err := silenceLimit()
+	if err != nil {
+		return nil, err
+	}
+	patience := cmp.Or(a.ConnectTimeout, min(dialLimit, silence))
+	l := &login{addr: a, patience: patience * time.Duration(1+a.countHops()), silence: silence}
+	if a.Via != nil {
+		if l.via, err = newJumpHost(*a.Via); err != nil {
+			return nil, err
+		}
+	}
+	if l.trust, err = readTrust(existingFiles(a.KnownHosts)); err != nil {
+		return nil, err
+	}
+	recorded, err := readRecorded(a.Recorded, a.HostKeyAlias)
+	if err != nil {
+		return nil, err
+	}
+	vouching, err := a.parseHostCA()
+	if err != nil {
+		return nil, err
+	}
+	l.trust.pins = slices.Concat(l.trust.pins, recorded, vouching)
+	l.readKeys()
+	return l, nil
+}
+
+func existingFiles(files []string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !fileExists(f) })
+}
+
+// close ends the connections to jump hosts. No further one can be made.
+func (l *login) close() {
+	if l.via != nil {
+		l.via.close()
+	}
+}
+
+// agentSocket returns the socket of the agent that the address names; "" if no agent is to be used.
+func (a Address) agentSocket() string {
+	switch {
+	case a.Agent == "none":
+		return ""
+	case a.Agent == "" || a.Agent == "SSH_AUTH_SOCK":
+		return os.Getenv("SSH_AUTH_SOCK")
+	case strings.HasPrefix(a.Agent, "$"):
+		return os.Getenv(a.Agent[1:])
+	}
+	return a.Agent
+}
+
+// connectAgent connects to the user's agent and lists its keys. The connection is nil if no agent
+// answers.
+func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	socket := l.addr.agentSocket()
+	if socket == "" || l.noAgent {
+		return nil, nil
+	}
+	dialer := net.Dialer{Timeout: agentLimit}
+	conn, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, nil
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	_ = conn.SetReadDeadline(time.Now().Add(agentLimit))
+	keys, err := agent.NewClient(conn).Signers()
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{}) // a signature may wait for a person
+	}
+	if err == nil {
+		return conn, keys
+	}
+	conn.Close()
+	if l.noAgent = ctx.Err() == nil; l.noAgent {
+		l.skipped = append(l.skipped, fmt.Sprintf("the agent at %s, which does not list its keys: %v", socket, err))
+	}
+	return nil, nil
+}
+
+// handshake turns a greeted wire into a login. It owns w. Both the board and the
+// agent may keep it waiting; ctx ends either.
+func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
+	agentConn, inAgent := l.connectAgent(ctx)
+	if agentConn != nil {
+		defer agentConn.Close()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		w.Close()
+		if agentConn != nil {
+			agentConn.Close()
+		}
+	})
+	link, err := l.authenticate(ctx, w, l.offerKeys(inAgent))
+	if !stop() {
+		return nil, fmt.Errorf("log in to %s: %w", l.addr, context.Cause(ctx))
+	}
+	if err != nil {
+		w.Close()
+		return nil, w.notSSH(err)
+	}
+	go link.watchSilence()
+	return link, nil
+}
+
+// unable is how the library begins to tell of a login that was refused, which comes after
+// the server's proof of itself.
+const unable = "unable to authenticate"
+
+func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*link, error) {
+	var untrusted error
+	banners := 0
+	config := &ssh.ClientConfig{
+		Config:            ssh.Config{Ciphers: l.addr.Ciphers, MACs: l.addr.MACs, KeyExchanges: l.addr.KeyExchanges, RekeyThreshold: l.addr.RekeyBytes},
+		User:              l.addr.User,
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
+		HostKeyAlgorithms: l.trust.hostKeyAlgorithms(l.addr),
+		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			untrusted = l.checkHostKey(ctx, key)
+			return untrusted
+		},
+		BannerCallback: func(string) error { // its words are not shown
+			if banners++; banners > maxBanners {
+				return errBanners
+			}
+			return nil
+		},
+	}
+	conn, chans, reqs, err := ssh.NewClientConn(w, l.addr.hostPort(), config)
+	if err != nil && len(keys) == 0 && untrusted == nil && strings.Contains(err.Error(), unable) {
+		return nil, l.refusedError(errors.New("there is no key to log in with"))
+	}
+	if err != nil {
+		return nil, l.explainFailure(err, untrusted)
+	}
+	return newLink(ssh.NewClient(conn, chans, reqs), w, l.silence), nil
+}
+
+func (l *login) explainFailure(err, untrusted error) error {
+	var algorithms *ssh.AlgorithmNegotiationError
+	var q *question
+	own, _ := l.trust.pinsOf(l.addr)
+	switch {
+	case untrusted != nil:
+		return untrusted
+	case errors.As(err, &q):
+		return &question{refusal: l.refusedError(q.refusal), ask: q.ask}
+	case errors.As(err, &algorithms) && len(own) > 0 && strings.Contains(err.Error(), "host key"):
+		return l.otherKindError(algorithms)
+	case strings.Contains(err.Error(), unable):
+		return l.refusedError(err)
+	}
+	return BoardError("log in to "+l.addr.String(), err)
+}
+
+// refusal is a login that was refused, by a machine that had proved itself.
+type refusal struct {
+	error
+	byJumpHost bool // by a jump host
+}
+
+func (r refusal) Unwrap() error { return r.error }
+
+func (l *login) refusedError(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hint := "\n  keys are looked for in the agent and in IdentityFile; to see what ssh would do: ssh -v " + l.sshArgs()
+	if unused := slices.Concat(l.skipped, l.left); len(unused) > 0 {
+		hint = "\n  not used: " + strings.Join(unused, "\n  not used: ") + hint
+	}
+	return refusal{fmt.Errorf("%w by %s: %s%s", ErrLogin, l.addr, Printable(err.Error()), hint), l.isHop}
+}

@@ -1,0 +1,215 @@
+package boardssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// maxAddresses is how many of a name's addresses are tried.
+const maxAddresses = 16
+
+// leastTry is how long one address is tried at least, where others may follow.
+const leastTry = 2 * time.Second
+
+// dialDirect connects to one address of the host after the other, in the order of the
+// machine's own resolver.
+func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
+	all, err := a.lookUpHost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dialer, err := a.newDialer()
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for i, ip := range all {
+		conn, err := dialOne(ctx, dialer, netip.AddrPortFrom(ip, uint16(a.Port)), len(all)-i)
+		if err == nil || ctx.Err() != nil {
+			return conn, err
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// dialOne leaves time for the addresses that are left.
+func dialOne(ctx context.Context, dialer net.Dialer, to netip.AddrPort, left int) (net.Conn, error) {
+	if end, limited := ctx.Deadline(); limited && left > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(leastTry, time.Until(end)/time.Duration(left)))
+		defer cancel()
+	}
+	return dialer.DialContext(ctx, "tcp", to.String())
+}
+
+// newDialer has the near end that the user's configuration names.
+func (a Address) newDialer() (d net.Dialer, err error) {
+	if a.BindAddress != "" {
+		ip, err := netip.ParseAddr(a.BindAddress)
+		if err != nil {
+			return d, fmt.Errorf("BindAddress %q is no IP address", a.BindAddress)
+		}
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
+	}
+	if a.BindInterface != "" {
+		d.Control = func(_, _ string, raw syscall.RawConn) error {
+			var failed error
+			err := raw.Control(func(fd uintptr) { failed = unix.BindToDevice(int(fd), a.BindInterface) })
+			if err = errors.Join(err, failed); err != nil {
+				return fmt.Errorf("BindInterface %s: %w", a.BindInterface, err)
+			}
+			return nil
+		}
+	}
+	return d, nil
+}
+
+// ErrNoAddress means that no board was asked, as nothing is known of its name.
+var ErrNoAddress = errors.New("no address")
+
+// lookUpHost runs getent, which follows nsswitch.conf with all of its modules, mDNS among them.
+// Go's own resolver supports only files and DNS; it is used if getent is missing.
+func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(a.Host); err == nil {
+		return a.filterFamily([]netip.Addr{ip})
+	}
+	if _, err := exec.LookPath("getent"); err != nil {
+		all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a.Host)
+		if err != nil {
+			return nil, fmt.Errorf("%w of %s: %w", ErrNoAddress, plaintext.Quote(a.Host), err)
+		}
+		return a.filterFamily(all)
+	}
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{"getent", "ahosts", a.Host}})
+	out, err := cmd.Output()
+	switch ctx.Err() {
+	case nil:
+	case context.DeadlineExceeded:
+		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s does not end: %w\nnext: cat /etc/resolv.conf  # see that its servers answer, or give the board's IP address", ErrNoAddress, plaintext.Quote(a.Host), context.Cause(ctx))
+	default:
+		return nil, context.Cause(ctx)
+	}
+	all := parseHosts(string(out))
+	if err != nil || len(all) == 0 {
+		return nil, fmt.Errorf("%w of %s: getent ahosts %[2]s finds none in what /etc/nsswitch.conf names\nnext: getent ahosts %[2]s  # see that the board is on and the name is right, or give its IP address", ErrNoAddress, plaintext.Quote(a.Host))
+	}
+	return a.filterFamily(all)
+}
+
+// filterFamily are those of the AddressFamily.
+func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
+	var some []netip.Addr
+	for _, ip := range all {
+		ip = ip.Unmap()
+		if a.Family == "inet" && !ip.Is4() || a.Family == "inet6" && ip.Is4() || slices.Contains(some, ip) {
+			continue
+		}
+		some = append(some, ip)
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("%w of %s is of AddressFamily %s", ErrNoAddress, plaintext.Quote(a.Host), a.Family)
+	}
+	return some[:min(len(some), maxAddresses)], nil
+}
+
+// parseHosts reads what getent ahosts prints: an address a line, once for each kind of
+// socket.
+func parseHosts(text string) (all []netip.Addr) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		ip, err := netip.ParseAddr(fields[0])
+		if err == nil && !slices.Contains(all, ip) && len(all) < maxAddresses {
+			all = append(all, ip)
+		}
+	}
+	return all
+}
+
+// setConnection fills in how the connection is made.
+func (c config) setConnection(a *Address) error {
+	switch a.Family = c.lastValue("addressfamily"); a.Family {
+	case "any":
+		a.Family = ""
+	case "", "inet", "inet6":
+	default:
+		return fmt.Errorf("AddressFamily %s is not known", a.Family)
+	}
+	a.BindAddress, a.BindInterface = c.lastValue("bindaddress"), c.lastValue("bindinterface")
+	if text := c.lastValue("connecttimeout"); text != "" {
+		seconds, err := strconv.Atoi(text)
+		if err != nil || seconds < 1 {
+			return fmt.Errorf("ConnectTimeout %s is no number of seconds", text)
+		}
+		a.ConnectTimeout = time.Duration(seconds) * time.Second
+	}
+	if text, _, _ := strings.Cut(c.lastValue("rekeylimit"), " "); text != "" {
+		bytes, err := strconv.ParseUint(text, 10, 63)
+		if err != nil {
+			return fmt.Errorf("RekeyLimit %s is no number of bytes", text)
+		}
+		a.RekeyBytes = bytes
+	}
+	return c.setAlgorithms(a)
+}
+
+// setAlgorithms limits the connection to the algorithms that the configuration allows. Where
+// nothing is set, ssh lists its defaults, among which are all of ours.
+func (c config) setAlgorithms(a *Address) (err error) {
+	var ours ssh.Config
+	ours.SetDefaults()
+	weak := ssh.InsecureAlgorithms()
+	for _, n := range []struct {
+		key        string
+		ours, weak []string
+		to         *[]string
+	}{
+		{"ciphers", ours.Ciphers, weak.Ciphers, &a.Ciphers},
+		{"macs", ours.MACs, weak.MACs, &a.MACs},
+		{"kexalgorithms", ours.KeyExchanges, weak.KeyExchanges, &a.KeyExchanges},
+	} {
+		text := c.lastValue(n.key)
+		if text == "" {
+			continue
+		}
+		allowed := strings.Split(text, ",")
+		other := func(name string) bool { return !slices.Contains(allowed, name) }
+		if *n.to = slices.DeleteFunc(n.ours, other); len(*n.to) == 0 {
+			*n.to = slices.DeleteFunc(n.weak, other)
+		}
+		if len(*n.to) == 0 {
+			return fmt.Errorf("%s %s: Slipway has none of them", n.key, text)
+		}
+	}
+	return nil
+}
+
+// checkSupported refuses options that would change the login and that only ssh implements.
+func (c config) checkSupported() error {
+	methods := c.lastValue("preferredauthentications")
+	switch {
+	case c.lastValue("pubkeyauthentication") == "no" || c.lastValue("pubkeyauthentication") == "false":
+		return errors.New("PubkeyAuthentication is no, and Slipway logs in with keys alone")
+	case methods != "" && !slices.Contains(strings.Split(methods, ","), "publickey"):
+		return fmt.Errorf("PreferredAuthentications %s lacks publickey, and Slipway logs in with keys alone", methods)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package boardssh
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// SFTP is a channel to the board's sftp-server. It has a receive window of its own on the board,
+// and its bytes are SFTP packets, which package files writes and reads.
+type SFTP struct {
+	Answers  io.Reader
+	Requests io.WriteCloser
+
+	link    *link
+	session *ssh.Session
+	traffic traffic
+	allowed atomic.Int64 // nanoseconds of silence that are allowed beside the limit
+}
+
+// OpenSFTP starts the board's sftp-server. It calls opened as soon as it has a session, which
+// may be the only one that the board gives.
+func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
+	link, err := c.currentLink()
+	if err != nil {
+		return nil, err
+	}
+	session, err := openSession(ctx, link)
+	if err != nil {
+		return nil, err
+	}
+	opened()
+	s := &SFTP{link: link, session: session}
+	if err = link.doWithin(ctx, func() { session.Close() }, func() error { return s.startServer(c.login) }); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("start sftp: %w", err)
+	}
+	return s, nil
+}
+
+func (s *SFTP) startServer(l *login) error {
+	in, err := s.session.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := s.session.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	s.Answers, s.Requests = trafficIn{out, &s.traffic}, trafficOut{in, &s.traffic}
+	if l.sudo != nil {
+		return s.startServerBySudo(l, in)
+	}
+	if err := s.session.RequestSubsystem("sftp"); err != nil {
+		return fmt.Errorf("%w; the board needs an sftp-server", err)
+	}
+	return nil
+}
+
+// serverScript runs the sftp-server where distributions have it. A server's own
+// internal-sftp has the rights of who logs in.
+const serverScript = `for p in /usr/lib/openssh/sftp-server /usr/libexec/openssh/sftp-server /usr/libexec/sftp-server /usr/lib/ssh/sftp-server /usr/lib/sftp-server /usr/lib/misc/sftp-server; do
+	[ -x "$p" ] && exec "$p"
+done
+exit 127`
+
+func (s *SFTP) startServerBySudo(l *login, in io.Writer) error {
+	program := l.newProgram(io.Discard)
+	s.session.Stderr = program
+	if err := s.session.Start(program.commandLine([]string{"sh", "-c", serverScript})); err != nil {
+		return err
+	}
+	return program.passSudo(in)
+}
+
+// ServerVersion is what the SSH server says of itself.
+func (s *SFTP) ServerVersion() string { return string(s.link.ServerVersion()) }
+
+// Do calls work, which waits for answers. It ends work when ctx ends, or when the board owes an
+// answer and is silent for too long.
+func (s *SFTP) Do(ctx context.Context, work func() error) error {
+	return s.watch(ctx, func() time.Duration { return s.traffic.quietFor() - time.Duration(s.allowed.Load()) }, work)
+}
+
+// Receive is Do for work that writes a file's data to its argument, which passes it on to to.
+// Only data counts as a sign of life.
+func (s *SFTP) Receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
+	moves := &activity{last: time.Now()}
+	return s.watch(ctx, moves.quietFor, func() error { return work(watchedWriter{to: to, pulse: moves}) })
+}
+
+func (s *SFTP) watch(ctx context.Context, quiet func() time.Duration, work func() error) error {
+	return s.link.watch(ctx, watch{quiet: quiet, stop: func() { s.session.Close() }}, work)
+}
+
+// AllowSilence lets the board be silent for longer until end is called.
+func (s *SFTP) AllowSilence(extra time.Duration) (end func()) {
+	s.allowed.Add(int64(extra))
+	return func() { s.allowed.Add(-int64(extra)) }
+}
+
+// Close ends the channel. It does not wait for the board.
+func (s *SFTP) Close() { go s.session.Close() }

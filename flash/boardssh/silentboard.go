@@ -1,0 +1,435 @@
+package boardssh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// SilenceVariable names how long a board may keep us waiting with nothing that moves:
+// no answer, no output, no byte of a file. A program there may be silent for as long as it
+// runs; Slipway checks on the board whether it does.
+const SilenceVariable = "SLIPWAY_SILENCE"
+
+const (
+	defaultSilence = time.Minute
+	leastSilence   = time.Second
+	quick          = 1500 * time.Millisecond // the same after "stop this"
+)
+
+// ErrSilent is of a board that holds the connection and answers nothing.
+var ErrSilent = errors.New("the board is silent")
+
+func silenceLimit() (time.Duration, error) {
+	text := os.Getenv(SilenceVariable)
+	if text == "" {
+		return defaultSilence, nil
+	}
+	limit, err := time.ParseDuration(text)
+	if err != nil || limit < leastSilence {
+		return 0, fmt.Errorf("%s=%q: want a duration from %s on, such as 90s or 5m", SilenceVariable, text, leastSilence)
+	}
+	return limit, nil
+}
+
+// CheckSettings reports wrong settings in the environment, before Slipway looks for a board.
+func CheckSettings(ctx context.Context) error {
+	_, silence := silenceLimit()
+	_, become := BecomeUser(ctx)
+	return errors.Join(silence, become)
+}
+
+func silentError(limit time.Duration) error {
+	return fmt.Errorf("%w: no progress for %s; %s sets this limit", ErrSilent, limit, SilenceVariable)
+}
+
+type hurryKey struct{}
+
+// withHurry is for the clean-up after a Ctrl-C.
+func withHurry(ctx context.Context) context.Context { return context.WithValue(ctx, hurryKey{}, true) }
+
+// watch is how one wait for the board ends.
+type watch struct {
+	quiet   func() time.Duration // how long nothing has moved
+	stop    func()               // requests the end; it may block
+	reacted func() bool          // the board does what stop requested; nil: it answers or not
+	patient bool                 // the board may react later than at once: the connection has more work
+}
+
+// doWithin does work that waits for the board and has no context. When ctx ends, or the board
+// is silent, it calls stop. If the board does not react, it loses its connection, because
+// nothing else ends the work.
+func (l *link) doWithin(ctx context.Context, stop func(), work func() error) error {
+	began := time.Now()
+	return l.watch(ctx, watch{quiet: func() time.Duration { return time.Since(began) }, stop: stop}, work)
+}
+
+// noQuietLimit is for waits without a limit of silence.
+func noQuietLimit() time.Duration { return 0 }
+
+func (l *link) watch(ctx context.Context, w watch, work func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	limit := l.limit
+	if ctx.Value(hurryKey{}) != nil {
+		limit = quick
+	}
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	tick := time.NewTicker(min(limit, quick) / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return l.explainLoss(err)
+		case <-ctx.Done():
+			w.patient = w.patient && errors.Is(context.Cause(ctx), ErrSilent)
+			l.endWork(w, done, tick)
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if w.quiet() >= limit {
+			l.endWork(w, done, tick)
+			return silentError(limit)
+		}
+	}
+}
+
+// endWork waits for work that was told to stop.
+func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
+	patience := quick
+	if w.patient {
+		patience = max(quick, min(l.limit, slowest/4))
+	}
+	go w.stop()
+	for stopped := time.Now(); ; {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if waited := time.Since(stopped); waited > slowest || waited > patience && (w.reacted == nil || !w.reacted()) {
+			l.dropLink()
+			<-done
+			return
+		}
+	}
+}
+
+// dropLink closes the connection. It does not wait for the SSH library, which may wait for the
+// board.
+func (l *link) dropLink() {
+	l.wire.Close()
+	go l.Close()
+}
+
+// explainLoss adds to an error why Slipway ended the connection.
+func (l *link) explainLoss(err error) error {
+	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
+		return fmt.Errorf("%w (%w)", silentError(min(goneAfter, l.limit)), err)
+	}
+	return err
+}
+
+// dialWithin is DialContext with the silence limit.
+func (l *link) dialWithin(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.limit, silentError(l.limit))
+	defer cancel()
+	conn, err := l.DialContext(ctx, network, address)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return conn, err
+}
+
+// activity is when a program's streams last moved. While Slipway works, or waits for data of
+// its own, the board is not silent.
+type activity struct {
+	mu   sync.Mutex
+	last time.Time
+	ours int
+	some int // bytes of output since then, too few to count
+}
+
+func (p *activity) markNow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = time.Now()
+}
+
+// beginOwnWork says that the board is not waited for until end is called.
+func (p *activity) beginOwnWork() (end func()) {
+	p.countOwnWork(1)
+	return func() { p.countOwnWork(-1) }
+}
+
+func (p *activity) countOwnWork(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ours += n
+	p.last = time.Now()
+}
+
+// countOutput is beginOwnWork for n bytes of output. A few bytes are no sign of life: a program
+// that prints little is checked like one that prints nothing.
+func (p *activity) countOutput(n int) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began := time.Now()
+	p.ours++
+	if p.some += n; p.some >= trickle {
+		p.last, p.some = began, 0
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ours--
+		p.last = p.last.Add(time.Since(began))
+	}
+}
+
+func (p *activity) quietFor() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ours > 0 {
+		return 0
+	}
+	return time.Since(p.last)
+}
+
+// watchedWriter is an output of a program.
+type watchedWriter struct {
+	to    io.Writer
+	pulse *activity
+	began *LimitedBuffer // keeps the beginning; nil: nothing does
+}
+
+func (w watchedWriter) Write(b []byte) (int, error) {
+	defer w.pulse.countOutput(len(b))()
+	if w.began != nil {
+		w.began.Write(b)
+	}
+	return w.to.Write(b)
+}
+
+// ReadFrom has the small buffer of those that are content with it.
+func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
+	size := 32 << 10
+	if _, small := w.to.(io.ReaderFrom); small {
+		size = 4 << 10
+	}
+	if p, marked := w.to.(*pidLine); marked {
+		defer p.flushHeld()
+	}
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
+}
+
+// watchedReader is the input of a program. When a program reads more, it has taken the input
+// before.
+type watchedReader struct {
+	from  io.Reader
+	pulse *activity
+}
+
+func watchInput(stdin io.Reader, p *activity) io.Reader {
+	if stdin == nil {
+		return nil
+	}
+	return watchedReader{stdin, p}
+}
+
+func (r watchedReader) Read(b []byte) (int, error) {
+	defer r.pulse.beginOwnWork()()
+	return r.from.Read(b)
+}
+
+// checkProgramRuns checks on the board whether a silent program still runs, until ended.
+func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}) {
+	tick := time.NewTicker(l.limit / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		if p.quietFor() > l.limit/3 && l.isProgramRunning(pid.knownPID()) {
+			p.markNow()
+		}
+	}
+}
+
+// isProgramRunning reports whether a program, or one that it started, runs on the board.
+func (l *link) isProgramRunning(pid int) bool {
+	if pid <= 1 {
+		return false
+	}
+	session, err := l.NewSession()
+	if err != nil {
+		var refused *ssh.OpenChannelError
+		return errors.As(err, &refused) // the board answers, and takes no more sessions
+	}
+	defer session.Close()
+	said := shellEcho{word: rand.Text()}
+	session.Stdout = &said
+	number := strconv.Itoa(pid)
+	err = session.Run("{ [ -d /proc/" + number + " ] || kill -0 -" + number + "; } && " + said.echoCommand())
+	return err == nil && said.heard.Load()
+}
+
+// shellEcho finds out whether a shell has run a command, and not only repeated it.
+type shellEcho struct {
+	word  string
+	heard atomic.Bool
+	seen  []byte
+}
+
+func (s *shellEcho) echoCommand() string { return "echo '" + s.word[:10] + "''" + s.word[10:] + "'" }
+
+func (s *shellEcho) Write(b []byte) (int, error) {
+	if free := maxHeldBytes - len(s.seen); free > 0 {
+		s.seen = append(s.seen, b[:min(free, len(b))]...)
+	}
+	if strings.Contains(string(s.seen), s.word) {
+		s.heard.Store(true)
+	}
+	return len(b), nil
+}
+
+// traffic watches an SFTP channel. The board is silent if it takes no byte of a request, or owes an
+// answer and sends none.
+type traffic struct {
+	mu          sync.Mutex
+	last        time.Time
+	writing     int
+	owed        int
+	requests    frames
+	answers     frames
+	someAnswers int // bytes of an answer that is not whole
+}
+
+// trickle is how many bytes of an unfinished answer count as progress.
+const trickle = 4 << 10
+
+func (t *traffic) quietFor() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.writing == 0 && t.owed <= 0 {
+		return 0
+	}
+	return time.Since(t.last)
+}
+
+func (t *traffic) beginWrite() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.writing == 0 && t.owed <= 0 {
+		t.last = time.Now()
+	}
+	t.writing++
+}
+
+func (t *traffic) endWrite() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writing--
+}
+
+func (t *traffic) countSent(b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.owed += t.requests.countPackets(b)
+	t.last = time.Now()
+}
+
+func (t *traffic) countReceived(b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.answers.countPackets(b)
+	t.owed -= n
+	if t.someAnswers += len(b); n > 0 || t.someAnswers >= trickle {
+		t.last, t.someAnswers = time.Now(), 0
+	}
+}
+
+// frames counts SFTP packets, each with its length before it.
+type frames struct {
+	head int    // bytes of the length that were there
+	size uint32 // of the packet, after the length
+	left uint32
+}
+
+func (f *frames) countPackets(b []byte) (n int) {
+	for len(b) > 0 {
+		if f.head < 4 {
+			f.size = f.size<<8 | uint32(b[0])
+			b = b[1:]
+			if f.head++; f.head < 4 {
+				continue
+			}
+			f.left = f.size
+		}
+		take := min(f.left, uint32(len(b)))
+		b, f.left = b[take:], f.left-take
+		if f.left == 0 {
+			n++
+			*f = frames{}
+		}
+	}
+	return n
+}
+
+// trafficIn and trafficOut are the two sides of the channel.
+type trafficIn struct {
+	io.Reader
+	traffic *traffic
+}
+
+func (r trafficIn) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.traffic.countReceived(b[:n])
+	return n, err
+}
+
+type trafficOut struct {
+	io.WriteCloser
+	traffic *traffic
+}
+
+// channelPacket is how much of a request SSH puts into a packet.
+const channelPacket = 32 << 10
+
+// Write goes by what SSH puts into a packet, so that each that the board takes is seen.
+func (w trafficOut) Write(b []byte) (n int, err error) {
+	w.traffic.beginWrite()
+	defer w.traffic.endWrite()
+	for n < len(b) && err == nil {
+		var some int
+		some, err = w.WriteCloser.Write(b[n:min(len(b), n+channelPacket)])
+		w.traffic.countSent(b[n : n+some])
+		n += some
+	}
+	return n, err
+}
+
+// CleanupContext is a context for the clean-up after ctx, also after ctx has ended. A board that
+// is silent ends the clean-up sooner if ctx has ended.
+func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	after := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		after = withHurry(after)
+	}
+	return context.WithTimeout(after, slowest)
+}

@@ -1,0 +1,88 @@
+package boardssh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Lines of a terminal are as wide as a program is likely to think of: one that edits its
+// line would fold it.
+const (
+	terminalRows    = 50
+	terminalColumns = 1000
+)
+
+// Terminal runs a program at a terminal on the board, and lets talk hold a dialogue with it.
+// Without a terminal, programs buffer their output. Both outputs of the program arrive in screen.
+// When talk returns, the terminal closes and the program ends.
+func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
+	link, session, err := c.openProgram(ctx, argv)
+	if err != nil {
+		return err
+	}
+	defer func() { go session.Close() }()
+	program := c.login.newProgram(io.Discard)
+	if program.needsPassword() {
+		return fmt.Errorf("%w: a program at a terminal of %s needs NOPASSWD in its sudoers", ErrBecome, c.addr)
+	}
+	program.ready = "" // it would be on the screen
+	screen, output := io.Pipe()
+	defer screen.Close()
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: output}
+	session.Stdout = pid
+	keys, err := session.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
+	stop := func() {
+		screen.Close() // wakes talk
+		stopping.stopProgram()
+	}
+	err = link.doWithin(ctx, stop, func() error {
+		err := session.RequestPty("dumb", terminalRows, terminalColumns, ssh.TerminalModes{ssh.ECHO: 0})
+		if err != nil {
+			return BoardError(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
+		}
+		if err = session.Start(pid.shellPrefix() + program.commandLine(argv)); err != nil {
+			return BoardError(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return link.watch(ctx, watch{noQuietLimit, stop, stopping.said.heard.Load, false}, func() error {
+		err := holdDialogue(session, pid, talk, keys, screen, output)
+		if pid.knownPID() == 0 {
+			return c.shellError(pid.said)
+		}
+		return err
+	})
+}
+
+// holdDialogue connects talk with the program, and waits until both have ended.
+func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := session.Wait()
+		pid.flushHeld()
+		output.Close()
+		ended <- err
+	}()
+	err := talk(keys, screen)
+	go io.Copy(io.Discard, screen) // what it still prints is for nobody
+	keys.Close()
+	session.Close()
+	var exit *ssh.ExitError
+	var missing *ssh.ExitMissingError
+	if left := <-ended; err == nil && left != nil && !errors.As(left, &exit) && !errors.As(left, &missing) {
+		err = left
+	}
+	return err
+}

@@ -1,0 +1,196 @@
+package undo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"slipway/flash/boardssh"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+)
+
+// maxUnits is more than one deploy restarts.
+const maxUnits = 50
+
+var unitPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
+
+// CheckUnits refuses invalid names of units, and too many units.
+func CheckUnits(units []string) error {
+	if len(units) > maxUnits {
+		return fmt.Errorf("more than %d units", maxUnits)
+	}
+	for _, u := range units {
+		if !unitPattern().MatchString(u) {
+			return fmt.Errorf("%q is no name of a unit", u)
+		}
+	}
+	return nil
+}
+
+// ErrUnit means that a unit did not start, or did not keep running.
+var ErrUnit = errors.New("the unit does not run")
+
+// RestartUnits reloads systemd, restarts the units, and checks for the time watch that all of
+// them keep running. If a unit does not, the error has the last lines of its journal.
+func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch time.Duration) error {
+	if err := CheckUnits(units); err != nil {
+		return err
+	}
+	return progress.Run(ctx, "restart "+strings.Join(units, ", "), func(s *progress.Step) (string, error) {
+		if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
+			return "", err
+		}
+		before := map[string]unit{}
+		for _, name := range units {
+			if err := checkUnitLoads(ctx, c, name); err != nil {
+				return "", err
+			}
+		}
+		for _, name := range units {
+			s.Detail(name)
+			r, err := c.Run(ctx, "systemctl", "restart", name)
+			if err != nil {
+				return "", err
+			}
+			if before[name], err = showUnit(ctx, c, name); err != nil {
+				return "", err
+			}
+			if r.Status != 0 || !before[name].isRunning() {
+				return "", describeFailedUnit(ctx, c, name, before[name])
+			}
+		}
+		return "active", watchUnits(ctx, c, before, watch)
+	})
+}
+
+// RestoreUnits restarts units whose files were put back. It stops those that have no file any
+// more, because the deploy had added it.
+func RestoreUnits(ctx context.Context, c *boardssh.Conn, units []string) error {
+	if err := CheckUnits(units); err != nil {
+		return err
+	}
+	left, err := stopRemovedUnits(ctx, c, units)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	return RestartUnits(ctx, c, left, 0)
+}
+
+// stopRemovedUnits stops the units without a file. It returns the others.
+func stopRemovedUnits(ctx context.Context, c *boardssh.Conn, units []string) (left []string, err error) {
+	if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
+		return nil, err
+	}
+	for _, name := range units {
+		u, err := showUnit(ctx, c, name)
+		if err != nil {
+			return nil, err
+		}
+		if u["LoadState"] != "not-found" {
+			left = append(left, name)
+		} else if err := stopRemovedUnit(ctx, c, name, u["ActiveState"]); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+func stopRemovedUnit(ctx context.Context, c *boardssh.Conn, name, state string) error {
+	if state == "inactive" {
+		return nil // systemctl stop refuses a unit that systemd does not know
+	}
+	return progress.Run(ctx, "stop "+name, func(*progress.Step) (string, error) {
+		if state == "failed" {
+			_, err := c.AskOutput(ctx, "systemctl", "reset-failed", name)
+			return "it has no file any more", err
+		}
+		_, err := c.Output(ctx, "systemctl", "stop", name)
+		return "it has no file any more", err
+	})
+}
+
+// checkUnitLoads refuses a unit whose files systemd cannot load. Otherwise a restart would
+// only stop it.
+func checkUnitLoads(ctx context.Context, c *boardssh.Conn, name string) error {
+	u, err := showUnit(ctx, c, name)
+	if err == nil && u["LoadState"] != "loaded" {
+		err = describeFailedUnit(ctx, c, name, u)
+	}
+	return err
+}
+
+// watchUnits checks the units every second for the time watch.
+func watchUnits(ctx context.Context, c *boardssh.Conn, before map[string]unit, watch time.Duration) error {
+	for over := time.Now().Add(watch); time.Now().Before(over); {
+		select {
+		case <-time.After(min(time.Second, watch)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for name, was := range before {
+			is, err := showUnit(ctx, c, name)
+			if err != nil {
+				return err
+			}
+			if !is.isRunning() || is["NRestarts"] != was["NRestarts"] {
+				return describeFailedUnit(ctx, c, name, is)
+			}
+		}
+	}
+	return nil
+}
+
+// unit is what systemctl show says of a unit.
+type unit map[string]string
+
+func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) {
+	text, err := c.AskOutput(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
+	if err != nil {
+		return nil, err
+	}
+	return parseUnit(text), nil
+}
+
+func parseUnit(text string) unit {
+	u := unit{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && len(u) < 20 {
+			u[key] = value
+		}
+	}
+	return u
+}
+
+// isRunning reports whether a unit is active, or is a oneshot that succeeded.
+func (u unit) isRunning() bool {
+	switch u["ActiveState"] {
+	case "active", "reloading":
+		return true
+	case "activating":
+		return u["SubState"] != "auto-restart" && u["NRestarts"] == "0"
+	case "inactive":
+		return u["Type"] == "oneshot" && u["Result"] == "success"
+	}
+	return false
+}
+
+const journalLines = "20"
+
+func describeFailedUnit(ctx context.Context, c *boardssh.Conn, name string, u unit) error {
+	state := fmt.Sprintf("%s: %s, %s, %s, result %s", name, u["LoadState"], u["ActiveState"], u["SubState"], u["Result"])
+	if u["LoadError"] != "" {
+		state += ", " + u["LoadError"]
+	}
+	r, err := c.Ask(ctx, "journalctl", "--no-pager", "--lines="+journalLines, "--output=cat", "--unit="+name)
+	if err != nil {
+		return fmt.Errorf("%w: %s; its journal: %w", ErrUnit, boardssh.Printable(state), err)
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(string(r.Stdout)) {
+		lines.WriteString("\n  " + boardssh.Printable(line))
+	}
+	return fmt.Errorf("%w: %s; its journal says:%s", ErrUnit, boardssh.Printable(state), lines.String())
+}

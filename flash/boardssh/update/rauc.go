@@ -1,0 +1,473 @@
+package update
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"slipway/flash/boardssh"
+	"slipway/layers/plaintext"
+)
+
+// RAUC's names on the D-Bus.
+const (
+	raucName      = "de.pengutronix.rauc"
+	raucInterface = raucName + ".Installer"
+	properties    = "org.freedesktop.DBus.Properties"
+	busInterface  = "org.freedesktop.DBus"
+)
+
+// rauc drives RAUC through its service on the board's D-Bus.
+type rauc struct {
+	c       *boardssh.Conn
+	socket  string
+	version string // "" if unknown
+}
+
+func findRAUC(ctx context.Context, c *boardssh.Conn, socket string) (Engine, error) {
+	b, err := openBus(ctx, c, socket)
+	if err != nil {
+		return nil, fmt.Errorf("RAUC is not there: %w", err)
+	}
+	defer b.close()
+	for _, list := range []string{"ListNames", "ListActivatableNames"} {
+		var names []string
+		what := "ask the D-Bus of " + c.Address().Host + " for RAUC"
+		if err := boardssh.Answer(ctx, startsLimit, what, func(ctx context.Context) error {
+			return b.conn.BusObject().CallWithContext(ctx, busInterface+"."+list, 0).Store(&names)
+		}); err != nil {
+			return nil, boardssh.BoardError(what, err)
+		}
+		if slices.Contains(names, raucName) {
+			return &rauc{c, socket, raucVersion(ctx, c)}, nil
+		}
+	}
+	return nil, errors.New("RAUC is not on its D-Bus")
+}
+
+// raucVersion returns the version that the program prints, as the service has no method
+// for it.
+func raucVersion(ctx context.Context, c *boardssh.Conn) string {
+	r, err := c.Ask(ctx, "rauc", "--version")
+	if err != nil || r.Status != 0 {
+		return ""
+	}
+	version, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), "rauc ")
+	if !ok {
+		return ""
+	}
+	return truncateText(plaintext.OneLine(version), 40)
+}
+
+func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
+
+// loadNBDScript loads the module of the network block device, unless the kernel has it. RAUC
+// needs it to stream.
+const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
+
+func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string) {
+	if b.Format == "plain" {
+		return Staged, "RAUC streams no bundle of the format plain; make it with format=verity"
+	}
+	if isOlder(r.version, "1.9") {
+		return Staged, fmt.Sprintf("RAUC %s does not stream", r.version)
+	}
+	result, err := r.c.Ask(ctx, "sh", "-c", loadNBDScript)
+	if err != nil || result.Status != 0 {
+		return Staged, "the board's kernel has no nbd, which RAUC streams through"
+	}
+	return Streamed, ""
+}
+
+// maxStarts is how often Slipway calls a service that does not start in time. D-Bus waits
+// 25 s each time, and a board that has just booted may need longer.
+const maxStarts = 12
+
+// A call of a method has these limits. RAUC reads the whole of a plain bundle to inspect it.
+const (
+	startsLimit  = 5 * time.Minute
+	inspectLimit = 30 * time.Minute
+)
+
+// callRAUC calls a method of the D-Bus interface that RAUC provides.
+func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, args ...any) error {
+	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
+}
+
+// callMethod calls a D-Bus method of the RAUC service. about names the call in errors.
+func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
+	what, limit := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), startsLimit
+	if method == raucInterface+".InspectBundle" || method == raucInterface+".Info" {
+		limit = inspectLimit
+	}
+	err := boardssh.Answer(ctx, limit, what, func(ctx context.Context) (err error) {
+		for range maxStarts {
+			err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
+			if !isStillStarting(err) {
+				break
+			}
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, boardssh.ErrSilent):
+		return fmt.Errorf("%w\nnext: systemctl status dbus rauc  # on the board", err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	case isUnanswered(err):
+		return fmt.Errorf("%w: %w", ErrLost, boardssh.BoardError(what, err))
+	case strings.Contains(err.Error(), "already processing a different method"):
+		return fmt.Errorf("%w: %w", ErrBusy, boardssh.BoardError(what, err))
+	}
+	return boardssh.BoardError(what, err)
+}
+
+// isUnanswered reports whether a call got no answer, as the service or its D-Bus ended.
+func isUnanswered(err error) bool {
+	var failed dbus.Error
+	if errors.As(err, &failed) {
+		return slices.Contains([]string{"NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected"}, strings.TrimPrefix(failed.Name, "org.freedesktop.DBus.Error."))
+	}
+	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
+}
+
+// isStillStarting reports whether D-Bus gave up waiting for the service to start. The service
+// then did not get the call.
+func isStillStarting(err error) bool {
+	var failed dbus.Error
+	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
+}
+
+// readProperty reads a text property from RAUC.
+func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, error) {
+	var v dbus.Variant
+	if err := r.callMethod(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
+		return "", err
+	}
+	text, _ := v.Value().(string)
+	return truncateText(plaintext.OneLine(text), 4*maxTextBytes), nil
+}
+
+// openBus connects for one call or one installation. Slipway keeps no connection to D-Bus,
+// since a restart would break it.
+func (r *rauc) openBus(ctx context.Context) (*bus, error) {
+	b, err := openBus(ctx, r.c, r.socket)
+	if err != nil && ctx.Err() == nil { // it worked when the engine was found
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return b, err
+}
+
+type slotStatus struct {
+	Name   string
+	Fields map[string]dbus.Variant
+}
+
+// maxSlots is more than any board has.
+const maxSlots = 64
+
+func (r *rauc) Status(ctx context.Context) (Status, error) {
+	b, err := r.openBus(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	defer b.close()
+	var slots []slotStatus
+	if err := r.callRAUC(ctx, b, "GetSlotStatus", []any{&slots}); err != nil {
+		return Status{}, err
+	}
+	var s Status
+	// RAUC returns an error if no slot is bootable, as after the running slot was marked
+	// bad.
+	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy) || errors.Is(err, boardssh.ErrSilent)) {
+		return Status{}, err
+	}
+	s.Primary = truncateText(plaintext.OneLine(s.Primary), maxTextBytes)
+	if s.Compatible, err = r.readProperty(ctx, b, "Compatible"); err != nil {
+		return Status{}, err
+	}
+	for _, slot := range slots[:min(len(slots), maxSlots)] {
+		s.Slots = append(s.Slots, slot.toSlot())
+	}
+	return s, nil
+}
+
+func (s slotStatus) toSlot() Slot {
+	text := func(key string) string {
+		value, _ := s.Fields[key].Value().(string)
+		return truncateText(plaintext.OneLine(value), maxTextBytes)
+	}
+	slot := Slot{
+		Name: truncateText(plaintext.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
+		Booted: text("state") == "booted", Version: text("bundle.version"),
+		Class: text("class"), Parent: text("parent"), SHA256: text("sha256"), Activated: text("activated.timestamp"),
+	}
+	if at := text("installed.timestamp"); at != "" {
+		slot.Installation = at + " " + text("sha256")
+	}
+	if state := text("boot-status"); state == Good || state == Bad {
+		slot.State = state
+	}
+	// RAUC sets the status "ok" when a slot is written completely.
+	if state := text("status"); state != "" && state != "ok" {
+		slot.Failed = true
+	}
+	return slot
+}
+
+func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
+	b, err := r.openBus(ctx)
+	if err != nil {
+		return Claims{}, err
+	}
+	defer b.close()
+	if err := r.checkIdle(ctx, b); err != nil {
+		return Claims{}, err
+	}
+	var info map[string]dbus.Variant
+	var old Claims
+	err = r.callRAUC(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
+	switch {
+	case err == nil:
+		return parseClaims(info), nil
+	case !isUnknownMethod(err):
+		return Claims{}, err
+	}
+	// RAUC before 1.10 has no InspectBundle.
+	err = r.callRAUC(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
+	old.Compatible, old.Version = truncateText(plaintext.OneLine(old.Compatible), maxTextBytes), truncateText(plaintext.OneLine(old.Version), maxTextBytes)
+	return old, err
+}
+
+// Images asks RAUC's program, as the service of RAUC before 1.10 does not tell.
+func (r *rauc) Images(ctx context.Context, from *Source) (all []Image, err error) {
+	var result boardssh.Result
+	var info struct {
+		Images []map[string]struct{ Checksum string }
+	}
+	what := "run rauc info on " + r.c.Address().Host
+	err = boardssh.Answer(ctx, inspectLimit, what, func(ctx context.Context) (err error) {
+		result, err = r.c.Run(ctx, "rauc", "info", "--output-format=json", from.Where)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if err := json.Unmarshal(result.Stdout, &info); err != nil || result.Status != 0 {
+		return nil, boardssh.BoardError(what, fmt.Errorf("status %d: %s", result.Status, lastLines(result.Stderr)))
+	}
+	for _, image := range info.Images {
+		for class, about := range image {
+			all = append(all, Image{class, about.Checksum})
+		}
+	}
+	return all, nil
+}
+
+// parseClaims reads the answer of InspectBundle: the groups of the manifest by name.
+func parseClaims(info map[string]dbus.Variant) Claims {
+	about, _ := info["update"].Value().(map[string]dbus.Variant)
+	text := func(key string) string {
+		value, _ := about[key].Value().(string)
+		return truncateText(plaintext.OneLine(value), maxTextBytes)
+	}
+	return Claims{Compatible: text("compatible"), Version: text("version")}
+}
+
+// isUnknownMethod reports whether the service does not have the method.
+func isUnknownMethod(err error) bool {
+	var e dbus.Error
+	return errors.As(err, &e) && e.Name == "org.freedesktop.DBus.Error.UnknownMethod"
+}
+
+// installSignals are the D-Bus signals that show an installation's progress and end.
+var installSignals = [][]dbus.MatchOption{
+	{dbus.WithMatchSender(raucName), dbus.WithMatchObjectPath("/")},
+	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
+}
+
+func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
+	b, err := r.openBus(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if err := r.checkIdle(ctx, b); err != nil {
+		return err
+	}
+	for _, match := range installSignals {
+		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
+			return boardssh.BoardError("follow RAUC's signals", err)
+		}
+	}
+	if err := r.callRAUC(ctx, b, "InstallBundle", nil, from.Where, map[string]dbus.Variant{}); err != nil {
+		return err
+	}
+	return r.followInstallation(ctx, b, tell)
+}
+
+// checkIdle returns ErrBusy if an installation is under way.
+func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
+	operation, err := r.readProperty(ctx, b, "Operation")
+	if err == nil && operation != "idle" {
+		err = fmt.Errorf("%w (RAUC says %q)", ErrBusy, operation)
+	}
+	return err
+}
+
+// followInstallation waits for the end of an installation.
+func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
+	for {
+		select {
+		case <-b.signals.changed:
+		case <-b.conn.Context().Done():
+			return ErrLost
+		case <-ctx.Done():
+			return r.stopInstallation(ctx)
+		}
+		b.signals.mu.Lock()
+		percent, text, completed, result, gone := b.signals.percent, b.signals.text, b.signals.completed, b.signals.result, b.signals.gone
+		b.signals.mu.Unlock()
+		tell(percent, text)
+		switch {
+		case completed && result == 0:
+			return nil
+		case completed:
+			return r.readInstallError(ctx, b)
+		case gone:
+			return fmt.Errorf("%w: RAUC's service on the board ended while it installed; look there: journalctl -u rauc", ErrLost)
+		}
+	}
+}
+
+// readInstallError returns RAUC's last error as the error of an installation.
+func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
+	text, err := r.readProperty(ctx, b, "LastError")
+	if err != nil || text == "" {
+		return errors.New("RAUC could not install the bundle and does not say why; look on the board: journalctl -u rauc")
+	}
+	return fmt.Errorf("RAUC could not install the bundle: %s", text)
+}
+
+// cleanupLimit is how long a board may need to stop a service or to remove a bundle.
+const cleanupLimit = 30 * time.Second
+
+// stopInstallation stops RAUC's service, the only method to end an installation. RAUC has
+// marked the slot as bad before it wrote to it. The next call starts the service again.
+func (r *rauc) stopInstallation(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+	defer cancel()
+	result, err := r.c.Run(limited, "systemctl", "stop", "rauc.service")
+	if err != nil || result.Status != 0 {
+		return fmt.Errorf("%w; RAUC on the board could not be stopped and may go on: %w", context.Cause(ctx), ErrLost)
+	}
+	return context.Cause(ctx)
+}
+
+// pollInterval is the time between two queries of an engine's state.
+const pollInterval = time.Second
+
+// WaitUntilIdle polls RAUC's operation.
+func (r *rauc) WaitUntilIdle(ctx context.Context) error {
+	b, err := r.openBus(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for {
+		operation, err := r.readProperty(ctx, b, "Operation")
+		if err != nil || operation == "idle" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func (r *rauc) MarkGood(ctx context.Context) error { return r.markSlot(ctx, "good", "booted") }
+
+// MarkBad marks the running slot as bad, and the other one as active. With only the first mark, the
+// boot loader could be left without a bootable slot.
+func (r *rauc) MarkBad(ctx context.Context) error {
+	if err := r.markSlot(ctx, "bad", "booted"); err != nil {
+		return err
+	}
+	return r.markSlot(ctx, "active", "other")
+}
+
+func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
+	b, err := r.openBus(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	var name, message string
+	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
+}
+
+// isOlder reports whether version a is older than b. It compares numbers by value and other
+// parts as text. An empty version is not older.
+func isOlder(a, b string) bool {
+	x, y := splitVersion(a), splitVersion(b)
+	if len(x) == 0 || len(y) == 0 {
+		return false
+	}
+	return slices.CompareFunc(x, y, compareVersionPart) < 0
+}
+
+// compareVersionPart orders words before numbers, so that 1.0-rc1 is before 1.0.1.
+func compareVersionPart(a, b string) int {
+	m, errA := strconv.ParseUint(a, 10, 64)
+	n, errB := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errA == nil && errB == nil && m != n:
+		return map[bool]int{true: -1, false: 1}[m < n]
+	case errA == nil && errB != nil:
+		return 1
+	case errA != nil && errB == nil:
+		return -1
+	case errA == nil:
+		return 0
+	}
+	return strings.Compare(a, b)
+}
+
+// splitVersion splits a version between digits and letters, and at all other characters.
+func splitVersion(version string) []string {
+	var all []string
+	kind := func(r rune) int {
+		switch {
+		case r >= '0' && r <= '9':
+			return 1
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
+			return 2
+		}
+		return 0
+	}
+	last := 0
+	for _, r := range version {
+		k := kind(r)
+		switch {
+		case k == 0:
+		case k == last:
+			all[len(all)-1] += string(r)
+		default:
+			all = append(all, string(r))
+		}
+		last = k
+	}
+	return all
+}

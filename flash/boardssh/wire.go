@@ -1,0 +1,151 @@
+package boardssh
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows
+// when the board last sent something: an answer to a probe can be queued behind megabytes of
+// an upload, but then other answers come.
+type wire struct {
+	net.Conn
+	in    *bufio.Reader
+	heard atomic.Int64 // Unix nanoseconds
+	first string       // what the server greeted with, as far as it came at once
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.in.Read(p)
+	w.heard.Store(time.Now().UnixNano())
+	return n, err
+}
+
+func (w *wire) silentFor() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
+
+// peekGreeting returns the start of the buffered greeting.
+func (w *wire) peekGreeting() string {
+	data, _ := w.in.Peek(min(w.in.Buffered(), 40))
+	return string(data)
+}
+
+// notSSH adds the reason to err if the server's greeting is not SSH.
+func (w *wire) notSSH(err error) error {
+	if w.first == "" || strings.HasPrefix(w.first, "SSH-"[:min(len(w.first), 4)]) {
+		return err
+	}
+	return BoardError(fmt.Sprintf("%v at %s: it begins with %s", ErrNotSSH, w.RemoteAddr(), Printable(w.first)), kindError{ErrNotSSH, err})
+}
+
+// ErrNotSSH says that something else than an SSH server answers at the address.
+var ErrNotSSH = errors.New("no SSH server")
+
+// kindError is an error with its kind.
+type kindError struct {
+	kind error
+	error
+}
+
+func (b kindError) Unwrap() []error { return []error{b.kind, b.error} }
+
+// link is an SSH connection and the wire below it.
+type link struct {
+	*ssh.Client
+	wire   *wire
+	gone   chan struct{} // closed when the connection has ended
+	probed atomic.Bool   // a probe has not been answered yet
+	dumb   atomic.Bool   // it was ended because nothing came any more
+	limit  time.Duration // of silence
+}
+
+func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
+	l := &link{Client: client, wire: w, gone: make(chan struct{}), limit: limit}
+	go func() {
+		l.Wait()
+		close(l.gone)
+	}()
+	return l
+}
+
+// awaitGreeting connects and waits for the first byte of the server's greeting. Port forwarders
+// accept connections for boards that are not up yet, so an open connection proves nothing.
+func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
+	conn, err := l.dialHost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	w := &wire{Conn: l.limitRate(conn), in: bufio.NewReaderSize(conn, 64<<10)}
+	_, err = w.in.Peek(1)
+	if !stop() {
+		return nil, fmt.Errorf("no greeting from an SSH server: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		conn.Close()
+		err = fmt.Errorf("no greeting from an SSH server: %w", err)
+		if p, ok := conn.(*proxy); ok {
+			err = p.explainFailure(err)
+		}
+		return nil, err
+	}
+	w.heard.Store(time.Now().UnixNano())
+	w.first = w.peekGreeting()
+	return w, nil
+}
+
+func (l *login) limitRate(conn net.Conn) net.Conn {
+	if l.pace == nil {
+		return conn
+	}
+	return newPaced(conn, l.pace)
+}
+
+// dialHost connects directly, through a jump host, or by a ProxyCommand.
+func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
+	switch {
+	case l.via != nil:
+		return l.via.dialThrough(ctx, l.addr.hostPort())
+	case l.addr.ProxyCommand != "":
+		return startProxy(l.addr.ProxyCommand)
+	}
+	return l.addr.dialDirect(ctx)
+}
+
+// watchSilence closes the connection when the board is silent, so that nobody waits for it for
+// ever.
+func (l *link) watchSilence() {
+	gone := min(goneAfter, l.limit)
+	ask := min(probeAfter, gone/4)
+	tick := time.NewTicker(ask)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.gone:
+			return
+		case <-tick.C:
+		}
+		switch silence := l.wire.silentFor(); {
+		case silence > gone:
+			l.dumb.Store(true)
+			l.dropLink()
+		case silence >= ask/2:
+			go l.sendProbe()
+		}
+	}
+}
+
+// sendProbe requests a sign of life, unless one is awaited.
+func (l *link) sendProbe() {
+	if l.probed.CompareAndSwap(false, true) {
+		l.SendRequest("keepalive@openssh.com", true, nil)
+		l.probed.Store(false)
+	}
+}
