@@ -33,11 +33,18 @@ go tool mage test --race`
 	only := c.Text("only=PATTERN", "", "only tests whose name matches this pattern")
 	short := c.Switch("short", "leave out what takes minutes")
 	changed := c.Text("changed=COMMIT", "", "only packages that a change since this commit can reach, such as main")
-	race := c.Switch("race", "all of them under the race detector; otherwise those that it does not slow down much")
-	shuffle := c.Switch("shuffle", "in another order each time, with nothing taken from Go's test cache; always where CI is set")
+	race := c.Switch("race", "all of them under the race detector; without this option, most of them if CI is set, otherwise none")
+	shuffle := c.Switch("shuffle", "in another order each time, with nothing taken from Go's test cache; always if CI is set")
 	c.Run = signalled(func(ctx context.Context, _ []string) error {
-		options := source.TestOptions{Run: *only, Short: *short, Changed: *changed, Race: *race}
-		if *shuffle || os.Getenv("CI") != "" {
+		options := source.TestOptions{Run: *only, Short: *short, Changed: *changed}
+		inCI := os.Getenv("CI") != ""
+		switch {
+		case *race:
+			options.Race = source.RaceAll
+		case inCI:
+			options.Race = source.RaceMost
+		}
+		if *shuffle || inCI {
 			options.Shuffle = 1 + rand.Int64N(1e9)
 		}
 		return source.Tests(ctx, os.Stdout, options)

@@ -25,28 +25,28 @@ import (
 // several times as long as on an idle one. This is for one that hangs.
 const testTimeout = "40m"
 
-// unraced lists the packages that are tested without the race detector unless TestOptions
-// says otherwise. Their tests compile, unpack, or start programs by the hundred, which takes
+// unraced lists the packages that RaceMost leaves out. Their tests compile, unpack, or start programs by the hundred, which takes
 // two to ten times as long under it, or they run nothing concurrently.
 var unraced = []string{
 	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
 	"slipway/flash/source/", "slipway/flash/boardssh/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
 }
 
-func isRaced(importPath string, opts TestOptions) bool {
-	return opts.Race || !slices.ContainsFunc(unraced, func(prefix string) bool { return strings.HasPrefix(importPath+"/", prefix) })
+func isUnraced(importPath string) bool {
+	return slices.ContainsFunc(unraced, func(prefix string) bool { return strings.HasPrefix(importPath+"/", prefix) })
 }
 
 // testPart is what one go test runs: packages of a module.
 type testPart struct {
 	dir, module string // its folder, and its name
+	lane        string // parts of different lanes run side by side
 	race        bool
 	cpu         string   // the only processor that the tests may use; "" is all
 	paths       []string // of the packages
 }
 
-// firstHalf lists the packages that run on the first processor under the race detector. Their
-// tests take as long as those of the other packages, which run on the last processor.
+// firstHalf lists the packages whose tests run in the first lane. They take as long as those
+// of the other packages, which run in the last one.
 //
 // A program under the race detector gets one processor: on two, it interrupts the other one
 // for each new page of its shadow memory. In a virtual machine, the tests of package flash
@@ -68,11 +68,15 @@ func splitTests(ctx context.Context, root string, modules []string, narrow func(
 		}
 		module := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(dir, root), "/"), "slipway")
 		plain := &testPart{dir: dir, module: module}
-		first, last := &testPart{dir: dir, module: module, race: true, cpu: cpus[0]}, &testPart{dir: dir, module: module, race: true, cpu: cpus[len(cpus)-1]}
+		first, last := &testPart{dir: dir, module: module, lane: "first"}, &testPart{dir: dir, module: module, lane: "last"}
+		if opts.Race != RaceNone {
+			first.race, first.cpu, first.lane = true, cpus[0], cpus[0]
+			last.race, last.cpu, last.lane = true, cpus[len(cpus)-1], cpus[len(cpus)-1]
+		}
 		for _, p := range narrow(packages) {
 			part := plain
 			switch {
-			case !isRaced(p.ImportPath, opts):
+			case opts.Race != RaceAll && isUnraced(p.ImportPath):
 			case slices.Contains(firstHalf, p.ImportPath):
 				part = first
 			default:
@@ -100,13 +104,12 @@ func processors() (cpus []string, err error) {
 	return cpus, nil
 }
 
-// runParts compiles all tests. Then it runs those of each processor, and those that may use
-// all, side by side: while packages with boards wait, the others work.
+// runParts compiles all tests. Then it runs the lanes side by side: while packages with boards wait, the others work.
 func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptions, results *testResults) error {
 	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
 		return err
 	}
-	return inTurn(ctx, parts, func(p *testPart) string { return p.cpu }, func(p *testPart, ctx context.Context) error {
+	return inTurn(ctx, parts, func(p *testPart) string { return p.lane }, func(p *testPart, ctx context.Context) error {
 		return p.runTests(ctx, tmp, opts, results)
 	})
 }

@@ -31,9 +31,19 @@ type TestOptions struct {
 	Run     string // only tests that match, as in go test -run
 	Short   bool   // skip what takes minutes
 	Changed string // only packages that a change since this commit can reach; "" is all
-	Race    bool   // all packages under the race detector, also those of unraced
+	Race    Race   // which packages are tested under the race detector
 	Shuffle int64  // the seed of a random order; 0 is the usual order, with results from Go's test cache
 }
+
+// Race names the packages that are tested under Go's race detector. It makes a whole run take
+// about twice as much CPU time.
+type Race int
+
+const (
+	RaceNone Race = iota
+	RaceMost      // all but those of unraced, as CI does
+	RaceAll
+)
 
 // Tests runs every test of the clone, in all of its modules, and prints one
 // summary on w. It installs the Debian packages that the tests need, and leaves

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,7 @@ func TestNested(t *testing.T) { t.Fatal("nested too") }
 func TestRunOfEveryOutcome(t *testing.T) {
 	root := unpack(t, strings.ReplaceAll(outcomes, "-- build/ignored/", "-- testdata/"))
 	out := t.TempDir()
-	results, err := runModules(t.Context(), root, out, TestOptions{Shuffle: 7})
+	results, err := runModules(t.Context(), root, out, TestOptions{Shuffle: 7, Race: RaceMost})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,12 +367,12 @@ func TestInterruptIsRepeated(t *testing.T) {
 // What did not change is not tested again, unless the order has to change.
 func TestUnchangedPackages(t *testing.T) {
 	root := unpack(t, outcomes)
-	for _, dir := range []string{"broken", "exits", "bad", "panics", "races", "nested"} {
+	for _, dir := range []string{"broken", "exits", "bad", "panics", "races", "nested", "pinned"} {
 		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, want := range []int{-1, 3, 0} { // the first run may find anything
+	for i, want := range []int{-1, 2, 0} { // the first run may find anything
 		results, err := runModules(t.Context(), root, t.TempDir(), TestOptions{Shuffle: int64(i / 2)})
 		if err != nil {
 			t.Fatal(err)
@@ -379,24 +380,50 @@ func TestUnchangedPackages(t *testing.T) {
 		if n := results.cached; want >= 0 && n != want || strings.Contains(results.String(), "unchanged since they passed") != (n > 0) {
 			t.Errorf("run %d: %d unchanged packages; want %d: %s", i, n, want, results)
 		}
-		if results.passed != 6 {
-			t.Errorf("run %d: %d passed; want 6", i, results.passed)
+		if results.passed != 5 {
+			t.Errorf("run %d: %d passed; want 5", i, results.passed)
 		}
 	}
 }
 
-// The race detector is for all packages but those that it slows down most, and for a run
-// that wants it for all.
+// The race detector is for the packages that a run names: none, most or all.
 func TestRacedPackages(t *testing.T) {
-	for path, want := range map[string]bool{
-		"slipway/ci": true, "slipway/ci/device": true, "slipway/flash/sources": true, "slipway/layers": true,
-		"slipway/ci/dev/bench": false, "slipway/flash/source": false, "slipway/flash/source/lzma2": false, "slipway/runtime-hook": false,
+	root := unpack(t, `
+-- go.mod --
+module slipway
+
+go 1.22
+-- ci/ci.go --
+package ci
+-- ci/dev/bench/bench.go --
+package bench
+-- flash/source/source.go --
+package source
+-- flash/sources/sources.go --
+package sources
+`)
+	for race, want := range map[Race]string{
+		RaceNone: "",
+		RaceMost: "slipway/ci slipway/flash/sources",
+		RaceAll:  "slipway/ci slipway/ci/dev/bench slipway/flash/source slipway/flash/sources",
 	} {
-		if got := isRaced(path, TestOptions{}); got != want {
-			t.Errorf("isRaced(%s) = %v; want %v", path, got, want)
+		results := &testResults{packages: map[string]*packageResult{}}
+		parts, err := splitTests(t.Context(), root, []string{root}, func(all []goPackage) []goPackage { return all }, results, TestOptions{Race: race})
+		if err != nil || len(results.packages) != 4 {
+			t.Fatalf("splitTests = %v, %v", results.packages, err)
 		}
-		if !isRaced(path, TestOptions{Race: true}) {
-			t.Errorf("isRaced(%s) with -race = false", path)
+		var raced []string
+		for _, p := range parts {
+			if p.race != (p.cpu != "") {
+				t.Errorf("race %v on processor %q; want one processor under the race detector only", p.race, p.cpu)
+			}
+			if p.race {
+				raced = append(raced, p.paths...)
+			}
+		}
+		slices.Sort(raced)
+		if got := strings.Join(raced, " "); got != want {
+			t.Errorf("Race %d: %s; want %s", race, got, want)
 		}
 	}
 }
