@@ -83,7 +83,7 @@ func splitTests(ctx context.Context, root string, modules []string, narrow func(
 				part = last
 			}
 			part.paths = append(part.paths, p.ImportPath)
-			results.packages[p.ImportPath] = &packageResult{running: map[string]bool{}}
+			results.packages[p.ImportPath] = &packageResult{running: map[string]string{}}
 		}
 		parts = append(parts, plain, first, last)
 	}

@@ -1,15 +1,19 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"slipway/layers/plaintext"
 )
 
 // testEvent is one line of go test -json.
@@ -34,11 +38,12 @@ type testResults struct {
 	packages map[string]*packageResult
 
 	passed, failed, skipped, cached int
+	skips                           map[string]int // the skipped tests, by reason
 }
 
 // packageResult is what the events of a package said so far.
 type packageResult struct {
-	running map[string]bool // tests that began and did not end
+	running map[string]string // the last message of each test that began and did not end
 	failed  bool            // a test failed
 	ended   bool
 }
@@ -69,15 +74,24 @@ func (r *testResults) add(line []byte) testEvent {
 	return e
 }
 
+// messageLine matches the first line of what a test logged, or gave as reason to be skipped.
+var messageLine = plaintext.Regexp(`^ +\w+\.go:\d+: (.*)`)
+
 func (r *testResults) addTest(p *packageResult, e testEvent) {
 	switch e.Action {
 	case "run":
-		p.running[e.Test] = true
+		p.running[e.Test] = ""
+		return
+	case "output":
+		if m := messageLine().FindStringSubmatch(e.Output); m != nil {
+			p.running[e.Test] = m[1]
+		}
 		return
 	case "pass":
 		r.passed++
 	case "skip":
 		r.skipped++
+		r.skips[p.running[e.Test]]++
 	case "fail":
 		r.failed++
 		p.failed = true
@@ -136,6 +150,20 @@ func (r *testResults) finish(cut error) error {
 		r.fail(path, "", "go test gave no result for this package\n")
 	}
 	return r.err
+}
+
+// writeSkips writes how many tests were skipped for each reason, most first. As a user, there
+// are hundreds; junit.xml has their names.
+func (r *testResults) writeSkips(w io.Writer) {
+	if len(r.skips) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "skipped:")
+	for _, reason := range slices.SortedFunc(maps.Keys(r.skips), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.skips[b], r.skips[a]), cmp.Compare(a, b))
+	}) {
+		fmt.Fprintf(w, "  %4d  %s\n", r.skips[reason], cmp.Or(reason, "no reason given"))
+	}
 }
 
 // String returns the closing line of a run.

@@ -84,6 +84,7 @@ func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts Te
 	if opts.Shuffle != 0 {
 		fmt.Fprintf(w, "random order: go test -shuffle=%d\n", opts.Shuffle)
 	}
+	results.writeSkips(w)
 	err = errors.Join(err, printSummary(context.WithoutCancel(ctx), w, gotestsum, out))
 	fmt.Fprintf(w, "%s\n%s/junit.xml  %[2]s/events.jsonl\n", results, testDir)
 	return errors.Join(err, results.verdict())
@@ -95,8 +96,8 @@ const slowest = "5"
 // doneLine matches gotestsum's closing line, instead of which we print our own.
 var doneLine = plaintext.Regexp(`^DONE \d+ tests`)
 
-// printSummary has gotestsum print the slowest tests, then those that were skipped or failed,
-// and write junit.xml. Failures come last, where a terminal still shows them.
+// printSummary has gotestsum print the slowest tests, then those that failed, and write
+// junit.xml. Failures come last, where a terminal still shows them.
 func printSummary(ctx context.Context, w io.Writer, gotestsum, out string) error {
 	events, line := filepath.Join(out, "events.jsonl"), func(line string) {
 		if !doneLine().MatchString(line) {
@@ -106,7 +107,7 @@ func printSummary(ctx context.Context, w io.Writer, gotestsum, out string) error
 	fmt.Fprintln(w, "slowest:")
 	slow := run.Command{Argv: []string{gotestsum, "tool", "slowest", "--num=" + slowest, "--jsonfile=" + events}, Line: line}
 	rest := run.Command{Argv: []string{
-		gotestsum, "--raw-command", "--format=none", "--junitfile=" + filepath.Join(out, "junit.xml"), "--junitfile-project-name=slipway", "--", "cat", events,
+		gotestsum, "--raw-command", "--format=none", "--hide-summary=skipped", "--junitfile=" + filepath.Join(out, "junit.xml"), "--junitfile-project-name=slipway", "--", "cat", events,
 	}, Line: line}
 	return errors.Join(run.Run(ctx, slow), run.Run(ctx, rest))
 }
@@ -182,7 +183,7 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 		}
 		narrow = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
 	}
-	results := &testResults{began: time.Now(), packages: map[string]*packageResult{}}
+	results := &testResults{began: time.Now(), packages: map[string]*packageResult{}, skips: map[string]int{}}
 	parts, err := splitTests(ctx, root, modules, narrow, results, opts)
 	if err != nil {
 		return nil, err

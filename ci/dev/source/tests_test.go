@@ -140,9 +140,6 @@ func TestRunOfEveryOutcome(t *testing.T) {
 	}
 	compareLines(t, summary(t, out), []string{
 		`slowest:`,
-		`=== Skipped`,
-		`=== SKIP: fixture/good TestNeeds \(0.00s\)`,
-		`    good_test.go:10: needs a moon:`,
 		`=== Failed`,
 		`=== FAIL: fixture/bad TestBad/sub_\(1\) \(0.00s\)`,
 		`    bad_test.go:6: got 1; want 2`,
@@ -157,6 +154,12 @@ func TestRunOfEveryOutcome(t *testing.T) {
 		`=== Errors`,
 		`.*b_test.go:5:28: undefined: undefinedName`,
 	})
+	var skips strings.Builder
+	results.skips["needs a sun"] = 2
+	results.writeSkips(&skips)
+	if diff := cmp.Diff("skipped:\n     2  needs a sun\n     1  needs a moon:\n", skips.String()); diff != "" {
+		t.Errorf("writeSkips (-want +got):\n%s", diff)
+	}
 	if got := results.String(); !strings.HasPrefix(got, "7 passed, 7 failed, 1 skipped in 9 packages, ") {
 		t.Errorf("results = %s; want 7 passed, 7 failed, 1 skipped in 9 packages", got)
 	}
@@ -436,9 +439,9 @@ func newResults(t *testing.T, packages ...string) (*testResults, func() string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	r := &testResults{events: file, packages: map[string]*packageResult{}}
+	r := &testResults{events: file, packages: map[string]*packageResult{}, skips: map[string]int{}}
 	for _, name := range packages {
-		r.packages[name] = &packageResult{running: map[string]bool{}}
+		r.packages[name] = &packageResult{running: map[string]string{}}
 	}
 	return r, func() string {
 		text, err := os.ReadFile(file.Name())
