@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"strconv"
@@ -37,7 +38,7 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	for _, step := range []struct {
 		parts []string
 		apply func(chosen, found map[string]bool)
-	}{{plus, unite}, {and, intersect}, {minus, subtract}} {
+	}{{plus, maps.Copy[map[string]bool, map[string]bool]}, {and, intersect}, {minus, subtract}} {
 		for _, part := range step.parts {
 			found, err := inv.matchHosts(part)
 			if err != nil {
@@ -58,24 +59,12 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	return hosts, nil
 }
 
-func unite(chosen, found map[string]bool) {
-	for name := range found {
-		chosen[name] = true
-	}
-}
-
 func intersect(chosen, found map[string]bool) {
-	for name := range chosen {
-		if !found[name] {
-			delete(chosen, name)
-		}
-	}
+	maps.DeleteFunc(chosen, func(name string, _ bool) bool { return !found[name] })
 }
 
 func subtract(chosen, found map[string]bool) {
-	for name := range found {
-		delete(chosen, name)
-	}
+	maps.DeleteFunc(chosen, func(name string, _ bool) bool { return found[name] })
 }
 
 // splitPattern splits at commas. In a pattern without commas it splits at colons, except

@@ -41,19 +41,19 @@ slipway audit image.wic --arch=arm64 --sm=87
 slipway audit /srv/rootfs --json
 slipway audit root@10.0.0.7
 slipway audit virt --live`
-	arch := c.choice("arch", "", []string{"amd64", "arm64", "armhf", "i386", "riscv64"}, "the board's architecture; that of most programs if not given")
+	arch := c.choice("arch", []string{"amd64", "arm64", "armhf", "i386", "riscv64"}, "the board's architecture; that of most programs if not given")
 	sm := c.Text("sm", "", "the board's GPU, as in sm_87: 87 for Orin, 72 for Xavier")
 	allow := c.Names("allow", "findings that are wanted: \"RULE PATH\", with * in PATH and commas between them")
 	asJSON := c.Switch("json", "print the reports as JSON")
 	live := c.Switch("live", "TARGET is a board that runs: a virtual board, or a host of your ssh_config")
 	pin := c.pin("fingerprint of the board's host key, as for deploy")
-	become := c.become()
+	c.become()
 	c.check = func([]string) error { return audit.CheckAllowed(*allow) }
 	c.Run = func(ctx context.Context, words []string) error {
 		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
 		_, notHere := os.Stat(words[0])
 		if *live || strings.Contains(words[0], "@") && notHere != nil {
-			return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
+			return WithSignals(ctx, func(ctx context.Context) error {
 				one, err := auditBoard(ctx, words[0], *pin, opt)
 				if err != nil {
 					return fmt.Errorf("audit %s: %w", words[0], err)
@@ -103,7 +103,7 @@ func showAudit(ctx context.Context, name string, reports []audit.Report, asJSON 
 
 // auditBoard audits a board that runs.
 func auditBoard(ctx context.Context, host, pin string, opt audit.Options) (r audit.Report, err error) {
-	spec, err := smokeSpec(ctx, "", host, nil)
+	spec, err := smokeSpec("", host, nil)
 	if err != nil {
 		return r, err
 	}

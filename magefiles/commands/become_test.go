@@ -1,12 +1,14 @@
 package commands
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/sshtest"
 )
 
@@ -38,9 +40,8 @@ func TestBecomeFlag(t *testing.T) {
 	}
 }
 
-// Each command that runs programs on a board has the flag and obeys it.
+// Each command that runs programs on a board has the flag.
 func TestEachCommandBecomes(t *testing.T) {
-	flags := 0
 	for _, cmd := range allCommands() {
 		path := strings.Join(pathOf(cmd), " ")
 		reaches := strings.Contains(cmd.Use, " HOST") || strings.Contains(cmd.Use, " INVENTORY") || path == "audit"
@@ -49,23 +50,22 @@ func TestEachCommandBecomes(t *testing.T) {
 		}
 		if becomes := cmd.Flag("become") != nil; becomes != reaches {
 			t.Errorf("%s has the flag --become: %v; want %v", path, becomes, reaches)
-		} else if becomes {
-			flags++
 		}
 	}
-	heeded := 0
-	files, _ := filepath.Glob("*.go") // the pattern is well-formed
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+}
+
+// The work of a command with the flag gets it in its context.
+func TestBecomeReachesTheWork(t *testing.T) {
+	for flag, want := range map[string]string{"--become": "root", "--become=false": ""} {
+		t.Setenv("SLIPWAY_BECOME", map[string]string{"": "sudo"}[want])
+		c, got := New("try", "Try it"), "no answer"
+		c.become()
+		c.Run = func(ctx context.Context, _ []string) (err error) {
+			got, err = boardssh.BecomeUser(ctx)
+			return err
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+		if err := Run(t.Context(), Root(c), []string{"try", flag}); err != nil || got != want {
+			t.Errorf("try %s = %v, as %q; want %q", flag, err, got, want)
 		}
-		heeded += strings.Count(string(text), "asRoot(ctx, *become)")
-	}
-	if heeded != flags {
-		t.Errorf("%d commands heed --become; want %d", heeded, flags)
 	}
 }

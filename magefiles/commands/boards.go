@@ -41,15 +41,12 @@ slipway up --json  # for a script`
 	keep := c.Switch("keep", "leave the board on afterwards")
 	fresh := c.Switch("fresh", "fetch Debian's packages again")
 	form := c.reportForm()
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.LoadOwn, func(ctx context.Context, spec images.Spec) error {
-			build := options
-			build.Fresh = *fresh
-			r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
-			return showReport(r, err, *form)
-		})
-	}
+	c.runOn(images.LoadOwn, func(ctx context.Context, spec images.Spec, words []string) error {
+		build := options
+		build.Fresh = *fresh
+		r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
+		return showReport(r, err, *form)
+	})
 	return c
 }
 
@@ -143,19 +140,16 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	install := c.Switch("install", "with --parse, install missing Debian packages as a build does")
 	asJSON := c.Switch("json", "print the artifact as JSON")
 	c.check = func([]string) error { return c.needs("install", "parse") }
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runPatientlyFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			build := options
-			build.Fresh, build.Now, build.Install = *fresh, now, *install
-			build.Request = images.BuildRequest{
-				Targets: *target, Task: *task,
-				Continue: *goOn, DryRun: *dryRun, Parse: *parse,
-			}
-			artifact, err := ci.Build(ctx, stderr, spec, build)
-			return ci.ShowArtifact(stdout, artifact, err, *asJSON)
-		})
-	}
+	c.runPatientlyOn(images.Load, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		build := options
+		build.Fresh, build.Now, build.Install = *fresh, now, *install
+		build.Request = images.BuildRequest{
+			Targets: *target, Task: *task,
+			Continue: *goOn, DryRun: *dryRun, Parse: *parse,
+		}
+		artifact, err := ci.Build(ctx, stderr, spec, build)
+		return ci.ShowArtifact(stdout, artifact, err, *asJSON)
+	})
 	return c
 }
 
@@ -223,7 +217,7 @@ slipway flash BOARD usb:1-2.3,usb:1-4 --force-recovery  # for two Jetsons side b
 slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://")
 	blockMap := c.Text("block-map=FILE", "", "the image's block map; the file beside the image if not given")
-	holes := c.choice("holes", "", flash.Holes, "what to do with blocks that are not in the map; zero if not given")
+	holes := c.choice("holes", flash.Holes, "what to do with blocks that are not in the map; zero if not given")
 	blind := c.Switch("blind", "do not read back the written data")
 	yes := c.Names("yes", "do not ask: each device's serial, with commas between them (its port if another has the same serial, its path if it has none)")
 	digest := c.Text("digest=DIGEST", "", "the image's digest: sha256:HEX, or the path or address of a list such as SHA256SUMS")
@@ -327,11 +321,11 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 	form := c.reportForm()
 	pin := c.pin("fingerprint of the board's host key, as for deploy")
 	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
-	become := c.become()
+	c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
-		return runPatiently(asRoot(ctx, *become), func(ctx context.Context, now <-chan struct{}) error {
-			spec, err := smokeSpec(ctx, board, host, *suite)
+		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+			spec, err := smokeSpec(board, host, *suite)
 			return firstError(err, func() error {
 				how := []suites.Option{suites.EndTeardown(now), suites.AllowReboots(!*noReboot)}
 				r, err := ci.SmokeOn(ctx, stderr, options, spec, host, *pin, how...)
@@ -351,7 +345,7 @@ func (c *Command) suites() *[]string {
 
 // smokeSpec returns the spec of a board with the suites that were named. If suites are
 // named, the board may be missing. A virtual board is also found by its host.
-func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
+func smokeSpec(board, host string, suites []string) (spec images.Spec, err error) {
 	if board != "" {
 		spec, err = images.LoadBuilt(board)
 	} else if virtual, unknown := images.Load(host); unknown == nil && virtual.Machine != nil {

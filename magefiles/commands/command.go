@@ -30,6 +30,8 @@ type Command struct {
 	after []string // those words
 	exits []exit
 	below []*Command
+	// inContext adds flags of the line to the context in which Run works.
+	inContext []func(context.Context) context.Context
 }
 
 // word is a word of a usage line.
@@ -103,7 +105,11 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	host.SetTyped(typedLine(cmd))
 	reporter := newReporter()
 	defer reporter.Close()
-	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(progress.With(cmd.Context(), reporter), words) })))
+	ctx := progress.With(cmd.Context(), reporter)
+	for _, with := range c.inContext {
+		ctx = with(ctx)
+	}
+	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(ctx, words) })))
 }
 
 // readWords gives each word its place.

@@ -33,16 +33,14 @@ then answer. Without a terminal, give --pin=SHA256:…`
 	c.Example = `slipway deploy virt virt
 slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 	pin := c.pin("pin the board's unknown host key if it has this fingerprint")
-	rate := c.rate()
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host := words[0], words[1]
-		return runFor(boardssh.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *boardssh.Conn, spec images.Spec, a images.Artifact) error {
-				return ci.Deploy(ctx, stdout, c, spec, a)
-			}, *pin)
-		})
-	}
+	c.rate()
+	c.become()
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		host := words[1]
+		return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *boardssh.Conn, spec images.Spec, a images.Artifact) error {
+			return ci.Deploy(ctx, stdout, c, spec, a)
+		}, *pin)
+	})
 	return c
 }
 
@@ -60,19 +58,17 @@ slipway deploy container BOARD HOST oci://registry.example.com/lab/app:v2 --prun
 slipway deploy container BOARD HOST app.tar --namespace=k8s.io  # for Kubernetes`
 	name := c.Text("name=NAME", "", "its name on the board, instead of its own")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
-	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
+	engine := c.choice("engine", container.Engines, "the container engine; the first of them that answers if not given")
 	prune := c.Switch("prune", "remove images that this command copied and no container uses")
 	asJSON := c.Switch("json", "print the result as JSON")
-	rate := c.rate()
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host, image := words[0], words[1], words[2]
-		return runFor(boardssh.WithRate(asRoot(ctx, *become), *rate), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return deploy.Container(ctx, stdout, options, spec, host, image, deploy.ContainerOptions{
-				Name: *name, Engine: *engine, Namespace: *namespace, Prune: *prune, JSON: *asJSON,
-			})
+	c.rate()
+	c.become()
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		host, image := words[1], words[2]
+		return deploy.Container(ctx, stdout, options, spec, host, image, deploy.ContainerOptions{
+			Name: *name, Engine: *engine, Namespace: *namespace, Prune: *prune, JSON: *asJSON,
 		})
-	}
+	})
 	return c
 }
 
@@ -96,11 +92,11 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	detach := c.Switch("detach", "leave it running and print its name")
 	limit := c.Number("limit", 0, 0, "end it after this many seconds")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
-	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
-	become := c.become()
+	engine := c.choice("engine", container.Engines, "the container engine; the first of them that answers if not given")
+	c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
-		return WithSignals(asRoot(ctx, *become), func(ctx context.Context) error {
+		return WithSignals(ctx, func(ctx context.Context) error {
 			spec, err := images.LoadBuilt(board)
 			return report.OfContainer(firstError(err, func() error {
 				return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
@@ -121,15 +117,13 @@ func deployCleanCommand() *Command {
 slipway deploy clean BOARD HOST --names=slipway-abc`
 	names := c.Words("names", "only these, with commas between them")
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
-	engine := c.choice("engine", "", container.Engines, "the container engine; the first of them that answers if not given")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host := words[0], words[1]
-		return runFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return deploy.CleanContainers(ctx, stdout, options, spec, host, *names,
-				deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
-		})
-	}
+	engine := c.choice("engine", container.Engines, "the container engine; the first of them that answers if not given")
+	c.become()
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		host := words[1]
+		return deploy.CleanContainers(ctx, stdout, options, spec, host, *names,
+			deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
+	})
 	return c
 }
 
@@ -145,18 +139,15 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 	restart := c.Words("restart", "restart these systemd units, with commas between them")
 	dryRun := c.Switch("dry-run", "show what would change")
 	asJSON := c.Switch("json", "print the result as JSON")
-	rate := c.rate()
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host, folder, dest := words[0], words[1], words[2], words[3]
-		ctx = boardssh.WithRate(asRoot(ctx, *become), *rate)
-		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return deploy.Files(ctx, stdout, options, spec, host, folder, dest, deploy.FilesOptions{
-				DirOptions: targetfiles.DirOptions{Owner: *owner, Delete: *remove, DryRun: *dryRun},
-				Restart:    *restart, Watch: unitWatch, JSON: *asJSON, Now: now,
-			})
+	c.rate()
+	c.become()
+	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		host, folder, dest := words[1], words[2], words[3]
+		return deploy.Files(ctx, stdout, options, spec, host, folder, dest, deploy.FilesOptions{
+			DirOptions: targetfiles.DirOptions{Owner: *owner, Delete: *remove, DryRun: *dryRun},
+			Restart:    *restart, Watch: unitWatch, JSON: *asJSON, Now: now,
 		})
-	}
+	})
 	return c
 }
 
@@ -178,16 +169,14 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 	c.check = func([]string) error { return errors.Join(c.needs("watch", "restart"), c.needs("keep", "restart")) }
 	dryRun := c.Switch("dry-run", "show what would change")
 	asJSON := c.Switch("json", "print the result as JSON")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host, files := words[0], words[1], words[2]
-		return runPatientlyFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return deploy.Files(ctx, stdout, options, spec, host, files, *to, deploy.FilesOptions{
-				DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: *dryRun}, Restart: *restart,
-				Watch: time.Duration(*watch) * time.Second, Keep: *keep, JSON: *asJSON, Now: now,
-			})
+	c.become()
+	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		host, files := words[1], words[2]
+		return deploy.Files(ctx, stdout, options, spec, host, files, *to, deploy.FilesOptions{
+			DirOptions: targetfiles.DirOptions{Owner: "0:0", DryRun: *dryRun}, Restart: *restart,
+			Watch: time.Duration(*watch) * time.Second, Keep: *keep, JSON: *asJSON, Now: now,
 		})
-	}
+	})
 	return c
 }
 
@@ -210,15 +199,13 @@ slipway deploy undo virt virt  # undo it`
 	keep := c.Switch("keep", "put nothing back if something does not work")
 	dryRun := c.Switch("dry-run", "show which lines would change")
 	asJSON := c.Switch("json", "print the result as JSON")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host, file := words[0], words[1], words[2]
-		return runPatientlyFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return deploy.Config(ctx, stdout, options, spec, host, file, deploy.ConfigOptions{
-				Keep: *keep, DryRun: *dryRun, JSON: *asJSON, Now: now,
-			})
+	c.become()
+	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		host, file := words[1], words[2]
+		return deploy.Config(ctx, stdout, options, spec, host, file, deploy.ConfigOptions{
+			Keep: *keep, DryRun: *dryRun, JSON: *asJSON, Now: now,
 		})
-	}
+	})
 	return c
 }
 
@@ -235,15 +222,13 @@ slipway deploy undo BOARD HOST --list`
 	list := c.Switch("list", "list the deploys that can be undone")
 	force := c.Switch("force", "also put back files that somebody changed since")
 	asJSON := c.Switch("json", "print it as JSON")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host := words[0], words[1]
-		return runFor(asRoot(ctx, *become), board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return deploy.Undo(ctx, stdout, options, spec, host, deploy.UndoOptions{
-				ID: *id, List: *list, Force: *force, JSON: *asJSON,
-			})
+	c.become()
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		host := words[1]
+		return deploy.Undo(ctx, stdout, options, spec, host, deploy.UndoOptions{
+			ID: *id, List: *list, Force: *force, JSON: *asJSON,
 		})
-	}
+	})
 	return c
 }
 
@@ -269,21 +254,18 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
 	otherBoard := c.otherBoard()
 	noReboot := c.Switch("no-reboot", "only install: somebody else restarts the board, checks it and marks it good")
-	rate := c.rate()
+	c.rate()
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the outcome as JSON")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, host, bundle := words[0], words[1], words[2]
-		ctx = boardssh.WithRate(asRoot(ctx, *become), *rate)
-		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
-			if !*yes {
-				how.Confirm = ci.AskYes(os.Stdin, stderr)
-			}
-			outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
-			return errors.Join(err, ci.ShowUpdate(stdout, outcome, *asJSON))
-		})
-	}
+	c.become()
+	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		host, bundle := words[1], words[2]
+		how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
+		if !*yes {
+			how.Confirm = ci.AskYes(os.Stdin, stderr)
+		}
+		outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
+		return errors.Join(err, ci.ShowUpdate(stdout, outcome, *asJSON))
+	})
 	return c
 }

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,8 +110,8 @@ func checkNames(what, text string, list bool) error {
 }
 
 // choice adds a flag with one of a few values.
-func (c *Command) choice(name, otherwise string, all []string, usage string) *string {
-	value := otherwise
+func (c *Command) choice(name string, all []string, usage string) *string {
+	value := ""
 	c.addFlag(name, usage, strings.Join(all, "|"), func(text string) error {
 		if !slices.Contains(all, text) {
 			return fmt.Errorf("want %s", strings.Join(all, ", "))
@@ -207,19 +208,18 @@ func (c *Command) apart(flag, other string) error {
 }
 
 // become adds the flag that overrules SLIPWAY_BECOME.
-func (c *Command) become() **bool {
-	value := new(*bool)
+func (c *Command) become() {
 	c.addFlag("become", "run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)", "bool", func(text string) error {
 		yes, err := parseBool(text)
-		*value = &yes
+		c.inContext = append(c.inContext, func(ctx context.Context) context.Context { return boardssh.WithBecome(ctx, yes) })
 		return err
 	}).NoOptDefVal = "true"
-	return value
 }
 
 // rate adds the limit of what goes to a board.
-func (c *Command) rate() *boardssh.Rate {
-	return parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", boardssh.ParseRate)
+func (c *Command) rate() {
+	rate := parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", boardssh.ParseRate)
+	c.inContext = append(c.inContext, func(ctx context.Context) context.Context { return boardssh.WithRate(ctx, *rate) })
 }
 
 // reportForm adds the flags that print a report for a program.

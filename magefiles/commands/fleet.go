@@ -12,7 +12,6 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet"
-	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/files"
 	"slipway/images"
 )
@@ -57,20 +56,20 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	mode := parsed(c, "mode", "MODE", "its mode on the boards, in octal; 0644 if not given", parseMode)
 	*mode = defaultMode
 	owner := c.Text("owner=USER", "", "its user, or user:group, on the boards")
-	rate := c.rate()
+	c.rate()
 	unproved := c.Switch("unproved", "do not run the suites")
 	c.check = func([]string) error {
 		return errors.Join(c.needs("file", "to"), c.needs("to", "file"), c.needs("mode", "file"), c.needs("owner", "file"))
 	}
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
-	become := c.become()
+	c.become()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, inventory := words[0], words[1]
 		request := request(inventory, *dryRun)
 		request.File, request.To, request.Unproved, request.Deploy = *file, *to, *unproved, *file == ""
 		request.Rights = files.Rights{Mode: *mode, Owner: *owner}
-		return runFleet(boardssh.WithRate(asRoot(ctx, *become), *rate), board, request, *asJSON)
+		return runFleet(ctx, board, request, *asJSON)
 	}
 	return c
 }
@@ -96,23 +95,20 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 	request := c.fleetFlags(1)
 	downgrade := c.Switch("downgrade", "allow an older version than the one that runs")
 	otherBoard := c.otherBoard()
-	rate := c.rate()
+	c.rate()
 	dryRun := c.Switch("dry-run", "look at each board and the bundle, write nothing")
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the outcome as JSON")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, inventory, bundle := words[0], words[1], words[2]
-		ctx = boardssh.WithRate(asRoot(ctx, *become), *rate)
-		return runPatientlyFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			request := request(inventory, *dryRun)
-			request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
-			if !*yes {
-				request.Confirm = ci.AskYes(os.Stdin, stderr)
-			}
-			return runFleetOn(ctx, spec, request, *asJSON)
-		})
-	}
+	c.become()
+	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		inventory, bundle := words[1], words[2]
+		request := request(inventory, *dryRun)
+		request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
+		if !*yes {
+			request.Confirm = ci.AskYes(os.Stdin, stderr)
+		}
+		return runFleetOn(ctx, spec, request, *asJSON)
+	})
 	return c
 }
 
@@ -128,15 +124,13 @@ slipway fleet smoke BOARD hosts.yml --suite=my.yml`
 	suites := c.suites()
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
-	become := c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		return runFor(asRoot(ctx, *become), words[0], images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			if len(*suites) > 0 {
-				spec.Suites = *suites
-			}
-			return runFleetOn(ctx, spec, request(words[1], *dryRun), *asJSON)
-		})
-	}
+	c.become()
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		if len(*suites) > 0 {
+			spec.Suites = *suites
+		}
+		return runFleetOn(ctx, spec, request(words[1], *dryRun), *asJSON)
+	})
 	return c
 }
 
@@ -156,7 +150,7 @@ slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
 	request := c.fleetFlags(0)
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
-	become := c.become()
+	c.become()
 	c.check = func([]string) error {
 		if len(c.after) == 0 {
 			return errors.New("the program is missing: write it after \"--\"")
@@ -166,7 +160,7 @@ slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
 	c.Run = func(ctx context.Context, words []string) error {
 		request := request(words[1], *dryRun)
 		request.Program, request.Unproved = c.after, true
-		return runFleet(asRoot(ctx, *become), words[0], request, *asJSON)
+		return runFleet(ctx, words[0], request, *asJSON)
 	}
 	return c
 }
@@ -194,18 +188,16 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	parallel := c.Number("parallel", 0, 1, "boards at a time; 16 if not given")
 	dryRun := c.Switch("dry-run", "show the list, ask nobody and pin nothing")
 	asJSON := c.Switch("json", "print the keys as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		board, inventory := words[0], words[1]
-		return runFor(ctx, board, loadAny, func(ctx context.Context, spec images.Spec) error {
-			request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
-			confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory")
-			met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
-			if *asJSON && len(met) > 0 {
-				err = errors.Join(err, printJSON(met))
-			}
-			return err
-		})
-	}
+	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
+		inventory := words[1]
+		request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
+		confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory")
+		met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
+		if *asJSON && len(met) > 0 {
+			err = errors.Join(err, printJSON(met))
+		}
+		return err
+	})
 	return c
 }
 

@@ -22,12 +22,9 @@ does the same first.
 SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they are.`
 	c.Example = `slipway layers checkout jetson-orin-nano-devkit
 slipway layers checkout kas.yml  # somebody else's project`
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.CheckoutLayers(ctx, spec, options)
-		})
-	}
+	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
+		return images.CheckoutLayers(ctx, spec, options)
+	})
 	return c
 }
 
@@ -41,12 +38,9 @@ beside the project file. Slipway does not change older pins without --update.
 slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
 	update := c.Words("update", "move the pins of these repositories to their servers' commits, with commas between them; --update without a name moves all")
 	c.Flags().Lookup("update").NoOptDefVal = "all"
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.LockLayers(ctx, spec, options, *update)
-		})
-	}
+	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
+		return images.LockLayers(ctx, spec, options, *update)
+	})
 	return c
 }
 
@@ -55,12 +49,9 @@ func layersDumpCommand() *Command {
 	c.Long = orProjectFile
 	c.Example = `slipway layers dump jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.DumpLayers(ctx, stdout, spec, options, *asJSON)
-		})
-	}
+	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
+		return images.DumpLayers(ctx, stdout, spec, options, *asJSON)
+	})
 	return c
 }
 
@@ -69,12 +60,9 @@ func layersStatusCommand() *Command {
 	c.Long = `It asks no server. ` + orProjectFile
 	c.Example = `slipway layers status jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.LayerStatus(ctx, stdout, spec, options, *asJSON)
-		})
-	}
+	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
+		return images.LayerStatus(ctx, stdout, spec, options, *asJSON)
+	})
 	return c
 }
 
@@ -88,12 +76,9 @@ also prints the subjects of the commits.
 slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, to see uncommitted changes")
 	asJSON := c.Switch("json", "print it as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.DiffLayers(ctx, stdout, spec, options, *from, *asJSON)
-		})
-	}
+	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
+		return images.DiffLayers(ctx, stdout, spec, options, *from, *asJSON)
+	})
 	return c
 }
 
@@ -153,11 +138,8 @@ func cacheReportCommand() *Command {
 	c.Long = `It also lists the tasks that the build did not find there, with the reason if it is known.`
 	c.Example = `slipway cache report jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON, also the tasks that were found")
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) error {
-			return images.CacheReport(ctx, stdout, spec, options, *asJSON)
-		})
-	}
+	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
+		return images.CacheReport(ctx, stdout, spec, options, *asJSON)
+	})
 	return c
 }

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
-	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -172,10 +171,7 @@ type loader func(board string) (images.Spec, error)
 func runFor(ctx context.Context, board string, load loader, work func(context.Context, images.Spec) error) error {
 	return WithSignals(ctx, func(ctx context.Context) error {
 		spec, err := load(board)
-		if err != nil {
-			return err
-		}
-		return work(ctx, spec)
+		return firstError(err, func() error { return work(ctx, spec) })
 	})
 }
 
@@ -187,12 +183,20 @@ func runPatientlyFor(ctx context.Context, board string, load loader, work func(c
 	})
 }
 
-// asRoot sets whether programs on boards run by sudo, if the flag --become was given.
-func asRoot(ctx context.Context, become *bool) context.Context {
-	if become == nil {
-		return ctx
+// runOn has the command load the board that is its first word, then work with it.
+func (c *Command) runOn(load loader, work func(ctx context.Context, spec images.Spec, words []string) error) {
+	c.Run = func(ctx context.Context, words []string) error {
+		return runFor(ctx, words[0], load, func(ctx context.Context, spec images.Spec) error { return work(ctx, spec, words) })
 	}
-	return boardssh.WithBecome(ctx, *become)
+}
+
+// runPatientlyOn is runOn for work that may finish its current step after a first Ctrl-C.
+func (c *Command) runPatientlyOn(load loader, work func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error) {
+	c.Run = func(ctx context.Context, words []string) error {
+		return runPatientlyFor(ctx, words[0], load, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			return work(ctx, spec, words, now)
+		})
+	}
 }
 
 // watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would
@@ -254,7 +258,7 @@ func lookStep(cmd *cobra.Command, err error) string {
 			arg = value
 		}
 		for name := range strings.SplitSeq(arg, ",") {
-			if step := lookAt(name, text); name != "" && strings.Contains(text, name) && step != "" {
+			if step := lookAt(name); name != "" && strings.Contains(text, name) && step != "" {
 				return step
 			}
 		}
@@ -274,7 +278,7 @@ func placeStep(text string) string {
 }
 
 // lookAt returns the line that looks at what an error says of something; "" for unknown things.
-func lookAt(name, text string) string {
+func lookAt(name string) string {
 	quoted := plaintext.Quote(name)
 	switch _, err := images.LoadBuilt(name); {
 	case strings.HasPrefix(name, "https://"), strings.HasPrefix(name, "http://"):

@@ -16,12 +16,9 @@ func virtStartCommand() *Command {
 	c.Long = `Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt start
 slipway virt start virt-arm64`
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return ci.StartVirtual(ctx, stdout, options, spec)
-		})
-	}
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		return ci.StartVirtual(ctx, stdout, options, spec)
+	})
 	return c
 }
 
@@ -31,12 +28,9 @@ func virtStopCommand() *Command {
 	c.Example = `slipway virt stop
 slipway virt stop --now  # when it hangs`
 	now := c.Switch("now", "switch it off at once instead")
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			return ci.StopVirtual(ctx, stdout, options, spec, *now)
-		})
-	}
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		return ci.StopVirtual(ctx, stdout, options, spec, *now)
+	})
 	return c
 }
 
@@ -58,13 +52,10 @@ func virtConsoleCommand() *Command {
 	c := New("console [BOARD]", "Join the terminal to the virtual board's serial line")
 	c.Long = `Leave with Ctrl-]. Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt console virt-arm64`
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-			defer progress.Release(ctx)()
-			return ci.ConsoleVirtual(ctx, os.Stdin, os.Stdout, options, spec)
-		})
-	}
+	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		defer progress.Release(ctx)()
+		return ci.ConsoleVirtual(ctx, os.Stdin, os.Stdout, options, spec)
+	})
 	return c
 }
 
