@@ -24,8 +24,7 @@ type flow struct {
 
 func readFlow(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
-	transfer := e.Flag("transfer")
-	c := flow{trafficOptions: readTrafficOptions(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
+	c := flow{trafficOptions: readTrafficOptions(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: !e.Bool("transfer", true)}
 	if c.anyProtocol {
 		e.Fail(e.Key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
 	}

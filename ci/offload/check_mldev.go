@@ -43,10 +43,8 @@ func readMldev(e *suite.Entry) suite.Probe {
 	if !known {
 		e.Fail(e.Key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
 	}
-	if wrong := e.Flag("wrong"); suite.IsTrue(wrong) {
-		if m.wrong = true; !kind.inference {
-			e.Fail(e.Key, "wrong is for tests of inference: others compare nothing")
-		}
+	if m.wrong = e.Bool("wrong", false); m.wrong && !kind.inference {
+		e.Fail(e.Key, "wrong is for tests of inference: others compare nothing")
 	}
 	if t := m.tolerance; t != nil && (*t < 0 || *t > 100) {
 		e.Fail(e.Fields["tolerance"], "tolerance must be a percentage from 0 to 100")

@@ -42,7 +42,7 @@ func readPBR(e *suite.Entry) suite.Probe {
 	e.Limit = 3 * time.Minute
 	p := pbr{
 		trafficOptions: readTrafficOptions(e), plugin: e.Text("plugin", "dpdk"), daemons: e.Text("daemons", "/usr/lib/frr"),
-		wider: suite.IsTrue(e.Flag("wider")), group: suite.IsTrue(e.Flag("group")), cases: e.Text("cases", ""),
+		wider: e.Bool("wider", false), group: e.Bool("group", false), cases: e.Text("cases", ""),
 	}
 	if _, known := plugins[p.plugin]; !known {
 		e.Fail(e.Key, "unknown plugin %q (have dpdk, doca)", p.plugin)

@@ -380,7 +380,7 @@ func readTrafficOptions(e *suite.Entry) trafficOptions {
 	a := trafficOptions{
 		port: uint16(e.Number("port", 53, 1, 65535)), others: uint16(e.Number("other-port", 5300, 1, 65535)),
 		packets: int(e.Number("packets", 20, 1, maxSent)), otherPackets: int(e.Number("other-packets", 5, 1, maxSent)),
-		allFields: suite.IsTrue(e.Flag("all-fields")), anyProtocol: suite.IsTrue(e.Flag("any-protocol")),
+		allFields: e.Bool("all-fields", false), anyProtocol: e.Bool("any-protocol", false),
 	}
 	if a.port == a.others {
 		e.Fail(e.Key, "port and other-port are the same; packets to one of them must not match the rule")

@@ -110,7 +110,7 @@ func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, 
 	e.programs = p
 	probe := k.Read(e)
 	c := Check{
-		Kind: k.Name, key: e.Name, Timeout: e.readTimeout(), Skip: IsTrue(e.Flag("skip")), Alone: IsTrue(e.Flag("alone")),
+		Kind: k.Name, key: e.Name, Timeout: e.readTimeout(), Skip: e.Bool("skip", false), Alone: e.Bool("alone", false),
 		Retries: int(e.Number("retries", 0, 0, maxRetries)), Pause: e.readMillis("pause", defaultPause, 0),
 		needs: e.readNeeds(), teardown: e.readTeardown(), probe: probe, then: e.Fields["then"],
 	}
@@ -195,7 +195,7 @@ func readMatching(e *Entry) Probe {
 	if err := n.Decode(&m.content); err != nil {
 		e.Fail(n, "content: %v", err)
 	}
-	if IsTrue(e.Flag("as-reader")) { // as if a command had printed it
+	if e.Bool("as-reader", false) { // as if a command had printed it
 		m.content, t = fmt.Sprint(m.content), match.Text
 	}
 	if m.matches = e.Matcher("matches", t); m.matches.Empty() {

@@ -81,10 +81,7 @@ type module struct {
 }
 
 func readModule(e *Entry) Probe {
-	m := module{name: moduleName(e.Text("name", e.Name)), loaded: true, version: e.Matcher("version", match.String)}
-	if l := e.Flag("loaded"); l != nil {
-		m.loaded = *l
-	}
+	m := module{name: moduleName(e.Text("name", e.Name)), version: e.Matcher("version", match.String), loaded: e.Bool("loaded", true)}
 	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {
 		e.Fail(e.Key, "%q is not a module's name", m.name)
 	}

@@ -31,14 +31,8 @@ type dns struct {
 }
 
 func readDNS(e *Entry) Probe {
-	d := dns{name: e.Text("resolve", e.Name), resolvable: true, addrs: e.Matcher("addrs", match.List)}
-	r := e.Flag("resolvable")
-	if old := e.Flag("resolveable"); r == nil { // goss's old name of it
-		r = old
-	}
-	if r != nil {
-		d.resolvable = *r
-	}
+	d := dns{name: e.Text("resolve", e.Name), addrs: e.Matcher("addrs", match.List)}
+	d.resolvable = e.Bool("resolvable", e.Bool("resolveable", true)) // the second is goss's old name of it
 	if d.name == "" || strings.HasPrefix(d.name, "-") || strings.ContainsAny(d.name, ": /\n\x00") {
 		e.Fail(e.Key, "%q is not a name to resolve; goss's types of records (A:name) are not known, as the board's own resolver is asked", d.name)
 	}
@@ -104,11 +98,8 @@ type networkInterface struct {
 
 func readInterface(e *Entry) Probe {
 	i := networkInterface{
-		name: e.Text("name", e.Name), exists: true, addrs: e.Matcher("addrs", match.List),
-		mtu: e.Matcher("mtu", match.Number), state: e.Matcher("operstate", match.String),
-	}
-	if exists := e.Flag("exists"); exists != nil {
-		i.exists = *exists
+		name: e.Text("name", e.Name), addrs: e.Matcher("addrs", match.List),
+		mtu: e.Matcher("mtu", match.Number), state: e.Matcher("operstate", match.String), exists: e.Bool("exists", true),
 	}
 	if i.name == "" || i.name == "." || i.name == ".." || strings.HasPrefix(i.name, "-") || strings.ContainsAny(i.name, "/ \n\x00") {
 		e.Fail(e.Key, "%q is not an interface's name", i.name)
@@ -171,7 +162,7 @@ type port struct {
 }
 
 func readPort(e *Entry) Probe {
-	p := port{protocol: "tcp", ip: e.Matcher("ip", match.List), listening: true}
+	p := port{protocol: "tcp", ip: e.Matcher("ip", match.List)}
 	name := e.Text("port", e.Name)
 	text := name
 	if protocol, rest, ok := strings.Cut(name, ":"); ok {
@@ -182,9 +173,7 @@ func readPort(e *Entry) Probe {
 		e.Fail(e.Key, "%q is not a port like tcp:22 (tcp, tcp6, udp or udp6)", name)
 	}
 	p.number = uint16(number)
-	if l := e.Flag("listening"); l != nil {
-		p.listening = *l
-	}
+	p.listening = e.Bool("listening", true)
 	return p
 }
 
@@ -293,7 +282,7 @@ type addr struct {
 }
 
 func readAddr(e *Entry) Probe {
-	a := addr{reachable: true, timeout: e.readTimeout()}
+	a := addr{timeout: e.readTimeout()}
 	name := e.Text("address", e.Name)
 	protocol, address, ok := strings.Cut(name, "://")
 	if !ok {
@@ -304,9 +293,7 @@ func readAddr(e *Entry) Probe {
 		e.Fail(e.Key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
 	}
 	a.address = address
-	if r := e.Flag("reachable"); r != nil {
-		a.reachable = *r
-	}
+	a.reachable = e.Bool("reachable", true)
 	return a
 }
 
@@ -364,7 +351,7 @@ func readHTTP(e *Entry) Probe {
 	h := httpRequest{
 		url: e.Text("url", e.Name), method: e.Text("method", http.MethodGet), body: e.Text("request-body", ""),
 		username: e.Text("username", ""), password: e.Text("password", ""),
-		insecure: IsTrue(e.Flag("allow-insecure")), noFollow: IsTrue(e.Flag("no-follow-redirects")),
+		insecure: e.Bool("allow-insecure", false), noFollow: e.Bool("no-follow-redirects", false),
 		status: e.Matcher("status", match.Number), wantHeaders: e.Matcher("headers", match.Text), answer: e.Matcher("body", match.Text),
 	}
 	u, err := url.Parse(h.url)

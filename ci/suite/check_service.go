@@ -48,7 +48,7 @@ func (v service) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if state["LoadState"] == "" {
 		return f, fmt.Errorf("systemctl show %s answered %q", v.unit, plaintext.Clean(out, 200))
 	}
-	if state["LoadState"] == "not-found" && (IsTrue(v.enabled) || IsTrue(v.running)) {
+	if state["LoadState"] == "not-found" && (isTrue(v.enabled) || isTrue(v.running)) {
 		f.Expect(false, v.unit+" is installed", v.unit+" is not known to systemd")
 		return f, nil
 	}
@@ -76,7 +76,7 @@ func (v service) Next() string {
 	return fmt.Sprintf("on the board: systemctl status %s; journalctl -b -u %s", v.unit, v.unit)
 }
 
-func IsTrue(b *bool) bool { return b != nil && *b }
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // units waits until the board has booted, and checks that no unit has failed.
 type units struct{ ignore []string }

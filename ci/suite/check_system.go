@@ -45,10 +45,7 @@ func readGroup(e *Entry) Probe {
 }
 
 func readAccount(e *Entry, a account) Probe {
-	a.exists = true
-	if exists := e.Flag("exists"); exists != nil {
-		a.exists = *exists
-	}
+	a.exists = e.Bool("exists", true)
 	if a.name == "" || strings.HasPrefix(a.name, "-") || strings.ContainsAny(a.name, ":\n\x00/") {
 		e.Fail(e.Key, "%q is not a name of a user or group", a.name)
 	}
@@ -117,10 +114,7 @@ type process struct {
 const commBytes = 15
 
 func readProcess(e *Entry) Probe {
-	p := process{name: e.Text("comm", e.Name), running: true, count: e.Matcher("count", match.Number)}
-	if r := e.Flag("running"); r != nil {
-		p.running = *r
-	}
+	p := process{name: e.Text("comm", e.Name), count: e.Matcher("count", match.Number), running: e.Bool("running", true)}
 	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
 		e.Fail(e.Key, "%q is not a program's name; it is without its folder", p.name)
 	}
@@ -164,10 +158,7 @@ type installedPackage struct {
 }
 
 func readPackage(e *Entry) Probe {
-	p := installedPackage{name: e.Text("name", e.Name), installed: true, versions: e.Matcher("versions", match.List)}
-	if i := e.Flag("installed"); i != nil {
-		p.installed = *i
-	}
+	p := installedPackage{name: e.Text("name", e.Name), versions: e.Matcher("versions", match.List), installed: e.Bool("installed", true)}
 	if p.name == "" || strings.HasPrefix(p.name, "-") || strings.ContainsAny(p.name, " \n\x00*?[") {
 		e.Fail(e.Key, "%q is not a package's name", p.name)
 	}

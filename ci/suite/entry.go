@@ -47,6 +47,14 @@ type Entry struct {
 	programs programs
 }
 
+// Bool returns the attribute, which is true or false, or otherwise if the entry has none.
+func (e *Entry) Bool(key string, otherwise bool) bool {
+	if set := e.Flag(key); set != nil {
+		return *set
+	}
+	return otherwise
+}
+
 // programs is the folder of a suite, which may hold programs for the board.
 type programs struct {
 	files fs.FS

@@ -232,11 +232,11 @@ func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) err
 			return err
 		}
 		pattern := path.Join(path.Dir(from), e.Text("file", e.Name))
-		skip := e.Flag("skip")
+		skip := e.Bool("skip", false)
 		if e.Err != nil {
 			return e.Err
 		}
-		if skip != nil && *skip {
+		if skip {
 			continue
 		}
 		found, err := fs.Glob(l.files, pattern)
