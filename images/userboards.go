@@ -33,11 +33,11 @@ func openBoards() (boardSet, error) {
 	if err != nil {
 		return boardSet{}, err
 	}
-	folder, err := ownFolder()
+	folder, err := OwnFolder()
 	if err != nil || folder == "" {
 		return b, err
 	}
-	b.folder, b.own = folder, boardsIn(folder)
+	b.folder, b.own = folder, BoardsIn(folder)
 	for _, name := range b.own {
 		if err := CheckBoardName(name); err != nil {
 			return b, fmt.Errorf("%s: %w\nnext: rename the folder", plaintext.Printable(placeOf(b, name).file()), err)
@@ -92,9 +92,6 @@ func CheckBoardName(name string) error {
 	return checkFolderName(name)
 }
 
-// OwnFolder finds the folder of the user's own boards that commands use; "" is none.
-func OwnFolder() (string, error) { return ownFolder() }
-
 // OwnBoards returns the names of the user's own boards.
 func OwnBoards() ([]string, error) {
 	boards, err := openBoards()
@@ -123,10 +120,10 @@ func NeedsClone(spec Spec) bool {
 	return spec.project == "" && !spec.ownProject
 }
 
-// ownFolder finds the folder of the user's own boards; "" is none.
-func ownFolder() (string, error) {
+// OwnFolder finds the folder of the user's own boards that commands use; "" is none.
+func OwnFolder() (string, error) {
 	if folder := os.Getenv(BoardsVariable); folder != "" {
-		if len(boardsIn(folder)) == 0 {
+		if len(BoardsIn(folder)) == 0 {
 			return "", fmt.Errorf("%s=%s: no board there: want BOARD/board.yml in it\nnext: ls %[2]s", BoardsVariable, folder)
 		}
 		return filepath.Abs(folder)
@@ -136,7 +133,7 @@ func ownFolder() (string, error) {
 		return "", err
 	}
 	for ; ; at = filepath.Dir(at) {
-		if folder := filepath.Join(at, "boards"); len(boardsIn(folder)) > 0 && !isClone(filepath.Dir(at)) {
+		if folder := filepath.Join(at, "boards"); len(BoardsIn(folder)) > 0 && !isClone(filepath.Dir(at)) {
 			return folder, nil
 		}
 		if at == filepath.Dir(at) || isClone(at) {
@@ -145,8 +142,8 @@ func ownFolder() (string, error) {
 	}
 }
 
-// boardsIn returns the names of the boards in a folder.
-func boardsIn(folder string) (names []string) {
+// BoardsIn returns the names of the user's own boards in a folder.
+func BoardsIn(folder string) (names []string) {
 	entries, _ := os.ReadDir(folder) // what cannot be read has none
 	for _, e := range entries {
 		if onDisk(filepath.Join(folder, e.Name(), "board.yml")) {
@@ -196,12 +193,9 @@ func LoadIn(folder, board string) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	b.folder, b.own = folder, boardsIn(folder)
+	b.folder, b.own = folder, BoardsIn(folder)
 	return LoadFrom(b, board)
 }
-
-// BoardsIn returns the names of the user's own boards in a folder.
-func BoardsIn(folder string) []string { return boardsIn(folder) }
 
 // Lineage returns the board and those that it extends, the oldest first.
 func (s Spec) Lineage() (names []string) {
@@ -256,7 +250,7 @@ func firstProjectFile(board string) (file, choices string) {
 // OwnSuites are the user's own suites by name: the files suites/NAME.yml beside the folder of
 // the user's own boards.
 func OwnSuites() (map[string]string, error) {
-	folder, err := ownFolder()
+	folder, err := OwnFolder()
 	if err != nil || folder == "" {
 		return nil, err
 	}

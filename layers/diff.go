@@ -50,7 +50,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 		}
 		defer os.RemoveAll(ws.Mirrors)
 	}
-	moves := movesBetween(older, newer)
+	moves := Moves(older, newer)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxParallel)
 	for i := range moves {
@@ -70,7 +70,9 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	return moves, group.Wait()
 }
 
-func movesBetween(older, newer Project) []Move {
+// Moves says which repositories are at another commit in a project than in an older state
+// of it. It asks no server.
+func Moves(older, newer Project) []Move {
 	was := older.pinnedCommits()
 	var moves []Move
 	for _, r := range newer.Repos {

@@ -121,10 +121,6 @@ func followLinks(path string, most int) string {
 	return followLinks(filepath.Join(folder, link), most-1)
 }
 
-// Moves says which repositories are at another commit in a project than in an older state
-// of it. It asks no server.
-func Moves(older, newer Project) []Move { return movesBetween(older, newer) }
-
 // Head returns the commit of the work tree around a folder, and whether files differ from
 // it. The commit is "" without git.
 func Head(ctx context.Context, dir string) (commit string, edited bool, err error) {
@@ -194,9 +190,6 @@ func (p Project) repoIDs() []string {
 	return ids
 }
 
-// localTree returns the work tree around a local folder, which may be a part of it.
-func localTree(dir string) tree { return treeIn(cmp.Or(workTree(dir), dir), nil) }
-
 // localWarning returns the warning of a local folder.
 func localWarning(ctx context.Context, r Repo) (string, error) {
 	s := State{Repo: r, Dir: r.Path}
@@ -214,7 +207,7 @@ func localWarning(ctx context.Context, r Repo) (string, error) {
 }
 
 func (s *State) describeLocal(ctx context.Context) error {
-	t := localTree(s.Dir)
+	t := treeIn(cmp.Or(workTree(s.Dir), s.Dir), nil) // the folder may be a part of a work tree
 	if !t.isCheckout() {
 		return nil
 	}
