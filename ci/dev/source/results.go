@@ -44,7 +44,7 @@ type testResults struct {
 // packageResult is what the events of a package said so far.
 type packageResult struct {
 	running map[string]string // the last message of each test that began and did not end
-	failed  bool            // a test failed
+	failed  bool              // a test failed
 	ended   bool
 }
 
