@@ -113,7 +113,7 @@ func writeEntry(t *tar.Writer, h tar.Header, data []byte) error {
 // hookModule is the folder of the hook's source, in the top folder of a clone.
 const hookModule = "runtime-hook"
 
-// checkClone refuses to build the hook where its source is not.
+// checkClone refuses a current folder that is no clone of Slipway: the hook's source is in the clone.
 func checkClone() error {
 	if _, err := os.Stat(filepath.Join(hookModule, "go.mod")); err != nil {
 		return errors.New("building an image needs Slipway's clone and Go, and this folder is no clone\nnext: version  # names the commit to clone; or init makes a board of your own, which needs no clone")
@@ -121,8 +121,8 @@ func checkClone() error {
 	return nil
 }
 
-// compileHook builds slipway-hook from the clone for the board's processor and
-// returns the binary.
+// compileHook compiles slipway-hook from this clone for the Go architecture arch and returns the
+// binary. It writes the binary and the build log to dir.
 func compileHook(ctx context.Context, arch, dir string) ([]byte, error) {
 	if err := checkClone(); err != nil {
 		return nil, err

@@ -59,12 +59,12 @@ type HostCheck struct {
 	Err  error  // its first line says what is wrong, the others what to do
 }
 
-// hostCheck is a check of this machine.
+// hostCheck is a check of this machine, with the command that fixes it.
 type hostCheck struct {
 	what, fine string
-	program    string // that the check runs: without it the check of programs has said enough
+	program    string // the check runs it; without it there is no check, as programsCheck reports it
 	check      func() error
-	mend       func(context.Context, io.Writer) error // nil if a person must
+	mend       func(context.Context, io.Writer) error // nil if only a person can fix it
 }
 
 // CheckHost checks in about a second what a build of the board needs of this machine
@@ -89,9 +89,9 @@ func hostChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	return slices.DeleteFunc(checks, func(c hostCheck) bool { return c.program != "" && !hasProgram(c.program) })
 }
 
-// MendHost runs what mends this machine for a build, each command shown on w first. This
-// process starts again if it must be in a group that its user was added to. MendHost does
-// nothing if it may not become root: the build then names what is missing.
+// MendHost runs the fix of each failed host check, and prints each command on w before it runs. If
+// a fix adds the user to a group, the program restarts itself in that group. If it cannot become
+// root, MendHost stops and returns nil: the build then reports what is missing.
 func (b Prepared) MendHost(ctx context.Context, w io.Writer) error {
 	err := mendAll(ctx, w, hostChecks(ctx, b.spec, b.project.BuildSystem))
 	if errors.Is(err, host.ErrNotRoot) || errors.Is(err, host.ErrForbidden) {
@@ -100,6 +100,7 @@ func (b Prepared) MendHost(ctx context.Context, w io.Writer) error {
 	return err
 }
 
+// mendAll runs the fix of each check that fails, in order, and stops at the first error.
 func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	for _, c := range checks {
 		if c.mend == nil || c.check() == nil {
@@ -112,16 +113,18 @@ func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	return ctx.Err()
 }
 
-// Hindrances are why this machine cannot build the board. Build stops at the same things.
+// Hindrances joins the errors of the failed host checks: why this machine cannot build the board.
+// Build stops at the same errors.
 func Hindrances(ctx context.Context, spec Spec, system string) error {
 	return hindrances(CheckHost(ctx, spec, system))
 }
 
-// HindrancesBesidePackages are those that no package removes.
+// HindrancesBesidePackages is Hindrances without the errors that an installed package fixes.
 func (b Prepared) HindrancesBesidePackages(ctx context.Context) error {
 	return hindrances(slices.DeleteFunc(CheckHost(ctx, b.spec, b.project.BuildSystem), func(c HostCheck) bool { return c.What == programsCheck }))
 }
 
+// hindrances joins the errors of the failed checks. It is nil if all checks passed.
 func hindrances(checks []HostCheck) error {
 	var all []error
 	for _, c := range checks {
@@ -130,7 +133,7 @@ func hindrances(checks []HostCheck) error {
 	return errors.Join(all...)
 }
 
-// programsCheck is the check that an installed package can end.
+// programsCheck is the check that passes once the missing packages are installed.
 const programsCheck = "programs"
 
 func debianChecks(ctx context.Context, spec Spec) []hostCheck {
@@ -161,10 +164,11 @@ func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 // defaultBuildSystem is assumed as long as no file that is here names one.
 const defaultBuildSystem = "openembedded"
 
-// ErrRoot is the hindrance that root is.
+// ErrRoot is the error of a build as root.
 var ErrRoot = errors.New("bitbake does not build as root")
 
-// CheckUser refuses root. The next step is the same command with its flags as another user.
+// CheckUser refuses root for boards that bitbake builds. The error's next line is the same command
+// with its flags, run by another user.
 func CheckUser(spec Spec, command string, request BuildRequest) error {
 	if spec.Debian != nil || os.Geteuid() != 0 {
 		return nil
@@ -172,7 +176,8 @@ func CheckUser(spec Spec, command string, request BuildRequest) error {
 	return rootError(command, plaintext.Quote(spec.TypedName()), request.flags())
 }
 
-// rootError names the user of sudo. Without one, doctor says how to make a user.
+// rootError returns ErrRoot with the next line. It repeats the command as the user who called sudo.
+// Without sudo, doctor explains how to make a user.
 func rootError(command, name, flags string) error {
 	step := "doctor " + name
 	if user := os.Getenv("SUDO_USER"); user != "" {
@@ -181,7 +186,7 @@ func rootError(command, name, flags string) error {
 	return fmt.Errorf("%w: a normal user who owns the build folder can\nnext: %s", ErrRoot, step)
 }
 
-// checkPrograms finds out now what bitbake would stop at minutes later.
+// checkPrograms refuses a machine that lacks a program. bitbake would stop minutes later.
 func checkPrograms(programs []hostProgram) error {
 	var missing []string
 	for _, p := range programs {
@@ -199,7 +204,8 @@ var makeLocale = []string{"localedef", "-i", "en_US", "-f", "UTF-8", "en_US.UTF-
 
 func mendLocale(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }
 
-// Without this locale bitbake tries for half a minute before it says so.
+// checkLocale refuses a machine without the locale en_US.UTF-8. bitbake would need half a minute
+// to report it.
 func checkLocale(ctx context.Context) error {
 	out, err := run.Output(ctx, run.Command{Argv: []string{"locale", "-a"}})
 	if err != nil {

@@ -38,8 +38,8 @@ var buildSystems = map[string]string{
 	"isar": "isar-privileged", "isar-privileged": "isar-privileged", "isar-rootless": "isar-rootless",
 }
 
-// buildProject reads the merged files. Their shapes are right; this checks their
-// meaning.
+// buildProject turns the merged files into a Project. Their structure was checked before; buildProject
+// checks their values, and applies the settings of the environment.
 func (in *reading) buildProject() (Project, error) {
 	p := in.projectSettings()
 	if s := p.merged.Get("build_system"); s != nil && buildSystems[s.Text] == "" {
@@ -63,8 +63,8 @@ func (in *reading) buildProject() (Project, error) {
 	return p, p.checkLocal()
 }
 
-// partialProject returns the project with what files that are still missing can hardly
-// change.
+// partialProject returns a project with only the build system. Files that are not here yet seldom
+// change it.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {

@@ -279,9 +279,9 @@ func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) 
 	return g.runFetch(ctx, append(append(args, "--", "origin"), refspecs...)...)
 }
 
-// runFetch runs a fetch. A credential helper outlives it, so it must not hold the lock
-// of a workspace or mirror. A fetch whose slipway was killed may run on for a moment:
-// it holds a lock of its own, whose file it removes at its end.
+// runFetch runs git fetch. First it waits for a fetch that a killed slipway left running. Git's
+// children inherit a lock file for fetches only: a credential helper can run longer than the fetch,
+// and would keep the lock of the workspace or mirror.
 func (g store) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
@@ -299,9 +299,8 @@ func (g store) runFetch(ctx context.Context, args ...string) error {
 
 func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
 
-// removeLocks removes the locks that a killed git left on files that only slipway
-// writes. The caller holds the lock of the workspace or mirror, so no other git of
-// slipway runs here.
+// removeLocks removes the lock files that a killed git left beside files that only slipway writes.
+// The caller holds the lock of the workspace or mirror, so no other slipway runs git there.
 func (g store) removeLocks(ctx context.Context) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err

@@ -145,8 +145,8 @@ func (t tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 	return u, err
 }
 
-// readBeginning reads the first bytes of a regular file. A link in a repository may
-// lead to anything.
+// readBeginning returns up to most bytes from the start of a regular file, and nil for anything
+// else. It does not follow symbolic links: a link in a repository can point anywhere.
 func readBeginning(path string, most int64) []byte {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -160,7 +160,7 @@ func readBeginning(path string, most int64) []byte {
 	return data
 }
 
-// limitNames drops the names that are too long or too many for a record.
+// limitNames returns at most maxUnfetched of the names, without those over 500 bytes.
 func limitNames(names []string) []string {
 	names = slices.DeleteFunc(names, func(name string) bool { return len(name) > 500 })
 	return names[:min(len(names), maxUnfetched)]

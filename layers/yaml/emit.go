@@ -151,7 +151,9 @@ func possibleStyles(s string) styles {
 	}
 }
 
-// hasIndicator reports whether a reader would take a text for something else.
+// hasIndicator reports whether YAML would read s, written without quotes, as syntax such as a list
+// item, a mapping, a comment or an alias. s is not empty. It does not look for words such as true,
+// nor for numbers.
 func hasIndicator(s string) bool {
 	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") || strings.ContainsRune("#,[]{}&*!|>'\"%@`", rune(s[0])) {
 		return true
