@@ -206,8 +206,11 @@ func (p *testPart) runGoTest(ctx context.Context, tmp string, opts TestOptions, 
 
 func (p *testPart) label() string {
 	label := "test " + p.module
-	if p.race {
+	switch {
+	case p.race:
 		label += fmt.Sprintf(" (race detector, processor %s)", p.cpu)
+	case p.lane != "":
+		label += " (" + p.lane + " lane)"
 	}
 	return label
 }
