@@ -36,8 +36,8 @@ const (
 	Bundle    = "bundle"    // an update by RAUC, signed; also the target that makes it
 )
 
-// Artifact is the files that one build made. Stages on other machines read it
-// from its folder.
+// Artifact describes the files that one build made, as artifact.json holds them. Stages on other
+// machines read it from its folder.
 type Artifact struct {
 	Board      string               `json:"board"`
 	Project    string               `json:"project,omitempty"` // the project files, if the board consists only of them
@@ -55,7 +55,7 @@ type Artifact struct {
 	dir string
 }
 
-// Cost is what the build of an artifact took.
+// Cost is how long the build of an artifact took, and how many tasks shared state replaced.
 type Cost struct {
 	BuildMS     int64 `json:"buildMs"`
 	CacheHits   int64 `json:"cacheHits,omitempty"` // tasks that bitbake took from shared state
@@ -71,7 +71,7 @@ type File struct {
 	Key       string `json:"key,omitempty"` // hash of its inputs, if they are more than the artifact's
 }
 
-// Partition is where a part of the disk image lies.
+// Partition is one partition of the disk image, with its offset and its size.
 type Partition struct {
 	Name        string `json:"name"`
 	Use         string `json:"use"`
@@ -79,8 +79,8 @@ type Partition struct {
 	SizeBytes   int64  `json:"sizeBytes"`
 }
 
-// OpenArtifact is ReadArtifact, and checks that all files exist with their sizes. Readers of the
-// files check the digests.
+// OpenArtifact reads the artifact.json in dir, and checks that all its files exist with their
+// sizes. It computes no digests: the stages that read the files check those.
 func OpenArtifact(dir string) (Artifact, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -89,7 +89,8 @@ func OpenArtifact(dir string) (Artifact, error) {
 	return a, a.Check()
 }
 
-// ReadArtifact reads what describes the artifact in dir. The files may lie elsewhere.
+// ReadArtifact reads the artifact.json in dir. It does not look for the files that artifact.json
+// lists: they may be on another machine.
 func ReadArtifact(dir string) (Artifact, error) {
 	path := ArtifactPath(dir)
 	data, err := localfile.Read(path, maxDescriptionBytes)
@@ -107,6 +108,8 @@ func ReadArtifact(dir string) (Artifact, error) {
 	return a, nil
 }
 
+// checkNames refuses an artifact with control characters in a name, with a file name that is a
+// path, or with a board name that cannot be a folder's name.
 func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {
@@ -126,7 +129,8 @@ func (a Artifact) checkNames() error {
 	return checkFolderName(a.Board)
 }
 
-// ParseArtifact reads what describes an artifact elsewhere.
+// ParseArtifact decodes the content of an artifact.json and checks the names in it. The artifact
+// that it returns has no folder.
 func ParseArtifact(data []byte) (a Artifact, err error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return a, plaintext.JSONError(err)
@@ -134,14 +138,14 @@ func ParseArtifact(data []byte) (a Artifact, err error) {
 	return a, a.checkNames()
 }
 
-// ErrNoArtifact means that nothing was built yet.
+// ErrNoArtifact means that the folder has no artifact.json, because nothing was built there yet.
 var ErrNoArtifact = errors.New("no artifact")
 
 func noArtifact(err error, board string) error {
 	return fmt.Errorf("%w: %w\nnext: build %s", ErrNoArtifact, err, board)
 }
 
-// ArtifactOf is ReadArtifact, and refuses another board's.
+// ArtifactOf reads the artifact.json in dir, and refuses an artifact of another board than spec's.
 func ArtifactOf(spec Spec, dir string) (Artifact, error) {
 	a, err := ReadArtifact(dir)
 	if missing := (*fs.PathError)(nil); spec.project != "" && errors.As(err, &missing) {
@@ -153,14 +157,14 @@ func ArtifactOf(spec Spec, dir string) (Artifact, error) {
 	return a, err
 }
 
-// NoArtifact is the artifact of a board that was not built, for an image from elsewhere. Its folder
-// holds the receipts and logs of that image.
+// NoArtifact returns an artifact without files for a board that was not built and gets an image
+// from elsewhere. Slipway writes the receipts and logs of that image to dir.
 func NoArtifact(spec Spec, dir string) Artifact {
 	return Artifact{Board: spec.Board, Arch: spec.Arch, dir: dir}
 }
 
-// Check reports whether the files of these kinds exist with their sizes; without kinds, those of
-// all kinds.
+// Check returns an error if a file of these kinds is missing or has another size than artifact.json
+// says. Without kinds it checks all files.
 func (a Artifact) Check(kinds ...string) error {
 	for _, f := range a.Files {
 		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
@@ -177,12 +181,14 @@ func (a Artifact) Check(kinds ...string) error {
 	return nil
 }
 
-// Describe returns the entry of a file in the artifact's folder.
+// Describe reads a file in the artifact's folder, and returns its entry: kind, name, size and
+// digest.
 func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error) {
 	return describeFile(ctx, a.dir, kind, name)
 }
 
-// Prove reads a file of the artifact, and refuses it if it does not have its digest.
+// Prove hashes a file of the artifact, and returns an error if its size or digest is not the one in
+// artifact.json.
 func (a Artifact) Prove(ctx context.Context, f File) error {
 	got, err := a.Describe(ctx, f.Kind, f.Name)
 	switch {
@@ -198,18 +204,18 @@ func (a Artifact) Prove(ctx context.Context, f File) error {
 	return nil
 }
 
-// Path is where a file of the artifact lies.
+// Path returns the path of a file of the artifact.
 func (a Artifact) Path(f File) string { return filepath.Join(a.dir, f.Name) }
 
-// Dir is the artifact's folder.
+// Dir returns the path of the artifact's folder.
 func (a Artifact) Dir() string { return a.dir }
 
-// built are the files without the provenance, which is of them.
+// built returns the artifact's files except the provenance, which describes the others.
 func (a Artifact) built() []File {
 	return slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Provenance })
 }
 
-// File returns the one file of a kind.
+// File returns the first file of a kind, and an error if there is none.
 func (a Artifact) File(kind string) (File, error) {
 	for _, f := range a.Files {
 		if f.Kind == kind {
@@ -219,7 +225,8 @@ func (a Artifact) File(kind string) (File, error) {
 	return File{}, fmt.Errorf("%s: no file of kind %q", ArtifactPath(a.dir), kind)
 }
 
-// Partition returns the one partition with a use.
+// Partition returns the first partition with a use, such as the root file system, and an error if
+// there is none.
 func (a Artifact) Partition(use string) (Partition, error) {
 	for _, p := range a.Partitions {
 		if p.Use == use {
@@ -229,8 +236,8 @@ func (a Artifact) Partition(use string) (Partition, error) {
 	return Partition{}, fmt.Errorf("%s: no partition for %q", ArtifactPath(a.dir), use)
 }
 
-// Save writes artifact.json, last of all files, so that an artifact which can be
-// opened is whole.
+// Save writes artifact.json into dir. Builds call it after all other files are written, so that an
+// artifact with an artifact.json is complete.
 func (a Artifact) Save(dir string) error {
 	data, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
@@ -243,8 +250,8 @@ func (a Artifact) Save(dir string) error {
 // board if Slipway builds nothing: it may come from another machine, or from a build that Slipway
 // did not run.
 
-// LoadBuilt is Load, and also takes a folder: one with an artifact.json, or bitbake's folder
-// of images of a machine (tmp/deploy/images/MACHINE).
+// LoadBuilt loads a board by its name as Load does, or takes a folder with built files: one with an
+// artifact.json, or bitbake's tmp/deploy/images/MACHINE.
 func LoadBuilt(board string) (Spec, error) {
 	spec, err := loadBuilt(board)
 	return spec, asBoardFile(err)
@@ -277,13 +284,15 @@ func firstLoad(board string, err error) (Spec, error) {
 	return Load(board)
 }
 
-// isFolderName reports whether a word is a folder rather than a board's or a file's name.
+// isFolderName reports whether a word names an existing folder, or ends with a slash and names
+// nothing that exists.
 func isFolderName(word string) bool {
 	info, err := os.Stat(word)
 	return err == nil && info.IsDir() || err != nil && strings.HasSuffix(word, "/")
 }
 
-// specOfFolder returns the board of the artifact in a folder. It writes nothing to the folder.
+// specOfFolder returns the spec of the board that the artifact.json in dir names. It returns an
+// error if that board is unknown here, unless the artifact was built from project files alone.
 func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -305,11 +314,13 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, err
 }
 
-// kindsOfProject are the devices for images of a board that has only a project file.
+// kindsOfProject are the kinds of devices that an image of a board without a board.yml can be
+// written to.
 var kindsOfProject = []string{"file", "block"}
 
-// specOfDeployed returns the board whose images bitbake left in a folder: the one that has
-// the machine's name, or one without a board.yml. Receipts and reports are written below build/.
+// specOfDeployed returns a spec for a folder of images that bitbake deployed. It is the board named
+// like the folder (the machine), or else a board without a board.yml. Slipway writes receipts and
+// reports below build/.
 func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	if len(findDeployed(dir)) == 0 {
 		return Spec{}, fmt.Errorf("%s: neither %s nor an image of bitbake's is in this folder\nnext: ls %[1]s", dir, ArtifactName)
@@ -325,8 +336,9 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, checkFolderName(spec.Board)
 }
 
-// findDeployed returns the images that bitbake left in a folder. Yocto links a short name to the newest
-// build of an image: if there are links, other names are older builds.
+// findDeployed returns the images in a folder that bitbake deployed to. Yocto links a short name to
+// the newest build of an image. If there are such links, findDeployed leaves out all other names,
+// which are older builds.
 func findDeployed(dir string) (found []image) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none
 	linked := false
@@ -346,8 +358,9 @@ func findDeployed(dir string) (found []image) {
 	return found
 }
 
-// DeployedImage returns the path of the image for a kind of device in the folder that was named as
-// the board; "" if there is none. kinds are kinds of files, the preferred first.
+// DeployedImage returns the path of the image in the deploy folder that the user named as the
+// board, or "" if the user named none. It takes the first of kinds that the folder has, and refuses
+// two different images of it.
 func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	if s.deployed == "" {
 		return "", nil
@@ -373,7 +386,8 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	return "", fmt.Errorf("%s: no image for this device: want %s\nnext: ls %[1]s", s.deployed, strings.Join(kinds, " or "))
 }
 
-// differentImages leaves out names that differ only in how the image is packed.
+// differentImages returns one name for each image. Names that differ only after their first dot are
+// the same image in other formats or compressions.
 func differentImages(names []string) (different []string) {
 	var stems []string
 	for _, name := range names {
@@ -385,14 +399,16 @@ func differentImages(names []string) (different []string) {
 	return different
 }
 
-// lockFolder keeps a second build away from a folder for as long as the first lasts.
+// lockFolder takes the lock file at path for a build of a board. It fails at once if another
+// slipway holds the lock.
 func lockFolder(path string) (unlock func(), err error) {
 	return takeLock(path, func(*os.File) error {
 		return fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
 	})
 }
 
-// waitLock is lockFolder for what several boards share: it waits until it is free.
+// waitLock takes the lock file of something that several boards share. If another process holds the
+// lock, waitLock calls waiting and waits until the lock is free or ctx ends.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	return takeLock(path, func(f *os.File) error {
 		waiting()
@@ -400,7 +416,8 @@ func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), 
 	})
 }
 
-// takeLock takes a lock, and calls held if another process has it.
+// takeLock opens and locks the file at path. If another process holds the lock, it calls held with
+// the open file: held waits for the lock or returns an error.
 func takeLock(path string, held func(*os.File) error) (unlock func(), err error) {
 	f, err := localfile.OpenLock(path, 0o644)
 	if err != nil {
@@ -416,7 +433,7 @@ func takeLock(path string, held func(*os.File) error) (unlock func(), err error)
 	return func() { f.Close() }, nil
 }
 
-// removeDescription removes an artifact's description, before its files change.
+// removeDescription deletes artifact.json, if it exists, before the files that it describes change.
 func removeDescription(dir string) error {
 	err := os.Remove(ArtifactPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -425,7 +442,7 @@ func removeDescription(dir string) error {
 	return err
 }
 
-// describeFile returns the artifact's entry for a file in dir.
+// describeFile hashes the file dir/name, and returns its entry for artifact.json.
 func describeFile(ctx context.Context, dir, kind, name string) (File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -437,7 +454,8 @@ func describeFile(ctx context.Context, dir, kind, name string) (File, error) {
 	return File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// endable is a reader that ends with its context: images are large.
+// endable is a reader that fails once its context has ended. Images are large, and a user must not
+// wait for the end of one.
 type endable struct {
 	ctx context.Context
 	in  io.Reader

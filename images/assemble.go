@@ -26,8 +26,9 @@ const (
 	inodes      = "20000" // of a root slot; each costs 256 bytes of image
 )
 
-// assembleImage makes the image from a userland and what Slipway adds, in a folder of
-// its own, and moves the finished files into the board's.
+// assembleImage builds the disk image of a Debian board in a work folder: it makes the userland,
+// unpacks it with Slipway's own files, makes the file systems and the boot loader. Then it moves
+// the finished files into the board's folder and writes artifact.json.
 func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Options, o ownFiles, key string) (Artifact, error) {
 	if err := ownsOthers(ctx); err != nil {
 		return Artifact{}, err
@@ -65,8 +66,8 @@ func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Opti
 
 const workPrefix = "work-"
 
-// discardWork removes what builds that were killed left. The folder is locked, so
-// none of it is in use.
+// discardWork removes the work folders of builds that were killed. The caller holds the lock of the
+// board's folder, so no other build uses them.
 func discardWork(ctx context.Context, dir string) {
 	old, _ := fs.Glob(os.DirFS(dir), workPrefix+"*") // the pattern is well-formed
 	for _, work := range old {
@@ -86,8 +87,8 @@ func writeFile(name string, write func(*os.File) error) error {
 	return f.Close()
 }
 
-// syncFile waits until a file is on the disk: after a power cut, the file must exist if its
-// description does.
+// syncFile flushes a file to the disk. After a power cut, a file that artifact.json lists must have
+// its content.
 func syncFile(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -106,8 +107,8 @@ const (
 	probeName = "probe.tar"
 )
 
-// writePackages copies dpkg's list of packages, and adds to each the licences that its copyright
-// file in the root names.
+// writePackages copies dpkg's status file from the root file system to the file to, and adds to
+// each package the licences that its copyright file names.
 func writePackages(root, to string) error {
 	dir, err := os.OpenRoot(root) // a link of the image cannot lead out of it
 	if err != nil {
@@ -141,8 +142,9 @@ func writePackages(root, to string) error {
 	return os.WriteFile(to, b.Bytes(), 0o644)
 }
 
-// publishDisk describes the files of d and moves them into the board's folder. The
-// old description goes first, so that it never speaks of new files.
+// publishDisk maps the blocks of the disk image, writes its list of packages and its probe
+// container, moves all files into the board's folder and writes artifact.json. It removes the old
+// artifact.json first, so that this never describes new files.
 func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
 	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.layOutPartitions(), dir: opt.BoardDir(d.spec)}
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
@@ -182,6 +184,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 	return a, a.Publish(ctx, d.spec, "")
 }
 
+// mapBlocks writes the block map (bmap) of an image file to the file name.
 func mapBlocks(ctx context.Context, image, name string) error {
 	f, err := os.Open(image)
 	if err != nil {
@@ -198,8 +201,8 @@ func mapBlocks(ctx context.Context, image, name string) error {
 	})
 }
 
-// disk is a whole-disk image in the making. It needs neither loop devices nor
-// mounts: every tool writes at an offset of one sparse file.
+// disk is a whole-disk image that is being built. It needs neither loop devices nor mounts: every
+// tool writes at an offset of one sparse file.
 type disk struct {
 	spec Spec
 	dir  string // the folder in which it is made
@@ -215,6 +218,7 @@ func (d disk) runProgram(ctx context.Context, argv ...string) error {
 	return run.Run(ctx, run.Command{Argv: argv, Log: d.log, Keep: true})
 }
 
+// makeParts makes the partition table, the root and boot file systems and the boot loader.
 func (d disk) makeParts(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{d.makeTable, d.makeRootFS, d.makeBootFS, d.installLoader} {
 		if err := step(ctx); err != nil {
@@ -224,7 +228,7 @@ func (d disk) makeParts(ctx context.Context) error {
 	return nil
 }
 
-// layOutPartitions places the board's partitions after one free MiB.
+// layOutPartitions returns the board's partitions one after another, the first at 1 MiB.
 func (d disk) layOutPartitions() []Partition {
 	var all []Partition
 	offset := int64(mib)
@@ -235,7 +239,8 @@ func (d disk) layOutPartitions() []Partition {
 	return all
 }
 
-// partitionFor returns the partition with a use, and its number from 1.
+// partitionFor returns the first partition with a use and its number, counted from 1. The number is
+// 0 if there is none.
 func (d disk) partitionFor(use string) (p Partition, number int) {
 	for i, p := range d.layOutPartitions() {
 		if p.Use == use {
@@ -251,7 +256,7 @@ var partitionTypes = map[string]string{
 	"linux": "0FC63DAF-8483-4772-8E79-3D69D8477DE4",
 }
 
-// makeTable makes the empty disk with its GPT.
+// makeTable creates the empty disk image as a sparse file, and writes its GPT with sfdisk.
 func (d disk) makeTable(ctx context.Context) error {
 	all := d.layOutPartitions()
 	end := all[len(all)-1].OffsetBytes + all[len(all)-1].SizeBytes
@@ -285,7 +290,8 @@ const (
 	fileSystemTime = "1767225600" // the beginning of 2026
 )
 
-// makeExt4 makes a file system with the content of a folder in a partition.
+// makeExt4 makes an ext4 file system in a partition of the disk image, with the content of a
+// folder.
 func (d disk) makeExt4(ctx context.Context, p Partition, content string, options ...string) error {
 	argv := []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-d", content,
@@ -303,9 +309,9 @@ func (d disk) makeExt4(ctx context.Context, p Partition, content string, options
 	return nil
 }
 
-// makeBootFS makes the file system that the boot loader reads. It has the environment by
-// which RAUC says which slot to try, and a second one for when a power cut has damaged
-// that. It has no journal, as GRUB writes to it and replays none.
+// makeBootFS makes the boot partition with grub.cfg and two copies of GRUB's environment. RAUC
+// writes the slot to try to the first; the second replaces one that a power cut has damaged. The
+// file system has no journal, because GRUB writes to it and replays none.
 func (d disk) makeBootFS(ctx context.Context) error {
 	dir := d.path("boot")
 	if err := os.Mkdir(dir, 0o755); err != nil {

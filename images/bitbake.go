@@ -17,7 +17,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// BuildRequest overrides settings of the board's project file for bitbake.
+// BuildRequest holds what the user's flags of build change for one run of bitbake.
 type BuildRequest struct {
 	Targets  []string // instead of the file's
 	Task     string   // instead of the file's
@@ -26,7 +26,7 @@ type BuildRequest struct {
 	Parse    bool     // read all recipes, no more
 }
 
-// isAny reports whether the request changes anything.
+// isAny reports whether the request changes anything of the project file's build.
 func (a BuildRequest) isAny() bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none
@@ -53,7 +53,8 @@ func (a BuildRequest) flags() (text string) {
 	return text
 }
 
-// ofDebian refuses what boards cannot do that bitbake does not build.
+// ofDebian refuses a request that a board made of Debian packages cannot fulfil. Such a board has
+// no other target than the update bundle, and that only with debian.keyring.
 func (a BuildRequest) ofDebian(spec Spec) error {
 	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
 	case !a.isAny():
@@ -66,8 +67,9 @@ func (a BuildRequest) ofDebian(spec Spec) error {
 	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, Bundle, plaintext.Quote(spec.TypedName()))
 }
 
-// buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
-// earlier build still holds, so it runs every time.
+// buildWithBitbake checks the machine and builds the board's project with bitbake. If not all files
+// of the project were there before, it fetches and loads them first. It runs bitbake every time,
+// because only bitbake knows what of an earlier build is still valid.
 func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
 	if err := Hindrances(ctx, b.spec, b.project.BuildSystem); err != nil {
 		return Artifact{}, err
@@ -85,6 +87,9 @@ func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
 	return buildProject(ctx, b.spec, b.project, b.opt)
 }
 
+// buildProject checks out the project's layers, runs bitbake, saves the files that the build read
+// and collects an artifact from the images. It returns an empty artifact if the request makes no
+// images.
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
 	b, err := newProjectBuild(opt.Request.applyTo(project), spec, opt)
 	if err != nil {
@@ -116,7 +121,7 @@ type projectBuild struct {
 	record    bitbake.Record
 }
 
-// commits returns what the checkouts are at.
+// commits returns the commit of each repository that the build uses.
 func (b *projectBuild) commits() (all []bitbake.Commit) {
 	for _, s := range b.states {
 		all = append(all, commitOf(s))
@@ -132,7 +137,8 @@ func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBu
 	return &projectBuild{project: project, dir: opt.BoardDir(spec), workspace: opt.workspace(spec), build: opt.BitbakeDir(spec)}, nil
 }
 
-// runBitbake runs bitbake, and keeps what the checkouts are at.
+// runBitbake finds the project's bitbake, sets up caches and signing, runs the build and returns
+// its record. It keeps the states of the checkouts and the bitbake tree in b.
 func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (bitbake.Record, error) {
 	tree, err := bitbake.Find(ctx, b.project, b.workspace, b.dir, b.build)
 	if err == nil {
@@ -161,7 +167,7 @@ func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (
 	})
 }
 
-// commitOf is a checkout in the words of a record.
+// commitOf returns the entry of a checkout for a build record, without a password in its URL.
 func commitOf(s layers.State) bitbake.Commit {
 	c := bitbake.Commit{Repo: s.Repo.ID, URL: layers.WithoutPassword(s.Repo.URL), Commit: s.Head, Edited: s.Edited}
 	if s.Repo.Local {
@@ -181,8 +187,8 @@ func (a BuildRequest) applyTo(p layers.Project) layers.Project {
 	return p
 }
 
-// makesImages says whether what bitbake deployed is now made of what was requested: a
-// task such as fetch leaves the images of an earlier build.
+// makesImages reports whether the request builds the images, so that the deploy folder belongs to
+// this run. After a task such as fetch it still holds the images of an earlier build.
 func (a BuildRequest) makesImages() bool {
 	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
 }
@@ -192,20 +198,22 @@ func onDisk(path string) bool {
 	return err == nil
 }
 
-// isWhole reports whether bitbake builds all that the project file names.
+// isWhole reports whether bitbake builds all targets of the project file and stops at the first
+// failure.
 func (a BuildRequest) isWhole() bool {
 	return a.makesImages() && len(a.Targets) == 0 && !a.Continue
 }
 
-// commitOfProject returns the state of the repository that the project file is in. A build
-// needs no git there: where git refuses, the state is that of no commit.
+// commitOfProject returns the commit of the git repository that holds the project file. Without a
+// commit, or if git fails, it returns an edited commit: the build itself needs no git there.
 func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
 	commit, edited, err := layers.Head(ctx, b.project.Root)
 	return bitbake.Commit{Commit: commit, Edited: edited || commit == "" || err != nil}
 }
 
-// saveInputs writes what the build read of the project's own repository, for ci plan. A
-// build of other layers than the project's says nothing of it.
+// saveInputs writes inputs.json with the files that the build read of the project's own repository,
+// for ci plan. It marks them as edited if the repository changed since before, if a local folder
+// replaced a layer, or if a KAS_ variable changed the build.
 func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) error {
 	after := b.commitOfProject(ctx)
 	local := slices.ContainsFunc(b.project.Repos, func(r layers.Repo) bool { return r.Local })
@@ -220,7 +228,8 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 	return ctx.Err()
 }
 
-// CheckProject reads a board's project file, as far as its files are here. It fetches nothing.
+// CheckProject reads a board's project file and all included files that are on this machine. It
+// fetches nothing, and a file that is not there yet is no error.
 func CheckProject(ctx context.Context, spec Spec, opt Options) error {
 	opt.Offline = true
 	if _, _, err := Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {
@@ -229,13 +238,13 @@ func CheckProject(ctx context.Context, spec Spec, opt Options) error {
 	return nil
 }
 
-// Lint looks for names in a board's configuration that its layers do not have.
+// Lint returns findings on a project's configuration, such as names that its layers do not have.
 func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 	return lint.Project(p, ws, BitbakeDirOf(ws))
 }
 
-// warnOfFindings warns before bitbake begins of what it would stop at minutes later. The
-// build continues, as the layers may have what the tables do not know.
+// warnOfFindings prints Lint's findings as warnings, before bitbake spends minutes until it fails
+// at them. The build continues, because the layers may define names that Lint does not know.
 func (b *projectBuild) warnOfFindings(ctx context.Context) {
 	say := func(text string) { progress.Warn(ctx, text) }
 	found, err := Lint(b.project, b.workspace)

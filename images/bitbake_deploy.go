@@ -28,10 +28,10 @@ const (
 	BFB        = "bfb"        // a boot stream for a BlueField
 )
 
-// ending is how files of a kind end.
+// ending is a file name ending for a kind of files.
 type ending struct{ kind, ending string }
 
-// endings are how the files of each kind end, the most wanted first.
+// endings are the file name endings of each kind, the preferred first.
 var endings = []ending{
 	{DiskImage, "wic"},
 	{DiskImage, "wic.zst"},
@@ -48,8 +48,10 @@ var endings = []ending{
 	{Container, "oci.tar"},
 }
 
-// collectArtifact makes an artifact of what bitbake deployed. Where other targets were
-// requested, there may be no image among them: then the earlier artifact stays.
+// collectArtifact links or copies the images that bitbake deployed into the board's folder and
+// writes artifact.json. If the files are those of the earlier artifact, that one stays, with its
+// signature. It also stays if others is true, for targets that are not the project's, and none of
+// them made an image.
 func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
 	images, err := b.findImages(ctx)
 	if err != nil || len(images) == 0 && others {
@@ -86,7 +88,8 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 	return a, a.Publish(ctx, spec, b.project.BuildSystem)
 }
 
-// costOf returns what a run of bitbake took.
+// costOf returns the duration of a bitbake run and its hits and misses in shared state, nil for a
+// run that has not ended.
 func costOf(r bitbake.Record) *Cost {
 	if r.Ended.IsZero() {
 		return nil
@@ -94,7 +97,8 @@ func costOf(r bitbake.Record) *Cost {
 	return &Cost{BuildMS: r.Ended.Sub(r.Started).Milliseconds(), CacheHits: r.Setscene.Hits, CacheMisses: r.Setscene.Misses}
 }
 
-// artifactKey hashes the commits and the configuration that bitbake was given.
+// artifactKey returns a hash of the layers' commits and of bitbake's local.conf, bblayers.conf and
+// toolcfg.conf.
 func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 	conf := map[string][]byte{}
 	var err error
@@ -109,8 +113,9 @@ func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 	return hashOf(made, conf)
 }
 
-// unchangedFiles returns the files of the earlier artifact that did not change since it
-// was described. To hash gigabytes again takes longer than a build that finds all done.
+// unchangedFiles returns those files of the earlier artifact, by name, that did not change since
+// its artifact.json was written. They need not be hashed again, which for gigabytes takes longer
+// than a build with nothing to do.
 func (b *projectBuild) unchangedFiles() map[string]File {
 	a, err := OpenArtifact(b.dir)
 	if err != nil {
@@ -129,7 +134,8 @@ func (b *projectBuild) unchangedFiles() map[string]File {
 	return same
 }
 
-// collectFiles puts the images of the deploy folder into the board's folder.
+// collectFiles puts the images of the deploy folder into the board's folder, except known files
+// that are there already. It returns an error if no image can be flashed.
 func (b *projectBuild) collectFiles(ctx context.Context, images []image, known map[string]File) ([]File, error) {
 	if !slices.ContainsFunc(images, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
 		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
@@ -154,8 +160,8 @@ func (b *projectBuild) collectFiles(ctx context.Context, images []image, known m
 // flashed are the kinds of files that are written to a board.
 var flashed = []string{DiskImage, Tegraflash, BFB}
 
-// deployedName returns the path of an image's file; "" where there is none. Some releases
-// put .rootfs before the ending.
+// deployedName returns the path of an image's file with this ending, "" if there is none. Some
+// Yocto releases put .rootfs before the ending.
 func deployedName(image, ending string) string {
 	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
 		if onDisk(name) {
@@ -165,8 +171,8 @@ func deployedName(image, ending string) string {
 	return ""
 }
 
-// collectFile puts a file into the board's folder under its own name: as a link where
-// the disk is the same, because images are large. Isar's list of packages gets their licences.
+// collectFile puts a deployed file into the board's folder: as a hard link, because images are
+// large, or as a copy if linking fails. To Isar's list of packages it adds their licences.
 func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
 	from, err := filepath.EvalSymlinks(i.name)
 	if err != nil {
@@ -199,7 +205,7 @@ func sameContent(a, b string) bool {
 	return err == nil && missing == nil && bytes.Equal(one, other)
 }
 
-// sameFile says whether two names lead to one file.
+// sameFile reports whether two paths name the same file.
 func sameFile(a, b string) bool {
 	one, err := os.Stat(a)
 	if err != nil {
@@ -225,17 +231,18 @@ func copyFile(ctx context.Context, from, to string) error {
 
 // This file finds what bitbake deployed, by what bitbake says of each target.
 
-// deployedVariables say where a target's images are, how their names begin (Isar's names begin
-// with IMAGE_FULLNAME, OpenEmbedded's with IMAGE_LINK_NAME), and where the files of the image are.
+// deployedVariables are bitbake's variables for the folder of a target's images, for the beginning
+// of their names (Isar: IMAGE_FULLNAME, OpenEmbedded: IMAGE_LINK_NAME), and for the folder of the
+// root file system.
 var deployedVariables = []string{"DEPLOY_DIR_IMAGE", "IMAGE_FULLNAME", "IMAGE_LINK_NAME", "IMAGE_ROOTFS"}
 
-// image is a file that bitbake deployed. root is the folder with the files of the image.
+// image is a file that bitbake deployed. root is the folder of the root file system in the image.
 type image struct{ kind, name, root string }
 
-// imageName is how the paths of a target's files begin.
+// imageName is the common beginning of the paths of a target's files, and its root file system.
 type imageName struct{ Path, Root string }
 
-// findImages finds one file of each kind among those of the targets.
+// findImages returns the first deployed file of each kind among the files of all targets.
 func (b *projectBuild) findImages(ctx context.Context) (found []image, err error) {
 	named, err := b.imageNames(ctx)
 	have := map[string]bool{}
@@ -250,7 +257,7 @@ func (b *projectBuild) findImages(ctx context.Context) (found []image, err error
 	return found, err
 }
 
-// imageNames returns how the paths of the targets' images begin.
+// imageNames runs bitbake for each target, and returns how the paths of its images begin.
 func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err error) {
 	for _, target := range b.project.Targets {
 		vars, err := b.tree.Variables(ctx, target, deployedVariables...)
@@ -264,8 +271,8 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err e
 	return names, nil
 }
 
-// readPartitions returns where the partitions of board.yml lie in a disk image that bitbake
-// made. They have the same names.
+// readPartitions runs sfdisk on a disk image and returns the offsets and sizes of board.yml's
+// partitions. It finds each by its name, and returns an error for one that the image lacks.
 func readPartitions(ctx context.Context, spec Spec, disk string) ([]Partition, error) {
 	if spec.Disk == nil {
 		return nil, nil

@@ -68,7 +68,8 @@ func isarPackages(spec Spec, system string) []string {
 // rootless is Isar without sudo, which makes files of other owners in a user namespace.
 const rootless = "isar-rootless"
 
-// isarChecks are what else is checked before a build with Isar. Root cannot build at all.
+// isarChecks returns the checks of this machine before a build with Isar, besides programs. For
+// root it leaves out those of sudo and of groups, as root cannot build with Isar at all.
 func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return mendEmulation(ctx, w, spec.Arch) }},
@@ -86,8 +87,8 @@ func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 		hostCheck{"schroot", "it reads its configuration", "schroot", func() error { return checkSchroot(ctx) }, nil})
 }
 
-// checkSudo wants sudo without a password: nobody sees what asks for one. Isar mounts as
-// root, which many containers do not let root do.
+// checkSudo returns an error unless sudo works without a password, which nobody could type during a
+// build, and root may mount, as Isar does. Many containers do not let root mount.
 func checkSudo(ctx context.Context) error {
 	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "true"}, Env: []string{"LC_ALL=C"}}); err != nil {
 		if ctx.Err() != nil {
@@ -110,8 +111,8 @@ func allowSudo() string {
 	return "su root -c \"" + fmt.Sprintf(line, "") + "\""
 }
 
-// checkSbuildGroup wants this process to be in the group sbuild. A user who was just added
-// is in it after the next login, or in the shell of newgrp.
+// checkSbuildGroup returns an error if this process is not in the group sbuild. A user who was just
+// added gets the group at the next login, or in the shell of newgrp.
 func checkSbuildGroup() error {
 	group, err := user.LookupGroup("sbuild")
 	if err != nil {
@@ -131,7 +132,7 @@ func checkSbuildGroup() error {
 	return fmt.Errorf("sbuild is only for its group: %s is not in it\nnext: sudo usermod -aG sbuild %[1]s && newgrp sbuild", userName())
 }
 
-// joinSbuildGroup adds the user to the group, and starts this process again as a member.
+// joinSbuildGroup adds the user to the group sbuild as root, and restarts this process as a member.
 func joinSbuildGroup(ctx context.Context, w io.Writer) error {
 	group, err := user.LookupGroup("sbuild")
 	if err != nil {
@@ -145,7 +146,8 @@ func joinSbuildGroup(ctx context.Context, w io.Writer) error {
 	return host.StartAgain(ctx, w, group.Gid)
 }
 
-// isMember reports whether the next login of the user is in a group.
+// isMember reports whether the system's database lists the user in a group. A login after that
+// change has the group, this process may not.
 func isMember(name string) bool {
 	group, err := user.LookupGroup(name)
 	if err != nil {
@@ -168,8 +170,9 @@ func userName() string {
 
 var schrootFile = plaintext.Regexp(`/etc/schroot/[A-Za-z0-9._/-]+`)
 
-// checkSchroot wants schroot to be set-user-ID, and to read its configuration: a file that
-// it cannot read stops it for all builds. Isar's builds write files there.
+// checkSchroot returns an error unless schroot is set-user-ID and can read its configuration. A
+// single file that it cannot read, such as one that a broken build left, stops schroot for all
+// builds.
 func checkSchroot(ctx context.Context) error {
 	const again = "sudo apt-get install -y --reinstall schroot"
 	path, err := exec.LookPath("schroot")
@@ -192,7 +195,8 @@ func checkSchroot(ctx context.Context) error {
 	return fmt.Errorf("schroot does not begin: %s\nnext: %s", run.LastLine(err), next)
 }
 
-// checkBubblewrap tries what Isar does around each command in a root file system.
+// checkBubblewrap runs bwrap with the namespaces that Isar needs for each command in a root file
+// system.
 func checkBubblewrap(ctx context.Context) error {
 	err := run.Run(ctx, run.Command{Argv: []string{"bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--", "true"}})
 	if err == nil || ctx.Err() != nil {
@@ -201,7 +205,8 @@ func checkBubblewrap(ctx context.Context) error {
 	return fmt.Errorf("bubblewrap, which Isar runs, cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
 }
 
-// AllowNamespaces returns what lets users of this machine make user namespaces.
+// AllowNamespaces returns the command, or the advice, that lets users of this machine create user
+// namespaces.
 func AllowNamespaces() string {
 	for _, limit := range []struct{ path, refuses, setting string }{
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
@@ -215,7 +220,8 @@ func AllowNamespaces() string {
 	return "leave the chroot if you are in one, and allow user namespaces on this machine; start a container with --security-opt seccomp=unconfined or as a privileged one"
 }
 
-// emulationPackages are what runs programs of another processor.
+// emulationPackages returns the Debian packages that let a machine run programs of another
+// processor.
 func emulationPackages() []string { return []string{"qemu-user-static", "binfmt-support", "arch-test"} }
 
 // qemuNames are the processors' names in the files of qemu-user, where they differ.
@@ -224,7 +230,8 @@ var qemuNames = map[string]string{"arm64": "aarch64", "amd64": "x86_64"}
 // binfmtDir is where the kernel lists the emulators of other processors.
 const binfmtDir = "/proc/sys/fs/binfmt_misc"
 
-// mendEmulation does what enableEmulation says.
+// mendEmulation mounts binfmt_misc and registers QEMU for an architecture, as root, if that is
+// missing. It does not enable an emulator that a person has disabled.
 func mendEmulation(ctx context.Context, w io.Writer, arch string) error {
 	if name := qemuNames[arch]; name != "" {
 		arch = name
@@ -240,8 +247,9 @@ func mendEmulation(ctx context.Context, w io.Writer, arch string) error {
 	return host.RunAsRoot(ctx, w, []string{"dd", "status=none", "if=/usr/lib/binfmt.d/qemu-" + arch + ".conf", "of=" + binfmtDir + "/register"})
 }
 
-// enableEmulation has the kernel run programs for an architecture until it boots again. The
-// packages do that at every boot, where systemd runs.
+// enableEmulation returns a command that lets the kernel run programs of an architecture until the
+// next boot, or one that installs the packages. Where systemd runs, the packages do the same at
+// every boot.
 func enableEmulation(arch string) string {
 	if name := qemuNames[arch]; name != "" {
 		arch = name

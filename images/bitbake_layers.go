@@ -28,13 +28,14 @@ func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 	return layers.Checkout(ctx, p, ws)
 }
 
-// WithLayers is any board that is built of layers.
+// WithLayers returns the first board that is built of layers, for commands that work with any of
+// them.
 func WithLayers() (Spec, error) {
 	return First("is built of layers", func(s Spec) bool { return s.Debian == nil })
 }
 
-// LockLayers pins the branches of a board's layers in the lock file beside its project
-// file. Pins stay, but for those of the repositories in update: see layers.Lock.
+// LockLayers writes the commits of a board's layers to the lock file beside its project file.
+// Existing pins stay, except those of the repositories in update: see layers.Lock.
 func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) error {
 	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
@@ -43,7 +44,8 @@ func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) er
 	return layers.Lock(ctx, p, ws, update)
 }
 
-// DumpLayers writes a board's project file with all that it includes.
+// DumpLayers writes a board's project file to w, merged with all files that it includes, as YAML or
+// JSON.
 func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
 	p, _, err := Project(ctx, spec, opt)
 	if err != nil {
@@ -86,7 +88,7 @@ func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 	return tw.Flush()
 }
 
-// layerRow is a checkout in the words of status.
+// layerRow is a row of LayerStatus: one checkout.
 type layerRow struct {
 	Repository string `json:"repository"`
 	State      string `json:"state"`
@@ -108,9 +110,9 @@ const (
 	commitsInJSON = 1000
 )
 
-// DiffLayers writes what moved between an older state of a board's project and
-// this one: from is a project or lock file, or a commit, branch or tag of the
-// repository that the project is in.
+// DiffLayers writes which layers moved, and their commits, between an older state of a board's
+// project and this one. from is a project or lock file, or a commit, branch or tag of the
+// repository that holds the project.
 func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from string, asJSON bool) error {
 	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
@@ -147,6 +149,7 @@ func olderProject(ctx context.Context, p layers.Project, from string, ws layers.
 	return layers.LoadAt(ctx, p, from, ws)
 }
 
+// writeMove writes one repository's change of commit and the subjects of the commits between.
 func writeMove(w io.Writer, m layers.Move) {
 	switch {
 	case m.Was != "" && m.From == "":
@@ -170,9 +173,9 @@ func writeMove(w io.Writer, m layers.Move) {
 	}
 }
 
-// Project reads what a board is built of, and where its layers lie or will lie. The project file
-// of a board of ours lies in the clone and not in this binary, because it names layers and recipes
-// that lie there too.
+// Project loads a board's project file, and returns it with the folders where its layers are or
+// will be checked out. It prints the project's warnings. The project file of one of Slipway's own
+// boards is in the clone and not in this binary, because it names layers and recipes of the clone.
 func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layers.Workspace, error) {
 	if spec.Debian != nil {
 		return layers.Project{}, layers.Workspace{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)
@@ -199,12 +202,12 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 	return p, ws, err
 }
 
-// localEnvironment is the variable that names folders which a build takes as they are
-// in place of checkouts, over those of board.yml.
+// localEnvironment is the variable that names local folders to build from instead of checkouts. It
+// overrides board.yml.
 const localEnvironment = "SLIPWAY_LOCAL"
 
-// localFolders are those of a board and, over them, those of the environment, where
-// "off" is none at all.
+// localFolders returns the local folders of a board by repository, overridden by those in
+// SLIPWAY_LOCAL. If that is "off", it returns none.
 func localFolders(spec Spec) (map[string]string, error) {
 	text := os.Getenv(localEnvironment)
 	if text == "off" {
@@ -225,8 +228,9 @@ func localFolders(spec Spec) (map[string]string, error) {
 // projectFiles are the names of a board's project file: kas's or bitbake-setup's.
 var projectFiles = []string{"kas.yml", "setup.conf.json"}
 
-// findProject finds the board's project file, or that of a board which it extends: in the
-// folder of the user's own boards, or else in the clone around the current folder.
+// findProject sets the path of the board's project file, or of that of a board which it extends. It
+// looks in the folders of the user's own boards, then in the clone around the current folder. It is
+// no error if there is none.
 func (s *Spec) findProject() error {
 	for _, board := range slices.Backward(s.lineage) {
 		if board.own && s.findProjectIn(board.folder) {
@@ -258,7 +262,7 @@ func (s *Spec) findProjectIn(folder string) bool {
 	return false
 }
 
-// noProjectError says why a board that bitbake builds has no project file here.
+// noProjectError returns the error for a board built by bitbake whose project file was not found.
 func (s Spec) noProjectError() error {
 	if p := s.place(); p.own {
 		return fmt.Errorf("%s: no project file beside it (%s), which names the layers\nnext: init /tmp/%s --like=%[4]s  # then copy its kas.yml to %s", s.BoardFile(), strings.Join(projectFiles, " or "), plaintext.Quote(s.Board), plaintext.Quote(s.Extends), plaintext.Quote(p.folder))

@@ -19,17 +19,16 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Shell is a program in a board's build folder, with the environment that
-// bitbake has there.
+// Shell is a command to run in a board's build folder, with bitbake's environment.
 type Shell struct {
 	Argv []string
 	Dir  string
 	Env  []string
 }
 
-// NewShell makes a board's layers and configuration ready, as a build does, for a
-// command line in them: a program and its arguments, without a shell. An empty
-// one is the user's own shell.
+// NewShell checks out a board's layers, writes the configuration as a build does, and returns the
+// command in line to run there. An empty line means the user's own shell. It refuses a line with
+// operators of a shell, because Slipway starts programs without one.
 func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, error) {
 	argv, err := splitWords(line)
 	if err != nil {
@@ -71,8 +70,8 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	return Shell{Argv: argv, Dir: b.build, Env: env}, nil
 }
 
-// Become turns this process into the shell, which so has the terminal, and whose
-// exit status is that of the command.
+// Become replaces this process with the command, so that the command has the terminal and its exit
+// status is Slipway's. It returns only on an error.
 func (s Shell) Become() error {
 	env := s.mergedEnvironment()
 	if err := os.Chdir(s.Dir); err != nil {
@@ -104,8 +103,8 @@ var (
 	quoted    = plaintext.Regexp(`'[^']*'|"[^"]*"`)
 )
 
-// splitWords splits a command line at its spaces. Quotes of either kind keep those in
-// them; nothing else has a meaning.
+// splitWords splits a command line at spaces that are not within single or double quotes, and
+// removes the quotes. No other character is special.
 func splitWords(line string) ([]string, error) {
 	var all []string
 	var word strings.Builder

@@ -8,8 +8,8 @@ import (
 // maxNeeds limits the edges between tasks. An image of 4,400 tasks has 15,000.
 const maxNeeds = 1 << 19
 
-// needs holds which tasks each task needs, by taskName. bitbake leaves out an edge that
-// others imply.
+// needs maps the name of each task to the names of the tasks that it needs. bitbake leaves out a
+// dependency that others imply.
 type needs map[string][]string
 
 // taskName returns a task's name in bitbake's tree of tasks.
@@ -21,7 +21,7 @@ func (t Task) taskName() string {
 	return name
 }
 
-// needsOf reads the tree of tasks of a DepTreeGenerated event.
+// needsOf reads the task dependencies from a DepTreeGenerated event of bitbake.
 func needsOf(e event) needs {
 	tree, _ := e.state["_depgraph"].(map[string]any)
 	tasks, _ := tree["tdepends"].(map[string]any)
@@ -42,8 +42,8 @@ func needsOf(e event) needs {
 	return n
 }
 
-// longest is the longest chain of tasks that ends with one task, or before it where
-// that task did not run.
+// longest is the longest chain of tasks that ends with a given task. If that task did not run, the
+// chain ends with a task that it needs.
 type longest struct {
 	ms     int64
 	before int // the index of the task before it in the chain, -1 without one
@@ -57,8 +57,8 @@ type chains struct {
 	known map[string]longest
 }
 
-// markCritical marks the tasks of the longest chain in which each task needs the one
-// before it. Tasks must be in the order of their starts.
+// markCritical sets Critical on the tasks of the longest chain in which each task needs the one
+// before it. Tasks must be sorted by their starts. Without dependencies it marks none.
 func markCritical(tasks []Task, n needs) {
 	c := chains{n, tasks, map[string]int{}, map[string]longest{}}
 	for i, t := range tasks {
@@ -78,9 +78,9 @@ func markCritical(tasks []Task, n needs) {
 	}
 }
 
-// find returns the longest chain up to a task. A task restored from shared state replaces the tasks
-// that it depends on. A dependency that ended after the task began does not count: each chain goes
-// forward in time, so that a tree with a loop cannot make an endless one.
+// find returns the longest chain that ends with the named task. A task restored from shared state
+// begins a chain, as the tasks that it needs did not have to run. A needed task that ended after
+// the task began does not count. So each chain goes forward in time, even in a graph with a loop.
 func (c *chains) find(name string) longest {
 	if l, known := c.known[name]; known {
 		return l
@@ -112,8 +112,8 @@ func (c *chains) find(name string) longest {
 
 func (t Task) endMS() int64 { return t.StartMS + t.TookMS }
 
-// criticalChain returns the longest chain of tasks. Without the tree of tasks, as in
-// a record of an older Slipway, it returns the chain of waiting, and known is false.
+// criticalChain returns the tasks marked as critical, and true. A record without task dependencies,
+// as of an older Slipway, has none: it then returns the waitingChain, and false.
 func (r Record) criticalChain() (chain []Task, known bool) {
 	for _, t := range r.Tasks {
 		if t.Critical {
@@ -126,8 +126,8 @@ func (r Record) criticalChain() (chain []Task, known bool) {
 	return waitingChain(r.Tasks), false
 }
 
-// waitingChain goes back from the task that ended last: to the task that ended last
-// before it began, and so on.
+// waitingChain returns the task that ended last, before it the task that had ended last when that
+// one began, and so on back to the first.
 func waitingChain(tasks []Task) []Task {
 	byEnd := slices.Clone(tasks)
 	slices.SortStableFunc(byEnd, func(a, b Task) int { return cmp.Compare(a.endMS(), b.endMS()) })

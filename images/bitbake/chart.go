@@ -40,7 +40,7 @@ type bar struct {
 	critical bool
 }
 
-// barName is a name on a bar that has room for it. Positions are in percent.
+// barName is the text on a bar that is wide enough for it. Positions are in percent.
 type barName struct {
 	X, W  float64
 	Y     int
@@ -56,7 +56,7 @@ type tick struct {
 	Last  bool // its text is left of it
 }
 
-// graph is areas over time. Their paths are in a box of chartWide and graphHigh.
+// graph is a drawing of areas over time. Their SVG paths are in a box of chartWide and graphHigh.
 type graph struct {
 	Top   string // the value at the upper edge
 	Mean  string
@@ -74,8 +74,8 @@ type loadGraph struct {
 	Step  string
 }
 
-// layOutChart draws the tasks over time, in as few lanes as there were tasks at one time, their
-// number, and the load of the processors.
+// layOutChart returns the drawings of a build's page: a bar for each task in as few lanes as tasks
+// ran at one time, the number of running tasks, and the load of the processors.
 func (r Record) layOutChart() chart {
 	end := r.chartEnd()
 	scale := chartWide / float64(end)
@@ -100,8 +100,8 @@ func (r Record) layOutChart() chart {
 	return c
 }
 
-// cutBars leaves out the shortest bars of too many, and counts them. The critical path
-// comes last: it lies above the others.
+// cutBars keeps at most maxBars bars, those of the critical path and the longest, and counts the
+// others. It sorts the critical path last, so that it is drawn above the others.
 func cutBars(all []bar) (kept []bar, cut int) {
 	slices.SortStableFunc(all, func(a, b bar) int {
 		switch {
@@ -117,7 +117,8 @@ func cutBars(all []bar) (kept []bar, cut int) {
 	return kept, len(all) - len(kept)
 }
 
-// chartEnd returns when the last task or the last sample ended, at least 1.
+// chartEnd returns when the build or its last task ended, in milliseconds since its start, and at
+// least 1.
 func (r Record) chartEnd() int64 {
 	end := max(r.Took().Milliseconds(), 1)
 	for _, t := range r.Tasks {
@@ -126,7 +127,8 @@ func (r Record) chartEnd() int64 {
 	return end
 }
 
-// assignLanes gives each task, in the order of their starts, a free lane.
+// assignLanes returns the lane of each task. Tasks must be sorted by their starts. It writes to
+// free when each lane becomes free; tasks beyond maxLanes share the first lane.
 func assignLanes(tasks []Task, free *[]int64) []int {
 	at := make([]int, len(tasks))
 	for i, t := range tasks {
@@ -155,7 +157,8 @@ var barKinds = []struct{ prefix, kind string }{
 	{"do_image", "image"},
 }
 
-// barKind returns the kind of a task, which is the colour of its bar.
+// barKind returns the kind of a task's bar, which decides its colour: failed, hit, or a kind of
+// work by the task's name.
 func (t Task) barKind() string {
 	switch {
 	case t.Outcome != TaskSucceeded:
@@ -171,7 +174,8 @@ func (t Task) barKind() string {
 	return "rest"
 }
 
-// axisTicks returns the marks of the axis, every second of them for wide screens only.
+// axisTicks returns the marks of the time axis. Every second mark is Minor: the page shows it on
+// wide screens only.
 func axisTicks(end int64) []tick {
 	var all []tick
 	step := roundStep(end)
@@ -181,7 +185,8 @@ func axisTicks(end int64) []tick {
 	return all
 }
 
-// roundStep returns a round time between two ticks, so that there are few ticks.
+// roundStep returns a round number of milliseconds between two marks of the axis, so that there are
+// about 8 marks.
 func roundStep(end int64) int64 {
 	for _, step := range []int64{100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000} {
 		if end/step <= 8 {
@@ -191,7 +196,7 @@ func roundStep(end int64) int64 {
 	return (end/8/3_600_000 + 1) * 3_600_000
 }
 
-// formatTick returns a round time in few letters.
+// formatTick returns the short text of a mark of the axis, such as "5 min" or "1 h 30".
 func formatTick(at int64) string {
 	switch {
 	case at%3_600_000 == 0 && at > 0:
@@ -206,7 +211,7 @@ func formatTick(at int64) string {
 	return fmt.Sprintf("%g s", float64(at)/1000)
 }
 
-// runningGraph draws how many tasks ran at a time: the mean of each column.
+// runningGraph returns the graph of how many tasks ran at a time, as the mean of each column.
 func (r Record) runningGraph(end int64) *graph {
 	sums := make([]float64, columns)
 	wide := float64(end) / columns
@@ -230,7 +235,7 @@ func countTasks(n int) string {
 	return fmt.Sprintf("%d tasks", n)
 }
 
-// loadGraph draws the load of the processors, nil if it was not recorded.
+// loadGraph returns the graph of the processors' load, nil if the record has no load.
 func (r Record) loadGraph(end int64) *loadGraph {
 	l := r.Load
 	if l == nil || l.EveryMS <= 0 || len(l.Busy) == 0 || len(l.Disk) != len(l.Busy) {
@@ -255,18 +260,19 @@ func (r Record) loadGraph(end int64) *loadGraph {
 	return g
 }
 
-// areaPath returns the path of an area below steps of one width.
+// areaPath returns the SVG path of the area below a line of steps. Each step is wide, the first
+// begins at left, and top is the value at the upper edge.
 func areaPath(values []float64, wide, left, top float64) string {
 	return fmt.Sprintf("M%.1f,%dV%sV%dZ", left, graphHigh, stepsPath(values, wide, left, top), graphHigh)
 }
 
-// linePath returns the path of a line of steps.
+// linePath returns the SVG path of a line of steps, with the arguments of areaPath.
 func linePath(values []float64, wide, left, top float64) string {
 	return fmt.Sprintf("M%.1f,%s", left, stepsPath(values, wide, left, top))
 }
 
-// stepsPath returns the height of the first step, then the rest of the path. It joins
-// steps of one height.
+// stepsPath returns the height of the first step, then the SVG path of all steps. It joins adjacent
+// steps of the same height.
 func stepsPath(values []float64, wide, left, top float64) string {
 	var b strings.Builder
 	was := ""

@@ -17,13 +17,14 @@ var (
 	failureLog = plaintext.Regexp(`^ERROR: Logfile of failure stored in: (/.+)$`)
 )
 
-// console is what the console text says of failures.
+// console collects the failed tasks and the paths of their logs that bitbake's console text names.
 type console struct {
 	failed []Failure
 	logs   []string
 }
 
-// readConsoleLine handles the next line of bitbake's output.
+// readConsoleLine adds a warning or an error in the next line of bitbake's console text to the
+// record. Before the first task event, it shows any other line as progress.
 func (w *watch) readConsoleLine(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,7 +38,8 @@ func (w *watch) readConsoleLine(text string) {
 	}
 }
 
-// noteFailure collects the failed tasks and, in the same order, their logs.
+// noteFailure adds the failed task or the log that an error line names. bitbake writes both in the
+// same order.
 func (c *console) noteFailure(text string) {
 	if m := taskFailed().FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
 		c.failed = append(c.failed, Failure{Recipe: recipeOfFile(m[1]), Task: m[2]})
@@ -47,8 +49,8 @@ func (c *console) noteFailure(text string) {
 	}
 }
 
-// addConsoleFailures adds the failures that the console text named. The event log has none if it
-// is missing, or if bitbake could not write it to its end.
+// addConsoleFailures adds the failures that the console text named to the record. Slipway calls it
+// if the event log has no failure: the log may be missing or cut off.
 func (w *watch) addConsoleFailures() {
 	w.rec.Counts.Failed = max(w.rec.Counts.Failed, int64(len(w.console.failed)))
 	for i, f := range w.console.failed {
@@ -61,8 +63,9 @@ func (w *watch) addConsoleFailures() {
 	}
 }
 
-// explainFailure adds the failed tasks, the ends of their logs and known causes to bitbake's error.
-// bitbake's last lines seldom tell the cause.
+// explainFailure adds to bitbake's error the failed tasks, the ends of their logs, known causes and
+// the next step, because bitbake's last lines seldom tell the cause. It returns any other error as
+// it is.
 func (r Record) explainFailure(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) {
@@ -93,7 +96,7 @@ func (r Record) explainFailure(err error) error {
 	return fmt.Errorf("%s%w%s%s", strings.TrimPrefix(b.String(), "\n"), err, r.namePage(), cmp.Or(known.String(), r.adviseLog(failure)))
 }
 
-// namePage returns a line with the page of the run, which save writes beside the log.
+// namePage returns a line with the path of the run's page, which save writes into the log's folder.
 func (r Record) namePage() string {
 	if r.Log == "" {
 		return ""
@@ -102,7 +105,8 @@ func (r Record) namePage() string {
 	return "\n  page of the build: " + filepath.Join(filepath.Dir(r.Log), page)
 }
 
-// adviseLog returns the next step if no cause is known: to read the log.
+// adviseLog returns a "next:" line that opens the log of the first failed task, or else bitbake's
+// log.
 func (r Record) adviseLog(failure *run.Failure) string {
 	for _, f := range r.Failures {
 		if f.Log != "" {
@@ -118,7 +122,7 @@ func (r Record) adviseLog(failure *run.Failure) string {
 // reasons are the explanations that were written already.
 type reasons map[string]bool
 
-// writeReason writes an explanation once.
+// writeReason writes a cause and its next step, unless that cause was written before.
 func (s reasons) writeReason(b *strings.Builder, why, next string) {
 	if why == "" || s[why] {
 		return

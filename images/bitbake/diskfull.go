@@ -22,9 +22,9 @@ const (
 	fullBytes = 16 << 20 // what is too little for any task
 )
 
-// endWhenFull returns a context that ends when the disk of a folder has stayed full. The
-// function is to be called when the build has ended, and returns whether the disk was full
-// at some time. Many programs do not say why they could not write.
+// endWhenFull returns a context that ends when the disk of dir had less than least bytes free at
+// fullLooks checks in a row. The caller calls ended after the build: it stops the checks, and
+// reports whether any check found the disk full. Many programs do not say why they could not write.
 func endWhenFull(ctx context.Context, dir string, every time.Duration, least int64) (_ context.Context, ended func() bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var seen atomic.Bool
@@ -65,7 +65,8 @@ const (
 	fullNext = "free some space and build again, which resumes"
 )
 
-// noteFull records that the disk was full, as the cause of failures that have no other.
+// noteFull records that the disk was full, and gives that cause to each failure without another
+// cause.
 func (r *Record) noteFull() {
 	r.Disk.Full = true
 	for i, f := range r.Failures {
@@ -75,7 +76,8 @@ func (r *Record) noteFull() {
 	}
 }
 
-// spaceOf returns the free space where bitbake builds. Its tmp may be another disk.
+// spaceOf returns the free space of the build folder's tmp, which may be on another disk, or else
+// of the build folder itself.
 func spaceOf(build string) (free int64, known bool) {
 	for _, dir := range []string{filepath.Join(build, "tmp"), build} {
 		if _, err := os.Stat(dir); err == nil {
@@ -85,8 +87,9 @@ func spaceOf(build string) (free int64, known bool) {
 	return 0, false
 }
 
-// endNow returns the channel that says when tasks are not waited for: when now does, or as
-// soon as the disk is full. The user's context is asked, and ctx ends on a full disk too.
+// endNow returns a channel that closes when bitbake must not wait for its running tasks: when now
+// closes, or at once when the disk is full. asked is the user's context, and ctx, made from asked,
+// also ends on a full disk. If now is nil, endNow returns nil.
 func endNow(asked, ctx context.Context, now <-chan struct{}) <-chan struct{} {
 	if now == nil {
 		return nil

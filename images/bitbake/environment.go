@@ -20,8 +20,8 @@ import (
 // initScripts set up bitbake's environment in a shell. kas chooses by build system too.
 var initScripts = map[string]string{"openembedded": "oe-init-build-env", "isar": "isar-init-build-env"}
 
-// findInitScript returns the script of the project's build system; "" if no repository has one. As
-// kas does, it refuses two.
+// findInitScript returns the path of the script that sets up the project's build system, "" if no
+// repository has one. As kas does, it refuses a project in which two repositories have one.
 func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
 	system, _, _ := strings.Cut(p.BuildSystem, "-")
 	name := initScripts[cmp.Or(system, "openembedded")]
@@ -40,12 +40,13 @@ func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
 	return found, nil
 }
 
-// sourceLine runs a script, and prints the environment that the script leaves. As in
-// kas, the first command of it that fails ends it.
+// sourceLine is a shell command that sources a script and prints the environment after it. As in
+// kas, the first command of the script that fails ends it.
 const sourceLine = `set -e; script=$1; shift; source "$script" "$@" >&2; exec env -0`
 
-// sourceScript returns the variables that a script leaves in a clean shell, which has
-// PATH and HOME of the user and nothing else. The authors test their scripts with bash.
+// sourceScript runs the init script in bash and returns the variables that it sets. The shell has
+// only PATH and HOME of the user's environment. It is bash because the scripts' authors test them
+// with bash.
 func sourceScript(ctx context.Context, script, build, bitbake string) (map[string]string, error) {
 	out, err := run.Output(ctx, run.Command{
 		Argv: []string{"bash", "--noprofile", "--norc", "-c", sourceLine, "bash", script, build, bitbake},
@@ -68,7 +69,7 @@ func sourceScript(ctx context.Context, script, build, bitbake string) (map[strin
 		plaintext.SingleQuote(". "+plaintext.Quote(script)+" "+plaintext.Quote(build)))
 }
 
-// otherVariables returns the names of this process's variables but for those to keep.
+// otherVariables returns the names of this process's environment variables except those in keep.
 func otherVariables(keep ...string) []string {
 	var names []string
 	for _, variable := range os.Environ() {
@@ -86,11 +87,12 @@ const (
 
 var variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// shellVariables describe the shell that ran the script.
+// shellVariables are the variables that describe the shell which ran the script. Slipway drops
+// them.
 var shellVariables = []string{"PWD", "OLDPWD", "SHLVL", "_", "HOME"}
 
-// parseVariables reads what env -0 prints. A function that the shell exports has no
-// plain name, and is left out.
+// parseVariables parses the output of env -0. It leaves out shellVariables, and functions that bash
+// exports, whose names are no plain names.
 func parseVariables(out []byte) (map[string]string, error) {
 	if len(out) > maxEnvironmentBytes {
 		return nil, fmt.Errorf("it leaves an environment of more than %d bytes", maxEnvironmentBytes)
@@ -108,8 +110,8 @@ func parseVariables(out []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// addedPrograms looks for bitbake in the folders that a script added to PATH. A bitbake
-// of the machine is none of the project's.
+// addedPrograms returns the first folder with a bitbake among those that the script added to PATH,
+// "" without one. It ignores folders of the user's own PATH: a bitbake there is not the project's.
 func addedPrograms(path string) string {
 	users := filepath.SplitList(os.Getenv("PATH"))
 	for _, dir := range filepath.SplitList(path) {
@@ -139,9 +141,10 @@ const (
 	passBefore2 = "BB_ENV_EXTRAWHITE"
 )
 
-// passVariable returns the variable's name in this bitbake. The version number does not tell: the
-// name changed between two commits of 1.53.0. If a bitbake lacks this file, only the script can run
-// it.
+// passVariable returns the name of the variable that lists the variables to pass to bitbake:
+// BB_ENV_PASSTHROUGH_ADDITIONS or, before 2.0, BB_ENV_EXTRAWHITE. It looks in bitbake's source,
+// because the name changed between two commits of 1.53.0, and without that source at what the init
+// script set.
 func (t Tree) passVariable() string {
 	source, _ := os.ReadFile(filepath.Join(t.Programs, "../lib/bb/utils.py"))
 	for _, name := range []string{passSince2, passBefore2} {
@@ -157,9 +160,9 @@ func (t Tree) passVariable() string {
 	return passSince2
 }
 
-// passedNames returns the names of the variables to pass on. Of the names that the script lists, it
-// takes those that the script sets: the others, such as MACHINE, would be the user's, and override
-// the project file.
+// passedNames returns the names of the environment variables that bitbake lets through to the
+// recipes. Of the names that the script lists, it takes only those that the script sets. The
+// others, such as MACHINE, would come from the user's environment and override the project file.
 func (t Tree) passedNames() []string {
 	names := slices.Concat(passedVariables, slices.Sorted(maps.Keys(t.Env)))
 	for _, set := range t.Set {
@@ -180,8 +183,9 @@ func (t Tree) passedNames() []string {
 	return unique
 }
 
-// Environment returns the environment that the project's script sets up in a shell, or the one that
-// OpenEmbedded's script would set up if the project has none.
+// Environment returns the environment for bitbake's programs: what the project's script sets, or
+// what OpenEmbedded's script would set if the project has none, the variables to pass on, and the
+// project's own.
 func (t Tree) Environment() []string {
 	values := map[string]string{"LC_ALL": "en_US.UTF-8", "BUILDDIR": t.Build, "BBPATH": t.Build, "PATH": os.Getenv("PATH")}
 	maps.Copy(values, t.sourced)
@@ -197,15 +201,17 @@ func (t Tree) Environment() []string {
 	return slices.Concat(env, t.defaultEnv(), t.Set)
 }
 
-// isUsers reports whether the user set a variable that overrules the script.
+// isUsers reports whether the user's environment has a value for this variable that overrides the
+// script's value.
 func (t Tree) isUsers(name string) bool {
 	_, set := os.LookupEnv(name)
 	_, projects := t.Env[name]
 	return set && name != "PATH" && (projects || slices.Contains(passedVariables, name))
 }
 
-// defaultEnv returns the variables that the user's environment may overrule. Boards
-// share downloads and shared state: both are safe to share and large.
+// defaultEnv returns the variables that the user's environment does not set: the project's env, and
+// the folders for downloads, shared state and bitbake's hashes. All boards share these folders by
+// default, because they are large and safe to share.
 func (t Tree) defaultEnv() []string {
 	shared := filepath.Dir(t.Dir)
 	values := map[string]string{

@@ -107,7 +107,7 @@ var (
 	variablesBegins = []byte(`{"allvariables": `)
 )
 
-// classOf returns the class that a line begins with.
+// classOf returns the class of the event on a line, "" if the line does not begin with a class.
 func classOf(line []byte) string {
 	rest, found := bytes.CutPrefix(line, classBegins)
 	end := bytes.IndexByte(rest, '"')
@@ -117,7 +117,8 @@ func classOf(line []byte) string {
 	return string(rest[:end])
 }
 
-// decodeEvent decodes one line. It returns nil for an event that is skipped.
+// decodeEvent decodes one line of the event log. It starts a Python for the first event, and
+// returns nil for an event whose class is skipped.
 func (r *logReader) decodeEvent(line []byte) (e *event, err error) {
 	if bytes.HasPrefix(line, variablesBegins) {
 		return decodeVariables(line)
@@ -137,7 +138,8 @@ func (r *logReader) decodeEvent(line []byte) (e *event, err error) {
 	return e, nil
 }
 
-// decodeVariables decodes the line with all variables. It keeps a few of them.
+// decodeVariables decodes the line with all of bitbake's variables, and returns an event with
+// recordedVariables.
 func decodeVariables(line []byte) (*event, error) {
 	var all struct {
 		AllVariables map[string]struct {
@@ -166,7 +168,8 @@ type logReader struct {
 	onBadLine func(error)
 }
 
-// Write takes the next part of the log. It never fails.
+// Write takes the next bytes of the log, and calls onEvent or onBadLine for each line that ends in
+// them. It never returns an error.
 func (r *logReader) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n')
@@ -181,7 +184,8 @@ func (r *logReader) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// appendPart adds to the current line, unless it is one to skip.
+// appendPart appends bytes to the current line. It drops the line and skips the rest if its class
+// is not decoded, or if the line is longer than its class may be.
 func (r *logReader) appendPart(part []byte) {
 	if r.skip {
 		return
@@ -200,7 +204,8 @@ func (r *logReader) appendPart(part []byte) {
 	}
 }
 
-// finishLine decodes the current line.
+// finishLine decodes the current line, passes the event to onEvent or the error to onBadLine, and
+// begins an empty line.
 func (r *logReader) finishLine() {
 	r.lines++
 	line, skip := r.line, r.skip
@@ -220,15 +225,15 @@ func (r *logReader) finishLine() {
 	}
 }
 
-// close ends the reader's Python.
+// close ends the Python process that decodes the events, if one was started.
 func (r *logReader) close() {
 	if r.python != nil {
 		r.python.close()
 	}
 }
 
-// followLog reads the log at path as it grows. After done is closed it reads to the
-// end. bitbake creates the file late.
+// followLog reads the log at path while bitbake writes it. It waits for the file to appear, and
+// returns after it has read the rest when done closes.
 func (r *logReader) followLog(path string, done <-chan struct{}) error {
 	defer r.close()
 	var f *os.File
@@ -261,7 +266,7 @@ func (r *logReader) followLog(path string, done <-chan struct{}) error {
 	}
 }
 
-// truncateText shortens a text from outside. The result is valid UTF-8.
+// truncateText cuts a text from outside after most bytes, and replaces invalid UTF-8.
 func truncateText(s string, most int) string {
 	if len(s) > most {
 		s = s[:most]
@@ -269,5 +274,6 @@ func truncateText(s string, most int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// cleanText shortens a name or a message. It drops what a terminal would obey.
+// cleanText shortens a name or a message to maxText bytes on one line, without characters that
+// control a terminal.
 func cleanText(s string) string { return plaintext.OneLine(truncateText(s, maxText)) }

@@ -24,8 +24,8 @@ const (
 	minKnownShare = 0.8
 )
 
-// forecast holds how long each task of a board took when it last ran. It also holds
-// which of them are still to come.
+// forecast holds how long each task of a board took when it last ran, and which of these tasks this
+// build has not run yet.
 type forecast struct {
 	Tasks    map[string]int64 `json:"tasksMs"`
 	Parallel float64          `json:"parallel"` // how many ran at a time, on average
@@ -34,7 +34,8 @@ type forecast struct {
 	remainingMS int64
 }
 
-// forecastKey returns a task's key without its folders: clones move, recipes do not.
+// forecastKey returns a taskKey without the folder of its recipe, because checkouts move between
+// builds.
 func forecastKey(k string) string {
 	config, rest, _ := strings.Cut(k, "|")
 	class := ""
@@ -47,8 +48,8 @@ func forecastKey(k string) string {
 	return config + "|" + class + rest
 }
 
-// loadForecast reads the durations of earlier builds in dir. A missing file is no
-// error: it only serves to estimate the time left.
+// loadForecast reads the durations of earlier builds in dir. It returns an empty forecast if the
+// file is missing or broken, because the forecast only serves to estimate the time left.
 func loadForecast(dir string) forecast {
 	f := forecast{Tasks: map[string]int64{}}
 	file, err := localfile.Open(filepath.Join(dir, durationsName))
@@ -65,7 +66,8 @@ func loadForecast(dir string) forecast {
 	return f
 }
 
-// saveDurations writes the durations for the next build, after a build that ran tasks.
+// saveDurations writes the durations for the next build's forecast into dir. It writes nothing
+// after a dry run, or after a build that ran no task.
 func (f forecast) saveDurations(dir string, r Record) error {
 	if r.Counts.Ran == 0 || r.DryRun {
 		return nil
@@ -99,7 +101,7 @@ func (r Record) averageParallel() float64 {
 	return max(float64(work)/float64(last-first), 1)
 }
 
-// dropTask removes a task from those still to come.
+// dropTask removes a task from the tasks that are still to run.
 func (f *forecast) dropTask(k string) {
 	if ms, open := f.remaining[k]; open {
 		delete(f.remaining, k)
@@ -107,7 +109,7 @@ func (f *forecast) dropTask(k string) {
 	}
 }
 
-// addDuration records how long a task took.
+// addDuration records how long a task took, and removes the task from those still to run.
 func (f *forecast) addDuration(k string, ms int64) {
 	f.dropTask(k)
 	if _, known := f.Tasks[k]; known || len(f.Tasks) < maxTasks {
@@ -121,8 +123,8 @@ type begunTask struct {
 	since time.Duration
 }
 
-// timeLeft estimates how long the remaining tasks take. It returns "" if too few of
-// them are known, or if tasks of other targets are among the known ones.
+// timeLeft returns an estimate, in words, of how long the remaining tasks take. It returns "" if
+// the forecast knows too few of them, or knows so many more that earlier builds had other targets.
 func (f *forecast) timeLeft(remaining int64, begun []begunTask) string {
 	known := float64(len(f.remaining))
 	if remaining <= 0 || f.Parallel < 1 || known < minKnownShare*float64(remaining) || known*minKnownShare > float64(remaining) {

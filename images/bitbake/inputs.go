@@ -30,13 +30,13 @@ const (
 	maxCacheBytes  = 256 << 20 // the cache of 2,600 recipes has 42 MB
 )
 
-// Inputs are the files of the project's own repository that a build read. Paths are
-// relative to its root.
+// Inputs are the files of the project's own repository that a build read. Paths are relative to the
+// repository's root.
 //
-// The event log names the recipe of each task that the targets need, also of those that
-// shared state stood in for. bitbake's cache of recipes names the files of each recipe:
-// the recipe, what it includes and inherits, its appends, and the files of its tasks. A
-// siginfo file has the last without their folder, and only where a task ran.
+// The event log names the recipe of each task that the targets need, also of tasks that shared
+// state replaced. bitbake's cache of recipes names the files of each recipe: the recipe, what it
+// includes and inherits, its appends, and the files of its tasks. A siginfo file names the last
+// without their folder, and only for a task that ran.
 type Inputs struct {
 	Commit  string            `json:"commit"`            // of the repository
 	Edited  bool              `json:"edited,omitempty"`  // it had changes that are no commit's
@@ -46,8 +46,8 @@ type Inputs struct {
 	Unread  []string          `json:"unread,omitempty"`  // files of other recipes only
 }
 
-// SaveInputs writes what a build read into the board's folder. An error leaves no file: what
-// the build read is unknown then.
+// SaveInputs writes inputs.json, with the files that a build read, into the board's folder. If it
+// cannot find out which files these are, it removes the file and returns an error.
 func SaveInputs(r Record, dir, root string, of Commit) error {
 	path := filepath.Join(dir, InputsName)
 	in, err := r.readInputs(dir, root)
@@ -62,7 +62,7 @@ func SaveInputs(r Record, dir, root string, of Commit) error {
 	return renameio.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// OpenInputs returns the inputs that the last build of a board's folder read.
+// OpenInputs reads the inputs.json of the last build from a board's folder.
 func OpenInputs(dir string) (Inputs, error) {
 	path := filepath.Join(dir, InputsName)
 	text, err := localfile.Read(path, maxInputsBytes)
@@ -76,7 +76,8 @@ func OpenInputs(dir string) (Inputs, error) {
 	return in, nil
 }
 
-// readInputs reads bitbake's own data of a build.
+// readInputs returns the files that the build read, from the recipes in its event log and bitbake's
+// caches of recipes. It returns an error if the build failed or the log is incomplete.
 func (r Record) readInputs(dir, root string) (Inputs, error) {
 	if r.State != Succeeded {
 		return Inputs{}, fmt.Errorf("the last build %s", r.State)
@@ -95,8 +96,8 @@ func (r Record) readInputs(dir, root string) (Inputs, error) {
 	return in.inputs(), nil
 }
 
-// noteQueued notes the recipe of a task. The queue says of each task once that it is needless
-// or that it starts.
+// noteQueued records the recipe file of a task in the queue. For each task, bitbake sends one
+// event: that the task is skipped, or that it starts.
 func (r *Record) noteQueued(e event) {
 	file, _ := e.state["taskfile"].(string)
 	id, _ := e.state["taskid"].(string)
@@ -109,8 +110,8 @@ func (r *Record) noteQueued(e event) {
 	r.Queued[cmp.Or(id, file+":"+e.textField("taskname"))] = recipePath(file)
 }
 
-// recipePath returns the file of a recipe's name: bitbake writes mc:CONFIG: and
-// virtual:CLASS: before it.
+// recipePath returns the recipe's file from a name of bitbake's, which may have mc:CONFIG: and
+// virtual:CLASS: before the path.
 func recipePath(name string) string {
 	if at := strings.Index(name, ":/"); at >= 0 {
 		name = name[at+1:]
@@ -118,8 +119,9 @@ func recipePath(name string) string {
 	return filepath.Clean(name)
 }
 
-// readCaches reads bitbake's caches of recipes, one for each multiconfig. A link leads to
-// the cache of the last run, beside those of older ones.
+// readCaches reads bitbake's caches of recipes in dir, one for each multiconfig, and returns an
+// error if a used recipe is in none. It reads only symbolic links: they point to the caches of the
+// last run, which lie beside older ones.
 func (r *inputReader) readCaches(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "bb_cache.dat*"))
 	if err != nil {
@@ -145,7 +147,7 @@ func (r *inputReader) readCaches(dir string) error {
 	return nil
 }
 
-// inputReader sorts the files that recipes name.
+// inputReader sorts the files that recipes name into those of used recipes and those of others.
 type inputReader struct {
 	root   string // of the repository
 	board  string // the folder with its checkouts, which may be in the repository
@@ -165,6 +167,7 @@ func newInputReader(root, board string, used map[string]bool) *inputReader {
 	return r
 }
 
+// inputs returns the collected files. A file counts as unread only if no used recipe read it.
 func (r *inputReader) inputs() Inputs {
 	for file := range r.others {
 		if r.result.Read[file] != "" {
@@ -175,10 +178,11 @@ func (r *inputReader) inputs() Inputs {
 	return r.result
 }
 
-// maxCacheTime ends a Python that is busy with one cache for ever. A large cache takes seconds.
+// maxCacheTime is how long Python may take to read one cache. A large cache takes seconds.
 var maxCacheTime = 2 * time.Minute
 
-// readCache reads a cache of recipes. A cache that ends early is an error.
+// readCache decodes a cache of recipes with Python, and adds the files of each recipe in it. A
+// cache that ends early is an error.
 func (r *inputReader) readCache(data io.Reader) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), maxCacheTime, fmt.Errorf("reading it takes more than %s", maxCacheTime))
 	defer cancel()
@@ -208,14 +212,14 @@ func (r *inputReader) readCache(data io.Reader) error {
 	}
 }
 
-// cachedRecipe is what bitbake's cache knows of one recipe. One that is skipped has no checksums.
+// cachedRecipe is the entry of one recipe in bitbake's cache. A skipped recipe has no checksums.
 type cachedRecipe struct {
 	Recipe    string
 	Depends   [][]any           // each a file, and its time of change or 0 if it is not there
 	Checksums map[string]string // lists of files by their task
 }
 
-// addRecipe takes the files of one recipe.
+// addRecipe adds the recipe itself, the files that its parsing read and the files of its tasks.
 func (r *inputReader) addRecipe(c cachedRecipe) error {
 	recipe := recipePath(c.Recipe)
 	r.known[recipe] = true
@@ -258,8 +262,10 @@ func splitChecksums(text string) (entries []string) {
 	return entries
 }
 
-// addFile takes one file of a recipe, under each of its names in the project's repository.
-// A file that recipes reach through different links has several.
+// addFile adds a file of a recipe under each of its paths in the project's repository: as given,
+// with the links of its folder resolved, and with all links resolved. It leaves out files in the
+// board's own folder, which holds checkouts. there is false for a file that the recipe looked for
+// and did not find.
 func (r *inputReader) addFile(recipe, path string, there bool) {
 	path = filepath.Clean(path)
 	for _, end := range []string{path, filepath.Join(r.withoutLinks(filepath.Dir(path)), filepath.Base(path)), r.withoutLinks(path)} {
@@ -273,7 +279,8 @@ func (r *inputReader) addFile(recipe, path string, there bool) {
 	}
 }
 
-// withoutLinks follows the links of a path, if it exists.
+// withoutLinks returns a path with its symbolic links resolved, or the path itself if it does not
+// exist. It caches the result.
 func (r *inputReader) withoutLinks(path string) string {
 	if real, known := r.real[path]; known {
 		return real
@@ -286,7 +293,8 @@ func (r *inputReader) withoutLinks(path string) string {
 	return real
 }
 
-// addName takes one name of a file.
+// addName adds one repository path of a file to the result. A pattern or a folder counts as a
+// folder of which the recipe reads all files.
 func (r *inputReader) addName(recipe, path, rel string, there bool) {
 	name, used := filepath.Base(recipe), r.used[recipe]
 	info, err := os.Stat(path)

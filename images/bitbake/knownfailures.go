@@ -133,8 +133,8 @@ var knownFailures = []knownFailure{
 	},
 }
 
-// explainKnownFailure returns the cause of a known failure in a text. It also returns
-// the next step.
+// explainKnownFailure returns the cause and the next step of the first known failure that the text
+// contains, "" and "" without one.
 func explainKnownFailure(text string) (why, next string) {
 	for _, k := range knownFailures {
 		if m := k.words().FindStringSubmatchIndex(text); m != nil {
@@ -148,8 +148,8 @@ func explainKnownFailure(text string) (why, next string) {
 
 const tailLines = 15
 
-// logTail returns the end of a task's log. The path comes from outside: only a regular
-// file is read, without blocking.
+// logTail returns the last lines of a task's log as printable text, "" if it cannot be read. The
+// path comes from bitbake's output, so logTail reads only a regular file and never blocks.
 func logTail(path string) string {
 	if path == "" {
 		return ""
@@ -173,8 +173,8 @@ func logTail(path string) string {
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }
 
-// cutSummary leaves out what sbuild says after the package's own build has failed: a
-// hundred lines of clean-up and statistics.
+// cutSummary drops the lines after dpkg-buildpackage's last error: sbuild then writes a hundred
+// lines of clean-up and statistics.
 func cutSummary(lines []string) []string {
 	for i, line := range slices.Backward(lines) {
 		if strings.HasPrefix(line, "dpkg-buildpackage: error:") {

@@ -32,7 +32,7 @@ type process struct {
 
 func (p process) String() string { return fmt.Sprintf("%d (%s)", p.pid, truncateText(p.argv, 80)) }
 
-// listProcesses returns all processes that this user may see.
+// listProcesses returns all running processes that this user may see in /proc.
 func listProcesses() []process {
 	names, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -47,7 +47,7 @@ func listProcesses() []process {
 	return all
 }
 
-// readProcess reads a process from its folder in /proc.
+// readProcess reads a process from its folder in /proc. It returns an error for a zombie.
 func readProcess(dir string) (process, error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -67,14 +67,14 @@ func readProcess(dir string) (process, error) {
 	return process{pid, parent, string(fields[19]), strings.ReplaceAll(string(argv), "\x00", " ")}, err
 }
 
-// isRunning reports whether the same process still runs.
+// isRunning reports whether the process still runs: one with the same number and start time.
 func (p process) isRunning() bool {
 	now, err := readProcess(fmt.Sprintf("/proc/%d", p.pid))
 	return err == nil && now.began == p.began
 }
 
-// sendSignal signals the process if it still runs. Isar's tasks run programs as root, by
-// sudo without a password.
+// sendSignal signals the process if it still runs. If this user may not, sendSignal uses sudo
+// without a password, because Isar's tasks run programs as root.
 func (p process) sendSignal(s unix.Signal) {
 	if !p.isRunning() {
 		return
@@ -84,8 +84,8 @@ func (p process) sendSignal(s unix.Signal) {
 	}
 }
 
-// brokenOff are the tasks that an interrupt breaks off. Some outlive the worker that
-// started them, and nothing but their number tells them from other programs then.
+// brokenOff holds the task processes that an interrupt breaks off. Some outlive the worker that
+// started them, and then only their number tells them from other programs.
 type brokenOff struct {
 	mu    sync.Mutex
 	tasks []process
@@ -126,9 +126,9 @@ func (t Tree) lockHolder() int {
 	return pid
 }
 
-// leftoverProcesses returns the servers of this build folder, their workers and all
-// processes below them. The server that holds the lock comes first. A server that ends
-// releases the lock before its process has ended.
+// leftoverProcesses returns the bitbake servers and workers of this build folder and all their
+// child processes. The server that holds the lock comes first. A server that ends releases the lock
+// before its process has ended.
 func (t Tree) leftoverProcesses() []process {
 	all := listProcesses()
 	server := t.lockHolder()
@@ -145,7 +145,7 @@ func (t Tree) leftoverProcesses() []process {
 	return withChildren(found, all)
 }
 
-// withChildren returns the processes with all below them.
+// withChildren returns the processes in found and all their descendants in all.
 func withChildren(found, all []process) []process {
 	for i := 0; i < len(found); i++ { // found grows by the children
 		for _, p := range all {
@@ -171,9 +171,9 @@ func (t Tree) worksHere(p process) bool {
 	return err == nil && resolved == nil && at == build
 }
 
-// stopLeftovers ends the processes of an earlier build by Slipway that was killed. It
-// keeps a server that only waits for its next client, which this build is. It never
-// ends another user's build.
+// stopLeftovers ends the processes of an earlier Slipway build that was killed. It returns an error
+// if another bitbake builds in this folder, which it never ends. It keeps a server that waits for
+// its next client: this build is one.
 func (t Tree) stopLeftovers(ctx context.Context) error {
 	killed := t.wasCutOff(RecordName) || t.wasCutOff(dryRunRecordName)
 	if !killed && t.lockHolder() == 0 {
@@ -193,7 +193,7 @@ func (t Tree) stopLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// wasCutOff reports whether the record is of a run that never ended.
+// wasCutOff reports whether the record file describes a run that never ended.
 func (t Tree) wasCutOff(record string) bool {
 	earlier, err := openRecord(filepath.Join(t.Dir, record))
 	return err == nil && earlier.State == Running
@@ -206,8 +206,8 @@ const (
 	exitPoll    = 50 * time.Millisecond
 )
 
-// stopProcesses ends the processes. It removes the sockets that no server answers any
-// more.
+// stopProcesses sends SIGTERM to the processes, or to the server alone if it holds the lock, and
+// SIGKILL to those that remain. Then it removes the sockets that no server answers any more.
 func (t Tree) stopProcesses(left []process) error {
 	if len(left) > 0 {
 		left[0].sendSignal(unix.SIGTERM)
@@ -234,8 +234,8 @@ func (t Tree) stopProcesses(left []process) error {
 	return nil
 }
 
-// waitForExit waits for the processes to end. It returns those that still run after the
-// time limit.
+// waitForExit waits at most the time most for the processes to end, and returns those that still
+// run.
 func waitForExit(all []process, most time.Duration) []process {
 	for until := time.Now().Add(most); ; time.Sleep(exitPoll) {
 		all = slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !p.isRunning() })

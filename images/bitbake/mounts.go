@@ -28,8 +28,9 @@ const (
 
 const releaseTimeout = time.Minute
 
-// releaseMounts ends the schroot sessions and the mounts that tasks of this build folder left. The
-// caller must hold the build folder, so that no other build runs in it.
+// releaseMounts ends the schroot sessions and unmounts the file systems that tasks of this build
+// folder left, as root through sudo. It also removes their schroot configuration. The caller must
+// hold the build folder, so that no other build runs in it.
 func (t Tree) releaseMounts(ctx context.Context) error {
 	build, err := filepath.EvalSymlinks(t.Build)
 	if err != nil {
@@ -52,8 +53,8 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	})
 }
 
-// endAll ends sessions, then mounts. schroot ends the programs in a session, and unmounts
-// what it mounted.
+// endAll ends schroot sessions, with their programs and mounts, then unmounts the other mounts. It
+// joins all errors.
 func endAll(ctx context.Context, sessions, mounts []string) (err error) {
 	asRoot := func(argv ...string) {
 		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})
@@ -68,12 +69,12 @@ func endAll(ctx context.Context, sessions, mounts []string) (err error) {
 	return err
 }
 
-// Isar's builds have this lock while they use schroot, which does not like a file to go
-// while it reads all of them.
+// schrootLock is the lock that Isar's builds hold while they use schroot. schroot fails if one of
+// its files disappears while it reads them all.
 const schrootLock = "/tmp/schroot.lock"
 
-// forgetChroots removes the files of chroots that nothing uses any more. Where another
-// build works they stay, which does no harm.
+// forgetChroots removes the configuration of chroots that nothing uses any more. It ignores errors:
+// a file that stays, because another build holds the lock, does no harm.
 func forgetChroots(ctx context.Context, names []string) {
 	for _, name := range names {
 		_ = run.Run(ctx, run.Command{Argv: []string{
@@ -85,8 +86,8 @@ func forgetChroots(ctx context.Context, names []string) {
 
 const maxChrootBytes = 64 << 10
 
-// chrootsBelow returns the names of schroot's files in a folder whose chroots lie below
-// dir. A file that cannot be read is of somebody else.
+// chrootsBelow returns the names of schroot's files in folder whose chroots are below dir. It skips
+// files that it cannot read: they belong to other users.
 func chrootsBelow(folder, dir string) (names []string) {
 	entries, _ := os.ReadDir(folder) // without schroot there is none
 	for _, e := range entries {
@@ -103,10 +104,11 @@ func chrootsBelow(folder, dir string) (names []string) {
 	return names
 }
 
-// mountNames are the characters that the kernel writes in octal.
+// mountNames decodes the characters that the kernel writes in octal in /proc/self/mounts.
 var mountNames = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// mountsBelow returns where something is mounted below dir, the last mounted first.
+// mountsBelow returns the mount points below dir in a file like /proc/self/mounts, the last mounted
+// first.
 func mountsBelow(file, dir string) (found []string, err error) {
 	text, err := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {

@@ -40,7 +40,7 @@ func (l *Load) meanBusy() int {
 	return (sum + len(l.Busy)/2) / max(len(l.Busy), 1)
 }
 
-// fact describes the processors; "" if their load was not recorded.
+// fact returns the number of processors and their mean load as text, "" if no load was recorded.
 func (l *Load) fact() string {
 	if l == nil || len(l.Busy) == 0 {
 		return ""
@@ -57,7 +57,7 @@ type counters struct {
 	waitsUS    int64 // -1 if the kernel does not report it
 }
 
-// readCounters reads the counters. It returns false if the kernel has none.
+// readCounters reads the kernel's counters from /proc. It returns false if there are none.
 func readCounters() (counters, bool) {
 	stat, err := localfile.Read("/proc/stat", maxStat)
 	if err != nil {
@@ -120,8 +120,8 @@ type sampler struct {
 	last  counters
 }
 
-// add adds the samples up to now. A step that was missed, as on a machine that slept,
-// gets the mean over all steps since the last sample.
+// add adds the samples up to the time of now. Steps that were missed, as on a machine that slept,
+// get the mean over all steps since the last sample. It merges samples when there are too many.
 func (s *sampler) add(now counters) {
 	if s.steps(now.at) <= len(s.load.Busy) {
 		return
@@ -147,12 +147,13 @@ func (s *sampler) add(now counters) {
 	}
 }
 
-// steps returns how many whole steps have gone by.
+// steps returns how many whole time steps lie between the start and at.
 func (s *sampler) steps(at time.Time) int {
 	return int(at.Sub(s.start).Milliseconds() / s.load.EveryMS)
 }
 
-// percent returns a share in percent. The kernel's sum of waiting for disks may go back.
+// percent returns part of all in percent, from 0 to 100. The kernel's sum of waiting for disks may
+// decrease, so part may be negative.
 func percent(part, all float64) int {
 	if all <= 0 || part <= 0 {
 		return 0
@@ -160,7 +161,7 @@ func percent(part, all float64) int {
 	return int(min(100*part/all, 100) + 0.5)
 }
 
-// halve makes one sample of each two.
+// halve replaces each two samples by their mean, and doubles the time between samples.
 func (l *Load) halve() {
 	l.EveryMS *= 2
 	for _, list := range []*[]int{&l.Busy, &l.Disk, &l.Waits} {
@@ -171,8 +172,8 @@ func (l *Load) halve() {
 	}
 }
 
-// startLoad samples the load of the machine until its context ends. The returned function waits for
-// that and returns the load, nil if there is none.
+// startLoad samples the load of the machine in the background until ctx ends. The returned function
+// waits for that end and returns the load, nil if there is no sample.
 func startLoad(ctx context.Context, started time.Time, every time.Duration) func() *Load {
 	first, found := readCounters()
 	if !found {

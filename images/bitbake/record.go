@@ -81,7 +81,7 @@ type Record struct {
 	Queued    map[string]string `json:"-"`                   // of each task in the queue: its recipe's file
 }
 
-// Commit is what a repository of the project was at.
+// Commit is the commit of a repository that a build used.
 type Commit struct {
 	Repo   string `json:"repo"`
 	URL    string `json:"url,omitempty"` // of the server; "" for a folder that was here
@@ -129,7 +129,7 @@ const (
 	Broken = "broken" // there, but its unpacking failed
 )
 
-// Task is one task that ran, or that shared state stood in for.
+// Task is one task that ran, or that shared state replaced.
 type Task struct {
 	Recipe  string `json:"recipe"`
 	Version string `json:"version,omitempty"`
@@ -164,11 +164,12 @@ type Disk struct {
 	Full            bool  `json:"full,omitempty"` // at some time while it ran
 }
 
-// Used returns how much less is free than before: what this build took, if nothing else
-// writes there.
+// Used returns by how much the free space shrank: the size of this build, if nothing else wrote to
+// the disk.
 func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
 
-// fileNames returns the names of the record's file and of its page.
+// fileNames returns the names of the record's file and page, other ones for a run that builds
+// nothing.
 func (r Record) fileNames() (record, page string) {
 	if r.DryRun || r.Parse {
 		return dryRunRecordName, dryRunPageName
@@ -176,7 +177,8 @@ func (r Record) fileNames() (record, page string) {
 	return RecordName, PageName
 }
 
-// save writes the record. After the run has ended it writes the page too.
+// save writes the record into dir, and its page after the run has ended. At the start of a run it
+// removes the page of an earlier build.
 func (r Record) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -196,7 +198,7 @@ func (r Record) save(dir string) error {
 	return renameio.WriteFile(filepath.Join(dir, page), html, 0o644)
 }
 
-// removeFiles removes the files that exist.
+// removeFiles removes files. A file that does not exist is no error.
 func removeFiles(paths ...string) error {
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -28,8 +28,8 @@ const (
 	maxChainRows = 25
 )
 
-// renderPage renders the page as one file that needs no other. Texts of recipes and
-// logs are never markup there.
+// renderPage returns the build's page as one HTML file that needs no other. Texts of recipes and
+// logs are escaped.
 func (r Record) renderPage() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, newView(r))
@@ -70,21 +70,22 @@ type chainView struct {
 // fact is a name with its value, and a link, "" without one.
 type fact struct{ Name, Value, Link string }
 
-// slowRow is a task or a recipe with its duration. W is its bar in percent, Log the link
-// to its log.
+// slowRow is a task or a recipe with its duration. W is the width of its bar in percent, Log the
+// link to its log.
 type slowRow struct {
 	Name, Detail, Took string
 	W                  float64
 	Log                string
 }
 
-// sharedRow counts what shared state had for one kind of task.
+// sharedRow counts the hits and misses in shared state for one kind of task.
 type sharedRow struct {
 	Task                 string
 	Hits, Misses, Broken int
 	W                    float64 // the hits in percent
 }
 
+// newView returns the values that the page shows of a record. A dry run has no chart and no tables.
 func newView(r Record) view {
 	v := view{Record: r, Verdict: r.verdict(), Headline: r.headline(), Took: formatDuration(r.Took()), Facts: r.facts()}
 	for _, f := range r.Failures {
@@ -100,7 +101,7 @@ func newView(r Record) view {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// verdict returns how a run ended. A run that builds nothing is named as such.
+// verdict returns how the run ended, and whether it was a dry run or only a parse.
 func (r Record) verdict() string {
 	ended := string(r.State)
 	if r.State == Succeeded {
@@ -115,6 +116,8 @@ func (r Record) verdict() string {
 	return string(r.State)
 }
 
+// headline returns the page's first line: the failed tasks, the first error, or the counts of
+// tasks.
 func (r Record) headline() string {
 	switch {
 	case r.State == Failed && len(r.Failures) > 0:
@@ -127,6 +130,7 @@ func (r Record) headline() string {
 	return fmt.Sprintf("%d tasks: %s", r.Counts.Total, r.queueSummary("tasks"))
 }
 
+// facts returns the rows of the page's table of facts, without those that have no value.
 func (r Record) facts() []fact {
 	all := []fact{
 		{"Board", r.Board, ""},
@@ -166,7 +170,8 @@ func (r Record) taskFact() string {
 	return r.Task
 }
 
-// slowestRecipes sums the tasks of each recipe. It returns the longest.
+// slowestRecipes sums the durations of each recipe's tasks, and returns the recipes with the
+// largest sums.
 func slowestRecipes(tasks []Task) []slowRow {
 	sums, versions := map[string]int64{}, map[string]string{}
 	for _, t := range tasks {
@@ -208,11 +213,11 @@ func (r Record) taskRows(tasks []Task) []slowRow {
 	return all
 }
 
-// share returns a part in percent.
+// share returns part of whole in percent.
 func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
 
-// chainView returns the critical path as the page shows it: its longest tasks, in their
-// order.
+// chainView returns the critical path for the page: the longest of its tasks, in the order in which
+// they ran, and a count of the others.
 func (r Record) chainView() chainView {
 	chain, known := r.criticalChain()
 	if len(chain) == 0 {
@@ -239,7 +244,8 @@ func (r Record) chainView() chainView {
 	}
 }
 
-// logLink returns the link from the page to a log below its folder, "" for another one.
+// logLink returns the relative link from the page to a log below the page's folder, "" for any
+// other path.
 func (r Record) logLink(log string) string {
 	rel, err := filepath.Rel(filepath.Dir(r.Log), log)
 	if r.Log == "" || log == "" || err != nil || !filepath.IsLocal(rel) {

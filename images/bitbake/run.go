@@ -15,7 +15,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Job is what one run builds, and how.
+// Job describes what one run of bitbake builds, and how.
 type Job struct {
 	Board    string
 	Machine  string
@@ -30,8 +30,8 @@ type Job struct {
 	Now <-chan struct{}
 }
 
-// bitbakeArgs returns bitbake's command line. A target that looks like an option stays
-// a target.
+// bitbakeArgs returns bitbake's command line. The targets follow "--", so that bitbake takes none
+// for an option.
 func (j Job) bitbakeArgs(t Tree) []string {
 	argv := []string{t.programPath("bitbake"), "-c", j.Task}
 	for _, flag := range []struct {
@@ -48,9 +48,9 @@ func (j Job) bitbakeArgs(t Tree) []string {
 	return slices.Concat(argv, []string{"--"}, j.Targets)
 }
 
-// Run builds the job's targets and records the result in every case. If ctx ends first, bitbake
-// finishes the running tasks, unless the job's Now says not to. No process of bitbake is left
-// afterwards.
+// Run runs bitbake for the job, and saves a record of the result even after an error. First it ends
+// what a killed build left: processes, mounts and sockets. If ctx ends, bitbake finishes its
+// running tasks, unless the job's Now closes. No process of bitbake is left afterwards.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err
@@ -98,8 +98,8 @@ func (t Tree) newRecord(j Job) Record {
 	}
 }
 
-// runAndFollow runs bitbake, with its console text and its event log read at the same
-// time.
+// runAndFollow runs bitbake and meanwhile fills rec from its console text, its event log and
+// samples of the machine's load.
 func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast, broken *brokenOff) error {
 	w := newWatch(ctx, rec, times)
 	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
@@ -121,9 +121,9 @@ func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times foreca
 	return err
 }
 
-// stopFunc returns a function that ends bitbake. The first interrupt lets the running
-// tasks finish, the second breaks them off, right after breaking is called. A bitbake that
-// ignores both is killed.
+// stopFunc returns a function that ends bitbake and returns at once. Its first interrupt lets the
+// running tasks finish. After waitForTasks it calls breaking and sends a second one, which breaks
+// them off. It kills a bitbake that ignores both.
 func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os.Process) error {
 	return func(p *os.Process) error {
 		err := p.Signal(os.Interrupt)
@@ -142,7 +142,8 @@ func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os
 	}
 }
 
-// waitForTasks waits until the running tasks have had their time.
+// waitForTasks waits until bitbake has ended or the job's Now closes. Without Now it waits at most
+// a second.
 func (j Job) waitForTasks(ended <-chan struct{}) {
 	var second <-chan time.Time
 	if j.Now == nil {
@@ -155,7 +156,8 @@ func (j Job) waitForTasks(ended <-chan struct{}) {
 	}
 }
 
-// setOutcome records how the run ended.
+// setOutcome records the end of the run: its time, state, exit status and the free space. ctx is
+// the user's context: if it has ended, the run was interrupted.
 func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 	r.Ended = time.Now().UTC()
 	r.Disk.FreeBytesAfter = freeBytes(t.Build)
@@ -173,7 +175,7 @@ func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 	}
 }
 
-// freeBytes returns the free space where dir is, 0 if it is unknown.
+// freeBytes returns the free space of dir's file system, 0 if it is unknown.
 func freeBytes(dir string) int64 {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

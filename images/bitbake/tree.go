@@ -22,7 +22,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Tree is one build folder and the bitbake of its own checkouts.
+// Tree is one build folder with the bitbake from its own checkouts.
 type Tree struct {
 	Dir      string // of the board: logs and records
 	Build    string // what bitbake calls TOPDIR
@@ -36,9 +36,9 @@ type Tree struct {
 	sourced map[string]string // what the checkouts' own script set; nil without a script
 }
 
-// Find looks for bitbake in the checkouts, and for the script that sets up its
-// environment. It runs the script: conf/ must be written before, or the script writes
-// one from its own templates.
+// Find returns the Tree of a project: the bitbake in its checkouts, and the environment that their
+// init script sets. Find runs that script, so conf/ must exist: otherwise the script writes conf/
+// from its own templates.
 func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build string) (Tree, error) {
 	t := Tree{Dir: dir, Build: build, Env: p.Env, project: p.File}
 	script, err := findInitScript(p, ws)
@@ -59,9 +59,9 @@ func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build
 	return t, err
 }
 
-// findPrograms looks for bitbake in the places where OpenEmbedded's script looks, then in the other
-// checkouts: in a folder of its own, as in poky, or as a repository. It returns "" if there is
-// none.
+// findPrograms returns the folder with bitbake's programs, "" if there is none. It looks where
+// OpenEmbedded's script looks, then in each checkout: in its folder bitbake, as in poky, and in the
+// checkout itself.
 func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
 	var places []string
 	if script != "" {
@@ -79,7 +79,7 @@ func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
 	return ""
 }
 
-// CheckPrograms returns an error if there is no bitbake.
+// CheckPrograms returns an error with the next step if the checkouts hold no bitbake.
 func (t Tree) CheckPrograms() error {
 	if t.Programs != "" {
 		return nil
@@ -97,11 +97,11 @@ func (t Tree) programPath(name string) string { return filepath.Join(t.Programs,
 
 func (t Tree) eventLogPath() string { return filepath.Join(t.Dir, "bitbake-events.json") }
 
-// Log returns the file that keeps all that bitbake writes while it builds.
+// Log returns the path of the log of bitbake's console text.
 func (t Tree) Log() string { return filepath.Join(t.Dir, "bitbake.log") }
 
-// logPath returns the log of a job. The page of the last build names Log, so a dry run
-// has a log of its own.
+// logPath returns the path of a job's log. A dry run and a parse have their own log, because the
+// page of the last build links to Log.
 func (t Tree) logPath(j Job) string {
 	if j.DryRun || j.Parse {
 		return filepath.Join(t.Dir, dryRunLogName)
@@ -122,7 +122,7 @@ func onNFS(dir string) bool {
 
 var versionLine = plaintext.Regexp(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
 
-// Version returns bitbake's version, "" if its source does not tell it.
+// Version returns the version in bitbake's source, "" if it has none.
 func (t Tree) Version() string {
 	source, err := os.ReadFile(filepath.Join(t.Programs, "../lib/bb/__init__.py"))
 	if err != nil {
@@ -134,14 +134,14 @@ func (t Tree) Version() string {
 	return ""
 }
 
-// Command returns the command line of one of bitbake's programs in the build folder. It
-// leaves no server behind when its context ends.
+// Command returns the command that runs one of bitbake's programs in the build folder. When its
+// context ends, no server stays behind.
 func (t Tree) Command(program string, args ...string) run.Command {
 	return run.Command{Argv: append([]string{t.programPath(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
 }
 
-// Variable returns the value of one of bitbake's variables. bitbake parses the
-// configuration for it: a Record has the variables that Slipway itself needs.
+// Variable runs bitbake to return the value of a variable, for which bitbake parses the
+// configuration. A Record has the variables that Slipway itself needs.
 func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	if !pathExists(t.programPath("bitbake-getvar")) { // before 1.52
 		values, err := t.Variables(ctx, "", name)
@@ -156,8 +156,9 @@ func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	return lines[len(lines)-1], err // notes come before the value
 }
 
-// Variables returns variables as bitbake has them for a target, which may be of another
-// configuration (mc:NAME:TARGET), or without a target. What is not set is left out.
+// Variables runs bitbake -e and returns the named variables as the target sees them, or as the
+// configuration sets them if target is "". A target may belong to a multiconfig (mc:NAME:TARGET).
+// Variables that are not set are left out.
 func (t Tree) Variables(ctx context.Context, target string, names ...string) (map[string]string, error) {
 	argv := []string{"-e"}
 	if target != "" {
@@ -180,8 +181,8 @@ func (t Tree) Variables(ctx context.Context, target string, names ...string) (ma
 	return values, nil
 }
 
-// stopQuickly interrupts bitbake twice: the first lets its tasks finish, the second
-// ends it now.
+// stopQuickly interrupts bitbake twice and returns after the first: that one lets bitbake's tasks
+// finish, the one a second later breaks them off. Then it kills a bitbake that still runs.
 func stopQuickly(p *os.Process) error {
 	err := p.Signal(os.Interrupt)
 	// It may have ended by then; a process that was waited for gets no signal.

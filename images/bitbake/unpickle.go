@@ -16,17 +16,17 @@ import (
 //go:embed unpickle.py
 var unpickleScript string
 
-// unpickleCommand returns the command line of a Python that reads pickles from its standard
-// input: "events" or a "cache" of recipes.
+// unpickleCommand returns the command of a Python that reads pickles from standard input and prints
+// JSON. what is "events" or a "cache" of recipes.
 func unpickleCommand(what string) run.Command {
 	return run.Command{Argv: []string{"python3", "-I", "-S", "-c", unpickleScript, what}}
 }
 
-// maxEventTime ends a Python that is busy with one event for ever.
+// maxEventTime is how long Python may take to decode one event.
 const maxEventTime = time.Minute
 
-// unpickler is a running Python, which decodes events one by one. It is a process of its own, so
-// that no pickle reaches this one.
+// unpickler is a running Python that decodes events one by one. Pickles can run code, so they are
+// never read in Slipway's own process.
 type unpickler struct {
 	cmd     *exec.Cmd
 	lines   io.WriteCloser
@@ -46,7 +46,8 @@ func startUnpickler() (*unpickler, error) {
 	return u, u.cmd.Start()
 }
 
-// decode returns the values of the event on a line.
+// decode sends an event's line to Python and returns the event's values. It kills a Python that
+// takes longer than maxEventTime.
 func (u *unpickler) decode(line []byte) (map[string]any, error) {
 	defer time.AfterFunc(maxEventTime, func() { _ = u.cmd.Process.Kill() }).Stop()
 	var answer struct {

@@ -15,8 +15,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// watch makes a record, with progress, from the event log. It takes messages from the console text,
-// and failures that the event log lacks.
+// watch fills a record and shows progress from bitbake's event log. From the console text it takes
+// messages, and failures that the event log lacks.
 type watch struct {
 	mu  sync.Mutex
 	ctx context.Context
@@ -65,8 +65,8 @@ func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
 	}
 }
 
-// noteBadLine warns once that a line of the event log cannot be read. The build goes
-// on.
+// noteBadLine warns about the first line of the event log that cannot be read, and ignores later
+// ones. The build continues.
 func (w *watch) noteBadLine(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *watch) noteBadLine(err error) {
 	}
 }
 
-// addMessage adds a message to a list of the record, within its limit.
+// addMessage adds a message to a list of the record. If the list is full, it sets Cut instead.
 func (w *watch) addMessage(list *[]string, text string) {
 	if len(*list) >= maxMessages {
 		w.rec.Cut = true
@@ -86,7 +86,7 @@ func (w *watch) addMessage(list *[]string, text string) {
 	*list = append(*list, cleanText(text))
 }
 
-// handleEvent handles the next event of the log.
+// handleEvent records the next event of the log and updates the progress.
 func (w *watch) handleEvent(e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +105,8 @@ func (w *watch) handleEvent(e event) {
 	}
 }
 
-// handleOtherEvent handles an event that is not about tasks.
+// handleOtherEvent handles an event of neither the run queue nor a task: parsing, processes, free
+// space and the end of the build.
 func (w *watch) handleOtherEvent(name string, e event) {
 	switch name {
 	case "ParseStarted":
@@ -129,7 +130,7 @@ func (w *watch) handleOtherEvent(name string, e event) {
 	}
 }
 
-// startParse shows the bar of the parsing.
+// startParse shows the progress bar of the parsing, with the number of recipes.
 func (w *watch) startParse(total int64) {
 	if w.parse != nil {
 		return
@@ -139,7 +140,7 @@ func (w *watch) startParse(total int64) {
 	w.parse = progress.Start(w.ctx, "parse", min(max(total, 0), maxTasks), progress.Tasks)
 }
 
-// advanceParse moves the bar: events tell a total, steps take a difference.
+// advanceParse moves the bar of the parsing to current, the number of recipes parsed so far.
 func (w *watch) advanceParse(current int64) {
 	if w.parse == nil || current <= w.rec.Parsed.Recipes || current > maxTasks {
 		return
@@ -148,7 +149,7 @@ func (w *watch) advanceParse(current int64) {
 	w.rec.Parsed.Recipes = current
 }
 
-// finishParse records what the parsing found.
+// finishParse records the counts of the parsing, ends its bar and shows the next step, "prepare".
 func (w *watch) finishParse(e event) {
 	p := &w.rec.Parsed
 	w.advanceParse(e.numberField("total"))
@@ -190,8 +191,9 @@ func (w *watch) noteFreeSpace(e event) {
 	}
 }
 
-// taskKey tells tasks apart. Two configurations may build one recipe. Events of the
-// queue name the configuration differently from those of the task.
+// taskKey returns a task's key, with its configuration, as two may build the same recipe. The
+// caller passes the configuration alone: events of the queue write it differently from those of the
+// task.
 func taskKey(config, file, task string) string { return config + "|" + file + ":" + task }
 
 // configOfTask returns the configuration in a task's name in the queue, "" for the
@@ -204,7 +206,8 @@ func configOfTask(taskID string) string {
 	return ""
 }
 
-// handleQueueEvent handles an event of the run queue.
+// handleQueueEvent records a task that the run queue starts, ends or skips, and moves the queue's
+// bar.
 func (w *watch) handleQueueEvent(name string, e event) {
 	w.events++
 	scene := strings.HasPrefix(name, "scene")
@@ -237,7 +240,7 @@ func (w *watch) handleQueueEvent(name string, e event) {
 	w.showRunning()
 }
 
-// countSkipped counts a task that need not run.
+// countSkipped counts a task that need not run, by the reason that bitbake gives.
 func (w *watch) countSkipped(reason, k string) {
 	w.forecast.dropTask(forecastKey(k))
 	if reason == "existing" {
@@ -247,7 +250,7 @@ func (w *watch) countSkipped(reason, k string) {
 	w.rec.Counts.Covered++
 }
 
-// handleTaskEvent handles an event of a task's own process.
+// handleTaskEvent records an event from a task's own process: its start, its progress, its end.
 func (w *watch) handleTaskEvent(name string, e event) {
 	if name == "TaskProgress" {
 		if r := w.byPID[e.numberField("pid")]; r != nil {
@@ -286,7 +289,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns the running task. It adds the task at its first event.
+// startTask returns the entry of a running task, and adds that entry at the task's first event.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
@@ -300,7 +303,8 @@ func (w *watch) startTask(k string, at time.Time) *runningTask {
 	return r
 }
 
-// finishTask moves a task from the running ones into the record.
+// finishTask moves a task from the running ones into the record, and updates the counts and the
+// forecast. A failed task is also added to the failures.
 func (w *watch) finishTask(k, outcome string) {
 	r := w.running[k]
 	if r == nil {
@@ -347,7 +351,8 @@ func (w *watch) mayBeShared(k string) bool {
 	return w.shares[plain]
 }
 
-// finishSetscene records what shared state had for a task.
+// finishSetscene records whether shared state replaced a task. If the unpacking failed, bitbake
+// runs the task itself later.
 func (w *watch) finishSetscene(r *runningTask, k, outcome string) {
 	r.task.Task = strings.TrimSuffix(r.task.Task, "_setscene")
 	if outcome != TaskSucceeded {
@@ -362,7 +367,7 @@ func (w *watch) finishSetscene(r *runningTask, k, outcome string) {
 	w.addTask(r.task)
 }
 
-// addTask adds a task to the record, within its limit.
+// addTask adds a task to the record. If the record is full, it sets Cut instead.
 func (w *watch) addTask(t Task) {
 	if len(w.rec.Tasks) >= maxTasks {
 		w.rec.Cut = true
@@ -371,7 +376,7 @@ func (w *watch) addTask(t Task) {
 	w.rec.Tasks = append(w.rec.Tasks, t)
 }
 
-// addFailure adds a failed task to the record, with the end of its log.
+// addFailure adds a failed task to the record, with the end of its log and a known cause.
 func (w *watch) addFailure(r *runningTask) {
 	if len(w.rec.Failures) >= maxFailures {
 		w.rec.Cut = true
@@ -383,8 +388,8 @@ func (w *watch) addFailure(r *runningTask) {
 	w.rec.Failures = append(w.rec.Failures, f)
 }
 
-// updateQueue moves a queue's bar to its counters. Up to bitbake 1.46 each queue has
-// its own counters. Later ones carry those of both.
+// updateQueue moves the bars to the counters of an event. Up to bitbake 1.46 each queue reports its
+// own counters, later both report the counters of both.
 func (w *watch) updateQueue(scene bool, s map[string]any) {
 	if s == nil {
 		return
@@ -420,7 +425,7 @@ func (w *watch) moveBar(name string, at, total int64) {
 	}
 }
 
-// showRunning shows the running tasks, the longest first, each with its own progress.
+// showRunning shows the time left and the running tasks, the longest first, with their progress.
 func (w *watch) showRunning() {
 	if q := w.queues["setscene"]; q != nil {
 		s := w.rec.Setscene
@@ -457,7 +462,8 @@ func (r *runningTask) String() string {
 	return text
 }
 
-// timeLeft estimates the time left, "" if earlier builds tell too little.
+// timeLeft returns an estimate of the time left, "" while shared state is still unpacked or if
+// earlier builds tell too little.
 func (w *watch) timeLeft() string {
 	q := w.queues["tasks"]
 	if !w.complete && w.queues["setscene"] != nil {
@@ -470,7 +476,9 @@ func (w *watch) timeLeft() string {
 	return w.forecast.timeLeft(w.rec.Counts.Total-q.at, begun)
 }
 
-// finishBuild closes what is open after bitbake has ended. It says how the build ended.
+// finishBuild completes the record after bitbake has ended: it adds failures from the console, ends
+// running tasks as stopped, sorts the tasks and marks the critical path. Then it ends all progress
+// steps with the build's result.
 func (w *watch) finishBuild(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -523,7 +531,7 @@ func (r Record) failedTasks() string {
 	return strings.Join(names, ", ")
 }
 
-// recipeOfFile returns a recipe's name from its file, for tasks that do not tell it.
+// recipeOfFile returns the name of a recipe from the path of its file.
 func recipeOfFile(file string) string {
 	name := strings.TrimSuffix(path.Base(file), ".bb")
 	name, _, _ = strings.Cut(name, "_")
@@ -533,7 +541,8 @@ func recipeOfFile(file string) string {
 	return name
 }
 
-// tellStopping says why bitbake does not end at once.
+// tellStopping prints, after an interrupt, that bitbake first finishes its running tasks. It prints
+// nothing if patient is false, as bitbake then breaks them off.
 func (w *watch) tellStopping(patient bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -33,9 +33,9 @@ func Checkouts(t *testing.T) []string {
 	return filepath.SplitList(named)
 }
 
-// ForUser returns the Checkouts for a test that runs them. bitbake refuses root: as
-// root, ForUser runs the test again as SLIPWAY_BUILDER, or nobody, with a copy of the
-// folder testdata. It then returns nil.
+// ForUser returns the Checkouts for a test that runs bitbake. bitbake refuses root. If the test
+// runs as root, ForUser runs it again as SLIPWAY_BUILDER, or nobody, with a copy of the folder
+// testdata, and returns nil.
 func ForUser(t *testing.T, testdata string) []string {
 	t.Helper()
 	checkouts := Checkouts(t)
@@ -46,8 +46,8 @@ func ForUser(t *testing.T, testdata string) []string {
 	return nil
 }
 
-// AsUser runs the current test again without root's rights, in a folder that others may
-// enter. It returns that folder.
+// AsUser runs the current test again, as the user SLIPWAY_BUILDER or nobody, in a PublicDir with a
+// copy of testdata. It fails or skips this test as the second run did, and returns the folder.
 func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 	t.Helper()
 	name := builderName()
@@ -80,8 +80,8 @@ func builderName() string {
 	return "nobody"
 }
 
-// Builder returns the user that runs bitbake, which refuses root. It is nil if the tests do not run
-// as root: bitbake then runs as the same user.
+// Builder returns the user who runs bitbake (SLIPWAY_BUILDER, or nobody), because bitbake refuses
+// root. It returns nil if the tests do not run as root: bitbake then runs as the same user.
 func Builder(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -90,8 +90,8 @@ func Builder(t *testing.T) *syscall.Credential {
 	return lookupCredential(t, builderName())
 }
 
-// BuilderInGroups returns the Builder, with its groups, for a test that needs sbuild and
-// sudo. It skips the test where this user has neither.
+// BuilderInGroups returns the Builder with its groups, for a test that needs sbuild and sudo. It
+// skips the test if this user is not in the group sbuild.
 func BuilderInGroups(t *testing.T) *syscall.Credential {
 	t.Helper()
 	u, err := user.Current()
@@ -121,7 +121,7 @@ func BuilderInGroups(t *testing.T) *syscall.Credential {
 	return builder
 }
 
-// Own makes the builder the owner of all files below a folder.
+// Own makes the builder the owner of dir and all files below it. A nil builder changes nothing.
 func Own(t *testing.T, dir string, builder *syscall.Credential) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -149,7 +149,8 @@ func PublicDir(t *testing.T) string {
 	return dir
 }
 
-// Unpack copies a branch of one of the git clones into a PublicDir.
+// Unpack copies paths of a branch into a new PublicDir, from the first of the git clones that has
+// the branch. It skips the test if none has it.
 func Unpack(t *testing.T, clones []string, branch string, paths ...string) string {
 	t.Helper()
 	dir := PublicDir(t)
@@ -193,7 +194,7 @@ func lookupCredential(t *testing.T, name string) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// copyTestBinary copies the test binary with its data into a PublicDir. It adds the
+// copyTestBinary copies the test binary and the folder testdata into a new PublicDir. It adds the
 // folder tmp, where anybody may write.
 func copyTestBinary(t *testing.T, testdata string) string {
 	t.Helper()
