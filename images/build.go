@@ -11,8 +11,7 @@ import (
 	"slipway/layers"
 )
 
-// Prepared is a build that nothing on this machine forbids, whatever packages it has. Its project
-// file was read, as far as its files are here.
+// Prepared is a build that Prepare found no obstacle for. Missing packages are not checked yet.
 type Prepared struct {
 	spec    Spec
 	opt     Options
@@ -20,8 +19,8 @@ type Prepared struct {
 	partial bool           // files of the project come from repositories that are not checked out
 }
 
-// Prepare reads the project file for a command's build, or says why the build does not begin on
-// this machine. It fetches nothing.
+// Prepare reads the project file for a command's build, and returns an error if this machine or
+// this user cannot start the build. It fetches nothing.
 func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepared, error) {
 	b := Prepared{spec: spec, opt: opt}
 	switch {
@@ -43,9 +42,9 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 	return b, cmp.Or(err, CheckUser(spec, command, opt.Request))
 }
 
-// Build makes the board's image, or finds that the one in its folder was made of
-// the same things. What it did not finish, it leaves under no name that a reader
-// would take for an artifact.
+// Build locks the board's folder and builds the image, or returns the earlier artifact if its
+// inputs did not change. A build that is broken off leaves no file under a name of an artifact's
+// file.
 func (b Prepared) Build(ctx context.Context) (Artifact, error) {
 	dir := b.opt.BoardDir(b.spec)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -62,11 +61,11 @@ func (b Prepared) Build(ctx context.Context) (Artifact, error) {
 	return buildDebian(ctx, b.spec, b.opt)
 }
 
-// HostPackages are the Debian packages that the build needs here.
+// HostPackages returns the Debian packages that the build needs on this machine.
 func (b Prepared) HostPackages() []string { return HostPackages(b.spec, b.project.BuildSystem) }
 
-// HostPackages are the Debian packages that building this board needs here. They are those
-// of OpenEmbedded if the build system is not known before a checkout, "".
+// HostPackages returns the Debian packages that a build of this board needs on this machine. system
+// is the project's build system: "" is unknown before a checkout, and means OpenEmbedded.
 func HostPackages(spec Spec, system string) []string {
 	if spec.Debian == nil {
 		if isIsar(system) {
@@ -90,5 +89,5 @@ func HostPackages(spec Spec, system string) []string {
 	return all
 }
 
-// debianPackages are what makes a userland of Debian packages.
+// debianPackages returns the packages with which a userland of Debian packages is made.
 func debianPackages() []string { return []string{"mmdebstrap", "debian-archive-keyring"} }

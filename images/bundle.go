@@ -36,9 +36,9 @@ const squashfsOptions = "-comp zstd -Xcompression-level 3 -b 32k"
 // bundling changes whenever the code below makes another bundle of the same artifact.
 const bundling = 1
 
-// withBundle adds the update bundle to an artifact that has none: the root file system of its disk,
-// signed. The board's own RAUC, from the packages, makes it. So that RAUC can read it, whatever
-// version the building machine has.
+// withBundle adds a signed update bundle with the root file system to an artifact, unless the
+// artifact has one of the same key. The RAUC in the board's own packages makes the bundle, because
+// the board's RAUC must be able to read it.
 func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifact, error) {
 	step := progress.Start(ctx, "bundle", 0, "")
 	s, err := signingOf(ctx, opt)
@@ -62,7 +62,8 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 	return a, err
 }
 
-// bundleKey is the artifact's, and who signed it.
+// bundleKey returns a hash of the artifact's key, the signing certificate and the code that makes
+// bundles.
 func bundleKey(a Artifact, s signing) (string, error) {
 	cert, err := localfile.Read(s.cert, maxDescriptionBytes)
 	if err != nil {
@@ -79,6 +80,7 @@ type bundle struct {
 	step     *progress.Step
 }
 
+// makeBundle makes the bundle in a work folder and moves it into the artifact's folder.
 func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	a := b.artifact
 	work, err := os.MkdirTemp(a.dir, workPrefix)
@@ -104,7 +106,8 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	return b.publishBundle(ctx, work, f)
 }
 
-// publishBundle replaces the last bundle. The artifact describes none while it does.
+// publishBundle replaces the last bundle and writes artifact.json, twice: while the file changes,
+// artifact.json lists no bundle.
 func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifact, error) {
 	a := b.artifact
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
@@ -118,8 +121,8 @@ func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifac
 	return a, a.Publish(ctx, b.spec, "")
 }
 
-// fillContent writes what goes into the bundle: the board's own files, and the root file
-// system of the disk.
+// fillContent writes the content of the bundle into a folder: the board's files in bundle/, with
+// the version filled in, and the root file system from the disk image.
 func (b bundle) fillContent(ctx context.Context, content string) error {
 	if err := os.Mkdir(content, 0o755); err != nil {
 		return err
@@ -141,11 +144,13 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 	return b.copyRoot(ctx, filepath.Join(content, bundleImage))
 }
 
-// bundleVersion returns the artifact's version for RAUC. Later builds have larger ones.
+// bundleVersion returns the version in the bundle's manifest. It begins with the build's time, so
+// later builds have larger versions.
 func (a Artifact) bundleVersion() string {
 	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
 
+// copyRoot copies the root partition of the disk image to a sparse file.
 func (b bundle) copyRoot(ctx context.Context, to string) error {
 	disk, err := b.artifact.File(DiskImage)
 	if err != nil {
@@ -165,7 +170,7 @@ func (b bundle) copyRoot(ctx context.Context, to string) error {
 	})
 }
 
-// sparseCopy leaves zeros out.
+// sparseCopy copies sizeBytes from a reader to a file. MiBs of zeros become holes.
 func sparseCopy(to *os.File, from io.Reader, sizeBytes int64) error {
 	buf, zeros := make([]byte, mib), make([]byte, mib)
 	for at := int64(0); at < sizeBytes; {
@@ -183,8 +188,9 @@ func sparseCopy(to *os.File, from io.Reader, sizeBytes int64) error {
 	return to.Truncate(sizeBytes)
 }
 
-// runRAUC runs the board's own RAUC, by the board's own dynamic linker and with its
-// libraries, because the building machine may have others. mksquashfs is this machine's.
+// runRAUC packs and signs the bundle with RAUC from the board's packages. It starts RAUC by the
+// dynamic linker and with the libraries of these packages, because this machine may have others.
+// mksquashfs is this machine's.
 func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	if err := runsHere(ctx, b.spec); err != nil {
 		return err
@@ -214,7 +220,8 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	}, Log: log, Keep: true})
 }
 
-// linkerIn finds the dynamic linker among libraries.
+// linkerIn returns the path of the Debian dynamic linker below root, and the folder of its
+// libraries.
 func linkerIn(root string) (linker, libraries string, err error) {
 	found, err := fs.Glob(os.DirFS(root), "usr/lib/*-linux-gnu/ld-linux*.so.*")
 	if err == nil && len(found) != 1 {

@@ -17,8 +17,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// cacheFor finds out what bitbake is to know of the cache that holds for a board.
-// programs is bitbake's bin folder, dir the board's folder, and build its TOPDIR.
+// cacheFor checks the cache that the board's or the user's setting names, writes cache.conf into
+// dir, the board's folder, and returns bitbake's options for the cache. programs is bitbake's bin
+// folder, build its TOPDIR.
 func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, dir, build string) (cache.BitbakeOptions, error) {
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
@@ -29,7 +30,8 @@ func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, 
 	})
 }
 
-// bitbakeEnvironment returns the variables that the user or the project set.
+// bitbakeEnvironment returns the project's env, and the folders and network setting of the cache,
+// with the values of the user's environment first.
 func bitbakeEnvironment(project layers.Project) map[string]string {
 	taken := map[string]string{}
 	for name, value := range project.Env {
@@ -45,7 +47,7 @@ func bitbakeEnvironment(project layers.Project) map[string]string {
 	return taken
 }
 
-// CacheReport writes what a board's last build found in shared state, and what not.
+// CacheReport writes which tasks a board's last build found in shared state, and which it did not.
 func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
 	if spec.Debian != nil {
 		return fmt.Errorf("board %s is made of Debian packages: it has no shared state\nnext: boards  # those of bitbake have shared state", spec.Board)
@@ -64,9 +66,9 @@ func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 	return plaintext.WriteJSON(w, report)
 }
 
-// ServeCache serves what builds on this machine made, until ctx ends: the build
-// folder, or another one. The servers are those of the board's bitbake; without a
-// board, of the newest that is checked out.
+// ServeCache serves shared state and downloads of the build folder, or of serve.Dir, until ctx
+// ends. It runs the servers of the board's bitbake, or without a board those of the newest bitbake
+// that is checked out.
 func ServeCache(ctx context.Context, opt Options, board string, serve cache.ServeOptions) error {
 	if serve.Dir == "" {
 		serve.Dir = opt.Dir
@@ -78,7 +80,8 @@ func ServeCache(ctx context.Context, opt Options, board string, serve cache.Serv
 	return cache.Serve(ctx, serve)
 }
 
-// checkedOutBitbake is the folder of a board's bitbake; for "" the newest of all boards'.
+// checkedOutBitbake returns the folder of the newest bitbake among a board's checkouts, or among
+// those of all boards if board is "".
 func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, error) {
 	checkouts, err := checkoutsOf(ctx, opt, board)
 	if err != nil {
@@ -99,7 +102,7 @@ func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, 
 	return filepath.Abs(best)
 }
 
-// checkoutsOf returns the folders of a board's repositories; for "" of all boards'.
+// checkoutsOf returns the folders of a board's repositories, or those of all boards if board is "".
 func checkoutsOf(ctx context.Context, opt Options, board string) (dirs []string, err error) {
 	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), checkoutsName, "*"))
 	for _, f := range found {

@@ -23,7 +23,7 @@ import (
 // userland and spec.
 const assembly = 8
 
-// buildDebian makes a board's image and, if requested, its update bundle.
+// buildDebian builds a board's image and, if requested, its update bundle.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	a, err := buildImage(ctx, spec, opt)
 	if err != nil || len(opt.Request.Targets) == 0 {
@@ -32,9 +32,9 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 	return withBundle(ctx, spec, opt, a)
 }
 
-// buildImage makes a whole-disk image of Debian packages. Its two costly halves have separate
-// caches: the key of the userland is made of its inputs, and that of the image of these and
-// Slipway's additions.
+// buildImage returns the artifact in the board's folder if its key still matches, or makes a new
+// disk image. The userland of Debian packages has a cache of its own, because it takes most of the
+// time.
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
@@ -56,9 +56,10 @@ func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	return a, err
 }
 
-// ownFiles is what neither a package nor the board's folder has.
+// ownFiles are the files of an image that come from neither a package nor the board's folder.
 type ownFiles struct{ hook, keyring []byte }
 
+// makeOwnFiles compiles slipway-hook and reads the keyring of updates, each if the board wants it.
 func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err error) {
 	if spec.Debian.Hook != "" {
 		if o.hook, err = compileHook(ctx, spec.Arch, opt.BoardDir(spec)); err != nil {
@@ -90,8 +91,9 @@ func imageKey(spec Spec, o ownFiles) (string, error) {
 	}{assembly, spec}, files)
 }
 
-// makeUserland makes a tar of the board's Debian packages, or finds it in the cache.
-// Builds of other boards may need it at the same time: one makes it, the others wait.
+// makeUserland returns the path of a tar of the board's Debian packages. It makes the tar with
+// mmdebstrap unless the cache has one. If another build makes the same tar, it waits for that
+// build.
 func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
 	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
@@ -129,8 +131,8 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 	return tar, os.Rename(part, tar)
 }
 
-// runsHere makes sure that this machine runs the board's programs: the packages'
-// own scripts do. A machine without systemd has to be told to.
+// runsHere returns an error if this machine cannot run the board's programs, natively or emulated.
+// The scripts of the board's packages run during the build.
 func runsHere(ctx context.Context, spec Spec) error {
 	if spec.Arch == runtime.GOARCH {
 		return nil
@@ -141,7 +143,8 @@ func runsHere(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// Debian's own mirrors are mmdebstrap's default.
+// mmdebstrapArgs returns the command that makes a userland tar. It names no mirror: mmdebstrap's
+// default is Debian's own.
 func mmdebstrapArgs(spec Spec, tar string) []string {
 	d := spec.Debian
 	argv := []string{
@@ -157,8 +160,8 @@ func mmdebstrapArgs(spec Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns argv so that it may make files of any owner: as it is for root;
-// for everybody else in a user namespace, whose root is this user.
+// asRoot returns a command line that may create files of any owner: argv itself for root, argv in a
+// user namespace for other users.
 func asRoot(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv
@@ -166,7 +169,7 @@ func asRoot(argv ...string) []string {
 	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
 }
 
-// ownsOthers makes sure that asRoot works here.
+// ownsOthers returns an error if commands of asRoot cannot change a file's owner on this machine.
 func ownsOthers(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -179,9 +182,9 @@ func ownsOthers(ctx context.Context) error {
 	return nil
 }
 
-// unpackUserland unpacks the userland into root, without what the board leaves out, and
-// what Slipway adds over it. It unpacks no devices: the kernel makes them, and a user
-// namespace may not.
+// unpackUserland unpacks the userland into root, without the files that the board removes, then
+// Slipway's additions over it. It unpacks no devices: the kernel makes them, and a user namespace
+// may not.
 func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log string) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
@@ -199,7 +202,8 @@ func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log st
 	return nil
 }
 
-// removeTree removes a tree that may hold files of other owners, also after a Ctrl-C.
+// removeTree removes a folder that may hold files of other owners. It also does so after ctx has
+// ended.
 func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
@@ -207,7 +211,7 @@ func removeTree(ctx context.Context, dir string) {
 	_ = run.Run(context.WithoutCancel(ctx), run.Command{Argv: asRoot("rm", "-rf", "--", dir)})
 }
 
-// hashOf is the key of what v and the files say.
+// hashOf returns the SHA-256 of v as JSON and of the files' names and contents.
 func hashOf(v any, files map[string][]byte) (string, error) {
 	h := sha256.New()
 	if err := json.NewEncoder(h).Encode(v); err != nil {

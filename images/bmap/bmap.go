@@ -16,7 +16,7 @@ const (
 	SHA256 = "sha256"
 )
 
-// Map is the block map of one image. Blocks outside of it are zero.
+// Map is the block map of one image. Blocks outside of its ranges are zero.
 type Map struct {
 	ImageSize int64
 	BlockSize int64
@@ -30,7 +30,8 @@ type Range struct {
 	Sum         string // hex, of the range's bytes up to the image's end
 }
 
-// Span returns where a range's bytes are. The image's last block may be a short one.
+// Span returns the offset and the length in bytes of a range. The image's last block may be a short
+// one.
 func (m Map) Span(r Range) (offset, length int64) {
 	offset = r.First * m.BlockSize
 	return offset, min((r.Last+1)*m.BlockSize, m.ImageSize) - offset
@@ -95,7 +96,7 @@ const (
 	otherMarks    = 100 // elements and attributes that are no ranges, and what comments have of both
 )
 
-// validate checks what every user of a map relies on.
+// validate checks the sizes, the algorithm and the ranges of a map, on which all its users rely.
 func (m Map) validate() error {
 	if m.BlockSize < minBlockBytes || m.BlockSize > maxBlockBytes || m.BlockSize&(m.BlockSize-1) != 0 {
 		return fmt.Errorf("block size %d; want a power of two from %d to %d", m.BlockSize, minBlockBytes, maxBlockBytes)
@@ -112,6 +113,8 @@ func (m Map) validate() error {
 	return m.checkRanges()
 }
 
+// checkRanges checks that the ranges ascend inside the image, without overlap, and that each has a
+// digest.
 func (m Map) checkRanges() error {
 	next, digits := int64(0), 2*m.Hash().Size()
 	for _, r := range m.Ranges {

@@ -27,8 +27,8 @@ const (
 
 type segment struct{ start, end int64 }
 
-// Create maps the image in f. Holes come from the file system; runs of 64 KiB
-// and more of zeros in the data are left out too. It moves f's offset.
+// Create returns the block map of the image in f, with digests. It leaves out the file system's
+// holes, and runs of 64 KiB or more of zeros in the data. It moves f's offset.
 func Create(ctx context.Context, f *os.File) (Map, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -53,8 +53,8 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	return m, nil
 }
 
-// dataSegments asks the file system which parts of the file are data. A file system that cannot
-// tell reports all of it as data.
+// dataSegments returns the segments of f that the file system reports as data. A file system that
+// cannot tell reports the whole file.
 func dataSegments(f *os.File, size int64) ([]segment, error) {
 	var found []segment
 	for at := int64(0); at < size; {
@@ -78,7 +78,7 @@ func dataSegments(f *os.File, size int64) ([]segment, error) {
 	return found, nil
 }
 
-// splitByTile splits segments at the borders of tiles, then groups them by tile.
+// splitByTile splits segments at multiples of TileBytes, and groups the results by tile.
 func splitByTile(segments []segment) [][]segment {
 	var tiles [][]segment
 	last := int64(-1)
@@ -96,6 +96,7 @@ func splitByTile(segments []segment) [][]segment {
 	return tiles
 }
 
+// scanTiles reads and hashes the tiles on all cores, and stores the ranges of tile i in found[i].
 func scanTiles(ctx context.Context, f io.ReaderAt, size int64, tiles [][]segment, found [][]Range) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -117,6 +118,7 @@ func scanTiles(ctx context.Context, f io.ReaderAt, size int64, tiles [][]segment
 	return g.Wait()
 }
 
+// scanTile reads the data segments of one tile into buf, and returns the tile's ranges.
 func scanTile(f io.ReaderAt, size int64, data []segment, buf []byte) ([]Range, error) {
 	start := data[0].start / TileBytes * TileBytes
 	buf = buf[:min(TileBytes, size-start)]
@@ -129,8 +131,8 @@ func scanTile(f io.ReaderAt, size int64, data []segment, buf []byte) ([]Range, e
 	return Scan(buf, start, SHA256), nil
 }
 
-// Scan maps a part of an image that begins at off. The part ends at the image's end or
-// at a multiple of TileBytes. It skips runs of 64 KiB or more of zeros.
+// Scan returns the ranges with digests of p, the bytes of an image from off to the image's end or
+// to a multiple of TileBytes. It skips runs of 64 KiB or more of zeros.
 func Scan(p []byte, off int64, algorithm string) []Range {
 	ranges := nonzeroRuns(p)
 	m := Map{BlockSize: blockBytes, Algorithm: algorithm, ImageSize: int64(len(p))}
@@ -145,7 +147,8 @@ func Scan(p []byte, off int64, algorithm string) []Range {
 
 var zeros [blockBytes]byte
 
-// nonzeroRuns finds the runs of blocks in p that are not zero.
+// nonzeroRuns returns the runs of blocks in p that are not zero. A run includes shorter runs of
+// zero blocks than minHoleBlocks.
 func nonzeroRuns(p []byte) []Range {
 	var found []Range
 	for at := 0; at < len(p); at += blockBytes {

@@ -15,7 +15,7 @@ import (
 
 const maxFileBytes = 64 << 20
 
-// version is a version of the format. Versions differ in the place of the sums.
+// version is a version of the format. Versions differ in where the digests are.
 type version struct {
 	algorithm string // of all sums, if the file does not name it
 	unsealed  bool   // the file has no digest of itself
@@ -75,8 +75,8 @@ type document struct {
 	unsealed bool // it has no digest of itself
 }
 
-// Read reads a bmap file. It verifies the file's own digest. The map that it returns is
-// well-formed: ascending ranges with digests, inside the image.
+// Read parses a bmap file, and verifies the file's own digest if its version has one. The map that
+// Read returns is valid: ascending ranges with digests, inside the image.
 func Read(r io.Reader) (Map, error) {
 	m, err := parseFile(r)
 	if err != nil {
@@ -114,8 +114,8 @@ func parseFile(r io.Reader) (Map, error) {
 	return doc.toMap()
 }
 
-// limitElements refuses a file before the XML is parsed, which costs many times its
-// size. Each element and each attribute is memory, also outside of ranges.
+// limitElements refuses a file with too many elements or attributes, before the XML parser needs
+// many times the file's size in memory.
 func limitElements(file []byte) error {
 	elements := bytes.Count(file, []byte("<")) - bytes.Count(file, []byte("</"))
 	if n := max(elements, bytes.Count(file, []byte("="))); n > maxRanges+otherMarks {
@@ -124,7 +124,7 @@ func limitElements(file []byte) error {
 	return nil
 }
 
-// normalizeVersion converts the spelling of older versions to that of 2.0.
+// normalizeVersion moves the digests of older versions to the fields of version 2.0.
 func (d *document) normalizeVersion() error {
 	v, known := versions[d.Version]
 	if !known {
@@ -142,6 +142,7 @@ func (d *document) normalizeVersion() error {
 	return nil
 }
 
+// verifyDigest checks the file's own digest, which is that of the file with zeros in its place.
 func (d *document) verifyDigest(file []byte) error {
 	if d.Algorithm != SHA1 && d.Algorithm != SHA256 {
 		return fmt.Errorf("checksum type %.20q; want %s or %s", d.Algorithm, SHA256, SHA1)
@@ -163,6 +164,8 @@ func (d *document) verifyDigest(file []byte) error {
 	return nil
 }
 
+// toMap converts the document to a valid Map, and checks that its counts of blocks match the
+// ranges.
 func (d *document) toMap() (Map, error) {
 	m := Map{Algorithm: d.Algorithm}
 	var blocks, mapped int64

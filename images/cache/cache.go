@@ -19,7 +19,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Cache holds the addresses of the parts of a cache.
+// Cache holds the addresses of a cache's servers and folders.
 type Cache struct {
 	From      string  // the setting's place
 	Bitbake   Version // of its servers; zero if nobody says it
@@ -46,9 +46,8 @@ type BitbakeOptions struct {
 	Set  []string // NAME=value, for its environment
 }
 
-// Prepare checks that the cache answers. It checks that the cache is of this bitbake's
-// kind, then writes the configuration for bitbake. Without a cache it returns an empty
-// value.
+// Prepare checks that the servers of the cache answer and that this bitbake can use them, prints
+// warnings, and writes the configuration for bitbake. Without a cache it returns an empty value.
 func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	if r.Setting.isNone() {
 		return BitbakeOptions{}, nil
@@ -71,7 +70,8 @@ func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	return given, err
 }
 
-// makePlan checks the cache, then plans what to tell bitbake.
+// makePlan checks the cache, and returns the settings for bitbake. A bitbake that is too old for a
+// cache gets an empty plan with a warning.
 func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	version, err := VersionOf(r.Bitbake)
 	if err != nil {
@@ -102,7 +102,8 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	return p, nil
 }
 
-// resolveCache requests the parts of a server. Other settings name them.
+// resolveCache returns the addresses of a cache. If the setting names a cache serve, resolveCache
+// fetches them from there; otherwise the setting has all of them.
 func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	if s.Server == "" {
 		c := Cache{From: s.From, Sstate: s.Sstate, Hashserv: s.Hashserv, PRServ: s.PRServ, Downloads: s.Downloads}
@@ -126,7 +127,7 @@ func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	return c, nil
 }
 
-// isLocal reports whether the served folder is on this machine.
+// isLocal reports whether the folder that the cache serve names exists on this machine.
 func (d descriptor) isLocal() bool {
 	if !filepath.IsAbs(d.Folder) || !validAddress(d.Folder) {
 		return false
@@ -135,8 +136,8 @@ func (d descriptor) isLocal() bool {
 	return err == nil
 }
 
-// writableFolder returns the served folder if it is on this machine and this user may
-// write there.
+// writableFolder returns the served folder if it is on this machine, holds the server's key, and
+// this user may write there; otherwise "".
 func (d descriptor) writableFolder() string {
 	if !d.isLocal() {
 		return ""
@@ -157,7 +158,7 @@ func (d descriptor) writableFolder() string {
 	return d.Folder
 }
 
-// checkParts checks every part at the same time. It returns the first error.
+// checkParts checks in parallel that each server of the cache answers, and returns the first error.
 func (c Cache) checkParts(ctx context.Context, v Version) error {
 	if c.Hashserv == "" {
 		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, oldest)
@@ -177,7 +178,8 @@ func (c Cache) checkParts(ctx context.Context, v Version) error {
 	return group.Wait()
 }
 
-// explainPart adds the part, its address and the next step to an error.
+// explainPart wraps an error with the server's name, its address and the next step. A nil error
+// stays nil.
 func (c Cache) explainPart(part, at string, err error) error {
 	if err == nil {
 		return nil

@@ -47,14 +47,15 @@ var sstateName = plaintext.Regexp(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.
 
 func completeSstate(_ *os.Root, name string) bool { return sstateName().MatchString(name) }
 
-// completeDownload reports whether bitbake has fetched and checked a file. bitbake
-// notes that with a file beside it.
+// completeDownload reports whether bitbake has fetched and checked a file: it then writes
+// NAME.done.
 func completeDownload(root *os.Root, name string) bool {
 	_, err := root.Stat(name + ".done")
 	return err == nil
 }
 
-// openFile opens a file that may be served.
+// openFile opens a complete regular file of the folder. For any other name it returns
+// fs.ErrNotExist.
 func (s *servedFolder) openFile(name string) (*os.File, fs.FileInfo, error) {
 	if isHidden(name) || !s.complete(s.root, name) {
 		return nil, nil, fs.ErrNotExist
@@ -74,7 +75,8 @@ func (s *servedFolder) openFile(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// isHidden reports whether a name is outside of the folder, or begins with a dot.
+// isHidden reports whether a name leads out of the folder, or has an element that begins with a
+// dot.
 func isHidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") {
@@ -84,8 +86,8 @@ func isHidden(name string) bool {
 	return name == "" || !filepath.IsLocal(name)
 }
 
-// ServeHTTP sends a file, or a part of it. It lists no folders: bitbake knows the names
-// that it wants.
+// ServeHTTP sends a file, or a range of it, and counts the request. It lists no folders, because
+// bitbake knows the names of the files that it wants.
 func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if name == "" { // a probe
@@ -116,7 +118,7 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const minBytesPerSec = 64 << 10 // bytes a second
 
-// countingWriter counts the bytes that are sent. It leaves the copying to the kernel.
+// countingWriter counts the bytes that it sends. Its ReadFrom lets the kernel copy files.
 type countingWriter struct {
 	http.ResponseWriter
 	n int64
@@ -134,7 +136,7 @@ func (c *countingWriter) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// newFilesHandler returns the handler of the files and of the descriptor.
+// newFilesHandler returns the HTTP handler of both served folders and of /cache.json.
 func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/sstate/", http.StripPrefix("/sstate", sstate))
@@ -143,6 +145,7 @@ func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Hand
 	return readOnly(mux)
 }
 
+// sendDescriptor sends the descriptor as JSON, to other machines without the folder and the key.
 func (d descriptor) sendDescriptor(w http.ResponseWriter, r *http.Request) {
 	if !sameMachine(r) {
 		d.Folder, d.Key = "", ""
@@ -151,7 +154,7 @@ func (d descriptor) sendDescriptor(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(d) // a client that is gone needs no answer
 }
 
-// sameMachine reports whether a request came from the address that it went to.
+// sameMachine reports whether the client has the same address as the server.
 func sameMachine(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {

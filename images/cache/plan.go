@@ -13,7 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// plan is what bitbake will be told.
+// plan holds the settings for bitbake that make it use the cache.
 type plan struct {
 	Assign   []assignment
 	Env      []string
@@ -24,8 +24,8 @@ type plan struct {
 // assignment is one variable of bitbake's configuration.
 type assignment struct{ name, value string }
 
-// part is a group of variables that belong together: if the user's own configuration
-// sets one of them otherwise, all of them stay the user's.
+// part is a group of variables that only work together. If the user's own configuration sets one of
+// them to another value, Slipway sets none of them.
 type part struct {
 	name   string
 	assign []assignment
@@ -34,8 +34,8 @@ type part struct {
 	lost   string       // what the user's own setting costs
 }
 
-// newPlan plans what bitbake v is told of the cache, as far as the user's own settings
-// allow it.
+// newPlan returns the settings that make bitbake v use the cache. It leaves out each part that
+// conflicts with the user's own settings, with a warning.
 func newPlan(c Cache, v Version, own []ownSetting) plan {
 	parts, summary := c.readerParts(v), "builds from "+c.Sstate
 	if c.Fill != "" {
@@ -59,7 +59,8 @@ func newPlan(c Cache, v Version, own []ownSetting) plan {
 	return p
 }
 
-// clashesWith reports whether a user's setting differs from this part's.
+// clashesWith reports whether the user's own setting conflicts with this group of variables: it
+// gives one of them another value, or sets a variable with the same meaning.
 func (p part) clashesWith(own ownSetting) bool {
 	for _, a := range slices.Concat(p.assign, p.env) {
 		name, _, _ := strings.Cut(a.name, ":")
@@ -70,7 +71,7 @@ func (p part) clashesWith(own ownSetting) bool {
 	return slices.Contains(p.others, own.name)
 }
 
-// readerParts returns the parts for machines that build from another machine's cache.
+// readerParts returns the variables of a machine that builds from another machine's cache.
 func (c Cache) readerParts(v Version) []part {
 	sstate := part{
 		name: "sstate and hash equivalence", lost: "the two match only as a pair",
@@ -84,8 +85,7 @@ func (c Cache) readerParts(v Version) []part {
 	return append([]part{sstate}, c.commonParts(v)...)
 }
 
-// writerParts returns the parts for the machine whose folder is served: it writes to
-// the servers.
+// writerParts returns the variables of the machine that serves the folder, where its builds write.
 func (c Cache) writerParts(v Version) []part {
 	hashes := part{
 		name: "hash equivalence", others: []string{"BB_HASHSERVE_UPSTREAM"}, lost: "other machines will not find what this build makes",
@@ -101,9 +101,8 @@ func (c Cache) writerParts(v Version) []part {
 	return append([]part{hashes, folders}, c.commonParts(v)...)
 }
 
-// commonParts returns the parts that all machines use alike. Whether there is a PR
-// server is part of every package's hash, so the machine that fills the cache needs it
-// too.
+// commonParts returns the variables of the PR server and the downloads, the same on all machines.
+// The machine that fills the cache needs the PR server too: its use is part of each package's hash.
 func (c Cache) commonParts(v Version) []part {
 	var parts []part
 	if c.PRServ != "" {
@@ -122,8 +121,8 @@ func (c Cache) commonParts(v Version) []part {
 	return parts
 }
 
-// premirrorsValue sends the sources of all schemes that a mirror may replace to a mirror.
-// bitbake warns of a scheme that it does not know.
+// premirrorsValue returns the value of PREMIRRORS that sends the sources of all schemes to the
+// mirror at. It leaves out schemes that this bitbake does not know, as bitbake would warn.
 func premirrorsValue(at string, v Version) string {
 	schemes := []string{"git", "gitsm", "http", "https", "ftp", "npm", "svn", "hg", "p4", "s3", "crate"}
 	if v.atLeast(Version{2, 6}) {
@@ -136,7 +135,7 @@ func premirrorsValue(at string, v Version) string {
 	return b.String()
 }
 
-// confText returns the file for bitbake -R, which bitbake reads after all other files.
+// confText returns the text of cache.conf, which bitbake reads after all other files (-R).
 func (p plan) confText() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Written by slipway from the setting of its cache, and given to bitbake as -R.\n")
@@ -146,8 +145,8 @@ func (p plan) confText() []byte {
 	return b.Bytes()
 }
 
-// writeConf writes the file only if its text changes: bitbake parses everything again
-// if one of its files is newer than before.
+// writeConf writes cache.conf and returns bitbake's options. It writes only a changed text: if one
+// of its files is newer than before, bitbake parses everything again.
 func (p plan) writeConf(path string) (BitbakeOptions, error) {
 	if len(p.Assign) == 0 {
 		return BitbakeOptions{Set: p.Env}, nil

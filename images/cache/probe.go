@@ -27,8 +27,8 @@ const (
 	maxLineBytes = 32 << 10 // bitbake's own limit
 )
 
-// checkServers refuses the servers of a bitbake that bitbake v cannot use. A cache serve reports
-// the version of its servers. For servers that a setting names one by one, the version is unknown.
+// checkServers returns an error if bitbake v cannot use the cache's servers, by the version that a
+// cache serve reports. It checks nothing for servers that a setting names one by one.
 func (c Cache) checkServers(v Version) error {
 	switch {
 	case c.Bitbake == Version{}:
@@ -41,7 +41,7 @@ func (c Cache) checkServers(v Version) error {
 	return nil
 }
 
-// prGeneration names the bitbakes that share the protocol of v's PR server.
+// prGeneration returns the bitbake versions, in words, that share the protocol of v's PR server.
 func prGeneration(v Version) string {
 	if v.atLeast(historyPR) {
 		return historyPR.String() + " or later"
@@ -49,8 +49,8 @@ func prGeneration(v Version) string {
 	return "before " + historyPR.String()
 }
 
-// probeHashserv checks that something answers at the address of a hash equivalence server, and
-// that bitbake can reach a ws:// address from here.
+// probeHashserv checks that something answers at the address of a hash equivalence server. For a
+// ws:// address it also checks that bitbake and Python here can use websockets.
 func probeHashserv(ctx context.Context, address string, v Version) error {
 	scheme, host, named := strings.Cut(address, "://")
 	if !named {
@@ -69,7 +69,7 @@ func probeHashserv(ctx context.Context, address string, v Version) error {
 	return err
 }
 
-// probePort checks that something listens.
+// probePort checks that something listens at a TCP address.
 func probePort(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -80,7 +80,8 @@ func probePort(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// explainLoss tells a server that does not answer in time from other errors.
+// explainLoss returns "does not answer within" for an error after probeTime, the cause if the
+// caller's context ended, and any other error as it is.
 func explainLoss(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -91,7 +92,7 @@ func explainLoss(ctx context.Context, err error) error {
 	return err
 }
 
-// plainDialError returns a dial's error without Go's own words.
+// plainDialError rewords an error of Go's network packages: nothing answers, or not as expected.
 func plainDialError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -104,8 +105,8 @@ func plainDialError(err error) error {
 	return fmt.Errorf("does not answer as it should: %w", err)
 }
 
-// queryHashserv sends all questions to a hash equivalence server, then reads the answers, so
-// that a distant server costs one round trip. The questions must fit into the buffers of the
+// queryHashserv sends all questions to a hash equivalence server, then reads one answer for each,
+// so that a distant server costs one round trip. The questions must fit into the buffers of the
 // connection.
 func queryHashserv(ctx context.Context, address string, questions []string) (answers []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
@@ -130,8 +131,8 @@ func queryHashserv(ctx context.Context, address string, questions []string) (ans
 	return answers, nil
 }
 
-// probeFiles checks that a mirror answers. Many mirrors do not list their folders, so
-// any answer is enough.
+// probeFiles checks that a mirror answers. A 404, 403 or 405 is enough, because many mirrors do not
+// list their folders. For a 401 it checks that ~/.netrc has a login.
 func probeFiles(ctx context.Context, address string) error {
 	if dir, ok := strings.CutPrefix(address, "file://"); ok {
 		_, err := os.ReadDir(dir)
@@ -151,7 +152,7 @@ func probeFiles(ctx context.Context, address string) error {
 	return err
 }
 
-// checkLogin checks that bitbake has a login for a mirror that wants one.
+// checkLogin checks that ~/.netrc, where bitbake looks, has a login for a mirror's host.
 func checkLogin(address string) error {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -180,7 +181,8 @@ func (s statusError) Error() string {
 	return fmt.Sprintf("answers %d %s", int(s), http.StatusText(int(s)))
 }
 
-// fetchURL sends an HTTP request. It limits the time and the length of the answer.
+// fetchURL sends an HTTP request and returns the body. It limits the time and the body's length,
+// and returns a statusError for any status but 200.
 func fetchURL(ctx context.Context, method, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -203,8 +205,8 @@ func fetchURL(ctx context.Context, method, address string) ([]byte, error) {
 	return data, err
 }
 
-// descriptor is what a cache serve tells of itself, as /cache.json. It names no hosts:
-// its parts are on the same host.
+// descriptor is the content of /cache.json, by which a cache serve describes itself. It names ports
+// and no hosts, because all servers are on the same host.
 type descriptor struct {
 	Slipway  string `json:"slipway"` // "cache 1"
 	Bitbake  string `json:"bitbake"` // the version of the servers

@@ -44,7 +44,8 @@ const (
 	whyAlone   = "not there; the cache does not answer why"
 )
 
-// ReportOf reads a board's last build. It queries the cache about the missed tasks.
+// ReportOf reads the record of a board's last build in dir, and asks the cache why tasks were
+// missed.
 func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, error) {
 	r, err := bitbake.Open(dir)
 	switch {
@@ -60,6 +61,7 @@ func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, 
 	return report, context.Cause(ctx)
 }
 
+// newReport sorts the tasks of a build record into hits and misses.
 func newReport(board string, r bitbake.Record) Report {
 	report := Report{Board: board, State: r.State, Started: r.Started, Hits: []Lookup{}, Misses: []Lookup{}}
 	for _, t := range r.Tasks {
@@ -87,8 +89,8 @@ func newReport(board string, r bitbake.Record) Report {
 	return report
 }
 
-// explainMisses adds the reasons of the misses. A cache that no longer runs is no
-// error.
+// explainMisses sets the reason of each miss, from what the hash equivalence server knows. If the
+// cache does not answer, the reason says so.
 func (r *Report) explainMisses(ctx context.Context, setting Setting) {
 	reason := func(string) string { return whyNoCache }
 	if !setting.isNone() {
@@ -126,7 +128,7 @@ func isHash(text string) bool {
 
 const hashesAtOnce = 256
 
-// knownHashes returns the hashes that the hash equivalence server has seen.
+// knownHashes asks the hash equivalence server which of the hashes it knows.
 func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]bool, error) {
 	if c.Hashserv == "" || strings.Contains(c.Hashserv, "://") {
 		return nil, errors.New("the cache has no hash equivalence server at a HOST:PORT")
@@ -151,7 +153,7 @@ func (c Cache) knownHashes(ctx context.Context, hashes []string) (map[string]boo
 // maxMissLines limits the misses that a person reads; --json has all of them.
 const maxMissLines = 40
 
-// Write prints the report for a person: the misses, the longest first.
+// Write prints the report as text: the counts, and the misses that took longest.
 func (r Report) Write(w io.Writer) error {
 	total := len(r.Hits) + len(r.Misses)
 	if total == 0 {
@@ -175,7 +177,7 @@ func (r Report) Write(w io.Writer) error {
 	return tw.Flush()
 }
 
-// buildOutcome says how the build ended, as the end of a sentence.
+// buildOutcome returns how the build ended, as the end of a sentence.
 func (r Report) buildOutcome() string {
 	switch r.State {
 	case bitbake.Succeeded, bitbake.Failed:

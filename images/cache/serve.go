@@ -56,9 +56,10 @@ type Status struct {
 	Downloads Counts `json:"downloads"`
 }
 
-// Serve serves a folder until ctx ends. Other machines read the files and the hashes.
-// The PR server takes new values from all of them, since that is its purpose. This
-// machine's own builds write hashes through a socket in the folder.
+// Serve serves a folder's shared state, downloads and hashes until ctx ends. Other machines can
+// read all of it, and get new values from the PR server. Only this machine's builds write hashes,
+// through a socket in the folder. Serve prints its status when all servers answer, and when it
+// ends.
 func Serve(ctx context.Context, opt ServeOptions) error {
 	s, err := prepareServer(opt)
 	if err != nil {
@@ -87,7 +88,7 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 	return err
 }
 
-// server is a folder that is being served.
+// server holds the state of one running Serve.
 type server struct {
 	opt       ServeOptions
 	version   Version
@@ -102,6 +103,8 @@ type server struct {
 	serving   bool
 }
 
+// prepareServer checks the folder and its bitbake, makes and locks the folders, and opens the
+// ports.
 func prepareServer(opt ServeOptions) (*server, error) {
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {
@@ -149,7 +152,8 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// openFiles claims the address of the files, then opens their folders.
+// openFiles listens at the address of the files, checks the next two ports, opens the served
+// folders and writes the server's key.
 func (s *server) openFiles() error {
 	listener, err := net.Listen("tcp", s.opt.Listen)
 	if err != nil {
@@ -175,8 +179,8 @@ func (s *server) openFiles() error {
 	return err
 }
 
-// checkNextPorts checks that bitbake's servers will get their ports: another server
-// there would be taken for them.
+// checkNextPorts checks that the next two ports are free for bitbake's hash equivalence server and
+// PR server. Otherwise Serve would take another program that answers there for its own server.
 func (s *server) checkNextPorts() error {
 	for _, port := range []int{s.port + 1, s.port + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
@@ -193,7 +197,7 @@ func openServedFolder(dir string, whole func(*os.Root, string) bool) (*servedFol
 	return &servedFolder{root: root, complete: whole}, err
 }
 
-// writeKey writes a secret to a file that only builds of this machine read.
+// writeKey writes a random secret to the file key. Builds that can read it are on this machine.
 func writeKey(dir string) (string, error) {
 	secret := make([]byte, 16)
 	if _, err := rand.Read(secret); err != nil {
@@ -203,6 +207,8 @@ func writeKey(dir string) (string, error) {
 	return key, renameio.WriteFile(filepath.Join(dir, "key"), []byte(key), 0o640)
 }
 
+// close closes the folders and the listener, removes the key, so that builds here see that nobody
+// serves, and unlocks the folder.
 func (s *server) close() {
 	for _, shelf := range []*servedFolder{s.sstate, s.downloads} {
 		if shelf != nil && shelf.root != nil {
@@ -219,9 +225,9 @@ func (s *server) close() {
 //go:embed prserv.py
 var prserv string
 
-// runServers runs bitbake's servers until ctx ends or one of them does. The others start after
-// the first, which creates the database of hashes. In a fresh checkout bitbake also writes a module of its
-// own, of which a second server could read half.
+// runServers runs bitbake's servers until ctx or one of them ends. It starts the others when the
+// first has made its socket. By then the database of hashes exists, and in a fresh checkout a
+// module that bitbake writes, which a second server could otherwise read half written.
 func (s *server) runServers(ctx context.Context) error {
 	runPR := func(ctx context.Context) error {
 		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
@@ -248,7 +254,8 @@ func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
 }
 
-// prHost returns the address of the PR server, which must be a number.
+// prHost returns the address that the PR server listens at. That server needs one, so "" becomes
+// 0.0.0.0.
 func (s *server) prHost() string {
 	if s.host == "" {
 		return "0.0.0.0"
@@ -256,7 +263,8 @@ func (s *server) prHost() string {
 	return s.host
 }
 
-// runServer runs one server. It returns nil if ctx ended it.
+// runServer runs one of bitbake's servers with a log. It returns an error if the server ends before
+// ctx does.
 func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
 	err := run.Run(ctx, run.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {
@@ -268,7 +276,7 @@ func (s *server) runServer(ctx context.Context, name, stdin string, argv ...stri
 	return fmt.Errorf("bitbake's server %s: %w", name, err)
 }
 
-// runFiles serves the files until ctx ends. Transfers then have a moment to finish.
+// runFiles serves the files until ctx ends. Running transfers then have 3 seconds to finish.
 func (s *server) runFiles(ctx context.Context) error {
 	web := &http.Server{
 		Handler: newFilesHandler(s.sstate, s.downloads, s.self), MaxHeaderBytes: 16 << 10,
@@ -289,7 +297,7 @@ func (s *server) runFiles(ctx context.Context) error {
 	return nil
 }
 
-// awaitServers waits until all servers answer.
+// awaitServers waits until both of bitbake's servers answer, at most startTime.
 func (s *server) awaitServers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("bitbake's servers do not answer after %v; their logs are in %s", startTime, s.state))
 	defer cancel()
@@ -302,7 +310,7 @@ func (s *server) awaitServers(ctx context.Context) error {
 	return nil
 }
 
-// localAddress returns the address of the servers as seen from this machine.
+// localAddress returns the host by which this machine reaches its own servers.
 func (s *server) localAddress() string {
 	if s.host == "" || net.ParseIP(s.host).IsUnspecified() {
 		return "127.0.0.1"
@@ -322,7 +330,7 @@ func retryUntil(ctx context.Context, try func() error) error {
 	return nil
 }
 
-// publicHost returns the name of this machine for other machines.
+// publicHost returns the host by which other machines reach the servers, as far as it is known.
 func (s *server) publicHost() string {
 	if s.host != "" && !net.ParseIP(s.host).IsUnspecified() {
 		return s.host
@@ -358,7 +366,7 @@ func (s *server) printStatus(state string) {
 	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\n", st.Folder, st.Bitbake, s.usageHint(), st.Cache)
 }
 
-// usageHint tells the user in which file to put the printed setting.
+// usageHint returns the text that says into which file the user puts the printed setting.
 func (s *server) usageHint() string {
 	if s.localAddress() == "localhost" || net.ParseIP(s.localAddress()).IsLoopback() && s.localAddress() == s.host {
 		return `Only this machine reaches it (--listen=:8600 lets others). Put this line into board.yml

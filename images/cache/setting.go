@@ -49,7 +49,7 @@ type Setting struct {
 
 func (s Setting) isNone() bool { return s.Off || s == Setting{From: s.From} }
 
-// Choose returns the setting that applies: the environment's, else that of the user's
+// Choose returns the setting that applies: that of SLIPWAY_CACHE, else that of the user's
 // config.yml, else the board's.
 func Choose(board Setting) (Setting, error) {
 	if text := os.Getenv(Environment); text != "" {
@@ -62,7 +62,7 @@ func Choose(board Setting) (Setting, error) {
 	return board, nil
 }
 
-// userSetting reads ~/.config/slipway/config.yml.
+// userSetting returns the cache setting in ~/.config/slipway/config.yml, empty if there is no file.
 func userSetting() (Setting, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -120,14 +120,15 @@ func nodePlace(from string, n *goyaml.Node) string {
 	return fmt.Sprintf("%s:%d:%d", from, n.Line, n.Column)
 }
 
-// UnmarshalYAML reads the setting of a board.yml. A board's replaces all of that of
-// the board which it extends.
+// UnmarshalYAML reads the cache setting in a board.yml. It replaces the whole setting of a board
+// that this one extends.
 func (s *Setting) UnmarshalYAML(n *goyaml.Node) error {
 	var err error
 	*s, err = decodeSetting("board.yml", n)
 	return err
 }
 
+// decodeSetting reads a setting from YAML: "off", an address, or a mapping of the parts.
 func decodeSetting(from string, n *goyaml.Node) (Setting, error) {
 	at := nodePlace(from, n)
 	s := Setting{From: at}
@@ -152,7 +153,7 @@ func decodeSetting(from string, n *goyaml.Node) (Setting, error) {
 	return s, wrapPlace(at, s.checkWhole())
 }
 
-// wrapPlace adds the place of the setting to an error.
+// wrapPlace adds the file, line and column of the setting to an error.
 func wrapPlace(at string, err error) error {
 	if err == nil {
 		return nil
@@ -160,7 +161,7 @@ func wrapPlace(at string, err error) error {
 	return fmt.Errorf("%s: cache: %w", at, err)
 }
 
-// setPart sets one part.
+// setPart checks the value of one key, such as sstate, and stores it in its field.
 func (s *Setting) setPart(key, value *goyaml.Node) error {
 	parts := map[string]struct {
 		to   *string
@@ -188,7 +189,8 @@ func (s *Setting) setPart(key, value *goyaml.Node) error {
 	return nil
 }
 
-// checkWhole refuses a part of a cache: bitbake would accept it, then find nothing.
+// checkWhole refuses a setting that lacks a part: bitbake would accept it, then find nothing in the
+// cache. It also refuses a server together with its parts.
 func (s *Setting) checkWhole() error {
 	if s.Server != "" {
 		if s.Sstate+s.Hashserv+s.Downloads != "" || s.PRServ != "" && s.PRServ != none {
@@ -218,6 +220,8 @@ var mirrorWord = plaintext.Regexp(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
 
 func validAddress(text string) bool { return addressText().MatchString(text) }
 
+// parseURL parses an address with one of the schemes. It refuses a login, and characters and words
+// that bitbake would replace or interpret.
 func parseURL(text string, schemes ...string) (*url.URL, error) {
 	if !validAddress(strings.Replace(text, "@", "", 1)) { // it may hold a password, and is not repeated
 		return nil, errors.New("holds characters that no address here may have, or is too long")
@@ -281,7 +285,8 @@ func prservAddress(text string) (string, error) {
 	return parseHostPort(text)
 }
 
-// parseHostPort refuses IPv6 addresses: bitbake splits at the first colon.
+// parseHostPort checks that text is HOST:PORT and returns it. It refuses IPv6 addresses, because
+// bitbake splits at the first colon.
 func parseHostPort(text string) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil || !validAddress(host) || strings.ContainsAny(host, "/:[]") {

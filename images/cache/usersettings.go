@@ -28,9 +28,9 @@ var cacheVariables = []string{
 
 const noNetwork = "BB_NO_NETWORK"
 
-// findOwnSettings looks for cacheVariables in a build's conf folder, with the files
-// that it includes, and in bitbake's environment. It reads the left sides of lines as
-// bitbake does.
+// findOwnSettings returns the user's settings of cacheVariables, from bitbake's environment and
+// from the files in a build's conf folder with those that they include. It reads only the left
+// sides of lines as bitbake does.
 func findOwnSettings(conf string, env map[string]string) ([]ownSetting, error) {
 	var found []ownSetting
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -78,7 +78,8 @@ func (r *confReader) expandTopdir(text string) string {
 	return strings.ReplaceAll(text, "${TOPDIR}", r.top)
 }
 
-// readConf reads a file that may be missing: bitbake looks for each in many places.
+// readConf returns the text of a file, "" if it is missing: bitbake looks for each file in many
+// places.
 func readConf(path string) (string, error) {
 	if !isFile(path) {
 		return "", nil
@@ -92,7 +93,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// readFile reads a file with the files that it includes.
+// readFile adds the settings in a file, and in the files that it includes, to r.found.
 func (r *confReader) readFile(path string) error {
 	if r.seen[path] || len(r.seen) == maxConfFiles {
 		return nil
@@ -132,8 +133,8 @@ var (
 	includeLine = plaintext.Regexp(`^(?:include|require)\s+(\S+)\s*$`)
 )
 
-// scanConf returns the lines that set one of the variables, with the names of included
-// files.
+// scanConf returns the lines of a file that set one of the named variables, and the names of the
+// files that it includes.
 func scanConf(path, text string, names []string) (found []ownSetting, includes []string) {
 	number, joined, begun := 0, "", 0
 	for line := range strings.Lines(text) {
