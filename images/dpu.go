@@ -10,8 +10,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// DPU describes how the checks of the offload reach a board's ports and the machines behind them.
-// It does not say whether the ports are hardware: checks take that from the driver's name.
+// DPU describes how the offload checks reach a board's ports and the machines behind them. It does
+// not say whether the ports are hardware: checks take that from the driver's name.
 type DPU struct {
 	// EAL are the arguments of the DPDK environment. FRR splits them at spaces, so an argument
 	// cannot contain one. testpmd wants two logical cores: --lcores 0@0,1@0 makes them of one.
@@ -37,7 +37,7 @@ type DPU struct {
 	Inference *Inference `yaml:"inference" json:"inference,omitempty"` // nil: nothing that DPDK's mldev could use
 }
 
-// Peer is a place beside the board that packets come from or go to.
+// Peer is a machine or namespace beside the board that packets come from or go to.
 type Peer struct {
 	// Run is put before a command for the board, to run it in another place: [ip, netns, exec,
 	// vf0], or [ssh, host0]. If it is empty, the command runs on the board itself.
@@ -46,9 +46,8 @@ type Peer struct {
 	Address   string   `yaml:"address" json:"address"` // of the interface, IPv4
 }
 
-// Inference is a model for DPDK's mldev, by files of the board. With another input, a device
-// is found out that gives the answer of the first one again, and with another model one that
-// takes one model for the other.
+// Inference names the files on the board with a model for DPDK's mldev. The other input detects a
+// device that repeats its first answer, the other model one that confuses two models.
 type Inference struct {
 	EAL       []string `yaml:"eal" json:"eal"`
 	Model     string   `yaml:"model" json:"model"`
@@ -111,8 +110,8 @@ func (d DPU) validate() error {
 	return d.Inference.validate()
 }
 
-// ealWords refuses an argument that DPDK or FRR would take for several, or for the end of the EAL
-// arguments.
+// ealWords returns an error for an argument that DPDK or FRR would split, or take for the end of
+// the EAL arguments.
 func ealWords(key string, words []string) error {
 	bad := func(word string) bool { return !noSpace().MatchString(word) || word == "--" }
 	switch i := slices.IndexFunc(words, bad); {

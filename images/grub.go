@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// loaders says what GRUB is called for each firmware and processor, and which
-// Debian packages of this machine it comes in. Debian offers the GRUB of another
-// processor only to that processor: then it is one of the image's own packages.
+// loaders holds, by firmware and processor, GRUB's name for the platform and the Debian packages of
+// this machine that GRUB comes in. Debian offers the GRUB of another processor only to that
+// processor: inImage then says that GRUB is one of the image's own packages.
 var loaders = map[string]map[string]struct {
 	format   string
 	packages []string
@@ -27,15 +27,14 @@ var loaders = map[string]map[string]struct {
 	},
 }
 
-// maxTries is how often a slot is tried before the other one is tried, unless it is marked good. It
-// is RAUC's protocol with GRUB.
+// maxTries is how often GRUB tries a slot that is not marked good before it tries the other slot.
+// RAUC and GRUB share this protocol.
 const maxTries = 3
 
-// grubConfig boots the first slot in ORDER that is good and has tries left, and counts the try
-// before it does. If no slot has tries left, it boots the first good one, preferring one that was
-// proved: the other may be half written. If no slot is good, it boots the first slot anyway: a
-// board that may work is better than one that does not try. Every failure reboots, and the next try
-// counts.
+// grubConfig returns grub.cfg. It boots the first slot in ORDER that is good and has tries left,
+// and counts the try before. If no slot has tries left, it boots the first good one, preferring one
+// that was proved: another may be half written. If no slot is good, it boots the first slot anyway,
+// as that may still work. Every failure reboots, and the next try counts.
 func (d disk) grubConfig() string {
 	slots := d.rootSlots()
 	var b strings.Builder
@@ -70,8 +69,8 @@ const (
 	keptName = envName + ".good"
 )
 
-// keepScript records a proved slot that is booted as the only good one. GRUB overwrites the
-// file in place, so nothing that the board does damages this one.
+// keepScript returns GRUB commands that save a proved slot as the only good one to grubenv.good
+// when it is booted. GRUB overwrites the file in place, so nothing that the board does damages it.
 func keepScript(slots []slot) string {
 	names, none := "ORDER LAST", ""
 	for _, s := range slots {
@@ -92,16 +91,16 @@ func keepScript(slots []slot) string {
 	return b.String()
 }
 
-// provedWord is how the kernel's command line says that somebody has marked this slot
-// good before, since its last update. The board then counts it as good again at each
-// boot. On any other slot the tries go on until somebody does.
+// provedWord on the kernel's command line tells the board that this slot was marked good since its
+// last update. The board then marks it good again at each boot. Any other slot has only its tries
+// until somebody marks it good.
 const provedWord = "slipway.proved"
 
-// proveScript finds out which slots those are. RAUC says the same of a slot that it has
-// just written as of one that was marked good: it has no tries. If it is the slot that
-// ran, somebody marked it good, as RAUC writes none that runs. If it is first in ORDER
-// and another one ran that is still good, RAUC has just written it: a fallback does not
-// change the order, and who takes an update back marks the slot that ran as bad.
+// proveScript returns GRUB commands that set PROVED of each slot. RAUC's variables are the same for
+// a slot that it has just written and for one that was marked good: no tries. If that slot ran
+// last, somebody marked it good, because RAUC never writes the running slot. If it is first in
+// ORDER while another good slot ran last, RAUC has just written it: a fallback does not change
+// ORDER, and whoever takes an update back marks the slot that ran as bad.
 func proveScript(slots []slot) string {
 	var b strings.Builder
 	b.WriteString("set first=\nfor slot in $ORDER; do\n  if [ -z \"$first\" ]; then set first=$slot; fi\ndone\n")
@@ -116,8 +115,8 @@ func proveScript(slots []slot) string {
 	return b.String()
 }
 
-// chooseScript chooses the first slot in ORDER that is good and for which the condition
-// holds, unless one is chosen already.
+// chooseScript returns GRUB commands that choose the first good slot in ORDER for which the
+// condition and holds. They do nothing if a slot is chosen already.
 func chooseScript(slots []slot, and func(slot string) string) string {
 	var b strings.Builder
 	b.WriteString("for slot in $ORDER; do\n  if [ -z \"$chosen\" ]; then\n")
@@ -128,7 +127,8 @@ func chooseScript(slots []slot, and func(slot string) string) string {
 	return b.String()
 }
 
-// countTry adds one to a slot's counter: GRUB's shell cannot calculate.
+// countTry returns GRUB commands that add one to a slot's counter of tries. GRUB's shell cannot
+// calculate.
 func countTry(slot string) string {
 	var b strings.Builder
 	for n := range maxTries {
@@ -157,7 +157,8 @@ func (d disk) rootSlots() []slot {
 	return all
 }
 
-// installLoader puts GRUB into the place that the firmware reads.
+// installLoader makes GRUB's core image and installs it where the firmware looks: in the EFI system
+// partition or in the disk's first sectors.
 func (d disk) installLoader(ctx context.Context) error {
 	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
 	if !ok {
@@ -177,7 +178,7 @@ func (d disk) installLoader(ctx context.Context) error {
 	return d.biosLoader(core, path.Join(modules, "boot.img"))
 }
 
-// makeCore makes GRUB's second stage, with just the modules that the disk needs.
+// makeCore runs grub-mkimage to make GRUB's core image with the modules that the disk needs.
 func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
 	_, number := d.partitionFor(useBoot)
 	early := d.path("early.cfg")
@@ -195,9 +196,9 @@ func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
 	return d.runProgram(ctx, argv...)
 }
 
-// espLoader makes the EFI system partition with GRUB under the removable
-// media's name, which every firmware tries. With clusters of one sector it is
-// FAT32 from 33 MiB on; with the usual ones firmware would take it for FAT16.
+// espLoader makes the EFI system partition with GRUB under the removable media's name, which every
+// firmware tries. Clusters of one sector make it FAT32 from 33 MiB on; with the usual size firmware
+// would take it for FAT16.
 func (d disk) espLoader(ctx context.Context, core, name string) error {
 	p, _ := d.partitionFor(useLoader)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
@@ -224,9 +225,9 @@ const (
 	maxCoreSizeBytes = 512 << 10 // what the BIOS can load below 640 KiB
 )
 
-// biosLoader does the work of grub-bios-setup, which insists on a block device. It writes boot.img
-// to the first sector, with the place of the second stage; and into the second stage's first sector
-// the place of the rest.
+// biosLoader installs GRUB like grub-bios-setup, which insists on a block device. It writes
+// boot.img to the disk's first sector, with the sector of the core image, and the core image to the
+// loader partition, with the sector of its own rest.
 func (d disk) biosLoader(corePath, bootPath string) error {
 	p, _ := d.partitionFor(useLoader)
 	core, err := os.ReadFile(corePath)

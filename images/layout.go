@@ -63,7 +63,8 @@ const (
 // releases and pipelines.
 var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
 
-// checkFolderName refuses a board's name that is no name of a folder of its own.
+// checkFolderName returns an error if a board's name cannot be the name of its folder in the build
+// folder.
 func checkFolderName(name string) error {
 	switch {
 	case name == "." || name == ".." || notInName().MatchString(strings.ReplaceAll(name, "+", "-")):
@@ -74,8 +75,8 @@ func checkFolderName(name string) error {
 	return nil
 }
 
-// BoardDir is the folder of a board's artifact. An artifact from elsewhere stays in its own folder.
-// Slipway trusts only the files that artifact.json lists, and writes nothing to that folder.
+// BoardDir returns the folder of a board's artifact. An artifact from elsewhere stays in its own
+// folder: Slipway reads only the files there that artifact.json lists, and writes nothing.
 func (o Options) BoardDir(s Spec) string {
 	if s.folder != "" {
 		return s.folder
@@ -83,8 +84,8 @@ func (o Options) BoardDir(s Spec) string {
 	return filepath.Join(o.Dir, s.Board)
 }
 
-// WorkDir is the folder of what Slipway writes about a board besides its artifact: logs, the
-// virtual machine, the journals of fleets. That of an artifact from elsewhere is StateDir.
+// WorkDir returns the folder where Slipway writes a board's logs, virtual machine and fleet
+// journals. For an artifact from elsewhere it is StateDir.
 func (o Options) WorkDir(s Spec) string {
 	own := filepath.Join(o.Dir, s.Board)
 	if whole, err := filepath.Abs(own); s.folder == "" || err == nil && s.folder == whole {
@@ -99,7 +100,7 @@ func (o Options) ReportDir(s Spec) string { return filepath.Join(o.ReportsDir(),
 // ReportsDir is the folder of the reports of all boards.
 func (o Options) ReportsDir() string { return filepath.Join(o.Dir, reportsName) }
 
-// ReportDirBeside is the ReportDir of the build folder that a board's folder is in.
+// ReportDirBeside returns the ReportDir of a board, from the path of the board's folder.
 func ReportDirBeside(boardDir string) string {
 	return filepath.Join(filepath.Dir(boardDir), reportsName, filepath.Base(boardDir))
 }
@@ -115,20 +116,21 @@ func (o Options) FleetDir(s Spec, command string) string {
 	return filepath.Join(o.WorkDir(s), "fleet", command)
 }
 
-// workspace is where a board's layers are checked out. Boards share the mirrors.
+// workspace returns the folders of a board's layers, and of the git mirrors that all boards share.
 func (o Options) workspace(s Spec) layers.Workspace {
 	return layers.Workspace{
 		Dir: filepath.Join(o.BoardDir(s), checkoutsName), Mirrors: filepath.Join(o.cacheDir(), "git"), Build: o.BitbakeDir(s), Offline: o.Offline,
 	}
 }
 
-// boardDirOf is the folder of the board whose layers are checked out in a workspace.
+// boardDirOf returns the folder of the board whose layers are checked out in a workspace.
 func boardDirOf(ws layers.Workspace) string { return filepath.Dir(ws.Dir) }
 
-// BitbakeDirOf is the folder that bitbake builds in with the layers of a workspace.
+// BitbakeDirOf returns bitbake's build folder for the layers of a workspace.
 func BitbakeDirOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(ws), bitbakeName) }
 
-// BuildLockOf is the file that a build locks while it uses the layers of a workspace.
+// BuildLockOf returns the path of the file that a build locks while it uses the layers of a
+// workspace.
 func BuildLockOf(ws layers.Workspace) string { return buildLock(boardDirOf(ws)) }
 
 // cacheDir is the folder of what boards and builds share.
@@ -166,7 +168,7 @@ func (o Options) HostLockPath(host string) string {
 // ArtifactPath is the file that describes the artifact.
 func ArtifactPath(boardDir string) string { return filepath.Join(boardDir, ArtifactName) }
 
-// ImageCacheBeside is the ImageCacheDir of the build folder that a board's folder is in.
+// ImageCacheBeside returns the ImageCacheDir of the build folder that holds a board's folder.
 func ImageCacheBeside(boardDir string) string {
 	return Options{Dir: filepath.Dir(boardDir)}.ImageCacheDir()
 }
@@ -202,13 +204,15 @@ func StateHome() (string, error) {
 	return filepath.Join(dir, "slipway"), nil
 }
 
-// StateDir is the folder of a board's keys, host keys and receipts. Boards of the same name in
-// other folders have others.
+// StateDir returns the folder of a board's keys, host keys and receipts. Its name includes a digest
+// of the path of the board's folder, so boards of the same name in other folders have others.
 func (o Options) StateDir(s Spec) (string, error) { return stateDirOf(s.Board, o.BoardDir(s)) }
 
-// StateDir is that of the artifact's board.
+// StateDir returns the folder of keys, host keys and receipts of the artifact's board.
 func (a Artifact) StateDir() (string, error) { return stateDirOf(a.Board, a.dir) }
 
+// stateDirOf returns StateDir for a board and its folder. It resolves links, so that each path to
+// the same folder gives the same result.
 func stateDirOf(board, boardDir string) (string, error) {
 	home, err := StateHome()
 	if err != nil {
@@ -233,17 +237,18 @@ const (
 	receiptName    = "flash.json"
 )
 
-// ClientKeyPath is the private key that a flashed board lets in.
+// ClientKeyPath returns the path of the private SSH key that a flashed board accepts.
 func ClientKeyPath(stateDir string) string { return filepath.Join(stateDir, clientKeyName) }
 
-// KnownHostsPath is the file of the host keys that flashes recorded. It may not be there.
+// KnownHostsPath returns the path of the host keys that flashes recorded. The file may not exist.
 func KnownHostsPath(stateDir string) string { return filepath.Join(stateDir, knownHostsName) }
 
 // ReceiptPath is the file that records the last device of the artifact.
 func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receiptName) }
 
-// OldState says which files of a board an earlier Slipway kept beside its artifact, where they
-// are not read any more: somebody else may have put them there. "": there are none.
+// OldState returns a message for the user about SSH key files that an earlier Slipway kept beside a
+// board's artifact, "" if there are none. Slipway no longer reads them there, because somebody else
+// may have put them there.
 func (o Options) OldState(s Spec) string {
 	dir, err := o.StateDir(s)
 	if err != nil {
@@ -270,8 +275,8 @@ var notListed = []string{
 	"machine", "logs", "metrics", "replaced", "fleet", "ssh", checkoutsName, bitbakeName, reportsName,
 }
 
-// CheckFileName refuses names that no file of an artifact can have: those of other places, of
-// what Slipway keeps or has kept in a board's folder, and of hidden files.
+// CheckFileName returns an error for a name that no file of an artifact can have: a path, a hidden
+// file, a signature, or a file that Slipway itself keeps in a board's folder.
 func CheckFileName(name string) error {
 	low := strings.ToLower(name)
 	signature := slices.Contains(SignatureEndings, strings.TrimPrefix(low, ArtifactName))

@@ -21,8 +21,8 @@ import (
 //go:embed all:boards releases
 var embedded embed.FS
 
-// Sources are Slipway's own boards and the releases that their project files include, in the
-// folders boards and releases.
+// Sources returns the files of Slipway's own boards, and of the releases that their project files
+// include, in the folders boards and releases.
 func Sources() fs.FS { return embedded }
 
 const maxBoardFileBytes = 1 << 20
@@ -48,12 +48,13 @@ func (b boardSet) names() ([]string, error) {
 	return names, err
 }
 
-// Default returns the board that commands mean when they are given none.
+// Default returns the board that commands use if the user names none.
 func Default() (Spec, error) {
 	return First("has default: true in its board.yml; name one", func(s Spec) bool { return s.Default })
 }
 
-// LoadOwn is Load, where "" is the project's board, and the default one outside of a project.
+// LoadOwn loads a board by name. For "" it returns the only board of the user's project, or the
+// default board.
 func LoadOwn(board string) (Spec, error) {
 	own, err := OwnBoards()
 	if board != "" || err != nil || len(own) == 0 {
@@ -69,8 +70,8 @@ func LoadOwn(board string) (Spec, error) {
 	return spec, err
 }
 
-// First returns the first board that fits, the user's own before Slipway's; what says how it
-// would, for errors.
+// First returns the first board for which fits is true, the user's own before Slipway's. what
+// describes such a board in the error if there is none.
 func First(what string, fits func(Spec) bool) (Spec, error) {
 	boards, err := openBoards()
 	if err != nil {
@@ -88,8 +89,8 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
-// Load returns the spec of a board; "" is the default board. A project file of kas or bitbake-setup
-// names a board without a board.yml.
+// Load returns the spec of a board, "" for the default board. A project file of kas or
+// bitbake-setup is a board without a board.yml.
 func Load(board string) (Spec, error) {
 	spec, err := load(board)
 	return spec, asBoardFile(err)
@@ -120,6 +121,7 @@ func load(board string) (Spec, error) {
 	return loadKnown(boards, names, board)
 }
 
+// loadKnown loads a board that is in names, or returns an error with the nearest name.
 func loadKnown(boards fs.FS, names []string, board string) (Spec, error) {
 	if !slices.Contains(names, board) {
 		if dir := filepath.Dir(board); dir != "." {
@@ -134,7 +136,7 @@ func loadKnown(boards fs.FS, names []string, board string) (Spec, error) {
 	return LoadFrom(boards, board)
 }
 
-// LoadSource is Load for Slipway's own boards, whatever is in the current folder.
+// LoadSource loads one of Slipway's own boards by name, whatever boards the current folder has.
 func LoadSource(board string) (Spec, error) {
 	boards, err := openSources()
 	if err != nil {
@@ -162,12 +164,14 @@ func asBoardFile(err error) error {
 	return boardFileError{err}
 }
 
-// LoadFrom is Load for boards that lie elsewhere than in this binary.
+// LoadFrom loads a board from a set of board folders.
 func LoadFrom(boards fs.FS, board string) (Spec, error) {
 	spec, err := loadFrom(boards, board)
 	return spec, asBoardFile(err)
 }
 
+// loadFrom decodes the board.yml of the board and of those that it extends, reads their files,
+// finds the suites and the project file, and validates the result.
 func loadFrom(boards fs.FS, board string) (Spec, error) {
 	chain, err := lineageOf(boards, board)
 	if err != nil {
@@ -202,7 +206,7 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 	return spec, cmp.Or(checkFolderName(board), spec.validate())
 }
 
-// lineageOf returns the board and those that it extends, the oldest first.
+// lineageOf returns the names of the board and of those that it extends, the oldest first.
 func lineageOf(boards fs.FS, board string) ([]string, error) {
 	var chain []string
 	for name := board; name != ""; {
@@ -222,7 +226,7 @@ func lineageOf(boards fs.FS, board string) ([]string, error) {
 	return chain, nil
 }
 
-// findExtended refuses a board that extends one that does not exist.
+// findExtended returns an error if the board that this one extends does not exist.
 func (s Spec) findExtended(boards fs.FS) error {
 	files, err := fs.Glob(boards, "*/board.yml")
 	if err != nil {
@@ -238,6 +242,8 @@ func (s Spec) findExtended(boards fs.FS) error {
 	return s.unknownValue("extends", s.Extends, names)
 }
 
+// decodeBoard decodes a board's board.yml over the values in into, and records where each key is
+// written.
 func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	file := placeOf(boards, name).file()
 	f, err := boards.Open(path.Join(name, "board.yml"))
@@ -258,7 +264,7 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	return yaml.Load(file, data, into, into.places)
 }
 
-// withDefaults fills in the figures that the board does not have.
+// withDefaults returns the needs with defaultNeeds for each figure that the board does not give.
 func (n Needs) withDefaults() Needs {
 	for _, f := range []struct{ figure, otherwise *int }{
 		{&n.Disk.LayersGiB, &defaultNeeds.Disk.LayersGiB},
@@ -273,7 +279,8 @@ func (n Needs) withDefaults() Needs {
 	return n
 }
 
-// overlayFiles reads the files of the boards, each over those of the one before.
+// overlayFiles returns the files of the boards' folders by path. Files of later boards replace
+// those of earlier ones.
 func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range chain {
@@ -295,7 +302,8 @@ func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// readBoardFile reads a file of a board's folder, which may be the user's own.
+// readBoardFile reads a file of a board's folder. That may be the user's own, so it refuses large
+// files and those that are not regular.
 func readBoardFile(boards fs.FS, name string) ([]byte, error) {
 	info, err := fs.Stat(boards, name)
 	switch {
@@ -324,8 +332,8 @@ func (s Spec) File(name string) ([]byte, error) {
 	return data, nil
 }
 
-// HostAuthorities are the public keys, one a line, of who vouches for boards of this
-// kind.
+// HostAuthorities returns the public keys, one a line, of those who sign the host keys of boards of
+// this kind.
 func (s Spec) HostAuthorities() (string, error) {
 	if s.SSH.HostCA == "" || strings.Contains(s.SSH.HostCA, " ") {
 		return s.SSH.HostCA, nil

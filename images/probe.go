@@ -22,8 +22,8 @@ import (
 // smoke suites.
 const ProbeImage = "slipway/probe:latest"
 
-// writeProbe writes an OCI archive of a container made of files of the image itself,
-// so that it fits the board's processor and C library without a registry.
+// writeProbe writes an OCI archive of a container made of files of the image itself. So the
+// container fits the board's processor and C library, and needs no registry.
 func (d disk) writeProbe(out *os.File) error {
 	layer, err := d.probeLayer()
 	if err != nil {
@@ -78,8 +78,8 @@ func writeLayout(out *os.File, index []byte, blobs map[digest.Digest][]byte) err
 	return t.Close()
 }
 
-// probeLayer is a tar of the board's container/ folder and of those files of the
-// root file system that spec.Debian.Probe names.
+// probeLayer returns a tar of the board's container/ folder and of those files of the root file
+// system that spec.Debian.Probe names.
 func (d disk) probeLayer() ([]byte, error) {
 	var layer bytes.Buffer
 	t := tar.NewWriter(&layer)
@@ -126,7 +126,7 @@ func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 	return nil
 }
 
-// readInside reads a file of the tree at root; a link out of it is an error.
+// readInside reads a file below root. A link that points out of root is an error.
 func readInside(root, name string) ([]byte, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {

@@ -52,8 +52,9 @@ var billEndings = []ending{
 	{CVEs, "json"},
 }
 
-// Publish adds the provenance, and writes artifact.json. It removes a signature of the earlier
-// description. system is the build system of a board that bitbake builds.
+// Publish writes the provenance file and artifact.json, with the source's commit and the versions
+// of the build's tools. It removes signatures of the earlier artifact.json. system is the build
+// system of a board that bitbake builds.
 func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error {
 	if err := removeSignatures(a.dir); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error 
 	return a.Save(a.dir)
 }
 
-// SignatureEndings are those of what ssh-keygen, minisign and gpg write.
+// SignatureEndings are the file name endings of signatures by ssh-keygen, minisign and gpg.
 var SignatureEndings = []string{".sig", ".minisig", ".asc"}
 
 func removeSignatures(dir string) error {
@@ -87,8 +88,8 @@ func removeSignatures(dir string) error {
 	return nil
 }
 
-// Source returns what the user's own folder of boards, or the folder of a project file, is
-// at. Slipway's own boards are of the Slipway that the artifact names.
+// Source returns the git commit of the user's folder of boards or project file, nil for Slipway's
+// own boards: for these the artifact names the Slipway that built it.
 func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
 	if s.project != "" {
 		file, _ := firstProjectFile(s.project)
@@ -100,8 +101,8 @@ func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
 	return nil
 }
 
-// toolVersions returns the versions of Debian packages on this machine. It returns nil where
-// dpkg does not know.
+// toolVersions returns the versions of Debian packages that are installed on this machine, nil if
+// dpkg knows none of them.
 func toolVersions(ctx context.Context, packages []string) map[string]string {
 	argv := append([]string{"dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"}, packages...)
 	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails if a package is not installed
@@ -117,7 +118,8 @@ func toolVersions(ctx context.Context, packages []string) map[string]string {
 	return versions
 }
 
-// statement returns the in-toto statement about the artifact's files.
+// statement returns an in-toto statement, as JSON, that describes how the artifact's files were
+// built.
 func (a *Artifact) statement(spec Spec) ([]byte, error) {
 	s := &intoto.Statement{Type: intoto.StatementTypeUri, PredicateType: slsaType}
 	for _, f := range a.Files {
@@ -170,7 +172,7 @@ func anyMap(texts map[string]string) map[string]any {
 	return all
 }
 
-// dependencies are the repositories that the build was made of.
+// dependencies returns the repositories that the build used, with their commits.
 func (a *Artifact) dependencies() (all []*intoto.ResourceDescriptor) {
 	add := func(name, url, commit string, edited bool) {
 		if commit == "" {
@@ -194,8 +196,8 @@ func (a *Artifact) dependencies() (all []*intoto.ResourceDescriptor) {
 	return all
 }
 
-// builder returns who built, and which run of a CI server it was. GitHub's, GitLab's and
-// Jenkins' own variables say it.
+// builder returns who built, and the URL of the CI run, from the variables of GitHub, GitLab or
+// Jenkins. Outside of CI it returns a constant and "".
 func builder() (id, run string) {
 	if server, repo, number := os.Getenv("GITHUB_SERVER_URL"), os.Getenv("GITHUB_REPOSITORY"), os.Getenv("GITHUB_RUN_ID"); server != "" && repo != "" {
 		return server + "/" + repo, server + "/" + repo + "/actions/runs/" + number
@@ -227,8 +229,8 @@ type Statement struct {
 	Key      string            `json:"key"`
 }
 
-// ReadStatement reads the artifact's provenance, and proves that it is of this artifact: it
-// names the same board, the same key and the same files with their digests.
+// ReadStatement reads the artifact's provenance file, and returns an error unless it has the
+// artifact's board and key and exactly its files and digests.
 func (a Artifact) ReadStatement() (Statement, error) {
 	f, err := a.File(Provenance)
 	if err != nil {
@@ -281,6 +283,7 @@ func parseStatement(data []byte) (Statement, error) {
 	return out, nil
 }
 
+// checkStatement returns an error if a provenance statement is of another build than the artifact.
 func (a Artifact) checkStatement(s Statement) error {
 	if s.Board != a.Board || s.Key != a.Key {
 		return fmt.Errorf("it is of another build: of board %s with the key %.12s, and the artifact is of %s with %.12s", s.Board, s.Key, a.Board, a.Key)
@@ -300,14 +303,14 @@ func (a Artifact) checkStatement(s Statement) error {
 	return nil
 }
 
-// Program is the Slipway that made something.
+// Program identifies the Slipway that made something.
 type Program struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified,omitempty"` // its source differed from the commit
 }
 
-// String is the program as a person reads it.
+// String returns the version and commit for a person to read.
 func (p Program) String() string {
 	text := plaintext.Either(p.Version == unknown, "development build", p.Version) + ", commit " + p.Commit
 	if p.Modified {
@@ -316,20 +319,20 @@ func (p Program) String() string {
 	return text
 }
 
-// Describe is the command whose output Described takes, with the commit in full.
+// Describe is the git command whose output Described takes. It prints the full commit.
 var Describe = []string{"git", "describe", "--always", "--dirty", "--long", "--abbrev=40"}
 
-// unknown is said of what nobody told the program, rather than guessed.
+// unknown is the version or commit of a program that was compiled without that information.
 const unknown = "unknown"
 
-// described is what Describe prints where this program was compiled: set by the linker's
-// -X, since the go command records no commit in what Mage compiles.
+// described is the output of Describe from when this program was compiled. The linker's -X sets it,
+// since the go command records no commit in what Mage compiles.
 var described string
 
-// Described says what this program was compiled of, where somebody else knows.
+// Described sets the output of Describe for this program, for a caller that knows it.
 func Described(text string) { described = strings.TrimSpace(text) }
 
-// ThisProgram is the Slipway that runs.
+// ThisProgram returns the version and commit of the running Slipway.
 func ThisProgram() Program {
 	if p, ok := parseDescribed(described); ok {
 		return p
@@ -340,7 +343,7 @@ func ThisProgram() Program {
 	return Program{Version: unknown, Commit: unknown}
 }
 
-// parseDescribed reads v1.2-3-gCOMMIT-dirty, or COMMIT if no tag is known.
+// parseDescribed parses the output of Describe: v1.2-3-gCOMMIT-dirty, or COMMIT if no tag is known.
 func parseDescribed(text string) (Program, bool) {
 	text, modified := strings.CutSuffix(text, "-dirty")
 	p := Program{Version: unknown, Commit: text, Modified: modified}
@@ -351,10 +354,10 @@ func parseDescribed(text string) (Program, bool) {
 	return p, err == nil && (len(id) == 20 || len(id) == 32)
 }
 
-// pseudoVersion is what the go command calls a commit without a tag, or its end.
+// pseudoVersion matches the end of a version that the go command makes for a commit without a tag.
 var pseudoVersion = plaintext.Regexp(`[.-]\d{14}-[0-9a-f]{12}$`)
 
-// recordedProgram returns what the go command recorded.
+// recordedProgram returns the version and commit that the go command recorded in this program.
 func recordedProgram(info *debug.BuildInfo) Program {
 	p := Program{Version: unknown, Commit: unknown}
 	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); v != "" && v != "(devel)" && !pseudoVersion().MatchString(v) {

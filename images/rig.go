@@ -15,8 +15,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Rig is the network of a board that is a few namespaces of the machine itself, with a
-// userland of Debian packages as their root.
+// Rig describes a board made of network namespaces on this machine. Their root is a userland of
+// Debian packages.
 type Rig struct {
 	// Source says how the programs are built that Debian has not, each as a layer over
 	// the userland; a later one sees what the earlier ones made.
@@ -130,8 +130,8 @@ func (r Rig) validate() error {
 	return nil
 }
 
-// Userland is a folder with the board's Debian packages, unpacked. It is whole or
-// absent, and made again when the board names other packages.
+// Userland returns a folder with the board's Debian packages, unpacked. It makes the folder if it
+// is missing or the board names other packages, and renames it into place when it is complete.
 func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
 	tar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {

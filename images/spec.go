@@ -24,7 +24,7 @@ package images
 
 import "slipway/images/cache"
 
-// Spec is all that is known of a board before anything is built: board.yml.
+// Spec is what board.yml says of a board, with what Load finds: its files, suites and project file.
 type Spec struct {
 	Board       string `yaml:"-" json:"board"`
 	Description string `yaml:"description" json:"description"`
@@ -68,8 +68,8 @@ type Spec struct {
 	deployed string // bitbake's folder with the images, where Slipway has no artifact of them
 }
 
-// Needs is the disk and memory that a build with bitbake takes of a machine. A board inherits the
-// figures of the one that it extends; otherwise defaultNeeds apply.
+// Needs is the disk and memory that a build with bitbake needs. A board inherits the figures of the
+// one that it extends; otherwise defaultNeeds apply.
 type Needs struct {
 	Disk      DiskNeeds `yaml:"disk" json:"disk,omitzero"`
 	MemoryGiB int       `yaml:"memoryGiB" json:"memoryGiB,omitempty"` // for the largest single task and bitbake itself
@@ -94,7 +94,7 @@ var defaultNeeds = Needs{
 	MemoryGiB: 8, TaskMiB: 1024,
 }
 
-// Debian is a userland made of Debian packages.
+// Debian describes a userland made of Debian packages.
 type Debian struct {
 	Suite    string   `yaml:"suite" json:"suite"`
 	Packages []string `yaml:"packages" json:"packages"`

@@ -17,7 +17,7 @@ import (
 // Settings that no table can check: they name files, recipes, versions and features of
 // any layer. They are looked at where all layers of the project are checked out.
 
-// checkout is the layers of a project that are all checked out.
+// checkout holds the layers of a project, which are all checked out.
 type checkout struct {
 	folders []string
 	recipes func() map[string][]string // of .bb and .bbappend files, by the recipe's name
@@ -28,8 +28,8 @@ type checkout struct {
 // recipes.
 var outsideFolders = plaintext.Regexp(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
-// newCheckout returns nil if a layer is missing. openembedded-core, which has
-// bitbake.conf, may be missing from the project file as well.
+// newCheckout returns the checked out layers. It returns nil if a layer is missing, or if no layer
+// has bitbake.conf: a project file may leave out openembedded-core.
 func newCheckout(layers []string) *checkout {
 	folders, core := slices.Clone(layers), false
 	for _, dir := range layers {
@@ -68,8 +68,7 @@ const maxMetadataBytes = 512 << 20
 
 var metadataTypes = words(".bb .bbappend .bbclass .inc .conf .py")
 
-// wordsInFiles returns the words in all files that bitbake reads, nil if there is too
-// much to read.
+// wordsInFiles returns the set of words in all files that bitbake reads, nil if they are too large.
 func wordsInFiles(folders []string) map[string]bool {
 	all, size := map[string]bool{}, 0
 	walkFiles(folders, func(file string) {
@@ -91,21 +90,21 @@ func wordsInFiles(folders []string) map[string]bool {
 	return all
 }
 
-// containsWord reports whether a file has the word. It is true if the files are too
-// large to know.
+// containsWord reports whether any file of the layers has the word, or the files are too large to
+// search.
 func (l *checkout) containsWord(word string) bool {
 	all := l.words()
 	return all == nil || all[word]
 }
 
-// splitNames splits a text into the words that could be names.
+// splitNames splits a text into words of letters, digits and the signs that names may have.
 func splitNames(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.+", r)
 	})
 }
 
-// matchPattern returns what the star matches in the names of the files that exist.
+// matchPattern returns what the star of a pattern stands for in the names of the layers' files.
 func (l *checkout) matchPattern(pattern string) (all []string) {
 	before, after, _ := strings.Cut(filepath.Base(pattern), "*")
 	for _, dir := range l.folders {
@@ -127,7 +126,8 @@ var filePatterns = map[string][]string{
 	"INIT_MANAGER": {"conf/distro/include/init-manager-*.inc"},
 }
 
-// checkInCheckouts checks a statement against the files of the layers.
+// checkInCheckouts checks a statement that names files, recipes or features against the checked out
+// layers. Without checkouts it does nothing.
 func (c *checker) checkInCheckouts(s Statement) {
 	l := c.layers.Checkout
 	base, _ := splitOverrides(s.Var)
@@ -166,8 +166,8 @@ func (c *checker) checkInCheckouts(s Statement) {
 	}
 }
 
-// checkFileVariable checks the statement that decides a variable whose value names a
-// file.
+// checkFileVariable adds a finding if a variable such as MACHINE names a file that no layer has. It
+// looks only at the statement that decides the variable's value.
 func (c *checker) checkFileVariable(s Statement) {
 	if d := c.deciding[s.Var]; len(s.Words) != 1 || d == nil || d.At != s.At || isComputed(s.Words[0]) {
 		return
@@ -207,8 +207,8 @@ func shortList(names []string) string {
 
 func numbered(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// checkRecipeVersion checks a recipe's version against the names of its files. A recipe
-// may set its version by other means. It gets no finding.
+// checkRecipeVersion adds a finding if no file name of a recipe has the preferred version. A recipe
+// that may set its version by other means gets none.
 func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) {
 	files := c.layers.Checkout.recipes()[recipe]
 	if len(s.Words) != 1 || isComputed(s.Words[0]) || strings.Contains(recipe, "$") {
@@ -253,8 +253,8 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 	}
 }
 
-// checkRuntimeVariable checks that some file reads the variable. It also checks that
-// its packages exist.
+// checkRuntimeVariable adds a finding if no file of the layers reads the variable, or names its
+// package.
 func (c *checker) checkRuntimeVariable(s Statement, base string) {
 	l := c.layers.Checkout
 	if !l.containsWord(base) && !strings.ContainsAny(base, "${}") {
@@ -268,8 +268,8 @@ func (c *checker) checkRuntimeVariable(s Statement, base string) {
 	}
 }
 
-// madeByRecipe reports whether the name is a recipe, or begins with one: recipes write
-// ${PN}-part for the names of their packages.
+// madeByRecipe reports whether a package's name is a recipe's, or begins with one and a dash:
+// recipes write ${PN}-part for the names of their packages.
 func (c *checker) madeByRecipe(name string) bool {
 	recipes := c.layers.Checkout.recipes()
 	for i := len(name); i > 0; i-- {
@@ -282,7 +282,7 @@ func (c *checker) madeByRecipe(name string) bool {
 
 const correctName = "correct the name, or remove it"
 
-// suggestNear advises to write the one name that is close to a wrong one, or gives
+// suggestNear returns advice to write the one of names that is close to a wrong name, or else the
 // other advice.
 func suggestNear(names iter.Seq[string], name, otherwise string) string {
 	if near := nearestName(names, name); near != "" {
@@ -291,8 +291,8 @@ func suggestNear(names iter.Seq[string], name, otherwise string) string {
 	return otherwise
 }
 
-// checkDistroFeatures reports features that stand in no file of the layers, or
-// elsewhere in the configuration.
+// checkDistroFeatures reports features that no file of the layers and no other variable of the
+// configuration names.
 func (c *checker) checkDistroFeatures(s Statement) {
 	l := c.layers.Checkout
 	for _, w := range s.Words {
@@ -316,7 +316,7 @@ func (c *checker) checkImageFeatures(s Statement) {
 	}
 }
 
-// checkRequire checks that the file of a require exists.
+// checkRequire reports a require whose file no layer has.
 func (c *checker) checkRequire(s Statement) {
 	if s.Var != "require" || len(s.Words) != 1 || strings.ContainsAny(s.Value, "${}*?[") {
 		return
@@ -329,8 +329,8 @@ func (c *checker) checkRequire(s Statement) {
 	}
 }
 
-// usedInConf reports whether another variable of the configuration has the feature's
-// name.
+// usedInConf reports whether a statement for another variable than DISTRO_FEATURES names the
+// feature.
 func (c *checker) usedInConf(feature string) bool {
 	return slices.ContainsFunc(c.statements, func(s Statement) bool {
 		base, _ := splitOverrides(s.Var)
@@ -344,7 +344,7 @@ var pythonErrors = []syntax.ErrorCode{
 	syntax.ErrMissingBracket, syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingRepeatArgument, syntax.ErrTrailingBackslash,
 }
 
-// checkMask checks a pattern of BBMASK.
+// checkMask reports a pattern of BBMASK that is no regular expression, or that matches no recipe.
 func (c *checker) checkMask(w Word) {
 	text := strings.TrimPrefix(w.Text, "|")
 	if strings.Contains(text, "${") || text == "" {

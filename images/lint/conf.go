@@ -60,7 +60,7 @@ type logicalLine struct {
 	source Source
 }
 
-// positionAt returns the position of an offset in the joined text.
+// positionAt returns the file, line and column of an offset in the joined text.
 func (l logicalLine) positionAt(offset int) Position {
 	i := len(l.starts) - 1
 	for i > 0 && l.starts[i] > offset {
@@ -69,8 +69,8 @@ func (l logicalLine) positionAt(offset int) Position {
 	return Position{l.source.File, l.first + i, l.source.Indent + offset - l.starts[i] + 1}
 }
 
-// parseConf parses configuration line by line, as bitbake does. It returns the lines
-// that it cannot read apart, so that one line does not hide the others.
+// parseConf parses configuration line by line, as bitbake does. It returns the lines that it cannot
+// parse in bad, so that one of them does not hide the others.
 func parseConf(src Source) (statements []Statement, bad []badLine, err error) {
 	if len(src.Text) > maxTextBytes {
 		return nil, nil, fmt.Errorf("%s: more than %d bytes of configuration", src.File, maxTextBytes)
@@ -93,8 +93,8 @@ func parseConf(src Source) (statements []Statement, bad []badLine, err error) {
 	return statements, bad, nil
 }
 
-// joinLines joins lines that end in a backslash. bitbake does so before it looks for
-// comments.
+// joinLines joins each line that ends in a backslash with the next, comments too, as bitbake does.
+// It adds to bad a line that so becomes part of a comment.
 func joinLines(src Source, bad *[]badLine) []logicalLine {
 	var all []logicalLine
 	var open *logicalLine
@@ -134,6 +134,8 @@ var includeDirectives = map[string]bool{"include": true, "require": true, "inclu
 // quotedHint is the advice for a line that is neither an assignment nor a directive.
 const quotedHint = `write it as NAME = "value", with the quotes`
 
+// parseStatement parses a line as an assignment or a directive, or returns why bitbake cannot read
+// it.
 func (l logicalLine) parseStatement() (Statement, *badLine) {
 	text := l.text
 	i := len(text) - len(strings.TrimLeft(text, " \t"))
@@ -176,7 +178,7 @@ func (l logicalLine) parseDirective(i int, word string) (Statement, *badLine) {
 	return s, nil
 }
 
-// parseValue reads the text between the first quote and the last one of its kind.
+// parseValue sets the statement's value and words: the text between the quotes at its two ends.
 func (l logicalLine) parseValue(s Statement, from int) (Statement, *badLine) {
 	text := l.text
 	from += len(text[from:]) - len(strings.TrimLeft(text[from:], " \t"))
@@ -199,7 +201,7 @@ func (l logicalLine) parseValue(s Statement, from int) (Statement, *badLine) {
 	return s, nil
 }
 
-// splitWords returns the words between two offsets.
+// splitWords returns the words between two offsets of the line, with their positions.
 func (l logicalLine) splitWords(from, to int) []Word {
 	var all []Word
 	for i := from; i < to; {
@@ -217,8 +219,8 @@ func (l logicalLine) splitWords(from, to int) []Word {
 	return all
 }
 
-// inName reports whether a variable's name may have this character. A colon, dot or
-// plus may also begin the operator.
+// inName reports whether the character at i may belong to a variable's name. A colon, dot or plus
+// before "=" belongs to the operator.
 func inName(text string, i int) bool {
 	c := text[i]
 	switch {
@@ -233,7 +235,7 @@ func inName(text string, i int) bool {
 // The longer ones first.
 var operators = []string{"??=", "?=", ":=", "+=", "=+", ".=", "=.", "="}
 
-// leadingOperator returns the operator that a text begins with.
+// leadingOperator returns the assignment operator that a text begins with, "" without one.
 func leadingOperator(text string) string {
 	for _, op := range operators {
 		if strings.HasPrefix(text, op) {

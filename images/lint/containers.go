@@ -11,13 +11,15 @@ var (
 	engines       = words("docker docker-ce docker-moby containerd containerd-opencontainers podman cri-o nerdctl packagegroup-docker packagegroup-containerd packagegroup-podman k3s")
 )
 
-// bringsDocker reports whether nvidia-container-toolkit depends on docker. It does up
-// to whinlatter. The branches for R38 and all later ones leave the engine to the image.
+// bringsDocker reports whether nvidia-container-toolkit depends on docker on a branch of
+// meta-tegra. It does up to whinlatter. The branches for R38 and all later ones leave the engine to
+// the image.
 func bringsDocker(tegra string) bool {
 	return !strings.HasPrefix(tegra, "master") && Before(tegra, "wrynose")
 }
 
-// checkContainers checks what a build with containers in it needs.
+// checkContainers checks a build that installs a container engine or NVIDIA's container runtime:
+// the distro's features, systemd, the layers, and the engine itself.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
 	first := gpu
@@ -37,9 +39,8 @@ func (c *checker) checkContainers() {
 	}
 }
 
-// distroKnown reports whether everything that sets the distro's features was read. The
-// configuration then includes no other files. It names no other distro than the project
-// does.
+// distroKnown reports whether Slipway has read everything that sets the distro's features. It has
+// not if the configuration includes other files or names another distro than the project.
 func (c *checker) distroKnown() bool {
 	if slices.ContainsFunc(c.statements, func(s Statement) bool { return s.Op == "" && includeDirectives[s.Var] }) {
 		return false
@@ -61,8 +62,7 @@ func (c *checker) findInstalled(list []string) *Word {
 	return &c.installed[i]
 }
 
-// checkVirtualization checks that DISTRO_FEATURES has virtualization. It reports a removed
-// ldconfig.
+// checkVirtualization reports DISTRO_FEATURES without virtualization, or with ldconfig removed.
 func (c *checker) checkVirtualization(w Word) {
 	virtualization := false
 	for _, s := range c.allStatements() {
@@ -81,7 +81,7 @@ func (c *checker) checkVirtualization(w Word) {
 	}
 }
 
-// checkSystemd checks that the init system is systemd.
+// checkSystemd reports a known distro whose init system is not systemd.
 func (c *checker) checkSystemd(w Word) {
 	for _, s := range c.allStatements() {
 		base, operation := splitOverrides(s.Var)
@@ -99,7 +99,8 @@ func (c *checker) checkSystemd(w Word) {
 	c.addFinding(w.At, false, "the init system is not systemd, which "+w.Text+" is started by", "the container engine and the units of L4T are systemd's, and nothing starts them under another", fix)
 }
 
-// checkContainerLayer checks that the project has the layer with the container recipes.
+// checkContainerLayer reports a project without meta-virtualization, which has the container
+// recipes.
 func (c *checker) checkContainerLayer(w Word) {
 	if c.layers.Branch["meta-virtualization"] != "" || c.layers.Others || len(c.layers.Branch) < 2 {
 		return

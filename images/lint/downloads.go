@@ -13,7 +13,7 @@ import (
 //go:embed downloads.txt
 var downloadsText string
 
-// Downloads is what a branch of meta-tegra downloads from NVIDIA.
+// Downloads lists what a branch of meta-tegra downloads from NVIDIA.
 type Downloads struct {
 	L4T   string
 	Hosts []string

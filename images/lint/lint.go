@@ -49,7 +49,8 @@ const (
 	gccPrefix     = "gcc:"    // a version that there is a recipe for
 )
 
-// Check checks configuration in the order in which bitbake reads it.
+// Check checks configuration files, given in the order in which bitbake reads them, and returns the
+// findings by file and line.
 func Check(sources []Source, l Layers) ([]Finding, error) {
 	c := checker{layers: l, branch: l.releaseBranch(), said: map[[2]string]string{}}
 	order := map[string]int{}
@@ -97,7 +98,8 @@ type checker struct {
 	said        map[[2]string]string  // fault, fix, and file: local.conf repeats statements of the project file
 }
 
-// addFinding adds a finding, unless another file has the same one.
+// addFinding adds a finding, unless another file has the same one. Findings beyond maxFindings are
+// dropped.
 func (c *checker) addFinding(at Position, stops bool, what, why, fix string) {
 	key := [2]string{what, fix}
 	if file, said := c.said[key]; said && file != at.File || len(c.findings) == maxFindings {
@@ -107,7 +109,8 @@ func (c *checker) addFinding(at Position, stops bool, what, why, fix string) {
 	c.findings = append(c.findings, Finding{at, at.String(), stops && !c.conditional, what, why, fix})
 }
 
-// releaseBranch returns a branch that tells the release: all layers follow one.
+// releaseBranch returns the branch of the first layer whose branch tells the Yocto release: all
+// layers of a build follow one release.
 func (l Layers) releaseBranch() string {
 	for _, layer := range []string{"openembedded-core", "meta-tegra", "meta-openembedded", "meta-virtualization", "meta-tegra-community"} {
 		if seriesOf(l.Branch[layer]) != "" {
@@ -117,7 +120,8 @@ func (l Layers) releaseBranch() string {
 	return ""
 }
 
-// checkStatement checks a single statement, as its line is read.
+// checkStatement checks what a single statement shows without the others: its syntax, renamed
+// variables, packages and the machine.
 func (c *checker) checkStatement(s Statement) {
 	if s.Op == "" {
 		c.checkDirective(s)
@@ -149,7 +153,8 @@ func (c *checker) checkStatement(s Statement) {
 	}
 }
 
-// recipeLike reports whether bitbake reads the file like a recipe, with functions.
+// recipeLike reports whether a position is in an .inc file, which bitbake reads like a recipe, with
+// functions.
 func recipeLike(at Position) bool { return filepath.Ext(at.File) == ".inc" }
 
 var directiveSince = map[string]string{"addpylib": "mickledore", "include_all": "walnascar", "addfragments": "walnascar"}
@@ -183,7 +188,7 @@ var wordLists = map[string]bool{
 	"KERNEL_MODULE_AUTOLOAD": true, "KERNEL_FEATURES": true, "BBMASK": true,
 }
 
-// checkDebugTweaks reports debug-tweaks, which most local.conf files had.
+// checkDebugTweaks reports the image feature debug-tweaks, which was removed in walnascar.
 func (c *checker) checkDebugTweaks(s Statement, base string) {
 	if !strings.HasSuffix(base, "IMAGE_FEATURES") || !fromRelease(c.branch, "walnascar") {
 		return
@@ -195,7 +200,8 @@ func (c *checker) checkDebugTweaks(s Statement, base string) {
 	}
 }
 
-// splitOverrides takes a variable's overrides off, in either syntax.
+// splitOverrides returns a variable's name without its overrides, in the old or the new syntax, and
+// the operation among them: append, prepend, remove or "".
 func splitOverrides(name string) (base, operation string) {
 	base, overrides, _ := strings.Cut(name, ":")
 	if i := oldOverride(base); i > 0 {
@@ -213,8 +219,7 @@ var operations = []string{"append", "prepend", "remove"}
 
 var oldOverrides = plaintext.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
-// oldOverride returns the offset of the first override in the syntax with underscores,
-// or -1.
+// oldOverride returns the offset of the first override in the old syntax, with underscores, or -1.
 func oldOverride(name string) int {
 	for _, prefix := range []string{"PREFERRED_", "SRCREV_", "BBFILE_", "BBFILES_", "LAYER", "KERNEL_MODULE_", "LICENSE_FLAGS_"} {
 		if strings.HasPrefix(name, prefix) {
@@ -248,7 +253,8 @@ func (c *checker) checkOverrideSyntax(s Statement) {
 	}
 }
 
-// checkAppendSpace reports an :append that runs into the word before it.
+// checkAppendSpace reports an append without a leading space, which would join the last word and
+// the new one.
 func (c *checker) checkAppendSpace(s Statement, operation string) {
 	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") || strings.HasPrefix(s.Value, "|") { // a | in BBMASK continues a pattern
 		return
@@ -259,7 +265,8 @@ func (c *checker) checkAppendSpace(s Statement, operation string) {
 	}
 }
 
-// checkPackage checks a package that an image installs.
+// checkPackage records a package that an image installs, and reports one that the layers do not
+// have.
 func (c *checker) checkPackage(w Word, variable string) {
 	switch {
 	case strings.ContainsAny(w.Text, "${}@()'"):
@@ -280,8 +287,8 @@ func (c *checker) checkMachine(w Word) {
 	}
 }
 
-// isMissing reports whether some layer has or had the name, while the build does not
-// have it.
+// isMissing reports whether the build lacks a name that some branch of the known layers has or had.
+// It is false if the name may belong to a layer without a table.
 func (c *checker) isMissing(name string) bool {
 	known := findRename(name) != nil
 	for _, t := range tables() {
@@ -294,9 +301,8 @@ func (c *checker) isMissing(name string) bool {
 	return known && c.branch != "" && c.knowsOwner(name) && !c.inRenamedCore(name) && !c.inRecipes(name)
 }
 
-// inRenamedCore reports whether the name is openembedded-core's, while one of the
-// layers without a table may be that layer. Each project has openembedded-core, perhaps
-// by another name.
+// inRenamedCore reports whether the name is in openembedded-core, and a layer without a table may
+// be openembedded-core under another name. Each project has that layer.
 func (c *checker) inRenamedCore(name string) bool {
 	const core = "openembedded-core"
 	_, there := c.layers.Branch[core]
@@ -314,9 +320,9 @@ func (c *checker) inRecipes(name string) bool {
 	return recipes[name] || recipes[recipeStem(name)]
 }
 
-// knowsOwner reports whether one of the build's layers has or had the name, or no other
-// layer could have it. Before a layer has a name, it may belong to another layer, as
-// clang did to meta-clang.
+// knowsOwner reports whether the tables can tell that the build lacks a name: one of the build's
+// layers has or had the name, or the build has only layers with tables. Before a layer had a name,
+// another layer may have had it, as meta-clang had clang.
 func (c *checker) knowsOwner(name string) bool {
 	for _, t := range tables() {
 		if _, there := c.layers.Branch[t.layer]; t.findBranches(name) != 0 && there {
@@ -327,7 +333,8 @@ func (c *checker) knowsOwner(name string) bool {
 	return !c.layers.Others
 }
 
-// tableBranch returns the layer's branch in a table: its own, or its release's.
+// tableBranch returns the branch of a layer by which its table is read: the build's own, or else
+// that of its release.
 func (l Layers) tableBranch(t table) string {
 	branch := l.Branch[t.layer]
 	if t.branchBit(branch) == 0 {
@@ -336,8 +343,7 @@ func (l Layers) tableBranch(t table) string {
 	return branch
 }
 
-// addMissing reports a name that is missing, with the branches that had it. It advises
-// what to write instead.
+// addMissing adds a finding for a missing name: which branches have it, and what to write instead.
 func (c *checker) addMissing(w Word, what, name string) {
 	why, now := c.branchHistory(name), ""
 	if r := findRename(name); r != nil {
@@ -356,7 +362,7 @@ func (c *checker) addMissing(w Word, what, name string) {
 	c.addFinding(w.At, true, what+", which "+c.checkedBranch(name)+" does not have", why, c.adviseInstead(name, now))
 }
 
-// firstPresent returns the first candidate of which the build has every word.
+// firstPresent returns the first candidate whose words are all in the tables for this build.
 func (c *checker) firstPresent(candidates []string) string {
 	for _, candidate := range candidates {
 		if !slices.ContainsFunc(words(candidate), c.absentFromTables) {
@@ -366,7 +372,8 @@ func (c *checker) firstPresent(candidates []string) string {
 	return ""
 }
 
-// adviseInstead returns what to write, or what else to do.
+// adviseInstead returns advice for a missing name: write now, if that is not "", or add a layer,
+// remove the name, or build from another branch.
 func (c *checker) adviseInstead(name, now string) string {
 	machine, isMachine := strings.CutPrefix(name, machinePrefix)
 	layer := c.layerToAdd(name)
@@ -389,8 +396,7 @@ func (c *checker) adviseInstead(name, now string) string {
 	return "write a machine that is in one of the layers' conf/machine"
 }
 
-// checkedBranch returns the branch that a name was looked up in: that of the layer that
-// had it.
+// checkedBranch returns the layer and branch in which a missing name was looked up, for a message.
 func (c *checker) checkedBranch(name string) string {
 	for _, t := range tables() {
 		if branch := c.layers.tableBranch(t); t.findBranches(name) != 0 && t.branchBit(branch) != 0 {
@@ -409,7 +415,8 @@ func (c *checker) absentFromTables(name string) bool {
 	return true
 }
 
-// layerToAdd returns a layer outside of the project that has the name on this release.
+// layerToAdd returns a known layer outside of the project that has the name for this release, or
+// "".
 func (c *checker) layerToAdd(name string) string {
 	for _, t := range tables() {
 		if c.layers.Branch[t.layer] == "" && t.findBranches(name)&t.branchBit(seriesOf(c.branch)) != 0 {
@@ -419,7 +426,7 @@ func (c *checker) layerToAdd(name string) string {
 	return ""
 }
 
-// branchHistory says which branches have the name.
+// branchHistory returns text on which branches of the known layers have the name.
 func (c *checker) branchHistory(name string) string {
 	var parts []string
 	for _, t := range tables() {

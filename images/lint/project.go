@@ -16,8 +16,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Project checks the configuration of a project: its own blocks, then the user's files
-// in the build folder. It also reads the recipes of layers that are checked out.
+// Project checks the configuration of a project, its own blocks and the user's files in the build
+// folder, against the known layers and the recipes of all layers that are checked out.
 func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, error) {
 	sources, err := projectSources(p, build)
 	if err != nil {
@@ -48,7 +48,8 @@ func Setting(p layers.Project, build, name, given string) (string, error) {
 	return assignedValue(all, name, given), nil
 }
 
-// assignedValue returns the last value that the statements set.
+// assignedValue returns the value of a variable after all statements. given is its value before
+// them.
 func assignedValue(statements []Statement, name, given string) string {
 	value, weak := given, given == ""
 	for _, s := range statements {
@@ -59,8 +60,8 @@ func assignedValue(statements []Statement, name, given string) string {
 	return value
 }
 
-// projectSources returns a project's configuration in the order in which bitbake reads
-// it.
+// projectSources returns a project's configuration in bitbake's order: machine and distro,
+// site.conf, auto.conf, the project's own blocks and local.conf.
 func projectSources(p layers.Project, build string) ([]Source, error) {
 	var sources []Source
 	for _, s := range []struct{ assign, key, value string }{{`MACHINE ??= "`, "machine", p.Machine}, {`DISTRO ??= "`, "distro", p.Distro}} {
@@ -84,8 +85,7 @@ func projectSources(p layers.Project, build string) ([]Source, error) {
 	return sources, nil
 }
 
-// blockIndent returns by how much a project file indents a block. If it is unknown,
-// columns are those in the block.
+// blockIndent returns by how many columns a project file indents a block, 0 if that is unknown.
 func blockIndent(b layers.Block) int {
 	src, err := Read(b.File)
 	if err != nil {
@@ -100,7 +100,8 @@ func blockIndent(b layers.Block) int {
 	return 0
 }
 
-// Branch returns the layers that a branch of meta-tegra is built with.
+// Branch returns the layers of a branch of meta-tegra or a Yocto release, for a configuration
+// without a project.
 func Branch(branch string) (Layers, error) {
 	release := seriesOf(branch)
 	l := Layers{Branch: map[string]string{}, Others: true}
@@ -130,7 +131,7 @@ func knownBranches() []string {
 	return slices.Compact(all)
 }
 
-// Read reads a file of configuration.
+// Read returns the content of a configuration file.
 func Read(file string) (Source, error) {
 	text, err := localfile.Read(file, maxTextBytes)
 	if err != nil {
@@ -142,7 +143,7 @@ func Read(file string) (Source, error) {
 // layerAliases are other names of repositories of the tables' layers.
 var layerAliases = map[string]string{"poky": "openembedded-core", "oe-core": "openembedded-core", "openembedded-core-contrib": "openembedded-core", "meta-oe": "meta-openembedded"}
 
-// tableLayer returns the layer of the tables that a repository is, or "".
+// tableLayer returns the layer with a table that a repository is, by its URL, name or ID, or "".
 func tableLayer(r layers.Repo) string {
 	for _, name := range []string{strings.TrimSuffix(path.Base(r.URL), ".git"), r.Name, r.ID} {
 		if layer, ok := layerAliases[name]; ok {
@@ -155,7 +156,8 @@ func tableLayer(r layers.Repo) string {
 	return ""
 }
 
-// LayersOf tells which of the known layers a project uses.
+// LayersOf returns the layers of a project with their branches, and what Slipway reads of those
+// that are checked out: recipes, the distro's configuration and, if none is missing, all files.
 func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 	l := Layers{Branch: map[string]string{}}
 	var folders []string
@@ -188,7 +190,7 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 	return l
 }
 
-// moreLayers finds what can add layers to bblayers.conf.
+// moreLayers matches lines by which bblayers.conf may add layers.
 var moreLayers = plaintext.Regexp(`(?m)^\s*(?:BBLAYERS|include|require|inherit)\b|\bINHERIT\b`)
 
 // namesLayers reports whether blocks of bblayers.conf may name layers of their own.
@@ -201,8 +203,8 @@ func namesLayers(blocks map[string]string) bool {
 	return false
 }
 
-// namesFromFiles returns the names that the files of layers define, in the form of the
-// tables.
+// namesFromFiles returns the recipes, machines, classes, image types and gcc versions that the
+// files of layers define, with the prefixes of the tables.
 func namesFromFiles(folders []string) map[string]bool {
 	all := map[string]bool{}
 	walkFiles(folders, func(file string) {
@@ -232,8 +234,8 @@ func namesFromFiles(folders []string) map[string]bool {
 
 const maxLayerFiles = 200_000
 
-// walkFiles calls found for each file of some folders. Each of these folders may be a
-// link.
+// walkFiles calls found for each regular file below the folders, and for links to files. A folder
+// itself may be a link. It skips .git and folders that cannot be read.
 func walkFiles(folders []string, found func(file string)) {
 	for _, dir := range folders {
 		seen := 0
@@ -263,8 +265,8 @@ func isFile(name string) bool {
 // plainDistros are distros whose features are known without their files.
 var plainDistros = []string{"", "poky", "nodistro"}
 
-// readDistro reads a distro's configuration, with the files that it includes, from the
-// checkouts.
+// readDistro returns the distro's configuration files in the checkouts, with the files that they
+// include. known is false if one of them was not found.
 func readDistro(name string, folders []string) (all []Source, known bool) {
 	if slices.Contains(plainDistros, name) {
 		return nil, true

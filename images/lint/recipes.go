@@ -18,7 +18,7 @@ import (
 //go:embed names/*.txt
 var nameFiles embed.FS
 
-// table has the names in the branches of one layer. A name that ends in -* is a prefix.
+// table holds the names that the branches of one layer have. A name that ends in -* is a prefix.
 type table struct {
 	layer    string
 	branches []string // the oldest first
@@ -47,8 +47,8 @@ var tables = sync.OnceValue(func() []table {
 
 const branchesMark = "branches "
 
-// readTable reads a line "branches ..." and then lines of a name and a hexadecimal
-// number whose bits are the branches that have it.
+// readTable parses a table: a line "branches ...", then lines of a name and a hexadecimal number,
+// whose bits are the branches that have the name.
 func readTable(layer, text string) (table, error) {
 	t := table{layer: layer, has: map[string]uint64{}}
 	for line := range strings.Lines(text) {
@@ -79,13 +79,12 @@ func (t table) branchBit(name string) uint64 {
 	return 1 << i
 }
 
-// exactBranches returns the branches that have a name as itself, or as the recipe whose
-// -dev or -dbg it is.
+// exactBranches returns, as bits, the branches that have a name itself, or the recipe whose -dev or
+// -dbg package it is.
 func (t table) exactBranches(name string) uint64 { return t.has[name] | t.has[recipeStem(name)] }
 
-// findBranches returns the branches that have a name itself, or a prefix for the
-// packages that a recipe splits off. Earlier branches may name such a package one by
-// one, in a table that has no packages.
+// findBranches returns, as bits, the branches that have a name itself, or a prefix (NAME-*) for the
+// packages that a recipe splits off.
 func (t table) findBranches(name string) uint64 {
 	found := t.exactBranches(name)
 	for i := len(name) - 1; i > 0; i-- {
@@ -96,7 +95,7 @@ func (t table) findBranches(name string) uint64 {
 	return found
 }
 
-// newestBranch returns the newest branch of a set that t has, without its commit.
+// newestBranch returns the newest branch in a set of bits, without its commit, "" for no bits.
 func (t table) newestBranch(set uint64) string {
 	if set == 0 {
 		return ""
@@ -105,7 +104,7 @@ func (t table) newestBranch(set uint64) string {
 	return branch
 }
 
-// oldestBranch returns the oldest branch of a set that t has, without its commit.
+// oldestBranch returns the oldest branch in a set of bits, without its commit, "" for no bits.
 func (t table) oldestBranch(set uint64) string {
 	if set == 0 {
 		return ""
@@ -114,7 +113,7 @@ func (t table) oldestBranch(set uint64) string {
 	return branch
 }
 
-// recipeStem returns the name of the recipe that bitbake makes a package of by itself.
+// recipeStem returns a package's name without a suffix such as -dev that bitbake adds by itself.
 func recipeStem(name string) string {
 	for _, suffix := range []string{"-dev", "-dbg", "-doc", "-src", "-staticdev", "-locale", "-ptest", "-bin", "-lic"} {
 		if s, ok := strings.CutSuffix(name, suffix); ok {
@@ -139,15 +138,15 @@ func seriesOf(branch string) string {
 	return name
 }
 
-// fromRelease reports whether a branch is of a release or of a later one. It is false
-// for an unknown branch, which then gets no finding.
+// fromRelease reports whether a branch is of this release or a later one. For an unknown branch it
+// returns false.
 func fromRelease(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) >= slices.Index(series, release)
 }
 
-// Before reports whether a branch is of a release older than another. It is false for
-// an unknown branch.
+// Before reports whether a branch is of an older release than this one. For an unknown branch it
+// returns false.
 func Before(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) < slices.Index(series, release)

@@ -14,7 +14,9 @@ import (
 
 var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}
 
-// checkNames checks a statement after all of the configuration was read.
+// checkNames checks the classes, image types, versions and providers that a statement names. It
+// needs the index of all statements: those that another one replaces, and words that are removed
+// again, are not checked.
 func (c *checker) checkNames(i int, s Statement) {
 	base, operation := splitOverrides(s.Var)
 	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.isReplaced(i, s) {
@@ -37,7 +39,7 @@ func (c *checker) checkNames(i int, s Statement) {
 	}
 }
 
-// indexStatements collects what all statements together tell.
+// indexStatements fills deciding, assigned and removed from all statements.
 func (c *checker) indexStatements() {
 	c.deciding, c.assigned, c.removed = map[string]*Statement{}, map[string]int{}, map[[2]string]bool{}
 	for i, s := range c.statements {
@@ -74,6 +76,8 @@ func isConditional(name string) bool {
 // isComputed reports whether bitbake computes the word.
 func isComputed(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
 
+// checkClass reports a class that the build's layers do not have, by the tables or, if all are
+// checked out, by their files.
 func (c *checker) checkClass(w Word, variable string) {
 	name := classPrefix + w.Text
 	switch {
@@ -92,10 +96,11 @@ func (c *checker) checkClass(w Word, variable string) {
 	}
 }
 
-// typeCommand is how a class says how a type of images is made.
+// typeCommand matches a class's variable that says how a type of images is made.
 var typeCommand = plaintext.Regexp(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
-// checkImageType checks the type before the conversions, such as ext4 of ext4.gz.
+// checkImageType reports a type of images, such as ext4 of ext4.gz, that the build's layers do not
+// have.
 func (c *checker) checkImageType(w Word) {
 	if isComputed(w) || c.definesType(w.Text) {
 		return
@@ -134,7 +139,8 @@ func (c *checker) checkProvider(variable string, w Word) {
 	}
 }
 
-// checkGCCVersion checks a version in the pattern of GCCVERSION, such as 13.%.
+// checkGCCVersion reports a version of GCCVERSION, such as 13.%, that the build's layers do not
+// have.
 func (c *checker) checkGCCVersion(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
 	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered(w.Text) // such as arm-9.2, of meta-arm
@@ -164,7 +170,8 @@ func (c *checker) inNoTable(name string) bool {
 	return !slices.ContainsFunc(tables(), func(t table) bool { return t.has[name] != 0 })
 }
 
-// suggestLonger advises the one name of the branch that begins with the old one.
+// suggestLonger returns advice to write the only name of the build's branches that begins with name
+// and a dash or dot, or else the other advice.
 func (c *checker) suggestLonger(prefix, name, otherwise string) string {
 	var longer []string
 	for _, have := range c.namesWithPrefix(prefix) {
@@ -178,7 +185,8 @@ func (c *checker) suggestLonger(prefix, name, otherwise string) string {
 	return otherwise
 }
 
-// namesWithPrefix returns the names of a kind on the build's branches.
+// namesWithPrefix returns the names with a prefix, such as class:, on the build's branches, without
+// the prefix.
 func (c *checker) namesWithPrefix(prefix string) (all []string) {
 	for _, t := range tables() {
 		bit := t.branchBit(c.layers.tableBranch(t))
@@ -196,8 +204,8 @@ func (c *checker) nearestInTables(prefix, name string) string {
 	return nearestName(slices.Values(c.namesWithPrefix(prefix)), name)
 }
 
-// nearestName returns the one name that differs by one letter left out, added or
-// changed, or by two letters swapped. It returns "" if there is none, or more than one.
+// nearestName returns the only one of names that differs from name by one letter left out, added or
+// changed, or by two letters swapped, "" if there is not exactly one.
 func nearestName(names iter.Seq[string], name string) string {
 	var near []string
 	for have := range names {
@@ -230,7 +238,8 @@ func differsByOne(a, b string) bool {
 
 var versioned = plaintext.Regexp(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
 
-// otherVersion returns the same name with the newest version that the branch has.
+// otherVersion returns the newest name on the build's branches that differs from name only in its
+// version number, or "".
 func (c *checker) otherVersion(name string) string {
 	m := versioned().FindStringSubmatch(name)
 	if m == nil {
@@ -246,7 +255,7 @@ func (c *checker) otherVersion(name string) string {
 	return newest
 }
 
-// isNewer compares versions by their numbers.
+// isNewer reports whether version a is newer than version b, number by number.
 func isNewer(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {

@@ -23,9 +23,9 @@ var (
 // debianNames are the names of DEP-5 and of /usr/share/common-licenses that SPDX has not.
 var debianNames = map[string]string{"Expat": "MIT", "BSD-2-clause": "BSD-2-Clause", "BSD-3-clause": "BSD-3-Clause", "BSD": "BSD-3-Clause", "Apache-2": "Apache-2.0", "Artistic": "Artistic-1.0-Perl", "zlib": "Zlib", "public-domain": "LicenseRef-public-domain"}
 
-// LicenceOf returns the licences that a Debian package's copyright file names, in SPDX's words
-// with AND between them: those of DEP-5, else the common ones that the text refers to. "" means
-// that it names none. An alternative counts as well as what it stands beside.
+// LicenceOf returns the licences that a Debian copyright file names, as an SPDX expression joined
+// with AND, "" if there are none: those in DEP-5's fields, or else the common licences that the
+// text refers to. It treats alternatives ("or") like the others.
 func LicenceOf(copyright string) string {
 	copyright = copyright[:min(len(copyright), MaxCopyright)]
 	found, only := commonText(), ""
@@ -44,16 +44,16 @@ func LicenceOf(copyright string) string {
 	return strings.Join(all, " AND ")
 }
 
-// betweenNames are what stands between the licences of DEP-5. An exception is left out, as it
-// only allows more.
+// betweenNames matches the text between two licences in a DEP-5 field. It includes exceptions,
+// which only allow more.
 var betweenNames = plaintext.Regexp(`(?i)[ ,]+(?:and|or)[ ,]+|,\s*| with .*$`)
 
 func namesIn(expression string) []string {
 	return slices.DeleteFunc(betweenNames().Split(strings.TrimSpace(expression), -1), func(name string) bool { return !licenceName().MatchString(name) })
 }
 
-// spdxName is the name in SPDX. only is the ending of a GNU licence whose later versions do not
-// hold: a reference to its text does not tell.
+// spdxName returns the SPDX name of a Debian licence name. only is the suffix for a GNU licence
+// without "+": "-only" in DEP-5, "" for a reference to its text, which does not tell.
 func spdxName(name, only string) string {
 	if m := gnuLicence().FindStringSubmatch(name); m != nil {
 		if m[3] == "" {

@@ -43,6 +43,7 @@ func list[T any](of *[]T) []T {
 	return *of
 }
 
+// licenceOf returns the licences of a CycloneDX component, joined with AND.
 func licenceOf(c cdx.Component) string {
 	var all []string
 	if c.Licenses != nil {
@@ -59,6 +60,8 @@ func licenceOf(c cdx.Component) string {
 	return strings.Join(all, " AND ")
 }
 
+// addRated adds a CycloneDX vulnerability for each component that it affects, with its highest
+// score.
 func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) error {
 	f := Flaw{ID: v.ID, State: Open}
 	for _, r := range list(v.Ratings) {
@@ -85,7 +88,7 @@ func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) err
 	return nil
 }
 
-// decodeCheck reads what cve-check.bbclass wrote of an image or a recipe.
+// decodeCheck reads the JSON report of cve-check.bbclass for an image or a recipe.
 func decodeCheck(data []byte) (Bill, error) {
 	var check struct {
 		Version string `json:"version"`
@@ -121,7 +124,8 @@ func decodeCheck(data []byte) (Bill, error) {
 
 var checkStates = map[string]string{"Unpatched": Open, "Patched": Fixed, "Ignored": Ignored}
 
-// scoreOf reads a score, which is a text in some releases and a number in others.
+// scoreOf returns a CVSS score, which is text in some Yocto releases and a number in others, 0 if
+// it is out of range.
 func scoreOf(v any) float64 {
 	score, _ := v.(float64)
 	if s, ok := v.(string); ok {
@@ -136,7 +140,7 @@ func scoreOf(v any) float64 {
 // LicenceField is the field that Slipway's builds add to dpkg's list of packages.
 const LicenceField = "Slipway-Licence"
 
-// decodeStatus reads dpkg's list of packages.
+// decodeStatus reads dpkg's status file, and returns the packages that are installed.
 func decodeStatus(r io.Reader) (Bill, error) {
 	b := Bill{Forms: []string{"dpkg status"}}
 	lines := bufio.NewScanner(r)

@@ -27,7 +27,7 @@ const (
 	maxText      = 500 // of a name, a version or a licence
 )
 
-// Bill is what one file or several say of an image.
+// Bill lists the packages of an image and their known flaws, from one file or several.
 type Bill struct {
 	Forms    []string  `json:"forms"` // as "SPDX 2.2"
 	Packages []Package `json:"packages"`
@@ -35,7 +35,7 @@ type Bill struct {
 	Checked  bool      `json:"-"`     // some file lists the known flaws, though the list may be empty
 }
 
-// Package is one that is installed.
+// Package is a package that is installed in the image.
 type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -62,7 +62,7 @@ type Flaw struct {
 	Why     string  `json:"why,omitempty"`
 }
 
-// Read reads files and merges what they say. A file that is none of the forms is an error.
+// Read decodes files and merges them into one bill. A file in an unknown format is an error.
 func Read(paths ...string) (Bill, error) {
 	var all Bill
 	for _, path := range paths {
@@ -88,7 +88,7 @@ func readFile(path string) (Bill, error) {
 	return Decode(f)
 }
 
-// Decode reads one file. It tells the forms apart by their content.
+// Decode reads one bill, in any of the formats. It recognises the format by the content.
 func Decode(r io.Reader) (Bill, error) {
 	b := bufio.NewReaderSize(&limited{r: r, left: maxBytes}, 1<<16)
 	begin, err := b.Peek(4)
@@ -112,7 +112,7 @@ func jsonError(err error) error {
 	return plaintext.JSONError(err)
 }
 
-// limited is io.LimitReader with an error.
+// limited is like io.LimitReader, but returns an error instead of EOF at the limit.
 type limited struct {
 	r    io.Reader
 	left int64
@@ -127,7 +127,8 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decodeJSON reads an object by its keys. SPDX 3 is read element by element.
+// decodeJSON reads a JSON object key by key, and decodes it by the keys that it has. It reads the
+// long list of SPDX 3 element by element, and refuses other values over maxDocument.
 func decodeJSON(r io.Reader) (Bill, error) {
 	d := json.NewDecoder(r)
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -169,12 +170,13 @@ func decodeJSON(r io.Reader) (Bill, error) {
 	return decodeKeys(kept)
 }
 
-// neededKeys are the keys of which a form is made.
+// neededKeys are the keys of all formats that decodeJSON keeps.
 var neededKeys = []string{
 	"spdxVersion", "name", "SPDXID", "documentNamespace", "packages", "relationships", "externalDocumentRefs",
 	"bomFormat", "specVersion", "components", "vulnerabilities", "version", "package",
 }
 
+// decodeKeys recognises SPDX 2, CycloneDX or Yocto's CVE check by an object's keys, and decodes it.
 func decodeKeys(keys map[string]json.RawMessage) (Bill, error) {
 	whole, err := json.Marshal(keys)
 	if err != nil {
@@ -202,7 +204,7 @@ func (b *Bill) add(other Bill) {
 	b.Checked = b.Checked || other.Checked
 }
 
-// tidy sorts, and removes what two files say.
+// tidy sorts the bill and removes duplicates. Of two entries for a flaw, it keeps the worse state.
 func (b *Bill) tidy() {
 	slices.Sort(b.Forms)
 	b.Forms = slices.Compact(b.Forms)
@@ -220,8 +222,8 @@ func (b *Bill) tidy() {
 	b.Flaws = slices.CompactFunc(b.Flaws, func(x, y Flaw) bool { return x.Package == y.Package && x.ID == y.ID })
 }
 
-// Licences returns how many packages have each licence, by the licences in their expressions.
-// Packages of which nothing is said count as "".
+// Licences returns how many packages have each licence in their expressions. Packages without a
+// licence count as "".
 func (b Bill) Licences() map[string]int {
 	all := map[string]int{}
 	for _, p := range b.Packages {
@@ -255,7 +257,7 @@ func SplitLicence(expression string) []string {
 	return names
 }
 
-// NewSince returns the open flaws that other does not have open: what is new since then.
+// NewSince returns the open flaws of b that are not open in the earlier bill other.
 func (b Bill) NewSince(other Bill) (all []Flaw) {
 	known := map[[2]string]bool{}
 	for _, f := range other.Flaws {

@@ -57,8 +57,8 @@ func parseDocument(data []byte) (d document, err error) {
 
 func (d document) form() string { return "SPDX " + text(strings.TrimPrefix(d.Version, "SPDX-")) }
 
-// bill returns the packages of a document that refers to no other, without the package that it
-// describes: that is the image.
+// bill returns the packages of a document that refers to no other document. It leaves out the
+// package that the document describes, which is the image itself.
 func (d document) bill() Bill {
 	b := Bill{Forms: []string{d.form()}}
 	whole := map[string]bool{}
@@ -75,7 +75,7 @@ func (d document) bill() Bill {
 	return b
 }
 
-// firstLicence returns the first text that says a licence.
+// firstLicence returns the first text that is a licence, not empty and not NOASSERTION, or "".
 func firstLicence(texts ...string) string {
 	for _, t := range texts {
 		if t != "" && t != "NOASSERTION" {
@@ -85,8 +85,8 @@ func firstLicence(texts ...string) string {
 	return ""
 }
 
-// decodeArchive reads Yocto's documents of an image: a tar with a document for each package,
-// with an index of their digests.
+// decodeArchive reads Yocto's SPDX 2 archive of an image: a tar with a document for each package,
+// and an index of their digests.
 func decodeArchive(r io.Reader) (Bill, error) {
 	z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxBytes), zstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -120,6 +120,7 @@ type indexed struct {
 	SHA1      string `json:"sha1"`
 }
 
+// read adds one file of the tar: the index, or a document with its digest.
 func (a *archive) read(h *tar.Header, r io.Reader) error {
 	if h.Size > maxDocument || len(a.byName) >= maxDocuments {
 		return errors.New("too large an archive of SPDX")
@@ -152,7 +153,8 @@ func (a *archive) read(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// bill follows the image's document to those of its packages. It checks each digest.
+// bill checks each document's digest against the index, and returns the packages of the image
+// documents.
 func (a *archive) bill() (Bill, error) {
 	if len(a.index) != len(a.byName) || len(a.index) == 0 {
 		return Bill{}, fmt.Errorf("index.json names %d documents, and there are %d", len(a.index), len(a.byName))
@@ -187,7 +189,8 @@ func (d *document) isImage() bool {
 	return false
 }
 
-// addImage adds what a document says that an image contains. Most documents are of packages.
+// addImage adds the packages that an image's document contains, after it has checked the digests of
+// the documents that it refers to. It ignores documents of packages.
 func (a *archive) addImage(b *Bill, d *document) error {
 	if !d.isImage() {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// element is one of SPDX 3, with the keys that matter here.
+// element is an element of SPDX 3, with the keys that Slipway reads.
 type element struct {
 	Type        string       `json:"type"`
 	ID          string       `json:"spdxId"`
@@ -43,7 +43,7 @@ func (r *reference) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// graph is what counts of SPDX 3.
+// graph collects the elements of SPDX 3 that a bill is made of.
 type graph struct {
 	spec      string
 	packages  map[string]element // by identifier
@@ -56,7 +56,7 @@ type graph struct {
 	edges     int
 }
 
-// decodeGraph reads the elements of SPDX 3, one at a time.
+// decodeGraph reads the elements of SPDX 3's @graph, one at a time.
 func decodeGraph(d *json.Decoder) (Bill, error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return Bill{}, cmp.Or(err, errors.New("@graph is no list"))
@@ -110,7 +110,8 @@ func (g *graph) add(e element) error {
 	return nil
 }
 
-// bill returns the packages that are installed: the others are sources, recipes and images.
+// bill returns the installed packages with licences and flaws. Other packages are sources, recipes
+// and images.
 func (g *graph) bill() (Bill, error) {
 	if g.spec == "" {
 		return Bill{}, errors.New("no element says a version of SPDX")

@@ -16,7 +16,7 @@ import (
 // the version of the package base-files begins.
 var codenames = map[string]string{"10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie", "14": "forky", "15": "duke"}
 
-// trackedFlaw is a flaw of a source package, as the tracker has it.
+// trackedFlaw is a flaw of a source package in the JSON of Debian's security tracker.
 type trackedFlaw struct {
 	Releases map[string]struct {
 		Status       string `json:"status"`        // resolved, open or undetermined
@@ -71,7 +71,8 @@ func (b *Bill) AddTracked(r io.Reader) error {
 	return nil
 }
 
-// debianSources returns the release of the image, and the versions of each source package.
+// debianSources returns the image's Debian release, and the versions of each of its source
+// packages.
 func (b *Bill) debianSources() (release string, sources map[string][]string, err error) {
 	sources = map[string][]string{}
 	base := ""
@@ -91,6 +92,7 @@ func (b *Bill) debianSources() (release string, sources map[string][]string, err
 	return release, sources, err
 }
 
+// addTracked adds the tracker's flaws of one source package for this release, each with its state.
 func (b *Bill) addTracked(release, name string, versions []string, flaws map[string]trackedFlaw) error {
 	for id, flaw := range flaws {
 		at, affected := flaw.Releases[release]
@@ -115,8 +117,8 @@ func (b *Bill) addTracked(release, name string, versions []string, flaws map[str
 	return nil
 }
 
-// setSource sets a package's source from the field Source of dpkg's list, "NAME" or "NAME
-// (VERSION)". The tracker has signed kernels under the name of the kernel.
+// setSource sets a package's source from dpkg's field Source: "NAME" or "NAME (VERSION)". A signed
+// kernel gets the source linux, under which the tracker has it.
 func (p *Package) setSource(field string) {
 	name, rest, _ := strings.Cut(field, " ")
 	p.Source = cmp.Or(name, p.Name)
@@ -144,7 +146,7 @@ func splitVersion(v string) (epoch int, upstream, revision string) {
 	return epoch, v, revision
 }
 
-// comparePart compares by turns the parts that are no number, and the numbers.
+// comparePart compares two versions without epoch as dpkg does: words and numbers alternately.
 func comparePart(a, b string) int {
 	for a != "" || b != "" {
 		var wordA, wordB, numberA, numberB string
@@ -170,7 +172,8 @@ func splitAt(s string, end func(byte) bool) (before, after string) {
 	return s[:i], s[i:]
 }
 
-// compareWord orders "~" before the end of a word, and letters before other signs.
+// compareWord compares two parts without digits: "~" sorts before the end, letters before other
+// signs.
 func compareWord(a, b string) int {
 	weight := func(s string, i int) int {
 		switch {

@@ -12,7 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Edit is a line that only the user can complete.
+// Edit is a marked line of a project's file that only the user can complete.
 type Edit struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
@@ -26,7 +26,7 @@ const (
 	maxFileBytes = 1 << 20
 )
 
-// FindEdits returns the marked lines of files.
+// FindEdits returns the lines with the mark "EDIT ME" in the files.
 func FindEdits(files []File) (all []Edit) {
 	for _, f := range files {
 		for i, line := range plaintext.Lines(f.Text) {
@@ -38,7 +38,8 @@ func FindEdits(files []File) (all []Edit) {
 	return all
 }
 
-// ReadProject reads the files that Slipway or a pipeline reads, of the project with these boards.
+// ReadProject reads the project's files that Slipway or a CI server reads: boards, suites and
+// pipelines. boards is the folder of the project's boards.
 func ReadProject(boards string) (files []File, err error) {
 	project := filepath.Join(boards, "..") // filepath.Dir is the same folder again where boards is . or ..
 	patterns := []string{filepath.Join(boards, "*/board.yml"), filepath.Join(boards, "*/kas.yml")}

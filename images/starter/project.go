@@ -13,11 +13,12 @@ import (
 	"slipway/layers"
 )
 
-// placeholder is where Slipway's layers come from until the user says it.
+// placeholder is the address of Slipway's layers until the user edits it.
 const placeholder = "https://git.example.com/slipway"
 
-// projectFile is the project file of a board that Slipway brings, with everything that it includes,
-// for another repository. It also reports whether each repository has a commit.
+// projectFile returns the text of a project file like that of one of Slipway's boards, merged with
+// everything that it includes, for another repository. pinned reports whether each repository has a
+// commit.
 func (c choices) projectFile(ctx context.Context, like images.Spec) (text string, pinned bool, err error) {
 	folder, err := os.MkdirTemp("", "slipway-init-")
 	if err != nil {
@@ -37,8 +38,8 @@ func (c choices) projectFile(ctx context.Context, like images.Spec) (text string
 	return text, !slices.ContainsFunc(p.Repos, func(r layers.Repo) bool { return r.URL != "" && r.Commit == "" }), err
 }
 
-// loadElsewhere loads a project file of Sources in a folder that is no clone. A repository
-// without an address is the clone, and gets one.
+// loadElsewhere loads one of Slipway's project files in a folder that is no clone. A repository
+// without an address is Slipway's clone, and gets the placeholder as its address.
 func loadElsewhere(ctx context.Context, folder, file string) (layers.Project, error) {
 	if err := os.CopyFS(filepath.Join(folder, "images"), images.Sources()); err != nil {
 		return layers.Project{}, err
@@ -70,8 +71,8 @@ func loadElsewhere(ctx context.Context, folder, file string) (layers.Project, er
 	return layers.Load(ctx, top, ws)
 }
 
-// revision is that of this program, so that boards are built with the layers that it knows. A
-// program whose source was changed has none.
+// revision returns the commit of this program as a line of a project file, so that boards are built
+// with the layers that it knows. For a program with changed source it returns branch: main.
 func revision(p images.Program) string {
 	if len(p.Commit) == 40 && !p.Modified {
 		return "commit: " + p.Commit

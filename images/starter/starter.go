@@ -75,13 +75,14 @@ type Plan struct {
 var templates = template.Must(template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"yaml": writeScalar}).
 	ParseFS(embedded, "files/*.tmpl", "files/*/*.tmpl"))
 
-// writeScalar writes a text in YAML, which takes some names, such as 1e3, for something else.
+// writeScalar returns a text as a YAML scalar, quoted if YAML would read it as another type, such
+// as 1e3.
 func writeScalar(text string) (string, error) {
 	out, err := yaml.Marshal(text)
 	return strings.TrimSpace(string(out)), err
 }
 
-// choices are what the templates fill in.
+// choices are the values that the templates fill in.
 type choices struct {
 	Name, Like, Project, Version string
 
@@ -94,8 +95,8 @@ type choices struct {
 
 var released = plaintext.Regexp(`^v([0-9]+(\.[0-9]+)+)$`)
 
-// Release returns the release that this program is of, "" for any other build: a pipeline
-// takes the same one.
+// Release returns the release number of this program, which a pipeline installs, "" for any other
+// build.
 func (c choices) Release() string {
 	if m := released().FindStringSubmatch(c.Version); m != nil {
 		return m[1]
@@ -103,7 +104,7 @@ func (c choices) Release() string {
 	return ""
 }
 
-// PlanProject plans a whole project with one board.
+// PlanProject returns the files of a new project with one board, like one of Slipway's.
 func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	like, err := images.LoadSource(req.Like)
 	if err != nil {
@@ -130,7 +131,7 @@ func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	return p, err
 }
 
-// PlanPipelines plans the pipelines of an existing project.
+// PlanPipelines returns the pipeline files to add to an existing project.
 func PlanPipelines(req Request) (Plan, error) {
 	c := choices{Project: projectName(req.Folder), Version: images.ThisProgram().String()}
 	files, err := c.fillAll(pipelineFiles(req.Pipelines))
@@ -140,7 +141,8 @@ func PlanPipelines(req Request) (Plan, error) {
 	}}, err
 }
 
-// pipelineFiles are the templates of pipelines, by their paths.
+// pipelineFiles returns the templates of the servers' pipelines by the path that each is written
+// to.
 func pipelineFiles(servers []string) map[string]string {
 	names := map[string]string{}
 	for _, server := range servers {
@@ -151,7 +153,7 @@ func pipelineFiles(servers []string) map[string]string {
 	return names
 }
 
-// planShared plans the files that all boards of a project share.
+// planShared returns the files that all boards of a project share, pipelines included.
 func (c choices) planShared(pipelines []string) (files []File, err error) {
 	names := pipelineFiles(pipelines)
 	maps.Copy(names, map[string]string{"suites/product.yml": "product.yml.tmpl", ".gitignore": "gitignore.tmpl", "README.md": "README.md.tmpl"})
@@ -169,8 +171,8 @@ func (c choices) fillAll(names map[string]string) (files []File, err error) {
 	return files, nil
 }
 
-// PlanBoard plans one more board of a project, modelled on a built-in board or on one of the
-// project. Its files are in the folder of the project's boards.
+// PlanBoard returns the files of one more board of a project, modelled on one of Slipway's boards
+// or of the project. folder holds the project's boards; the files' paths are below it.
 func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 	like, err := images.Load(req.Like)
 	if err != nil {
@@ -203,6 +205,8 @@ func newChoices(req Request, like images.Spec) choices {
 	return c
 }
 
+// planBoard returns a board's board.yml, its kas.yml if it is real hardware, and the user's next
+// steps.
 func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) {
 	if like.Rig != nil {
 		return Plan{}, fmt.Errorf("board %s: a rig is made in a clone of Slipway, not in a project\nnext: boards", c.Like)
@@ -223,7 +227,8 @@ func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) 
 	return p, nil
 }
 
-// suitesLike is the list of suites of a board like another one. Without the hook no container
+// suitesLike returns, as a YAML list, the suites of a board like another one, with the suite
+// product if product is true. It drops containers for a Debian board: without the hook no container
 // gets the board's libraries.
 func suitesLike(like images.Spec, product bool) string {
 	suites := slices.DeleteFunc(slices.Clone(like.Suites), func(name string) bool { return like.Debian != nil && name == "containers" })
@@ -233,11 +238,12 @@ func suitesLike(like images.Spec, product bool) string {
 	return "[" + strings.Join(suites, ", ") + "]"
 }
 
-// registryName is a part of a repository's name: pipelines push a release under the board's name.
+// registryName matches a part of a registry's repository name: pipelines push a release under the
+// board's name. betweenWords matches what such a name cannot have.
 var registryName, betweenWords = plaintext.Regexp(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$`), plaintext.Regexp(`[^a-z0-9]+`)
 
-// checkName refuses names that boards or repositories cannot have, and those of other boards.
-// before and after are the line around a better name.
+// checkName returns an error for a board name that another board has, or that boards or registries
+// cannot have. before and after are the command line around a better name.
 func checkName(name, before, after string, others ...fs.FS) error {
 	err := images.CheckBoardName(name)
 	for _, boards := range others {
@@ -276,7 +282,7 @@ func (c choices) fill(name string) (string, error) {
 	return text.String(), err
 }
 
-// steps are the next commands of the user, in order.
+// steps returns the user's next commands, in order.
 func (c choices) steps(pinned bool) []Step {
 	steps := []Step{{"board check", "read all files again, and list what only you know"}}
 	if !pinned {
